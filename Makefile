@@ -17,7 +17,7 @@ TAKEN := container/certificates/host
 COMPOSE = $(shell docker compose version >/dev/null 2>&1 && echo docker compose || echo docker-compose)
 
 .DEFAULT_GOAL := help
-.PHONY: up certificates help setup demo voice test check soak format docs image bench audit sbom lock clean
+.PHONY: up certificates help setup demo voice test check soak format docs pictures image bench audit sbom lock clean
 
 help: ## Show this list
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
@@ -70,6 +70,9 @@ format: $(READY) ## Format and mend what can be mended
 
 docs: $(READY) ## Write the generated parts of docs/ anew
 	@$(BIN)/python docs/generate.py
+
+pictures: $(READY) ## Take the pictures of docs/console.md anew; needs chromium
+	@$(BIN)/python docs/pictures.py
 
 image: $(READY) ## Build the agent image
 	@$(BIN)/andy image build

@@ -57,13 +57,18 @@ def keep(home: Path, folder: str, name: str, source: Path) -> str:
     Raises:
         OSError: a link or a file is in the way, or the disk is full; nothing is left half written.
     """
+    with source.open("rb") as body:
+        return keep_body(home, folder, name, body)
+
+
+def keep_body(home: Path, folder: str, name: str, body: BinaryIO) -> str:
+    """Write what `body` gives to a group's attachments, as `keep` does. Blocks."""
     name = safe_name(name) or "file"
     with ExitStack() as stack:
         groups = stack.enter_context(opened(home / "groups"))
         group = stack.enter_context(inner(groups, folder, makes=True))
         place = stack.enter_context(inner(group, FOLDER, makes=True))
-        with source.open("rb") as body:
-            return f"{FOLDER}/{_write_new(place, name, body)}"
+        return f"{FOLDER}/{_write_new(place, name, body)}"
 
 
 def _write_new(place: int, name: str, body: BinaryIO) -> str:
@@ -96,19 +101,39 @@ def take(home: Path, folder: str, path: str, target: Path, *, limit: int) -> Sta
     Raises:
         FileRefused: it is no regular file of the group, or larger than `limit` bytes.
     """
+    try:
+        with open_own(home, folder, path, limit=limit) as body:
+            size = _copy(body, target, limit)
+    except OSError as error:
+        raise _unreadable(path, error) from error
+    return StagedFile(path=target, name=safe_name(PurePosixPath(path).name) or "file", size=size)
+
+
+def open_own(home: Path, folder: str, path: str, *, limit: int) -> BinaryIO:
+    """Open a file of a group for reading. Blocks.
+
+    Raises:
+        FileRefused: it is no regular file of the group, or larger than `limit` bytes.
+    """
     parts = _parts(path)
     try:
         with ExitStack() as stack:
             here = stack.enter_context(opened(home / "groups"))
             for part in (folder, *parts[:-1]):
                 here = stack.enter_context(inner(here, part))
-            descriptor = open_file(here, parts[-1])
-            with os.fdopen(descriptor, "rb") as body:
-                _check(os.fstat(descriptor), path, limit)
-                size = _copy(body, target, limit)
+            body = os.fdopen(open_file(here, parts[-1]), "rb")
     except OSError as error:
-        raise FileRefused(f"'{path}' cannot be read ({error.strerror}): name a file of yours.") from error
-    return StagedFile(path=target, name=safe_name(parts[-1]) or "file", size=size)
+        raise _unreadable(path, error) from error
+    try:
+        _check(os.fstat(body.fileno()), path, limit)
+    except FileRefused:
+        body.close()
+        raise
+    return body
+
+
+def _unreadable(path: str, error: OSError) -> FileRefused:
+    return FileRefused(f"'{path}' cannot be read ({error.strerror}): name a file of yours.")
 
 
 def _parts(path: str) -> tuple[str, ...]:

@@ -273,7 +273,7 @@ def _arrival_steps(found: dict[str, Any]) -> Iterator[dict[str, Any]]:
         return
     said = f"{message['sender']}: {short(message['text'], 60)}"
     yield _step(message["received_ms"], "received", f"message {message['seq']} ({found['id']}), {said}")
-    if message["ignored_reason"]:
+    if message["ignored_reason"] and message["ignored_reason"] != messages.OWN_MESSAGE:
         yield _step(None, "ignored", f"no turn: {message['ignored_reason']}")
 
 

@@ -319,6 +319,27 @@ async def put_back(
     )
 
 
+async def hurry(tx: Tx, turn_id: TurnId, *, now_ms: int) -> None:
+    """Let a queued turn wait no longer for its next try."""
+    await tx.execute(
+        "UPDATE turns SET not_before_ms = min(not_before_ms, ?) WHERE id = ? AND state = 'queued'",
+        (now_ms, turn_id),
+    )
+
+
+async def take_over(tx: Tx, turn_id: TurnId, failed: Turn) -> None:
+    """Give the messages of a failed turn to a queued one of the same chat."""
+    await tx.execute("UPDATE messages SET turn_id = ? WHERE turn_id = ?", (turn_id, failed.id))
+    await tx.execute(
+        """
+        UPDATE turns SET first_seq = min(coalesce(first_seq, :first), :first),
+                         last_seq = max(coalesce(last_seq, :last), :last)
+        WHERE id = :id
+        """,
+        {"id": turn_id, "first": failed.first_seq, "last": failed.last_seq},
+    )
+
+
 async def split(tx: Tx, turn: Turn, *, after: Seq) -> Turn:
     """Let what came to a turn that runs `after` a message wait in a turn of its own, which is the next of its
     chat. Return the turn that is left; put back, it takes all of it in again.

@@ -21,10 +21,10 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from orchestrator.domain.errors import AndyError, BadRequest
-from orchestrator.web.bodies import read_body
 from orchestrator.web.connections import mark_admitted
 from orchestrator.web.console import pages as page_modules
 from orchestrator.web.console.catalogue import LANGUAGES, Catalogue
+from orchestrator.web.console.form_bodies import read_form
 from orchestrator.web.console.forms import FIELD, ChangedSince, FormGuard, SentForm
 from orchestrator.web.console.live import LiveStreams, TooManyPages, Watch
 from orchestrator.web.console.page import (
@@ -47,7 +47,6 @@ log = structlog.get_logger(__name__)
 
 COOKIE, SECURE_COOKIE = "andy_session", "__Host-andy_session"
 COOKIE_SECONDS = 30 * 24 * 3600
-MAX_FORM_BYTES = 2 * 1024 * 1024
 STATIC = Path(__file__).parent / "static"
 KINDS = {".js": "text/javascript", ".css": "text/css", ".svg": "image/svg+xml", ".png": "image/png"}
 FOR_EVER = "public, max-age=31536000, immutable"
@@ -194,16 +193,17 @@ class _Routes:
             signed_in = await self._who(request)
             if signed_in is None:
                 return self._turn_away(request)
-            form = SentForm.parse(await read_body(request, limit=MAX_FORM_BYTES))
-            number = self._console.forms.take(signed_in.secret, form.raw(FIELD))
-            try:
-                answered = await change(View(self._console, request, page=page, signed_in=signed_in), form)
-            except BaseException:
-                self._console.forms.give_back(number)
-                raise
-            if answered.status_code >= 400:
-                self._console.forms.give_back(number)
-            return answered
+            view = View(self._console, request, page=page, signed_in=signed_in)
+            async with read_form(request, upload_bytes=page.upload_bytes if page else 0) as form:
+                number = self._console.forms.take(signed_in.secret, form.raw(FIELD))
+                try:
+                    answered = await change(view, form)
+                except BaseException:
+                    self._console.forms.give_back(number)
+                    raise
+                if answered.status_code >= 400:
+                    self._console.forms.give_back(number)
+                return answered
 
         return answer
 
@@ -224,7 +224,10 @@ class _Routes:
         return view.render("sign_in.html", status=status, next=_wanted(request) or "")
 
     async def _sign_in(self, request: Request) -> Response:
-        form = SentForm.parse(await read_body(request, limit=MAX_FORM_BYTES))
+        async with read_form(request) as form:
+            return await self._begin_session(request, form)
+
+    async def _begin_session(self, request: Request, form: SentForm) -> Response:
         browser = _browser_of(request.headers.get("user-agent", ""))
         try:
             signed_in = await self._console.sessions.sign_in(form.text("secret"), browser=browser)

@@ -31,7 +31,7 @@ class Catalogue:
                 texts[language] |= {f"{path.stem}.{name}": text for name, text in table.items()}
         return cls(texts)
 
-    def text(self, language: str, key: str, **values: object) -> str:
+    def text(self, language: str, key: str, /, **values: object) -> str:
         """Return a text with its `{values}` put in, unescaped. Raises `TextMissing`."""
         try:
             found = self.texts[language][key]

@@ -11,7 +11,9 @@ import json
 import secrets
 from collections import OrderedDict
 from collections.abc import Mapping
+from dataclasses import dataclass
 from hashlib import sha256
+from typing import BinaryIO
 from urllib.parse import parse_qs
 
 from orchestrator.domain.errors import BadRequest
@@ -48,11 +50,24 @@ class ChangedSince(BadRequest):
         self.now = dict(now)
 
 
-class SentForm:
-    """The fields that were sent, each with its last value."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UploadedFile:
+    """A file that came with a form; its body is on the disk or in memory until the answer is sent."""
 
-    def __init__(self, fields: Mapping[str, list[str]]) -> None:
+    name: str
+    mime: str
+    size: int
+    body: BinaryIO
+
+
+class SentForm:
+    """The fields that were sent, each with its last value, and the files."""
+
+    def __init__(
+        self, fields: Mapping[str, list[str]], files: Mapping[str, UploadedFile] | None = None
+    ) -> None:
         self._fields = fields
+        self._files = files or {}
 
     @classmethod
     def parse(cls, body: bytes) -> SentForm:
@@ -76,6 +91,11 @@ class SentForm:
 
     def is_set(self, name: str) -> bool:
         return name in self._fields
+
+    def file(self, name: str) -> UploadedFile | None:
+        """Return a file that was chosen; None where none was."""
+        found = self._files.get(name)
+        return found if found is not None and found.name else None
 
     def check_unchanged(self, now: Mapping[str, object]) -> None:
         """Compare what the page showed when it was opened with what is there now.

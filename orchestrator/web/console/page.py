@@ -51,6 +51,8 @@ class Page:
     changes: Mapping[str, Callable[[View, SentForm], Awaitable[Response]]] = field(default_factory=dict)
     """What `POST` does, once its form was checked."""
     live: Parts = field(default_factory=dict)
+    upload_bytes: int = 0
+    """How large a form with files may be; 0 allows no files."""
 
     @property
     def path(self) -> str:
@@ -153,7 +155,7 @@ class View:
 
     # What is said
 
-    def t(self, key: str, **values: object) -> str:
+    def t(self, key: str, /, **values: object) -> str:
         """Return a text; `.key` is one of this page."""
         whole = f"{self.page.name}{key}" if key.startswith(".") and self.page else key
         return self.console.catalogue.text(self.language, whole, **values)

@@ -1,16 +1,174 @@
-"""Now: whether everything works, who is at work, and what waits."""
+"""Now: whether everything works, with the fix where it does not; who is at work; what waits; today's cost."""
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Any, Literal
+
 from starlette.responses import Response
 
+from orchestrator.reports import costs, queues
+from orchestrator.store import outbox
+from orchestrator.web.console.forms import SentForm
 from orchestrator.web.console.page import Page, View
 
-WORK = ("turn.*", "run.*", "container.*", "message.*", "host.*", "command.*")
+WORK = ("turn.*", "run.*", "message.queued", "conversation.*")
+LIGHTS = ("channel.*", "run.ended", "turn.failed", "message.*", "host.*", "command.model_missing")
+GIB = 2**30
+LOW_BYTES, FULL_BYTES = 5 * GIB, GIB
+OLD_BACKUP_MS = 7 * 24 * 3_600_000
+MAX_DEAD = 20
+
+Colour = Literal["ok", "warn", "bad", "quiet"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrafficLight:
+    """One thing that has to work: how it is, and what to do about it."""
+
+    name: str
+    colour: Colour
+    text: str
+    fix: str = ""
+    link: str = ""
 
 
 async def show(view: View) -> Response:
-    return view.render("now.html", status_found=await view.api.status())
+    found = await view.api.status()
+    host = view.web.host
+    async with host.reader.reading() as tx:
+        dead = [row for row in await queues.outbox_rows(tx, limit=200) if row["state"] == "dead"][:MAX_DEAD]
+        days = await costs.usage(tx, None, by="day", now_ms=view.now_ms, zone=host.settings.zone)
+    today = datetime.fromtimestamp(view.now_ms / 1000, host.settings.zone).date().isoformat()
+    backup_ms = await asyncio.to_thread(_newest_backup_ms, host.home.root / "backups")
+    return view.render(
+        "now.html",
+        found=found,
+        lights=[*_lights(view, found), _backup(view, backup_ms), _errors(view, found)],
+        dead=dead,
+        today=next((row for row in days["rows"] if row["day"] == today), None),
+        budgets=[one for one in days["budgets"] if one["group"] is None],
+        held=sum(one["state"] != "left" for one in found["containers"]),
+    )
 
 
-PAGE = Page(name="now", order=10, shows={"/now": show}, live={"work": WORK})
+async def retry(view: View, _: SentForm) -> Response:
+    """Queue a dead message again."""
+    number = view.given("number")
+    async with view.web.host.database.transaction() as tx:
+        is_revived = number.isdigit() and await outbox.revive(tx, int(number[:15]), now_ms=view.now_ms)
+    view.web.host.wakeups.outbox.give()
+    return view.done("/now", view.t(".retried") if is_revived else view.t(".not_dead"))
+
+
+def _lights(view: View, found: dict[str, Any]) -> Iterator[TrafficLight]:
+    yield _key(view, found)
+    whatsapp = found["channels"].get("whatsapp", {})
+    state = str(whatsapp.get("state", "unpaired"))
+    colours: dict[str, Colour] = {"connected": "ok", "unpaired": "quiet"}
+    known = view.console.catalogue.has(f"now.whatsapp_{state}")
+    yield TrafficLight(
+        name=view.t(".whatsapp"),
+        colour=colours.get(state, "warn"),
+        text=view.t(f".whatsapp_{state}") if known else state.replace("_", " "),
+        fix=str(whatsapp.get("advice", "")),
+        link=view.url("/channels") if view.console.page("channels") else "",
+    )
+    yield _engine(view, found)
+    yield _disk(view, found["disk_free_bytes"])
+    waiting, dead = found["outbox"]["waiting"], found["outbox"]["dead"]
+    yield TrafficLight(
+        name=view.t(".outbox"),
+        colour="bad" if dead else "ok",
+        text=view.t(".outbox_dead", n=dead) if dead else view.t(".outbox_ok", n=waiting),
+        fix=view.t(".outbox_fix") if dead else "",
+        link="#dead" if dead else "",
+    )
+
+
+def _key(view: View, found: dict[str, Any]) -> TrafficLight:
+    credential, name = found["credential"], view.t(".key")
+    if credential["problem"]:
+        return TrafficLight(name=name, colour="bad", text=credential["problem"], fix=view.t(".key_fix"))
+    if credential["refusals"]:
+        one = credential["refusals"][0]
+        return TrafficLight(name=name, colour="bad", text=one["text"], fix=one["mend"])
+    if not credential["present"]:
+        is_needed = found["agent"] != "offline"
+        return TrafficLight(
+            name=name,
+            colour="bad" if is_needed else "quiet",
+            text=view.t(".key_none"),
+            fix=view.t(".key_fix"),
+        )
+    if credential["accepted"]:
+        text = view.t(".key_accepted", key=credential["setting"], ago=view.ago(credential["accepted_ms"]))
+        return TrafficLight(name=name, colour="ok", text=text)
+    if credential["accepted"] is None:
+        text = view.t(".key_unasked", key=credential["setting"])
+        return TrafficLight(name=name, colour="warn", text=text, fix=view.t(".key_unasked_fix"))
+    text = view.t(".key_silent", key=credential["setting"])
+    return TrafficLight(name=name, colour="bad", text=text, fix=view.t(".key_silent_fix"))
+
+
+def _engine(view: View, found: dict[str, Any]) -> TrafficLight:
+    name = view.t(".engine")
+    if not found["engine"]:
+        return TrafficLight(name=name, colour="bad", text=view.t(".engine_gone"), fix=view.t(".engine_fix"))
+    if not found["isolated"]:
+        text = view.t(".engine_open", runtime=found["runtime"])
+        return TrafficLight(name=name, colour="warn", text=text, fix=view.t(".engine_open_fix"))
+    image = found["image"] or "–"
+    return TrafficLight(
+        name=name, colour="ok", text=view.t(".engine_ok", runtime=found["runtime"], image=image)
+    )
+
+
+def _disk(view: View, free: int) -> TrafficLight:
+    colour: Colour = "bad" if free < FULL_BYTES else "warn" if free < LOW_BYTES else "ok"
+    return TrafficLight(
+        name=view.t(".disk"),
+        colour=colour,
+        text=view.t(".disk_free", gib=f"{free / GIB:,.1f}"),
+        fix="" if colour == "ok" else view.t(".disk_fix"),
+    )
+
+
+def _backup(view: View, made_ms: int | None) -> TrafficLight:
+    is_old = made_ms is None or view.now_ms - made_ms > OLD_BACKUP_MS
+    return TrafficLight(
+        name=view.t(".backup"),
+        colour="warn" if is_old else "ok",
+        text=view.ago(made_ms) if made_ms is not None else view.t(".backup_none"),
+        fix=view.t(".backup_fix") if is_old else "",
+        link=view.url("/care") if view.console.page("care") else "",
+    )
+
+
+def _errors(view: View, found: dict[str, Any]) -> TrafficLight:
+    if not found["errors"]:
+        return TrafficLight(name=view.t(".errors"), colour="ok", text=view.t(".errors_none"))
+    one = found["errors"][0]
+    text = f"{one['kind']}, {one['group']}, {view.ago(one['last_ms'])}: {one['reason'] or '–'}"
+    return TrafficLight(
+        name=view.t(".errors"), colour="warn", text=text, link=view.url(f"/chats/{one['group']}")
+    )
+
+
+def _newest_backup_ms(folder: Path) -> int | None:
+    """When the newest backup in the home's own folder was made. Blocks."""
+    made = [path.stat().st_mtime_ns // 1_000_000 for path in folder.glob("*.tar.gz")]
+    return max(made, default=None)
+
+
+PAGE = Page(
+    name="now",
+    order=10,
+    shows={"/now": show},
+    changes={"/now/outbox/{number}/retry": retry},
+    live={"lights": LIGHTS, "work": WORK, "cost": ("turn.answered", "turn.failed")},
+)

@@ -6,7 +6,6 @@
     for (const one of document.querySelectorAll("[data-banner]")) one.hidden = one.dataset.banner !== name;
     document.documentElement.dataset.live = name ? "no" : "yes";
   };
-  let seen = false;
   let timer = 0;
 
   // The first connection is a request like any other, which htmx does not repeat when it fails.
@@ -21,7 +20,6 @@
   };
 
   document.addEventListener("htmx:sse:after:connection", () => {
-    seen = true;
     banner("");
   });
   document.addEventListener("htmx:sse:error", (event) => {
@@ -52,7 +50,21 @@
   document.addEventListener("scroll", (event) => {
     if (event.target.dataset?.follow !== undefined) ends.set(event.target, isAtEnd(event.target));
   }, true);
-  document.addEventListener("htmx:after:swap", () => toEnd(document));
+  // The same for a page that is one long conversation, marked `data-follow-page`.
+  const root = document.scrollingElement;
+  let wasAtEnd = true;
+  const pageToEnd = () => {
+    if (wasAtEnd && !location.hash.startsWith("#m") && document.querySelector("[data-follow-page]")) {
+      root.scrollTop = root.scrollHeight;
+    }
+  };
+  window.addEventListener("scroll", () => {
+    wasAtEnd = root.scrollHeight - root.scrollTop - root.clientHeight < 120;
+  }, { passive: true });
+  document.addEventListener("htmx:after:swap", () => {
+    toEnd(document);
+    pageToEnd();
+  });
 
   document.addEventListener("keydown", (event) => {
     // As messengers do: Enter sends, with Shift it is a new line.
@@ -69,6 +81,7 @@
 
   const start = () => {
     toEnd(document);
+    pageToEnd();
     // A one-time code comes after '#', which no server and no log sees; it is taken out of the address at once.
     const field = document.querySelector("input[data-code]");
     const code = location.hash.slice(1);

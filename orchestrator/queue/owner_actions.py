@@ -1,0 +1,104 @@
+"""What the owner does to single turns: stop one, have one tried again."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+
+from orchestrator.domain.errors import BadRequest
+from orchestrator.domain.values import RunId, Turn, TurnId, TurnKind, TurnState
+from orchestrator.groups.host_context import HostContext
+from orchestrator.queue import retries
+from orchestrator.store import audit, groups, turns
+from orchestrator.store.database import Tx
+
+STOPPED = "it was stopped by hand."
+
+
+class UnknownTurn(BadRequest):
+    """There is no such turn."""
+
+    code = "unknown_turn"
+    http_status = 404
+
+
+class TurnIsOver(BadRequest):
+    """This turn is over: there is nothing to stop."""
+
+    code = "turn_is_over"
+    http_status = 409
+
+
+class TurnNotRepeatable(BadRequest):
+    """Only what was asked in a chat, and failed or waits, can be tried again."""
+
+    code = "turn_not_repeatable"
+    http_status = 409
+
+
+class TurnActions:
+    """Stops turns and asks them again, each written into the audit."""
+
+    def __init__(self, host: HostContext, *, stop_run: Callable[[RunId, str], Awaitable[None]]) -> None:
+        """`stop_run` kills a run; the turn in it fails for the reason given and is not tried again."""
+        self._host = host
+        self._stop_run = stop_run
+
+    async def stop(self, turn_id: int) -> Turn:
+        """Fail a turn that waits or runs, and return it as it was.
+
+        Raises:
+            UnknownTurn, TurnIsOver
+        """
+        now_ms = self._host.clock.now_ms()
+        async with self._host.database.transaction() as tx:
+            turn = await _known(tx, turn_id)
+            if turn.state not in (TurnState.QUEUED, TurnState.RUNNING):
+                raise TurnIsOver
+            await _note(tx, turn, "turn.stop", now_ms)
+            if turn.state is TurnState.QUEUED:
+                await retries.fail(tx, turn, reason=STOPPED, now_ms=now_ms, is_own_fault=False)
+        if turn.state is TurnState.QUEUED:
+            self._host.bus.publish("turn.failed", group=turn.folder, turn=turn.id, reason=STOPPED)
+            self._host.wakeups.outbox.give()
+            self._host.wakeups.lanes.give()
+        elif turn.run_id is not None:
+            await self._stop_run(turn.run_id, STOPPED)
+        return turn
+
+    async def ask_again(self, turn_id: int) -> Turn:
+        """Have a failed turn's messages asked anew, or a waiting one at once; return the turn that has them.
+
+        Raises:
+            UnknownTurn, TurnNotRepeatable
+        """
+        now_ms = self._host.clock.now_ms()
+        async with self._host.database.transaction() as tx:
+            turn = await _known(tx, turn_id)
+            group = await groups.known(tx, turn.folder)
+            is_question = turn.kind is TurnKind.CHAT and turn.command is None
+            if turn.state is TurnState.QUEUED:
+                await turns.hurry(tx, turn.id, now_ms=now_ms)
+                asked = turn.id
+            elif turn.state is TurnState.FAILED and is_question and turn.last_seq is not None:
+                asked = await turns.join_chat(tx, group, now_ms=now_ms)
+                await turns.take_over(tx, asked, turn)
+            else:
+                raise TurnNotRepeatable
+            await _note(tx, turn, "turn.ask_again", now_ms)
+            found = await _known(tx, asked)
+        self._host.bus.publish("turn.put_back", group=turn.folder, turn=found.id, attempt=found.attempt)
+        self._host.wakeups.lanes.give()
+        return found
+
+
+async def _known(tx: Tx, turn_id: int) -> Turn:
+    turn = await turns.get(tx, TurnId(turn_id))
+    if turn is None:
+        raise UnknownTurn(f"There is no turn {turn_id}.")
+    return turn
+
+
+async def _note(tx: Tx, turn: Turn, kind: str, now_ms: int) -> None:
+    await audit.append(
+        tx, audit.AuditEvent(at_ms=now_ms, kind=kind, folder=turn.folder, run_id=turn.run_id, turn_id=turn.id)
+    )

@@ -1,0 +1,65 @@
+"""Read the body of a form within bounds: fields alone, or fields with files."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import asynccontextmanager
+
+from starlette.datastructures import UploadFile
+from starlette.formparsers import MultiPartException, MultiPartParser
+from starlette.requests import Request
+
+from orchestrator.web.bodies import BodyTooLarge, read_body
+from orchestrator.web.console.forms import FormForged, SentForm, UploadedFile
+
+MAX_FORM_BYTES = 2 * 1024 * 1024
+MAX_FILES, MAX_PARTS = 1, 100
+
+
+@asynccontextmanager
+async def read_form(request: Request, *, upload_bytes: int = 0) -> AsyncIterator[SentForm]:
+    """Give the form that a request brings; its files last until the block is left.
+
+    Raises:
+        FormForged: it is no form, or has files where none may be.
+        BodyTooLarge: it is larger than 2 MiB, or with files than `upload_bytes`.
+    """
+    if not (upload_bytes and request.headers.get("content-type", "").startswith("multipart/form-data")):
+        yield SentForm.parse(await read_body(request, limit=MAX_FORM_BYTES))
+        return
+    parser = MultiPartParser(
+        request.headers,
+        _bounded(request, upload_bytes),
+        max_files=MAX_FILES,
+        max_fields=MAX_PARTS,
+        max_part_size=MAX_FORM_BYTES,
+    )
+    try:
+        parts = await parser.parse()
+    except MultiPartException as error:
+        raise FormForged from error
+    fields: dict[str, list[str]] = {}
+    files: dict[str, UploadedFile] = {}
+    try:
+        for name, value in parts.multi_items():
+            if isinstance(value, UploadFile):
+                files[name] = _uploaded(value)
+            else:
+                fields.setdefault(name, []).append(value)
+        yield SentForm(fields, files)
+    finally:
+        await parts.close()
+
+
+def _uploaded(one: UploadFile) -> UploadedFile:
+    mime = (one.content_type or "application/octet-stream")[:100]
+    return UploadedFile(name=one.filename or "", mime=mime, size=one.size or 0, body=one.file)
+
+
+async def _bounded(request: Request, limit: int) -> AsyncGenerator[bytes, None]:
+    left = limit
+    async for chunk in request.stream():
+        left -= len(chunk)
+        if left < 0:
+            raise BodyTooLarge(f"The file is over {limit / 2**20:.0f} MiB: send a smaller one.")
+        yield chunk

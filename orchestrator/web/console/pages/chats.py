@@ -1,0 +1,210 @@
+"""Chats: each group's conversation with what became of every message, a box to write, one message's way."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any, BinaryIO
+from urllib.parse import quote
+
+from starlette.responses import Response, StreamingResponse
+
+from orchestrator.domain.errors import BadRequest
+from orchestrator.domain.values import Group, Inbound
+from orchestrator.groups import attachments
+from orchestrator.queue.owner_actions import TurnActions
+from orchestrator.reports import message_timeline, messages
+from orchestrator.reports.audit import detail_text
+from orchestrator.store import audit, groups, outbox, runs, turns
+from orchestrator.store import messages as message_store
+from orchestrator.web.console.forms import SentForm, UploadedFile
+from orchestrator.web.console.page import Page, View
+
+SHOWN, MAX_SHOWN = 50, 300
+"""Lines of a page at first, and at most once more have come."""
+MAX_SENDER_CHARS = 80
+FILE = re.compile(r"^\[\w+ attachments/([^\]/\n]{1,200})\]$", re.MULTILINE)
+"""How a message names the file that came with it."""
+WORK_ROWS = 30
+CHUNK_BYTES = 256 * 1024
+MAX_UPLOAD_BYTES = 512 * 1024 * 1024
+"""What the console itself takes; `ANDY_ATTACHMENT_MB` is the bound that people set."""
+
+
+async def index(view: View) -> Response:
+    """Every group with its newest message."""
+    rows: list[dict[str, Any]] = []
+    async with view.web.host.reader.reading() as tx:
+        for group in await groups.every(tx):
+            newest = await messages.rows(tx, group.folder, limit=1)
+            rows.append({"group": group, "last": newest[0] if newest else None})
+    rows.sort(key=lambda row: -(row["last"]["at_ms"] if row["last"] else 0))
+    return view.render("chats.html", rows=rows)
+
+
+async def conversation(view: View) -> Response:
+    """One group's conversation: the newest lines, live, or those before one."""
+    return await _conversation(view)
+
+
+async def _conversation(
+    view: View, *, error: str = "", text: str = "", speaker: str = "", sender: str = "", status: int = 200
+) -> Response:
+    folder, before, first = view.given("folder"), view.number("before"), view.number("from")
+    async with view.web.host.reader.reading() as tx:
+        group = await groups.known(tx, folder)
+        lines = await messages.rows(
+            tx, folder, limit=MAX_SHOWN if first and not before else SHOWN, before=before or None
+        )
+        if first and not before:
+            lines = [line for line in lines if line["seq"] >= first] or lines[-SHOWN:]
+        work = await _work(tx, group) if not before else None
+        every = await groups.every(tx)
+    return view.render(
+        "chats_group.html",
+        status=status,
+        group=group,
+        groups=every,
+        lines=lines,
+        before=before,
+        first=lines[0]["seq"] if lines else 0,
+        has_older=bool(lines) and lines[0]["seq"] > 1 and len(lines) >= SHOWN,
+        is_open=any(line["state"] in ("queued", "running") for line in lines),
+        work=work,
+        is_local=group.jid.startswith("local:"),
+        files=[FILE.findall(line["text"]) for line in lines],
+        box={"text": text, "speaker": speaker or "member", "sender": sender, "error": error},
+    )
+
+
+async def _work(tx: Any, group: Group) -> dict[str, Any] | None:
+    """What the group's agent does right now, as far as it is known: what it asked for and what it said."""
+    turn = await turns.running_of(tx, group.folder)
+    if turn is None:
+        return None
+    run = await runs.get(tx, turn.run_id) if turn.run_id else None
+    asked = await audit.of_turn(tx, turn.id, since_ms=turn.started_ms or turn.queued_ms)
+    held = [one.text for one in await outbox.of_turn(tx, turn.id) if one.state == "held"]
+    return {
+        "turn": turn,
+        "run": run,
+        "asked": [{**row, "words": detail_text(row["detail"])} for row in asked[-WORK_ROWS:]],
+        "said": held,
+    }
+
+
+async def one_message(view: View) -> Response:
+    """All that befell one message."""
+    folder = view.given("folder")
+    async with view.web.host.reader.reading() as tx:
+        found = await message_timeline.find(tx, folder, view.given("message"))
+        message = (
+            await message_store.at(tx, found["chat"], found["message"]["seq"]) if found["message"] else None
+        )
+    found = await asyncio.to_thread(message_timeline.with_logs, found, view.web.host.home.logs)
+    return view.render("chats_message.html", found=found, message=message, folder=folder)
+
+
+async def say(view: View, form: SentForm) -> Response:
+    """Take what was written in the box: as a member of the chat, or as Andy."""
+    folder, text = view.given("folder"), form.raw("text")
+    speaker, sender = form.text("speaker"), form.text("sender")[:MAX_SENDER_CHARS]
+    try:
+        file = form.file("file")
+        if speaker == "andy":
+            await view.api.groups.say(folder, text)
+        else:
+            words = await _kept(view, folder, file) if file is not None else None
+
+            def write(group: Group, now_ms: int) -> Inbound:
+                made = view.api.write(group.jid, text, sender=sender or "you", now_ms=now_ms)
+                return replace(made, file=words) if words else made
+
+            await view.api.chat.say(write, folder, wait_seconds=0)
+    except BadRequest as refused:
+        if refused.http_status == 404:
+            raise
+        return await _conversation(
+            view, error=str(refused), text=text, speaker=speaker, sender=sender, status=refused.http_status
+        )
+    return view.done(f"/chats/{folder}#end")
+
+
+async def _kept(view: View, folder: str, file: UploadedFile) -> str:
+    """Put a file into the group's attachments, and return the words that stand for it in the message."""
+    host = view.web.host
+    async with host.reader.reading() as tx:
+        group = await groups.known(tx, folder)
+    if file.size > host.attachment_bytes:
+        limit = host.settings.andy_attachment_mb
+        raise attachments.FileRefused(f"'{file.name}' is larger than {limit} MB (ANDY_ATTACHMENT_MB).")
+    path = await asyncio.to_thread(attachments.keep_body, host.home.root, group.folder, file.name, file.body)
+    kind = "image" if file.mime.startswith("image/") else "file"
+    return f"[{kind} {path}]"
+
+
+async def download(view: View) -> Response:
+    """Give a file of a group's attachments, never to be shown in the page."""
+    host = view.web.host
+    async with host.reader.reading() as tx:
+        group = await groups.known(tx, view.given("folder"))
+    name = view.given("name")
+    path = f"{attachments.FOLDER}/{name}"
+    body = await asyncio.to_thread(
+        attachments.open_own, host.home.root, group.folder, path, limit=MAX_UPLOAD_BYTES
+    )
+    headers = {"Content-Disposition": f"attachment; filename*=UTF-8''{quote(name, safe='')}"}
+    return StreamingResponse(_chunks(body), media_type="application/octet-stream", headers=headers)
+
+
+def _chunks(body: BinaryIO) -> Iterator[bytes]:
+    with body:
+        while chunk := body.read(CHUNK_BYTES):
+            yield chunk
+
+
+async def stop(view: View, form: SentForm) -> Response:
+    """Stop a turn that waits or runs."""
+    turn = await _actions(view).stop(_number(form))
+    return view.done(f"/chats/{turn.folder}#end", view.t(".stopped", turn=turn.id))
+
+
+async def ask_again(view: View, form: SentForm) -> Response:
+    """Have a failed turn tried again, or a waiting one at once."""
+    turn = await _actions(view).ask_again(_number(form))
+    return view.done(f"/chats/{turn.folder}#end", view.t(".asked_again"))
+
+
+def _actions(view: View) -> TurnActions:
+    return TurnActions(view.web.host, stop_run=view.web.containers.stop_run)
+
+
+def _number(form: SentForm) -> int:
+    text = form.text("turn")
+    return int(text) if text.isascii() and text.isdigit() and len(text) < 16 else 0
+
+
+PAGE = Page(
+    name="chats",
+    order=20,
+    shows={
+        "/chats": index,
+        "/chats/{folder}": conversation,
+        "/chats/{folder}/messages/{message}": one_message,
+        "/chats/{folder}/files/{name}": download,
+    },
+    changes={
+        "/chats/{folder}/say": say,
+        "/chats/{folder}/stop": stop,
+        "/chats/{folder}/again": ask_again,
+    },
+    live={
+        "list": ("message.*", "turn.*", "group.*"),
+        "lines": ("message.*", "turn.*", "run.ended"),
+        "work": ("turn.*", "run.*", "command.*", "conversation.*"),
+        "way": ("message.*", "turn.*", "run.*", "command.*"),
+    },
+    upload_bytes=MAX_UPLOAD_BYTES,
+)

