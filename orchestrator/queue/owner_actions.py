@@ -59,8 +59,8 @@ class TurnActions:
                 await retries.fail(tx, turn, reason=STOPPED, now_ms=now_ms, is_own_fault=False)
         if turn.state is TurnState.QUEUED:
             self._host.bus.publish("turn.failed", group=turn.folder, turn=turn.id, reason=STOPPED)
-            self._host.wakeups.outbox.give()
-            self._host.wakeups.lanes.give()
+            self._host.wakeups.outbox.set()
+            self._host.wakeups.lanes.set()
         elif turn.run_id is not None:
             await self._stop_run(turn.run_id, STOPPED)
         return turn
@@ -87,7 +87,7 @@ class TurnActions:
             await _note(tx, turn, "turn.ask_again", now_ms)
             found = await _known(tx, asked)
         self._host.bus.publish("turn.put_back", group=turn.folder, turn=found.id, attempt=found.attempt)
-        self._host.wakeups.lanes.give()
+        self._host.wakeups.lanes.set()
         return found
 
 
