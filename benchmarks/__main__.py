@@ -25,6 +25,7 @@ NAMES = (
     "commands",
     "dashboard",
     "many_messages",
+    "lists",
     "cold_start",
     "restore",
     "due_task",

@@ -12,20 +12,29 @@ from starlette.routing import BaseRoute
 
 from orchestrator.domain.errors import AndyError, BadRequest
 from orchestrator.web.bodies import BadBody
-from orchestrator.web.guard import AccessGuard
+from orchestrator.web.guard import AccessGuard, IsSession
 from orchestrator.web.refusals import OnRefusal
 
 
 def web_app(
-    routes: Sequence[BaseRoute], *, token: str, on_refusal: OnRefusal, web_origin: str | None = None
+    routes: Sequence[BaseRoute],
+    *,
+    token: str,
+    on_refusal: OnRefusal,
+    web_origin: str | None = None,
+    is_session: IsSession | None = None,
 ) -> Starlette:
     """Build the app; everything but `/healthz` and the console needs the token.
 
     `on_refusal` hears of who is not let in. `web_origin` is that of a reverse proxy, where there is one.
+    With a cookie that `is_session`, `/api/` may be read too.
     """
+    guard = Middleware(
+        AccessGuard, token=token, on_refusal=on_refusal, web_origin=web_origin, is_session=is_session
+    )
     return Starlette(
         routes=routes,
-        middleware=[Middleware(AccessGuard, token=token, on_refusal=on_refusal, web_origin=web_origin)],
+        middleware=[guard],
         exception_handlers={AndyError: _explain, RecursionError: _refuse_depth},
     )
 

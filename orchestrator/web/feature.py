@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from starlette.types import ASGIApp
 
     from orchestrator.web.api.routes import ApiServices
+    from orchestrator.web.console.sessions import SessionService
 
 HEAD_SECONDS = 10.0
 """From the first byte of a request, or the connection, to the end of its headers."""
@@ -95,6 +96,7 @@ class WebFeature:
         from orchestrator.web.api.tasks import TaskApi
         from orchestrator.web.app import web_app
         from orchestrator.web.chat_service import ChatService
+        from orchestrator.web.console.sessions import SessionService
 
         status = StatusService(
             self.host,
@@ -153,20 +155,25 @@ class WebFeature:
             ),
             bus=self.host.bus,
         )
-        return web_app(
-            [*api_routes(services), *self._console(services, on_refusal)],
-            token=self.token,
-            on_refusal=on_refusal,
-            web_origin=self.host.settings.andy_web_origin,
-        )
-
-    def _console(self, services: ApiServices, on_refusal: Callable[..., None]) -> list[BaseRoute]:
-        from orchestrator.web.console.mount import console_routes
-        from orchestrator.web.console.sessions import SessionService
-
         sessions = SessionService(
             self.host.database, self.host.reader, token=self.token, clock=self.host.clock
         )
+
+        async def is_session(cookie: str) -> bool:
+            return await sessions.find(cookie) is not None
+
+        return web_app(
+            [*api_routes(services), *self._console(services, sessions, on_refusal)],
+            token=self.token,
+            on_refusal=on_refusal,
+            web_origin=self.host.settings.andy_web_origin,
+            is_session=is_session,
+        )
+
+    def _console(
+        self, services: ApiServices, sessions: SessionService, on_refusal: Callable[..., None]
+    ) -> list[BaseRoute]:
+        from orchestrator.web.console.mount import console_routes
 
         def build() -> ASGIApp:
             from orchestrator.web.console.app import build_console

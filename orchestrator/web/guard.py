@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import hmac
 from base64 import b64decode
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
 from starlette.datastructures import Headers
+from starlette.requests import cookie_parser
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 
@@ -18,6 +20,9 @@ from orchestrator.web.connections import mark_admitted
 from orchestrator.web.refusals import OnRefusal, RefusedRequest
 
 OPEN_PATHS = frozenset({"/healthz"})
+READ_PATHS = "/api/"
+"""Below it, who is signed in to the console may read with its cookie; it changes nothing there."""
+SESSION_COOKIES = SECURE_COOKIE, COOKIE = ("__Host-andy_session", "andy_session")
 CONSOLE = "/console"
 """Below it are pages, which ask for a session instead of the token."""
 OWN_HOSTS = frozenset({"127.0.0.1", "localhost", "[::1]"})
@@ -25,14 +30,26 @@ _PORTS = {"http": 80, "https": 443}
 MAX_REQUESTS = 256
 """Under way with the token, such as those that wait for a reply or for events."""
 
+IsSession = Callable[[str], Awaitable[bool]]
+
 
 class AccessGuard:
     """ASGI middleware: checks Host, Origin and the token before anything is read."""
 
     def __init__(
-        self, app: ASGIApp, *, token: str, on_refusal: OnRefusal, web_origin: str | None = None
+        self,
+        app: ASGIApp,
+        *,
+        token: str,
+        on_refusal: OnRefusal,
+        web_origin: str | None = None,
+        is_session: IsSession | None = None,
     ) -> None:
-        """`web_origin` is the origin of a reverse proxy that stands before it, such as `https://andy.example`."""
+        """`web_origin` is the origin of a reverse proxy that stands before it, such as `https://andy.example`.
+
+        `is_session` tells whether a cookie is that of a session of the console.
+        """
+        self._is_session = is_session
         self._app = app
         self._web_origin = web_origin
         self._web_host = urlsplit(web_origin).netloc if web_origin else None
@@ -42,7 +59,8 @@ class AccessGuard:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http":
-            refusal = self._refusal(scope, Headers(scope=scope))
+            headers = Headers(scope=scope)
+            refusal = self._refusal_of_place(scope, headers) or await self._refusal_of_person(scope, headers)
             if refusal is None and not _is_open(scope["path"]):
                 mark_admitted(scope)
             if refusal is not None:
@@ -59,7 +77,7 @@ class AccessGuard:
         finally:
             self._under_way -= 1
 
-    def _refusal(self, scope: Scope, headers: Headers) -> _Refusal | None:
+    def _refusal_of_place(self, scope: Scope, headers: Headers) -> _Refusal | None:
         # A page that has its name resolve to 127.0.0.1 still sends its own name.
         host = headers.get("host", "")
         if host != self._web_host and not _is_own_host(host, scope):
@@ -70,9 +88,13 @@ class AccessGuard:
         # To a browser, another port of this machine is the same site.
         if headers.get("sec-fetch-site") in {"cross-site", "same-site"}:
             return _refused(403, "bad_origin", "Links and pictures of other pages may not come in.")
+        return None
+
+    async def _refusal_of_person(self, scope: Scope, headers: Headers) -> _Refusal | None:
         if _is_open(scope["path"]):
             return None
-        if not hmac.compare_digest(_token_in(headers.get("authorization", "")), self._token):
+        has_token = hmac.compare_digest(_token_in(headers.get("authorization", "")), self._token)
+        if not (has_token or await self._may_read(scope, headers)):
             refusal = _refused(
                 401, "bad_token", "Send 'Authorization: Bearer …' with the token in data/token."
             )
@@ -82,6 +104,12 @@ class AccessGuard:
         if self._under_way >= MAX_REQUESTS:
             return _refused(503, "busy", f"{MAX_REQUESTS} requests are under way: end some, then try again.")
         return None
+
+    async def _may_read(self, scope: Scope, headers: Headers) -> bool:
+        if self._is_session is None or scope["method"] != "GET" or not scope["path"].startswith(READ_PATHS):
+            return False
+        cookies = cookie_parser(headers.get("cookie", ""))
+        return any([await self._is_session(cookies[name]) for name in SESSION_COOKIES if name in cookies])
 
     def _is_own_page(self, origin: str, host: str, scheme: str) -> bool:
         if host == self._web_host:

@@ -9,6 +9,9 @@ from typing import Any
 
 import httpx
 import pytest
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
 
 from orchestrator.containers.logs import files
 from orchestrator.context.context_manager import ContextManager
@@ -28,6 +31,7 @@ from orchestrator.web.api.openapi import ErrorDocument, description, openapi_rou
 from orchestrator.web.api.queries import MAX_LIMIT, PageQuery
 from orchestrator.web.api.routes import ApiServices, api_routes
 from orchestrator.web.app import web_app
+from orchestrator.web.console.sessions import SessionService
 from tests.support.dashboard_harness import FEB_9_1200, HOUR_MS, DashboardHouse, alert
 from tests.support.household import SEOUL, Household
 from tests.support.notice_harness import NoticeHouse
@@ -116,6 +120,14 @@ def _usage(number: int, now_ms: int) -> usage.UsageEntry:
 
 @pytest.fixture
 async def client(house: Household, tmp_path: Path) -> AsyncIterator[httpx.AsyncClient]:
+    routes = [*list_routes(source_of(house, tmp_path)), openapi_route()]
+    app = web_app(routes, token="secret", on_refusal=lambda _: None)
+    transport = httpx.ASGITransport(app=app)
+    async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1", headers=TOKEN) as client:
+        yield client
+
+
+def source_of(house: Household, tmp_path: Path) -> ApiSource:
     def context_of(folder: Folder) -> ContextManager:
         return ContextManager.of(
             tmp_path / "context",
@@ -125,17 +137,13 @@ async def client(house: Household, tmp_path: Path) -> AsyncIterator[httpx.AsyncC
             report=lambda _: None,
         )
 
-    source = ApiSource(
+    return ApiSource(
         home=Home(tmp_path),
         clock=house.clock,
         zone=SEOUL,
         reminders=ReminderService(read_time=point_ms, zone_of=lambda _: SEOUL),
         context_of=context_of,
     )
-    app = web_app([*list_routes(source), openapi_route()], token="secret", on_refusal=lambda _: None)
-    transport = httpx.ASGITransport(app=app)
-    async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1", headers=TOKEN) as client:
-        yield client
 
 
 def address(resource: ApiResource, task: str = "") -> str:
@@ -272,6 +280,34 @@ async def test_nobody_reads_without_the_token_or_from_another_page(client, resou
     assert (await client.get(path, headers={"Origin": "http://evil.example"})).status_code == 403
     assert (await client.get(path, headers={"Host": "evil.example"})).status_code == 403
     assert (await client.post(path)).status_code == 405
+
+
+async def test_who_is_signed_in_to_the_console_reads_and_changes_nothing(household, tmp_path):
+    await household.add_group("family")
+    sessions = SessionService(household.database, household.database, token="secret", clock=household.clock)
+    signed_in = await sessions.sign_in(sessions.make_code(), browser="Firefox")
+
+    async def is_session(cookie: str) -> bool:
+        return await sessions.find(cookie) is not None
+
+    async def post(_: Request) -> Response:
+        return Response("changed")
+
+    routes = [*list_routes(source_of(household, tmp_path)), Route("/api/x", post, methods=["POST"])]
+    app = web_app(routes, token="secret", on_refusal=lambda _: None, is_session=is_session)
+    async with httpx.AsyncClient(
+        transport=httpx.ASGITransport(app=app), base_url="http://127.0.0.1"
+    ) as browser:
+        cookie = {"Cookie": f"other=1; andy_session={signed_in.cookie}"}
+        assert (await browser.get("/api/groups", headers=cookie)).json()["rows"]
+        assert (await browser.post("/api/x", headers=cookie)).status_code == 401
+        assert (await browser.get("/groups", headers=cookie)).status_code == 401
+        for headers in ({"Origin": "http://evil.example"}, {"Sec-Fetch-Site": "cross-site"}):
+            assert (await browser.get("/api/groups", headers=cookie | headers)).status_code == 403
+        wrong = {"Cookie": f"andy_session={signed_in.session.id}.x"}
+        assert (await browser.get("/api/groups", headers=wrong)).status_code == 401
+        await sessions.sign_out(signed_in)
+        assert (await browser.get("/api/groups", headers=cookie)).status_code == 401
 
 
 async def test_a_client_that_was_away_goes_on_after_the_last_message_it_saw(client):

@@ -37,6 +37,7 @@ from orchestrator.web.console.page import (
     templates,
 )
 from orchestrator.web.console.sessions import SessionService, SignedIn
+from orchestrator.web.guard import COOKIE, SECURE_COOKIE
 from orchestrator.web.refusals import OnRefusal, RefusedRequest
 
 if TYPE_CHECKING:
@@ -45,7 +46,6 @@ if TYPE_CHECKING:
 
 log = structlog.get_logger(__name__)
 
-COOKIE, SECURE_COOKIE = "andy_session", "__Host-andy_session"
 COOKIE_SECONDS = 30 * 24 * 3600
 STATIC = Path(__file__).parent / "static"
 KINDS = {".js": "text/javascript", ".css": "text/css", ".svg": "image/svg+xml", ".png": "image/png"}
