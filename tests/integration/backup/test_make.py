@@ -85,7 +85,7 @@ def test_no_terminal_is_filled_with_a_backup(home):
     with os.fdopen(leader, "rb", 0), os.fdopen(follower, "wb", 0) as terminal:
         done = andy(home, "backup", "-", stdout=terminal, stderr=subprocess.PIPE, text=True)
 
-    assert (done.returncode, "put '> FILE' after 'andy backup -'" in done.stderr) == (1, True), done.stderr
+    assert (done.returncode, "put '> FILE' after 'andy backup -'" in done.stderr) == (2, True), done.stderr
 
 
 def test_an_option_that_is_none_is_no_file(home):
