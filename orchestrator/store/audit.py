@@ -17,7 +17,7 @@ TRIGGERS = frozenset({"audit_is_not_changed", "audit_is_not_deleted"})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AuditEvent:
-    """What happened: ids, sizes and reasons, never a body or a text of a chat."""
+    """An action to be audited: ids, sizes and reasons, never a request's body or the text of a chat."""
 
     at_ms: int
     kind: str
@@ -29,7 +29,7 @@ class AuditEvent:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChainVerdict:
-    """What a look at the whole chain found. `fault` is None when nothing was changed."""
+    """The result of checking the whole chain. `fault` is None when no row was changed."""
 
     rows: int
     head: str
@@ -38,7 +38,10 @@ class ChainVerdict:
 
 
 async def append(tx: Tx, event: AuditEvent) -> None:
-    """Add one row at the end of the chain. Call in a transaction: two at once would fork it."""
+    """Add one row at the end of the chain.
+
+    Call it in a transaction: two writers at once would fork the chain.
+    """
     row = await returned(
         await tx.execute(
             """
@@ -61,7 +64,7 @@ async def append(tx: Tx, event: AuditEvent) -> None:
 
 
 def sealed(previous: str, content: tuple[Any, ...]) -> str:
-    """SHA-256 in hex over the hash of the row before and the content of this one."""
+    """Return SHA-256 in hex over the hash of the row before and the content of this row."""
     canonical = json.dumps(content, ensure_ascii=False, separators=(",", ":"))
     return hashlib.sha256(f"{previous}\n{canonical}".encode()).hexdigest()
 
@@ -75,7 +78,7 @@ async def newest(
     before: int | None = None,
     only_refused: bool = False,
 ) -> list[dict[str, Any]]:
-    """The newest rows, or those with an id below `before`, oldest first."""
+    """Return the newest rows, or the newest with an id below `before`, oldest first."""
     rows = await tx.execute_fetchall(
         """
         SELECT * FROM audit WHERE at_ms >= :since AND (:folder IS NULL OR group_folder = :folder)
@@ -89,7 +92,7 @@ async def newest(
 
 
 async def of_turn(tx: Tx, turn_id: TurnId, *, since_ms: int) -> list[dict[str, Any]]:
-    """The rows of one turn, oldest first; none of it is from before `since_ms`, when it was queued."""
+    """Return the rows of one turn, oldest first, none from before `since_ms`, when the turn was queued."""
     rows = await tx.execute_fetchall(
         "SELECT * FROM audit WHERE turn_id = ? AND at_ms >= ? ORDER BY id", (turn_id, since_ms)
     )
@@ -110,7 +113,7 @@ def _to_dict(row: sqlite3.Row) -> dict[str, Any]:
 
 
 async def verify(tx: Tx) -> ChainVerdict:
-    """Follow the chain from its first row: a row changed, left out or cut off at the end is found."""
+    """Check the chain from its first row: it finds a row that was changed, left out, or cut off at the end."""
     head, number = FIRST_HASH, 0
     async with tx.execute("SELECT * FROM audit ORDER BY id") as cursor:
         async for row in cursor:

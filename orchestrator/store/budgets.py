@@ -29,7 +29,7 @@ class Unit(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Budget:
-    """`amount` of `unit` in each `period`. Of all groups together when `folder` is None.
+    """A limit of `amount` of `unit` in each `period`; it is over all groups together when `folder` is None.
 
     With `is_background` it counts and bounds only what nobody waits for: tasks, the worker, free cycles.
     """
@@ -51,7 +51,7 @@ AS_JSON = """
 
 
 def from_json(text: str) -> tuple[Budget, ...]:
-    """Read what `AS_JSON` gave."""
+    """Return the budgets that a query selected as `AS_JSON`."""
     return tuple(_from_row(row) for row in json.loads(text))
 
 
@@ -65,7 +65,7 @@ async def put(
     amount: int,
     now_ms: int,
 ) -> Budget:
-    """Set a budget, instead of the one of the same kind if there is one."""
+    """Set a budget in place of the one for the same folder, period and unit, if there is one, and return it."""
     cursor = await tx.execute(
         """
         INSERT INTO budgets (group_folder, is_background, period, unit, amount, set_ms)
@@ -80,7 +80,7 @@ async def put(
 
 
 async def remove(tx: Tx, budget_id: int) -> bool:
-    """Tell whether there was one."""
+    """Delete a budget and return whether there was one."""
     cursor = await tx.execute("DELETE FROM budgets WHERE id = ?", (budget_id,))
     return cursor.rowcount == 1
 

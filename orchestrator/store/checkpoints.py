@@ -33,7 +33,7 @@ class AnsweredSession:
 
 
 async def add(tx: Tx, run: Run, turn: Turn, *, session_id: str, uuid: str, now_ms: int) -> None:
-    """A turn is complete in its session."""
+    """Record that a turn is complete in its session: `uuid` names its last message in the transcript."""
     await _add(tx, turn, session_id, uuid)
     await tx.execute(
         """
@@ -46,7 +46,7 @@ async def add(tx: Tx, run: Run, turn: Turn, *, session_id: str, uuid: str, now_m
 
 
 async def add_outside(tx: Tx, turn: Turn) -> None:
-    """A turn was answered by an agent that has no session."""
+    """Record that a turn was answered by an agent that has no session."""
     await _add(tx, turn, None, None)
 
 
@@ -68,7 +68,7 @@ async def _add(tx: Tx, turn: Turn, session_id: str | None, uuid: str | None) -> 
 
 
 async def answered(tx: Tx, folder: Folder, session_id: str) -> AnsweredSession | None:
-    """What is known of a session; None when no turn was answered in it."""
+    """Return what is known of a session; None when no turn was answered in it."""
     cursor = await tx.execute(
         """
         SELECT answered_sessions.session_id, at_ms, model, provider, coalesce(context_tokens, 0) AS tokens
@@ -90,7 +90,7 @@ async def answered(tx: Tx, folder: Folder, session_id: str) -> AnsweredSession |
 
 
 async def marks(tx: Tx, folder: Folder, session_id: str) -> list[CheckpointMark]:
-    """The turns that were answered since a session began, in the order of their ends."""
+    """Return the turns that were answered since a session began, in the order in which they ended."""
     rows = await tx.execute_fetchall(
         """
         SELECT turn_id, CASE WHEN session_id = :session THEN uuid END AS uuid FROM checkpoints
@@ -104,7 +104,9 @@ async def marks(tx: Tx, folder: Folder, session_id: str) -> list[CheckpointMark]
 
 
 async def asked_again(tx: Tx, turn: Turn, after: int) -> list[TurnId]:
-    """The turns whose questions a turn's prompt has, itself among them: those since the cursor `after`."""
+    """Return the turns whose questions a turn's prompt holds, its own among them: those since the cursor
+    `after`.
+    """
     if turn.last_seq is None or turn.command is SessionCommand.COMPACT:
         return [turn.id]
     rows = await tx.execute_fetchall(

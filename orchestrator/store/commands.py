@@ -1,4 +1,4 @@
-"""`commands`: what containers asked of the host, once each, with the answer they got."""
+"""`commands`: the requests of containers, stored once each with the reply they got."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from orchestrator.store.database import Tx
 
 
 async def answered(tx: Tx, folder: Folder, request_id: str) -> Reply | None:
-    """The answer that this request got before."""
+    """Return the reply that this request got before, or None."""
     cursor = await tx.execute(
         "SELECT * FROM commands WHERE group_folder = ? AND request_id = ?", (folder, request_id)
     )
@@ -28,6 +28,7 @@ async def answered(tx: Tx, folder: Folder, request_id: str) -> Reply | None:
 
 
 async def record(tx: Tx, folder: Folder, command_type: str, reply: Reply, *, now_ms: int) -> None:
+    """Store the reply to a request, so that the same request is not carried out twice."""
     await tx.execute(
         """
         INSERT INTO commands (group_folder, request_id, type, ok, code, text, data, at_ms)
@@ -49,7 +50,7 @@ async def record(tx: Tx, folder: Folder, command_type: str, reply: Reply, *, now
 async def newest(
     tx: Tx, folder: Folder | None, *, limit: int, before: int | None = None
 ) -> list[dict[str, Any]]:
-    """The newest commands, or those numbered below `before`, newest first."""
+    """Return the newest commands, or the newest numbered below `before`, newest first."""
     rows = await tx.execute_fetchall(
         """
         SELECT rowid AS number, at_ms, group_folder AS "group", request_id AS request, type, ok, code, text

@@ -14,7 +14,7 @@ from orchestrator.store.database import Tx, returned
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cycle:
-    """One cycle. `schedule_…` is what its agent asked for last."""
+    """One cycle of a loop. The fields `schedule_…` hold what its agent asked for last."""
 
     id: int
     folder: Folder
@@ -39,7 +39,7 @@ class Cycle:
 
 
 async def begin(tx: Tx, turn: Turn, *, set_by: str | None, now_ms: int) -> int:
-    """Record the start of a turn's cycle, or of another attempt at it; gives the cycle's id."""
+    """Record that a turn's cycle, or another attempt at it, begins, and return the cycle's id."""
     cursor = await tx.execute(
         """
         INSERT INTO cycles (group_folder, turn_id, kind, set_by, started_ms) VALUES (?, ?, ?, ?, ?)
@@ -53,6 +53,7 @@ async def begin(tx: Tx, turn: Turn, *, set_by: str | None, now_ms: int) -> int:
 
 
 async def note_triggers(tx: Tx, cycle_id: int, triggers: Sequence[str]) -> None:
+    """Store what woke the agent for this cycle."""
     await tx.execute(
         "UPDATE cycles SET trigger_json = ? WHERE id = ?",
         (json.dumps(list(triggers), ensure_ascii=False), cycle_id),
@@ -60,7 +61,7 @@ async def note_triggers(tx: Tx, cycle_id: int, triggers: Sequence[str]) -> None:
 
 
 async def note_wish(tx: Tx, cycle_id: int, *, raw: str, reason: str, asked_ms: int, is_soonest: bool) -> None:
-    """Keep what the agent asks for, instead of what it asked before."""
+    """Store when the agent asks to wake next, in place of what it asked before in this cycle."""
     await tx.execute(
         """
         UPDATE cycles SET schedule_raw = ?, schedule_reason = ?, schedule_asked_ms = ?, is_soonest = ?
@@ -71,23 +72,25 @@ async def note_wish(tx: Tx, cycle_id: int, *, raw: str, reason: str, asked_ms: i
 
 
 async def note_spoken(tx: Tx, cycle_id: int) -> None:
-    """The turn said something that people see."""
+    """Record that the turn of a cycle said something that people see."""
     await tx.execute("UPDATE cycles SET has_spoken = 1 WHERE id = ?", (cycle_id,))
 
 
 async def open_ones(tx: Tx) -> list[Cycle]:
+    """Return the cycles that have not ended, of all groups."""
     rows = await tx.execute_fetchall("SELECT * FROM cycles WHERE ended_ms IS NULL ORDER BY id")
     return [_from_row(row) for row in rows]
 
 
 async def of_turn(tx: Tx, turn_id: TurnId) -> Cycle | None:
+    """Return the cycle of a turn, or None."""
     cursor = await tx.execute("SELECT * FROM cycles WHERE turn_id = ?", (turn_id,))
     row = await cursor.fetchone()
     return _from_row(row) if row else None
 
 
 async def running_of(tx: Tx, folder: Folder) -> Cycle | None:
-    """The cycle of a group that has not ended."""
+    """Return the cycle of a group that has not ended, or None."""
     cursor = await tx.execute("SELECT * FROM cycles WHERE group_folder = ? AND ended_ms IS NULL", (folder,))
     row = await cursor.fetchone()
     return _from_row(row) if row else None
@@ -106,6 +109,7 @@ async def end(
     next_wake_ms: int | None,
     trace: Sequence[str],
 ) -> None:
+    """Record how a cycle ended and what was decided about the next wake."""
     await tx.execute(
         """
         UPDATE cycles SET outcome = ?, error = ?, ended_ms = ?, schedule_applied_ms = ?,
@@ -127,7 +131,7 @@ async def end(
 
 
 async def self_set_starts(tx: Tx, folder: Folder, *, since_ms: int) -> tuple[int, ...]:
-    """When cycles began by a wake that the agent had set, oldest first."""
+    """Return when cycles began by a wake that the agent had set (epoch ms), oldest first."""
     rows = await tx.execute_fetchall(
         """
         SELECT started_ms FROM cycles WHERE group_folder = ? AND set_by = 'agent' AND started_ms > ?
@@ -139,7 +143,7 @@ async def self_set_starts(tx: Tx, folder: Folder, *, since_ms: int) -> tuple[int
 
 
 async def file_starts(tx: Tx, folder: Folder, *, since_ms: int) -> tuple[int, ...]:
-    """When free cycles began by changed files alone, oldest first."""
+    """Return when free cycles began by changed files alone (epoch ms), oldest first."""
     rows = await tx.execute_fetchall(
         """
         SELECT started_ms FROM cycles
@@ -153,7 +157,7 @@ async def file_starts(tx: Tx, folder: Folder, *, since_ms: int) -> tuple[int, ..
 
 
 async def caps_by(tx: Tx, folder: Folder, turn_id: TurnId) -> int:
-    """How often an unanswered turn has capped the sleep."""
+    """Return how often an unanswered turn has capped the sleep."""
     cursor = await tx.execute(
         "SELECT count(*) AS n FROM cycles WHERE group_folder = ? AND capped_by = ?", (folder, turn_id)
     )
@@ -161,7 +165,7 @@ async def caps_by(tx: Tx, folder: Folder, turn_id: TurnId) -> int:
 
 
 async def unanswered(tx: Tx, folder: Folder) -> TurnId | None:
-    """The newest question of the group's chat that got no word, neither then nor since; None if none."""
+    """Return the newest question of the group's chat that got no word, neither then nor since, or None."""
     cursor = await tx.execute(
         """
         SELECT turns.id FROM turns JOIN cycles ON cycles.turn_id = turns.id
@@ -180,7 +184,7 @@ async def unanswered(tx: Tx, folder: Folder) -> TurnId | None:
 
 
 async def count_actions(tx: Tx, folder: Folder, *, since_ms: int, passive: Sequence[str]) -> int:
-    """How many commands a group's agent gave since then that did something."""
+    """Count the commands of a group's agent since `since_ms` that changed something."""
     marks = ", ".join("?" for _ in passive)
     cursor = await tx.execute(
         f"""
@@ -193,7 +197,7 @@ async def count_actions(tx: Tx, folder: Folder, *, since_ms: int, passive: Seque
 
 
 async def newest(tx: Tx, folder: Folder, *, limit: int) -> list[Cycle]:
-    """Newest first."""
+    """Return the newest cycles of a group, newest first."""
     rows = await tx.execute_fetchall(
         "SELECT * FROM cycles WHERE group_folder = ? ORDER BY id DESC LIMIT ?", (folder, limit)
     )
@@ -201,7 +205,7 @@ async def newest(tx: Tx, folder: Folder, *, limit: int) -> list[Cycle]:
 
 
 async def said_between(tx: Tx, folder: Folder, *, since_ms: int) -> dict[str, Any]:
-    """What happened in a group's chat since then, in numbers up to 500: `{messages, turns}`."""
+    """Count what happened in a group's chat since `since_ms`, each number up to 500: `{messages, turns}`."""
     cursor = await tx.execute(
         """
         SELECT (SELECT count(*) FROM (

@@ -20,7 +20,7 @@ async def begin(
     turn_id: int | None = None,
     now_ms: int,
 ) -> int:
-    """Write a cycle that begins (`rules` or `llm`) and return its number."""
+    """Record that a cycle (`rules` or `llm`) begins and return its number."""
     cursor = await tx.execute(
         """
         INSERT INTO worker_cycles (group_folder, kind, trigger_json, turn_id, started_ms)
@@ -40,6 +40,7 @@ async def end(
     error: str | None = None,
     now_ms: int,
 ) -> None:
+    """Record how a cycle ended."""
     await tx.execute(
         "UPDATE worker_cycles SET ended_ms = ?, outcome = ?, detail_json = ?, error = ? WHERE id = ?",
         (now_ms, outcome, json.dumps(dict(detail), ensure_ascii=False), error, cycle_id),
@@ -47,7 +48,7 @@ async def end(
 
 
 async def newest(tx: Tx, folder: Folder, *, limit: int) -> list[dict[str, Any]]:
-    """The cycles of a group by column name, the newest first."""
+    """Return the newest cycles of a group by column name, newest first."""
     rows = await tx.execute_fetchall(
         "SELECT * FROM worker_cycles WHERE group_folder = ? ORDER BY id DESC LIMIT ?", (folder, limit)
     )
@@ -59,7 +60,7 @@ _CHANGING = ("dashboard_tasks", "questions", "notifications")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EndedCycle:
-    """A model's cycle whose turn is settled, and which is not written down as ended yet."""
+    """A cycle of a model whose turn is settled, and which is not recorded as ended yet."""
 
     cycle_id: int
     folder: Folder
@@ -83,7 +84,7 @@ async def add_turn(tx: Tx, group: Group, *, now_ms: int) -> TurnId:
 
 
 async def open_model_cycle(tx: Tx, folder: Folder) -> int | None:
-    """The turn of a model that looks at a dashboard, or is about to."""
+    """Return the turn in which a model looks at the dashboard, or is about to; None without one."""
     cursor = await tx.execute(
         """
         SELECT turn_id FROM worker_cycles
@@ -96,7 +97,7 @@ async def open_model_cycle(tx: Tx, folder: Folder) -> int | None:
 
 
 async def ended_model_cycles(tx: Tx) -> list[EndedCycle]:
-    """Those whose turn is settled, the oldest first."""
+    """Return the cycles of models whose turn is settled and that are still open, oldest first."""
     rows = await tx.execute_fetchall(
         """
         SELECT c.id, c.group_folder, c.turn_id, c.trigger_json, t.state, t.reason
@@ -118,7 +119,7 @@ async def ended_model_cycles(tx: Tx) -> list[EndedCycle]:
 
 
 async def changed_by(tx: Tx, turn_id: int) -> int:
-    """How many rows a turn was the last to change."""
+    """Count the rows that this turn was the last to change."""
     counts = [
         await tx.execute(f"SELECT count(*) AS n FROM {table} WHERE changed_turn = ?", (turn_id,))  # noqa: S608
         for table in _CHANGING
@@ -127,7 +128,7 @@ async def changed_by(tx: Tx, turn_id: int) -> int:
 
 
 async def was_changed_beside(tx: Tx, turn_id: int, folder: Folder) -> bool:
-    """Whether somebody else changed a task since the turn was shown the dashboard."""
+    """Return whether somebody else changed a task since the turn was shown the dashboard."""
     cursor = await tx.execute(
         """
         SELECT 1 FROM dashboard_tasks t JOIN dashboard_views v ON v.turn_id = :turn
@@ -139,7 +140,7 @@ async def was_changed_beside(tx: Tx, turn_id: int, folder: Folder) -> bool:
 
 
 async def shown_answers(tx: Tx, turn_id: int) -> list[str]:
-    """The answered questions that a turn was shown."""
+    """Return the ids of the answered questions that a turn was shown."""
     rows = await tx.execute_fetchall(
         """
         SELECT s.row_id FROM dashboard_seen s JOIN dashboard_views v ON v.turn_id = s.turn_id
@@ -152,7 +153,7 @@ async def shown_answers(tx: Tx, turn_id: int) -> list[str]:
 
 
 async def forget_cycles(tx: Tx, folder: Folder, *, before_ms: int) -> int:
-    """Forget a group's ended cycles of long ago, and return how many."""
+    """Delete a group's cycles that ended before `before_ms`, and return how many."""
     cursor = await tx.execute(
         "DELETE FROM worker_cycles WHERE group_folder = ? AND ended_ms IS NOT NULL AND started_ms < ?",
         (folder, before_ms),

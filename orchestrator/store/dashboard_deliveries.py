@@ -1,4 +1,4 @@
-"""Where `notifications` and `outbox` meet: a notification on its way is one row of each."""
+"""Where `notifications` and `outbox` meet: a notification that is being sent has one row in each."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from orchestrator.store.database import Tx, returned
 
 
 async def hand_over(tx: Tx, one: Notification, chat_jid: ChatJid, *, now_ms: int) -> None:
-    """Put the text of a claimed one into the outbox; tried before, it goes under the same message id.
+    """Put a claimed notification into the outbox; one that was tried before keeps its message id.
 
     One that is there already and was not given up is on its way: it is left as it is.
     """
@@ -54,7 +54,7 @@ async def _person(tx: Tx, one: Notification) -> str | None:
 
 
 async def keep_claim(tx: Tx, one: Notification, *, until_ms: int) -> bool:
-    """Let a claim run on whose message still waits in the outbox; false when there is none.
+    """Extend a claim whose message still waits in the outbox; return False when there is no such message.
 
     What no messenger has got yet says what the notification says now.
     """
@@ -81,7 +81,7 @@ async def keep_claim(tx: Tx, one: Notification, *, until_ms: int) -> bool:
 
 
 async def of_outgoing(tx: Tx, outgoing: Outgoing) -> Notification | None:
-    """The notification that a message is, if it is one."""
+    """Return the notification that a message belongs to, or None."""
     cursor = await tx.execute(
         "SELECT group_folder, id FROM notifications WHERE outbox_id = ?", (outgoing.id,)
     )
@@ -95,7 +95,7 @@ async def hold(tx: Tx, outgoing: Outgoing, *, error: str) -> None:
 
 
 async def call_back(tx: Tx, one: Notification) -> bool:
-    """Hold the message of a claimed one until it is claimed again; false when a messenger has it already."""
+    """Hold the message of a claimed notification until it is claimed again; return False when it has left."""
     cursor = await tx.execute(
         "UPDATE outbox SET state = 'held' WHERE id = ? AND state = 'pending'", (one.outbox_id,)
     )
@@ -103,7 +103,7 @@ async def call_back(tx: Tx, one: Notification) -> bool:
 
 
 async def drop_held(tx: Tx, *, now_ms: int) -> int:
-    """End messages that wait for a notification that nobody will claim any more, and return how many."""
+    """End the messages whose notification nobody will claim any more, and return how many."""
     cursor = await tx.execute(
         """
         UPDATE outbox SET state = ?, sent_ms = NULL, next_attempt_ms = ?
@@ -117,7 +117,9 @@ async def drop_held(tx: Tx, *, now_ms: int) -> int:
 
 
 async def told_by_itself(tx: Tx, folder: Folder, *, since_ms: int) -> int:
-    """How many that nobody asked for and that were not urgent have left since then, or are about to."""
+    """Count the notifications since `since_ms`, sent or about to be, that nobody asked for and that are not
+    urgent.
+    """
     cursor = await tx.execute(
         """
         SELECT count(*) AS n FROM notifications
@@ -130,7 +132,9 @@ async def told_by_itself(tx: Tx, folder: Folder, *, since_ms: int) -> int:
 
 
 async def told_by_rules(tx: Tx, folder: Folder, *, since_ms: int) -> list[sqlite3.Row]:
-    """Of alerts and nudges that were delivered or cancelled since then, what tells when another may come."""
+    """Return the alerts and nudges that ended since `since_ms`: the rules decide by them when another may
+    come.
+    """
     rows = await tx.execute_fetchall(
         """
         SELECT task_id, question_id, type, cause, delivered_ms, cancelled_ms, cancel_reason
@@ -149,7 +153,7 @@ async def told_by_rules(tx: Tx, folder: Folder, *, since_ms: int) -> list[sqlite
 
 
 async def asked(tx: Tx, folder: Folder) -> dict[tuple[str, QuestionType], int]:
-    """When a question of a kind on a task was last shown, answered or closed."""
+    """Return when a question of each kind about each task was last shown, answered or closed (epoch ms)."""
     rows = await tx.execute_fetchall(
         """
         SELECT task_id, type,

@@ -1,4 +1,4 @@
-"""A whole dashboard as its files are made of it: plain rows, read by a connection of their own.
+"""Read a whole dashboard as plain rows, from which its files are written, over a connection of its own.
 
 A dashboard may have tens of thousands of rows. Frozen values of them all would take longer than the rest.
 """
@@ -100,7 +100,7 @@ Row = TypeVar("Row", TaskRow, QuestionRow, NotificationRow, InsightRow)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DashboardRows:
-    """All of a dashboard, each list by the second it counts by and then by id."""
+    """All rows of a dashboard, each list ordered by the second that counts for it and then by id."""
 
     revision: int
     tasks: list[TaskRow]
@@ -116,7 +116,7 @@ class DashboardRows:
 
 
 def read(path: Path, folder: Folder) -> DashboardRows | None:
-    """Read a dashboard as of one moment; None of a group that has none. Blocks, and no lock is held.
+    """Read a dashboard as of one moment; return None for a group that has none. Blocks, but holds no lock.
 
     Raises:
         StoreError: there is no database at `path`, or a newer Andy's.

@@ -11,7 +11,7 @@ from orchestrator.store.database import Tx
 
 
 async def add_insight(tx: Tx, insight: Insight) -> None:
-    """Write it; raises `sqlite3.IntegrityError` when its content is there already."""
+    """Insert an insight. Raises `sqlite3.IntegrityError` when its content is there already."""
     await tx.execute(
         """
         INSERT INTO insights
@@ -35,7 +35,7 @@ async def add_insight(tx: Tx, insight: Insight) -> None:
 
 
 async def insight_of(tx: Tx, folder: Folder, content_hash: str) -> Insight | None:
-    """The one of that content."""
+    """Return the insight with this content hash, or None."""
     cursor = await tx.execute(
         "SELECT * FROM insights WHERE group_folder = ? AND content_hash = ?", (folder, content_hash)
     )
@@ -44,7 +44,7 @@ async def insight_of(tx: Tx, folder: Folder, content_hash: str) -> Insight | Non
 
 
 async def insights(tx: Tx, folder: Folder) -> list[Insight]:
-    """All, the oldest first."""
+    """Return all insights of a group, oldest first."""
     rows = await tx.execute_fetchall(
         "SELECT * FROM insights WHERE group_folder = ? ORDER BY created_ms, id", (folder,)
     )

@@ -55,7 +55,10 @@ async def listed(
     to_ms: int | None = None,
     limit: int = -1,
 ) -> list[Notification]:
-    """A group's, or all; by due time. Empty `statuses` are all; a negative limit is none."""
+    """Return notifications of one group or of all, by due time.
+
+    No `statuses` means any; a negative limit is none.
+    """
     if folder is not None and len(statuses) != 1:
         # One look a status: each comes in order from its index, none is sorted.
         found = [
@@ -98,7 +101,7 @@ async def listed(
 
 
 async def count_open(tx: Tx, folder: Folder) -> int:
-    """How many are to come."""
+    """Count the notifications that are still to come."""
     cursor = await tx.execute(
         f"SELECT count(*) AS n FROM notifications WHERE group_folder = ? AND {_OPEN}",  # noqa: S608
         (folder,),
@@ -107,7 +110,7 @@ async def count_open(tx: Tx, folder: Folder) -> int:
 
 
 async def to_come(tx: Tx, folder: Folder, *, limit: int = -1) -> list[Notification]:
-    """Those that were not sent yet, by due time; a negative limit is none."""
+    """Return the notifications that are still to come, by due time; a negative limit is none."""
     rows = await tx.execute_fetchall(
         f"""
         SELECT * FROM notifications WHERE group_folder = ? AND {_OPEN} ORDER BY due_ms, id LIMIT ?
@@ -120,7 +123,7 @@ async def to_come(tx: Tx, folder: Folder, *, limit: int = -1) -> list[Notificati
 async def alike(
     tx: Tx, folder: Folder, kind: NotificationType, *, task_id: str | None, question_id: str | None
 ) -> list[Notification]:
-    """All of one type about the same task or question that are to come, were delivered or cancelled."""
+    """Return the notifications of one type about the same task or question that were not dropped."""
     key = "task_id = :task" if task_id is not None else "task_id IS NULL AND question_id IS :question"
     rows = await tx.execute_fetchall(
         f"""
@@ -156,7 +159,7 @@ async def open_of_question(tx: Tx, folder: Folder, question_id: str) -> list[Not
 
 
 async def orphans(tx: Tx, folder: Folder) -> list[Notification]:
-    """Those to come whose task is over or gone."""
+    """Return the notifications to come whose task is over or gone."""
     rows = await tx.execute_fetchall(
         """
         SELECT n.* FROM notifications n
@@ -171,7 +174,7 @@ async def orphans(tx: Tx, folder: Folder) -> list[Notification]:
 
 
 async def due(tx: Tx, now_ms: int, *, limit: int = -1) -> list[Notification]:
-    """Those of all groups whose time has come and which nobody has claimed, the longest due first."""
+    """Return the notifications of all groups that are due and not claimed, the longest due first."""
     rows = await tx.execute_fetchall(
         f"""
         SELECT * FROM notifications
@@ -185,7 +188,7 @@ async def due(tx: Tx, now_ms: int, *, limit: int = -1) -> list[Notification]:
 
 
 async def next_due_ms(tx: Tx) -> int | None:
-    """When the next is to be sent or tried again."""
+    """Return when the next notification is to be sent or tried again (epoch ms), or None."""
     cursor = await tx.execute(
         f"""
         SELECT min(at) AS due FROM (
@@ -202,7 +205,9 @@ async def next_due_ms(tx: Tx) -> int | None:
 
 
 async def claim(tx: Tx, one: Notification, token: str, *, now_ms: int, until_ms: int) -> bool:
-    """Take a due one for sending, in its words of now; false when another has it, or it is not to be sent."""
+    """Claim a due notification for sending, with its current words; return False when another has it or it is
+    over.
+    """
     cursor = await tx.execute(
         f"""
         UPDATE notifications SET status = 'sending', claim_token = :token, claim_until_ms = :until,
@@ -224,7 +229,7 @@ async def claim(tx: Tx, one: Notification, token: str, *, now_ms: int, until_ms:
 
 
 async def delivered_since(tx: Tx, folder: Folder, since_ms: int) -> list[Notification]:
-    """What people were told, the oldest first."""
+    """Return the notifications that people got since `since_ms`, oldest first."""
     rows = await tx.execute_fetchall(
         """
         SELECT * FROM notifications
@@ -242,7 +247,7 @@ async def by_channel_message(tx: Tx, message_id: str) -> Notification | None:
 
 
 async def ids_like(tx: Tx, folder: Folder, prefix: str) -> list[str]:
-    """The ids that begin with `prefix`."""
+    """Return the ids that begin with `prefix`."""
     rows = await tx.execute_fetchall(
         """
         SELECT id FROM notifications
@@ -363,7 +368,7 @@ async def add_history(tx: Tx, entry: HistoryEntry) -> None:
 
 
 async def history_of(tx: Tx, folder: Folder, notification_id: str) -> list[HistoryEntry]:
-    """Return all that became of one notification, the oldest first."""
+    """Return all changes of one notification, oldest first."""
     rows = await tx.execute_fetchall(
         "SELECT * FROM notification_history WHERE group_folder = ? AND notification_id = ? ORDER BY id",
         (folder, notification_id),
@@ -372,13 +377,13 @@ async def history_of(tx: Tx, folder: Folder, notification_id: str) -> list[Histo
 
 
 async def newest_history(tx: Tx, *, limit: int) -> list[HistoryEntry]:
-    """Return the newest entries of all groups, the oldest of them first."""
+    """Return the newest changes in all groups, oldest first."""
     rows = await tx.execute_fetchall("SELECT * FROM notification_history ORDER BY id DESC LIMIT ?", (limit,))
     return [_entry_from_row(row) for row in rows][::-1]
 
 
 async def was_reworded(tx: Tx, folder: Folder, notification_id: str) -> bool:
-    """Return whether somebody has put the text of a notification in words of their own."""
+    """Return whether a person or an agent has chosen the words of a notification."""
     cursor = await tx.execute(
         """
         SELECT 1 FROM notification_history

@@ -1,4 +1,4 @@
-"""`questions` and `question_lists`: what people are to be asked, and under which numbers they were asked.
+"""`questions` and `question_lists`: what people are asked, and the numbers under which they were asked.
 
 Answered and closed questions stay, so that cooldowns hold.
 """
@@ -24,7 +24,7 @@ _OPEN = "answered_ms IS NULL AND closed_ms IS NULL"
 
 
 def normal(text: str) -> str:
-    """A question without case, spaces and marks: what asks the same is the same."""
+    """Return a question without case, spaces and marks: questions that ask the same become equal."""
     return re.sub(r"[\W_]+", "", unicodedata.normalize("NFKC", text).casefold()) or text.strip()
 
 
@@ -42,7 +42,7 @@ async def get(tx: Tx, folder: Folder, question_id: str) -> Question | None:
 
 
 async def unanswered(tx: Tx, folder: Folder, task_id: str | None = None) -> list[Question]:
-    """Open ones, of one task or all; the oldest first."""
+    """Return the open questions of a group, or of one task, oldest first."""
     rows = await tx.execute_fetchall(
         f"""
         SELECT * FROM questions WHERE group_folder = :folder AND {_OPEN}
@@ -62,7 +62,9 @@ async def count_open(tx: Tx, folder: Folder) -> int:
 
 
 async def unprocessed(tx: Tx, folder: Folder, *, limit: int = -1) -> list[Question]:
-    """Answered ones that no worker has seen, the oldest answer first; a negative limit is none."""
+    """Return the answered questions that no worker has seen, the oldest answer first; a negative limit is
+    none.
+    """
     rows = await tx.execute_fetchall(
         """
         SELECT * FROM questions
@@ -82,7 +84,7 @@ async def every(tx: Tx, folder: Folder) -> list[Question]:
 
 
 async def of_task(tx: Tx, folder: Folder, task_id: str, kind: QuestionType | None = None) -> list[Question]:
-    """All that ever were of a task, of one type or any; the newest first."""
+    """Return all questions that ever were about a task, of one type or any, newest first."""
     rows = await tx.execute_fetchall(
         """
         SELECT * FROM questions WHERE group_folder = :folder AND task_id = :task
@@ -94,7 +96,7 @@ async def of_task(tx: Tx, folder: Folder, task_id: str, kind: QuestionType | Non
 
 
 async def open_like(tx: Tx, folder: Folder, text: str) -> list[Question]:
-    """Open ones that ask the same."""
+    """Return the open questions that ask the same as `text`."""
     rows = await tx.execute_fetchall(
         f"SELECT * FROM questions WHERE group_folder = ? AND normal = ? AND {_OPEN} ORDER BY id",  # noqa: S608
         (folder, normal(text)),
@@ -103,7 +105,7 @@ async def open_like(tx: Tx, folder: Folder, text: str) -> list[Question]:
 
 
 async def ids_like(tx: Tx, folder: Folder, prefix: str) -> list[str]:
-    """The ids that begin with `prefix`."""
+    """Return the ids that begin with `prefix`."""
     rows = await tx.execute_fetchall(
         """
         SELECT id FROM questions
@@ -115,7 +117,7 @@ async def ids_like(tx: Tx, folder: Folder, prefix: str) -> list[str]:
 
 
 async def note_processed(tx: Tx, folder: Folder, question_id: str, *, now_ms: int) -> None:
-    """A worker has seen the answer."""
+    """Record that a worker has seen the answer."""
     await tx.execute(
         "UPDATE questions SET processed_ms = ? WHERE group_folder = ? AND id = ?",
         (now_ms, folder, question_id),
@@ -123,7 +125,7 @@ async def note_processed(tx: Tx, folder: Folder, question_id: str, *, now_ms: in
 
 
 async def note_asked(tx: Tx, folder: Folder, question_id: str, *, now_ms: int) -> None:
-    """It was shown to people: its cooldown begins."""
+    """Record that people were shown a question; its cooldown begins."""
     await tx.execute(
         """
         UPDATE questions SET last_asked_ms = ?, asked_count = asked_count + 1
@@ -187,7 +189,7 @@ def _from_row(row: sqlite3.Row) -> Question:
 
 
 async def note_list(tx: Tx, folder: Folder, ids: Sequence[str], *, now_ms: int) -> None:
-    """People were told these questions as 1, 2, …"""
+    """Record that people were shown these questions as numbers 1, 2, and so on."""
     await tx.execute(
         "INSERT INTO question_lists (group_folder, ids_json, told_ms) VALUES (?, ?, ?)",
         (folder, json.dumps(list(ids)), now_ms),
@@ -195,7 +197,9 @@ async def note_list(tx: Tx, folder: Folder, ids: Sequence[str], *, now_ms: int) 
 
 
 async def newest_list(tx: Tx, folder: Folder, *, since_ms: int) -> tuple[str, ...]:
-    """The question ids of the newest list, if it was told since then and is unused; else none."""
+    """Return the question ids of the newest list that was shown since `since_ms` and not answered yet, or
+    none.
+    """
     cursor = await tx.execute(
         """
         SELECT ids_json, told_ms, used_ms FROM question_lists

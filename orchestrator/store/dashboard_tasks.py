@@ -1,4 +1,4 @@
-"""`dashboard_tasks`: what a group has to do."""
+"""`dashboard_tasks`: the things that people of a group have to do."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ async def get(tx: Tx, folder: Folder, task_id: str) -> BoardTask | None:
 async def on_board(
     tx: Tx, folder: Folder, status: BoardTaskStatus | None = None, *, limit: int = -1
 ) -> list[BoardTask]:
-    """Those that are not in the history; the next deadline first; a negative limit is none."""
+    """Return the tasks that are not in the history, the next deadline first; a negative limit is none."""
     rows = await tx.execute_fetchall(
         f"""
         SELECT * FROM dashboard_tasks
@@ -47,7 +47,7 @@ async def on_board(
 
 
 async def history(tx: Tx, folder: Folder, *, limit: int = -1) -> list[BoardTask]:
-    """Those in the history, the newest first; a negative limit is none."""
+    """Return the tasks in the history, newest first; a negative limit is none."""
     rows = await tx.execute_fetchall(
         """
         SELECT * FROM dashboard_tasks WHERE group_folder = ? AND archived_ms IS NOT NULL
@@ -59,7 +59,7 @@ async def history(tx: Tx, folder: Folder, *, limit: int = -1) -> list[BoardTask]
 
 
 async def count(tx: Tx, folder: Folder, status: BoardTaskStatus | None = None) -> int:
-    """How many are on the board, of one status or all."""
+    """Count the tasks on the board, of one status or all."""
     cursor = await tx.execute(
         """
         SELECT count(*) AS n FROM dashboard_tasks
@@ -81,7 +81,7 @@ async def days(tx: Tx, folder: Folder) -> list[str]:
 
 
 async def move_day(tx: Tx, folder: Folder, day: str, *, at_ms: int, version: int) -> int:
-    """Let a day that is a deadline begin at another moment; return how many tasks that changes."""
+    """Set the moment at which a day that is a deadline begins, and return how many tasks that changes."""
     cursor = await tx.execute(
         """
         UPDATE dashboard_tasks SET deadline_ms = :at, version = :version
@@ -93,7 +93,7 @@ async def move_day(tx: Tx, folder: Folder, day: str, *, at_ms: int, version: int
 
 
 async def ids_like(tx: Tx, folder: Folder, prefix: str) -> list[str]:
-    """The ids that begin with `prefix`."""
+    """Return the ids that begin with `prefix`."""
     rows = await tx.execute_fetchall(
         """
         SELECT id FROM dashboard_tasks

@@ -1,4 +1,5 @@
-"""`dashboards`, `dashboard_views`, `dashboard_seen`: one row for each group that has one, and what turns saw.
+"""`dashboards`, `dashboard_views`, `dashboard_seen`: one row for each dashboard, and what each turn was
+shown.
 
 Every change of a dashboard counts its revision up, and each changed row takes that number as its version. A
 turn writes only rows whose version it was shown, so nobody overwrites a change that they have not seen.
@@ -29,7 +30,7 @@ async def every(tx: Tx) -> list[Dashboard]:
 
 
 async def ensure(tx: Tx, folder: Folder, *, now_ms: int) -> Dashboard:
-    """Return the group's dashboard; a new one if it has none."""
+    """Return the group's dashboard, and create it if there is none."""
     await tx.execute(
         "INSERT INTO dashboards (group_folder, created_ms) VALUES (?, ?) ON CONFLICT DO NOTHING",
         (folder, now_ms),
@@ -40,7 +41,7 @@ async def ensure(tx: Tx, folder: Folder, *, now_ms: int) -> Dashboard:
 
 
 async def advance(tx: Tx, folder: Folder) -> int:
-    """Count one more change and return the count: the version of what is written next."""
+    """Count one more change and return the count, which is the version of what is written next."""
     cursor = await tx.execute(
         "UPDATE dashboards SET revision = revision + 1 WHERE group_folder = ? RETURNING revision", (folder,)
     )
@@ -48,7 +49,7 @@ async def advance(tx: Tx, folder: Folder) -> int:
 
 
 async def due_for_rules(tx: Tx, now_ms: int) -> list[Dashboard]:
-    """Those that rules are to look at, the longest due first."""
+    """Return the dashboards that the rules are to look at, the longest due first."""
     rows = await tx.execute_fetchall(
         "SELECT * FROM dashboards WHERE rules_next_ms <= ? ORDER BY rules_next_ms, group_folder", (now_ms,)
     )
@@ -63,20 +64,20 @@ async def note_rules(tx: Tx, folder: Folder, *, now_ms: int, next_ms: int) -> No
 
 
 async def wake_rules(tx: Tx, folder: Folder, *, now_ms: int) -> None:
-    """Have the rules look now instead of at the next beat."""
+    """Make the rules look at a dashboard now instead of at the next beat."""
     await tx.execute(
         "UPDATE dashboards SET rules_next_ms = min(rules_next_ms, ?) WHERE group_folder = ?", (now_ms, folder)
     )
 
 
 async def next_rules_ms(tx: Tx) -> int | None:
-    """When the rules look at a dashboard next."""
+    """Return when the rules look at a dashboard next (epoch ms), or None."""
     cursor = await tx.execute("SELECT min(rules_next_ms) AS at FROM dashboards")
     return (await returned(cursor))["at"]  # type: ignore[no-any-return]
 
 
 async def hasten_rules(tx: Tx) -> None:
-    """Have the rules look at the minute at which a deadline calls for something new, once.
+    """Make the rules look once at the very minute at which a deadline calls for something new.
 
     That is a day before it and at its time; of a moment also two hours before. A day is over 23 to 25 hours
     after it began, and what is said of that is said in the morning after.
@@ -104,7 +105,7 @@ async def note_zone(tx: Tx, folder: Folder, zone: str) -> None:
 
 
 async def note_worker(tx: Tx, folder: Folder, *, now_ms: int, revision: int, digest: str) -> None:
-    """Note what a model was shown last."""
+    """Record the revision and digest of the dashboard that a model was shown last."""
     await tx.execute(
         """
         UPDATE dashboards SET worker_last_ms = ?, worker_revision = ?, worker_digest = ?
@@ -115,7 +116,7 @@ async def note_worker(tx: Tx, folder: Folder, *, now_ms: int, revision: int, dig
 
 
 async def lease(tx: Tx, folder: Folder, owner: str, *, now_ms: int, until_ms: int) -> bool:
-    """Take or keep the upkeep of a dashboard; false while another has it."""
+    """Take or extend the lease on looking after a dashboard; return False while another owner has it."""
     cursor = await tx.execute(
         """
         UPDATE dashboards SET lease_owner = :owner, lease_until_ms = :until
@@ -142,7 +143,7 @@ TABLES = ("dashboard_tasks", "questions", "notifications", "insights", "people",
 
 
 async def ids_in(tx: Tx, folder: Folder, table: str) -> set[str]:
-    """The ids that a group has in one of `TABLES`."""
+    """Return the ids that a group has in one of `TABLES`."""
     assert table in TABLES
     rows = await tx.execute_fetchall(
         f"SELECT id FROM {table} WHERE group_folder = ?",  # noqa: S608 - one of ours
@@ -152,7 +153,7 @@ async def ids_in(tx: Tx, folder: Folder, table: str) -> set[str]:
 
 
 async def clear(tx: Tx, folder: Folder) -> None:
-    """Take all that is on a dashboard away."""
+    """Delete everything on a dashboard."""
     for table in TABLES:
         await tx.execute(
             f"DELETE FROM {table} WHERE group_folder = ?",  # noqa: S608 - one of ours
@@ -177,7 +178,7 @@ def _from_row(row: sqlite3.Row) -> Dashboard:
 
 
 async def put_row(tx: Tx, table: str, row: Mapping[str, object], *, was: int | None) -> bool:
-    """Write `row` by its column names; `was` is the version it had, None of a new one.
+    """Write `row` by its column names and return False when it is stale; `was` is the version that was read.
 
     False: it has another version by now, and nothing was written.
     """
@@ -206,7 +207,9 @@ def _update(table: str, columns: tuple[str, ...]) -> str:
 
 
 async def note_view(tx: Tx, turn_id: int, folder: Folder, revision: int) -> None:
-    """A turn is shown the whole dashboard as of `revision`; what it was shown before counts no more."""
+    """Record that a turn is shown the whole dashboard at `revision`; earlier views of this turn count no
+    more.
+    """
     await tx.execute(
         """
         INSERT INTO dashboard_views (turn_id, group_folder, revision) VALUES (?, ?, ?)
@@ -218,14 +221,14 @@ async def note_view(tx: Tx, turn_id: int, folder: Folder, revision: int) -> None
 
 
 async def advance_view(tx: Tx, turn_id: int, revision: int) -> None:
-    """A turn is shown the whole dashboard again, as of a later `revision`."""
+    """Record that a turn is shown the whole dashboard again, at a later `revision`."""
     await tx.execute(
         "UPDATE dashboard_views SET revision = max(revision, ?) WHERE turn_id = ?", (revision, turn_id)
     )
 
 
 async def note_seen(tx: Tx, turn_id: int, row_id: str, version: int) -> None:
-    """A turn is shown one row anew."""
+    """Record that a turn is shown one row again."""
     await tx.execute(
         """
         INSERT INTO dashboard_seen (turn_id, row_id, version) VALUES (?, ?, ?)
@@ -236,7 +239,10 @@ async def note_seen(tx: Tx, turn_id: int, row_id: str, version: int) -> None:
 
 
 async def has_seen(tx: Tx, turn_id: int, row_id: str, version: int) -> bool:
-    """Whether what a turn decides upon holds for this version of a row. So it does for one shown none."""
+    """Return whether a turn knows this version of a row.
+
+    A turn that was shown no dashboard counts as knowing it.
+    """
     cursor = await tx.execute(
         """
         SELECT v.revision, s.version FROM dashboard_views v

@@ -27,10 +27,10 @@ BUSY_MS = 5_000
 
 
 class Database:
-    """One connection. Every transaction is `BEGIN IMMEDIATE` behind one lock."""
+    """One connection to the database. Every transaction is `BEGIN IMMEDIATE` behind one lock."""
 
     def __init__(self, connection: Connection, *, read_path: Path | None = None) -> None:
-        """`read_path` is where the database is, for a connection that only reads."""
+        """`read_path` is the path of the database for a connection that only reads."""
         import asyncio
 
         self._connection = connection
@@ -39,7 +39,7 @@ class Database:
 
     @classmethod
     async def open(cls, path: Path) -> Self:
-        """Open `path` for writing, made and migrated as needed.
+        """Open `path` for writing, and create and migrate it as needed.
 
         Raises:
             StoreTooNew: a newer Andy wrote it.
@@ -58,7 +58,7 @@ class Database:
 
     @classmethod
     async def open_readonly(cls, path: Path) -> Self:
-        """Open `path` for commands that only look. Raises `StoreError` when there is none."""
+        """Open `path` for commands that only read. Raises `StoreError` when there is no database."""
         import asyncio
 
         import aiosqlite
@@ -71,7 +71,7 @@ class Database:
 
     @asynccontextmanager
     async def transaction(self) -> AsyncIterator[Tx]:
-        """Commit what the block did, all of it or, on any exception or cancellation, nothing."""
+        """Run the block in a transaction: commit all of it, or nothing on any exception or cancellation."""
         async with self._lock:
             try:
                 await self._connection.execute("BEGIN IMMEDIATE")
@@ -85,7 +85,7 @@ class Database:
 
     @asynccontextmanager
     async def reading(self) -> AsyncIterator[Tx]:
-        """Look at committed rows only: waits for a transaction that is open, where there can be one.
+        """Give the block committed rows only; it waits while a transaction is open, where one can be.
 
         Raises:
             StoreError: by a connection that only reads, when the database cannot be read or is damaged.
@@ -102,7 +102,7 @@ class Database:
             yield self._connection
 
     async def path(self) -> Path:
-        """Where it is, for who reads it by a connection of their own."""
+        """Return the path of the database, for those who read it over a connection of their own."""
         rows = await self._connection.execute_fetchall("PRAGMA database_list")
         return Path(next(iter(rows))["file"])
 
@@ -118,7 +118,7 @@ class Database:
 
 
 async def _surely(work: Coroutine[Any, Any, None]) -> None:
-    """Wait for `work` to its end, also when cancelled meanwhile: the lock must not be free before."""
+    """Wait for `work` to end even when cancelled meanwhile: the lock must not be free before."""
     import asyncio
 
     task = asyncio.create_task(work, name="roll-back")
@@ -134,14 +134,16 @@ async def _surely(work: Coroutine[Any, Any, None]) -> None:
 
 
 async def returned(cursor: Cursor) -> sqlite3.Row:
-    """The one row that a `RETURNING` gave."""
+    """Return the one row that a `RETURNING` clause gave."""
     row = await cursor.fetchone()
     assert row is not None
     return row
 
 
 def _explained(error: sqlite3.Error) -> Exception:
-    """A constraint is a bug of ours and stays as it is; the rest is the owner's to mend."""
+    """Translate an error of SQLite: a broken constraint is our bug and stays, all else is for the owner to
+    fix.
+    """
     if isinstance(error, sqlite3.IntegrityError | sqlite3.ProgrammingError):
         return error
     if _is_damage(error):
@@ -150,7 +152,9 @@ def _explained(error: sqlite3.Error) -> Exception:
 
 
 def check(path: Path) -> None:
-    """Look through a whole database for damage; one that is not there is sound. Blocks: seconds a gigabyte.
+    """Check a whole database for damage; a missing one counts as sound.
+
+    Blocks, some seconds for each gigabyte.
 
     Raises:
         StoreCorrupt: it is damaged; the text says what to restore.
@@ -169,7 +173,7 @@ def check(path: Path) -> None:
 
 
 def unusable(path: Path, error: sqlite3.Error | OSError) -> StoreError:
-    """The error that tells an owner why a database cannot be used, and what to do."""
+    """Return the error that tells the owner why a database cannot be used and what to do."""
     if isinstance(error, sqlite3.Error) and _is_damage(error):
         return StoreCorrupt(_damaged(path, error))
     return StoreError(f"The database {path} cannot be used ({error}): check the disk and permissions.")
@@ -181,7 +185,7 @@ def _is_damage(error: sqlite3.Error) -> bool:
 
 
 def _damaged(path: Path, found: object) -> str:
-    """Say that it is, and what to put in its place."""
+    """Return the sentence that says that a database is damaged and what to put in its place."""
     copies = sorted(path.parent.glob(f"{path.stem}.before-v*.db"), key=lambda copy: copy.stat().st_mtime)
     newest = f", or {copies[-1]}, made before the last upgrade" if copies else ""
     reason = " ".join(str(found).split())
@@ -205,7 +209,7 @@ def _prepare(path: Path) -> None:
 
 
 def readonly_uri(path: Path) -> str:
-    """Where to open a database that is only looked at. Blocks.
+    """Return the URI that opens a database for reading only. Blocks.
 
     Raises:
         StoreError: there is none, or a newer Andy wrote it.
@@ -260,7 +264,7 @@ def _back_up(connection: sqlite3.Connection, target: Path) -> None:
 
 
 def migrations() -> list[str]:
-    """The numbered scripts, oldest first; the n-th leads to `user_version` n."""
+    """Return the names of the numbered scripts in order; the n-th leads to `user_version` n."""
     return [path.read_text(encoding="utf-8") for path in _migration_files()]
 
 

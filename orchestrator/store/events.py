@@ -15,7 +15,7 @@ KEPT = 10_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordedEvent:
-    """A committed fact: ids and numbers, never what a message says."""
+    """A committed event: ids and numbers, never what a message says."""
 
     seq: int
     at_ms: int
@@ -25,7 +25,7 @@ class RecordedEvent:
 
 
 async def append(tx: Tx, kind: str, /, *, group: str | None, now_ms: int, **data: Any) -> None:
-    """`kind` is `trigger:…` or `action:…`; what is None is left out."""
+    """Add an event; `kind` is `trigger:…` or `action:…`, and values that are None are left out."""
     told = {name: value for name, value in data.items() if value is not None}
     await tx.execute(
         "INSERT INTO events (at_ms, group_folder, kind, data_json) VALUES (?, ?, ?, ?)",
@@ -39,13 +39,13 @@ async def last_seq(tx: Tx) -> int:
 
 
 async def after(tx: Tx, seq: int, *, limit: int = 1_000) -> list[RecordedEvent]:
-    """Those that follow `seq`, oldest first."""
+    """Return the events that follow `seq`, oldest first."""
     rows = await tx.execute_fetchall("SELECT * FROM events WHERE seq > ? ORDER BY seq LIMIT ?", (seq, limit))
     return [_from_row(row) for row in rows]
 
 
 async def newest(tx: Tx, *, group: str | None = None, limit: int) -> list[RecordedEvent]:
-    """The newest, oldest of them first."""
+    """Return the newest events, oldest first."""
     rows = await tx.execute_fetchall(
         """
         SELECT * FROM events WHERE :group IS NULL OR group_folder = :group ORDER BY seq DESC LIMIT :limit
@@ -56,7 +56,7 @@ async def newest(tx: Tx, *, group: str | None = None, limit: int) -> list[Record
 
 
 async def prune(tx: Tx) -> None:
-    """Keep the newest `KEPT`."""
+    """Delete all but the newest `KEPT` events."""
     await tx.execute("DELETE FROM events WHERE seq <= (SELECT max(seq) FROM events) - ?", (KEPT,))
 
 

@@ -1,4 +1,4 @@
-"""What a group's agent was asked and what it said, turn by turn: what a conversation is made of."""
+"""Read what a group's agent was asked and what it answered, turn by turn: the material of a conversation."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ MAX_REQUESTS = 200
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AskingMessage:
-    """One message that asked; `sender` is empty where nobody wrote it."""
+    """One message that asked something; `sender` is empty where no person wrote it."""
 
     text: str
     sender: str = ""
@@ -42,7 +42,7 @@ class TurnExchange:
 
 
 async def after(tx: Tx, folder: Folder, mark: int, *, limit: int) -> list[TurnExchange]:
-    """The newest `limit` turns after `mark` that an agent was given in the group's own session, oldest first.
+    """Return the newest `limit` turns after `mark` in the group's own session, oldest first.
 
     Those that clear the conversation are among them; those that were answered without an agent are not.
     """
@@ -61,7 +61,7 @@ async def after(tx: Tx, folder: Folder, mark: int, *, limit: int) -> list[TurnEx
 
 
 async def of_turns(tx: Tx, folder: Folder, turns: Iterable[int]) -> list[TurnExchange]:
-    """Those of some turns of a group that are there, oldest first."""
+    """Return those of the given turns of a group that exist, oldest first."""
     rows = await tx.execute_fetchall(
         "SELECT * FROM turns WHERE group_folder = ? AND id IN (SELECT value FROM json_each(?)) ORDER BY id",
         (folder, json.dumps(sorted(turns))),
@@ -70,7 +70,7 @@ async def of_turns(tx: Tx, folder: Folder, turns: Iterable[int]) -> list[TurnExc
 
 
 async def oldest_open(tx: Tx, folder: Folder) -> TurnId | None:
-    """The oldest turn that may still become part of the conversation, or go on in it."""
+    """Return the oldest turn that may still become part of the conversation, or None."""
     cursor = await tx.execute(
         """
         SELECT min(id) AS id FROM turns
@@ -112,7 +112,7 @@ async def _asked(tx: Tx, turn: TurnId, prompt: str | None) -> tuple[AskingMessag
 
 
 async def _said(tx: Tx, turn: TurnId) -> tuple[str, ...]:
-    """What the agent itself said: not that a place was told or that the turn failed."""
+    """Return the agent's own words; what the host says about a turn (its place, its failure) is left out."""
     rows = await tx.execute_fetchall(
         """
         SELECT text, file_name FROM outbox

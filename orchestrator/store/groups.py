@@ -15,7 +15,10 @@ _CONFIGURED = "configured:"
 
 
 async def add(tx: Tx, group: Group) -> None:
-    """Register `group`; its chat must be known. Raises `sqlite3.IntegrityError` on a taken jid or folder."""
+    """Register `group`, whose chat must be known.
+
+    Raises `sqlite3.IntegrityError` when its jid or folder is taken.
+    """
     await tx.execute(
         """
         INSERT INTO registered_groups
@@ -36,12 +39,12 @@ async def add(tx: Tx, group: Group) -> None:
 
 
 async def remove(tx: Tx, folder: Folder) -> None:
-    """Forget the registration. History and files stay."""
+    """Delete the registration of a group; its history and files stay."""
     await tx.execute("DELETE FROM registered_groups WHERE folder = ?", (folder,))
 
 
 async def set_jid(tx: Tx, folder: Folder, jid: ChatJid) -> None:
-    """Put a group into another chat, which must be known and free."""
+    """Move a group to another chat, which must be known and free."""
     await tx.execute("UPDATE registered_groups SET jid = ? WHERE folder = ?", (jid, folder))
 
 
@@ -60,7 +63,7 @@ async def set_config(tx: Tx, folder: Folder, config: Mapping[str, Any], *, now_m
 
 
 async def configured_ms(tx: Tx) -> dict[Folder, int]:
-    """When each folder was configured last; those that never were are left out."""
+    """Return when each folder was configured last (epoch ms); folders that never were are left out."""
     rows = await tx.execute_fetchall(
         "SELECT key, value FROM router_state WHERE key >= ? AND key < ?", (_CONFIGURED, f"{_CONFIGURED}~")
     )
@@ -79,7 +82,7 @@ async def by_folder(tx: Tx, folder: str) -> Group | None:
 
 
 async def known(tx: Tx, folder: str) -> Group:
-    """Like `by_folder`, but raises `UnknownGroup`, which lists those there are."""
+    """Return the group of a folder. Raises `UnknownGroup`, which lists the folders there are."""
     group = await by_folder(tx, folder)
     if group is None:
         raise UnknownGroup(folder, [one.folder for one in await every(tx)])

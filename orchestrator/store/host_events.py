@@ -1,4 +1,4 @@
-"""What happens on the host that a group's agent should know of: kept for its next turn, with the fact itself.
+"""Turn events on the host into notices for a group's agent, in the transaction of the event itself.
 
 Facts of one kind are one notice while they wait: counted, the newest named. They never begin a turn. Texts of
 people are quoted shortly, and nothing is named that the agent may not see.
@@ -26,7 +26,7 @@ TTL_MS = 3 * DAY_MS
 
 
 async def reply_undelivered(tx: Tx, outgoing: Outgoing, error: str, *, now_ms: int) -> None:
-    """A message was given up: its chat has not seen it."""
+    """Add the notice that a message was given up and that its chat has not seen it."""
     if outgoing.folder is None:
         return
     await _note(
@@ -43,7 +43,7 @@ async def reply_undelivered(tx: Tx, outgoing: Outgoing, error: str, *, now_ms: i
 
 
 async def notification_delivered(tx: Tx, folder: Folder, text: str, *, now_ms: int) -> None:
-    """A notification of the group's dashboard has reached its chat."""
+    """Add the notice that a notification of the group's dashboard has reached its chat."""
     await _note(
         tx,
         folder,
@@ -56,7 +56,7 @@ async def notification_delivered(tx: Tx, folder: Folder, text: str, *, now_ms: i
 
 
 async def notification_expired(tx: Tx, folder: Folder, text: str, *, now_ms: int) -> None:
-    """A notification came too late to be of use, and was not sent: the chat read that in one line."""
+    """Add the notice that a notification came too late to be useful and was not sent."""
     await _note(
         tx,
         folder,
@@ -69,7 +69,7 @@ async def notification_expired(tx: Tx, folder: Folder, text: str, *, now_ms: int
 
 
 async def budget_warning(tx: Tx, folder: Folder, text: str, *, percent: int, key: str, now_ms: int) -> None:
-    """A budget that bounds the group is nearly used, or spent."""
+    """Add the notice that a budget of the group is nearly used up, or spent."""
     await _note(
         tx,
         folder,
@@ -85,7 +85,7 @@ async def budget_warning(tx: Tx, folder: Folder, text: str, *, percent: int, key
 
 
 async def mounts_refused(tx: Tx, folder: Folder, names: Sequence[str], *, now_ms: int) -> None:
-    """Folders of the owner's that the group was to see are not shown, or only to be read.
+    """Add the notice that folders which the owner granted are not shown, or only for reading.
 
     Where they are on the host is the owner's own affair, and so is why: that was told in main.
     """
@@ -102,7 +102,7 @@ async def mounts_refused(tx: Tx, folder: Folder, names: Sequence[str], *, now_ms
 
 
 async def command_refused(tx: Tx, folder: Folder, command: str, reason: str, *, now_ms: int) -> None:
-    """The group asked for something that it may not."""
+    """Add the notice that the group's agent asked for something that it may not do."""
     await _note(
         tx,
         folder,
@@ -128,7 +128,7 @@ async def _note(
     now_ms: int,
     **more: Any,
 ) -> None:
-    """Keep a fact, or add it to those of its kind that wait."""
+    """Add a notice, or join it with the waiting one of its kind."""
     dedupe_key = f"host:{event_type}:{key}"
     waiting = await notices.pending_by_key(tx, folder, dedupe_key)
     if waiting is not None and waiting.claim_turn is not None:
@@ -154,13 +154,13 @@ async def _note(
 
 
 def told(lead: str, named: Sequence[str], count: int) -> str:
-    """`Sent to the chat: “water the plants”; “call Bo” and 2 before.`"""
+    """Return a line such as `Sent to the chat: “water the plants”; “call Bo” and 2 before.`"""
     shown = list(dict.fromkeys(named[-MAX_NAMED:]))
     before = count - len(shown)
     return f"{lead}: {'; '.join(shown)}" + (f" and {before} before" if before else "")
 
 
 def quoted(text: str, most: int = QUOTED_CHARS) -> str:
-    """What people or their tools wrote, as one short line."""
+    """Return what people or their tools wrote as one short line."""
     line = " ".join(text.split())
     return line if len(line) <= most else f"{line[: most - 1]}…"

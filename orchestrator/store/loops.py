@@ -21,7 +21,7 @@ class LoopStatus(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Loop:
-    """The loop of one group, as it stands."""
+    """The state of one group's loop."""
 
     folder: Folder
     status: LoopStatus
@@ -41,7 +41,7 @@ class Loop:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NextWake:
-    """When a loop wakes next if nothing happens before."""
+    """When a loop wakes next if nothing happens before, and why."""
 
     at_ms: int | None
     set_by: str
@@ -50,7 +50,7 @@ class NextWake:
 
 
 async def get(tx: Tx, folder: Folder) -> Loop | None:
-    """None when it was never on."""
+    """Return the loop of a group, or None when it was never on."""
     cursor = await tx.execute("SELECT * FROM loop_state WHERE group_folder = ?", (folder,))
     row = await cursor.fetchone()
     return _from_row(row) if row else None
@@ -62,7 +62,7 @@ async def every(tx: Tx) -> list[Loop]:
 
 
 async def alive(tx: Tx) -> list[Loop]:
-    """Those that are not off, paused ones too."""
+    """Return the loops that are not off; paused loops count."""
     rows = await tx.execute_fetchall(
         "SELECT * FROM loop_state WHERE status <> 'stopped' ORDER BY group_folder"
     )
@@ -104,7 +104,7 @@ async def set_wake(tx: Tx, folder: Folder, next_wake: NextWake) -> None:
 
 
 async def set_times(tx: Tx, folder: Folder, *, next_wake_ms: int | None, last_start_ms: int | None) -> None:
-    """After the clock was set."""
+    """Correct the times of a loop after the clock of the machine was set."""
     await tx.execute(
         "UPDATE loop_state SET next_wake_ms = ?, last_start_ms = ? WHERE group_folder = ?",
         (next_wake_ms, last_start_ms, folder),
@@ -112,7 +112,7 @@ async def set_times(tx: Tx, folder: Folder, *, next_wake_ms: int | None, last_st
 
 
 async def hold(tx: Tx, folder: Folder, reason: str | None) -> None:
-    """Note why nothing is started though it is time, or that nothing keeps it."""
+    """Store why no cycle is started though it is time; None says that nothing holds it back."""
     await tx.execute(
         "UPDATE loop_state SET held_reason = ? WHERE group_folder = ? AND held_reason IS NOT ?",
         (reason, folder, reason),
@@ -122,7 +122,7 @@ async def hold(tx: Tx, folder: Folder, reason: str | None) -> None:
 async def lease(
     tx: Tx, folder: Folder, turn_id: TurnId, *, next_wake_ms: int, now_ms: int, until_ms: int
 ) -> bool:
-    """Make a queued turn the loop's cycle; False while another one's lease lasts.
+    """Make a queued turn the loop's cycle; return False while the lease of another turn lasts.
 
     It counts as a start, so that one that comes to nothing is not tried again at once.
     """
@@ -144,7 +144,7 @@ async def lease(
 
 
 async def renew(tx: Tx, folder: Folder, *, until_ms: int) -> None:
-    """Let a lease last that is held."""
+    """Extend a lease that is held."""
     await tx.execute(
         "UPDATE loop_state SET lease_until_ms = ? WHERE group_folder = ? AND lease_owner IS NOT NULL",
         (until_ms, folder),
@@ -152,7 +152,7 @@ async def renew(tx: Tx, folder: Folder, *, until_ms: int) -> None:
 
 
 async def start(tx: Tx, folder: Folder, turn_id: TurnId, *, now_ms: int, until_ms: int) -> None:
-    """A cycle begins: its turn has the lease, whoever waited with one."""
+    """Begin a cycle: its turn takes the lease, whoever waited with one."""
     await tx.execute(
         """
         UPDATE loop_state SET lease_owner = ?, lease_until_ms = ?, last_start_ms = ?, held_reason = NULL
@@ -163,7 +163,7 @@ async def start(tx: Tx, folder: Folder, turn_id: TurnId, *, now_ms: int, until_m
 
 
 async def release(tx: Tx, folder: Folder, turn_id: TurnId | None = None) -> None:
-    """Free the lease: that of a turn, or whoever has it."""
+    """Free the lease of this turn, or of whichever turn has it."""
     await tx.execute(
         """
         UPDATE loop_state SET lease_owner = NULL, lease_until_ms = NULL
@@ -176,7 +176,7 @@ async def release(tx: Tx, folder: Folder, turn_id: TurnId | None = None) -> None
 async def end(
     tx: Tx, folder: Folder, *, auto_ms: int, soonest_streak: int, is_noop: bool, ended_ms: int
 ) -> None:
-    """Record what a cycle leaves behind, besides the next wake."""
+    """Record what a cycle leaves behind besides the next wake."""
     await tx.execute(
         """
         UPDATE loop_state
@@ -189,7 +189,7 @@ async def end(
 
 
 async def add_turn(tx: Tx, group: Group, *, now_ms: int) -> TurnId:
-    """Queue a free cycle; `sqlite3.IntegrityError` when one waits or runs."""
+    """Queue a free cycle. Raises `sqlite3.IntegrityError` when one waits or runs already."""
     cursor = await tx.execute(
         """
         INSERT INTO turns (group_folder, chat_jid, kind, state, queued_ms, not_before_ms)
@@ -205,7 +205,7 @@ async def set_prompt(tx: Tx, turn_id: TurnId, prompt: str) -> None:
 
 
 async def drop_waiting_turn(tx: Tx, folder: Folder) -> bool:
-    """Take back a free cycle that never began: as a timer that is cleared, it leaves no trace."""
+    """Remove a free cycle that never began and return whether there was one; it leaves no trace."""
     cursor = await tx.execute(
         """
         DELETE FROM turns WHERE group_folder = ? AND kind = 'auto' AND state = 'queued' AND run_id IS NULL
@@ -216,6 +216,7 @@ async def drop_waiting_turn(tx: Tx, folder: Folder) -> bool:
 
 
 def lease_of(turn_id: TurnId) -> str:
+    """Return the name under which a turn holds the lease."""
     return f"turn:{turn_id}"
 
 

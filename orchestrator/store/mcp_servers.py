@@ -22,7 +22,7 @@ class McpServer:
 
 
 async def put(tx: Tx, server: McpServer, *, now_ms: int) -> None:
-    """Set a server, instead of the one of this name if there is one."""
+    """Store a server in place of the one with this name, if there is one."""
     await tx.execute(
         """
         INSERT INTO mcp_servers (name, url, header, secret_env, groups, set_ms) VALUES (?, ?, ?, ?, ?, ?)
@@ -34,7 +34,7 @@ async def put(tx: Tx, server: McpServer, *, now_ms: int) -> None:
 
 
 async def remove(tx: Tx, name: str) -> None:
-    """Forget a server."""
+    """Delete a server."""
     await tx.execute("DELETE FROM mcp_servers WHERE name = ?", (name,))
 
 
@@ -48,7 +48,7 @@ async def by_name(tx: Tx, name: str) -> McpServer | None:
 
 
 async def names_for(tx: Tx, folder: Folder) -> tuple[str, ...]:
-    """The names of the servers that a group's agent may call."""
+    """Return the names of the servers that a group's agent may call."""
     return tuple(server.name for server in await every(tx) if folder in server.groups)
 
 
