@@ -113,7 +113,7 @@ def _to_dict(row: sqlite3.Row) -> dict[str, Any]:
 
 
 async def verify(tx: Tx) -> ChainVerdict:
-    """Check the chain from its first row: it finds a row that was changed, left out, or cut off at the end."""
+    """Check the chain from its first row and find a row that was changed, left out or cut off at the end."""
     head, number = FIRST_HASH, 0
     async with tx.execute("SELECT * FROM audit ORDER BY id") as cursor:
         async for row in cursor:

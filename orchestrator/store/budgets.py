@@ -65,7 +65,7 @@ async def put(
     amount: int,
     now_ms: int,
 ) -> Budget:
-    """Set a budget in place of the one for the same folder, period and unit, if there is one, and return it."""
+    """Set a budget in place of the one with the same folder, period and unit, and return it."""
     cursor = await tx.execute(
         """
         INSERT INTO budgets (group_folder, is_background, period, unit, amount, set_ms)
