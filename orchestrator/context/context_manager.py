@@ -1,4 +1,4 @@
-"""Reads and changes the context of one group: every other module goes through `ContextManager`.
+"""Read and change the context of one group: every other module goes through `ContextManager`.
 
 Every method blocks, a few milliseconds (a lock, a read, a write): call it in a thread. Any may raise
 `ContextBusy` when another writer holds the group's files for 5 s, and `OSError` when the disk refuses; what
@@ -27,7 +27,10 @@ from orchestrator.context.workflow import Plan, PlanStatus, PlanTask, UnknownPla
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ContextManager:
-    """The context of one group. Cheap to make; keeps nothing in memory; safe in any thread and process."""
+    """The context of one group.
+
+    It is cheap to make, keeps nothing in memory, and is safe in any thread and process.
+    """
 
     files: ContextFiles
     counter: TokenCounter
@@ -46,7 +49,8 @@ class ContextManager:
         lock_seconds: float = 5.0,
         redactor: Redactor = BY_SHAPE,
     ) -> ContextManager:
-        """Return the context of a group under `contexts` (`data/context`); nothing is made on the disk yet.
+        """Return the context of a group under `contexts` (`data/context`); nothing is created on the disk
+        yet.
 
         `report` is called in the calling thread with what a load found amiss and mended.
 
@@ -66,17 +70,17 @@ class ContextManager:
     # Reading
 
     def load(self, *, now_ms: int) -> SnapshotContents:
-        """Return what is kept: `.context` and `.workflow`; both empty where nothing is."""
+        """Return the group's context and workflow; both are empty where nothing is stored."""
         return self.files.read(now_ms)
 
     def counting_as(self, factor: float) -> ContextManager:
-        """Return one that measures what it tells as a model of that factor counts."""
+        """Return a manager that counts tokens as a model with this factor does."""
         return replace(self, counter=ScaledCounter(self.counter, factor))
 
     def hydrate_prompt(
         self, *, now_ms: int, exclude: Collection[str] = (), kept: SnapshotContents | None = None
     ) -> Hydrated:
-        """Return what a new session is told (`hydrate.hydrated`), false when there is nothing to tell.
+        """Return the text for a new session (`hydrate.hydrated`); it is false when there is nothing to say.
 
         `exclude` are the ids of messages that the session is asked anyway (S5); `kept` is what was loaded
         already.
@@ -85,7 +89,7 @@ class ContextManager:
         return hydrate.hydrated(kept.context, kept.workflow, self.counter, now_ms=now_ms, exclude=exclude)
 
     def meta(self, *, now_ms: int, kept: SnapshotContents | None = None) -> str:
-        """Return what a compacted session is told again (`hydrate.meta`), empty when there is nothing."""
+        """Return the text for a compacted session (`hydrate.meta`), empty when there is nothing to say."""
         kept = kept or self.load(now_ms=now_ms)
         return hydrate.meta(kept.context, kept.workflow, self.counter)
 
@@ -104,13 +108,13 @@ class ContextManager:
         return done
 
     def settle(self, message_id: str, *, now_ms: int) -> None:
-        """Note that a question gets no answer any more: its turn failed for good."""
+        """Record that a question gets no answer any more, because its turn failed for good."""
         with self.files.changed(now_ms) as draft:
             if draft.context.pending_user == message_id:
                 draft.context = draft.context.model_copy(update={"pending_user": None})
 
     def put_summary(self, summary: str, *, instead_of: str, now_ms: int) -> bool:
-        """Put a better summary in place of the one that it was made of; tells whether that still stood."""
+        """Replace the summary that this one was made of, and return whether that one was still there."""
         with self.files.changed(now_ms) as draft:
             stands = draft.context.conversation.running_summary == instead_of
             if stands:
@@ -118,21 +122,25 @@ class ContextManager:
         return stands
 
     def join_summary(self, told: str, *, now_ms: int) -> None:
-        """Let what a session said of itself join the running summary, as after a compaction."""
+        """Merge the summary that a session wrote of itself into the running summary, as after a
+        compaction.
+        """
         with self.files.changed(now_ms) as draft:
             old = draft.context.conversation
             summary = merged(old.running_summary, self._clean(told))
             _set_summary(draft, summary, folded=dict.fromkeys((*old.folded, SESSION_TOLD)))
 
     def turns_kept(self, *, now_ms: int) -> set[int]:
-        """The turns whose words are in what is kept, in snapshots too."""
+        """Return the turns whose words are in the context or in one of its snapshots."""
         found = dialogue.turns_in(self.load(now_ms=now_ms).context)
         return found.union(*(dialogue.turns_in(one.context) for one in self.files.snapshots.readable()))
 
     def remove_messages(
         self, taken: Collection[str], words: Mapping[str, ContextMessage], *, now_ms: int
     ) -> None:
-        """Let go of the words of the messages of `taken`, in snapshots too (`dialogue.without`)."""
+        """Remove the words of the messages of `taken` from the context and its snapshots
+        (`dialogue.without`).
+        """
         clean = {
             one.id: one.model_copy(update={"content": self._clean(one.content)}) for one in words.values()
         }
@@ -142,7 +150,7 @@ class ContextManager:
             self.files.snapshots.rewrite(left)
 
     def close_conversation(self, *, now_ms: int, through_turn: int | None = None) -> ContextSnapshot | None:
-        """Forget the dialogue, its summary and the SDK's session, after a snapshot (`/clear`).
+        """Take a snapshot, then delete the dialogue, its summary and the SDK's session (`/clear`).
 
         Plans, decisions and open files stay. No turn up to `through_turn` is registered again.
         """
@@ -153,7 +161,7 @@ class ContextManager:
         return taken
 
     def reset(self, *, now_ms: int, with_plans: bool = False) -> ContextSnapshot | None:
-        """Forget everything but the plans, those too if asked, after a snapshot.
+        """Take a snapshot, then delete everything but the plans, or those too.
 
         What was registered is not registered again; the owner can restore the snapshot.
         """
@@ -179,7 +187,7 @@ class ContextManager:
         return taken
 
     def save(self, context: Context, *, base: Context, now_ms: int) -> Context:
-        """Save a copy that was loaded as `base` and changed; what others saved since is kept too (C-20)."""
+        """Save a changed copy of what was loaded as `base`, merged with what others saved since (C-20)."""
         with self.files.changed(now_ms) as draft:
             ours = draft.context.revision == base.revision
             joined = context if ours else merging.merged(base, draft.context, context)
@@ -206,7 +214,10 @@ class ContextManager:
         checkpoint: Checkpoint | None = None,
         now_ms: int,
     ) -> None:
-        """Note what the SDK told; None leaves a value as it is. Another session has its own checkpoints."""
+        """Store what the SDK reported of its session; None leaves a value as it is.
+
+        A new session starts its own checkpoints.
+        """
         base = self.load(now_ms=now_ms).context
         sdk = memory.with_session(
             base.sdk,
@@ -232,7 +243,7 @@ class ContextManager:
         request_id: str | None = None,
         now_ms: int,
     ) -> Plan:
-        """Make a plan, its tasks pending, and take it in hand. The same request makes it once.
+        """Create a plan with pending tasks and make it the active one. The same request creates it once.
 
         Raises:
             PlanRefused: it has no title, is too long, or there are too many.
@@ -264,7 +275,7 @@ class ContextManager:
         request_id: str | None = None,
         now_ms: int,
     ) -> PlanTask:
-        """Change a task of a plan, of the active one unless `plan_id` says; without `task_id`, add one.
+        """Change a task of the active plan, or of `plan_id`; without `task_id`, add a task.
 
         After an active task that is over, the next one is active (C-18). The same request changes it once.
 
@@ -296,7 +307,7 @@ class ContextManager:
     def set_active_plan(
         self, plan_id: str | None, *, resets_summary: bool = False, now_ms: int
     ) -> Plan | None:
-        """Take a plan in hand, or none (C-18); its task in progress comes with it.
+        """Make a plan the active one, or none (C-18); its task in progress becomes the active task.
 
         With `resets_summary`, what was talked about before gives way to the plan's opening description, after
         a snapshot.
@@ -317,7 +328,7 @@ class ContextManager:
         return plan
 
     def set_active_task(self, task_id: str | None, *, now_ms: int) -> PlanTask | None:
-        """Take a task of the active plan in hand, or none; a pending one is in progress then.
+        """Make a task of the active plan the active one, or none; a pending task is in progress then.
 
         Raises:
             UnknownPlanTask: no plan is active, or it has no such task.
@@ -339,28 +350,28 @@ class ContextManager:
         return task
 
     def record_decision(self, text: str, *, now_ms: int) -> tuple[str, ...]:
-        """Keep a decision, cut to 200 characters; return all that are kept, at most 20, the newest last."""
+        """Store a decision, cut to 200 characters; return all stored, at most 20, the newest last."""
         return self._remember(lambda old: memory.with_decision(old, self._clean(text)), now_ms).last_decisions
 
     def note_open_file(self, path: str, *, now_ms: int) -> tuple[str, ...]:
-        """Note a file that is worked on; return all that are noted, at most 20, the newest last."""
+        """Store a file that is worked on; return all stored, at most 20, the newest last."""
         return self._remember(lambda old: memory.with_open_file(old, self._clean(path)), now_ms).open_files
 
     # Snapshots
 
     def snapshot(self, *, now_ms: int, reason: str = "timer") -> ContextSnapshot | None:
-        """Take one; None when nothing was kept, or nothing changed since the newest."""
+        """Take a snapshot; return None when nothing is stored, or nothing changed since the newest."""
         if not self.files.path.is_dir():
             return None
         with self.files.changed(now_ms) as draft:
             return self._snapshot(draft, now_ms, reason)
 
     def snapshots(self) -> list[ContextSnapshot]:
-        """All of them, newest first."""
+        """Return all snapshots, newest first."""
         return self.files.snapshots.listed()
 
     def restore(self, name: str, *, now_ms: int) -> ContextSnapshot | None:
-        """Put a snapshot in place of what is kept, context and workflow; return the one taken of that before.
+        """Replace context and workflow by a snapshot, and return the snapshot taken of them before.
 
         The SDK's session is not gone on with, or it would know what is not so any more; what was registered
         since is not registered again.
@@ -388,11 +399,11 @@ class ContextManager:
         return taken
 
     def pin(self, name: str) -> None:
-        """Keep a snapshot for good. Raises `UnknownSnapshot`."""
+        """Protect a snapshot from retention. Raises `UnknownSnapshot`."""
         self.files.snapshots.pin(name)
 
     def unpin(self, name: str) -> None:
-        """Let retention have a snapshot again. Raises `UnknownSnapshot`."""
+        """Leave a snapshot to retention again. Raises `UnknownSnapshot`."""
         self.files.snapshots.unpin(name)
 
     def _clean(self, text: str) -> str:
@@ -433,7 +444,7 @@ def _follow(draft: ContextDraft, plan: Plan, task: PlanTask) -> None:
 
 
 def _set_summary(draft: ContextDraft, summary: str, *, folded: Iterable[str] | None = None) -> None:
-    """Put a summary, of other messages than before if `folded` says so."""
+    """Replace the summary, and record the messages it was made of when `folded` is given."""
     conversation = draft.context.conversation
     made_of = conversation.folded if folded is None else tuple(folded)
     conversation = conversation.model_copy(update={"running_summary": summary, "folded": made_of})

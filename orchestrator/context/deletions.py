@@ -1,4 +1,4 @@
-"""Removes messages that their sender deleted from what is kept of a conversation: summary and snapshots too.
+"""Remove messages that their sender deleted from contexts, summaries and snapshots.
 
 Each deletion is a row in the store until it is done, so a host that dies meanwhile does it at its next start.
 """
@@ -29,7 +29,10 @@ SWEEP_SECONDS = 60.0
 
 
 class DeletionSync:
-    """Made once for a host."""
+    """Carries the deletions that are stored as rows into the contexts of all groups.
+
+    One is made for a host.
+    """
 
     def __init__(
         self,
@@ -41,7 +44,9 @@ class DeletionSync:
         name: str,
         on_forgetting: Callable[[Folder], None],
     ) -> None:
-        """`name` is that of the assistant; `on_forgetting` hears of each group before it is done."""
+        """`name` is the assistant's name; `on_forgetting` is called with each group before its deletions are
+        done.
+        """
         self._database = database
         self._recorder = recorder
         self._clock = clock
@@ -50,14 +55,14 @@ class DeletionSync:
         self._on_forgetting = on_forgetting
 
     async def run(self) -> None:
-        """Look whenever a message was amended, and once a minute."""
+        """Look for deletions whenever a message was amended, and once a minute."""
         with self._bus.listening(AMENDED) as events:
             while True:
                 await self.sweep()
                 await _until_news(events)
 
     async def sweep(self) -> None:
-        """Do all that waits."""
+        """Carry out all deletions that wait."""
         async with self._database.reading() as tx:
             found = [
                 (group, await sessions.pending_deletions(tx, group.folder))

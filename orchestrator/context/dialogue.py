@@ -31,7 +31,7 @@ TAKEN_BACK = "(taken back by who wrote it)"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewMessage:
-    """One thing said, on its way into a context."""
+    """A message that is to enter a context."""
 
     id: str
     """`t17.u` or `t17.a`: what makes it count once."""
@@ -42,7 +42,7 @@ class NewMessage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RegisteredMessages:
-    """What registering some messages did."""
+    """The result of registering messages."""
 
     context: Context
     new_ids: tuple[str, ...] = ()
@@ -55,7 +55,8 @@ class RegisteredMessages:
 def registered(
     context: Context, spoken: Iterable[NewMessage], *, counter: TokenCounter, summariser: Summarizer
 ) -> RegisteredMessages:
-    """Return the context with messages more (C-12): appended, trimmed, what left folded once.
+    """Return the context with these messages added (C-12): the window is trimmed, and what left it is folded
+    once.
 
     An id that was registered before changes nothing, unless it is in the window with another text: a turn
     that is tried again may ask more. A question makes itself the pending one, an answer ends that.
@@ -97,7 +98,9 @@ def registered(
 
 
 def closed(context: Context, *, through_turn: int | None = None) -> Context:
-    """Return it with the dialogue forgotten; of every turn up to `through_turn` nothing comes back either."""
+    """Return the context without its dialogue; no message of a turn up to `through_turn` can enter it
+    again.
+    """
     conversation = context.conversation.model_copy(
         update={
             "running_summary": "",
@@ -117,14 +120,16 @@ def _message(spoken: NewMessage, held: Iterable[ContextMessage]) -> ContextMessa
 
 
 def _not_before(message: ContextMessage, at_ms: int, held: Iterable[ContextMessage]) -> int:
-    """The time of a message, not before that of an earlier turn: a clock that was put back orders nothing."""
+    """Return the time of a message, never before that of an earlier turn: a clock that was set back orders
+    nothing.
+    """
     turn = message.turn
     before = (ms_of(one.ts) for one in held if turn is None or (one.turn is not None and one.turn < turn))
     return max(at_ms, *before, 0)
 
 
 def _again(held: ContextMessage, message: ContextMessage) -> ContextMessage:
-    """The newer text in the older place."""
+    """Return the newer text in the place of the older one."""
     return message.model_copy(update={"ts": held.ts})
 
 
@@ -148,7 +153,7 @@ def _pending(pending: str | None, message: ContextMessage, context: Context, *, 
 
 
 def turns_in(context: Context) -> set[int]:
-    """The turns whose words are in a context, or may come into its summary next."""
+    """Return the turns whose words are in a context, or may come into its summary next."""
     conversation = context.conversation
     ids = (*(one.id for one in conversation.recent_window), *conversation.folded)
     return {turn for one in ids if (turn := turn_of(one)) is not None}
@@ -157,7 +162,8 @@ def turns_in(context: Context) -> set[int]:
 def without(
     context: Context, *, taken: Collection[str], words: Mapping[str, ContextMessage], summariser: Summarizer
 ) -> Context:
-    """Return a context without the words of the messages of `taken`; the very same where it has none of them.
+    """Return the context without the words of the messages of `taken`; the same object where it has none of
+    them.
 
     `words` are all messages of `turns_in(context)` as they stand now, by id. A summary that one of `taken` is
     in is made anew of the messages that it was made of.
@@ -187,8 +193,9 @@ def _now(
 
 
 def _is_summed_up(conversation: Dialogue, taken: Collection[str]) -> bool:
-    """Whether a summary has, or may have, words of them: nobody knows what a session said of itself, nor of
-    what an older summary was made.
+    """Return whether the summary holds, or may hold, words of `taken`.
+
+    Nobody knows what a session wrote of itself, nor what an older summary was made of.
     """
     if not conversation.running_summary:
         return False

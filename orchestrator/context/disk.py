@@ -1,4 +1,7 @@
-"""Files of the host's own that are whole or not there, across a power cut too. Everything here blocks."""
+"""Read and write the host's own files so that each is whole or absent, even after a power cut.
+
+Everything blocks.
+"""
 
 from __future__ import annotations
 
@@ -17,24 +20,24 @@ _PARTIAL = ".tmp-"
 
 
 class Unreadable(Exception):
-    """A file is there and is not what it should be; the text says why."""
+    """A file exists and is not what it should be; the text says why."""
 
 
 def make_private(*directories: Path) -> None:
-    """Create directories for their owner alone."""
+    """Create directories that only their owner can read."""
     for directory in directories:
         directory.mkdir(mode=DIRECTORY_MODE, parents=True, exist_ok=True)
         directory.chmod(DIRECTORY_MODE)  # whatever the umask, whoever made it
 
 
 def encoded(document: dict[str, Any], redactor: Redactor) -> bytes:
-    """Return a document as it is kept: redacted, UTF-8, readable."""
+    """Return a document as the bytes of its file: redacted, indented JSON in UTF-8."""
     text = json.dumps(redactor.redacted(document), ensure_ascii=False, indent=1)
     return text.encode("utf-8", "replace") + b"\n"
 
 
 def write_durably(path: Path, data: bytes) -> None:
-    """Write beside `path`, sync, rename over it, sync the directory.
+    """Write a file beside `path`, sync it, rename it over `path`, and sync the directory.
 
     Raises:
         OSError: the disk does not take it; what was under `path` is there still.
@@ -55,7 +58,7 @@ def write_durably(path: Path, data: bytes) -> None:
 
 
 def sync(directory: Path) -> None:
-    """Make the names in a directory last."""
+    """Sync a directory, so that the names in it survive a power cut."""
     descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(descriptor)
@@ -64,7 +67,7 @@ def sync(directory: Path) -> None:
 
 
 def read_document(path: Path, *, most_bytes: int) -> dict[str, Any] | None:
-    """Return the JSON object of a file; None where there is no file.
+    """Return the JSON object in a file, or None where there is no file.
 
     Raises:
         Unreadable: it is no regular file, too large, or no JSON object.
@@ -89,7 +92,10 @@ def read_document(path: Path, *, most_bytes: int) -> dict[str, Any] | None:
 
 
 def sweep_partials(directory: Path) -> None:
-    """Remove what a writer left that was killed. Only where no other writer can be at work."""
+    """Remove the partial files of a writer that was killed.
+
+    Call it only where no other writer can be at work.
+    """
     for path in directory.glob(f"*{_PARTIAL}*"):
         path.unlink(missing_ok=True)
 

@@ -1,4 +1,6 @@
-"""The running summary: sentences chosen from the old one and from what left the window. Pure, no model.
+"""Write the running summary without a model: choose sentences of the old one and of what left the window.
+
+Pure.
 
 The same input is the same summary. TextRank on shared groups of three characters needs no knowledge of a
 language, which is why it works for Korean; decisions and what was said last are never the ones left out.
@@ -36,7 +38,7 @@ _BLANKS = re.compile(r"\s+")
 
 
 class Summarizer(Protocol):
-    """Makes one summary of an old one and of messages that left the window."""
+    """Makes one summary of an old summary and of the messages that left the window."""
 
     def fold(self, old: str, evicted: Sequence[ContextMessage]) -> str:
         """Return the new summary, within 400 Korean or 700 Latin characters (`script.FULL`).
@@ -58,7 +60,7 @@ class _Sentence:
 
 
 class ExtractiveSummarizer:
-    """Chooses sentences; writes none of its own."""
+    """Chooses sentences and writes none of its own."""
 
     def fold(self, old: str, evicted: Sequence[ContextMessage]) -> str:
         sentences = _unique(
@@ -78,13 +80,13 @@ class ExtractiveSummarizer:
 
 
 def merged(old: str, add: str) -> str:
-    """Join two summaries and keep the limit (C-17); of what says the same, one stays."""
+    """Return two summaries as one within the limit (C-17); of sentences that say the same, one stays."""
     said = ContextMessage(id="-", role="assistant", content=add, ts="")
     return ExtractiveSummarizer().fold(old, [said] if add.strip() else [])
 
 
 def split(text: str) -> list[str]:
-    """The sentences of a text, English or Korean, each at most `MAX_SENTENCE_CHARS` long."""
+    """Return the sentences of a text, English or Korean, each at most `MAX_SENTENCE_CHARS` long."""
     found = (_BLANKS.sub(" ", piece).strip() for piece in _BREAK.split(text))
     return [part for piece in found if piece for part in _pieces(piece)]
 
@@ -97,7 +99,7 @@ def _sentences(text: str, weight: float) -> list[_Sentence]:
 
 
 def _pieces(sentence: str) -> list[str]:
-    """A long sentence in parts, cut at blanks where there are some."""
+    """Return a long sentence in parts, cut at blanks where there are some."""
     parts: list[str] = []
     while len(sentence) > MAX_SENTENCE_CHARS:
         part = script.prefix(sentence, MAX_SENTENCE_CHARS)
@@ -109,13 +111,13 @@ def _pieces(sentence: str) -> list[str]:
 
 
 def _unique(sentences: Sequence[_Sentence]) -> list[_Sentence]:
-    """Each text once, where it stands last."""
+    """Return each text once, where it stands last."""
     last = {sentence.text: number for number, sentence in enumerate(sentences)}
     return [sentence for number, sentence in enumerate(sentences) if last[sentence.text] == number]
 
 
 def _newest(sentences: Sequence[_Sentence]) -> list[_Sentence]:
-    """As many as are ranked, the newest; and before them the newest decision, had it been left out."""
+    """Return the newest texts, as many as can be ranked, and the newest decision if that is older."""
     older, newer = sentences[:-MAX_SENTENCES], list(sentences[-MAX_SENTENCES:])
     if any(sentence.is_decision for sentence in newer):
         return newer
@@ -123,7 +125,7 @@ def _newest(sentences: Sequence[_Sentence]) -> list[_Sentence]:
 
 
 def _chosen(sentences: Sequence[_Sentence]) -> list[str]:
-    """The texts that fit, in their order: the newest decision, what was said last, then by worth."""
+    """Return the texts that fit, in their order: the newest decision, what was said last, then by rank."""
     newest = len(sentences) - 1
     decisions = [number for number, sentence in enumerate(sentences) if sentence.is_decision]
     taken = {newest, *decisions[-1:]}
@@ -159,7 +161,7 @@ def _grams(text: str) -> frozenset[str]:
 
 
 def _ranks(grams: Sequence[frozenset[str]]) -> list[float]:
-    """TextRank: a sentence is worth what those like it are worth."""
+    """Return the TextRank of each sentence: it ranks high when those like it do."""
     count = len(grams)
     links = [[0.0] * count for _ in grams]
     for one in range(count):

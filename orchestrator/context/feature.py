@@ -1,4 +1,4 @@
-"""Builds the services that keep conversations, and connects them with turns, sessions and the event bus."""
+"""Build the services that keep conversations, and connect them with turns, sessions and the event bus."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class AskModel(Protocol):
 
 
 class ContextFeature:
-    """Made once for a host."""
+    """The context ability of a host: recorder, restorer, deletions, summaries. One is made for a host."""
 
     def __init__(
         self,
@@ -92,7 +92,7 @@ class ContextFeature:
         }
 
     def manager(self, folder: Folder) -> ContextManager:
-        """The context of a group."""
+        """Return the context of a group."""
         return self.recorder.manager(folder)
 
     def _summariser(self, group: Group) -> ModelSummarizer:

@@ -52,7 +52,7 @@ SPOILT_KEPT = 5
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ContextRepair:
-    """What was found amiss at a load and mended: for the owner to be told once."""
+    """What was found damaged when a context was loaded, and was repaired. The owner is told of it once."""
 
     folder: str
     kind: Literal["corrupt", "unknown_version", "dangling"]
@@ -67,7 +67,9 @@ Report = Callable[[ContextRepair], None]
 
 
 class ContextDraft:
-    """A context and a workflow to be changed: what is assigned is written when the block ends well."""
+    """A context and a workflow that a block may change: what it assigns is written when the block ends
+    well.
+    """
 
     __slots__ = ("context", "workflow")
 
@@ -81,13 +83,13 @@ class ContextDraft:
 
 
 def writer_name() -> str:
-    """Who writes: `host:pid:uuid`, another in each process."""
+    """Return the name of this process as a writer: `host:pid:uuid`, different in each process."""
     return f"{socket.gethostname()}:{os.getpid()}:{uuid.uuid4().hex[:12]}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ContextFiles:
-    """The files of one group. `of` makes it; nothing is on the disk until something is kept."""
+    """The files of one group. Nothing is on the disk until something is stored."""
 
     folder: str
     path: Path
@@ -123,7 +125,7 @@ class ContextFiles:
         return ContextSnapshots(self.path / "snapshots", self.redactor)
 
     def read(self, now_ms: int) -> SnapshotContents:
-        """Return what is kept; an empty context where nothing is.
+        """Return what is stored; an empty context where nothing is.
 
         Raises:
             ContextBusy: another writer did not let go in time.
@@ -136,7 +138,7 @@ class ContextFiles:
 
     @contextmanager
     def changed(self, now_ms: int) -> Iterator[ContextDraft]:
-        """Let the block change what is kept, alone; write what it changed, the workflow first (C-8).
+        """Give the block a draft under the lock, and write what it changed, the workflow first (C-8).
 
         Raises:
             ContextBusy: another writer did not let go in time.
@@ -192,8 +194,8 @@ class ContextFiles:
         )
 
     def _put_workflow(self, plans: Workflow) -> Workflow:
-        """Write the plans, and return those written: finished ones are put away into `documents/`, the oldest
-        first, until the rest has room.
+        """Write the plans and return those written: when there is no room, the oldest finished ones go to
+        `documents/`.
 
         Raises:
             PlanRefused: it has none, and nothing more is over.
@@ -227,7 +229,7 @@ class ContextFiles:
         )
 
     def _found(self, now_ms: int) -> SnapshotContents:
-        """What is on the disk, mended where it has to be."""
+        """Read what is on the disk, and repair it where necessary."""
         plans = self._workflow(now_ms)
         context = self._context(now_ms)
         mended = memory.repaired(context, plans)
@@ -265,7 +267,7 @@ class ContextFiles:
             return self._instead_of(WORKFLOW, "corrupt", _first_line(error), now_ms).workflow
 
     def _migrated(self, document: dict[str, Any], now_ms: int) -> Workflow:
-        """Version 1 becomes version 2 once; what it was lies among the snapshots (C-7)."""
+        """Turn version 1 into version 2 once; the file of version 1 is kept among the snapshots (C-7)."""
         made = workflow.migrated(document, self.project_name, now_ms)
         self._put(f"snapshots/workflow-v1-{stamp(now_ms)}.json", document)
         self._put(WORKFLOW, made.model_dump(mode="json"))
@@ -274,7 +276,7 @@ class ContextFiles:
     def _instead_of(
         self, name: str, kind: Literal["corrupt", "unknown_version"], why: str, now_ms: int
     ) -> SnapshotContents:
-        """Keep the bad file aside, put the newest valid snapshot in its place, else begin anew."""
+        """Set the bad file aside and return the newest valid snapshot in its place, or an empty context."""
         aside = self._set_aside(name, kind, now_ms)
         newest = self.snapshots.newest_valid()
         kept = newest[1] if newest else self._nothing(now_ms)
@@ -307,7 +309,7 @@ class ContextFiles:
 
 
 class _NewerVersion(Exception):
-    """Its major version is not ours."""
+    """The major version of a file is newer than this program."""
 
 
 def _major(document: dict[str, Any]) -> str:
@@ -328,7 +330,7 @@ GIT_SECONDS = 10.0
 
 
 def keep_out_of_git(home: Path) -> bool:
-    """Add `.ai-brain/` to `home/.gitignore` unless git ignores it already; tell whether it was added.
+    """Add `.ai-brain/` to `home/.gitignore` unless git ignores it already; return whether it was added.
 
     Nothing is done where no git work tree is around `home`.
 
@@ -352,7 +354,7 @@ def _is_in_work_tree(home: Path) -> bool:
 
 
 def _is_ignored(home: Path) -> bool:
-    """Whether git says so; False where there is no git to ask."""
+    """Return whether git ignores the directory; False where there is no git to ask."""
     path = home / "data" / "context" / "main" / DIRECTORY / CONTEXT
     try:
         asked = subprocess.run(

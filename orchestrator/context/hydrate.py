@@ -1,4 +1,4 @@
-"""Composes what a model is given of the conversation so far, in three sizes. Pure.
+"""Compose what a model is told of the conversation so far, in three sizes. Pure.
 
 `hydrated` is the whole, for a new session; `delta` the little that a resumed one lost; `meta` what comes back
 after a compaction. Everything that people or agents wrote stands in it as JSON on one line, with `<` escaped:
@@ -45,7 +45,7 @@ _UNSEEN = {"<": "\\u003c", "\u2028": "\\u2028", "\u2029": "\\u2029", "\x85": "\\
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hydrated:
-    """A text for the model and what is in it. It is false when there is nothing to tell."""
+    """A text for the model, and what it contains. It is false when there is nothing to say."""
 
     lines: tuple[str, ...] = ()
     tokens: int = 0
@@ -90,7 +90,7 @@ def hydrated(
     now_ms: int,
     exclude: Collection[str] = (),
 ) -> Hydrated:
-    """Return what a new session is told (C-13): at most 4,096 tokens and 9,500 characters.
+    """Return the text for a new session (C-13): at most 4,096 tokens and 9,500 characters.
 
     The messages of `exclude` are not in it: those that the session is asked anyway. A conversation with
     nothing in it tells nothing. Left out when it is too much: the plan's tasks, the older open files, the
@@ -118,7 +118,8 @@ def hydrated(
 def delta(
     context: Context, *, missing: Collection[str], exclude: Collection[str] = (), most: int = DELTA_CHARS
 ) -> Hydrated:
-    """Return what a resumed session lost: the messages of `missing` that the window holds, and the summary.
+    """Return the text for a resumed session that lost messages: those of `missing` in the window, and the
+    summary.
 
     At most `most` characters; the longest messages are shortened, then the oldest left out. Empty when none
     of them is held.
@@ -149,7 +150,7 @@ def delta(
 
 
 def meta(context: Context, workflow: Workflow, counter: TokenCounter) -> str:
-    """Return what a compacted session is told again: plan, task, decisions, open files; at most 600 tokens.
+    """Return the text for a compacted session: plan, task, decisions, open files; at most 600 tokens.
 
     Empty when there is none of them.
     """

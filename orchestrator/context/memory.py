@@ -1,4 +1,4 @@
-"""What is remembered beside the dialogue: the active plan and task, decisions, open files. Pure."""
+"""Change what is remembered beside the dialogue: the active plan and task, decisions, open files. Pure."""
 
 from __future__ import annotations
 
@@ -24,13 +24,15 @@ from orchestrator.context.workflow import Workflow
 
 
 def with_decision(memory: Memory, text: str) -> Memory:
-    """Return it with a decision more, the newest last; the same one again moves there. Blank is none."""
+    """Return the memory with one decision more, the newest last; a repeated one moves there, a blank one is
+    ignored.
+    """
     clean = script.shortened(redact(" ".join(text.split())), MAX_DECISION_CHARS)
     return memory.model_copy(update={"last_decisions": _last(memory.last_decisions, clean, MAX_DECISIONS)})
 
 
 def with_open_file(memory: Memory, path: str) -> Memory:
-    """Return it with a file more, the newest last. A path that is blank or too long is none."""
+    """Return the memory with one file more, the newest last; a path that is blank or too long is ignored."""
     clean = redact(path.strip().replace("\0", ""))
     if len(clean) > MAX_PATH_CHARS:
         return memory
@@ -38,12 +40,12 @@ def with_open_file(memory: Memory, path: str) -> Memory:
 
 
 def with_active(memory: Memory, plan_id: str | None, task_id: str | None) -> Memory:
-    """Return it with another plan and task in hand, neither checked."""
+    """Return the memory with another active plan and task, neither of them checked."""
     return memory.model_copy(update={"active_plan_id": plan_id, "active_task_id": task_id, "note": None})
 
 
 def repaired(context: Context, workflow: Workflow) -> Memory:
-    """Return the memory with ids that lead somewhere (C-8); the very same where they do.
+    """Return the memory with ids that exist (C-8); the same object where they do.
 
     The workflow is written first, so its current plan is the truth after a crash between the two.
     """
@@ -75,7 +77,9 @@ def with_session(
     context_tokens: int | None = None,
     now_ms: int,
 ) -> Sdk:
-    """Return what is known of the SDK after it told more; another session id starts its checkpoints anew."""
+    """Return what is known of the SDK's session after it reported more; a new session id starts new
+    checkpoints.
+    """
     changes: dict[str, Any] = {"last_active_ms": max(now_ms, sdk.last_active_ms)}
     told = {"model": model, "provider": provider, "context_tokens": context_tokens}
     changes |= {name: value for name, value in told.items() if value is not None}
@@ -86,7 +90,7 @@ def with_session(
 
 
 def without_session(sdk: Sdk) -> Sdk:
-    """Return it with no session; the old one is remembered by its id only."""
+    """Return the state without a session; the old one is remembered by its id only."""
     if sdk.session_id is None:
         return sdk
     history = _last(sdk.history, sdk.session_id, MAX_SESSION_HISTORY)
@@ -96,7 +100,7 @@ def without_session(sdk: Sdk) -> Sdk:
 
 
 def with_checkpoint(sdk: Sdk, turn: int, uuid: str) -> Sdk:
-    """Return it with the uuid of the last message of a turn, the newest 20 kept."""
+    """Return the state with the uuid of the last message of a turn; the newest 20 are kept."""
     rest = [one for one in sdk.checkpoints if one.turn != turn]
     return sdk.model_copy(
         update={"checkpoints": (*rest, Checkpoint(turn=turn, uuid=uuid))[-MAX_CHECKPOINTS:]}
@@ -104,7 +108,7 @@ def with_checkpoint(sdk: Sdk, turn: int, uuid: str) -> Sdk:
 
 
 def capped(context: Context) -> Context:
-    """Return it with every list and text at its limit, whoever wrote it."""
+    """Return the context with every list and text at its limit, whoever wrote it."""
     memory, conversation, sdk = context.memory, context.conversation, context.sdk
     decisions = [script.shortened(one, MAX_DECISION_CHARS) for one in memory.last_decisions if one.strip()]
     files = [one for one in memory.open_files if one.strip() and len(one) <= MAX_PATH_CHARS]
@@ -135,7 +139,9 @@ def capped(context: Context) -> Context:
 
 
 def bare(context: Context) -> Context:
-    """Return it with its two newest messages only, each at its limit: what is left of an outsized one."""
+    """Return the context with its two newest messages only, each at its limit: for one that is too large to
+    keep.
+    """
     window = [
         one.model_copy(update={"content": script.shortened(one.content, MAX_CONTENT_CHARS)})
         for one in context.conversation.recent_window[-2:]

@@ -1,4 +1,4 @@
-"""Merges two changes of one context that were made at once, so that neither is lost (C-20). Pure."""
+"""Merge two changes of one context that were made at the same time, so that neither is lost (C-20). Pure."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ T = TypeVar("T")
 
 
 def merged(base: Context, disk: Context, mine: Context) -> Context:
-    """Return `mine` and what `disk` has got since both were `base`.
+    """Return `mine` together with what `disk` has gained since both were `base`.
 
     Of a single value, mine counts where I changed it, being the later one by revision, whatever the clocks
     said; lists are unions in their order; messages are joined by id. A message that either side has let go
@@ -65,7 +65,7 @@ def _conversation(base: Dialogue, disk: Dialogue, mine: Dialogue) -> Dialogue:
 
 
 def _remaining(window: Iterable[ContextMessage], *, other: Dialogue) -> list[ContextMessage]:
-    """Those that the other side still holds, or never saw."""
+    """Return the messages that the other side still holds, or never saw."""
     held = {message.id for message in other.recent_window}
     return [message for message in window if message.id in held or message.id not in other.seen]
 
@@ -95,7 +95,7 @@ def _later(base: T, disk: T, mine: T) -> T:
 
 
 def _union(base: Sequence[str], disk: Sequence[str], mine: Sequence[str]) -> tuple[str, ...]:
-    """What the disk has, then what is new of mine; what I took away goes."""
+    """Return what the disk has and then what is new in mine; what mine removed is gone."""
     taken_away = set(base) - set(mine)
     new = [one for one in mine if one not in base]
     return tuple(dict.fromkeys((*(one for one in disk if one not in taken_away and one not in new), *new)))

@@ -1,4 +1,4 @@
-"""Turns an exchange (what was asked and answered) into the messages that a context keeps. Pure."""
+"""Turn an exchange (what was asked and answered) into the messages that a context keeps. Pure."""
 
 from __future__ import annotations
 
@@ -19,7 +19,9 @@ CALLED = "(called you)"
 
 
 def asked_in_words(exchange: TurnExchange, group: Group, *, name: str) -> str:
-    """What was asked: `sender: text` a line, the assistant's `name` before it left out."""
+    """Return what was asked, a line `sender: text` for each message, without the assistant's `name` in
+    front.
+    """
     requests = (
         Request(sender=one.sender, text=triggers.without_trigger(one.text, group, name=name))
         for one in exchange.asked
@@ -28,18 +30,20 @@ def asked_in_words(exchange: TurnExchange, group: Group, *, name: str) -> str:
 
 
 def said_in_words(exchange: TurnExchange) -> str:
-    """What people have seen of the answer; empty of one that was silent."""
+    """Return what people have seen of the answer; empty when the agent was silent."""
     seen = (for_people(text) for text in exchange.said)
     return "\n\n".join(text for text in seen if text and not is_silence(text))
 
 
 def is_worth_keeping(exchange: TurnExchange) -> bool:
-    """Whether it is part of a conversation: what an agent does by itself, in silence, is none."""
+    """Return whether an exchange is part of the conversation: what an agent does by itself in silence
+    is not.
+    """
     return exchange.kind is not TurnKind.AUTO or bool(said_in_words(exchange))
 
 
 def spoken_in(exchange: TurnExchange, group: Group, *, name: str) -> Iterator[NewMessage]:
-    """Yield what a conversation keeps of an exchange: the question, and the answer once it has ended."""
+    """Yield the messages of an exchange: the question, and the answer once the turn has ended."""
     if not is_worth_keeping(exchange):
         return
     asked = asked_in_words(exchange, group, name=name)

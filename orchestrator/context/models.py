@@ -1,4 +1,4 @@
-"""What `context.json` holds, version 1.0: frozen documents, and the limits that hold for them.
+"""Define what `context.json` holds, version 1.0: frozen documents, and their limits.
 
 Times are ISO-8601 in UTC with a trailing Z, to the millisecond. A message's id says its turn and whose it
 is: `t17.u` is the question of turn 17, `t17.a` its answer.
@@ -33,13 +33,13 @@ _ID = re.compile(r"t(\d{1,15})\.([ua])")
 
 
 def iso(at_ms: int) -> str:
-    """`2026-11-22T09:30:00.000Z`."""
+    """Return epoch milliseconds in the form `2026-11-22T09:30:00.000Z`."""
     at = datetime.fromtimestamp(at_ms / 1000, UTC)
     return f"{at:%Y-%m-%dT%H:%M:%S}.{at_ms % 1000:03d}Z"
 
 
 def ms_of(moment: str) -> int:
-    """Epoch milliseconds of an ISO time, with or without a fraction; 0 of what is none."""
+    """Return an ISO time as epoch milliseconds, with or without a fraction; 0 for what is no time."""
     try:
         at = datetime.fromisoformat(moment)
     except ValueError:
@@ -49,17 +49,17 @@ def ms_of(moment: str) -> int:
 
 
 def question_id(turn: int) -> str:
-    """The id of what a turn asks: `t17.u`."""
+    """Return the id of what a turn asks: `t17.u`."""
     return f"t{turn}.u"
 
 
 def answer_id(turn: int) -> str:
-    """The id of what a turn answers: `t17.a`."""
+    """Return the id of what a turn answers: `t17.a`."""
     return f"t{turn}.a"
 
 
 def turn_of(message_id: str) -> int | None:
-    """The turn that an id names; None where it names none."""
+    """Return the turn that a message id names, or None."""
     found = _ID.fullmatch(message_id)
     return int(found[1]) if found else None
 
@@ -84,7 +84,7 @@ class _Kept(BaseModel):
 
 
 class ContextMessage(_Kept):
-    """One thing said."""
+    """One message of a conversation."""
 
     id: Name
     role: Role
@@ -97,7 +97,7 @@ class ContextMessage(_Kept):
 
 
 class SeenMessages(_Kept):
-    """Which messages were registered, also those that have left the window: each counts once.
+    """The messages that were registered, also those that have left the window: each enters once.
 
     Remembered are the newest `MAX_SEEN` ids; of every turn up to `floor` all counts as registered.
     """
@@ -112,19 +112,19 @@ class SeenMessages(_Kept):
         return message_id in self.ids or (turn is not None and turn <= self.floor)
 
     def with_ids(self, new: Iterable[str]) -> SeenMessages:
-        """Return it with `new` ids, the oldest given up into the floor."""
+        """Return it with `new` ids; the oldest ids are given up and count as part of the floor."""
         ids = list(dict.fromkeys((*self.ids, *new)))
         gone, kept = ids[:-MAX_SEEN], ids[-MAX_SEEN:]
         floor = max([self.floor, *(turn for one in gone if (turn := turn_of(one)) is not None)])
         return self.model_copy(update={"floor": floor, "ids": tuple(kept)})
 
     def up_to(self, turn: int | None) -> SeenMessages:
-        """Return it so that all of the turns up to `turn` count as registered."""
+        """Return it so that all turns up to `turn` count as registered."""
         return self.model_copy(update={"floor": max(self.floor, turn or 0)})
 
 
 class Memory(_Kept):
-    """What cannot be looked up elsewhere: the titles of a plan are in `workflow.json`."""
+    """What is remembered beside the dialogue, by ids: the titles of plans are in `workflow.json`."""
 
     active_plan_id: Name | None = None
     active_task_id: Name | None = None
@@ -138,7 +138,7 @@ class Memory(_Kept):
 
 
 class Dialogue(_Kept):
-    """The dialogue: its newest messages whole, what went before as a summary."""
+    """The dialogue: its newest messages whole, and a summary of what went before."""
 
     running_summary: str = ""
     folded: Strings = ()
@@ -153,14 +153,14 @@ class Stats(_Kept):
 
 
 class Checkpoint(_Kept):
-    """Up to where the SDK's transcript holds a turn: the uuid of its last message."""
+    """How far the SDK's transcript holds the conversation: a turn, and the uuid of its last message."""
 
     turn: int
     uuid: Name
 
 
 class Sdk(_Kept):
-    """What is known of the SDK's session, to tell whether it lost something."""
+    """What is known of the SDK's session, by which it is seen whether that lost something."""
 
     session_id: Name | None = None
     model: Name | None = None
@@ -176,7 +176,7 @@ class Sdk(_Kept):
 
 
 class Context(_Kept):
-    """All of `context.json`."""
+    """The contents of `context.json`."""
 
     version: str = VERSION
     created_at: str = ""
@@ -206,5 +206,5 @@ class Context(_Kept):
 
 
 def bootstrap(now_ms: int) -> Context:
-    """Return an empty valid document (C-10)."""
+    """Return an empty valid context (C-10)."""
     return Context(created_at=iso(now_ms), updated_at=iso(now_ms))

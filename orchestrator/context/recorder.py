@@ -1,4 +1,4 @@
-"""Keeps each group's context up to what the store says, from the store: whenever something was said.
+"""Keep each group's context up to date with the store, whenever something was said.
 
 Truth are the rows of turns and of the outbox; the context follows, and each message counts once there by its
 id. So it does not matter where a host was killed: the next look makes it whole.
@@ -57,12 +57,12 @@ OnFold = Callable[[Group, RegisteredMessages], None]
 
 
 def fold_nothing(group: Group, registered: RegisteredMessages) -> None:
-    """Nobody makes better summaries."""
+    """Do nothing: no model writes better summaries."""
     del group, registered
 
 
 class ContextRecorder:
-    """Made once for a host."""
+    """Follows the turns in the store and registers their messages in the contexts. One is made for a host."""
 
     def __init__(
         self,
@@ -100,7 +100,7 @@ class ContextRecorder:
         self._troubles: deque[ContextRepair] = deque()
 
     def manager(self, folder: Folder, *, project_name: str = "") -> ContextManager:
-        """The context of a group; what a load finds amiss in it, the owner is told."""
+        """Return the context of a group. What a load has to repair in it is reported to the owner."""
         return ContextManager.of(
             self._contexts,
             folder,
@@ -121,7 +121,7 @@ class ContextRecorder:
                 await self._hear(events)
 
     async def _keep_out_of_git(self) -> None:
-        """See to it that a repository around the home takes nothing of what was said."""
+        """Make git ignore contexts in a repository around the home: they hold what was said."""
         home = self._contexts.parent.parent
         try:
             if await asyncio.to_thread(keep_out_of_git, home):
@@ -130,7 +130,7 @@ class ContextRecorder:
             log.warning("context.not_kept_out_of_git", home=str(home), reason=str(error))
 
     async def _hear(self, events: asyncio.Queue[HostEvent]) -> None:
-        """Follow what is said until it is time, or a reason, to look at everything."""
+        """Follow events until it is time, or there is a reason, to look at everything."""
         try:
             async with asyncio.timeout(SWEEP_SECONDS):
                 while True:
@@ -143,11 +143,11 @@ class ContextRecorder:
             return
 
     async def _follow_all(self, folders: Iterable[Folder]) -> None:
-        """Follow groups beside each other: one whose files are held keeps the others waiting once."""
+        """Follow several groups at once, so that one whose files are locked delays the others once."""
         await asyncio.gather(*(self._follow(folder) for folder in folders))
 
     async def sweep(self) -> None:
-        """Make every group's context whole, take the snapshots that are due, tell what was mended."""
+        """Bring every group's context up to date, take the snapshots that are due, and report repairs."""
         async with self._database.reading() as tx:
             found = [group.folder for group in await groups.every(tx)]
         await self._follow_all(found)
@@ -163,7 +163,7 @@ class ContextRecorder:
             log.warning("context.behind", group=folder, reason=str(error) or TOO_LONG)
 
     async def catch_up(self, folder: Folder) -> None:
-        """Bring a group's context, and its container's copy of it, up to what the store says.
+        """Bring a group's context, and its container's copy of it, up to date with the store.
 
         Raises:
             ContextBusy, OSError: it could not be written; nothing of it is lost.
@@ -188,7 +188,7 @@ class ContextRecorder:
             await self.catch_up(folder)  # a snapshot took its place: what was said since is in the store
 
     async def _in_thread(self, folder: Folder, work: Callable[..., T], *given: Any) -> T:
-        """Do what blocks on a group's files; called with its lock held.
+        """Do what blocks on a group's files in a thread. Call it with the group's lock held.
 
         What was given up and hangs still is waited for first: a group never has more than one thread.
         """
@@ -203,7 +203,7 @@ class ContextRecorder:
                 self._at_work.pop(folder, None)
 
     def _write(self, group: Group, found: Sequence[TurnExchange]) -> list[RegisteredMessages]:
-        """Register what is new. Blocks."""
+        """Register the messages that are new. Blocks."""
         manager = self.manager(group.folder, project_name=group.name)
         now_ms = self._clock.now_ms()
         registered: list[RegisteredMessages] = []
@@ -217,7 +217,7 @@ class ContextRecorder:
         return registered
 
     def _has_changed(self, folder: Folder) -> bool:
-        """Whether somebody else has written since, such as a command."""
+        """Return whether somebody else, such as a command, has written since."""
         try:
             version = self.manager(folder).files.path.joinpath(CONTEXT).stat().st_mtime_ns
         except FileNotFoundError:
@@ -240,7 +240,7 @@ class ContextRecorder:
     # Before a model is asked
 
     async def show(self, folder: Folder) -> None:
-        """Have a container that is about to live find its copy, if that can be made in time."""
+        """Write the copy for a container that is about to start, if that can be done in time."""
         try:
             async with asyncio.timeout(PATIENCE_SECONDS), self._locks[folder]:
                 await self._in_thread(folder, self._show, folder)
@@ -254,7 +254,7 @@ class ContextRecorder:
     # What agents keep
 
     async def use(self, group: Group, tool: str, arguments: Mapping[str, Any], request_id: str) -> Reply:
-        """Use a tool of `agent_runner.wire.context_tools`; what cannot be done is said with a code."""
+        """Use a tool of `agent_runner.wire.context_tools`; the reply has a code where that cannot be done."""
         folder = group.folder
         try:
             async with asyncio.timeout(PATIENCE_SECONDS), self._locks[folder]:
@@ -287,7 +287,7 @@ class ContextRecorder:
             log.warning("context.no_snapshot", group=folder, reason=str(error) or TOO_LONG)
 
     def _take_snapshot(self, folder: Folder, now_ms: int) -> int:
-        """Take one if the newest is old enough and something has changed; tell when to look again."""
+        """Take a snapshot if the newest is old enough and something changed; return when to look again."""
         manager = self.manager(folder)
         newest = max((one.at_ms for one in manager.snapshots()), default=0)
         if newest <= now_ms < newest + SNAPSHOT_MS:
@@ -296,7 +296,7 @@ class ContextRecorder:
         return now_ms + SNAPSHOT_MS
 
     async def _tell_troubles(self) -> None:
-        """Tell the owner, once, of a context that had to be mended."""
+        """Tell the owner, once, of each context that had to be repaired."""
         while self._troubles:
             trouble = self._troubles.popleft()
             if trouble.kind == "dangling":
@@ -323,7 +323,7 @@ class _Part:
 
 
 async def _heard(events: asyncio.Queue[HostEvent]) -> list[HostEvent]:
-    """The next event, and what has come besides."""
+    """Return the next event, and all that have come with it."""
     heard = [await events.get()]
     while not events.empty():
         heard.append(events.get_nowait())
@@ -342,7 +342,7 @@ def _parts(found: Iterable[TurnExchange]) -> Iterator[_Part]:
 
 
 def _close(manager: ContextManager, turn: int, now_ms: int) -> None:
-    """Forget a conversation that was cleared, unless it is forgotten already."""
+    """Delete a conversation that was cleared, unless that was done before."""
     if manager.load(now_ms=now_ms).context.conversation.seen.floor < turn:
         manager.close_conversation(now_ms=now_ms, through_turn=turn)
 
@@ -353,7 +353,10 @@ HOSTS_OWN = frozenset({"writer"})
 
 @dataclass(slots=True)
 class ContextCopies:
-    """Rewrites what has changed. Blocks; one call a group at a time."""
+    """Writes the copies of contexts that containers read, where they have changed.
+
+    Blocks; one call a group at a time.
+    """
 
     root: Path
     """`data/env`"""
@@ -361,7 +364,9 @@ class ContextCopies:
     _written: dict[str, tuple[str, int]] = field(default_factory=dict)
 
     def write(self, folder: str, kept: SnapshotContents, *, is_new: bool = False) -> None:
-        """Make the copies of a group true; `is_new` says that its container is new, and sees none yet."""
+        """Bring the copies of a group up to date; `is_new` says that its container is new and sees
+        none yet.
+        """
         version = (kept.context.writer, kept.context.revision)
         if not is_new and self._written.get(folder) == version:
             return

@@ -1,4 +1,4 @@
-"""How a conversation goes on in a new container. Pure: what is known goes in, one decision comes out.
+"""Decide how a conversation goes on in a new container: resume its session, or retell what was kept. Pure.
 
 The session is the first choice: it holds everything, and the service has it cached. What the host kept is
 told to a new session when the old one lost too much, and to the old one when it lost a little; never to one
@@ -26,7 +26,7 @@ DEFAULT_WINDOW = 200_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RestoreFacts:
-    """All that a decision is made of."""
+    """All that the decision depends on."""
 
     session_id: str | None
     """The session that would be resumed."""
@@ -50,7 +50,7 @@ class RestoreFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RestoreDecision:
-    """How it goes on, and why in words. Without a session a new one begins."""
+    """How the conversation goes on, and why in words. Without a session id a new session begins."""
 
     mode: RestoreMode
     reason: str
@@ -71,7 +71,7 @@ class _Held:
 
 
 def plan_restore(known: RestoreFacts) -> RestoreDecision:
-    """Decide how a conversation goes on."""
+    """Return how a conversation goes on."""
     if known.session_id is None:
         return anew(known, "there is no session to resume")
     if known.answered is None:
@@ -93,7 +93,7 @@ def plan_restore(known: RestoreFacts) -> RestoreDecision:
 
 
 def anew(known: RestoreFacts, why: str) -> RestoreDecision:
-    """Begin a new session, with what was kept if there is anything."""
+    """Return the decision for a new session, which is told what was kept if there is anything."""
     if known.is_kept:
         return RestoreDecision(mode="rehydrate", reason=why)
     return RestoreDecision(mode="fresh", reason=f"{why}, and nothing was kept")

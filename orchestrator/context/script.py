@@ -1,4 +1,4 @@
-"""Lengths and cuts that know scripts: 400 Korean characters are as long as 700 Latin ones. Pure."""
+"""Measure and cut texts by their script: 400 Korean characters count as much as 700 Latin ones. Pure."""
 
 from __future__ import annotations
 
@@ -17,13 +17,16 @@ _SENTENCE_END = regex.compile(r"[.!?…。！？](?=\s|$)|\n")
 
 
 def weight(text: str) -> int:
-    """What a text weighs: 7 for each Hangul, Han or Kana character, 4 for any other. `FULL` just fits."""
+    """Return what a text weighs: 7 for each Hangul, Han or Kana character, 4 for any other.
+
+    `FULL` is the limit.
+    """
     wide = len(_WIDE.findall(text))
     return wide * WIDE_WEIGHT + (len(text) - wide) * NARROW_WEIGHT
 
 
 def prefix(text: str, most: int) -> str:
-    """At most `most` characters from the start, no grapheme cut."""
+    """Return at most `most` characters from the start, without cutting a grapheme."""
     if len(text) <= most:
         return text
     end = 0
@@ -35,7 +38,7 @@ def prefix(text: str, most: int) -> str:
 
 
 def suffix(text: str, most: int) -> str:
-    """At most `most` characters from the end, no grapheme cut."""
+    """Return at most `most` characters from the end, without cutting a grapheme."""
     if len(text) <= most:
         return text
     start = len(text) - max(most, 0)
@@ -67,13 +70,13 @@ def within(text: str, limit: int = FULL) -> str:
 
 
 def shortened(text: str, most: int) -> str:
-    """At most `most` characters, an ellipsis inside them, no grapheme cut."""
+    """Return at most `most` characters with an ellipsis among them, without cutting a grapheme."""
     text = text.strip()
     return text if len(text) <= most else f"{prefix(text, most - 1).rstrip()}{ELLIPSIS}"
 
 
 def _fitting(text: str, room: int) -> int:
-    """How many characters from the start weigh at most `room`."""
+    """Return how many characters from the start weigh at most `room`."""
     low, high = room // 7, min(room // 4, len(text))
     while low < high:
         middle = (low + high + 1) // 2

@@ -1,4 +1,4 @@
-"""How a group's conversation goes on in a new container: joins session, transcript and what was kept.
+"""Restore a group's conversation in a new container from its session, its transcript and what was kept.
 
 Decided before a container is recorded, from the store, the session's transcript and the group's context. What
 cannot be read in time costs the session its check, never the turn its answer.
@@ -41,7 +41,7 @@ NO_SESSIONS = "this agent keeps no sessions of its own"
 
 
 class SessionRestorer:
-    """Made once for a host."""
+    """Prepares what a new container is told of the conversation. One is made for a host."""
 
     def __init__(
         self,
@@ -86,7 +86,7 @@ class SessionRestorer:
         return _unread(known)
 
     async def _look_into(self, known: RestoreFacts, group: Group) -> RestoreFacts:
-        """Add what the session is seen to hold, if that can be seen in time."""
+        """Return the facts with what the transcript holds, if that can be read in time."""
         try:
             async with asyncio.timeout(TRANSCRIPT_SECONDS):
                 return await asyncio.to_thread(_with_transcript, known, self._session_files, group.folder)
@@ -114,7 +114,7 @@ class SessionRestorer:
         )
 
     async def _known(self, turn: Turn, session_id: str | None, asked: AskedAgent) -> RestoreFacts:
-        """What the store knows."""
+        """Return the facts that the store knows."""
         async with self._database.reading() as tx:
             cursor = await sessions.cursor_of(tx, turn.folder)
             return RestoreFacts(
@@ -131,7 +131,7 @@ class SessionRestorer:
     # After a turn
 
     async def run(self) -> None:
-        """Note in each group's context what is known of its session, whenever a turn was answered."""
+        """Record in each group's context what is known of its session, whenever a turn was answered."""
         with self._bus.listening("turn.answered") as events:
             while True:
                 event = await events.get()
@@ -154,13 +154,13 @@ class SessionRestorer:
 
 
 def _unknown(session_id: str | None, *, now_ms: int) -> RestoreFacts:
-    """All that is known when not even the store can be read: a session is one to resume."""
+    """Return the facts for when not even the store can be read: a session is then resumed."""
     answered = checkpoints.AnsweredSession(session_id=session_id, at_ms=now_ms) if session_id else None
     return RestoreFacts(session_id=session_id, answered=answered, now_ms=now_ms)
 
 
 def _unread(known: RestoreFacts) -> Restoration:
-    """Go on with what the session holds, whatever that is, and nothing told."""
+    """Return the restoration that resumes the session, whatever it holds, and retells nothing."""
     seen = known.transcript
     held = [mark for mark in known.marks if seen is not None and mark.uuid and seen.has(mark.uuid)]
     decision = plan_restore(replace(known, marks=held, is_kept=False))
@@ -239,7 +239,7 @@ def _look(manager: ContextManager, known: RestoreFacts, *, factors: TokenFactors
 def _so_far(
     context: Context, whole: Hydrated, known: RestoreFacts, again: Collection[str]
 ) -> RestoredConversation:
-    """Tell what the conversation was before the questions of `again`, which are asked in the prompt."""
+    """Return what the conversation was before the questions of `again`, which the prompt asks."""
     told = set(whole.message_ids)
     questions = [each for each in context.conversation.recent_window if each.role == "user"]
     before = [each.content for each in questions if each.id in told]
@@ -256,7 +256,7 @@ def _so_far(
 
 
 def _with_transcript(known: RestoreFacts, session_files: Path, folder: str) -> RestoreFacts:
-    """Add what the session is seen to hold. Blocks. Raises `OSError`."""
+    """Return the facts with what the session's transcript holds. Blocks. Raises `OSError`."""
     if known.session_id is None or known.answered is None:
         return known
     return replace(known, transcript=transcript.look(session_files, folder, known.session_id))

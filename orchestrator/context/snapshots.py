@@ -1,4 +1,4 @@
-"""Snapshots of a context and its workflow, together in one file: made, listed, kept, given up.
+"""Write, list, pin and delete snapshots: each is one file with a context and its workflow.
 
 A snapshot is `context-YYYYMMDDTHHMMSSZ-r<revision>.json`; an empty file of its name with `.pin` in place of
 `.json` pins it. Which are given up is decided by `doomed`, which is pure. The rest blocks, and belongs under
@@ -33,7 +33,7 @@ _STAMP = "%Y%m%dT%H%M%SZ"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ContextSnapshot:
-    """One of a group's snapshots, as its name tells it."""
+    """A group's snapshot, as its file name describes it."""
 
     name: str
     at_ms: int
@@ -50,17 +50,17 @@ class SnapshotContents:
 
 
 def stamp(at_ms: int) -> str:
-    """`20261122T093000Z`."""
+    """Return epoch milliseconds in the form `20261122T093000Z`."""
     return datetime.fromtimestamp(at_ms / 1000, UTC).strftime(_STAMP)
 
 
 def name_of(revision: int, at_ms: int) -> str:
-    """The file name of a snapshot."""
+    """Return the file name of a snapshot."""
     return f"context-{stamp(at_ms)}-r{revision}.json"
 
 
 def parsed_name(name: str) -> ContextSnapshot | None:
-    """What a file name says; None when it is no snapshot's."""
+    """Return what a file name says; None when it is not the name of a snapshot."""
     found = _NAME.fullmatch(name)
     if found is None:
         return None
@@ -72,7 +72,7 @@ def parsed_name(name: str) -> ContextSnapshot | None:
 
 
 def doomed(snapshots: Iterable[ContextSnapshot], *, now_ms: int) -> tuple[ContextSnapshot, ...]:
-    """Return those to give up (C-22): kept are 48, the newest of each day for 14 days, and the pinned."""
+    """Return the snapshots to delete (C-22): 48, the newest of each day for 14 days, and pinned ones stay."""
     ordered = sorted(snapshots, key=_age, reverse=True)
     kept = {one.name for one in ordered[:NEWEST_KEPT]} | {one.name for one in ordered if one.is_pinned}
     days: set[int] = set()
@@ -92,7 +92,7 @@ class ContextSnapshots:
     redactor: Redactor = BY_SHAPE
 
     def listed(self) -> list[ContextSnapshot]:
-        """All of them, newest first."""
+        """Return all snapshots, newest first."""
         if not self.folder.is_dir():
             return []
         names = {path.name for path in self.folder.iterdir()}
@@ -109,7 +109,7 @@ class ContextSnapshots:
         return sorted(found, key=_age, reverse=True)
 
     def create(self, kept: SnapshotContents, *, now_ms: int, reason: str) -> ContextSnapshot | None:
-        """Write one and give up what retention does not keep; None when there is one of this revision."""
+        """Write a snapshot and delete what retention does not keep; None when one of this revision exists."""
         if any(one.revision == kept.context.revision for one in self.listed()):
             return None
         disk.make_private(self.folder)
@@ -145,13 +145,15 @@ class ContextSnapshots:
         return _kept(name, found)
 
     def readable(self) -> Iterator[SnapshotContents]:
-        """Yield what each holds that can be read, newest first."""
+        """Yield what each readable snapshot holds, newest first."""
         for one in self.listed():
             with suppress(SnapshotDamaged, UnknownSnapshot):
                 yield self.read(one.name)
 
     def rewrite(self, change: Callable[[Context], Context]) -> None:
-        """Change the contexts in all that can be read; `change` gives the same one where there is no need."""
+        """Change the contexts in all readable snapshots; `change` returns the same object where nothing
+        changes.
+        """
         for one in self.listed():
             with suppress(SnapshotDamaged, UnknownSnapshot):
                 context = self.read(one.name).context
@@ -159,12 +161,12 @@ class ContextSnapshots:
                     self._put(one.name, {"context": changed.model_dump(mode="json")})
 
     def _put(self, name: str, parts: Mapping[str, Any]) -> None:
-        """Write some parts of a snapshot anew, the others as they are."""
+        """Write some parts of a snapshot again and keep the others as they are."""
         found = disk.read_document(self.folder / name, most_bytes=MAX_BYTES)
         disk.write_durably(self.folder / name, disk.encoded({**(found or {}), **parts}, self.redactor))
 
     def newest_valid(self) -> tuple[ContextSnapshot, SnapshotContents] | None:
-        """The newest that can be read, with what it holds."""
+        """Return the newest snapshot that can be read, with what it holds."""
         for one in self.listed():
             try:
                 return one, self.read(one.name)
@@ -173,13 +175,13 @@ class ContextSnapshots:
         return None
 
     def pin(self, name: str) -> None:
-        """Keep a snapshot for good. Raises `UnknownSnapshot`."""
+        """Protect a snapshot from retention. Raises `UnknownSnapshot`."""
         self._known(name)
         (self.folder / _pin(name)).touch(mode=disk.FILE_MODE)
         disk.sync(self.folder)
 
     def unpin(self, name: str) -> None:
-        """Let retention have it again. Raises `UnknownSnapshot`."""
+        """Leave a snapshot to retention again. Raises `UnknownSnapshot`."""
         self._known(name)
         (self.folder / _pin(name)).unlink(missing_ok=True)
 
@@ -189,7 +191,7 @@ class ContextSnapshots:
 
 
 def _age(snapshot: ContextSnapshot) -> tuple[int, int]:
-    """Their order: a clock may have been put back, no revision comes twice."""
+    """Return the key that orders snapshots: a clock may have been set back, but no revision comes twice."""
     return snapshot.revision, snapshot.at_ms
 
 

@@ -65,11 +65,11 @@ MAX_MESSAGES = 200
 
 
 class SummaryRefused(AndyError):
-    """What the model wrote is no summary that can be kept."""
+    """The text that the model wrote cannot be kept as a summary."""
 
 
 class ModelSummarizer:
-    """Asks, and believes nothing that it cannot check."""
+    """Asks a model for a summary, and keeps nothing that cannot be checked."""
 
     def __init__(self, ask: Ask, counter: TokenCounter, *, seconds: float = SECONDS) -> None:
         self._ask = ask
@@ -77,7 +77,7 @@ class ModelSummarizer:
         self._seconds = seconds
 
     async def fold(self, old: str, evicted: Sequence[ContextMessage]) -> str:
-        """Return a summary of an old one and of messages that left the window.
+        """Return a summary of an old summary and of the messages that left the window.
 
         Raises:
             AndyError: the model did not answer, or wrote what cannot be kept.
@@ -113,7 +113,7 @@ def checked(text: str, given: Sequence[str]) -> str:
 
 
 def _parts(messages: Sequence[ContextMessage], counter: TokenCounter) -> Iterator[list[dict[str, str]]]:
-    """The messages in their order, in parts of at most `PART_TOKENS`."""
+    """Yield the messages in their order, in parts of at most `PART_TOKENS`."""
     part: list[dict[str, str]] = []
     room = PART_TOKENS
     for message in messages:
@@ -130,7 +130,7 @@ def _parts(messages: Sequence[ContextMessage], counter: TokenCounter) -> Iterato
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SummaryJob:
-    """What a summary is to be made of, and the extractive one that it is to take the place of."""
+    """What a summary is to be made of, and the extractive summary that it is to replace."""
 
     group: Group
     old: str
@@ -138,7 +138,7 @@ class SummaryJob:
     made: str
 
     def and_then(self, registered: RegisteredMessages) -> SummaryJob:
-        """The same with what left the window since."""
+        """Return the job with the messages that left the window since."""
         return replace(
             self,
             evicted=(*self.evicted, *registered.evicted)[-MAX_MESSAGES:],
@@ -147,7 +147,10 @@ class SummaryJob:
 
 
 class SummarizerJob:
-    """Made once for a host. What goes wrong leaves the extractive summary where it is."""
+    """Has a model summarise what left the windows of all groups.
+
+    A failure leaves the extractive summary in place.
+    """
 
     def __init__(
         self,
@@ -167,20 +170,20 @@ class SummarizerJob:
         self._doing: Folder | None = None
 
     def note(self, group: Group, registered: RegisteredMessages) -> None:
-        """Take notice that messages have left a window; several make one job."""
+        """Record that messages have left a group's window; several times make one job."""
         job = self._jobs.get(group.folder)
         if job is None:
             job = SummaryJob(group=group, old=registered.old_summary, evicted=(), made="")
         self._jobs[group.folder] = job.and_then(registered)
 
     def drop(self, folder: Folder) -> None:
-        """Let go of what left a group's window: some of it was taken back."""
+        """Drop a group's job: some of the messages in it were deleted."""
         self._jobs.pop(folder, None)
         if self._doing == folder:
             self._doing = None
 
     async def run(self) -> None:
-        """Work whenever something was sent, and look for what is left once a minute."""
+        """Work whenever something was sent, and look for open jobs once a minute."""
         with self._bus.listening("message.sent", "turn.failed") as events:
             while True:
                 await self._until_news(events)

@@ -1,4 +1,4 @@
-"""How many tokens a text is, counted offline; and by how much a model counts otherwise.
+"""Count the tokens of a text offline, and learn by how much each model counts differently.
 
 `TokenCounter` is what others ask. `offline_counter` gives the exact one of the encoding cl100k_base, and the
 estimate where its library is missing. The encoding is loaded at the first count: 0.3 s and 26 MiB.
@@ -40,16 +40,16 @@ class TokenCounter(Protocol):
 
     @property
     def is_exact(self) -> bool:
-        """Whether it counts by an encoding; else it estimates. May load that encoding."""
+        """Return whether it counts by an encoding and does not estimate. May load that encoding."""
         ...
 
     def count(self, text: str) -> int:
-        """Return the tokens of `text`, whatever is in it. Safe in any thread; never raises."""
+        """Return the number of tokens in `text`, whatever is in it. Safe in any thread; never raises."""
         ...
 
 
 class EstimatingCounter:
-    """A third of the bytes, rounded up: close for Korean, too much for English."""
+    """Estimates a third of the bytes, rounded up: close for Korean, too much for English."""
 
     is_exact = False
 
@@ -58,7 +58,7 @@ class EstimatingCounter:
 
 
 class EncodingCounter:
-    """The encoding cl100k_base, from a file that comes with its package."""
+    """Counts by the encoding cl100k_base, from a file that comes with its package."""
 
     @cached_property
     def _counting(self) -> Any:
@@ -87,7 +87,7 @@ class EncodingCounter:
 
 
 def learned(factor: float, *, counted: int, reported: int) -> float:
-    """Return what a model's factor is after a text that counts `counted` was `reported` by it.
+    """Return a model's new factor after a text of `counted` tokens was `reported` by it.
 
     It moves a fifth of the way, and stays between 0.8 and 1.6. Small samples, and those that cannot be of
     the same text, teach nothing.
@@ -100,21 +100,26 @@ def learned(factor: float, *, counted: int, reported: int) -> float:
 
 @dataclass(slots=True)
 class TokenFactors:
-    """Tokens of a model per token of the counter, learned, kept in one file. Blocks; safe in any thread."""
+    """The learned factors, tokens of a model for each token of the counter, in one file.
+
+    Blocks; safe in any thread.
+    """
 
     path: Path
     _known: dict[str, float] | None = None
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def of(self, model: str | None) -> float:
-        """The factor of a model, 1.2 until one was learned; of None, the one that was learned last."""
+        """Return the factor of a model, 1.2 until one was learned; for None, the one that was learned
+        last.
+        """
         with self._lock:
             known = self._read()
             newest = next(reversed(known.values()), START_FACTOR)
             return newest if model is None else known.get(model, START_FACTOR)
 
     def learn(self, model: str, *, counted: int, reported: int) -> float:
-        """Learn from one text and keep it; return the factor. A disk that takes nothing is no error."""
+        """Learn from one text, store the factor and return it. A disk that cannot be written is no error."""
         with self._lock:
             known = self._read()
             before = known.get(model, START_FACTOR)
@@ -172,7 +177,7 @@ LEDGER_MS = 5_000
 
 
 class TokenCalibration:
-    """Made once for a host."""
+    """Learns the factors of models from the usage that they report. One is made for a host."""
 
     def __init__(
         self, database: Database, *, factors: TokenFactors, counter: TokenCounter, clock: Clock, bus: EventBus
@@ -192,7 +197,7 @@ class TokenCalibration:
                 await self.learn()
 
     async def learn(self) -> None:
-        """Learn from each turn that ended since the last time, if not a moment ago."""
+        """Learn from each turn that ended since the last time, unless that was a moment ago."""
         until_ms = self._clock.now_ms() - LEDGER_MS
         async with self._database.reading() as tx:
             found = await usage.plain_answers(tx, since_ms=self._learned_to_ms, until_ms=until_ms)

@@ -1,4 +1,4 @@
-"""What an agent does to its group's context: the tools of the wire, one call each. Blocks."""
+"""Carry out the context tools that an agent uses on its group's context, one call each. Blocks."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ Taken = (
 
 
 class ContextToolRefused(BadRequest):
-    """What a tool was given cannot be kept."""
+    """What a tool was given cannot be kept; the text says why."""
 
     def __init__(self, code: str, text: str) -> None:
         self.code = code
@@ -39,7 +39,7 @@ class ContextToolRefused(BadRequest):
 def use(
     manager: ContextManager, tool: str, arguments: Mapping[str, Any], *, request_id: str, now_ms: int
 ) -> Reply:
-    """Use a tool, and say what came of it or, with a code, why nothing did.
+    """Use a tool and return what came of it, or a reply with a code that says why nothing did.
 
     What a request made is made once, however often it comes.
     """
@@ -53,7 +53,7 @@ def use(
 
 
 def busy(folder: str, request_id: str) -> Reply:
-    """What is said where the files were not to be had in time."""
+    """Return the reply for when the group's files were not free in time."""
     error = ContextBusy(folder)
     return _refusal(request_id, error.code, str(error))
 

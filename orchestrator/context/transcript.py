@@ -1,4 +1,4 @@
-"""What an agent's session is seen to hold, read off the transcript that its container wrote.
+"""Read what an agent's session holds from the transcript that its container wrote.
 
 The CLI resumes a transcript that lost lines without a word, and waits for ever on one that is a pipe. So it
 is looked at before: `look` blocks (call it in a thread), follows no link, waits for nobody and reads no more
@@ -39,7 +39,7 @@ PARENT_ID = re.compile(rb'"parentUuid"\s*:\s*(?:"([0-9A-Za-z-]{1,64})"|null)')
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TranscriptLimits:
-    """How much of a container's file is read. What goes beyond is no transcript to rely on."""
+    """How much of a container's file is read. A file beyond these limits is no transcript to rely on."""
 
     projects: int = 64
     file_bytes: int = 64 * 1024 * 1024
@@ -84,7 +84,7 @@ class Transcript:
         return uuid in self._places
 
     def asked_after(self, uuid: str) -> int | None:
-        """The place of the first thing that was asked after a message; None when nothing was."""
+        """Return the place of the first question after a message, or None."""
         start = self._places[uuid] + 1
         return next(
             (place for place in range(start, len(self.chain)) if self.chain[place] in self.prompts), None
@@ -116,7 +116,7 @@ def look(
 
 
 def _find(projects: int, name: str, limits: TranscriptLimits) -> Transcript:
-    """Look through the projects: their names are made of the path at which the container works."""
+    """Search the projects: their names are made of the path at which the container works."""
     with os.scandir(projects) as entries:
         names = sorted(entry.name for entry in islice(entries, limits.projects))
     found = [one for one in (_in_project(projects, project, name, limits) for project in names) if one]
@@ -168,7 +168,7 @@ def _read(file: BinaryIO, limits: TranscriptLimits) -> Transcript:
 
 
 def _lines(file: BinaryIO, limits: TranscriptLimits) -> Iterator[bytes]:
-    """Yield the lines that are not too long, of as many bytes as a file may have: it may grow meanwhile."""
+    """Yield the lines that are not too long, within the bytes that a file may have: it may grow meanwhile."""
     left = limits.file_bytes
     is_rest = False
     while left > 0 and (piece := file.readline(min(left, limits.line_bytes))):
@@ -216,7 +216,7 @@ def _parsed(line: bytes) -> _Message | None:
 
 
 def _scanned(line: bytes) -> _Message | None:
-    """Find the ids of a message whose rest is a large thing, such as a picture."""
+    """Return the ids of a message whose other fields hold something large, such as a picture."""
     kind, uuid, parent = (pattern.search(line) for pattern in (KIND, OWN_ID, PARENT_ID))
     if kind is None or uuid is None or parent is None:
         return None
@@ -225,7 +225,7 @@ def _scanned(line: bytes) -> _Message | None:
 
 
 def _transcript(entries: dict[str, _Entry]) -> Transcript:
-    """Walk from the newest message back to the first, as the CLI does."""
+    """Follow the messages from the newest back to the first, as the CLI does."""
     if not entries:
         return Transcript(TranscriptState.EMPTY)
     back: dict[str, _Entry] = {}

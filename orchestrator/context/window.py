@@ -1,4 +1,4 @@
-"""The window of newest messages, kept to a budget of tokens. Pure.
+"""Keep the window of newest messages within a budget of tokens. Pure.
 
 What leaves it leaves it once, and is to be folded into the summary by whoever trims.
 """
@@ -20,6 +20,8 @@ HEAD_SHARE = 0.6
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrimmedWindow:
+    """The messages that stay in the window, and those that leave it."""
+
     kept: tuple[ContextMessage, ...]
     """Oldest first, at most the budget; it starts with a user's, unless it is one message only."""
     evicted: tuple[ContextMessage, ...]
@@ -27,14 +29,14 @@ class TrimmedWindow:
 
 
 def cost(message: ContextMessage, counter: TokenCounter) -> int:
-    """What a message takes of the window, in tokens of the counter."""
+    """Return what a message takes of the window, in tokens of the counter."""
     return counter.count(message.content) + OVERHEAD
 
 
 def trimmed(
     window: Sequence[ContextMessage], counter: TokenCounter, *, keep: int = KEEP_TOKENS
 ) -> TrimmedWindow:
-    """Take messages from the front until the rest fits (C-15).
+    """Remove messages from the front until the rest fits (C-15).
 
     The newest message is never dropped: where it alone is too long, its middle is.
     """
@@ -72,7 +74,9 @@ def cut_middle(text: str, most: int, counter: TokenCounter, *, unit: str = "toke
 
 
 def in_order(messages: Iterable[ContextMessage]) -> tuple[ContextMessage, ...]:
-    """Each id once, by time; a question stands before the answer of its turn, whatever clocks said."""
+    """Return each message once, by time; a question stands before the answer of its turn, whatever clocks
+    said.
+    """
     unique = {message.id: message for message in messages}
     asked = {one.turn: ms_of(one.ts) for one in unique.values() if one.role == "user"}
 
@@ -86,7 +90,10 @@ def in_order(messages: Iterable[ContextMessage]) -> tuple[ContextMessage, ...]:
 
 
 def _is_outsized(message: ContextMessage, tokens: int, keep: int) -> bool:
-    """Too long to stay whole: only a message that is alone has too many tokens, a row of blanks never has."""
+    """Return whether a message is too long to stay whole.
+
+    Only a message that is alone can have too many tokens; blanks can have too many characters without that.
+    """
     return tokens > keep or len(message.content) > MAX_CONTENT_CHARS
 
 
@@ -99,7 +106,7 @@ def _marker(missing: int, unit: str) -> str:
 
 
 def _longest(text: str, most: int, counter: TokenCounter, *, from_start: bool) -> str:
-    """The longest piece of one end that counts at most `most`; together they stay under the characters."""
+    """Return the longest piece of one end that counts at most `most` tokens."""
     share = HEAD_SHARE if from_start else 1 - HEAD_SHARE
     low, high = 0, min(len(text), int(MAX_CONTENT_CHARS * 0.9 * share))
     while low < high:

@@ -1,4 +1,4 @@
-"""Plans and their tasks, long-lived: what `workflow.json` holds, version 2.0, and what may be done to it.
+"""Define plans and their tasks: what `workflow.json` holds, version 2.0, and how it may change.
 
 Pure. There is one vocabulary of states; the aliases of older files are mapped as they are read (C-9), and a
 file of version 1 becomes one plan (C-7).
@@ -25,7 +25,7 @@ MAX_REQUESTS = 100
 
 
 class PlanStatus(StrEnum):
-    """Of a plan and of a task."""
+    """The state of a plan or of a task."""
 
     PENDING = "pending"
     IN_PROGRESS = "in_progress"
@@ -65,7 +65,7 @@ _ALIASES = {
 
 
 def status_of(word: object) -> PlanStatus:
-    """The state that a word of any known vocabulary means; pending where it means none."""
+    """Return the state that a word of any known vocabulary means; pending where it means none."""
     key = str(word or "").strip().lower().replace("-", "_").replace(" ", "_")
     key = _ALIASES.get(key, key)
     return PlanStatus(key) if key in set(PlanStatus) else PlanStatus.PENDING
@@ -124,7 +124,7 @@ class Metadata(_Kept):
 
 
 class Workflow(_Kept):
-    """All of `workflow.json`."""
+    """The contents of `workflow.json`."""
 
     version: str = VERSION
     project_name: str = ""
@@ -141,12 +141,12 @@ class Workflow(_Kept):
         return next((plan for plan in self.plans if plan.id == plan_id), None)
 
     def made_by(self, request_id: str | None) -> str | None:
-        """The id of what a request made, if it was carried out already."""
+        """Return the id of what a request created, if it was carried out before."""
         return dict(self.requests).get(request_id) if request_id else None
 
 
 def bootstrap(project_name: str, now_ms: int) -> Workflow:
-    """Return an empty valid document."""
+    """Return an empty valid workflow."""
     at = iso(now_ms)
     return Workflow(
         project_name=project_name, last_activity=at, metadata=Metadata(created_at=at, updated_at=at)
@@ -177,14 +177,14 @@ def migrated(old: Mapping[str, Any], project_name: str, now_ms: int) -> Workflow
 
 
 def known_plan(workflow: Workflow, plan_id: str) -> Plan:
-    """Return a plan. Raises `UnknownPlan`, which lists those that are."""
+    """Return a plan. Raises `UnknownPlan`, which lists the plans there are."""
     if (plan := workflow.plan(plan_id)) is None:
         raise UnknownPlan(plan_id, (one.id for one in workflow.plans))
     return plan
 
 
 def known_task(plan: Plan, task_id: str) -> PlanTask:
-    """Return a task of a plan. Raises `UnknownPlanTask`, which lists those that are."""
+    """Return a task of a plan. Raises `UnknownPlanTask`, which lists the tasks there are."""
     if (task := plan.task(task_id)) is None:
         raise UnknownPlanTask(task_id, (one.id for one in plan.tasks))
     return task
@@ -199,7 +199,7 @@ def with_new_plan(
     request_id: str | None = None,
     now_ms: int,
 ) -> Workflow:
-    """Return it with a plan more, which is the current one then, its tasks pending.
+    """Return the workflow with one plan more, which becomes the current one, its tasks pending.
 
     Raises:
         PlanRefused: it has no title, is too long, or too many are not over.
@@ -243,7 +243,7 @@ def with_task(
     request_id: str | None = None,
     now_ms: int,
 ) -> Workflow:
-    """Return it with a task of a plan changed in what is given; without `task_id`, with a task more.
+    """Return the workflow with a task of a plan changed; without `task_id`, with one task more.
 
     Raises:
         UnknownPlan, UnknownPlanTask: there is none.
@@ -264,7 +264,7 @@ def with_task(
 
 
 def with_current(workflow: Workflow, plan_id: str | None, *, now_ms: int) -> Workflow:
-    """Return it with another current plan, or none. Raises `UnknownPlan`."""
+    """Return the workflow with another current plan, or none. Raises `UnknownPlan`."""
     if plan_id is not None:
         known_plan(workflow, plan_id)
     return _stamped(workflow.model_copy(update={"current_plan_id": plan_id}), now_ms, None, "")
@@ -293,7 +293,7 @@ def without_oldest_finished(workflow: Workflow) -> tuple[Workflow, Plan | None]:
 
 
 def _status_by_tasks(plan: Plan) -> PlanStatus:
-    """A plan is completed with the last of its tasks, and goes on with a new one."""
+    """Return the state of a plan: it is completed with the last of its tasks, and goes on with a new one."""
     if all(task.status.is_over for task in plan.tasks):
         is_done = any(task.status is PlanStatus.COMPLETED for task in plan.tasks)
         return PlanStatus.COMPLETED if is_done else PlanStatus.CANCELLED
@@ -377,7 +377,7 @@ def _known_ids(ids: Iterable[str]) -> str:
 
 
 class UnknownPlan(BadRequest):
-    """There is no such plan."""
+    """No plan has this id."""
 
     code = "unknown_plan"
     http_status = 404
@@ -387,7 +387,7 @@ class UnknownPlan(BadRequest):
 
 
 class UnknownPlanTask(BadRequest):
-    """The plan has no such task."""
+    """The plan has no task with this id."""
 
     code = "unknown_plan_task"
     http_status = 404
@@ -397,6 +397,6 @@ class UnknownPlanTask(BadRequest):
 
 
 class PlanRefused(BadRequest):
-    """The plan cannot be kept like this."""
+    """The plan cannot be kept in this form."""
 
     code = "plan_refused"
