@@ -122,9 +122,7 @@ class ContextManager:
         return stands
 
     def join_summary(self, told: str, *, now_ms: int) -> None:
-        """Merge the summary that a session wrote of itself into the running summary, as after a
-        compaction.
-        """
+        """Merge the summary that a session wrote of itself, such as in a compaction, into the running one."""
         with self.files.changed(now_ms) as draft:
             old = draft.context.conversation
             summary = merged(old.running_summary, self._clean(told))
@@ -138,9 +136,7 @@ class ContextManager:
     def remove_messages(
         self, taken: Collection[str], words: Mapping[str, ContextMessage], *, now_ms: int
     ) -> None:
-        """Remove the words of the messages of `taken` from the context and its snapshots
-        (`dialogue.without`).
-        """
+        """Remove the words of the messages of `taken` from context and snapshots (`dialogue.without`)."""
         clean = {
             one.id: one.model_copy(update={"content": self._clean(one.content)}) for one in words.values()
         }
@@ -430,8 +426,8 @@ def _set_active(draft: ContextDraft, plan_id: str | None, task_id: str | None) -
 
 
 def _follow(draft: ContextDraft, plan: Plan, task: PlanTask) -> None:
-    """What is in hand follows a task of the active plan: one begun comes to it when it is free, and after one
-    that is over comes the next.
+    """Let the active task follow a task that changed: one that begins becomes active where none is, and the
+    next one after the active task is over.
     """
     in_hand = draft.context.memory
     if in_hand.active_plan_id != plan.id:
