@@ -17,6 +17,7 @@ NAMES = (
     "turn_price",
     "start_up",
     "command_line",
+    "console",
     "idle",
     "many_groups",
     "hot_path",

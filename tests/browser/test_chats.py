@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import psutil
 import pytest
 from playwright.sync_api import BrowserContext, Page, expect
 
@@ -173,3 +174,52 @@ def test_the_lights_of_now_have_their_fixes(page: Page):
     expect(page.get_by_text("nothing isolates them")).to_be_visible()
     expect(page.get_by_text("None in the folder 'backups'.")).to_be_visible()
     assert_accessible(page)
+
+
+def test_a_turn_is_stopped_and_asked_again(page: Page, andy: AndyProcess):
+    address = chat_of(andy, "stuck")
+    andy.say("@Andy echo one", group="stuck")
+    run = andy.rows("SELECT id FROM runs WHERE group_folder = 'stuck' AND ended_ms IS NULL")[0]["id"]
+    for process in psutil.Process(andy.pid).children(recursive=True):
+        if any("agent_runner" in word for word in process.cmdline()):
+            process.suspend() if run in str(process.environ()) or run in str(process.cmdline()) else None
+    page.goto(address)
+    andy.say("@Andy echo two", group="stuck", wait=0)
+    asked = page.locator("article:not(.own)").filter(has_text="echo two")
+    expect(asked.get_by_text("Andy is at work on it")).to_be_visible()
+    expect(page.get_by_role("heading", name="At work now")).to_be_visible()
+    assert_accessible(page)
+    page.get_by_label("At work now").get_by_role("button", name="Stop").click()
+    expect(asked.get_by_text("it was stopped by hand")).to_be_visible()
+
+    asked.get_by_role("button", name="Try again").click()
+    expect(asked.get_by_text("answered", exact=True)).to_be_visible()
+    expect(page.locator("article.own").filter(has_text="two")).to_be_visible()
+
+
+def tab_to(page: Page, name: str) -> None:
+    """Press Tab until something of this name has the focus."""
+    for _ in range(80):
+        page.keyboard.press("Tab")
+        found = page.evaluate(
+            "() => { const e = document.activeElement;"
+            " return (e.getAttribute('aria-label') || e.labels?.[0]?.innerText || e.innerText || '').trim() }"
+        )
+        if found.startswith(name):
+            return
+    raise AssertionError(f"Tab does not lead to '{name}'")
+
+
+def test_the_keyboard_alone_is_enough(page: Page):
+    page.goto(page.url)
+    page.keyboard.press("Tab")
+    expect(page.get_by_role("link", name="Skip to the content")).to_be_focused()
+    tab_to(page, "Chats")
+    page.keyboard.press("Enter")
+    tab_to(page, "Main")
+    page.keyboard.press("Enter")
+    box = page.get_by_label("Write a message")
+    expect(box).to_be_focused()
+    page.keyboard.type("echo by hand")
+    page.keyboard.press("Enter")
+    expect(page.locator("article.own").filter(has_text="by hand")).to_be_visible()

@@ -31,7 +31,7 @@ def test_without_a_session_the_address_of_andy_shows_the_sign_in(andy: AndyProce
 
 
 def test_a_code_lets_one_browser_in_once_and_leaves_the_address(andy: AndyProcess, context: BrowserContext):
-    address = code_address(andy)
+    address = andy.cli("open", "--no-browser").stdout.strip()
     page = context.new_page()
     page.goto(address)
     page.wait_for_url("**/console/now")
