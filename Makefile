@@ -17,7 +17,7 @@ TAKEN := container/certificates/host
 COMPOSE = $(shell docker compose version >/dev/null 2>&1 && echo docker compose || echo docker-compose)
 
 .DEFAULT_GOAL := help
-.PHONY: up certificates help setup demo voice test check soak format docs pictures image bench audit sbom lock clean
+.PHONY: up certificates help setup demo voice test check soak format docs pictures image bench eval audit sbom lock clean
 
 help: ## Show this list
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
@@ -79,6 +79,9 @@ image: $(READY) ## Build the agent image
 
 bench: $(READY) ## Measure; prints a table, writes benchmarks/results/
 	@$(BIN)/python -m benchmarks
+
+eval: $(READY) ## Ask a real model twenty things and compare the tools it calls; needs a key, costs some cents
+	@ANDY_EVAL=1 $(BIN)/python -m pytest -q -rs tests/evals/test_with_a_real_model.py; code=$$?; [ $$code -eq 5 ] || exit $$code
 
 audit: $(READY) ## Look the locked versions up among known vulnerabilities
 	@$(BIN)/python .ci/audit.py
