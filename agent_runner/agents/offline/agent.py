@@ -10,18 +10,20 @@ from dataclasses import replace
 from datetime import UTC, datetime, tzinfo
 from zoneinfo import ZoneInfo
 
-from agent_runner.agents.offline import board, host_requests, lists, notices, reading, recall, reminders
+from agent_runner.agents.offline import notices, reading
 from agent_runner.agents.offline.answers import take_answer
-from agent_runner.agents.offline.conversation import (
-    AnswerNow,
-    Conversation,
-    ConversationState,
-    RequestContext,
-)
-from agent_runner.agents.offline.intents import ROWS, ParsedRequest, long_day, say
+from agent_runner.agents.offline.board import Board
+from agent_runner.agents.offline.conversation import Conversation, ConversationState
+from agent_runner.agents.offline.handler import AnswerNow, RequestContext, RequestHandler
+from agent_runner.agents.offline.host_requests import HostRequests
+from agent_runner.agents.offline.intents import ROWS, ParsedRequest, say
+from agent_runner.agents.offline.lists import Lists
+from agent_runner.agents.offline.recall import Recall
+from agent_runner.agents.offline.reminders import Reminders
 from agent_runner.ans.noticing import LazyNotices
 from agent_runner.interfaces import Say, TurnOutcome
 from agent_runner.ipc_client import HostClient
+from agent_runner.wire import times
 from agent_runner.wire.mailbox import ModelMissing
 from agent_runner.wire.order import Request, RestoreMode, RunOrder, TurnOrder
 from agent_runner.workspace import Workspace
@@ -34,8 +36,6 @@ _AFTER_NAME = r"(?![A-Za-z0-9_])(?:(?:님아|이?야|아|님|씨)(?=[\s,.!?:]|$)
 """No letter goes on with the name but a Korean vocative."""
 Now = Callable[[], datetime]
 """Returns the time, aware."""
-Handler = Callable[[ParsedRequest, RequestContext], Awaitable[str]]
-"""Carries out one parsed request and returns what to say. May raise `AnswerNow`."""
 
 
 def _utc_now() -> datetime:
@@ -113,7 +113,6 @@ class OfflineAgent:
             sender=reading.plain(request.sender),
             now=now,
             zone=self._zone,
-            language=reading.language_of(request.text),
             request_id=_request_id(turn, number, request),
             state=replace(state, questions=recent),
         )
@@ -163,12 +162,10 @@ async def _answer_to_question(text: str, context: RequestContext) -> list[str] |
     if completed is None:
         return None
     context.state = replace(context.state, questions=tuple(others))
-    context.language = question.request.language
-    if completed:
-        sender = question.request.slot("sender") or question.sender
-        texts = await _do_all([parsed.having(sender=sender) for parsed in completed], context)
-    else:
-        texts = [context.say("left")]
+    sender = question.request.slot("sender") or question.sender
+    texts = await _do_all([parsed.having(sender=sender) for parsed in completed], context)
+    if not completed:
+        texts.append(say("left", question.request.language))
     if others and not context.new_questions:
         texts.append(_repeated("next_question", context))
     return texts
@@ -183,74 +180,60 @@ def _repeated(form: str, context: RequestContext) -> str:
 async def _do_all(parsed_requests: list[ParsedRequest], context: RequestContext) -> list[str]:
     texts = []
     for parsed in parsed_requests:
-        context.language = parsed.language
         asked_before = len(context.new_questions)
-        text = await _do(parsed, context, is_part=len(parsed_requests) > 1)
+        is_part = parsed.intent == "unknown" and len(parsed_requests) > 1
+        try:
+            text = await _method_for(
+                parsed.of("unknown_part", **parsed.slots) if is_part else parsed, context
+            )()
+        except AnswerNow as answer:
+            text = answer.text
         if not text and len(context.new_questions) > asked_before:
             waiting = context.new_questions[-1].request
             what = waiting.slot("what") or waiting.slot("title") or waiting.slot("one")
-            text = context.say("later_question", what=what)
+            text = say("later_question", parsed.language, what=what)
         texts.append(text)
     return texts
 
 
-# One parsed request
-
-
-async def _do(parsed: ParsedRequest, context: RequestContext, *, is_part: bool) -> str:
-    if parsed.intent == "unknown":
-        return await _not_understood(parsed, context, is_part=is_part)
+def _method_for(parsed: ParsedRequest, context: RequestContext) -> Callable[[], Awaitable[str]]:
+    """Return the method of a handler that carries a request out."""
     row = ROWS.get(parsed.intent)
     if row is not None and row.is_for_main and not context.order.is_main:
-        return context.say("only_main")
-    handler = HANDLERS.get(parsed.intent, host_requests.send if row is not None and row.request else _say)
-    try:
-        return await handler(parsed, context)
-    except AnswerNow as answer:
-        return answer.text
+        parsed = parsed.of("only_main")
+    handlers = [kind(parsed, context) for kind in (Reminders, Lists, Board, HostRequests, Recall, SmallTalk)]
+    methods = (getattr(handler, f"do_{parsed.intent}", None) for handler in handlers)
+    return next(filter(None, methods), SmallTalk(parsed, context).answer)
 
 
-async def _say(parsed: ParsedRequest, context: RequestContext) -> str:
-    """Answer what takes no more than a sentence."""
-    blanks = {
-        "name": context.order.assistant_name,
-        "sender": f" {context.sender}" if context.sender else "",
-        "clock": f"{context.now:%H:%M}",
-        "zone": context.order.timezone,
-        "day": long_day(context.now, context.language),
-    }
-    text = context.say(parsed.intent, **{**parsed.slots, **blanks})
-    return text + context.say("help_main") if parsed.intent == "help" and context.order.is_main else text
+class SmallTalk(RequestHandler):
+    """Answers what takes no more than a sentence."""
 
+    async def answer(self) -> str:
+        """Say the sentence that has the name of the intent."""
+        order, now = self.context.order, self.context.now
+        return self.say(
+            self.parsed.intent,
+            text=self.slot("text"),
+            name=order.assistant_name,
+            sender=f" {self.context.sender}" if self.context.sender else "",
+            clock=f"{now:%H:%M}",
+            zone=order.timezone,
+            day=times.say_long_day(now, self.parsed.language),
+        )
 
-async def _not_understood(parsed: ParsedRequest, context: RequestContext, *, is_part: bool) -> str:
-    """Say so in plain words. Main learns once a day how more would be understood: that is for the owner."""
-    text = context.say("not_understood", text=parsed.slot("text")) if is_part else context.say("no_model")
-    today = context.now.date().isoformat()
-    if context.state.explained_day != today:
-        context.state = replace(context.state, explained_day=today)
-        if context.order.is_main:
-            return text + context.say("add_model")
-        await context.host.ask(ModelMissing(request_id=context.next_id()))
-    return text
+    async def do_help(self) -> str:
+        """Say what can be asked; in main also what only main may ask."""
+        return await self.answer() + (self.say("help_main") if self.context.order.is_main else "")
 
+    async def do_unknown(self) -> str:
+        """Say that it was not understood, and to the owner, in main once a day, how more would be."""
+        text, today = await self.answer(), self.context.now.date().isoformat()
+        if self.context.state.explained_day != today:
+            self.context.state = replace(self.context.state, explained_day=today)
+            if self.context.order.is_main:
+                return text + self.say("add_model")
+            await self.context.host.ask(ModelMissing(request_id=self.context.next_id()))
+        return text
 
-HANDLERS: dict[str, Handler] = {
-    **dict.fromkeys(("remind", "get_up", "timer"), reminders.remind),
-    "show_reminders": reminders.show,
-    "cancel_reminder": reminders.cancel,
-    **dict.fromkeys(("add_items", "remove", "clear_done", "clear_list", "show_list"), lists.act),
-    "show_lists": lists.overview,
-    "one_or_more": lists.one_or_more,
-    **dict.fromkeys(("add_task", "add_tasks"), board.add),
-    **dict.fromkeys(("progress", "drop_task", "block", "unblock"), board.change),
-    "finish": board.finish,
-    **dict.fromkeys(("yes", "no"), board.answer),
-    "show_open": board.show,
-    "due": board.due,
-    "agenda": board.agenda,
-    "before_deadline": board.before_deadline,
-    "show_groups": host_requests.show_groups,
-    "recall": recall.recall,
-}
-"""What carries an intent out. All others are one request to the host, or just answered, as the table says."""
+    do_unknown_part = do_unknown

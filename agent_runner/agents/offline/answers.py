@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 
-from agent_runner.agents.offline.conversation import OpenQuestion, Option, RequestContext
+from agent_runner.agents.offline.conversation import OpenQuestion, Option
+from agent_runner.agents.offline.handler import RequestContext
 from agent_runner.agents.offline.intents import PATTERNS, TODO, ParsedRequest
 from agent_runner.agents.offline.reading import parse_one
 from agent_runner.agents.offline.wording import reminders

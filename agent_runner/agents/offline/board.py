@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from datetime import date, datetime, timedelta
-from typing import Any
+from dataclasses import replace
+from datetime import date, timedelta
+from typing import Any, TypedDict
 
-from agent_runner.agents.offline import lists, reminders
 from agent_runner.agents.offline.checklists import Item, ListError
-from agent_runner.agents.offline.conversation import AnswerNow, Option, RequestContext, ShownEntry
-from agent_runner.agents.offline.intents import PATTERNS, ROWS, TODO, ParsedRequest, long_day
+from agent_runner.agents.offline.conversation import Option, ShownEntry
+from agent_runner.agents.offline.handler import AnswerNow, RequestHandler
+from agent_runner.agents.offline.intents import PATTERNS, ROWS, TODO, ParsedRequest
+from agent_runner.agents.offline.lists import Lists
+from agent_runner.agents.offline.reminders import Reminders
 from agent_runner.wire import times
 from agent_runner.wire.mailbox import Reply, ShowDashboard, UseDashboard
 from agent_runner.wire.times import DateOnly, Duration, Reason, Recurrence, TimeRefusal
@@ -18,394 +20,330 @@ from agent_runner.wire.times import DateOnly, Duration, Reason, Recurrence, Time
 MAX_SHOWN = 50
 SOON_DAYS = 7
 """A task that is due by then, or at no time, belongs to today too."""
-_DATE_CHARS = len("2026-02-10")
+_DATE_CHARS, _MINUTE_CHARS = len("2026-02-10"), len("2026-02-10 18:00")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OpenTask:
-    """A task that is worked on."""
+class OpenTask(TypedDict):
+    """A task that is worked on, as the host's reply has it."""
 
     id: str
     title: str
-    pct: int
+    progress: int
     deadline: str | None
-    is_blocked: bool
-    created: str
-
-    @property
-    def day(self) -> date | None:
-        """The day of its deadline."""
-        return date.fromisoformat(self.deadline[:_DATE_CHARS]) if self.deadline else None
-
-    @property
-    def entry(self) -> ShownEntry:
-        """What its number in a list means."""
-        return ShownEntry(kind="task", id=self.id, label=self.title)
+    """An ISO day, or a time."""
+    blocked: bool
+    created_at: str | None
 
 
-# Adding
+class Board(RequestHandler):
+    """Handles requests about the dashboard."""
 
+    # Adding
 
-async def add(parsed: ParsedRequest, context: RequestContext) -> str:
-    """Put a task on the board, or several with one deadline. None is made before the deadline is clear."""
-    titles = parsed.slot("titles").splitlines() or [parsed.slot("title") or parsed.slot("what")]
-    if not titles[0]:
-        raise context.question(parsed, "what", context.say("task_what"))
-    deadline = _deadline(parsed, ", ".join(titles), context)
-    return "\n".join([await _create(title, deadline, context) for title in titles])
+    async def do_add_task(self) -> str:
+        """Put a task on the board, or several with one deadline; none before the deadline is clear."""
+        titles = self.slot("titles").splitlines() or [self.slot("title") or self.slot("what")]
+        if not titles[0]:
+            raise self.question("what", self.say("task_what"))
+        deadline = self._deadline(", ".join(titles))
+        return "\n".join([await self._create(title, deadline) for title in titles])
 
+    do_add_tasks = do_add_task
 
-def _deadline(parsed: ParsedRequest, title: str, context: RequestContext) -> str:
-    """Return the deadline as an ISO day or time, empty where none is named. Raises `AnswerNow` to ask."""
-    if not parsed.slot("when"):
-        return ""
-    read = context.read_time(parsed.slot("when"))
-    if isinstance(read, Recurrence):
-        read = TimeRefusal(reason=Reason.NO_SUCH_DAY)
-    if isinstance(read, TimeRefusal):
-        why = reminders.unclear(read, context)
-        raise context.question(parsed, "when", context.say("deadline_wrong", title=title, why=why))
-    return read.day.isoformat() if isinstance(read, DateOnly) else read.at.isoformat(timespec="minutes")
+    def _deadline(self, title: str) -> dict[str, str]:
+        """Return the deadline as an argument of the host's tool, none where none is named."""
+        if not self.slot("when"):
+            return {}
+        read = self.context.read_time(self.slot("when"))
+        if isinstance(read, Recurrence):
+            read = TimeRefusal(reason=Reason.NO_SUCH_DAY)
+        if isinstance(read, TimeRefusal):
+            why = Reminders(self.parsed, self.context).unclear(read)
+            raise self.question("when", self.say("deadline_wrong", title=title, why=why))
+        day = read.day.isoformat() if isinstance(read, DateOnly) else ""
+        return {"deadline": day or read.at.isoformat(timespec="minutes")}
 
-
-async def _create(title: str, deadline: str, context: RequestContext) -> str:
-    """Make one task. A refusal is an answer too: it leaves the tasks beside it as they are."""
-    try:
-        reply = await _use(
-            context, "create_task", title=title, **({"deadline": deadline} if deadline else {})
-        )
-    except AnswerNow as refusal:
-        return refusal.text
-    context.speak_of(task=str(reply.data.get("id", "")))
-    kept = reply.data.get("deadline")
-    form = "task_added_until" if kept else "task_added"
-    return context.say(form, title=reply.data.get("title", title), date=_shown(kept))
-
-
-# Changing
-
-
-async def change(parsed: ParsedRequest, context: RequestContext) -> str:
-    """Change the task that is meant as the intent's row says; 100 % completes it."""
-    task = await _meant(parsed, context)
-    context.speak_of(task=task.id)
-    changes, pct, reason = dict(ROWS[parsed.intent].changes), parsed.slot("pct"), parsed.slot("reason")
-    if pct and int(pct) == 100:
-        return await _complete(task.id, task.title, context)
-    if pct:
-        changes["progress"] = int(pct)
-    if reason:
-        changes["blocker_note"] = reason
-    await _use(context, "update_task", task_id=task.id, **changes)
-    because = f" ({reason})" if reason else ""
-    return context.say(parsed.intent, title=task.title, pct=changes.get("progress"), reason=because)
-
-
-async def _complete(task_id: str, title: str, context: RequestContext) -> str:
-    await _use(context, "update_task", task_id=task_id, **ROWS["finish"].changes)
-    return context.say("finish", title=title)
-
-
-async def finish(parsed: ParsedRequest, context: RequestContext) -> str:
-    """End what is meant: a task, an entry of a list, a reminder. What could be several is asked about."""
-    if parsed.slot("kind"):
-        return await _finish_entry(parsed, context)
-    if parsed.slot("list") and parsed.slot("list") != TODO:
-        return await lists.act(parsed, context)
-    options = await _finishable(parsed, context)
-    if not options:
-        return context.say("nothing_to_finish", item=parsed.slot("item"))
-    return await _finish_entry(context.choose(options, "which_done", parsed), context)
-
-
-async def _finishable(parsed: ParsedRequest, context: RequestContext) -> list[Option]:
-    """Return everything open that a number or a text can mean; a number means the list shown last."""
-    item, shown = parsed.slot("item"), context.state.shown
-    is_number = item.isdecimal()
-    if is_number and shown:
-        if item not in shown:
-            raise AnswerNow(context.say("which_number", item=item))
-        return [_ending(parsed, shown[item], shown[item].label)]
-    tasks = [] if parsed.slot("list") else await open_tasks(context, is_again=True)
-    found = _at(tasks, item) if is_number else find(tasks, item)
-    todos = [
-        one
-        for one in await _todos(context)
-        if (str(one.number) == item if is_number else _fits(item, one.text))
-    ]
-    return [
-        *(_ending(parsed, task.entry, _task_label(task, context)) for task in found),
-        *(_ending(parsed, _todo_entry(one), context.say("option_todo", title=one.text)) for one in todos),
-    ]
-
-
-def _ending(parsed: ParsedRequest, entry: ShownEntry, label: str) -> Option:
-    """Offer to end an entry."""
-    request = parsed.of("finish", kind=entry.kind, id=entry.id, label=entry.label, list=entry.list)
-    return Option(label=label, request=request)
-
-
-async def _finish_entry(parsed: ParsedRequest, context: RequestContext) -> str:
-    match parsed.slot("kind"):
-        case "task":
-            return await _complete(parsed.slot("id"), parsed.slot("label"), context)
-        case "item":
-            return await lists.act(parsed.having(item=parsed.slot("label")), context)
-        case _:
-            return await reminders.cancel(parsed, context)
-
-
-async def _meant(parsed: ParsedRequest, context: RequestContext) -> OpenTask:
-    """Return the one task that is meant. Raises `AnswerNow` to ask which, or to say that there is none."""
-    tasks, which, shown = await open_tasks(context, is_again=True), parsed.slot("task"), context.state.shown
-    if parsed.slot("task_id"):
-        found = _with_id(tasks, parsed.slot("task_id"))
-    elif which.isdecimal() and which in shown:
-        found = _with_id(tasks, shown[which].id)
-    else:
-        found = find(tasks, which) or _at(tasks, which)
-    if not found:
-        is_ours = tasks or parsed.intent == "drop_task"
-        raise AnswerNow(context.say("task_unknown", item=which) if is_ours else context.say("no_model"))
-    if len(found) > 1:
-        raise _which_task(found, "which_task", parsed, context)
-    return found[0]
-
-
-def _which_task(
-    tasks: Sequence[OpenTask], form: str, parsed: ParsedRequest, context: RequestContext
-) -> AnswerNow:
-    options = [
-        Option(label=_task_label(task, context), request=parsed.having(task_id=task.id)) for task in tasks
-    ]
-    return context.question(parsed, "which", context.say(form), options)
-
-
-# Answers to what the dashboard asks
-
-
-async def answer(parsed: ParsedRequest, context: RequestContext) -> str:
-    """Take a bare yes or no as the answer to what the dashboard asked last."""
-    if not parsed.slot("question_id"):
-        if context.state.questions:
-            return ""  # the agent itself asked last, and asks again
-        parsed = await _to_last_question(parsed, context)
-    tasks = await open_tasks(context, is_again=True)
-    asked_if_done = [task for task in tasks if task.id == parsed.slot("task_id") and parsed.slot("is_done")]
-    if asked_if_done and parsed.intent == "yes":
-        return await _complete(asked_if_done[0].id, asked_if_done[0].title, context)
-    await _use(context, "answer_question", question_id=parsed.slot("question_id"), answer=parsed.intent)
-    if asked_if_done:
-        return context.say("not_done_yet", title=asked_if_done[0].title)
-    return context.say("answer_noted")
-
-
-async def _to_last_question(parsed: ParsedRequest, context: RequestContext) -> ParsedRequest:
-    """Return the answer with the question that it answers; which, is asked of several asked at once."""
-    reply = await context.host.ask(ShowDashboard(request_id=context.next_id()))
-    rows = [
-        row for row in reply.data.get("questions", []) if row.get("asked_count") and row.get("last_asked_at")
-    ]
-    latest = max((row["last_asked_at"] for row in rows), default="")
-    options = [
-        Option(
-            label=row["question"],
-            request=parsed.having(
-                question_id=row["id"],
-                task_id=row.get("related_task_id") or "",
-                is_done="yes" if PATTERNS["asks_if_done"].search(row["question"]) else "",
-            ),
-        )
-        for row in rows
-        if row["last_asked_at"] == latest
-    ]
-    if not options:
-        raise AnswerNow(context.say("never_mind"))
-    return context.choose(options, "which_task", parsed)
-
-
-# Showing
-
-
-async def show(_parsed: ParsedRequest, context: RequestContext) -> str:
-    """Say what is open: tasks and to-dos in one numbering, then questions."""
-    reply = await context.request(ShowDashboard())
-    parts = _sections(_tasks(reply), await _todos(context), context)
-    questions = [f"• {one['question']}" for one in reply.data.get("questions", [])]
-    if questions:
-        parts.append(_part(context.say("open_questions"), questions))
-    return "\n\n".join(parts) or context.say("nothing_open")
-
-
-async def due(parsed: ParsedRequest, context: RequestContext) -> str:
-    """Say which tasks have a deadline, soonest first; those until a day where one is named."""
-    until = _day(parsed, context)
-    tasks = [task for task in await open_tasks(context) if task.day and (until is None or task.day <= until)]
-    if not tasks:
-        shown = context.say("until_day", day=times.say_day(until, context.language)) if until else ""
-        return context.say("nothing_due", until=shown)
-    tasks.sort(key=lambda task: task.deadline or "")
-    (part,) = _sections(tasks, [], context, head=parsed.intent)
-    return part
-
-
-async def agenda(parsed: ParsedRequest, context: RequestContext) -> str:
-    """Say what is on a day: reminders and tasks; today also tasks due soon or at no time, and to-dos."""
-    today = context.now.date()
-    day = _day(parsed, context) or today
-    due_that_day = await reminders.of_day(day, context)
-    tasks, todos, trouble = await open_tasks(context), [], []
-    if day == today:
-        soon = today + timedelta(days=SOON_DAYS)
-        tasks = [task for task in tasks if task.day is None or task.day <= soon]
+    async def _create(self, title: str, deadline: dict[str, str]) -> str:
+        """Make one task. A refusal is an answer too: it leaves the tasks beside it as they are."""
         try:
-            todos = await lists.open_todos(context)
-        except (ListError, OSError):
-            trouble = [await lists.shown(TODO, context)]
-    else:
-        tasks = [task for task in tasks if task.day == day]
-    parts = ["\n".join(due_that_day)] if due_that_day else []
-    parts += [*_sections(tasks, todos, context), *trouble]
-    named = _day_name(day, today, context)
-    if not parts:
-        return context.say("agenda_nothing", day=named)
-    return "\n\n".join([context.say("agenda", day=named[:1].upper() + named[1:]), *parts])
+            reply = await self._use("create_task", title=title, **deadline)
+        except AnswerNow as refusal:
+            return refusal.text
+        self._speak_of(str(reply.data.get("id", "")))
+        kept = reply.data.get("deadline")
+        form = "task_added_until" if kept else "task_added"
+        return self.say(form, title=reply.data.get("title", title), date=_minute(kept))
 
+    # Changing
 
-def _day(parsed: ParsedRequest, context: RequestContext) -> date | None:
-    """Return the day that is named, None where none is. Raises `AnswerNow` to say why it is none."""
-    if not parsed.slot("day"):
-        return None
-    read = context.read_time(parsed.slot("day"), takes_past=True)
-    if isinstance(read, TimeRefusal):
-        raise AnswerNow(context.say(f"time.{read.reason.value}", moment="—", on=""))
-    return (read.first if isinstance(read, Recurrence) else read.at).date()
+    async def change(self) -> str:
+        """Change the task that is meant as the intent's row says; 100 % completes it."""
+        task = await self._meant()
+        self._speak_of(task["id"])
+        changes, pct, reason = dict(ROWS[self.parsed.intent].changes), self.slot("pct"), self.slot("reason")
+        if pct and int(pct) == 100:
+            return await self._complete(task["id"], task["title"])
+        if pct:
+            changes["progress"] = int(pct)
+        if reason:
+            changes["blocker_note"] = reason
+        await self._use("update_task", task_id=task["id"], **changes)
+        because = f" ({reason})" if reason else ""
+        return self.say(self.parsed.intent, title=task["title"], pct=changes.get("progress"), reason=because)
 
+    do_progress = do_block = do_unblock = do_drop_task = change
 
-def _sections(
-    tasks: Sequence[OpenTask], todos: Sequence[Item], context: RequestContext, *, head: str = "show_open"
-) -> list[str]:
-    """Return tasks and to-dos in one numbering, which the chat may answer with; to-dos alone keep theirs."""
-    numbers = [one.number if not tasks else len(tasks) + place for place, one in enumerate(todos, 1)]
-    entries = {str(number): task.entry for number, task in enumerate(tasks, 1)}
-    entries |= {str(number): _todo_entry(one) for number, one in zip(numbers, todos, strict=True)}
-    context.show(entries)
-    parts = []
-    if tasks:
-        lines = [_line(number, task, context) for number, task in enumerate(tasks, 1)]
-        parts.append(_part(context.say(head), lines))
-    if todos:
-        name = context.say("todo_name")
-        lines = [f"{number}. {one.text}" for number, one in zip(numbers, todos, strict=True)]
-        parts.append(_part(f"{name[:1].upper()}{name[1:]}:", lines))
-    return parts
+    async def do_finish(self) -> str:
+        """End what is meant: a task, an entry of a list, a reminder. What could be several is asked about."""
+        if self.slot("list") not in ("", TODO) and not self.slot("kind"):
+            return await Lists(self.parsed, self.context).act()
+        if not self.slot("kind"):
+            options = await self._finishable()
+            if not options:
+                return self.say("nothing_to_finish", item=self.slot("item"))
+            self.parsed = self.choose(options, "which_done")
+        match self.slot("kind"):
+            case "task":
+                return await self._complete(self.slot("id"), self.slot("label"))
+            case "item":
+                return await Lists(self.parsed.having(item=self.slot("label")), self.context).act()
+            case _:
+                return await Reminders(self.parsed, self.context).do_cancel_reminder()
 
+    async def _finishable(self) -> list[Option]:
+        """Return everything open that a number or a text can mean; a number means the list shown last."""
+        item, shown = self.slot("item"), self.context.state.shown
+        is_number = item.isdecimal()
+        if is_number and shown:
+            if item not in shown:
+                raise AnswerNow(self.say("which_number", item=item))
+            return [self._ending(shown[item], shown[item].label)]
+        tasks = [] if self.slot("list") else await self._open_tasks(is_again=True)
+        found = _at(tasks, item) if is_number else find(tasks, item)
+        todos = await self._todos()
+        meant = [one for one in todos if (str(one.number) == item if is_number else _fits(item, one.text))]
+        return [
+            *(self._ending(_task_entry(task), self._label(task)) for task in found),
+            *(self._ending(_todo_entry(one), self.say("option_todo", title=one.text)) for one in meant),
+        ]
 
-def _part(head: str, lines: Sequence[str]) -> str:
-    return "\n".join([head, *lines[:MAX_SHOWN], *(["…"] if len(lines) > MAX_SHOWN else [])])
+    def _ending(self, entry: ShownEntry, label: str) -> Option:
+        """Offer to end an entry."""
+        request = self.parsed.of("finish", kind=entry.kind, id=entry.id, label=entry.label, list=entry.list)
+        return Option(label=label, request=request)
 
+    async def _complete(self, task_id: str, title: str) -> str:
+        await self._use("update_task", task_id=task_id, **ROWS["finish"].changes)
+        return self.say("finish", title=title)
 
-def _day_name(day: date, today: date, context: RequestContext) -> str:
-    shown = long_day(datetime(day.year, day.month, day.day), context.language)  # noqa: DTZ001  # a day, no moment
-    return context.say("today_is", day=shown) if day == today else shown
-
-
-def _line(number: int, task: OpenTask, context: RequestContext) -> str:
-    until = context.say("task_until", date=_shown(task.deadline)) if task.deadline else ""
-    blocked = f", {context.say('task_blocked')}" if task.is_blocked else ""
-    return f"{number}. {task.title} ({task.pct}%{until}{blocked})"
-
-
-def _task_label(task: OpenTask, context: RequestContext) -> str:
-    """Tell a task from another of the same title: by its deadline, its share, and when it was added."""
-    until = _shown(task.deadline) if task.deadline else context.say("no_deadline")
-    more = f"{task.pct}%, {until}, {context.say('added_on', date=task.created)}"
-    return context.say("option_task", title=task.title, more=more)
-
-
-def _shown(deadline: str | None) -> str:
-    """Return `2026-02-10`, and its time if it has one."""
-    return (deadline or "")[:16].replace("T", " ")
-
-
-# Before a deadline
-
-
-async def before_deadline(parsed: ParsedRequest, context: RequestContext) -> str:
-    """Set a reminder before the deadline of a task: the one that is named or was spoken of last."""
-    tasks = [task for task in await open_tasks(context, is_again=True) if task.day]
-    if not tasks:
-        return context.say("before_none")
-    task_id, which = parsed.slot("task_id"), parsed.slot("task")
-    if which and not task_id:
-        found = find(tasks, which)
-    else:
-        found = _with_id(tasks, task_id or context.state.task) or ([] if task_id else tasks)
-    if len(found) != 1:
-        raise _which_task(found or tasks, "before_which", parsed, context)
-    (task,) = found
-    assert task.day is not None
-    day = task.day - timedelta(days=_days_before(parsed.slot("before"), context))
-    what = context.say("before_deadline", title=task.title, date=_shown(task.deadline))
-    when = f"{day.isoformat()} {parsed.slot('clock') or '09:00'}"
-    remind = parsed.of("remind", what=what, when=when, whom=parsed.slot("whom"))
-    return await reminders.remind(remind, context)
-
-
-def _days_before(words: str, context: RequestContext) -> int:
-    """Read `two days before`, `이틀 전`; what names no days (`당일`) is the day itself."""
-    words = words.lower().replace("the day", "a day").replace("전날", "하루")
-    span = context.read_time(words.removesuffix("before").removesuffix("전"))
-    return span.days if isinstance(span, Duration) else 0
-
-
-# Asking the host
-
-
-async def open_tasks(context: RequestContext, *, is_again: bool = False) -> list[OpenTask]:
-    """Return the tasks that are worked on; none where the host refuses.
-
-    `is_again`: a turn that is tried again sees what it saw, so that what it did does not confuse it.
-    """
-    reply = await context.host.ask(ShowDashboard(request_id=context.next_id() if is_again else None))
-    return _tasks(reply) if reply.ok else []
-
-
-def _tasks(reply: Reply) -> list[OpenTask]:
-    return [
-        OpenTask(
-            id=row["id"],
-            title=row["title"],
-            pct=row["progress"],
-            deadline=row["deadline"],
-            is_blocked=row["blocked"],
-            created=str(row.get("created_at") or "")[:16].replace("T", " "),
+    async def _meant(self) -> OpenTask:
+        """Return the one task that is meant. Raises `AnswerNow` to ask which, or where there is none."""
+        tasks, which, shown = (
+            await self._open_tasks(is_again=True),
+            self.slot("task"),
+            self.context.state.shown,
         )
-        for row in reply.data.get("tasks", [])
-    ]
+        if self.slot("task_id"):
+            found = _with_id(tasks, self.slot("task_id"))
+        elif which.isdecimal() and which in shown:
+            found = _with_id(tasks, shown[which].id)
+        else:
+            found = find(tasks, which) or _at(tasks, which)
+        if not found:
+            is_ours = tasks or self.parsed.intent == "drop_task"
+            raise AnswerNow(self.say("task_unknown", item=which) if is_ours else self.say("unknown"))
+        if len(found) > 1:
+            raise self._which_task(found, "which_task")
+        return found[0]
 
+    def _which_task(self, tasks: Sequence[OpenTask], form: str) -> AnswerNow:
+        options = [
+            Option(label=self._label(task), request=self.parsed.having(task_id=task["id"])) for task in tasks
+        ]
+        return self.question("which", self.say(form), options)
 
-async def _todos(context: RequestContext) -> list[Item]:
-    """Return the open to-dos; none where they cannot be read: whoever asks for the list is told why."""
-    try:
-        return await lists.open_todos(context)
-    except (ListError, OSError):
-        return []
+    # Answers to what the dashboard asks
 
+    async def answer(self) -> str:
+        """Take a bare yes or no as the answer to what the dashboard asked last."""
+        if not self.slot("question_id"):
+            if self.context.state.questions:
+                return ""  # the agent itself asked last, and asks again
+            self.parsed = await self._to_last_question()
+        tasks = _with_id(await self._open_tasks(is_again=True), self.slot("task_id"))
+        task = tasks[0] if tasks and self.slot("is_done") else None
+        if task and self.parsed.intent == "yes":
+            return await self._complete(task["id"], task["title"])
+        await self._use("answer_question", question_id=self.slot("question_id"), answer=self.parsed.intent)
+        return self.say("not_done_yet", title=task["title"]) if task else self.say("answer_noted")
 
-async def _use(context: RequestContext, tool: str, **arguments: Any) -> Reply:
-    """Use one of the dashboard's tools. Raises `AnswerNow` where the host refuses."""
-    return await context.request(UseDashboard(request_id=context.next_id(), tool=tool, arguments=arguments))
+    do_yes = do_no = answer
 
+    async def _to_last_question(self) -> ParsedRequest:
+        """Return the answer with the question that it answers; which, is asked of several asked at once."""
+        reply = await self.context.host.ask(ShowDashboard(request_id=self.context.next_id()))
+        rows = [row for row in reply.data.get("questions", []) if row.get("asked_count")]
+        latest = max((row.get("last_asked_at") or "" for row in rows), default="")
+        options = []
+        for row in rows if latest else ():
+            if row.get("last_asked_at") == latest:
+                is_done = "yes" if PATTERNS["asks_if_done"].search(row["question"]) else ""
+                task_id = row.get("related_task_id") or ""
+                request = self.parsed.having(question_id=row["id"], task_id=task_id, is_done=is_done)
+                options.append(Option(label=row["question"], request=request))
+        if not options:
+            raise AnswerNow(self.say("never_mind"))
+        return self.choose(options, "which_task")
 
-# Finding
+    # Showing
+
+    async def do_show_open(self) -> str:
+        """Say what is open: tasks and to-dos in one numbering, then questions."""
+        reply = await self.request(ShowDashboard())
+        parts = self._sections(reply.data.get("tasks", []), await self._todos())
+        questions = [f"• {row['question']}" for row in reply.data.get("questions", [])]
+        if questions:
+            parts.append(_part(self.say("open_questions"), questions))
+        return "\n\n".join(parts) or self.say("nothing_open")
+
+    async def do_due(self) -> str:
+        """Say which tasks have a deadline, soonest first; those until a day where one is named."""
+        until = self._day()
+        tasks = [
+            task
+            for task in await self._open_tasks()
+            if (day := _day_of(task)) and (not until or day <= until)
+        ]
+        if not tasks:
+            named = self.say("until_day", day=times.say_day(until, self.parsed.language)) if until else ""
+            return self.say("nothing_due", until=named)
+        tasks.sort(key=lambda task: task["deadline"] or "")
+        return self._sections(tasks, [], head="due")[0]
+
+    async def do_agenda(self) -> str:
+        """Say what is on a day: reminders and tasks; today also tasks due soon or at no time, and to-dos."""
+        today = self.context.now.date()
+        day = self._day() or today
+        reminders = await Reminders(self.parsed, self.context).of_day(day)
+        tasks, todos, trouble = await self._open_tasks(), [], []
+        if day == today:
+            soon = today + timedelta(days=SOON_DAYS)
+            tasks = [task for task in tasks if (due := _day_of(task)) is None or due <= soon]
+            try:
+                todos = await Lists(self.parsed, self.context).open_todos()
+            except (ListError, OSError):
+                trouble = [await Lists(self.parsed.of("show_list", list=TODO), self.context).act()]
+        else:
+            tasks = [task for task in tasks if _day_of(task) == day]
+        parts = ["\n".join(reminders)] if reminders else []
+        parts += [*self._sections(tasks, todos), *trouble]
+        named = times.say_long_day(day, self.parsed.language)
+        named = self.say("today_is", day=named) if day == today else named
+        if not parts:
+            return self.say("agenda_nothing", day=named)
+        return "\n\n".join([self.say("agenda", day=named[:1].upper() + named[1:]), *parts])
+
+    def _day(self) -> date | None:
+        """Return the day that is named, None where none is. Raises `AnswerNow` to say why it is none."""
+        if not self.slot("day"):
+            return None
+        read = self.context.read_time(self.slot("day"), takes_past=True)
+        if isinstance(read, TimeRefusal):
+            raise AnswerNow(self.say(f"time.{read.reason.value}", moment="—", on=""))
+        return (read.first if isinstance(read, Recurrence) else read.at).date()
+
+    def _sections(
+        self, tasks: Sequence[OpenTask], todos: Sequence[Item], *, head: str = "show_open"
+    ) -> list[str]:
+        """Return tasks and to-dos in one numbering that can be answered with; to-dos alone keep theirs."""
+        numbers = [one.number if not tasks else len(tasks) + place for place, one in enumerate(todos, 1)]
+        entries = {str(number): _task_entry(task) for number, task in enumerate(tasks, 1)}
+        entries |= {str(number): _todo_entry(one) for number, one in zip(numbers, todos, strict=True)}
+        self.show(entries)
+        parts = []
+        if tasks:
+            lines = [f"{number}. {self._described(task)}" for number, task in enumerate(tasks, 1)]
+            parts.append(_part(self.say(head), lines))
+        if todos:
+            name = self.say("todo_name")
+            lines = [f"{number}. {one.text}" for number, one in zip(numbers, todos, strict=True)]
+            parts.append(_part(f"{name[:1].upper()}{name[1:]}:", lines))
+        return parts
+
+    def _described(self, task: OpenTask) -> str:
+        until = self.say("task_until", date=_minute(task["deadline"])) if task["deadline"] else ""
+        blocked = f", {self.say('task_blocked')}" if task["blocked"] else ""
+        return f"{task['title']} ({task['progress']}%{until}{blocked})"
+
+    def _label(self, task: OpenTask) -> str:
+        """Tell a task from another of the same title: by its deadline, its share, and when it was added."""
+        until = _minute(task["deadline"]) or self.say("no_deadline")
+        added = self.say("added_on", date=_minute(task.get("created_at")))
+        return self.say("option_task", title=task["title"], more=f"{task['progress']}%, {until}, {added}")
+
+    # Before a deadline
+
+    async def do_before_deadline(self) -> str:
+        """Set a reminder before the deadline of a task: the one that is named or was spoken of last."""
+        tasks = [task for task in await self._open_tasks(is_again=True) if task["deadline"]]
+        if not tasks:
+            return self.say("before_none")
+        if self.slot("task_id"):
+            found = _with_id(tasks, self.slot("task_id"))
+        elif self.slot("task"):
+            found = find(tasks, self.slot("task"))
+        else:
+            found = _with_id(tasks, self.context.state.task) or tasks
+        if len(found) != 1:
+            raise self._which_task(found or tasks, "before_which")
+        (task,), deadline = found, _day_of(found[0])
+        assert deadline is not None
+        day = deadline - timedelta(days=self._days_before())
+        what = self.say("before_deadline", title=task["title"], date=_minute(task["deadline"]))
+        when = f"{day.isoformat()} {self.slot('clock') or '09:00'}"
+        remind = self.parsed.of("remind", what=what, when=when, whom=self.slot("whom"))
+        return await Reminders(remind, self.context).do_remind()
+
+    def _days_before(self) -> int:
+        """Read `two days before`, `이틀 전`; what names no days (`당일`) is the day itself."""
+        words = self.slot("before").lower().replace("the day", "a day").replace("전날", "하루")
+        span = self.context.read_time(words.removesuffix("before").removesuffix("전"))
+        return span.days if isinstance(span, Duration) else 0
+
+    # Asking the host
+
+    async def _open_tasks(self, *, is_again: bool = False) -> list[OpenTask]:
+        """Return the tasks that are worked on; none where the host refuses.
+
+        `is_again`: a turn that is tried again sees what it saw, so that what it did does not confuse it.
+        """
+        request_id = self.context.next_id() if is_again else None
+        reply = await self.context.host.ask(ShowDashboard(request_id=request_id))
+        return reply.data.get("tasks", []) if reply.ok else []
+
+    async def _todos(self) -> list[Item]:
+        """Return the open to-dos; none where they cannot be read: whoever asks for the list is told why."""
+        try:
+            return await Lists(self.parsed, self.context).open_todos()
+        except (ListError, OSError):
+            return []
+
+    async def _use(self, tool: str, **arguments: Any) -> Reply:
+        """Use one of the dashboard's tools. Raises `AnswerNow` where the host refuses."""
+        request_id = self.context.next_id()
+        return await self.request(UseDashboard(request_id=request_id, tool=tool, arguments=arguments))
+
+    def _speak_of(self, task_id: str) -> None:
+        """Remember the task, which `the deadline` means from now on."""
+        if task_id:
+            self.context.state = replace(self.context.state, task=task_id)
 
 
 def find(tasks: Sequence[OpenTask], which: str) -> list[OpenTask]:
     """Return the tasks that a title or a part of one means."""
     which = " ".join(which.casefold().split())
-    same = [task for task in tasks if task.title.casefold() == which]
-    return same or [task for task in tasks if _fits(which, task.title)]
+    same = [task for task in tasks if task["title"].casefold() == which]
+    return same or [task for task in tasks if _fits(which, task["title"])]
 
 
 def _fits(which: str, text: str) -> bool:
@@ -414,7 +352,7 @@ def _fits(which: str, text: str) -> bool:
 
 
 def _with_id(tasks: Sequence[OpenTask], task_id: str) -> list[OpenTask]:
-    return [task for task in tasks if task.id == task_id]
+    return [task for task in tasks if task["id"] == task_id]
 
 
 def _at(tasks: Sequence[OpenTask], number: str) -> list[OpenTask]:
@@ -422,5 +360,22 @@ def _at(tasks: Sequence[OpenTask], number: str) -> list[OpenTask]:
     return [tasks[place]] if 0 <= place < len(tasks) else []
 
 
+def _task_entry(task: OpenTask) -> ShownEntry:
+    return ShownEntry(kind="task", id=task["id"], label=task["title"])
+
+
 def _todo_entry(item: Item) -> ShownEntry:
     return ShownEntry(kind="item", label=item.text, list=TODO)
+
+
+def _part(head: str, lines: Sequence[str]) -> str:
+    return "\n".join([head, *lines[:MAX_SHOWN], *(["…"] if len(lines) > MAX_SHOWN else [])])
+
+
+def _day_of(task: OpenTask) -> date | None:
+    return date.fromisoformat(task["deadline"][:_DATE_CHARS]) if task["deadline"] else None
+
+
+def _minute(at: str | None) -> str:
+    """Return an ISO day as it is, and a time to the minute: `2026-02-10 18:00`."""
+    return (at or "")[:_MINUTE_CHARS].replace("T", " ")

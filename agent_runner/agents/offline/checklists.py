@@ -5,9 +5,7 @@ A person may edit the files too: only the lines that are asked about change. Cal
 
 from __future__ import annotations
 
-import os
 import re
-import stat
 import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -15,6 +13,7 @@ from enum import StrEnum
 from pathlib import Path
 
 from agent_runner.agents.offline.intents import TODO
+from agent_runner.ans.safe_folder import NotPlain, read_plain
 from agent_runner.wire.files import write_whole
 
 MAX_ITEM_CHARS = 500
@@ -85,12 +84,14 @@ class Checklists:
 
     def items(self, name: str) -> list[Item]:
         """Return every entry of a list, done ones too. Raises `NO_LIST` when there is no such file."""
-        return _items(self._existing(name))
+        return _items(self._read(name))
 
     def add(self, name: str, texts: Sequence[str]) -> Added:
         """Put entries at the end, beginning the list where there is none; open ones are not repeated."""
         wanted = [_clean(text) for text in texts]
-        lines = self._read(name) or [f"# {_title(name)}\n", "\n"]
+        title = "To-do" if name == TODO else " ".join(name.split())
+        lines = self._read(name) if self._path(name).exists() else []
+        lines = lines or [f"# {title}\n", "\n"]
         open_texts = {item.text.casefold() for item in _items(lines) if not item.is_done}
         new = [text for text in dict.fromkeys(wanted) if text.casefold() not in open_texts]
         if new:
@@ -99,7 +100,7 @@ class Checklists:
 
     def finish(self, name: str, which: str) -> Item:
         """Check off the entry with this number or text; one that is done already stays so."""
-        lines = self._existing(name)
+        lines = self._read(name)
         item = _find(_items(lines), which)
         if not item.is_done:
             lines[item.line] = _ITEM.sub(r"\g<bullet>[x] \g<text>\g<end>", lines[item.line])
@@ -108,14 +109,14 @@ class Checklists:
 
     def remove(self, name: str, which: str) -> Item:
         """Take the entry with this text, else this number, out of the list."""
-        lines = self._existing(name)
+        lines = self._read(name)
         item = _find(_items(lines), which)
         self._take_out(name, lines, [item])
         return item
 
     def clear(self, name: str, *, only_done: bool = False) -> int:
         """Take every entry out, or every done one, and return how many there were."""
-        lines = self._existing(name)
+        lines = self._read(name)
         items = [item for item in _items(lines) if item.is_done or not only_done]
         self._take_out(name, lines, items)
         return len(items)
@@ -125,18 +126,13 @@ class Checklists:
         if places:
             self._write(name, [line for place, line in enumerate(lines) if place not in places])
 
-    def _existing(self, name: str) -> list[str]:
-        lines = self._read(name)
-        if lines is None:
-            raise ListError(ListProblem.NO_LIST)
-        return lines
-
-    def _read(self, name: str) -> list[str] | None:
+    def _read(self, name: str) -> list[str]:
         try:
-            return read_plain(self._path(name)).splitlines(keepends=True)
-        except FileNotFoundError:
-            return None
-        except UnicodeDecodeError as error:
+            data = read_plain(str(self._path(name)), limit=MAX_FILE_BYTES).data
+            return data.decode().splitlines(keepends=True)
+        except FileNotFoundError as error:
+            raise ListError(ListProblem.NO_LIST) from error
+        except (NotPlain, UnicodeDecodeError) as error:
             raise ListError(ListProblem.NOT_OURS) from error
 
     def _write(self, name: str, lines: Sequence[str]) -> None:
@@ -172,20 +168,6 @@ def file_stem(name: str) -> str:
     if not stem or not is_plain or not stem[0].isalnum() or len(stem) > MAX_NAME_CHARS:
         raise ListError(ListProblem.BAD_NAME)
     return stem
-
-
-def read_plain(path: Path) -> str:
-    """Read a plain text file, no link, not too large. Raises `ListError`, `OSError`, `UnicodeError`."""
-    # A pipe must not hold the reader up, and a link put there meanwhile must not lead it away.
-    descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
-    try:
-        status = os.fstat(descriptor)
-        if not stat.S_ISREG(status.st_mode) or status.st_size > MAX_FILE_BYTES:
-            raise ListError(ListProblem.NOT_OURS)
-        with os.fdopen(descriptor, "rb", closefd=False) as file:
-            return file.read(MAX_FILE_BYTES).decode()
-    finally:
-        os.close(descriptor)
 
 
 def _items(lines: Sequence[str]) -> list[Item]:
@@ -224,7 +206,3 @@ def _clean(text: str) -> str:
     if len(text) > MAX_ITEM_CHARS:
         raise ListError(ListProblem.ITEM_TOO_LONG)
     return text
-
-
-def _title(name: str) -> str:
-    return "To-do" if name == TODO else " ".join(name.split())

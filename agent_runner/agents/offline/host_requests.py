@@ -4,33 +4,35 @@ from __future__ import annotations
 
 import json
 
-from agent_runner.agents.offline.conversation import RequestContext
-from agent_runner.agents.offline.intents import ROWS, ParsedRequest
+from agent_runner.agents.offline.handler import RequestHandler
+from agent_runner.agents.offline.intents import ROWS
 from agent_runner.wire.document import WireError
 from agent_runner.wire.mailbox import RefreshGroups, parse_command
 
 
-async def send(parsed: ParsedRequest, context: RequestContext) -> str:
-    """Send the command of an intent's row, its blanks filled with the slots, and answer as the row says."""
-    template = ROWS[parsed.intent].request
-    slots = {"name": parsed.slot("folder"), **parsed.slots}
-    fields = {
-        name: value.format(**slots) if isinstance(value, str) else value for name, value in template.items()
-    }
-    try:
-        command = parse_command(json.dumps(fields | {"requestId": context.next_id()}))
-    except WireError as error:
-        return context.say("not_possible", reason=str(error).removeprefix(f"{template['type']}."))
-    reply = await context.request(command)
-    return context.say(parsed.intent, **(reply.data | slots))
+class HostRequests(RequestHandler):
+    """Handles what the host does."""
 
+    async def send(self) -> str:
+        """Send the command of the intent's row, its blanks filled with the slots; answer as the row says."""
+        row = ROWS[self.parsed.intent].request
+        slots = {"name": self.slot("folder"), **self.parsed.slots}
+        fields = {
+            key: value.format(**slots) if isinstance(value, str) else value for key, value in row.items()
+        }
+        try:
+            command = parse_command(json.dumps(fields | {"requestId": self.context.next_id()}))
+        except WireError as error:
+            return self.say("not_possible", reason=str(error).removeprefix(f"{row['type']}."))
+        reply = await self.request(command)
+        return self.say(self.parsed.intent, **(reply.data | slots))
 
-async def show_groups(parsed: ParsedRequest, context: RequestContext) -> str:
-    """List the chats that the host knows."""
-    reply = await context.request(RefreshGroups())
-    chats = reply.data.get("chats", [])
-    if not chats:
-        return context.say("no_groups")
-    nowhere = context.say("not_registered")
-    lines = [f"• {chat['name']} ({chat['jid']}): {chat['folder'] or nowhere}" for chat in chats]
-    return "\n".join([context.say(parsed.intent), *lines])
+    do_note = do_send_file = do_wake = do_add_group = do_drop_group = send
+
+    async def do_show_groups(self) -> str:
+        """List the chats that the host knows."""
+        reply = await self.request(RefreshGroups())
+        nowhere = self.say("not_registered")
+        chats = reply.data.get("chats", [])
+        lines = [f"• {chat['name']} ({chat['jid']}): {chat['folder'] or nowhere}" for chat in chats]
+        return "\n".join([self.say("show_groups"), *lines]) if lines else self.say("no_groups")

@@ -6,7 +6,6 @@ import re
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -88,10 +87,3 @@ ANSWERS: dict[str, list[str]] = _DATA["answers"] | {
 def say(form: str, language: Language, /, **blanks: object) -> str:
     """Return the sentence of that name with its blanks filled."""
     return ANSWERS[form][1 if language is Language.KOREAN else 0].format(**blanks)
-
-
-def long_day(at: datetime, language: Language) -> str:
-    """Return a day in full: `Sunday, 22 November 2026`, `2026년 11월 22일 일요일`."""
-    if language is Language.KOREAN:
-        return f"{at.year}년 {at.month}월 {at.day}일 {'월화수목금토일'[at.weekday()]}요일"
-    return f"{at:%A}, {at.day} {at:%B} {at.year}"  # English: no program here sets a locale

@@ -21,13 +21,11 @@ MAX_REQUESTS = 20
 MAX_CUTS = 100
 """A line with more joiners is one request, or none that is understood."""
 _TIME_SLOTS = ("day", "clock", "when", "span")
-_SAME = str.maketrans("’‘ʼ\u00a0\u3000０１２３４５６７８９：，", "'''  0123456789:,")
-"""What keyboards send for the same sign."""
 
 
 def read(text: str) -> list[ParsedRequest]:
     """Return what `text` asks for, in its order; one `unknown` where nothing is understood. Never raises."""
-    text = plain(text).translate(_SAME).strip()
+    text = times.normalized(plain(text)).strip()
     if not text:
         return [ParsedRequest(intent="called", language=Language.ENGLISH)]
     found = _split(text) if len(text) <= MAX_CHARS else []

@@ -10,8 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from agent_runner.agents.offline import reading
-from agent_runner.agents.offline.conversation import RequestContext
-from agent_runner.agents.offline.intents import ParsedRequest
+from agent_runner.agents.offline.handler import RequestHandler
 
 MAX_DECISIONS, MAX_MESSAGES = 5, 6
 MAX_CHARS = 200
@@ -30,26 +29,30 @@ class ConversationRecap:
     """The last messages; the assistant's begin with its name."""
 
 
-async def recall(parsed: ParsedRequest, context: RequestContext) -> str:
-    """Say what was talked about before this turn, or plainly that nothing is kept."""
-    snapshots = context.workspace.snapshots  # read each time: the host writes them anew between turns
-    document = await asyncio.to_thread(_document, snapshots / "context.json")
-    workflow = await asyncio.to_thread(_document, snapshots / "workflow.json")
-    recap = recap_of(document, workflow, turn=context.turn, name=context.order.assistant_name)
-    parts = list(_parts(recap, context))
-    return "\n\n".join([context.say(parsed.intent), *parts]) if parts else context.say("recall_nothing")
+class Recall(RequestHandler):
+    """Handles the question what was talked about."""
 
+    async def do_recall(self) -> str:
+        """Say what was talked about before this turn, or plainly that nothing is kept."""
+        snapshots = (
+            self.context.workspace.snapshots
+        )  # read each time: the host writes them anew between turns
+        document = await asyncio.to_thread(_document, snapshots / "context.json")
+        workflow = await asyncio.to_thread(_document, snapshots / "workflow.json")
+        name = self.context.order.assistant_name
+        parts = list(self._parts(recap_of(document, workflow, turn=self.context.turn, name=name)))
+        return "\n\n".join([self.say("recall"), *parts]) if parts else self.say("recall_nothing")
 
-def _parts(recap: ConversationRecap, context: RequestContext) -> Iterator[str]:
-    if recap.plan:
-        task = context.say("recall_task", task=recap.task) if recap.task else ""
-        yield context.say("recall_plan", plan=recap.plan) + task
-    if recap.decisions:
-        yield "\n".join([context.say("recall_decided"), *(f"• {decision}" for decision in recap.decisions)])
-    if recap.summary:
-        yield context.say("recall_before", summary=recap.summary)
-    if recap.dialogue:
-        yield "\n".join([context.say("recall_last"), *(f"• {line}" for line in recap.dialogue)])
+    def _parts(self, recap: ConversationRecap) -> Iterator[str]:
+        if recap.plan:
+            task = self.say("recall_task", task=recap.task) if recap.task else ""
+            yield self.say("recall_plan", plan=recap.plan) + task
+        if recap.decisions:
+            yield "\n".join([self.say("recall_decided"), *(f"• {line}" for line in recap.decisions)])
+        if recap.summary:
+            yield self.say("recall_before", summary=recap.summary)
+        if recap.dialogue:
+            yield "\n".join([self.say("recall_last"), *(f"• {line}" for line in recap.dialogue)])
 
 
 def recap_of(context: dict[str, Any], workflow: dict[str, Any], *, turn: int, name: str) -> ConversationRecap:

@@ -19,8 +19,8 @@ from agent_runner.wire.times.model import (
     TimePolicy,
     TimeRefusal,
 )
-from agent_runner.wire.times.reader import MAX_CHARS, Found, is_time, leading, read, trailing
-from agent_runner.wire.times.saying import Language, say, say_day, say_moment
+from agent_runner.wire.times.reader import MAX_CHARS, Found, is_time, leading, normalized, read, trailing
+from agent_runner.wire.times.saying import Language, say, say_day, say_long_day, say_moment
 
 __all__ = [
     "MAX_CHARS",
@@ -38,9 +38,11 @@ __all__ = [
     "TimeRefusal",
     "is_time",
     "leading",
+    "normalized",
     "read",
     "say",
     "say_day",
+    "say_long_day",
     "say_moment",
     "trailing",
 ]

@@ -60,11 +60,16 @@ class Found:
 
 def read(text: str, *, now: datetime, zone: tzinfo, policy: TimePolicy | None = None) -> Reading:
     """Read a whole text as a time, seen from `now` (aware) in `zone`. Never raises: it refuses."""
-    said = unicodedata.normalize("NFC", text).translate(_SAME).strip()
+    said = normalized(text).strip()
     parts = _whole(said) or _whole(said.rstrip(".!")) if len(said) <= MAX_CHARS else None
     if parts is None:
         return TimeRefusal(reason=Reason.NO_TIME)
     return resolve(parts, now=now, zone=zone, policy=policy)
+
+
+def normalized(text: str) -> str:
+    """Return a text as the forms are written: Hangul composed, one sign where keyboards send several."""
+    return unicodedata.normalize("NFC", text).translate(_SAME)
 
 
 def is_time(text: str) -> bool:

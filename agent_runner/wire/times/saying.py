@@ -44,6 +44,13 @@ def say_day(day: date, language: Language) -> str:
     return f"{_DAYS_EN[day.weekday()][:3]} {iso}"
 
 
+def say_long_day(day: date, language: Language) -> str:
+    """`Sunday, 22 November 2026`, `2026년 11월 22일 일요일`."""
+    if language is Language.KOREAN:
+        return f"{day.year}년 {day.month}월 {day.day}일 {_DAYS_KO[day.weekday()]}요일"
+    return f"{day:%A}, {day.day} {day:%B} {day.year}"  # English: no program here sets a locale
+
+
 def say_moment(at: datetime, language: Language, *, has_seconds: bool | None = None) -> str:
     """`Mon 2026-11-23 09:00`. The offset stands behind a time that the clocks show twice that day.
 
