@@ -5,7 +5,7 @@ takes it → `notification` → `formatter` → `renderer`. `notices` stands bef
 `deferred` keeps notices for a later turn, `subscriber_store` reads subscribers and templates.
 `detectors` and `staleness` find what is worth an event.
 `rules`, `noticing` and `tool_events` join them to an agent's turn. `sdk_hooks` and `sdk_stream` alone know
-the SDK.
+the SDK; `observed_host` reports the calls of an agent without it.
 
 Start with `notices.py`.
 """

@@ -21,6 +21,7 @@ from agent_runner.agents.offline.lists import Lists
 from agent_runner.agents.offline.recall import Recall
 from agent_runner.agents.offline.reminders import Reminders
 from agent_runner.ans.noticing import LazyNotices
+from agent_runner.ans.observed_host import ObservedHost
 from agent_runner.interfaces import Say, TurnOutcome
 from agent_runner.ipc_client import HostClient
 from agent_runner.wire import times
@@ -34,12 +35,6 @@ MAX_AGE_SECONDS = 24 * 3600
 NOTHING_TO_COMPACT = "There is nothing to compact: without a model I keep no conversation."
 _AFTER_NAME = r"(?![A-Za-z0-9_])(?:(?:님아|이?야|아|님|씨)(?=[\s,.!?:]|$))?"
 """No letter goes on with the name but a Korean vocative."""
-Now = Callable[[], datetime]
-"""Returns the time, aware."""
-
-
-def _utc_now() -> datetime:
-    return datetime.now(UTC)
 
 
 class OfflineAgent:
@@ -59,11 +54,12 @@ class OfflineAgent:
         host: HostClient,
         noticing: LazyNotices,
         *,
-        now: Now = _utc_now,
+        now: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
+        """`now` returns the time, aware."""
         self._order = order
         self._workspace = workspace
-        self._host = notices.ObservedHost(host, noticing)
+        self._host = ObservedHost(host, noticing)
         self._noticing = noticing
         self._now = now
         self._conversation = Conversation(workspace.group)
@@ -198,8 +194,8 @@ async def _do_all(parsed_requests: list[ParsedRequest], context: RequestContext)
 
 def _method_for(parsed: ParsedRequest, context: RequestContext) -> Callable[[], Awaitable[str]]:
     """Return the method of a handler that carries a request out."""
-    row = ROWS.get(parsed.intent)
-    if row is not None and row.is_for_main and not context.order.is_main:
+    is_for_main = ROWS.get(parsed.intent, {}).get("is_for_main", False)
+    if is_for_main and not context.order.is_main:
         parsed = parsed.of("only_main")
     handlers = [kind(parsed, context) for kind in (Reminders, Lists, Board, HostRequests, Recall, SmallTalk)]
     methods = (getattr(handler, f"do_{parsed.intent}", None) for handler in handlers)

@@ -7,7 +7,7 @@ from dataclasses import replace
 from datetime import date, timedelta
 from typing import Any, TypedDict
 
-from agent_runner.agents.offline.checklists import Item, ListError
+from agent_runner.agents.offline.checklists import Item
 from agent_runner.agents.offline.conversation import Option, ShownEntry
 from agent_runner.agents.offline.handler import AnswerNow, RequestHandler
 from agent_runner.agents.offline.intents import PATTERNS, ROWS, TODO, ParsedRequest
@@ -80,7 +80,11 @@ class Board(RequestHandler):
         """Change the task that is meant as the intent's row says; 100 % completes it."""
         task = await self._meant()
         self._speak_of(task["id"])
-        changes, pct, reason = dict(ROWS[self.parsed.intent].changes), self.slot("pct"), self.slot("reason")
+        changes, pct, reason = (
+            ROWS[self.parsed.intent].get("changes", {}) | {},
+            self.slot("pct"),
+            self.slot("reason"),
+        )
         if pct and int(pct) == 100:
             return await self._complete(task["id"], task["title"])
         if pct:
@@ -133,7 +137,7 @@ class Board(RequestHandler):
         return Option(label=label, request=request)
 
     async def _complete(self, task_id: str, title: str) -> str:
-        await self._use("update_task", task_id=task_id, **ROWS["finish"].changes)
+        await self._use("update_task", task_id=task_id, **ROWS["finish"]["changes"])
         return self.say("finish", title=title)
 
     async def _meant(self) -> OpenTask:
@@ -231,8 +235,8 @@ class Board(RequestHandler):
             tasks = [task for task in tasks if (due := _day_of(task)) is None or due <= soon]
             try:
                 todos = await Lists(self.parsed, self.context).open_todos()
-            except (ListError, OSError):
-                trouble = [await Lists(self.parsed.of("show_list", list=TODO), self.context).act()]
+            except AnswerNow as refusal:
+                trouble = [refusal.text]
         else:
             tasks = [task for task in tasks if _day_of(task) == day]
         parts = ["\n".join(reminders)] if reminders else []
@@ -325,7 +329,7 @@ class Board(RequestHandler):
         """Return the open to-dos; none where they cannot be read: whoever asks for the list is told why."""
         try:
             return await Lists(self.parsed, self.context).open_todos()
-        except (ListError, OSError):
+        except AnswerNow:
             return []
 
     async def _use(self, tool: str, **arguments: Any) -> Reply:

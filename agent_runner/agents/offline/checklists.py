@@ -82,16 +82,19 @@ class Checklists:
         stems = (unicodedata.normalize("NFC", path.stem) for path in directory.glob("*.md"))
         return sorted(stem for stem in stems if not stem.startswith("."))
 
-    def items(self, name: str) -> list[Item]:
-        """Return every entry of a list, done ones too. Raises `NO_LIST` when there is no such file."""
-        return _items(self._read(name))
+    def items(self, name: str, *, is_needed: bool = True) -> list[Item]:
+        """Return every entry of a list, done ones too.
+
+        Raises:
+            ListError: `NO_LIST`, where there is no such file and one is needed.
+        """
+        return _items(self._read(name, is_needed=is_needed))
 
     def add(self, name: str, texts: Sequence[str]) -> Added:
         """Put entries at the end, beginning the list where there is none; open ones are not repeated."""
         wanted = [_clean(text) for text in texts]
         title = "To-do" if name == TODO else " ".join(name.split())
-        lines = self._read(name) if self._path(name).exists() else []
-        lines = lines or [f"# {title}\n", "\n"]
+        lines = self._read(name, is_needed=False) or [f"# {title}\n", "\n"]
         open_texts = {item.text.casefold() for item in _items(lines) if not item.is_done}
         new = [text for text in dict.fromkeys(wanted) if text.casefold() not in open_texts]
         if new:
@@ -126,11 +129,13 @@ class Checklists:
         if places:
             self._write(name, [line for place, line in enumerate(lines) if place not in places])
 
-    def _read(self, name: str) -> list[str]:
+    def _read(self, name: str, *, is_needed: bool = True) -> list[str]:
         try:
             data = read_plain(str(self._path(name)), limit=MAX_FILE_BYTES).data
             return data.decode().splitlines(keepends=True)
         except FileNotFoundError as error:
+            if not is_needed:
+                return []
             raise ListError(ListProblem.NO_LIST) from error
         except (NotPlain, UnicodeDecodeError) as error:
             raise ListError(ListProblem.NOT_OURS) from error

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import Annotated
 
@@ -76,14 +77,9 @@ class _Kept:
     after: ConversationState
 
 
-_ADAPTER: TypeAdapter[_Kept] | None = None
-
-
+@cache
 def _adapter() -> TypeAdapter[_Kept]:
-    global _ADAPTER  # noqa: PLW0603  # building it takes a while, and a start pays only for what it needs
-    if _ADAPTER is None:
-        _ADAPTER = TypeAdapter(_Kept)
-    return _ADAPTER
+    return TypeAdapter(_Kept)  # building it takes a while, and a start pays only for what it needs
 
 
 class Conversation:

@@ -15,7 +15,7 @@ class HostRequests(RequestHandler):
 
     async def send(self) -> str:
         """Send the command of the intent's row, its blanks filled with the slots; answer as the row says."""
-        row = ROWS[self.parsed.intent].request
+        row = ROWS[self.parsed.intent]["request"]
         slots = {"name": self.slot("folder"), **self.parsed.slots}
         fields = {
             key: value.format(**slots) if isinstance(value, str) else value for key, value in row.items()

@@ -6,8 +6,10 @@ import re
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import Any
+from unicodedata import normalize
 
 from agent_runner.wire.times import Language
 
@@ -40,48 +42,38 @@ class ParsedRequest:
         return ParsedRequest(intent=intent, language=self.language, slots=filled)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Row:
-    """One intent of the table; the head of `intents.toml` says what each field means."""
-
-    name: str
-    patterns: Mapping[Language, tuple[str, ...]]
-    request: Mapping[str, Any]
-    changes: Mapping[str, Any]
-    is_for_main: bool
-
-
 def _expand(pattern: str, words: Mapping[str, str]) -> str:
     """Join the lines of a pattern and put the words in; `{1,2}` is no name and stays."""
     joined = pattern.replace("\n", "")
     return re.sub(r"\{([a-z_]+)\}", lambda name: _expand(words[name[1]], words), joined)
 
 
-def _row(name: str, row: Mapping[str, Any], words: Mapping[str, str]) -> Row:
-    patterns = {}
-    for language in Language:
-        written = row[language.value]
-        several = [written] if isinstance(written, str) else written
-        patterns[language] = tuple(_expand(each, words) for each in several)
-    return Row(
-        name=name,
-        patterns=patterns,
-        request=row.get("request", {}),
-        changes=row.get("changes", {}),
-        is_for_main=row.get("is_for_main", False),
-    )
-
-
 _DATA: dict[str, Any] = tomllib.loads(Path(__file__).with_name("intents.toml").read_text(encoding="utf-8"))
 _WORDS: dict[str, str] = _DATA["words"] | {"echo": re.escape(ECHO.strip())}
-ROWS = {name: _row(name, row, _WORDS) for name, row in _DATA["intent"].items()}
-"""The intents by name, in the order in which they are tried."""
+ROWS: dict[str, dict[str, Any]] = _DATA["intent"]
+"""The intents by name, in the order in which they are tried; `intents.toml` says what a row has."""
 PATTERNS = {name: re.compile(_expand(each, _WORDS), FLAGS) for name, each in _DATA["patterns"].items()}
 """The places where a message is cut, and the words that frame what is asked, by name."""
+ENDINGS = {
+    kind: [
+        (re.compile(normalize("NFD", _expand(pattern, _WORDS)), re.DOTALL), ending)
+        for pattern, ending in rules
+    ]
+    for kind, rules in _DATA["endings"].items()
+}
+"""Rules for Korean endings: a pattern over decomposed text, and what takes its place."""
 ANSWERS: dict[str, list[str]] = _DATA["answers"] | {
     name: row["answer"] for name, row in _DATA["intent"].items() if "answer" in row
 }
 """Every sentence by its name, English and Korean; the answer of an intent has the intent's name."""
+
+
+@cache
+def patterns_of(name: str, language: Language) -> tuple[str, ...]:
+    """Return the patterns of an intent in one language."""
+    written = ROWS[name][language.value]
+    several = [written] if isinstance(written, str) else written
+    return tuple(_expand(pattern, _WORDS) for pattern in several)
 
 
 def say(form: str, language: Language, /, **blanks: object) -> str:

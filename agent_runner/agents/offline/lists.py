@@ -5,14 +5,16 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from dataclasses import replace
+from typing import TypeVar
 
-from agent_runner.agents.offline.checklists import Checklists, Item, ListError, ListProblem
+from agent_runner.agents.offline.checklists import Checklists, Item, ListError
 from agent_runner.agents.offline.conversation import Option, ShownEntry
-from agent_runner.agents.offline.handler import RequestHandler
+from agent_runner.agents.offline.handler import AnswerNow, RequestHandler
 from agent_runner.agents.offline.intents import TODO
 from agent_runner.agents.offline.wording import entries
 
 MAX_SHOWN_ITEMS = 100
+Result = TypeVar("Result")
 
 
 class Lists(RequestHandler):
@@ -55,25 +57,21 @@ class Lists(RequestHandler):
         raise self.question("which", self.say("one_or_more", count=len(parts)), options)
 
     async def open_todos(self) -> list[Item]:
-        """Return the to-dos that are not done, none where there is no list. Raises `ListError`, `OSError`."""
-        try:
-            items = await asyncio.to_thread(self._files.items, TODO)
-        except ListError as error:
-            if error.problem is ListProblem.NO_LIST:
-                return []
-            raise
+        """Return the to-dos that are not done. Raises `AnswerNow` to say why they cannot be read."""
+        items = await self._in_thread(lambda: self._files.items(TODO, is_needed=False), TODO)
         return [item for item in items if not item.is_done]
 
-    async def _in_thread(self, work: Callable[[], str], name: str) -> str:
+    async def _in_thread(self, work: Callable[[], Result], name: str) -> Result:
+        """Do what blocks. Raises `AnswerNow` to say why the list of that name cannot be used."""
         try:
             return await asyncio.to_thread(work)
         except ListError as error:
             example = self.say("todo_example") if name == TODO else self.say("list_example", name=name)
             form, item = f"list_error.{error.problem.value}", self.slot("item")
             text = self.say(form, list=self._named(name), item=item, example=example)
-            return text[:1].upper() + text[1:]
+            raise AnswerNow(text[:1].upper() + text[1:]) from error
         except OSError as error:
-            return self.say("disk", reason=error.strerror)
+            raise AnswerNow(self.say("disk", reason=error.strerror)) from error
 
     def _act(self, name: str) -> str:
         named, item = self._named(name), self.slot("item")

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from itertools import islice
 
 from agent_runner.agents.offline import wording
-from agent_runner.agents.offline.intents import FLAGS, PATTERNS, ROWS, TODO, ParsedRequest
+from agent_runner.agents.offline.intents import FLAGS, PATTERNS, ROWS, TODO, ParsedRequest, patterns_of
 from agent_runner.wire import times
 from agent_runner.wire.times import Language
 
@@ -162,18 +162,18 @@ def _offers(text: str) -> list[ParsedRequest]:
 
 def _echo(text: str) -> ParsedRequest | None:
     """Read what is to be repeated to the letter, so before anything is taken off the text."""
-    for language, patterns in ROWS["echo"].patterns.items():
-        for pattern in patterns:
+    for language in Language:
+        for pattern in patterns_of("echo", language):
             if match := re.fullmatch(pattern, text, FLAGS):
                 return ParsedRequest(intent="echo", language=language, slots={"text": match["text"]})
     return None
 
 
 def _first(text: str, language: Language) -> ParsedRequest | None:
-    for row in ROWS.values():
-        for pattern in row.patterns[language]:
+    for intent in ROWS:
+        for pattern in patterns_of(intent, language):
             match = re.fullmatch(pattern, text, FLAGS)
-            parsed = _filled(row.name, match, language) if match else None
+            parsed = _filled(intent, match, language) if match else None
             if parsed is not None:
                 return parsed
     return None

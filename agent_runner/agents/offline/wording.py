@@ -6,22 +6,14 @@ chat is asked about it.
 
 from __future__ import annotations
 
-import re
 import unicodedata
 from collections.abc import Iterator
 
-from agent_runner.agents.offline.intents import PATTERNS, TODO, ParsedRequest
+from agent_runner.agents.offline.intents import ENDINGS, PATTERNS, TODO, ParsedRequest
 from agent_runner.wire import times
 from agent_runner.wire.times import Language
 
-MAX_TASK_WORDS = 10
 _BETWEEN = " \t\n,:："
-_NAMES_TASK = ("finish", "progress", "block", "unblock", "drop_task")
-_SHORT_VERBS = frozenset(
-    {"가", "오", "주", "사", "보", "내", "타", "자", "켜", "보내", "마시", "만나", "찾아오", "다녀오"}
-)
-_FINAL_L = 8
-"""The place of the final consonant ㄹ in the order of Unicode, in which a syllable has one of 28 finals."""
 
 
 # Rows that need more than their pattern
@@ -30,14 +22,14 @@ _FINAL_L = 8
 def tidied(parsed: ParsedRequest) -> ParsedRequest | None:
     """Make the slots of a matched row ready; None where the words are no such request after all."""
     if parsed.language is Language.KOREAN:
-        named = {name: _without_topic(parsed.slot(name)) for name in ("task", "item") if parsed.slot(name)}
+        named = {
+            name: _without_ending("topic", parsed.slot(name))
+            for name in ("task", "item")
+            if parsed.slot(name)
+        }
         parsed = parsed.having(**named)
     if parsed.intent == "remind" and parsed.slot("news"):
         return _perhaps_reminder(parsed)
-    if parsed.intent in _NAMES_TASK:
-        named_task = parsed.slot("task") or parsed.slot("item")
-        is_sentence = PATTERNS["starts_pronoun"].match(named_task)
-        return None if is_sentence or len(named_task.split()) > MAX_TASK_WORDS else parsed
     return parsed
 
 
@@ -243,41 +235,18 @@ def _without_joint(what: str) -> str:
 
 def note(what: str, language: Language) -> str:
     """Turn what is quoted into a note: `빨래 널라고` is `빨래 널기`, `회의라고` is `회의`."""
-    if language is not Language.KOREAN:
-        return what
-    for ending, noted in (("으라고", "기"), ("하라고", "하기"), ("이라고", "")):
-        if what.endswith(ending) and len(what) > len(ending):
-            return what.removesuffix(ending) + noted
-    if what.endswith("라고") and len(what) > 2:
-        stem = what.removesuffix("라고")
-        return stem + ("기" if _is_verb(stem) else "")
-    return what[:-1] if what.endswith(("다고", "자고")) else _without_object(what)
-
-
-def _is_verb(stem: str) -> bool:
-    """Tell whether a verb's stem ends it: a noun on a final ㄹ would take `이라고`, and `끄` is no word."""
-    _, space, last = stem.rpartition(" ")
-    ends_in_eu = unicodedata.normalize("NFD", stem)[-1] == "\u1173"
-    return _final(stem[-1]) == _FINAL_L or ends_in_eu or (bool(space) and last in _SHORT_VERBS)
-
-
-def _without_topic(item: str) -> str:
-    """Take the topic's particle off, `책은`, or the object's; of a number its counter, `2번`."""
-    item = re.sub(r"번$", "", item) if item[:-1].isdigit() else item
-    if len(item) > 1 and item[-1] in "은는":
-        is_foreign = not "가" <= item[-2] <= "힣"
-        if is_foreign or bool(_final(item[-2])) == (item[-1] == "은"):
-            return item[:-1]
-    return _without_object(item)
+    return _without_ending("note", what) if language is Language.KOREAN else what
 
 
 def _without_object(item: str) -> str:
-    """Take the object's particle off: `우유를`, `약을`, but not the end of `가을`."""
-    item = item.strip()
-    has_object = len(item) > 1 and (item[-1] == "를" or (item[-1] == "을" and _final(item[-2])))
-    return item[:-1] if has_object else item
+    return _without_ending("object", item.strip())
 
 
-def _final(syllable: str) -> int:
-    """Return the place of a Hangul syllable's final consonant, 0 where it has none or is no Hangul."""
-    return (ord(syllable) - ord("가")) % 28 if "가" <= syllable <= "힣" else 0
+def _without_ending(kind: str, text: str) -> str:
+    """Apply the first rule of its kind in the table that fits."""
+    decomposed = unicodedata.normalize("NFD", text)
+    for pattern, ending in ENDINGS[kind]:
+        changed, count = pattern.subn(ending, decomposed)
+        if count:
+            return unicodedata.normalize("NFC", changed)
+    return text
