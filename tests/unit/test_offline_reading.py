@@ -12,9 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agent_runner.agents.offline import intents, reading
-from agent_runner.agents.offline.checklists import ListProblem
 from agent_runner.agents.offline.intents import ParsedRequest
 from agent_runner.agents.offline.reading import MAX_CHARS, read
+from agent_runner.checklists import ListProblem
 from agent_runner.wire.times import Language, Reason, Shift
 
 

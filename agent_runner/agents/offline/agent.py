@@ -101,6 +101,8 @@ class OfflineAgent:
         now = self._now().astimezone(self._zone)
         oldest = now.timestamp() - MAX_AGE_SECONDS
         recent = tuple(question for question in state.questions if question.at >= oldest)
+        # The digest keeps a reply to another request, in an older store, from being taken for the reply to this.
+        digest = hashlib.sha256(request.text.encode("utf-8", "replace")).hexdigest()[:12]
         return RequestContext(
             order=self._order,
             turn=turn.turn,
@@ -109,7 +111,7 @@ class OfflineAgent:
             sender=reading.plain(request.sender),
             now=now,
             zone=self._zone,
-            request_id=_request_id(turn, number, request),
+            request_id=f"t{turn.turn}-r{number}-{digest}",
             state=replace(state, questions=recent),
         )
 
@@ -126,12 +128,6 @@ def _requests(turn: TurnOrder, *, name: str) -> tuple[Request, ...]:
             for one in turn.requests
         )
     return (Request(sender="", text=turn.prompt),)
-
-
-def _request_id(turn: TurnOrder, number: int, request: Request) -> str:
-    """The same when a turn is tried again; the digest keeps an old store's reply from being taken for it."""
-    digest = hashlib.sha256(request.text.encode("utf-8", "replace")).hexdigest()[:12]
-    return f"t{turn.turn}-r{number}-{digest}"
 
 
 # One request

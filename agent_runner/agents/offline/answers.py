@@ -6,9 +6,10 @@ import re
 
 from agent_runner.agents.offline.conversation import OpenQuestion, Option
 from agent_runner.agents.offline.handler import RequestContext
-from agent_runner.agents.offline.intents import PATTERNS, TODO, ParsedRequest
+from agent_runner.agents.offline.intents import PATTERNS, ParsedRequest
 from agent_runner.agents.offline.reading import parse_one
 from agent_runner.agents.offline.wording import reminders
+from agent_runner.checklists import TODO
 from agent_runner.wire.times import DateOnly, Reason, TimeRefusal
 
 MAX_NAME_CHARS = 40

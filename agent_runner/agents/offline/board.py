@@ -7,17 +7,16 @@ from dataclasses import replace
 from datetime import date, timedelta
 from typing import Any, TypedDict
 
-from agent_runner.agents.offline.checklists import Item
 from agent_runner.agents.offline.conversation import Option, ShownEntry
 from agent_runner.agents.offline.handler import AnswerNow, RequestHandler
-from agent_runner.agents.offline.intents import PATTERNS, ROWS, TODO, ParsedRequest
+from agent_runner.agents.offline.intents import PATTERNS, ROWS, ParsedRequest
 from agent_runner.agents.offline.lists import Lists
 from agent_runner.agents.offline.reminders import Reminders
+from agent_runner.checklists import TODO, Item
 from agent_runner.wire import times
 from agent_runner.wire.mailbox import Reply, ShowDashboard, UseDashboard
 from agent_runner.wire.times import DateOnly, Duration, Reason, Recurrence, TimeRefusal
 
-MAX_SHOWN = 50
 SOON_DAYS = 7
 """A task that is due by then, or at no time, belongs to today too."""
 _DATE_CHARS, _MINUTE_CHARS = len("2026-02-10"), len("2026-02-10 18:00")
@@ -69,7 +68,7 @@ class Board(RequestHandler):
             reply = await self._use("create_task", title=title, **deadline)
         except AnswerNow as refusal:
             return refusal.text
-        self._speak_of(str(reply.data.get("id", "")))
+        self.context.state = replace(self.context.state, task=str(reply.data.get("id", "")))
         kept = reply.data.get("deadline")
         form = "task_added_until" if kept else "task_added"
         return self.say(form, title=reply.data.get("title", title), date=_minute(kept))
@@ -79,7 +78,7 @@ class Board(RequestHandler):
     async def change(self) -> str:
         """Change the task that is meant as the intent's row says; 100 % completes it."""
         task = await self._meant()
-        self._speak_of(task["id"])
+        self.context.state = replace(self.context.state, task=task["id"])
         changes, pct, reason = (
             ROWS[self.parsed.intent].get("changes", {}) | {},
             self.slot("pct"),
@@ -207,17 +206,14 @@ class Board(RequestHandler):
         parts = self._sections(reply.data.get("tasks", []), await self._todos())
         questions = [f"• {row['question']}" for row in reply.data.get("questions", [])]
         if questions:
-            parts.append(_part(self.say("open_questions"), questions))
+            parts.append(self.listed(self.say("open_questions"), questions))
         return "\n\n".join(parts) or self.say("nothing_open")
 
     async def do_due(self) -> str:
         """Say which tasks have a deadline, soonest first; those until a day where one is named."""
         until = self._day()
-        tasks = [
-            task
-            for task in await self._open_tasks()
-            if (day := _day_of(task)) and (not until or day <= until)
-        ]
+        due = [task for task in await self._open_tasks() if task["deadline"]]
+        tasks = [task for task in due if until is None or (_day_of(task) or until) <= until]
         if not tasks:
             named = self.say("until_day", day=times.say_day(until, self.parsed.language)) if until else ""
             return self.say("nothing_due", until=named)
@@ -231,8 +227,7 @@ class Board(RequestHandler):
         reminders = await Reminders(self.parsed, self.context).of_day(day)
         tasks, todos, trouble = await self._open_tasks(), [], []
         if day == today:
-            soon = today + timedelta(days=SOON_DAYS)
-            tasks = [task for task in tasks if (due := _day_of(task)) is None or due <= soon]
+            tasks = [task for task in tasks if (_day_of(task) or day) <= today + timedelta(days=SOON_DAYS)]
             try:
                 todos = await Lists(self.parsed, self.context).open_todos()
             except AnswerNow as refusal:
@@ -267,11 +262,11 @@ class Board(RequestHandler):
         parts = []
         if tasks:
             lines = [f"{number}. {self._described(task)}" for number, task in enumerate(tasks, 1)]
-            parts.append(_part(self.say(head), lines))
+            parts.append(self.listed(self.say(head), lines))
         if todos:
             name = self.say("todo_name")
             lines = [f"{number}. {one.text}" for number, one in zip(numbers, todos, strict=True)]
-            parts.append(_part(f"{name[:1].upper()}{name[1:]}:", lines))
+            parts.append(self.listed(f"{name[:1].upper()}{name[1:]}:", lines))
         return parts
 
     def _described(self, task: OpenTask) -> str:
@@ -337,11 +332,6 @@ class Board(RequestHandler):
         request_id = self.context.next_id()
         return await self.request(UseDashboard(request_id=request_id, tool=tool, arguments=arguments))
 
-    def _speak_of(self, task_id: str) -> None:
-        """Remember the task, which `the deadline` means from now on."""
-        if task_id:
-            self.context.state = replace(self.context.state, task=task_id)
-
 
 def find(tasks: Sequence[OpenTask], which: str) -> list[OpenTask]:
     """Return the tasks that a title or a part of one means."""
@@ -370,10 +360,6 @@ def _task_entry(task: OpenTask) -> ShownEntry:
 
 def _todo_entry(item: Item) -> ShownEntry:
     return ShownEntry(kind="item", label=item.text, list=TODO)
-
-
-def _part(head: str, lines: Sequence[str]) -> str:
-    return "\n".join([head, *lines[:MAX_SHOWN], *(["…"] if len(lines) > MAX_SHOWN else [])])
 
 
 def _day_of(task: OpenTask) -> date | None:

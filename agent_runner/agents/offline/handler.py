@@ -15,6 +15,9 @@ from agent_runner.wire.order import RunOrder
 from agent_runner.workspace import Workspace
 
 
+MAX_SHOWN = 50
+
+
 class AnswerNow(Exception):
     """Ends the handling of a request; `text` is the answer: a refusal, or a question to the chat."""
 
@@ -102,6 +105,10 @@ class RequestHandler:
     def show(self, entries: Mapping[str, ShownEntry]) -> None:
         """Remember what the numbers of the list mean that is shown now."""
         self.context.state = replace(self.context.state, shown=dict(entries))
+
+    def listed(self, head: str, lines: Sequence[str], *, most: int = MAX_SHOWN) -> str:
+        """Return a head and the lines under it, of very many the first."""
+        return "\n".join([head, *lines[:most], *(["…"] if len(lines) > most else [])])
 
     async def request(self, command: Command) -> Reply:
         """Return the host's reply. Raises `AnswerNow` with the host's words where it refuses."""

@@ -13,8 +13,6 @@ from unicodedata import normalize
 
 from agent_runner.wire.times import Language
 
-TODO = "todo"
-"""The name of the to-do list, which is meant where no list is named."""
 ECHO = "Say this in the chat, word for word: "
 """Begins the prompt of a scheduled task that makes any agent repeat a sentence."""
 FLAGS = re.IGNORECASE | re.DOTALL

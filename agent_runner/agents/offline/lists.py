@@ -7,11 +7,10 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TypeVar
 
-from agent_runner.agents.offline.checklists import Checklists, Item, ListError
 from agent_runner.agents.offline.conversation import Option, ShownEntry
 from agent_runner.agents.offline.handler import AnswerNow, RequestHandler
-from agent_runner.agents.offline.intents import TODO
 from agent_runner.agents.offline.wording import entries
+from agent_runner.checklists import TODO, Checklists, Item, ListError
 
 MAX_SHOWN_ITEMS = 100
 Result = TypeVar("Result")
@@ -44,12 +43,11 @@ class Lists(RequestHandler):
     async def do_one_or_more(self) -> str:
         """Ask whether words with an "and" in them are one thing or several, to-dos or tasks."""
         one, parts, when = self.slot("one"), self.slot("more").splitlines(), self.slot("when")
+        of, lines = self.parsed.of, "\n".join(parts)
         if self.slot("kind") == "todo":
-            whole = self.parsed.of("add_items", items=one, list=TODO)
-            several = self.parsed.of("add_items", items="\n".join(parts), list=TODO)
+            whole, several = (of("add_items", items=items, list=TODO) for items in (one, lines))
         else:
-            whole = self.parsed.of("add_task", title=one, when=when)
-            several = self.parsed.of("add_tasks", titles="\n".join(parts), when=when)
+            whole, several = of("add_task", title=one, when=when), of("add_tasks", titles=lines, when=when)
         options = (
             Option(label=self.say("one", text=one), request=whole),
             Option(label=self.say("several", text=" · ".join(parts)), request=several),
@@ -110,13 +108,11 @@ class Lists(RequestHandler):
         items = self._files.items(name)
         still_open = [item for item in items if not item.is_done]
         self.show({str(one.number): ShownEntry(kind="item", label=one.text, list=name) for one in still_open})
-        lines = [self.say("show_list" if still_open else "no_open_items", list=self._named(name))]
-        lines += [f"{item.number}. {item.text}" for item in still_open[:MAX_SHOWN_ITEMS]]
-        if len(still_open) > MAX_SHOWN_ITEMS:
-            lines.append("…")
-        if name == TODO and len(items) > len(still_open):
-            lines.append(self.say("done_items", count=len(items) - len(still_open)))
-        return "\n".join(lines)
+        head = self.say("show_list" if still_open else "no_open_items", list=self._named(name))
+        lines = [f"{item.number}. {item.text}" for item in still_open]
+        text = self.listed(head, lines, most=MAX_SHOWN_ITEMS)
+        done = len(items) - len(still_open)
+        return f"{text}\n{self.say('done_items', count=done)}" if done and name == TODO else text
 
     def _overview(self) -> str:
         """Name each list with how much of it is open, but none that cannot be read."""

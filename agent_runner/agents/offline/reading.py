@@ -11,7 +11,8 @@ from collections.abc import Iterator
 from itertools import islice
 
 from agent_runner.agents.offline import wording
-from agent_runner.agents.offline.intents import FLAGS, PATTERNS, ROWS, TODO, ParsedRequest, patterns_of
+from agent_runner.agents.offline.intents import FLAGS, PATTERNS, ROWS, ParsedRequest, patterns_of
+from agent_runner.checklists import TODO
 from agent_runner.wire import times
 from agent_runner.wire.times import Language
 
@@ -110,7 +111,8 @@ def _line(text: str) -> list[ParsedRequest]:
     if whole is not None:
         return wording.expanded(whole)
     for left, right in reversed(every):
-        first = parse_one(left) if _begins_request(left) and not _goes_on(right) else None
+        goes_on = len(right.split()) < 2 and not right.endswith("?")  # a word more of the same sentence
+        first = parse_one(left) if _begins_request(left) and not goes_on else None
         if first is not None:
             return [*wording.expanded(first), *_line(right)]
     for left, right in cuts:
@@ -126,11 +128,6 @@ def _is_request(text: str) -> bool:
 def _begins_request(text: str) -> bool:
     """Tell whether a text begins, or in Korean ends, as what asks for something does."""
     return bool(PATTERNS["starts_request"].match(text) or PATTERNS["ends_request_ko"].search(text))
-
-
-def _goes_on(right: str) -> bool:
-    """Tell whether what follows a joiner is but a word or two of the same sentence."""
-    return len(right.split()) < 2 and not right.endswith("?")
 
 
 def _cuts(text: str) -> Iterator[tuple[str, str]]:

@@ -9,7 +9,8 @@ from __future__ import annotations
 import unicodedata
 from collections.abc import Iterator
 
-from agent_runner.agents.offline.intents import ENDINGS, PATTERNS, TODO, ParsedRequest
+from agent_runner.agents.offline.intents import ENDINGS, PATTERNS, ParsedRequest
+from agent_runner.checklists import TODO
 from agent_runner.wire import times
 from agent_runner.wire.times import Language
 
@@ -173,55 +174,44 @@ def _pieces(body: str) -> Iterator[str]:
 def _reminder(body: str, language: Language) -> ParsedRequest:
     """Read `call mum in 10 minutes`, `at 9am to call mum`, `내일 오전 9시에 약 먹기`."""
     lead = times.leading(body)
-    if lead is None:
-        return _time_last(body, language)
-    rest = body[lead.end :].lstrip(" \t\n,")
-    if not (lead.parts.clock or lead.parts.span):
-        around = _time_around(body, lead, language)
-        if around is not None:
-            return around
-    is_marked = PATTERNS["before_text"].match(rest) or body[: lead.end].endswith("에")
-    goes_on = PATTERNS["hedge"].match(rest) or PATTERNS["words_of_time"].match(rest) or times.leading(rest)
-    if goes_on and not is_marked:
-        return _unsure(body, language)
-    return _remind(rest, body[: lead.end], language)
-
-
-def _time_last(body: str, language: Language) -> ParsedRequest:
-    trail = times.trailing(body)
-    what = body[: trail.start] if trail else body
-    names_time = PATTERNS["words_of_time"].search(what)
-    if trail is None:
-        return _unsure(body, language) if names_time else _remind(_without_joint(body), "", language)
-    if (names_time and trail.parts.span is None) or PATTERNS["dangling"].search(_without_joint(what)):
-        return _unsure(body, language)
-    return _remind(what, body[trail.start :], language)
-
-
-def _time_around(body: str, lead: times.Found, language: Language) -> ParsedRequest | None:
-    """`tomorrow to pay rent at 9am`: what stands between the parts of its time."""
-    rest = body[lead.end :].lstrip(_BETWEEN)
-    trail = times.trailing(rest)
-    if trail is None or lead.parts.joined(trail.parts) is None or not rest[: trail.start].strip():
-        return None
-    what = rest[: trail.start]
-    if PATTERNS["dangling"].search(_without_joint(what)) or PATTERNS["words_of_time"].search(what):
-        return _unsure(body, language)
-    return _remind(what, f"{body[: lead.end]} {rest[trail.start :]}", language)
-
-
-def _remind(what: str, when: str, language: Language) -> ParsedRequest:
-    has_joint = PATTERNS["before_text"].match(what.strip(_BETWEEN)) is not None
-    slots = {"what": note(_without_joint(what), language), "when": when.strip(_BETWEEN)}
-    if has_joint and not slots["what"]:
+    cut = _cut_end(body) if lead is None else _cut_start(body, lead)
+    what, when = cut or (body, "")
+    what_to_do = _without_joint(what)
+    if language is Language.KOREAN:
+        what_to_do = _without_ending("note", what_to_do)
+    slots = {"what": what_to_do, "when": when.strip(_BETWEEN)}
+    if cut is None:
+        slots["trouble"] = "unsure"
+    elif not slots["what"] and PATTERNS["before_text"].match(what.strip(_BETWEEN)):
         slots["trouble"] = "no_text"
     return ParsedRequest(intent="remind", language=language, slots=slots)
 
 
-def _unsure(body: str, language: Language) -> ParsedRequest:
-    """Return a reminder of the whole whose time has to be asked for."""
-    slots = {"what": note(_without_joint(body), language), "when": "", "trouble": "unsure"}
-    return ParsedRequest(intent="remind", language=language, slots=slots)
+def _cut_end(body: str) -> tuple[str, str] | None:
+    """Return what is to be done and the time that ends a text, if one does; None where that is not sure."""
+    trail = times.trailing(body)
+    what = body[: trail.start] if trail else body
+    names_time = PATTERNS["words_of_time"].search(what)
+    if trail is None:
+        return None if names_time else (_without_joint(body), "")
+    is_unsure = (names_time and trail.parts.span is None) or PATTERNS["dangling"].search(_without_joint(what))
+    return None if is_unsure else (what, body[trail.start :])
+
+
+def _cut_start(body: str, lead: times.Found) -> tuple[str, str] | None:
+    """Return what is to be done and the time that begins a text; None where that is not sure."""
+    rest, when = body[lead.end :].lstrip(_BETWEEN), body[: lead.end]
+    trail = None if lead.parts.clock or lead.parts.span else times.trailing(rest)
+    if trail and lead.parts.joined(trail.parts) and rest[: trail.start].strip():
+        what = rest[: trail.start]  # it stands between the parts of its time: tomorrow to pay rent at 9am
+        is_unsure = PATTERNS["dangling"].search(_without_joint(what)) or PATTERNS["words_of_time"].search(
+            what
+        )
+        return None if is_unsure else (what, f"{when} {rest[trail.start :]}")
+    rest = body[lead.end :].lstrip(" \t\n,")
+    is_marked = PATTERNS["before_text"].match(rest) or when.endswith("에")
+    goes_on = PATTERNS["hedge"].match(rest) or PATTERNS["words_of_time"].match(rest) or times.leading(rest)
+    return None if goes_on and not is_marked else (rest, when)
 
 
 def _without_joint(what: str) -> str:
@@ -231,11 +221,6 @@ def _without_joint(what: str) -> str:
 
 
 # Korean endings
-
-
-def note(what: str, language: Language) -> str:
-    """Turn what is quoted into a note: `빨래 널라고` is `빨래 널기`, `회의라고` is `회의`."""
-    return _without_ending("note", what) if language is Language.KOREAN else what
 
 
 def _without_object(item: str) -> str:

@@ -12,10 +12,11 @@ from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
-from agent_runner.agents.offline.intents import TODO
 from agent_runner.ans.safe_folder import NotPlain, read_plain
 from agent_runner.wire.files import write_whole
 
+TODO = "todo"
+"""The name of the to-do list, which is a file beside the others."""
 MAX_ITEM_CHARS = 500
 MAX_NAME_CHARS = 40
 MAX_FILE_BYTES = 1024 * 1024
@@ -92,7 +93,9 @@ class Checklists:
 
     def add(self, name: str, texts: Sequence[str]) -> Added:
         """Put entries at the end, beginning the list where there is none; open ones are not repeated."""
-        wanted = [_clean(text) for text in texts]
+        wanted = [" ".join(text.split()) for text in texts]
+        if any(len(text) > MAX_ITEM_CHARS for text in wanted):
+            raise ListError(ListProblem.ITEM_TOO_LONG)
         title = "To-do" if name == TODO else " ".join(name.split())
         lines = self._read(name, is_needed=False) or [f"# {title}\n", "\n"]
         open_texts = {item.text.casefold() for item in _items(lines) if not item.is_done}
@@ -204,10 +207,3 @@ def _with_new(lines: Sequence[str], texts: Sequence[str]) -> list[str]:
     if before and not before[-1].endswith(("\n", "\r")):
         before[-1] += newline
     return [*before, *(f"- [ ] {text}{newline}" for text in texts), *lines[place:]]
-
-
-def _clean(text: str) -> str:
-    text = " ".join(text.split())
-    if len(text) > MAX_ITEM_CHARS:
-        raise ListError(ListProblem.ITEM_TOO_LONG)
-    return text

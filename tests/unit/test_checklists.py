@@ -7,15 +7,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent_runner.agents.offline.checklists import (
+from agent_runner.checklists import (
     MAX_FILE_BYTES,
     MAX_ITEM_CHARS,
+    TODO,
     Checklists,
     ListError,
     ListProblem,
     file_stem,
 )
-from agent_runner.agents.offline.intents import TODO
 
 
 @pytest.fixture
