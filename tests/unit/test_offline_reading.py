@@ -12,8 +12,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agent_runner.agents.offline import intents, reading
+from agent_runner.agents.offline.board import Board
 from agent_runner.agents.offline.intents import ParsedRequest
+from agent_runner.agents.offline.lists import Lists
 from agent_runner.agents.offline.reading import MAX_CHARS, read
+from agent_runner.agents.offline.recall import Recall
+from agent_runner.agents.offline.reminders import Reminders
+from agent_runner.agents.offline.table_requests import TableRequests
 from agent_runner.checklists import ListProblem
 from agent_runner.wire.times import Language, Reason, Shift
 
@@ -70,7 +75,7 @@ def one(text: str) -> str:
         ),
         (
             "add milk to the shopping list and what's the weather like?",
-            ["add_items items=milk list=shopping", 'unknown text="whats the weather like?"'],
+            ["add_items items=milk list=shopping", 'unknown_part text="whats the weather like?"'],
         ),
         ("show todo. what time is it?", ["show_list list=todo", "time"]),
         (
@@ -82,7 +87,7 @@ def one(text: str) -> str:
             ["remind what=약 먹기 when=내일 9시에", "remind what=병원 가기 when=금요일 15시에"],
         ),
         ("할 일 보여줘\n오늘 며칠?", ["show_list list=todo", "day"]),
-        ("write me a poem\nand sing", ["unknown text=write me a poem", "unknown text=and sing"]),
+        ("write me a poem\nand sing", ["unknown_part text=write me a poem", "unknown_part text=and sing"]),
     ],
 )
 def test_nothing_is_merged_or_dropped(text: str, requests: list[str]) -> None:
@@ -321,6 +326,20 @@ def test_every_sentence_that_the_code_names_is_in_the_table() -> None:
     named = {name for source in sources for name in re.findall(r"""\bsay\(\s*"([a-z_.]+)\"""", source)}
     assert len(named) > 50
     assert named <= set(intents.ANSWERS)
+
+
+MADE_WHILE_READING = {"add_tasks", "one_or_more", "unknown", "unknown_part"}
+READ_AS_OTHERS = {"add_todo"}
+
+
+def test_every_intent_is_carried_out_and_every_handler_has_an_intent() -> None:
+    """A method that has no intent's name is never called, and nothing else would say so."""
+    kinds = (Reminders, Lists, Board, Recall, TableRequests)
+    handled = {name.removeprefix("do_") for kind in kinds for name in dir(kind) if name.startswith("do_")}
+    answered = {name for name, row in intents.ROWS.items() if "answer" in row}
+    named = set(intents.ROWS) | MADE_WHILE_READING
+    assert handled <= named
+    assert named - handled - answered == READ_AS_OTHERS
 
 
 @pytest.mark.parametrize("language", list(Language))

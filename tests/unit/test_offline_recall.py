@@ -10,10 +10,11 @@ from typing import Any
 import pytest
 
 from agent_runner.agents.offline import intents
-from agent_runner.agents.offline.conversation import ConversationState, RequestContext
+from agent_runner.agents.offline.conversation import ConversationState
+from agent_runner.agents.offline.handler import RequestContext
 from agent_runner.agents.offline.intents import ParsedRequest
 from agent_runner.agents.offline.reading import read
-from agent_runner.agents.offline.recall import MAX_CHARS, ConversationRecap, recall, recap_of
+from agent_runner.agents.offline.recall import MAX_CHARS, ConversationRecap, Recall, recap_of
 from agent_runner.ipc_client import HostClient
 from agent_runner.wire.order import RunOrder, TurnOrder
 from agent_runner.wire.times import Language
@@ -53,12 +54,12 @@ def turn(number: int) -> TurnOrder:
     return TurnOrder(run="r", turn=number, kind="chat", prompt="")
 
 
-def context_of(root: Path, language: Language, *, number: int) -> RequestContext:
-    """A request in a workspace whose snapshots lie in `root/env`."""
+def handler_in(root: Path, language: Language, *, number: int) -> Recall:
+    """The handler of a request in a workspace whose snapshots lie in `root/env`."""
     workspace = Workspace(root)
     workspace.snapshots.mkdir(exist_ok=True)
     order = RunOrder(run="r", group="fam", chat_jid="local:fam", turn=turn(number))
-    return RequestContext(
+    context = RequestContext(
         order=order,
         turn=number,
         workspace=workspace,
@@ -66,13 +67,10 @@ def context_of(root: Path, language: Language, *, number: int) -> RequestContext
         sender="Jane",
         now=datetime.now(UTC),
         zone=UTC,
-        language=language,
         request_id="r",
         state=ConversationState(),
     )
-
-
-RECALL = ParsedRequest(intent="recall", language=Language.ENGLISH)
+    return Recall(ParsedRequest(intent="recall", language=language), context)
 
 
 @pytest.mark.parametrize(
@@ -147,10 +145,10 @@ def test_a_long_message_is_cut() -> None:
 
 
 async def test_it_is_told_from_the_files_of_the_host(tmp_path: Path) -> None:
-    context = context_of(tmp_path, Language.ENGLISH, number=5)
+    handler = handler_in(tmp_path, Language.ENGLISH, number=5)
     (tmp_path / "env" / "context.json").write_text(json.dumps(CONTEXT))
     (tmp_path / "env" / "workflow.json").write_text(json.dumps(WORKFLOW))
-    told = await recall(RECALL, context)
+    told = await handler.do_recall()
     assert "*Plan:* 부산 여행, at the task 'book the train'" in told
     assert "• We go by train." in told
     assert "They compared trains and buses." in told
@@ -160,7 +158,7 @@ async def test_it_is_told_from_the_files_of_the_host(tmp_path: Path) -> None:
 @pytest.mark.parametrize("content", [None, "", "{", "[]", "null", '{"memory": {}}'])
 async def test_where_nothing_is_kept_it_says_so(tmp_path: Path, content: str | None) -> None:
     for language in Language:
-        context = context_of(tmp_path, language, number=1)
+        handler = handler_in(tmp_path, language, number=1)
         if content is not None:
             (tmp_path / "env" / "context.json").write_text(content)
-        assert await recall(RECALL, context) == intents.say("recall_nothing", language)
+        assert await handler.do_recall() == intents.say("recall_nothing", language)

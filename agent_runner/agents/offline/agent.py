@@ -5,36 +5,46 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import re
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import replace
 from datetime import UTC, datetime, tzinfo
 from zoneinfo import ZoneInfo
 
-from agent_runner.agents.offline import notices, reading
+from agent_runner.agents.offline import reading
 from agent_runner.agents.offline.answers import take_answer
 from agent_runner.agents.offline.board import Board
 from agent_runner.agents.offline.conversation import Conversation, ConversationState
-from agent_runner.agents.offline.handler import AnswerNow, RequestContext, RequestHandler
-from agent_runner.agents.offline.host_requests import HostRequests
+from agent_runner.agents.offline.handler import AnswerNow, RequestContext
 from agent_runner.agents.offline.intents import ROWS, ParsedRequest, say
 from agent_runner.agents.offline.lists import Lists
 from agent_runner.agents.offline.recall import Recall
 from agent_runner.agents.offline.reminders import Reminders
+from agent_runner.agents.offline.table_requests import TableRequests
 from agent_runner.ans.noticing import LazyNotices
 from agent_runner.ans.observed_host import ObservedHost
 from agent_runner.interfaces import Say, TurnOutcome
 from agent_runner.ipc_client import HostClient
-from agent_runner.wire import times
-from agent_runner.wire.mailbox import ModelMissing
-from agent_runner.wire.order import Request, RestoreMode, RunOrder, TurnOrder
+from agent_runner.wire.notices import Notice
+from agent_runner.wire.order import MAX_RESTORE_CHARS, Request, RestoreMode, RunOrder, TurnOrder
+from agent_runner.wire.times import Language
 from agent_runner.workspace import Workspace
 
 MAX_QUESTIONS = 10
 MAX_AGE_SECONDS = 24 * 3600
 """An older question is asked no more: nobody remembers what a "yes" would answer."""
 NOTHING_TO_COMPACT = "There is nothing to compact: without a model I keep no conversation."
+_LOST = ("unknown", "unknown_part", "yes", "no")
+"""What asks for nothing by itself, so that a question that is open is asked again."""
 _AFTER_NAME = r"(?![A-Za-z0-9_])(?:(?:님아|이?야|아|님|씨)(?=[\s,.!?:]|$))?"
 """No letter goes on with the name but a Korean vocative."""
+
+READ_ALREADY = (
+    "host.notification.delivered",
+    "host.notification.expired",
+    "host.command.refused",
+    "host.budget.warning",
+)
+"""Facts that stood in the chat as they happened: a model has to be given them, who reads along has not."""
 
 
 class OfflineAgent:
@@ -78,7 +88,7 @@ class OfflineAgent:
         if not requests:
             return TurnOutcome()
         self._host.turn = turn.turn
-        await notices.turn_start(self._noticing, turn)
+        await self._take_notices(turn)
         before = await asyncio.to_thread(self._conversation.before, turn.turn)
         state, texts = before, []
         for number, request in enumerate(requests):
@@ -87,13 +97,32 @@ class OfflineAgent:
             questions = (*context.new_questions, *context.state.questions)[:MAX_QUESTIONS]
             state = replace(context.state, questions=questions)
         await asyncio.to_thread(self._conversation.keep, turn.turn, before, state)
-        await notices.turn_end(self._noticing)
-        noted = notices.shown_lines(self._noticing, turn, reading.language_of(requests[0].text))
+        noted = "\n".join(await self._taken_notices(turn, reading.language_of(requests[0].text)))
         await say("\n\n".join(filter(None, (noted, *texts))))
         return TurnOutcome()
 
     async def close(self) -> None:
         """There is nothing to let go of."""
+
+    async def _take_notices(self, turn: TurnOrder) -> None:
+        """Take what is to be shown with the answer, and withdraw what is not for a person."""
+        if all(_is_read(notice) for notice in turn.notices):
+            return
+        rules = await self._noticing.load()
+        for notice in turn.notices:
+            if _is_read(notice):
+                rules.notices.withdraw(notice.id)
+        await rules.drain("turn_start", limit=MAX_RESTORE_CHARS)
+
+    async def _taken_notices(self, turn: TurnOrder, language: Language) -> Iterator[str]:
+        """Return a line for each notice of the host's that any point of the turn has taken."""
+        rules = self._noticing.rules
+        if rules is None:
+            return iter(())
+        # What matters most is taken too: no model is there to go on with it, and the person sees it now.
+        await rules.drain("turn_end", limit=MAX_RESTORE_CHARS, at_least="high")
+        taken = {each.id for each in rules.notices.told}
+        return (_line(notice, language) for notice in turn.notices if notice.id in taken)
 
     def _context(
         self, turn: TurnOrder, number: int, request: Request, state: ConversationState
@@ -101,7 +130,7 @@ class OfflineAgent:
         now = self._now().astimezone(self._zone)
         oldest = now.timestamp() - MAX_AGE_SECONDS
         recent = tuple(question for question in state.questions if question.at >= oldest)
-        # The digest keeps a reply to another request, in an older store, from being taken for the reply to this.
+        # The digest keeps an older store's reply to another request from being taken for the reply to this.
         digest = hashlib.sha256(request.text.encode("utf-8", "replace")).hexdigest()[:12]
         return RequestContext(
             order=self._order,
@@ -114,6 +143,16 @@ class OfflineAgent:
             request_id=f"t{turn.turn}-r{number}-{digest}",
             state=replace(state, questions=recent),
         )
+
+
+def _is_read(notice: Notice) -> bool:
+    return notice.event_type in READ_ALREADY and notice.priority not in ("high", "critical")
+
+
+def _line(notice: Notice, language: Language) -> str:
+    message = " ".join(str(notice.payload.get("message") or notice.event_type).split())
+    is_own = notice.event_type.startswith("agent.self.")
+    return say("own_note" if is_own else "host_fact", language, message=message)
 
 
 def _requests(turn: TurnOrder, *, name: str) -> tuple[Request, ...]:
@@ -130,16 +169,13 @@ def _requests(turn: TurnOrder, *, name: str) -> tuple[Request, ...]:
     return (Request(sender="", text=turn.prompt),)
 
 
-# One request
-
-
 async def _answer_request(text: str, context: RequestContext) -> str:
     """Take a message as the answer to the open question, else as requests of its own."""
     texts = await _answer_to_question(text, context)
     if texts is None:
         parsed_requests = await asyncio.to_thread(reading.read, text)
         texts = await _do_all(parsed_requests, context)
-        is_lost = all(parsed.intent in ("unknown", "yes", "no") for parsed in parsed_requests)
+        is_lost = all(parsed.intent in _LOST for parsed in parsed_requests)
         if is_lost and context.state.questions:
             texts.append(_repeated("still", context))
     return "\n".join(filter(None, texts))
@@ -173,11 +209,8 @@ async def _do_all(parsed_requests: list[ParsedRequest], context: RequestContext)
     texts = []
     for parsed in parsed_requests:
         asked_before = len(context.new_questions)
-        is_part = parsed.intent == "unknown" and len(parsed_requests) > 1
         try:
-            text = await _method_for(
-                parsed.of("unknown_part", **parsed.slots) if is_part else parsed, context
-            )()
+            text = await _method_for(parsed, context)()
         except AnswerNow as answer:
             text = answer.text
         if not text and len(context.new_questions) > asked_before:
@@ -193,39 +226,6 @@ def _method_for(parsed: ParsedRequest, context: RequestContext) -> Callable[[], 
     is_for_main = ROWS.get(parsed.intent, {}).get("is_for_main", False)
     if is_for_main and not context.order.is_main:
         parsed = parsed.of("only_main")
-    handlers = [kind(parsed, context) for kind in (Reminders, Lists, Board, HostRequests, Recall, SmallTalk)]
-    methods = (getattr(handler, f"do_{parsed.intent}", None) for handler in handlers)
-    return next(filter(None, methods), SmallTalk(parsed, context).answer)
-
-
-class SmallTalk(RequestHandler):
-    """Answers what takes no more than a sentence."""
-
-    async def answer(self) -> str:
-        """Say the sentence that has the name of the intent."""
-        order, now = self.context.order, self.context.now
-        return self.say(
-            self.parsed.intent,
-            text=self.slot("text"),
-            name=order.assistant_name,
-            sender=f" {self.context.sender}" if self.context.sender else "",
-            clock=f"{now:%H:%M}",
-            zone=order.timezone,
-            day=times.say_long_day(now, self.parsed.language),
-        )
-
-    async def do_help(self) -> str:
-        """Say what can be asked; in main also what only main may ask."""
-        return await self.answer() + (self.say("help_main") if self.context.order.is_main else "")
-
-    async def do_unknown(self) -> str:
-        """Say that it was not understood, and to the owner, in main once a day, how more would be."""
-        text, today = await self.answer(), self.context.now.date().isoformat()
-        if self.context.state.explained_day != today:
-            self.context.state = replace(self.context.state, explained_day=today)
-            if self.context.order.is_main:
-                return text + self.say("add_model")
-            await self.context.host.ask(ModelMissing(request_id=self.context.next_id()))
-        return text
-
-    do_unknown_part = do_unknown
+    kinds = (Reminders, Lists, Board, Recall, TableRequests)
+    methods = (getattr(kind(parsed, context), f"do_{parsed.intent}", None) for kind in kinds)
+    return next(filter(None, methods), TableRequests(parsed, context).answer)

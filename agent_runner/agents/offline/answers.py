@@ -47,10 +47,10 @@ def _what(request: ParsedRequest, text: str) -> ParsedRequest:
 
 def _when(request: ParsedRequest, text: str, context: RequestContext) -> ParsedRequest | None:
     """Join the answer to what was known of the time, or take it in its place."""
-    before, said = request.slot("when"), _without_frame(_without_frame(text))
+    said = _without_frame(_without_frame(text))
     said = f"at {said}" if re.fullmatch(r"\d{1,2}", said) else said
-    forms = [_with_half(before, said), *_joined(before, said), said] if before else [said]
-    tried = [(form, context.read_time(form)) for form in dict.fromkeys(filter(None, forms))]
+    forms = _joined(request.slot("when"), said)
+    tried = [(form, context.read_time(form)) for form in dict.fromkeys(forms)]
     if all(isinstance(read, TimeRefusal) and read.reason is Reason.NO_TIME for _, read in tried):
         return None
     moments = [form for form, read in tried if not isinstance(read, TimeRefusal | DateOnly)]
@@ -63,19 +63,17 @@ def _when(request: ParsedRequest, text: str, context: RequestContext) -> ParsedR
 
 
 def _joined(before: str, said: str) -> list[str]:
-    """Keep as much of the time before as fits: `today at 8:00` and `tomorrow` are `tomorrow at 8:00`."""
+    """Keep as much of the time before as fits: `today at 8:00` and `tomorrow` are `tomorrow at 8:00`.
+
+    `tomorrow at 3` and `in the evening`: any word for a half of the day names the half.
+    """
+    am, pm = ("오전", "오후") if re.search(r"[가-힣]", before) else ("am", "pm")
+    halves = [half for name, half in (("morning", am), ("evening", pm)) if PATTERNS[name].fullmatch(said)]
     words = before.split()
     kept = [" ".join(words[:end]) for end in range(len(words), 0, -1)]
     kept += [" ".join(words[start:]) for start in range(1, len(words))]
-    return [form for part in kept for form in (f"{part} {said}", f"{said} {part}")]
-
-
-def _with_half(before: str, said: str) -> str:
-    """`tomorrow at 3` and `in the evening`: any word for a half of the day names the half."""
-    am, pm = ("오전", "오후") if re.search(r"[가-힣]", before) else ("am", "pm")
-    if PATTERNS["morning"].fullmatch(said):
-        return f"{before} {am}"
-    return f"{before} {pm}" if PATTERNS["evening"].fullmatch(said) else ""
+    joined = [form for part in kept for form in (f"{part} {said}", f"{said} {part}")]
+    return [*(f"{before} {half}" for half in halves if before), *joined, said]
 
 
 def _list(request: ParsedRequest, text: str, parsed: ParsedRequest | None) -> ParsedRequest | None:

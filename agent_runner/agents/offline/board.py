@@ -212,8 +212,8 @@ class Board(RequestHandler):
     async def do_due(self) -> str:
         """Say which tasks have a deadline, soonest first; those until a day where one is named."""
         until = self._day()
-        due = [task for task in await self._open_tasks() if task["deadline"]]
-        tasks = [task for task in due if until is None or (_day_of(task) or until) <= until]
+        last = (until or date.max).isoformat()
+        tasks = [task for task in await self._open_tasks() if "" < _due_day(task) <= last]
         if not tasks:
             named = self.say("until_day", day=times.say_day(until, self.parsed.language)) if until else ""
             return self.say("nothing_due", until=named)
@@ -227,13 +227,14 @@ class Board(RequestHandler):
         reminders = await Reminders(self.parsed, self.context).of_day(day)
         tasks, todos, trouble = await self._open_tasks(), [], []
         if day == today:
-            tasks = [task for task in tasks if (_day_of(task) or day) <= today + timedelta(days=SOON_DAYS)]
+            soon = (today + timedelta(days=SOON_DAYS)).isoformat()
+            tasks = [task for task in tasks if _due_day(task) <= soon]
             try:
                 todos = await Lists(self.parsed, self.context).open_todos()
             except AnswerNow as refusal:
                 trouble = [refusal.text]
         else:
-            tasks = [task for task in tasks if _day_of(task) == day]
+            tasks = [task for task in tasks if _due_day(task) == day.isoformat()]
         parts = ["\n".join(reminders)] if reminders else []
         parts += [*self._sections(tasks, todos), *trouble]
         named = times.say_long_day(day, self.parsed.language)
@@ -255,19 +256,14 @@ class Board(RequestHandler):
         self, tasks: Sequence[OpenTask], todos: Sequence[Item], *, head: str = "show_open"
     ) -> list[str]:
         """Return tasks and to-dos in one numbering that can be answered with; to-dos alone keep theirs."""
-        numbers = [one.number if not tasks else len(tasks) + place for place, one in enumerate(todos, 1)]
-        entries = {str(number): _task_entry(task) for number, task in enumerate(tasks, 1)}
-        entries |= {str(number): _todo_entry(one) for number, one in zip(numbers, todos, strict=True)}
-        self.show(entries)
-        parts = []
-        if tasks:
-            lines = [f"{number}. {self._described(task)}" for number, task in enumerate(tasks, 1)]
-            parts.append(self.listed(self.say(head), lines))
-        if todos:
-            name = self.say("todo_name")
-            lines = [f"{number}. {one.text}" for number, one in zip(numbers, todos, strict=True)]
-            parts.append(self.listed(f"{name[:1].upper()}{name[1:]}:", lines))
-        return parts
+        places = [len(tasks) + place if tasks else one.number for place, one in enumerate(todos, 1)]
+        numbers = [str(number) for number in (*range(1, len(tasks) + 1), *places)]
+        entries = [*map(_task_entry, tasks), *map(_todo_entry, todos)]
+        self.show(dict(zip(numbers, entries, strict=True)))
+        texts = [*map(self._described, tasks), *(one.text for one in todos)]
+        lines = [f"{number}. {text}" for number, text in zip(numbers, texts, strict=True)]
+        parts = ((self.say(head), lines[: len(tasks)]), (self.say("todo_head"), lines[len(tasks) :]))
+        return [self.listed(title, part) for title, part in parts if part]
 
     def _described(self, task: OpenTask) -> str:
         until = self.say("task_until", date=_minute(task["deadline"])) if task["deadline"] else ""
@@ -279,8 +275,6 @@ class Board(RequestHandler):
         until = _minute(task["deadline"]) or self.say("no_deadline")
         added = self.say("added_on", date=_minute(task.get("created_at")))
         return self.say("option_task", title=task["title"], more=f"{task['progress']}%, {until}, {added}")
-
-    # Before a deadline
 
     async def do_before_deadline(self) -> str:
         """Set a reminder before the deadline of a task: the one that is named or was spoken of last."""
@@ -295,9 +289,8 @@ class Board(RequestHandler):
             found = _with_id(tasks, self.context.state.task) or tasks
         if len(found) != 1:
             raise self._which_task(found or tasks, "before_which")
-        (task,), deadline = found, _day_of(found[0])
-        assert deadline is not None
-        day = deadline - timedelta(days=self._days_before())
+        (task,) = found
+        day = date.fromisoformat(_due_day(task)) - timedelta(days=self._days_before())
         what = self.say("before_deadline", title=task["title"], date=_minute(task["deadline"]))
         when = f"{day.isoformat()} {self.slot('clock') or '09:00'}"
         remind = self.parsed.of("remind", what=what, when=when, whom=self.slot("whom"))
@@ -362,8 +355,9 @@ def _todo_entry(item: Item) -> ShownEntry:
     return ShownEntry(kind="item", label=item.text, list=TODO)
 
 
-def _day_of(task: OpenTask) -> date | None:
-    return date.fromisoformat(task["deadline"][:_DATE_CHARS]) if task["deadline"] else None
+def _due_day(task: OpenTask) -> str:
+    """Return the day of a deadline as ISO text, which sorts as days do; empty without a deadline."""
+    return (task["deadline"] or "")[:_DATE_CHARS]
 
 
 def _minute(at: str | None) -> str:

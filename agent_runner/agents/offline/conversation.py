@@ -6,6 +6,7 @@ It is kept in one file of the group's folder, so that an answer is understood in
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -101,9 +102,6 @@ class Conversation:
     def keep(self, turn: int, before: ConversationState, after: ConversationState) -> None:
         """Keep the state after `turn`. Blocks. On a disk that refuses, it lasts until the next start."""
         self._kept = _Kept(turn=turn, before=before, after=after)
-        if before == after:
-            return
-        try:
-            write_whole(self._path, _adapter().dump_json(self._kept, by_alias=True).decode())
-        except OSError:
-            return
+        if before != after:
+            with suppress(OSError):
+                write_whole(self._path, _adapter().dump_json(self._kept, by_alias=True).decode())

@@ -14,7 +14,6 @@ from agent_runner.wire.mailbox import Command, Reply
 from agent_runner.wire.order import RunOrder
 from agent_runner.workspace import Workspace
 
-
 MAX_SHOWN = 50
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from itertools import islice
 
 from agent_runner.agents.offline import wording
@@ -25,12 +25,18 @@ _TIME_SLOTS = ("day", "clock", "when", "span")
 
 
 def read(text: str) -> list[ParsedRequest]:
-    """Return what `text` asks for, in its order; one `unknown` where nothing is understood. Never raises."""
+    """Return what `text` asks for, in its order; one `unknown` where nothing is understood.
+
+    Of several, those that are not understood are `unknown_part`. Never raises.
+    """
     text = times.normalized(plain(text)).strip()
     if not text:
         return [ParsedRequest(intent="called", language=Language.ENGLISH)]
     found = _split(text) if len(text) <= MAX_CHARS else []
-    return found if 0 < len(found) <= MAX_REQUESTS else [_unknown(text)]
+    if not 0 < len(found) <= MAX_REQUESTS:
+        return [_unknown(text)]
+    parts = [one.of("unknown_part", **one.slots) if one.intent == "unknown" else one for one in found]
+    return found if len(found) == 1 else parts
 
 
 def language_of(text: str) -> Language:
@@ -48,15 +54,15 @@ def parse_one(text: str) -> ParsedRequest | None:
     frame = PATTERNS["polite_frame"].match(text)
     if frame is None:
         return None
-    if (echo := _echo(text)) is not None:
-        return echo
+    for language in Language:  # what is to be repeated is read before anything is taken off the text
+        if (echo := _first(text, language, ("echo",))) is not None:
+            return echo
     whole, core = text.strip(" \t\n.!?~"), frame["core"]
-    found = None
     if not PATTERNS["starts_korean"].match(text):
-        found = _first(core, Language.ENGLISH) or (_first(whole, Language.ENGLISH) if whole != core else None)
-    if found is None and PATTERNS["hangul"].search(text):
-        found = _first(whole, Language.KOREAN)
-    return found
+        found = _first(core, Language.ENGLISH) or _first(whole, Language.ENGLISH)
+        if found is not None:
+            return found
+    return _first(whole, Language.KOREAN) if PATTERNS["hangul"].search(text) else None
 
 
 def _unknown(text: str) -> ParsedRequest:
@@ -69,12 +75,11 @@ def _unknown(text: str) -> ParsedRequest:
 def _split(text: str) -> list[ParsedRequest]:
     """Read each line as a request of its own, but the entries of a list under the line that names it."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
-    if len(lines) == 1 or _echo(text) is not None:
+    whole = parse_one(text)
+    if len(lines) == 1 or (whole is not None and whole.intent == "echo"):
         return _line(text)
-    under_heading = _under_heading(lines)
-    if under_heading is not None:
-        return under_heading
-    return [parsed for line in lines for parsed in _line(PATTERNS["bullet"].sub("", line))]
+    separate = (parsed for line in lines for parsed in _line(PATTERNS["bullet"].sub("", line)))
+    return _under_heading(lines) or list(separate)
 
 
 def _under_heading(lines: list[str]) -> list[ParsedRequest] | None:
@@ -157,17 +162,9 @@ def _offers(text: str) -> list[ParsedRequest]:
 # The table
 
 
-def _echo(text: str) -> ParsedRequest | None:
-    """Read what is to be repeated to the letter, so before anything is taken off the text."""
-    for language in Language:
-        for pattern in patterns_of("echo", language):
-            if match := re.fullmatch(pattern, text, FLAGS):
-                return ParsedRequest(intent="echo", language=language, slots={"text": match["text"]})
-    return None
-
-
-def _first(text: str, language: Language) -> ParsedRequest | None:
-    for intent in ROWS:
+def _first(text: str, language: Language, intents: Iterable[str] = ROWS) -> ParsedRequest | None:
+    """Return what the first row makes of a whole text."""
+    for intent in intents:
         for pattern in patterns_of(intent, language):
             match = re.fullmatch(pattern, text, FLAGS)
             parsed = _filled(intent, match, language) if match else None

@@ -70,19 +70,14 @@ def recap_of(context: dict[str, Any], workflow: dict[str, Any], *, turn: int, na
 
 
 def _dialogue(window: list[Any], turn: int, name: str) -> tuple[str, ...]:
-    rows = [row for row in window if isinstance(row, dict)]
-    left_out = {f"t{turn}", *(_turn_of(row) for row in rows if _asks_to_recall(row))}
+    rows = [(str(row.get("id")).partition(".")[0], row) for row in window if isinstance(row, dict)]
+    left_out = {f"t{turn}", *(turn_id for turn_id, row in rows if _asks_to_recall(row))}
     lines = [
         text if row.get("role") == "user" else f"{name}: {text}"
-        for row in rows
-        if _turn_of(row) not in left_out and (text := _short(row.get("content")))
+        for turn_id, row in rows
+        if turn_id not in left_out and (text := _short(row.get("content")))
     ]
     return tuple(lines[-MAX_MESSAGES:])
-
-
-def _turn_of(row: dict[str, Any]) -> str:
-    """Return `t12` of `t12.u` and `t12.a`."""
-    return str(row.get("id")).partition(".")[0]
 
 
 def _asks_to_recall(row: dict[str, Any]) -> bool:

@@ -193,12 +193,12 @@ class Reminders(RequestHandler):
             found = found or [reminder for number, reminder in _numbered(upcoming).items() if number == item]
         if not found:
             raise AnswerNow(self.say("no_reminder", item=item))
-        options = []
-        for entry, reminder in ((reminder.entry, reminder) for reminder in found):
-            request = self.parsed.having(kind=entry.kind, id=entry.id, label=entry.label, item="")
-            options.append(Option(label=self._line(reminder), request=request))
+        entries = [reminder.entry for reminder in found]
         if len(found) > 1:
-            self.show({str(number): reminder.entry for number, reminder in enumerate(found, 1)})
+            self.show({str(number): entry for number, entry in enumerate(entries, 1)})
+        requests = [self.parsed.having(kind=one.kind, id=one.id, label=one.label, item="") for one in entries]
+        lines = map(self._line, found)
+        options = [Option(label=line, request=request) for line, request in zip(lines, requests, strict=True)]
         return self.choose(options, "which_reminder")
 
     async def _cancel_all(self, upcoming: Sequence[UpcomingReminder]) -> str:
@@ -225,7 +225,7 @@ class Reminders(RequestHandler):
     async def _upcoming(self, *, request_id: str | None = None) -> list[UpcomingReminder]:
         """Return all that is to come, soonest first. Raises `AnswerNow` where the host refuses."""
         reply = await self.request(mailbox.ListReminders(request_id=request_id))
-        once = [
+        upcoming = [
             UpcomingReminder(
                 id=str(row["id"]),
                 at=datetime.fromtimestamp(row["due_ms"] / 1000, self.context.zone),
@@ -235,14 +235,11 @@ class Reminders(RequestHandler):
         ]
         command = mailbox.ListTasks(request_id=f"{request_id}-t" if request_id else None)
         tasks = await self.context.host.ask(command)
-        rows = tasks.data.get("tasks", []) if tasks.ok else []
-        return once + [self._repeating(row) for row in rows if self._is_ours(row)]
-
-    def _is_ours(self, row: Mapping[str, Any]) -> bool:
-        is_open = row.get("status") in ("active", "paused")
-        return (
-            is_open and row.get("groupFolder") == self.context.order.group and row["prompt"].startswith(ECHO)
-        )
+        for row in tasks.data.get("tasks", []) if tasks.ok else []:
+            is_ours = row.get("groupFolder") == self.context.order.group and row["prompt"].startswith(ECHO)
+            if is_ours and row.get("status") in ("active", "paused"):
+                upcoming.append(self._repeating(row))
+        return upcoming
 
     def _repeating(self, row: Mapping[str, Any]) -> UpcomingReminder:
         at, value = self._next_run(row), row["schedule_value"]

@@ -17,30 +17,19 @@ from agent_runner.wire.times import Language
 _BETWEEN = " \t\n,:："
 
 
-# Rows that need more than their pattern
-
-
 def tidied(parsed: ParsedRequest) -> ParsedRequest | None:
     """Make the slots of a matched row ready; None where the words are no such request after all."""
     if parsed.language is Language.KOREAN:
-        named = {
-            name: _without_ending("topic", parsed.slot(name))
-            for name in ("task", "item")
-            if parsed.slot(name)
-        }
-        parsed = parsed.having(**named)
-    if parsed.intent == "remind" and parsed.slot("news"):
-        return _perhaps_reminder(parsed)
+        for name in ("task", "item"):
+            if words := parsed.slot(name):
+                parsed = parsed.having(**{name: _without_ending("topic", words)})
+    if news := parsed.slot("news"):
+        # `… 알려줘` asks for a reminder where it quotes ("…라고") or names a moment; else it asks for news.
+        lead = times.leading(news)
+        names_moment = lead is not None and (lead.parts.has_clock or lead.parts.repeat)
+        is_reminder = names_moment or PATTERNS["korean_quote"].search(news)
+        return parsed.having(body=news, news="") if is_reminder else None
     return parsed
-
-
-def _perhaps_reminder(parsed: ParsedRequest) -> ParsedRequest | None:
-    """`… 알려줘` asks for a reminder where it quotes ("…라고") or names a moment; else it asks for news."""
-    body = parsed.slot("news")
-    lead = times.leading(body)
-    names_moment = lead is not None and (lead.parts.has_clock or lead.parts.repeat)
-    is_reminder = names_moment or PATTERNS["korean_quote"].search(body)
-    return parsed.having(body=body, news="") if is_reminder else None
 
 
 def expanded(parsed: ParsedRequest) -> list[ParsedRequest]:
@@ -61,9 +50,6 @@ def expanded(parsed: ParsedRequest) -> list[ParsedRequest]:
             return [parsed]
 
 
-# Things
-
-
 def entries(text: str, language: Language, list_name: str = "") -> list[str]:
     """Return the single entries of `milk, eggs and bread`; to-dos are cut at commas alone."""
     kind = "between_todos" if list_name == TODO else f"between_entries_{language.value}"
@@ -75,7 +61,7 @@ def _todos(parsed: ParsedRequest) -> list[ParsedRequest]:
     """Read to-dos. One with a time after `by` is a task; `call Bob and buy stamps` may be one or two."""
     if parsed.slot("bare"):
         return [parsed.of("add_items", items="\n".join(entries(parsed.slot("bare"), parsed.language)))]
-    found, plain = [], []
+    found = []
     for item in entries(parsed.slot("items"), parsed.language, TODO):
         title, deadline = until(item, parsed.language, is_task=False)
         if deadline:
@@ -84,10 +70,9 @@ def _todos(parsed: ParsedRequest) -> list[ParsedRequest]:
             more = f"{two['left']}\n{two['right']}"
             found.append(parsed.of("one_or_more", one=item, more=more, kind="todo"))
         else:
-            plain.append(item)
             found.append(parsed.of("add_items", items=item, list=TODO))
-    if len(plain) == len(found):
-        return [parsed.of("add_items", items="\n".join(plain), list=TODO)]
+    if all(one.intent == "add_items" for one in found):
+        return [parsed.of("add_items", items="\n".join(one.slot("items") for one in found), list=TODO)]
     return found
 
 
@@ -121,13 +106,14 @@ def until(body: str, language: Language, *, is_task: bool = True) -> tuple[str, 
         is_sure = mark[0].strip(" ,").lower().split()[0] in ("by", "until", "till", "due")
         if title and times.is_time(rest) and (is_sure or is_task):
             return title, rest
-    if is_task and (trail := times.trailing(body)):
-        title = body[: trail.start].strip(" ,")
-        if title and not PATTERNS["dangling"].search(title):
-            return title, body[trail.start :]
-    if is_task and (lead := times.leading(body)) and body[lead.end :].lstrip().startswith(":"):
-        title = _without_joint(body[lead.end :])
-        return (title, body[: lead.end]) if title else (body, "")
+    trail = times.trailing(body) if is_task else None
+    title = body[: trail.start].strip(" ,") if trail else ""
+    if trail and title and not PATTERNS["dangling"].search(title):
+        return title, body[trail.start :]
+    lead = times.leading(body) if is_task else None
+    has_colon = lead is not None and body[lead.end :].lstrip().startswith(":")
+    if lead and has_colon and (title := _without_joint(body[lead.end :])):
+        return title, body[: lead.end]
     return body, ""
 
 
@@ -137,27 +123,20 @@ def _until_ko(body: str, *, is_task: bool) -> tuple[str, str]:
     if mark and after.strip() and times.is_time(first):
         return _without_object(after.strip(" ,")), first
     bare = body.removesuffix("까지")
-    if (is_task or bare != body) and (trail := times.trailing(bare)):
-        title = bare[: trail.start].strip(" ,")
-        if title:
-            return _without_object(title), bare[trail.start :].strip()
-    if is_task and (lead := times.leading(body)):
-        title = body[lead.end :].strip(" ,")
-        if title:
-            return _without_object(title), body[: lead.end]
+    trail = times.trailing(bare) if is_task or bare != body else None
+    if trail and (title := bare[: trail.start].strip(" ,")):
+        return _without_object(title), bare[trail.start :].strip()
+    lead = times.leading(body) if is_task else None
+    if lead and (title := body[lead.end :].strip(" ,")):
+        return _without_object(title), body[: lead.end]
     return _without_object(body), ""
-
-
-# Reminders
 
 
 def reminders(body: str, language: Language) -> list[ParsedRequest]:
     """Return a reminder for each thing that has a time of its own, else one for the whole."""
     body = body.strip()
     pieces = [_reminder(piece, language) for piece in _pieces(body)]
-    is_clear = all(
-        piece.slot("what") and piece.slot("when") and not piece.slot("trouble") for piece in pieces
-    )
+    is_clear = all(one.slot("what") and one.slot("when") and not one.slot("trouble") for one in pieces)
     return pieces if len(pieces) > 1 and is_clear else [_reminder(body, language)]
 
 
@@ -218,9 +197,6 @@ def _without_joint(what: str) -> str:
     what = what.strip(_BETWEEN)
     joint = PATTERNS["before_text"].match(what)
     return what[joint.end() :].strip(_BETWEEN) if joint else what
-
-
-# Korean endings
 
 
 def _without_object(item: str) -> str:

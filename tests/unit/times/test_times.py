@@ -155,6 +155,12 @@ def test_what_comes_again_and_again_has_a_rhythm_and_a_first_time(
     found = read(text)
     assert isinstance(found, Recurrence)
     assert (found.cron, found.first.strftime("%Y-%m-%d %H:%M")) == (cron, first)
+    assert cron is None or Recurrence.of_cron(cron, first=found.first) == found
+
+
+@pytest.mark.parametrize("cron", ["", "* * * *", "*/5 * * * *", "0 25 * * *", "0 9 L * *", "0 9 * * MON"])
+def test_a_schedule_that_a_rhythm_does_not_write_is_none(cron: str) -> None:
+    assert Recurrence.of_cron(cron, first=SUNDAY_MORNING) is None
 
 
 @pytest.mark.parametrize(
