@@ -120,8 +120,8 @@ class CommandCaller:
     notices: NoticeCommands | None = None
     file: Attachment | FileRefused | None = None
     """For `send_file`: the copy that was made of the file, or why there is none."""
-    context_result: CommandResult | None = None
-    """For `remember`: the result of the tool that ran before the transaction; None where nothing is kept."""
+    early_result: CommandResult | None = None
+    """For `remember` and `search_history`: what came of it before the transaction; None where nothing did."""
 
 
 def refused(code: str, text: str) -> CommandResult:

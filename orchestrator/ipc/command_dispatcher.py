@@ -35,6 +35,7 @@ from orchestrator.ipc.handlers.files import CopyFile, no_files
 from orchestrator.scheduler.scheduled_task_service import ScheduleReader
 from orchestrator.store import audit, commands, host_events, turns
 from orchestrator.store.database import Database, Tx
+from orchestrator.store.reader import read_once
 
 log = structlog.get_logger(__name__)
 
@@ -75,7 +76,7 @@ class _Prepared:
     """What was done for a command before its transaction, because it takes a while or writes files."""
 
     file: Attachment | FileRefused | None = None
-    context_result: CommandResult | None = None
+    early_result: CommandResult | None = None
 
 
 class CommandDispatcher:
@@ -121,11 +122,11 @@ class CommandDispatcher:
         command = parse_command(body)
         request_id = command.request_id or _request_id(name, body)
         file = await self._copy_for(group, command, request_id)
-        context_result = await self._call_context_tool(group, command, request_id)
+        early_result = await self._act_early(group, command, request_id)
         reply: Reply | None = None
         try:
             reply = await self._execute(
-                group, command, request_id, _Prepared(file=file, context_result=context_result)
+                group, command, request_id, _Prepared(file=file, early_result=early_result)
             )
         finally:
             if isinstance(file, Attachment) and (reply is None or reply.code != "ok"):
@@ -146,6 +147,15 @@ class CommandDispatcher:
             return await asyncio.to_thread(self._copy_file, group.folder, command.path)
         except FileRefused as refusal_of_file:
             return refusal_of_file
+
+    async def _act_early(self, group: Group, command: Command, request_id: str) -> CommandResult | None:
+        """Do before the transaction what takes a while: of a million messages a search may take a second."""
+        if isinstance(command, SearchHistory):
+            zone, path = self._zone_of(group), await self._database.path()
+            return await asyncio.to_thread(
+                read_once, path, lambda tx: history.search(tx, group, command, zone=zone)
+            )
+        return await self._call_context_tool(group, command, request_id)
 
     async def _call_context_tool(
         self, group: Group, command: Command, request_id: str
@@ -212,7 +222,7 @@ class CommandDispatcher:
             loops=self._loops,
             notices=self._notices,
             file=prepared.file,
-            context_result=prepared.context_result,
+            early_result=prepared.early_result,
         )
         return await HANDLERS[command.type](tx, caller, command)
 

@@ -1,8 +1,9 @@
 """`message_search`: the index over the words of all messages. Triggers keep it; old rows are filled in here.
 
 Terms of three characters and more are looked up in the index. Shorter ones, as many Korean words are, stand
-in no index of trigrams: the messages themselves are looked through for them, newest first, which takes about
-0.1 s for a million. So it is with every term until the index is whole.
+in no index of trigrams: the messages themselves are looked through for them, newest first. That takes a few
+milliseconds where many have them, and up to a second for a million where none has. So it is with every term
+until the index is whole.
 """
 
 from __future__ import annotations

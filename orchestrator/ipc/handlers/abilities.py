@@ -82,7 +82,7 @@ async def use_notices(
 async def remember(tx: Tx, caller: CommandCaller, command: Remember) -> CommandResult:
     """Return what came of a context tool. It ran before this transaction, for it writes files."""
     del tx, command
-    return caller.context_result or refused(NOT_HERE, NO_CONTEXT)
+    return caller.early_result or refused(NOT_HERE, NO_CONTEXT)
 
 
 def result_of(reply: Reply) -> CommandResult:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from zoneinfo import ZoneInfo
+
 from agent_runner.wire.mailbox import SearchHistory
 from orchestrator.base.clock import local_minute
 from orchestrator.base.redaction import redact
 from orchestrator.base.tables import short
+from orchestrator.domain.values import Group
 from orchestrator.ipc.command_context import CommandCaller, CommandResult, refused
 from orchestrator.store import message_search
 from orchestrator.store.database import Tx
@@ -16,16 +19,23 @@ TEXT_CHARS = 400
 
 
 async def search_history(tx: Tx, caller: CommandCaller, command: SearchHistory) -> CommandResult:
-    """Search the chat of the group that asks, and no other, also from main. Secrets are taken out."""
+    """Return what was found before this transaction, which a long search would have held up."""
+    del tx, command
+    assert caller.early_result is not None
+    return caller.early_result
+
+
+async def search(tx: Tx, group: Group, command: SearchHistory, *, zone: ZoneInfo) -> CommandResult:
+    """Search the chat of the group that asks, and no other, also for main. Secrets are taken out."""
     try:
         terms = message_search.parse_terms(command.query)
     except BadSearch as error:
         return refused(error.code, str(error))
     found = await message_search.find(
-        tx, terms, chat_jid=caller.group.jid, before_seq=command.before, limit=command.limit
+        tx, terms, chat_jid=group.jid, before_seq=command.before, limit=command.limit
     )
     lines = [
-        f"{one.seq}  {local_minute(one.sent_ms, caller.zone)}  {one.sender_name}: "
+        f"{one.seq}  {local_minute(one.sent_ms, zone)}  {one.sender_name}: "
         f"{short(redact(one.text), TEXT_CHARS)}"
         for one in found
     ]
