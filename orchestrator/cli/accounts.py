@@ -18,7 +18,6 @@ from orchestrator.cli.options import (
     read,
     show,
 )
-from orchestrator.domain.errors import BadTime
 
 if TYPE_CHECKING:
     from orchestrator.store.database import Tx
@@ -137,13 +136,9 @@ def audit(
     """
     from orchestrator.cli import terminal
     from orchestrator.reports import audit as audit_reports
-    from orchestrator.reports.since import since_ms
 
     at = terminal.moment(home)
-    try:
-        begin = since_ms(since, now_ms=at.now_ms, zone=at.zone)
-    except BadTime as error:
-        raise UsageError(str(error)) from error
+    begin = terminal.since_ms(since, at)
     read(
         home,
         lambda tx: audit_reports.rows(tx, group, since=begin, limit=limit),

@@ -28,10 +28,9 @@ def search(
     """
     from orchestrator.cli import terminal
     from orchestrator.reports import search as search_reports
-    from orchestrator.reports.since import since_ms
 
     at = terminal.moment(home)
-    begin = since_ms(since, now_ms=at.now_ms, zone=at.zone)
+    begin = terminal.since_ms(since, at)
     read(
         home,
         lambda tx: search_reports.rows(tx, text, folder=group, since=begin, limit=max(0, limit)),

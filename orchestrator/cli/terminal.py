@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from zoneinfo import ZoneInfo
 
 from orchestrator.base.clock import SystemClock
+from orchestrator.cli.options import UsageError
 from orchestrator.domain import setting_sources
-from orchestrator.domain.errors import NotRunning
+from orchestrator.domain.errors import BadTime, NotRunning
 from orchestrator.domain.home import Home, home_directory
 
 if TYPE_CHECKING:
@@ -62,7 +63,18 @@ class LocalNow:
 
 
 def moment(given: Path | None) -> LocalNow:
+    """Return now, in the time zone of a home. Raises `SettingError`."""
     return LocalNow(SystemClock().now_ms(), zone_of(given))
+
+
+def since_ms(text: str | None, at: LocalNow) -> int:
+    """Read the option `--since`; return epoch milliseconds, 0 for the beginning. Raises `UsageError`."""
+    from orchestrator.reports import since
+
+    try:
+        return since.since_ms(text, now_ms=at.now_ms, zone=at.zone)
+    except BadTime as error:
+        raise UsageError(str(error)) from error
 
 
 def read(given: Path | None, query: Callable[[Tx], Awaitable[T]]) -> T:
