@@ -1,4 +1,4 @@
-"""What a backup is: a `.tar.gz` of these names, a manifest first and a table of contents last."""
+"""Define what a backup is: a `.tar.gz` with a manifest first and a table of contents last."""
 
 from __future__ import annotations
 
@@ -40,7 +40,9 @@ MOST_FOLDERS, MOST_BYTES = 100, 2000
 
 
 class Manifest(BaseModel):
-    """The first member: what it is, so that it is refused before anything is unpacked."""
+    """The first member of a backup: it says what the backup is, so that a foreign one is refused before it is
+    unpacked.
+    """
 
     model_config = ConfigDict(frozen=True)
 
@@ -52,7 +54,7 @@ class Manifest(BaseModel):
 
 
 class BackupContents(BaseModel):
-    """The last member: without it, or with other sums, the archive is not whole."""
+    """The last member of a backup: without it, or with other sums, the archive is not whole."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -68,7 +70,10 @@ class BackupContents(BaseModel):
 
 
 def may_hold(name: str) -> bool:
-    """Whether a backup has such a member: a plain relative path under one of the known names. Pure."""
+    """Return whether a backup may have this member: a plain relative path under one of the known names.
+
+    Pure.
+    """
     parts = name.split("/")
     if any(part in {"", ".", ".."} for part in parts) or "\0" in name or is_too_deep(name):
         return False
@@ -77,12 +82,12 @@ def may_hold(name: str) -> bool:
 
 
 def is_too_deep(name: str) -> bool:
-    """Whether a path is so long that unpacking it somewhere may fail: no person makes such."""
+    """Return whether a path is so long that unpacking it may fail; no person makes such paths."""
     return name.count("/") > MOST_FOLDERS or len(os.fsencode(name)) > MOST_BYTES
 
 
 def stays_inside(name: str, target: str) -> bool:
-    """Whether a link leads no further than the group it lies in: `groups/{folder}/…`. Pure."""
+    """Return whether a link leads no further than the group it lies in: `groups/{folder}/…`. Pure."""
     owner = next((folder for folder in FOLDERS if name.startswith(f"{folder}/")), None)
     if owner is None or target.startswith("/") or "\0" in target:
         return False
@@ -95,7 +100,7 @@ def stays_inside(name: str, target: str) -> bool:
 
 
 class BackupProgress:
-    """Tells how far it is, once it takes long, and not too often."""
+    """Reports progress once the work takes long, and not too often."""
 
     def __init__(self, say: Callable[[str], None], *, clock: Clock) -> None:
         self._say = say

@@ -37,7 +37,7 @@ All else that an agent can make a backup read takes as much of the disk, of whic
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BackupResult:
-    """What became of it."""
+    """The result of making a backup."""
 
     path: Path | None
     """None, and so is `bytes`, when it went into a pipe."""
@@ -103,7 +103,7 @@ def stream(
 def _gather(
     file: BinaryIO, home: Home, held: Path, *, with_env: bool, clock: Clock, say: Callable[[str], None]
 ) -> _Writer:
-    """Copy into `held` what has to be of one moment, and write all of the backup to `file`."""
+    """Copy into `held` what has to be of one moment, then write the whole backup to `file`."""
     snapshot, kept = held / "messages.db", held / "outgoing"
     outgoing.hold(home, kept)
     version = _snapshot(home.database, snapshot)
@@ -136,7 +136,7 @@ def _private(path: str, flags: int) -> int:
 
 
 def _snapshot(source: Path, target: Path) -> int:
-    """Copy the database as it is at one moment; give its version. Raises `StoreCorrupt`."""
+    """Copy the database as it is at one moment, and return its version. Raises `StoreCorrupt`."""
     try:
         with (
             closing(sqlite3.connect(f"{source.absolute().as_uri()}?mode=ro", uri=True)) as live,
@@ -153,7 +153,9 @@ def _snapshot(source: Path, target: Path) -> int:
 
 
 def _write(file: BinaryIO, home: Home, held: Path, manifest: Manifest, progress: BackupProgress) -> _Writer:
-    """`held` has what was copied at one moment: the database and the files on their way."""
+    """Write the backup to `file`; `held` has what was copied at one moment: the database and the outgoing
+    files.
+    """
     with tarfile.open(fileobj=file, mode="w:gz", compresslevel=COMPRESSION, format=tarfile.PAX_FORMAT) as tar:
         writer = _Writer(tar, progress)
         writer.add_text(archive.MANIFEST, manifest.model_dump_json())
@@ -168,7 +170,7 @@ def _write(file: BinaryIO, home: Home, held: Path, manifest: Manifest, progress:
 
 
 class _Writer:
-    """Adds members. Containers change their files meanwhile: no link is followed, nothing is waited for."""
+    """Adds members. Containers change their files meanwhile, so it follows no link and waits for nothing."""
 
     def __init__(self, tar: tarfile.TarFile, progress: BackupProgress) -> None:
         self._tar = tar
@@ -185,7 +187,7 @@ class _Writer:
         return BackupResult(path=path, bytes=size, contents=self.contents, left_out=tuple(self.left_out))
 
     def add_text(self, name: str, text: str) -> None:
-        """Add a member of our own, which the sums do not count."""
+        """Add a member made by the backup itself, which the sums do not count."""
         info = tarfile.TarInfo(name)
         info.size, info.mode = len(text.encode()), 0o600
         self._tar.addfile(info, io.BytesIO(text.encode()))
@@ -195,7 +197,7 @@ class _Writer:
             self._add_file(name, file, os.fstat(file.fileno()))
 
     def add_tree(self, name: str, root: Path) -> None:
-        """Add what is under `root`, which may itself be a link that the owner has made."""
+        """Add everything under `root`, which may itself be a link that the owner has made."""
         if not root.is_dir():
             return
         top = str(root.resolve())
@@ -265,7 +267,9 @@ class _Writer:
         self._progress.at(self.contents)
 
     def _has_room(self, pieces: sparse.Data, seen: os.stat_result) -> bool:
-        """Whether a backup has room for what fills no disk, or fills it under another name already."""
+        """Return whether a backup has room for a file that takes no space on the disk, or is there under
+        another name.
+        """
         held = sum(length for _, length in pieces)
         filled = seen.st_blocks * 512
         if seen.st_nlink > 1:
@@ -297,7 +301,7 @@ def _is_hollow(seen: os.stat_result) -> bool:
 
 
 def summary_lines(made: BackupResult) -> list[str]:
-    """What a person is told."""
+    """Return what a person is told about a backup that was made."""
     packed = f", {made.bytes / 2**20:,.1f} MiB packed" if made.bytes is not None else ""
     lines = [f"{made.path or 'The backup'}: {made.contents.files:,} files{packed}."]
     if made.left_out:

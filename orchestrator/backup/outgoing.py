@@ -1,4 +1,4 @@
-"""Files on their way to a chat: in a backup with the rows that send them, and never one without the other."""
+"""Keep the files that are on their way to a chat together with the rows that send them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _OPEN = "state IN ('held', 'pending', 'sending')"
 
 
 def hold(home: Home, kept: Path) -> None:
-    """Keep what is there now in `kept`, also when it is sent and removed meanwhile. Blocks.
+    """Copy the files that are there now to `kept`, even those that are sent and removed meanwhile. Blocks.
 
     Call before the database is copied and again after it: what a row names was there at one of them.
     """
@@ -38,7 +38,7 @@ def _link_or_copy(source: Path, target: Path) -> None:
 
 
 def drop_strays(kept: Path, database: Path) -> None:
-    """Drop what no row of a copied database sends any more."""
+    """Delete the files that no row of a copied database sends any more."""
     needed = {Path(path).name for _, path in _rows(database)}
     for path in kept.iterdir():
         if path.name not in needed:
@@ -46,7 +46,8 @@ def drop_strays(kept: Path, database: Path) -> None:
 
 
 def settle(database: Path, home: Home, files: Path) -> None:
-    """Have the rows of a restored database name the files of `home`; what has none is dead, and says so.
+    """Make the rows of a restored database name the files of `home`; a row without its file becomes dead and
+    says so.
 
     `files` is where those are now that will lie in the home. Whatever a row says, no other file is named.
     """

@@ -1,4 +1,4 @@
-"""Put a backup in the place of a home. Everything is looked through beside it before anything is moved."""
+"""Restore a home from a backup. Everything is checked beside the home before anything is moved."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ UNREADABLE = (tarfile.TarError, gzip.BadGzipFile, zlib.error, EOFError, Validati
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RestoreResult:
-    """What became of it."""
+    """The result of restoring a backup."""
 
     manifest: Manifest | None
     """None where the file was a bare copy of the database."""
@@ -117,7 +117,7 @@ def _restore_database(home: Home, source: Path, staged: Path, *, clock: Clock) -
 
 
 def _check_store(path: Path, source: Path) -> int:
-    """Look the database of a backup through; give its version."""
+    """Check the database of a backup and return its version."""
     try:
         with closing(sqlite3.connect(path)) as connection:
             fault = connection.execute("PRAGMA integrity_check(1)").fetchone()[0]
@@ -146,7 +146,7 @@ def _refuse_newer(version: int, source: Path) -> None:
 
 @dataclass(slots=True, kw_only=True)
 class _Unpacked:
-    """A backup, unpacked beside the home it is for."""
+    """A backup that was unpacked beside the home it is for."""
 
     source: Path
     root: Path
@@ -159,7 +159,10 @@ class _Unpacked:
 
     @classmethod
     def of(cls, source: Path, root: Path, progress: BackupProgress) -> _Unpacked:
-        """Unpack and check. Raises `BackupError`, `StoreTooNew`; `OSError` where there is no room."""
+        """Unpack and check a backup.
+
+        Raises `BackupError`, `StoreTooNew`; `OSError` where there is no room.
+        """
         found = cls(source=source, root=root)
         if not hasattr(tarfile, "data_filter"):
             raise BackupError("This Python unpacks archives carelessly: upgrade it to 3.11.4 or later.")
@@ -187,7 +190,7 @@ class _Unpacked:
         return self.manifest
 
     def take(self, tar: tarfile.TarFile, member: tarfile.TarInfo) -> None:
-        """Unpack one member; links and the modes of folders wait for the end."""
+        """Unpack one member; links and the modes of folders are left to the end."""
         if not archive.may_hold(member.name) or member.name in self.names or self.promised is not None:
             raise self.refusal(f"it holds '{member.name}'")
         self.names.add(member.name)
@@ -210,13 +213,13 @@ class _Unpacked:
             raise self.refusal(f"'{member.name}' is no plain file")
 
     def hear_out(self, tar: tarfile.TarFile) -> None:
-        """Read to the very end: only there is it seen whether a bit was wrong."""
+        """Read the archive to its very end: only there it shows whether a bit was wrong."""
         rest = tar.fileobj
         while rest is not None and rest.read(65536):
             pass
 
     def finish(self, tar: tarfile.TarFile) -> None:
-        """Put the links last, so that nothing was unpacked through one."""
+        """Create the links last, so that nothing is unpacked through one."""
         above = {str(parent) for name in self.names for parent in PurePosixPath(name).parents}
         for member in self.links:
             if member.name in above:
@@ -240,7 +243,7 @@ def _in_a_line(error: Exception) -> str:
 
 
 def _give_to_agents(staged: Path) -> None:
-    """Make the agents' user the owner of what is theirs, where the host is root and they are not."""
+    """Make the agents' user the owner of their files, where the host is root and the agents are not."""
     if os.geteuid() != 0:
         return
     for folder in archive.OF_AGENTS:
@@ -254,7 +257,7 @@ def _give_to_agents(staged: Path) -> None:
 
 
 class _Swap:
-    """Moves what is there aside and the new in its place; what cannot be done is undone."""
+    """Moves the old files aside and the new ones in their place; a step that fails undoes those before it."""
 
     def __init__(self, root: Path, *, clock: Clock) -> None:
         self._root = root
@@ -262,7 +265,7 @@ class _Swap:
         self._moved: list[tuple[Path, Path]] = []
 
     def everything(self, staged: Path) -> Path | None:
-        """Put all that was unpacked in place; gives where the old is, if there was any."""
+        """Move all that was unpacked in place, and return where the old files are, if there were any."""
         names = [name for name in (archive.SETTINGS, archive.SECRETS) if (staged / name).exists()]
         mark = self._root / "groups" / ".gitkeep"
         has_mark = mark.exists()
@@ -273,7 +276,7 @@ class _Swap:
         return aside
 
     def database(self, copy: Path) -> Path | None:
-        """Put a database in place, without the logs of the old one."""
+        """Move a database in place, without the write-ahead log of the old one."""
         return self._swap([*STORE], copy.parent.parent)
 
     def _swap(self, names: list[str], staged: Path) -> Path | None:
@@ -300,7 +303,9 @@ class _Swap:
 
 
 def _place_beside(root: Path, now_ms: int) -> Path:
-    """`home.before-restore-20261122-031500`; inside the home where its parent is another disk or not ours."""
+    """Return `home.before-restore-20261122-031500`; it is inside the home where the parent is another disk or
+    not ours.
+    """
     name = f"before-restore-{datetime.fromtimestamp(now_ms / 1000).astimezone():%Y%m%d-%H%M%S}"
     is_beside = os.access(root.parent, os.W_OK) and root.parent.stat().st_dev == root.stat().st_dev
     place = root.with_name(f"{root.name}.{name}") if is_beside else root / name
@@ -309,7 +314,7 @@ def _place_beside(root: Path, now_ms: int) -> Path:
 
 
 def summary_lines(done: RestoreResult, *, zone: ZoneInfo | None) -> list[str]:
-    """What a person is told; without a zone, by this machine's clock."""
+    """Return what a person is told about a restore; without a zone, by this machine's clock."""
     if done.manifest is None:
         lines = ["The database is restored; groups/ and sessions are as they were."]
     else:

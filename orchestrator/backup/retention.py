@@ -1,4 +1,4 @@
-"""Keep the database from growing for ever: what is over for long goes into a file a year, and then leaves.
+"""Keep the database from growing for ever: rows that ended long ago move into one file a year.
 
 A row is in its file, flushed to the disk, before it leaves the database. After a crash in between it is in
 both, and the next sweep finds it in the file and writes it no second time.
@@ -31,10 +31,10 @@ DAY_MS = 86_400_000
 
 
 class Retention:
-    """Looks once an hour."""
+    """Moves old rows into the yearly files, once an hour."""
 
     def __init__(self, database: Database, directory: Path, *, days: Mapping[str, int], clock: Clock) -> None:
-        """`days`: a table → how long what is over stays in it; 0 is for ever."""
+        """`days` says for each table how many days ended rows stay in it; 0 is for ever."""
         self._database = database
         self._archive = YearArchive(directory)
         self._days = days
@@ -48,7 +48,7 @@ class Retention:
             pause = SWEEP_SECONDS
 
     async def sweep(self) -> dict[str, int]:
-        """Do it once, by the time that is now; return how many rows left each table."""
+        """Move all rows whose time is over now, and return how many left each table."""
         counts = {}
         for policy in retention.POLICIES:
             days = self._days.get(policy.table, 0)
@@ -83,7 +83,7 @@ class Retention:
 
 
 class YearArchive:
-    """`2026.jsonl`, …: a JSON object a line, by the year (UTC) in which a row was over."""
+    """The files `2026.jsonl` and so on: a JSON object a line, by the year (UTC) in which a row ended."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
@@ -92,7 +92,7 @@ class YearArchive:
         self._written: set[Path] = set()
 
     def add(self, table: str, rows: Rows) -> None:
-        """Write rows at the end of their years' files, those that are in them already left out. Blocks.
+        """Append rows to the files of their years, without those that are there already. Blocks.
 
         Raises:
             OSError: a file cannot be written; what was written of it is cut off, or found the next time.
@@ -109,7 +109,7 @@ class YearArchive:
             _append(path, b"".join(line for line in new if line not in known))
 
     def settled(self) -> None:
-        """The rows that were added have left the database."""
+        """Record that the rows which were added have left the database."""
         self._settled |= self._written
         self._written.clear()
 
@@ -141,7 +141,7 @@ def _append(path: Path, data: bytes) -> None:
 
 
 def _whole_bytes(path: Path) -> int:
-    """How much of a file is whole lines: a crash may have left half of one."""
+    """Return how many bytes of a file are whole lines: a crash may have left half of one."""
     with path.open("rb") as file:
         end = file.seek(0, os.SEEK_END)
         while end:

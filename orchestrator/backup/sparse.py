@@ -1,4 +1,4 @@
-"""Files with holes in a backup: what fills the disk is read and stored, and the holes are only noted.
+"""Store files with holes in a backup: their data is read and stored, their holes are only recorded.
 
 The form is GNU tar's, version 1.0 of its sparse files, which `tar` and Python's own `tarfile` unpack.
 """
@@ -22,7 +22,7 @@ Data = Sequence[tuple[int, int]]
 
 
 def pieces(descriptor: int, seen: os.stat_result) -> Data | None:
-    """Return where a file has data; None of one with more pieces than `MOST_PIECES`.
+    """Return where a file has data; None for a file with more pieces than `MOST_PIECES`.
 
     A disk that cannot tell of holes has data everywhere.
     """
@@ -48,7 +48,9 @@ def has_holes(data: Data, size: int) -> bool:
 
 
 def mark(info: tarfile.TarInfo, number: int, data: Data, *, size: int) -> bytes:
-    """Make a member one with holes, the `number`-th of a backup; return what stands before its data."""
+    """Mark a member as one with holes, the `number`-th of a backup, and return what stands before its
+    data.
+    """
     numbers = [len(data) + 1, *(one for piece in data for one in piece), size, 0]
     head = "".join(f"{one}\n" for one in numbers).encode()
     head += b"\0" * (-len(head) % tarfile.BLOCKSIZE)
@@ -80,7 +82,7 @@ def _data(descriptor: int, size: int) -> Iterator[tuple[int, int]]:
 
 
 class Pieces(io.RawIOBase):
-    """A head and a file's pieces, of the lengths they were promised to have.
+    """Reads the head and the pieces of a file, with exactly the lengths that were promised.
 
     A file that shrank meanwhile ends in zeros.
     """

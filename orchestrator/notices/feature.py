@@ -1,4 +1,4 @@
-"""Builds the notice service, and gives each turn the notices that its agent is to see in it."""
+"""Build the notice service, and give each turn the notices that its agent is to see in it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from orchestrator.store.database import Tx
 
 
 class NoticeFeature:
-    """Made once for a host."""
+    """The notice ability of a host. One is made for a host."""
 
     def __init__(self, host: HostContext) -> None:
         self._clock = host.clock
@@ -25,7 +25,7 @@ class NoticeFeature:
         return {"notices": self._keeper.run}
 
     async def add(self, tx: Tx, turn: Turn, order: TurnOrder) -> TurnOrder:
-        """Give a turn what its agent is to notice in it, in the transaction that gives it to its run."""
+        """Add to a turn's order the notices for it, in the transaction that gives the turn to its run."""
         turn = await turns.get(tx, turn.id) or turn
         if not is_told(turn):
             return order
@@ -35,5 +35,5 @@ class NoticeFeature:
 
 
 def is_told(turn: Turn) -> bool:
-    """Whether a turn goes on with the group's conversation: what runs apart would tell nobody."""
+    """Return whether a turn is given notices: it has to go on with the group's conversation."""
     return turn.kind is not TurnKind.WORKER and not turn.is_isolated and turn.command is None

@@ -1,4 +1,4 @@
-"""Keeps, lists, acknowledges and cancels notices as agents ask, and ends those whose time is over.
+"""Keep, list, acknowledge and cancel notices as agents ask, and end those whose time is over.
 
 A notice is something that an agent is to be told in a turn to come. An agent asks for one with the tool
 `notify_self`; the host makes others of its own (`orchestrator/store/host_events.py`).
@@ -49,13 +49,15 @@ Asked = NotifySelf | AcknowledgeNotice | ListNotices | CancelNotice
 
 
 class NoticeService:
-    """Acts in the transaction it is given."""
+    """Carries out the notice requests of agents, each in the caller's transaction."""
 
     def __init__(self, *, clock: Clock) -> None:
         self._clock = clock
 
     async def answer(self, tx: Tx, group: Group, turn: Turn | None, asked: Asked, request_id: str) -> Reply:
-        """Do what the group's agent asks in the turn that runs, if one does."""
+        """Carry out what the group's agent asks, in the turn that runs if there is one, and return the
+        reply.
+        """
         try:
             match asked:
                 case NotifySelf():
@@ -141,14 +143,16 @@ async def _fresh(
 
 
 async def _replaced(tx: Tx, fresh: NewNotice) -> NoticeRow | None:
-    """The notice whose place it takes."""
+    """Return the waiting notice that the new one replaces, or None."""
     if fresh.dedupe_key is None:
         return None
     return await notices.pending_by_key(tx, fresh.folder, fresh.dedupe_key)
 
 
 def _has(turn: Turn, older: NoticeRow | None) -> bool:
-    """Whether the turn may tell the older words: then the new ones are told in the next."""
+    """Return whether this turn may tell the older words already; the new words are then told in the next
+    turn.
+    """
     return older is not None and older.claim_turn == turn.id
 
 
@@ -159,7 +163,7 @@ async def _check_room(tx: Tx, fresh: NewNotice) -> None:
 
 
 async def _number(tx: Tx, group: Group, asked: CancelNotice) -> int:
-    """Which notice is meant."""
+    """Return the number of the notice that is meant."""
     if asked.notice_id is not None and asked.dedupe_key is None:
         return asked.notice_id
     if asked.notice_id is not None or asked.dedupe_key is None:
@@ -194,7 +198,7 @@ def _confirmation(kept: NoticeRow) -> str:
 
 
 def row(kept: NoticeRow) -> dict[str, Any]:
-    """A notice as its agent is told of it. `id` is what the host knows it by, in `TurnEnd.told` too."""
+    """Return a notice as its agent sees it. `id` is the host's number for it, also in `TurnEnd.told`."""
     found = {
         "id": kept.id,
         "persistence_id": kept.id,
@@ -220,13 +224,13 @@ def row(kept: NoticeRow) -> dict[str, Any]:
 
 
 def own_key(kept: NoticeRow) -> str | None:
-    """The key that was given to it, not one that the host made."""
+    """Return the key that the agent gave to the notice; None where the host made the key."""
     key = kept.dedupe_key or ""
     return key.removeprefix(OF_ITS_AGENT) if key.startswith(OF_ITS_AGENT) else None
 
 
 def to_wire(kept: NoticeRow) -> Notice:
-    """A notice as a turn is given it."""
+    """Return a notice in the form in which a turn is given it."""
     return Notice(
         id=kept.id,
         event_type=kept.event_type,
@@ -257,7 +261,7 @@ OF_ITS_AGENT = "self:"
 
 
 class NoticeRefused(Exception):
-    """What is asked cannot be done; the text says why, and what can."""
+    """The request cannot be carried out; the text says why, and what can be done instead."""
 
     def __init__(self, code: str, text: str) -> None:
         super().__init__(text)
@@ -266,7 +270,7 @@ class NoticeRefused(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NoticeRequest:
-    """A notice as it is asked for, and how long it may wait: for ever when `ttl_ms` is None."""
+    """A checked request for a notice; `ttl_ms` is how long it may wait, None for ever."""
 
     message: str
     priority: Priority
@@ -284,11 +288,13 @@ class NoticeRequest:
 
     @property
     def can_be_told_now(self) -> bool:
-        """Whether the turn in which it is asked for can still tell it."""
+        """Return whether the turn in which the notice is asked for can still tell it."""
         return self.deliver_at in IN_THIS_TURN
 
     def key(self, turn_id: int | None) -> str | None:
-        """What is the same notice while it waits: by its own key, else by all of it in a turn tried again."""
+        """Return what makes two notices the same while they wait: the agent's key, or all of it in a turn
+        tried again.
+        """
         if self.dedupe_key is not None:
             return f"{OF_ITS_AGENT}{self.dedupe_key}"
         if turn_id is None:
@@ -297,7 +303,7 @@ class NoticeRequest:
 
 
 def parse_request(asked: NotifySelf) -> NoticeRequest:
-    """Read what is asked.
+    """Parse and check a request for a notice. Raises `NoticeRefused`.
 
     Raises:
         Refused: a field is missing, none of its values, or out of its range.
@@ -334,7 +340,7 @@ SWEEP_SECONDS = 60.0
 
 
 class NoticeSweeper:
-    """Looks once a minute."""
+    """Ends the notices whose time is over, once a minute."""
 
     def __init__(self, database: Database, *, clock: Clock, bus: EventBus) -> None:
         self._database = database
@@ -347,7 +353,7 @@ class NoticeSweeper:
             await asyncio.sleep(SWEEP_SECONDS)
 
     async def sweep(self) -> None:
-        """Do it once, by the time that is now."""
+        """End the notices whose time is over now."""
         now_ms = self._clock.now_ms()
         async with self._database.transaction() as tx:
             freed = await notice_claims.free_stale(tx, now_ms=now_ms)

@@ -123,7 +123,9 @@ async def to_come(tx: Tx, folder: Folder, *, limit: int = -1) -> list[Notificati
 async def alike(
     tx: Tx, folder: Folder, kind: NotificationType, *, task_id: str | None, question_id: str | None
 ) -> list[Notification]:
-    """Return the notifications of one type about the same task or question that were not dropped."""
+    """Return the notifications of one type about the same task or question: to come, delivered or
+    cancelled.
+    """
     key = "task_id = :task" if task_id is not None else "task_id IS NULL AND question_id IS :question"
     rows = await tx.execute_fetchall(
         f"""

@@ -26,14 +26,14 @@ class ModelRefusal:
     told_ms: int | None
 
     def blocks(self, model: str | None) -> bool:
-        """Whether a turn for this model (None: the agent's own choice) would be refused."""
+        """Return whether a turn for this model (None: the agent's own choice) would be refused."""
         return self.model is None or (self.model != OWN_CHOICE and self.model == model)
 
 
 async def begin(
     tx: Tx, *, cause: ModelError, model: str | None, setting: str | None, status: int | None, now_ms: int
 ) -> None:
-    """Record a refusal. One that is open already keeps its time; another cause of it is a new one."""
+    """Record a refusal; one that is open with the same cause keeps its time."""
     await tx.execute(
         "UPDATE model_refusals SET ended_ms = ? WHERE ended_ms IS NULL AND model IS ? AND cause <> ?",
         (now_ms, model, cause),
@@ -58,7 +58,7 @@ async def note_told(tx: Tx, refusal_id: int, *, now_ms: int) -> None:
 
 
 async def open_ones(tx: Tx) -> list[ModelRefusal]:
-    """Those that last, the oldest first."""
+    """Return the refusals that last, oldest first."""
     rows = await tx.execute_fetchall("SELECT * FROM model_refusals WHERE ended_ms IS NULL ORDER BY id")
     return [_from_row(row) for row in rows]
 

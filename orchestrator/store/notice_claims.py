@@ -1,4 +1,4 @@
-"""Where notices and turns meet: a turn claims what it is to tell, and at its good end has told it.
+"""Join notices and turns: a turn claims the notices it is to tell, and has told them once it ends well.
 
 A claim is one attempt's at one turn. It is confirmed in the transaction of that attempt's end, for what the
 agent was really told; whatever else ends the attempt sets it free.
@@ -38,7 +38,8 @@ class ToldNoticeRow:
 
 
 async def claim(tx: Tx, turn: Turn, *, session_id: str | None, now_ms: int) -> list[NoticeRow]:
-    """Give an attempt what is to be told in it, the most urgent first; asked again, the same and more.
+    """Claim for an attempt the notices it is to tell, the most urgent first; a second call returns the same
+    and more.
 
     `session_id` is the conversation it goes on with. What was made in a turn that has not ended yet waits
     for its end; what was told and is urgent comes once more in each new conversation.
@@ -90,7 +91,7 @@ async def _count_turn(tx: Tx, turn: Turn) -> None:
 
 
 async def take_now(tx: Tx, turn: Turn, notice_id: int, *, now_ms: int) -> None:
-    """Let the attempt have a notice that was just made in it and can still be told in it."""
+    """Claim for the attempt a notice that was just made in it and can still be told in it."""
     await tx.execute(
         """
         UPDATE cross_session_notifications SET claim_turn = ?, claim_attempt = ?, claimed_ms = ?
@@ -101,7 +102,7 @@ async def take_now(tx: Tx, turn: Turn, notice_id: int, *, now_ms: int) -> None:
 
 
 async def claimed_by(tx: Tx, turn: Turn) -> list[NoticeRow]:
-    """What this attempt at a turn has, the most urgent first."""
+    """Return the notices that this attempt at a turn has claimed, the most urgent first."""
     rows = await tx.execute_fetchall(
         f"""
         SELECT * FROM cross_session_notifications
@@ -118,7 +119,7 @@ async def claimed_by(tx: Tx, turn: Turn) -> list[NoticeRow]:
 async def settle(
     tx: Tx, turn: Turn, told: Sequence[ToldNotice], *, session_id: str | None, now_ms: int
 ) -> list[int]:
-    """A turn has ended well: what it had and says it told is told, the rest free. Gives the ids told.
+    """Record that a turn ended well: claims it confirms are told, the others are free. Returns the ids told.
 
     What a container says of notices that this attempt does not have counts for nothing.
     """
@@ -139,7 +140,7 @@ async def settle(
 
 
 async def release(tx: Tx, turn: Turn, *, now_ms: int) -> None:
-    """Set free what a turn had. What lived in a conversation of the turn's own has ended with that."""
+    """Free the claims of a turn, and end notices that lived in a conversation of the turn's own."""
     await tx.execute(
         """
         UPDATE cross_session_notifications SET claim_turn = NULL, claim_attempt = NULL, claimed_ms = NULL
@@ -152,7 +153,7 @@ async def release(tx: Tx, turn: Turn, *, now_ms: int) -> None:
 
 
 async def free_stale(tx: Tx, *, now_ms: int) -> int:
-    """Set free what is claimed by attempts that run no more, and return how many. Normally there are none."""
+    """Free the claims of attempts that run no more, and return how many; normally there are none."""
     cursor = await tx.execute(
         """
         UPDATE cross_session_notifications SET claim_turn = NULL, claim_attempt = NULL, claimed_ms = NULL
@@ -168,7 +169,8 @@ async def free_stale(tx: Tx, *, now_ms: int) -> int:
 
 
 async def enter_session(tx: Tx, folder: Folder, session_id: str | None) -> None:
-    """The group's conversation goes on in `session_id`, or in one of which no id is known yet.
+    """Record that the group's conversation goes on in `session_id`, or in a session whose id is not known
+    yet.
 
     What waits in it goes along, also where the old session was lost or too old: for those who talk it is the
     same conversation, and what was noted may be all that is left of it.
@@ -184,7 +186,7 @@ async def enter_session(tx: Tx, folder: Folder, session_id: str | None) -> None:
 
 
 async def leave_session(tx: Tx, folder: Folder, *, now_ms: int) -> None:
-    """The group's conversation has ended, and what lived in it."""
+    """Record that the group's conversation has ended, and end the notices that lived in it."""
     await _end_where(tx, "?", 1, folder=folder, now_ms=now_ms)
 
 
@@ -243,7 +245,7 @@ async def _record(tx: Tx, turn: Turn, shown: Iterable[ToldNoticeRow]) -> None:
 
 
 async def recently_told(tx: Tx, *, since_ms: int, limit: int) -> list[ToldNoticeRow]:
-    """What of high priority models were told, newest first."""
+    """Return the notices of high priority that models were told, newest first."""
     rows = await tx.execute_fetchall(
         "SELECT * FROM told_notices WHERE told_ms >= ? ORDER BY id DESC LIMIT ?", (since_ms, limit)
     )
@@ -262,6 +264,8 @@ async def recently_told(tx: Tx, *, since_ms: int, limit: int) -> list[ToldNotice
 
 
 def plain(text: str) -> str:
-    """What a container says, as a store takes it: no half characters, no control signs, and not too long."""
+    """Return a text of a container as the store takes it: bounded, without control characters and halves of
+    pairs.
+    """
     whole = text[:MAX_NOTICE_CHARS].encode("utf-8", "replace").decode("utf-8")
     return "".join(sign if sign.isprintable() or sign == "\n" else " " for sign in whole)

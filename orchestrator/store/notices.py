@@ -1,4 +1,5 @@
-"""`cross_session_notifications`: what a group's agent is to notice, until it was told and its time is over.
+"""`cross_session_notifications`: the notices for a group's agent, until they were told and their time is
+over.
 
 `pending → delivered → acknowledged`; whatever was not acknowledged can be `cancelled`, and is `expired` once
 its time is over. Which turn has one, and what that comes to, is in `notice_claims`.
@@ -50,7 +51,7 @@ class NoticeMaker(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewNotice:
-    """A notice that is to be kept."""
+    """A notice that is to be stored."""
 
     folder: Folder
     maker: NoticeMaker
@@ -74,7 +75,7 @@ class NewNotice:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NoticeRow:
-    """A notice as it stands."""
+    """A stored notice."""
 
     id: int
     folder: Folder
@@ -109,12 +110,12 @@ class NoticeRow:
 
     @property
     def message(self) -> str:
-        """What it says, in words, where it has any."""
+        """Return what the notice says in words, empty where it has none."""
         return str(self.payload.get("message", ""))
 
 
 async def add(tx: Tx, fresh: NewNotice, *, now_ms: int) -> NoticeRow:
-    """Keep a notice; while one with its key is pending, that becomes this one and is counted.
+    """Store a notice; a pending one with the same key takes its contents and is counted once more.
 
     A turn that was given the older one has it no more: what is told now is not what that turn tells.
     """
@@ -163,7 +164,7 @@ async def add(tx: Tx, fresh: NewNotice, *, now_ms: int) -> NoticeRow:
 
 
 async def get(tx: Tx, folder: Folder, notice_id: int) -> NoticeRow | None:
-    """One of a group; another group's is not there."""
+    """Return a notice of a group, or None; those of other groups are not found."""
     cursor = await tx.execute(
         "SELECT * FROM cross_session_notifications WHERE group_folder = ? AND id = ?", (folder, notice_id)
     )
@@ -184,12 +185,12 @@ async def pending_by_key(tx: Tx, folder: Folder, key: str) -> NoticeRow | None:
 
 
 async def part_from_key(tx: Tx, notice_id: int) -> None:
-    """Let what is noticed from now on be another notice."""
+    """Take the key from a pending notice, so that the next one with this key is another notice."""
     await tx.execute("UPDATE cross_session_notifications SET dedupe_key = NULL WHERE id = ?", (notice_id,))
 
 
 async def undelivered(tx: Tx, folder: Folder, maker: NoticeMaker) -> int:
-    """How many wait to be told."""
+    """Count the notices that wait to be told."""
     cursor = await tx.execute(
         f"""
         SELECT count(*) AS n FROM cross_session_notifications
@@ -201,7 +202,7 @@ async def undelivered(tx: Tx, folder: Folder, maker: NoticeMaker) -> int:
 
 
 async def of_group(tx: Tx, folder: Folder, *, with_over: bool, limit: int) -> list[NoticeRow]:
-    """Those that wait or were told and not acknowledged, most urgent first; with the others, newest first."""
+    """Return the notices that wait or were told and not acknowledged, the most urgent first."""
     rows = await tx.execute_fetchall(
         f"""
         SELECT * FROM cross_session_notifications
@@ -214,7 +215,7 @@ async def of_group(tx: Tx, folder: Folder, *, with_over: bool, limit: int) -> li
 
 
 async def acknowledge(tx: Tx, folder: Folder, notice_id: int, *, now_ms: int) -> bool:
-    """Note that the agent has dealt with it; False when it is none of the group's, or over."""
+    """Record that the agent has dealt with a notice; return False when it is not the group's, or over."""
     cursor = await tx.execute(
         """
         UPDATE cross_session_notifications SET state = 'acknowledged', acknowledged_ms = :now, ended_ms = :now
@@ -226,7 +227,7 @@ async def acknowledge(tx: Tx, folder: Folder, notice_id: int, *, now_ms: int) ->
 
 
 async def cancel(tx: Tx, folder: Folder, notice_id: int, *, reason: str, now_ms: int) -> bool:
-    """Let it be told no more; False when it is none of the group's, or over."""
+    """Cancel a notice; return False when it is not the group's, or over."""
     cursor = await tx.execute(
         """
         UPDATE cross_session_notifications SET state = 'cancelled', reason = :reason, ended_ms = :now
@@ -238,7 +239,7 @@ async def cancel(tx: Tx, folder: Folder, notice_id: int, *, reason: str, now_ms:
 
 
 async def expire(tx: Tx, *, now_ms: int) -> list[NoticeRow]:
-    """End all whose time is over and that no turn has now; gives them."""
+    """End and return all notices whose time is over and that no turn has claimed."""
     rows = await tx.execute_fetchall(
         """
         UPDATE cross_session_notifications
@@ -254,7 +255,7 @@ async def expire(tx: Tx, *, now_ms: int) -> list[NoticeRow]:
 
 
 async def prune(tx: Tx, *, now_ms: int) -> None:
-    """Forget what ended long ago, and what was told then and has no time to end by."""
+    """Delete notices that ended long ago, and those that were told long ago and have no time to end by."""
     before = {"before": now_ms - KEPT_MS}
     await tx.execute(
         """
@@ -268,7 +269,7 @@ async def prune(tx: Tx, *, now_ms: int) -> None:
 
 
 async def counts(tx: Tx) -> dict[str, int]:
-    """How many notices are in each state."""
+    """Count the notices in each state."""
     rows = await tx.execute_fetchall(
         "SELECT state, count(*) AS n FROM cross_session_notifications GROUP BY state"
     )

@@ -1,4 +1,4 @@
-"""`outbox`: every message that leaves, `held → pending → sending → sent | skipped | dead`."""
+"""`outbox`: every message that leaves Andy, `held → pending → sending → sent | skipped | dead`."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ async def add(
     attachment: Attachment | None = None,
     mention: str | None = None,
 ) -> bool:
-    """Queue a message; False when one with this key is there already.
+    """Queue a message and return whether it is new; False when one with this key is there.
 
     The channel's message id is chosen here, before any attempt, so that a resend cannot double.
     """
@@ -64,7 +64,7 @@ async def add(
 
 
 async def add_failure(tx: Tx, turn: Turn, text: str, *, now_ms: int) -> None:
-    """Tell whoever asked that a turn failed: once, however often it is said."""
+    """Queue the message that a turn failed, once for each turn."""
     await add(
         tx,
         chat_jid=turn.chat_jid,
@@ -81,7 +81,7 @@ def _new_message_id() -> MessageId:
 
 
 async def release(tx: Tx, turn_id: TurnId, *, now_ms: int) -> int:
-    """Let go out what a turn said, and return how many."""
+    """Release the messages that a turn held back, and return how many."""
     cursor = await tx.execute(
         "UPDATE outbox SET state = 'pending', next_attempt_ms = ? WHERE turn_id = ? AND state = 'held'",
         (now_ms, turn_id),
@@ -91,29 +91,29 @@ async def release(tx: Tx, turn_id: TurnId, *, now_ms: int) -> int:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OutboxSize:
-    """How much lies there."""
+    """A number of messages and their characters."""
 
     count: int
     chars: int
 
 
 async def held(tx: Tx, turn_id: TurnId) -> OutboxSize:
-    """How much a turn has said that is held back."""
+    """Return how much a turn has said that is held back."""
     return await _amount(tx, "turn_id = ? AND state = 'held'", turn_id)
 
 
 async def said_in(tx: Tx, turn_id: TurnId) -> OutboxSize:
-    """How much a turn has said that is not held back."""
+    """Return how much a turn has said that is not held back."""
     return await _amount(tx, "turn_id = ? AND state <> 'held'", turn_id)
 
 
 async def waiting_of(tx: Tx, folder: Folder) -> OutboxSize:
-    """How much of a group's is on its way."""
+    """Return how much of a group's messages is on its way."""
     return await _amount(tx, "state IN ('pending', 'sending') AND group_folder = ?", folder)
 
 
 async def unsent_files(tx: Tx, folder: Folder, *, since_ms: int) -> int:
-    """How many files of a group wait, or could not be sent since then."""
+    """Count the files of a group that wait, or that could not be sent since `since_ms`."""
     cursor = await tx.execute(
         """
         SELECT count(*) AS n FROM outbox WHERE group_folder = ? AND file_path IS NOT NULL
@@ -125,7 +125,7 @@ async def unsent_files(tx: Tx, folder: Folder, *, since_ms: int) -> int:
 
 
 async def kept_files(tx: Tx, *, since_ms: int) -> frozenset[Path]:
-    """The copies that are still needed: those on their way, and those that died since then."""
+    """Return the copies of files that are still needed: on their way, or dead since `since_ms`."""
     rows = await tx.execute_fetchall(
         """
         SELECT file_path FROM outbox WHERE file_path IS NOT NULL
@@ -146,12 +146,12 @@ async def _amount(tx: Tx, where: str, value: object) -> OutboxSize:
 
 
 async def drop_held(tx: Tx, turn_id: TurnId) -> None:
-    """Forget what an attempt said that did not end well."""
+    """Delete the held messages of an attempt that did not end well."""
     await tx.execute("DELETE FROM outbox WHERE turn_id = ? AND state = 'held'", (turn_id,))
 
 
 async def heads(tx: Tx) -> list[Outgoing]:
-    """The next message of each chat: a chat keeps its order, and waits for nobody else's."""
+    """Return the next message of each chat: each chat keeps its order and waits for no other chat."""
     rows = await tx.execute_fetchall(
         """
         SELECT * FROM (
@@ -164,7 +164,7 @@ async def heads(tx: Tx) -> list[Outgoing]:
 
 
 async def is_as_read(tx: Tx, one: Outgoing) -> bool:
-    """Whether a message still waits with the text that was read: it may have been called back meanwhile."""
+    """Return whether a message still waits with the text that was read; it may have been called back."""
     cursor = await tx.execute(
         "SELECT 1 FROM outbox WHERE id = ? AND state IN ('pending', 'sending') AND text = ?",
         (one.id, one.text),
@@ -173,7 +173,7 @@ async def is_as_read(tx: Tx, one: Outgoing) -> bool:
 
 
 async def split(tx: Tx, whole: Outgoing, parts: Sequence[str]) -> Outgoing:
-    """Put parts in the place of a message that was never tried; gives the first.
+    """Replace a message that was never tried by its parts, and return the first.
 
     Each part has a message id of its own, so that one sent before a crash is not sent again after it.
     """
@@ -216,7 +216,7 @@ async def try_later(tx: Tx, outgoing_id: int, *, at_ms: int, error: str) -> None
 
 
 async def hurry(tx: Tx, endings: Sequence[str], *, now_ms: int) -> int:
-    """Let what failed before go out now in the chats whose address ends so, and return how many."""
+    """Make messages that failed before due now in chats whose address ends so, and return how many."""
     cursor = await tx.execute(
         f"""
         UPDATE outbox SET next_attempt_ms = ? WHERE state = 'pending' AND next_attempt_ms > ?
@@ -228,7 +228,7 @@ async def hurry(tx: Tx, endings: Sequence[str], *, now_ms: int) -> int:
 
 
 async def revive(tx: Tx, outgoing_id: int, *, now_ms: int) -> bool:
-    """Queue a dead message again; False when it is not dead."""
+    """Queue a dead message again and return whether it was dead."""
     cursor = await tx.execute(
         """
         UPDATE outbox SET state = 'pending', attempts = 0, created_ms = :now, next_attempt_ms = :now
@@ -240,7 +240,7 @@ async def revive(tx: Tx, outgoing_id: int, *, now_ms: int) -> bool:
 
 
 async def is_ours(tx: Tx, message_id: MessageId) -> bool:
-    """Whether a channel's message id was chosen here."""
+    """Return whether this message id of a channel was chosen by Andy."""
     cursor = await tx.execute("SELECT 1 FROM outbox WHERE message_id = ?", (message_id,))
     return await cursor.fetchone() is not None
 
@@ -253,21 +253,21 @@ async def of_turn(tx: Tx, turn_id: TurnId) -> list[Outgoing]:
 
 
 async def by_message_id(tx: Tx, message_id: MessageId) -> Outgoing | None:
-    """What left, or is to leave, under this id of its channel."""
+    """Return the message that has this id in its channel, or None."""
     cursor = await tx.execute("SELECT * FROM outbox WHERE message_id = ?", (message_id,))
     row = await cursor.fetchone()
     return _from_row(row) if row else None
 
 
 async def by_key(tx: Tx, key: str) -> Outgoing | None:
-    """What was queued under this key."""
+    """Return the message that was queued under this key, or None."""
     cursor = await tx.execute("SELECT * FROM outbox WHERE dedupe_key = ?", (key,))
     row = await cursor.fetchone()
     return _from_row(row) if row else None
 
 
 async def unsent(tx: Tx, *, limit: int) -> list[Outgoing]:
-    """What waits or is dead, oldest first."""
+    """Return the messages that wait or are dead, oldest first."""
     rows = await tx.execute_fetchall(
         """
         SELECT * FROM outbox WHERE state NOT IN ('sent', 'skipped')
@@ -279,7 +279,7 @@ async def unsent(tx: Tx, *, limit: int) -> list[Outgoing]:
 
 
 async def counts(tx: Tx) -> dict[str, int]:
-    """How many messages are in each state."""
+    """Count the messages in each state."""
     rows = await tx.execute_fetchall("SELECT state, count(*) AS n FROM outbox GROUP BY state")
     return {row["state"]: row["n"] for row in rows}
 

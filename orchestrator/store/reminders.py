@@ -1,4 +1,4 @@
-"""`reminders`: texts that are sent at a time."""
+"""`reminders`: texts that are sent at a time, without an agent."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ async def add(
 
 
 async def pending(tx: Tx, folder: Folder | None = None) -> list[Reminder]:
-    """Those to come, the next first."""
+    """Return the reminders that are still to come, the next first."""
     rows = await tx.execute_fetchall(
         """
         SELECT * FROM reminders
@@ -58,7 +58,7 @@ async def change(tx: Tx, reminder_id: int, *, text: str, due_ms: int) -> None:
 
 
 async def move(tx: Tx, folder: Folder, jid: ChatJid) -> None:
-    """Have what is still to come of a group said in another chat."""
+    """Move a group's pending reminders to another chat."""
     await tx.execute(
         "UPDATE reminders SET chat_jid = ? WHERE group_folder = ? AND state = 'pending'", (jid, folder)
     )

@@ -1,4 +1,4 @@
-"""Which rows are over and nobody needs any more, table by table, and their removal.
+"""Find and delete the rows of each table that ended long ago and that nothing needs any more.
 
 Never among them: the audit, whose chain has no gaps, what was learned (insights, people, projects), budgets,
 groups, sessions. What has a bound of its own is not here either: events, wakes, notices, checkpoints.
@@ -23,7 +23,7 @@ Rows = Sequence[Mapping[str, Any]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RetentionPolicy:
-    """How to tell which rows of a table may go."""
+    """The SQL by which it is seen which rows of a table may be removed."""
 
     table: str
     time: str
@@ -144,7 +144,7 @@ POLICIES = (
 
 
 def over(database: Path, policy: RetentionPolicy, *, before_ms: int, limit: int) -> Rows:
-    """The rows that were over before then, those made first, each with its rowid and that time. Blocks.
+    """Return the rows that ended before `before_ms`, oldest first, each with its rowid and that time. Blocks.
 
     Raises:
         StoreError: there is no database, or a newer Andy's.
@@ -163,7 +163,7 @@ def over(database: Path, policy: RetentionPolicy, *, before_ms: int, limit: int)
 
 
 async def remove(tx: Tx, policy: RetentionPolicy, rows: Rows) -> int:
-    """Remove those rows that are still as they were read, and still over, and return how many."""
+    """Delete the rows that are unchanged since they were read and still over, and return how many."""
     by_id = {row[ROWID]: row for row in rows}
     found = await tx.execute_fetchall(
         f"""

@@ -1,4 +1,4 @@
-"""`runs`: one row a container's life."""
+"""`runs`: one row for each container, from its start to its end."""
 
 from __future__ import annotations
 
@@ -44,7 +44,9 @@ async def note_ref(tx: Tx, run_id: RunId, ref: str) -> None:
 
 
 async def note_restored(tx: Tx, run_id: RunId, mode: RestoreMode, *, reason: str) -> bool:
-    """Correct how a run went on with its conversation; False when it is known to be so, or has none."""
+    """Correct how a run went on with its conversation; return False when that is recorded already, or there
+    is none.
+    """
     cursor = await tx.execute(
         """
         UPDATE runs SET restore_mode = :mode, restore_reason = :reason
@@ -56,7 +58,7 @@ async def note_restored(tx: Tx, run_id: RunId, mode: RestoreMode, *, reason: str
 
 
 async def note_context(tx: Tx, run_id: RunId, *, tokens: int, window: int) -> None:
-    """Keep what the conversation fills of the model's window, as far as that was told."""
+    """Store how much of the model's window the conversation fills, as far as that is known."""
     await tx.execute(
         """
         UPDATE runs SET context_tokens = coalesce(nullif(?, 0), context_tokens),
@@ -68,7 +70,7 @@ async def note_context(tx: Tx, run_id: RunId, *, tokens: int, window: int) -> No
 
 
 async def window_of(tx: Tx, model: str | None) -> int | None:
-    """How large the window of a model was when it was last used; None of one that was not."""
+    """Return the size of a model's window in tokens when it was last used, or None."""
     cursor = await tx.execute(
         """
         SELECT context_window FROM runs WHERE model IS ? AND context_window > 0
@@ -81,7 +83,7 @@ async def window_of(tx: Tx, model: str | None) -> int | None:
 
 
 async def last_restores(tx: Tx) -> list[Run]:
-    """The newest run of each group that went on with its conversation, by folder."""
+    """Return, by folder, the newest run of each group that went on with its conversation."""
     rows = await tx.execute_fetchall(
         """
         SELECT *, max(started_ms) FROM runs WHERE restore_mode IS NOT NULL
@@ -92,7 +94,7 @@ async def last_restores(tx: Tx) -> list[Run]:
 
 
 async def advance_frame(tx: Tx, run_id: RunId, frame: int) -> bool:
-    """Take frame number `frame`; False when it, or a later one, was taken before."""
+    """Record frame number `frame` and return True; False when it, or a later one, was recorded before."""
     cursor = await tx.execute(
         "UPDATE runs SET last_frame = ? WHERE id = ? AND last_frame < ?", (frame, run_id, frame)
     )
@@ -107,14 +109,14 @@ async def end(tx: Tx, run_id: RunId, *, kind: str, detail: str, now_ms: int) -> 
 
 
 async def live(tx: Tx) -> list[Run]:
-    """The runs that have not ended, oldest first."""
+    """Return the runs that have not ended, oldest first."""
     rows = await tx.execute_fetchall("SELECT * FROM runs WHERE ended_ms IS NULL ORDER BY started_ms")
     return [_from_row(row) for row in rows]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TokenHolder:
-    """Whose token it is: a live run, the turn that it works on, if any, its group, and all budgets."""
+    """The owner of a run token: a live run, its turn if it works on one, its group, and all budgets."""
 
     run_id: RunId
     folder: Folder
@@ -127,7 +129,7 @@ class TokenHolder:
 
 
 async def bearer_of(tx: Tx, token_hash: str) -> TokenHolder | None:
-    """Find the bearer of the token that has this hash; one statement, for it is asked at each request."""
+    """Find the owner of the token with this hash, in one statement because every request asks for it."""
     rows = await tx.execute_fetchall(
         f"""
         SELECT runs.id AS run_id, runs.group_folder, turns.id AS turn_id, turns.kind, turns.task_id,
@@ -168,7 +170,7 @@ async def recent(tx: Tx, *, limit: int, folder: str | None = None) -> list[Run]:
 async def numbered(
     tx: Tx, *, limit: int, folder: str | None = None, before: int | None = None
 ) -> list[tuple[int, Run]]:
-    """The newest runs, or those numbered below `before`, newest first, each with its number."""
+    """Return the newest runs, or the newest numbered below `before`, newest first, each with its number."""
     rows = await tx.execute_fetchall(
         """
         SELECT rowid AS number, * FROM runs
@@ -181,7 +183,9 @@ async def numbered(
 
 
 async def bad_ends(tx: Tx, *, since_ms: int) -> list[dict[str, Any]]:
-    """How containers ended that were not asked to, by kind: `{kind, count, last_ms, group, reason}`."""
+    """Summarise by kind how containers ended that nobody asked to end: `{kind, count, last_ms, group,
+    reason}`.
+    """
     rows = await tx.execute_fetchall(
         """
         SELECT exit_kind AS kind, count(*) AS count, max(ended_ms) AS last_ms, group_folder AS "group",

@@ -1,4 +1,4 @@
-"""`sessions` and `router_state`: what the host remembers of each group from one run to the next.
+"""`sessions` and `router_state`: what the host remembers of each group between its runs.
 
 That is the agent session to resume, the last message that was answered, the deleted messages still to
 be removed from its context, and what was seen last of its folder.
@@ -16,14 +16,14 @@ from orchestrator.store.database import Tx
 
 
 async def current(tx: Tx, folder: Folder) -> str | None:
-    """The agent session to resume."""
+    """Return the id of the agent session to resume, or None."""
     cursor = await tx.execute("SELECT session_id FROM sessions WHERE group_folder = ?", (folder,))
     row = await cursor.fetchone()
     return row["session_id"] if row else None
 
 
 async def keep(tx: Tx, folder: Folder, session_id: str, *, now_ms: int) -> None:
-    """Resume this session next time. The conversation stays the same when its session changes."""
+    """Store the session to resume next time; the conversation stays the same when its session changes."""
     same = await tx.execute(
         "UPDATE sessions SET updated_ms = ? WHERE group_folder = ? AND session_id = ?",
         (now_ms, folder, session_id),
@@ -54,7 +54,7 @@ async def forget(tx: Tx, folder: Folder, *, now_ms: int) -> None:
 
 
 async def cursor_of(tx: Tx, folder: Folder) -> Seq:
-    """The last message the group's agent has answered; 0 before the first."""
+    """Return the place of the last message that the group's agent has answered; 0 before the first."""
     cursor = await tx.execute("SELECT value FROM router_state WHERE key = ?", (_cursor_key(folder),))
     row = await cursor.fetchone()
     return Seq(int(row["value"])) if row else Seq(0)
@@ -77,7 +77,7 @@ def _cursor_key(folder: Folder) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PendingDeletion:
-    """A turn, and its message that was taken back last."""
+    """A turn in which messages were deleted, and the one that was deleted last."""
 
     turn: TurnId
     seq: Seq
@@ -148,7 +148,7 @@ async def note_workspace(tx: Tx, folder: Folder, seen: WorkspaceSnapshot) -> Non
 
 
 async def forget_workspace(tx: Tx, folder: Folder) -> None:
-    """Forget what was seen of a folder that is watched no more."""
+    """Delete what was seen of a folder that is not watched any more."""
     await tx.execute("DELETE FROM router_state WHERE key = ?", (_workspace_key(folder),))
 
 

@@ -1,4 +1,4 @@
-"""`task_run_logs`: every run of a task and every due time that was left out."""
+"""`task_run_logs`: every run of a scheduled task, and every due time that was left out."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ MAX_RESULT_CHARS = 200
 async def begin(
     tx: Tx, task: ScheduledTask, turn_id: TurnId, *, cause: Cause, due_ms: int, now_ms: int
 ) -> None:
-    """Record that a task is asked in a turn; the turn's end closes it."""
+    """Record that a turn runs a task; the end of the turn closes the record."""
     await _add(tx, task, TaskRunStatus.RUNNING, turn_id, cause=cause, due_ms=due_ms, now_ms=now_ms)
 
 
@@ -55,7 +55,7 @@ async def _add(
 async def close(
     tx: Tx, turn_id: TurnId, state: TurnState, *, reason: str | None, now_ms: int, is_own_fault: bool
 ) -> None:
-    """End the run that a turn was of; other turns, and runs that have ended, are left alone.
+    """End the task run of a turn; other turns, and runs that have ended, stay as they are.
 
     A failure counts against the task if it `is_own_fault`.
     """
@@ -88,7 +88,7 @@ async def close(
 
 
 async def cancel(tx: Tx, turn_id: TurnId, *, reason: str) -> None:
-    """End a run that never began."""
+    """End a task run that never began."""
     await tx.execute(
         """
         UPDATE task_run_logs SET status = 'cancelled', duration_ms = 0, error = ?
@@ -99,7 +99,7 @@ async def cancel(tx: Tx, turn_id: TurnId, *, reason: str) -> None:
 
 
 async def open_turns(tx: Tx, task_id: str) -> list[TurnState]:
-    """The states of the turns in which a task is asked now: queued, running."""
+    """Return the states of a task's turns that have not ended: queued, running."""
     rows = await tx.execute_fetchall(
         """
         SELECT turns.state FROM task_run_logs JOIN turns ON turns.id = task_run_logs.turn_id
@@ -117,7 +117,7 @@ async def of_turn(tx: Tx, turn_id: TurnId) -> TaskRun | None:
 
 
 async def of_task(tx: Tx, task_id: str, *, limit: int) -> list[TaskRun]:
-    """The newest runs, newest first."""
+    """Return the newest runs of a task, newest first."""
     rows = await tx.execute_fetchall(
         "SELECT * FROM task_run_logs WHERE task_id = ? ORDER BY id DESC LIMIT ?", (task_id, limit)
     )

@@ -22,7 +22,7 @@ _OPEN = "status IN ('active', 'paused')"
 
 
 async def put(tx: Tx, task: ScheduledTask) -> None:
-    """Write a task, new or changed."""
+    """Insert or update a task."""
     await tx.execute(
         """
         INSERT INTO scheduled_tasks
@@ -43,7 +43,7 @@ async def put(tx: Tx, task: ScheduledTask) -> None:
 
 
 async def move(tx: Tx, folder: Folder, old: ChatJid, new: ChatJid) -> None:
-    """Have a group's tasks that were answered in one chat be answered in another."""
+    """Move a group's tasks from one chat to another."""
     await tx.execute(
         "UPDATE scheduled_tasks SET chat_jid = ? WHERE group_folder = ? AND chat_jid = ?", (new, folder, old)
     )
@@ -56,7 +56,9 @@ async def get(tx: Tx, task_id: str) -> ScheduledTask | None:
 
 
 async def every(tx: Tx, folder: Folder | None = None, *, with_over: bool = False) -> list[ScheduledTask]:
-    """A group's tasks, or all; the next due first. Completed and cancelled ones only on request."""
+    """Return the tasks of a group, or all, the next due first; completed and cancelled ones only on
+    request.
+    """
     rows = await tx.execute_fetchall(
         f"""
         SELECT * FROM scheduled_tasks
@@ -69,7 +71,7 @@ async def every(tx: Tx, folder: Folder | None = None, *, with_over: bool = False
 
 
 async def count_open(tx: Tx, folder: Folder) -> int:
-    """How many tasks a group has that are neither completed nor cancelled."""
+    """Count a group's tasks that are neither completed nor cancelled."""
     cursor = await tx.execute(
         f"SELECT count(*) AS n FROM scheduled_tasks WHERE group_folder = ? AND {_OPEN}",  # noqa: S608
         (folder,),
@@ -78,7 +80,7 @@ async def count_open(tx: Tx, folder: Folder) -> int:
 
 
 async def due(tx: Tx, now_ms: int) -> list[ScheduledTask]:
-    """The active tasks whose time has come, the longest due first."""
+    """Return the active tasks whose time has come, the longest due first."""
     rows = await tx.execute_fetchall(
         "SELECT * FROM scheduled_tasks WHERE status = 'active' AND next_run <= ? ORDER BY next_run, id",
         (now_ms,),
@@ -98,7 +100,7 @@ async def advance(tx: Tx, task_id: str, next_ms: int | None) -> None:
 
 
 async def replan(tx: Tx, task_id: str, *, timezone: str, next_ms: int) -> None:
-    """Note that the due time was worked out in another zone."""
+    """Store the due time that was computed in another zone."""
     await tx.execute(
         "UPDATE scheduled_tasks SET timezone = ?, next_run = ? WHERE id = ?", (timezone, next_ms, task_id)
     )
@@ -114,7 +116,7 @@ async def change_status(tx: Tx, task_id: str, status: TaskStatus, *, reason: str
 async def note_end(
     tx: Tx, task_id: str, *, is_success: bool, failures: int, result: str, now_ms: int
 ) -> None:
-    """Note how a run ended, and how much a failure counts. A task that was to run once is completed by it."""
+    """Record how a run ended, and how much a failure counts; it completes a task that runs once."""
     await tx.execute(
         """
         UPDATE scheduled_tasks SET last_run = :now, last_result = :result,
@@ -133,7 +135,7 @@ async def note_end(
 
 
 async def complete(tx: Tx, task_id: str, *, result: str, now_ms: int) -> None:
-    """End a task that will never be due again and has not run."""
+    """End a task that is never due again and has not run."""
     await tx.execute(
         "UPDATE scheduled_tasks SET status = 'completed', status_at = ?, last_result = ? WHERE id = ?",
         (now_ms, result, task_id),

@@ -1,4 +1,4 @@
-"""`turn_outages` and `turn_stops`: turns that wait for what is down, and turns that the host itself stopped.
+"""`turn_outages` and `turn_stops`: turns that wait for what is down, and turns that the host stopped.
 
 A turn waits for an overloaded model or for a Docker that is away. It is stopped when waiting is no use: the
 model service refuses it, a budget is used up, or the outage lasts too long.
@@ -16,7 +16,7 @@ from orchestrator.store.database import Tx, returned
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TurnOutage:
-    """An outage that a turn meets, and since when."""
+    """An outage that keeps a turn waiting, and since when."""
 
     cause: Outage
     since_ms: int
@@ -24,7 +24,7 @@ class TurnOutage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WaitingTurn:
-    """A chat turn that waits for an outage to end, and whose chat was not told yet."""
+    """A chat turn that waits for the end of an outage, and whose chat was not notified yet."""
 
     turn_id: TurnId
     folder: Folder
@@ -46,7 +46,7 @@ async def begin(tx: Tx, turn_id: TurnId, cause: Outage, *, since_ms: int) -> int
 
 
 async def end(tx: Tx, turn_id: TurnId, cause: Outage) -> None:
-    """Forget the outage of a turn that has got what it waited for."""
+    """Delete the outage of a turn that has got what it waited for."""
     await tx.execute("DELETE FROM turn_outages WHERE turn_id = ? AND cause = ?", (turn_id, cause))
 
 
@@ -57,7 +57,7 @@ async def of_turn(tx: Tx, turn_id: TurnId) -> TurnOutage | None:
 
 
 async def of_model(tx: Tx) -> set[TurnId]:
-    """The turns that wait for the model and have not ended."""
+    """Return the turns that wait for the model and have not ended."""
     rows = await tx.execute_fetchall(
         """
         SELECT turn_id FROM turn_outages JOIN turns ON turns.id = turn_id
@@ -68,7 +68,7 @@ async def of_model(tx: Tx) -> set[TurnId]:
 
 
 async def counts(tx: Tx) -> dict[str, int]:
-    """How many turns wait for each thing that is down."""
+    """Count the turns that wait for each thing that is down."""
     rows = await tx.execute_fetchall(
         """
         SELECT cause, count(*) AS n FROM turn_outages JOIN turns ON turns.id = turn_id
@@ -111,14 +111,14 @@ OUTAGE = "outage"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostStop:
-    """Why a turn is stopped: `reason` finishes a sentence."""
+    """Why the host stopped a turn; `reason` finishes a sentence."""
 
     code: str
     reason: str
 
 
 async def note_stop(tx: Tx, turn_id: TurnId, *, code: str, reason: str, now_ms: int) -> bool:
-    """Note why a turn is stopped: `reason` finishes a sentence. False when one was noted before."""
+    """Record why the host stops a turn, and return False when a reason was recorded before."""
     cursor = await tx.execute(
         """
         INSERT INTO turn_stops (turn_id, code, reason, at_ms) VALUES (?, ?, ?, ?)
@@ -130,7 +130,7 @@ async def note_stop(tx: Tx, turn_id: TurnId, *, code: str, reason: str, now_ms: 
 
 
 async def lift_stop(tx: Tx, turn_id: TurnId, code: str) -> None:
-    """Let a turn go on that was stopped for this."""
+    """Delete the stop with this code, so that the turn can go on."""
     await tx.execute("DELETE FROM turn_stops WHERE turn_id = ? AND code = ?", (turn_id, code))
 
 

@@ -1,4 +1,4 @@
-"""`turns`: what an agent is asked once, `queued → running → answered | failed`."""
+"""`turns`: one row for each question to an agent, `queued → running → answered | failed`."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ away is read beside the output of the containers that it takes over.
 
 
 async def join_chat(tx: Tx, group: Group, *, now_ms: int) -> TurnId:
-    """The queued chat turn of the group, made when there is none."""
+    """Return the queued chat turn of the group, and create it when there is none."""
     waiting = await queued_chat(tx, group.jid)
     if waiting is not None:
         return waiting.id
@@ -49,7 +49,7 @@ async def join_chat(tx: Tx, group: Group, *, now_ms: int) -> TurnId:
 
 
 async def add_command(tx: Tx, group: Group, command: SessionCommand, *, now_ms: int) -> TurnId:
-    """Queue a command: it runs after what was asked before it, and nothing asked later joins that."""
+    """Queue a command: it runs after what was asked before it, and no later message joins that."""
     cursor = await tx.execute(
         """
         INSERT INTO turns (group_folder, chat_jid, kind, state, queued_ms, not_before_ms,
@@ -82,7 +82,7 @@ async def _last_command(tx: Tx, jid: ChatJid) -> int:
 
 
 async def add_task(tx: Tx, task: ScheduledTask, *, chat_jid: ChatJid, now_ms: int) -> TurnId:
-    """Queue a turn that asks what a task asks, answered in `chat_jid`."""
+    """Queue a turn that asks an agent what a task says, to be answered in `chat_jid`."""
     cursor = await tx.execute(
         """
         INSERT INTO turns (group_folder, chat_jid, kind, is_isolated, task_id, prompt, state,
@@ -110,7 +110,7 @@ async def queued_of_task(tx: Tx, task_id: str) -> list[Turn]:
 
 
 async def queued_chat(tx: Tx, jid: ChatJid) -> Turn | None:
-    """The queued turn that what is said now joins."""
+    """Return the queued turn that a message joins that comes now, or None."""
     return await _queued_after(tx, jid, await _last_command(tx, jid))
 
 
@@ -127,7 +127,7 @@ async def _queued_after(tx: Tx, jid: ChatJid, command_id: int) -> Turn | None:
 
 
 async def extend(tx: Tx, turn_id: TurnId, seq: Seq) -> None:
-    """Let a queued turn carry the message at `seq` too."""
+    """Make a queued turn include the message at `seq`."""
     await tx.execute(
         """
         UPDATE turns SET first_seq = min(coalesce(first_seq, :seq), :seq),
@@ -139,7 +139,7 @@ async def extend(tx: Tx, turn_id: TurnId, seq: Seq) -> None:
 
 
 async def unsettled(tx: Tx) -> list[Turn]:
-    """All turns that are queued or running, oldest first.
+    """Return all turns that are queued or running, oldest first.
 
     What is asked in a chat waits for files of that chat which are still being fetched, but not for ever.
     """
@@ -162,7 +162,7 @@ def _waiting_for_files(turn: Turn, until_ms: int | None) -> Turn:
 
 
 async def unsettled_of(tx: Tx, folder: Folder) -> list[Turn]:
-    """Those of one group."""
+    """Return the queued and running turns of one group."""
     rows = await tx.execute_fetchall(
         "SELECT * FROM turns WHERE group_folder = ? AND state IN ('queued', 'running') ORDER BY id", (folder,)
     )
@@ -183,7 +183,7 @@ async def some(tx: Tx, turn_ids: Collection[TurnId]) -> list[Turn]:
 
 
 async def places(tx: Tx) -> dict[TurnId, int]:
-    """The place of each queued turn among all that are queued, from 1 on."""
+    """Return the place of each queued turn among all queued ones, from 1 on."""
     rows = await tx.execute_fetchall("SELECT id FROM turns WHERE state = 'queued' ORDER BY id")
     return {TurnId(row["id"]): place for place, row in enumerate(rows, start=1)}
 
@@ -195,7 +195,7 @@ async def running_in(tx: Tx, run_id: RunId) -> Turn | None:
 
 
 async def running_of(tx: Tx, folder: Folder) -> Turn | None:
-    """The turn that a group's agent works on: of two, not the upkeep of its dashboard."""
+    """Return the turn that a group's agent works on; a chat turn goes before the upkeep of a dashboard."""
     cursor = await tx.execute(
         "SELECT * FROM turns WHERE group_folder = ? AND state = 'running' ORDER BY kind = 'worker' LIMIT 1",
         (folder,),
@@ -230,7 +230,7 @@ def _may_have_asked(turn: Turn, *, now_ms: int) -> bool:
 
 
 async def _given_back(tx: Tx, folder: Folder) -> Turn | None:
-    """The turn of a group that has been in a run and waits for the next."""
+    """Return the turn of a group that has been in a run and waits for the next."""
     cursor = await tx.execute(
         """
         SELECT * FROM turns WHERE group_folder = ? AND state = 'queued' AND run_id IS NOT NULL
@@ -243,7 +243,7 @@ async def _given_back(tx: Tx, folder: Folder) -> Turn | None:
 
 
 async def answering_chats(tx: Tx) -> list[ChatJid]:
-    """The chats where someone waits for the turn that runs."""
+    """Return the chats in which somebody waits for the running turn."""
     rows = await tx.execute_fetchall(
         "SELECT DISTINCT chat_jid FROM turns WHERE state = 'running' AND kind = 'chat'"
     )
@@ -251,7 +251,7 @@ async def answering_chats(tx: Tx) -> list[ChatJid]:
 
 
 async def recent(tx: Tx, *, limit: int, folder: str | None = None, before: int | None = None) -> list[Turn]:
-    """The newest turns, or those with an id below `before`, newest first."""
+    """Return the newest turns, or the newest with an id below `before`, newest first."""
     rows = await tx.execute_fetchall(
         """
         SELECT * FROM turns
@@ -264,7 +264,7 @@ async def recent(tx: Tx, *, limit: int, folder: str | None = None, before: int |
 
 
 async def start(tx: Tx, turn_id: TurnId, run_id: RunId, *, now_ms: int) -> None:
-    """Give a queued turn to a run."""
+    """Give a queued turn to a run: it is running from now on."""
     await tx.execute(
         """
         UPDATE turns SET state = 'running', run_id = ?, started_ms = ?, acked_ms = NULL
@@ -279,7 +279,7 @@ async def acknowledge(tx: Tx, turn_id: TurnId, *, now_ms: int) -> None:
 
 
 async def acked_ms(tx: Tx, turn_id: TurnId) -> int | None:
-    """When the agent of its present attempt had it."""
+    """Return when the agent of the present attempt acknowledged the turn (epoch ms), or None."""
     cursor = await tx.execute("SELECT acked_ms FROM turns WHERE id = ?", (turn_id,))
     return (await returned(cursor))["acked_ms"]  # type: ignore[no-any-return]
 
@@ -303,7 +303,7 @@ async def settle(
 async def put_back(
     tx: Tx, turn: Turn, *, reason: str, not_before_ms: int, counts_as_attempt: bool = True
 ) -> None:
-    """Queue a turn again. A chat turn that queued behind it joins it: one question, one answer."""
+    """Queue a turn again. A chat turn that was queued behind it joins it: one question, one answer."""
     is_question = turn.kind is TurnKind.CHAT and turn.command is None
     younger = await _queued_after(tx, turn.chat_jid, turn.after_command) if is_question else None
     if younger is not None and younger.id != turn.id:
@@ -365,13 +365,15 @@ async def note_place_told(tx: Tx, turn_id: TurnId, *, now_ms: int) -> None:
 
 
 async def counts(tx: Tx) -> dict[str, int]:
-    """How many turns are in each state."""
+    """Count the turns in each state."""
     rows = await tx.execute_fetchall("SELECT state, count(*) AS n FROM turns GROUP BY state")
     return {row["state"]: row["n"] for row in rows}
 
 
 async def failures(tx: Tx, *, since_ms: int) -> list[dict[str, Any]]:
-    """The turns that were given up, as one kind: `{kind, count, last_ms, group, reason}`, or nothing."""
+    """Summarise the turns that were given up as one kind: `{kind, count, last_ms, group, reason}`, or
+    nothing.
+    """
     rows = await tx.execute_fetchall(
         """
         SELECT 'turn failed' AS kind, count(*) AS count, max(ended_ms) AS last_ms, group_folder AS "group",

@@ -1,4 +1,4 @@
-"""`usage`: one row an answer of the model service, as its own numbers tell."""
+"""`usage`: one row for each answer of the model service, with the numbers that it reported."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _SUMS = """
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UsageEntry:
-    """What one answer used. `kind` and `task_id` are those of the turn it was for, if any."""
+    """What one answer used. `kind` and `task_id` are those of its turn, if any."""
 
     at_ms: int
     folder: Folder
@@ -57,7 +57,7 @@ class UsageEntry:
 
 @dataclass(frozen=True, slots=True)
 class PlainAnswer:
-    """A turn's text, and what its model says that it took to write."""
+    """The text of a turn, and the tokens that the model reports for writing it."""
 
     model: str
     text: str
@@ -66,7 +66,7 @@ class PlainAnswer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sums:
-    """Of any number of answers. `cost_nano_usd` leaves out the `unpriced` ones."""
+    """The sums over any number of answers. `cost_nano_usd` leaves out the `unpriced` ones."""
 
     requests: int = 0
     input_tokens: int = 0
@@ -88,19 +88,21 @@ class Sums:
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """A group's use for one kind of turn; None for what no turn asked."""
+    """What a group used for one kind of turn; the kind is None for what no turn asked."""
 
     folder: Folder
     kind: str | None
 
 
 def is_background(kind: TurnKind | None) -> bool:
-    """Whether nobody waits for it; so it is with what a container asks outside of any turn."""
+    """Return whether nobody waits for a turn of this kind; None, a request outside of any turn, counts as
+    such.
+    """
     return kind is not TurnKind.CHAT
 
 
 def sums_of(entries: Iterable[UsageEntry]) -> Sums:
-    """Add up entries that are not stored yet."""
+    """Return the sums of entries that are not stored yet."""
     total = Sums()
     for one in entries:
         total += Sums(
@@ -145,7 +147,7 @@ async def add(tx: Tx, entry: UsageEntry) -> None:
 
 
 async def spent(tx: Tx, *, folder: Folder | None, since_ms: int, only_background: bool) -> Sums:
-    """Add up since a time; of all groups when `folder` is None."""
+    """Return the sums since a time, over all groups when `folder` is None."""
     cursor = await tx.execute(
         f"""
         SELECT {_SUMS} FROM usage
@@ -158,19 +160,19 @@ async def spent(tx: Tx, *, folder: Folder | None, since_ms: int, only_background
 
 
 async def summed(tx: Tx, column: str, *, folder: Folder | None = None) -> dict[str | None, Sums]:
-    """Add up by `group_folder`, `task_id`, `kind` or `model`."""
+    """Return the sums by `group_folder`, `task_id`, `kind` or `model`."""
     assert column in {"group_folder", "task_id", "kind", "model"}
     return {row["key"]: _sums(row) for row in await _grouped(tx, column, folder)}
 
 
 async def summed_by_time(tx: Tx, *, folder: Folder | None = None) -> dict[int, Sums]:
-    """Add up by quarter of an hour, told as epoch ms of its begin."""
+    """Return the sums by quarter of an hour, keyed by the epoch ms of its beginning."""
     rows = await _grouped(tx, f"at_ms / {BUCKET_MS} * {BUCKET_MS}", folder)
     return {row["key"]: _sums(row) for row in rows}
 
 
 async def summed_of_turn(tx: Tx, turn_id: TurnId, *, since_ms: int) -> dict[str | None, Sums]:
-    """Add up one turn by model; it used nothing before `since_ms`, when it was queued."""
+    """Return the sums of one turn by model; `since_ms` is when it was queued."""
     rows = await tx.execute_fetchall(
         f"""
         SELECT model AS key, {_SUMS} FROM usage WHERE turn_id = ? AND at_ms >= ? GROUP BY model
@@ -181,7 +183,7 @@ async def summed_of_turn(tx: Tx, turn_id: TurnId, *, since_ms: int) -> dict[str 
 
 
 async def shares(tx: Tx) -> dict[Share, Sums]:
-    """Add up by group and kind."""
+    """Return the sums by group and kind."""
     rows = await tx.execute_fetchall(
         f"SELECT group_folder, kind, {_SUMS} FROM usage GROUP BY group_folder, kind"  # noqa: S608 - ours
     )
@@ -189,7 +191,7 @@ async def shares(tx: Tx) -> dict[Share, Sums]:
 
 
 async def plain_answers(tx: Tx, *, since_ms: int, until_ms: int) -> list[PlainAnswer]:
-    """The turns that ended after `since_ms`, up to `until_ms`, and took one answer of a model and no tool."""
+    """Return the turns that ended between the two times with one answer of a model and no tool."""
     rows = await tx.execute_fetchall(
         """
         SELECT usage.model, usage.output_tokens,

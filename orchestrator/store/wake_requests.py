@@ -1,4 +1,4 @@
-"""`wakes`: why a group's agent is to wake. None is lost: each stays until a cycle has taken it."""
+"""`wakes`: the requests to wake a group's agent; each stays until a cycle has taken it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ KEPT_MS = 30 * 24 * 3_600_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WakeRequest:
-    """Something that wants a cycle. Contents are elsewhere: `reason` is a few words."""
+    """A reason for a cycle in a few words; what happened is stored elsewhere."""
 
     id: int
     folder: Folder
@@ -40,7 +40,7 @@ async def add(
     reason: str = "",
     is_direct: bool = False,
 ) -> bool:
-    """Want a cycle of a group whose loop is not off; False when it is, or the same is wanted already."""
+    """Request a cycle of a group; return False when its loop is off or the same request waits already."""
     cursor = await tx.execute(
         """
         INSERT INTO wakes (group_folder, kind, is_direct, reason, dedupe_key, created_ms)
@@ -66,7 +66,7 @@ async def add(
 
 
 async def pending(tx: Tx, folder: Folder) -> list[WakeRequest]:
-    """Those that no cycle has taken, oldest first."""
+    """Return the requests that no cycle has taken, oldest first."""
     rows = await tx.execute_fetchall(
         "SELECT * FROM wakes WHERE group_folder = ? AND cycle_id IS NULL ORDER BY id", (folder,)
     )
@@ -74,20 +74,20 @@ async def pending(tx: Tx, folder: Folder) -> list[WakeRequest]:
 
 
 async def of_cycle(tx: Tx, cycle_id: int) -> list[WakeRequest]:
-    """Those that a cycle has taken, oldest first."""
+    """Return the requests that a cycle has taken, oldest first."""
     rows = await tx.execute_fetchall("SELECT * FROM wakes WHERE cycle_id = ? ORDER BY id", (cycle_id,))
     return [_from_row(row) for row in rows]
 
 
 async def take(tx: Tx, wakes: Sequence[WakeRequest], cycle_id: int) -> None:
-    """Let a cycle have them."""
+    """Assign requests to a cycle."""
     await tx.executemany(
         "UPDATE wakes SET cycle_id = ? WHERE id = ?", [(cycle_id, wake.id) for wake in wakes]
     )
 
 
 async def prune(tx: Tx, *, now_ms: int) -> None:
-    """Forget what was taken long ago."""
+    """Delete requests that were taken long ago."""
     await tx.execute("DELETE FROM wakes WHERE cycle_id IS NOT NULL AND created_ms < ?", (now_ms - KEPT_MS,))
 
 
