@@ -1,4 +1,4 @@
-"""Events of one subscriber become notifications: batched in windows, the same ones counted, none lost."""
+"""Make notifications of one subscriber's events: batched in windows, equal events counted, none lost."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class _Batch:
 
 
 class Accumulator:
-    """Collects the events of one subscriber. Time comes with the events, and as `now_ms`.
+    """Collects the events of one subscriber. The time comes with the events, and as `now_ms`.
 
     A batch becomes a notification when it is full, when its window is over or when its injection point is
     drained. The same thing inside the dedupe window is counted instead of added; where it was told already,
@@ -53,19 +53,19 @@ class Accumulator:
 
     @property
     def remembered(self) -> int:
-        """How many things it knows, to count them when they come again."""
+        """Return how many events it remembers in order to count them when they come again."""
         return len(self._seen)
 
     @property
     def pending(self) -> int:
-        """How many of the events it was given have not been told."""
+        """Return how many of the events it was given have not been told."""
         entries = [entry for batch in self._batches.values() for entry in batch.entries]
         entries += [entry for notification in self._ready for entry in notification.entries]
         entries += [entry for _, entry in self._seen.values() if not entry.is_waiting]
         return sum(entry.count - entry.told for entry in entries)
 
     def accept(self, event: NoticeEvent, *, order: int) -> None:
-        """Take an event that the subscriber is about. `order` grows from event to event."""
+        """Take an event that this subscriber takes. `order` grows from event to event."""
         now_ms = event.at_ms
         self.look(now_ms)
         crowded = self._newest.get(event.type) if self._waiting >= self._most_waiting else None
@@ -95,7 +95,7 @@ class Accumulator:
             self._forget(key, now_ms)
 
     def due(self, points: Collection[InjectAt]) -> list[NoticeBatch]:
-        """Make notifications of the batches for these points, and return all whose point has come.
+        """Make notifications of the batches for these points, and return all that are due.
 
         They stay until they are told, at this point or any later one.
         """
@@ -105,13 +105,13 @@ class Accumulator:
         return [each for each in self._ready if each.is_due]
 
     def carry_over(self, now_ms: int) -> None:
-        """Let all that was not told be told at the next opportunity: a turn is over."""
+        """Make everything that was not told due at the next opportunity: a turn is over."""
         for key in list(self._seen):
             self._forget(key, now_ms)
         self.due(POINTS)
 
     def tell(self, told: NoticeBatch) -> None:
-        """Take out what was told, which may be the first part of a notification."""
+        """Remove what was told, which may be the first part of a notification."""
         for entry in told.entries:
             entry.told_before, entry.told, entry.is_waiting = entry.told, entry.count, False
             self._waiting -= 1
@@ -124,7 +124,7 @@ class Accumulator:
         self._ready = [each for each in rests if each.entries]
 
     def take_back(self, told: NoticeBatch) -> None:
-        """Have told again what was told: nobody has heard it."""
+        """Make due again what was told in a turn that failed: nobody has read it."""
         unheard = tuple(each for each in told.entries if not each.is_waiting)
         for entry in unheard:
             entry.told, entry.is_waiting = entry.told_before, True
@@ -190,5 +190,5 @@ def _way(subscriber: Subscriber, event: NoticeEvent) -> _Way:
 
 
 def _is_over(first_ms: int, window_ms: int, now_ms: int) -> bool:
-    """A clock that was set back ends a window too."""
+    """Return whether a window is over; a clock that was set back ends it too."""
     return not 0 <= now_ms - first_ms < window_ms

@@ -1,4 +1,4 @@
-"""Whether what a notice awaits is true now."""
+"""Decide whether the condition that a notice waits for is true now."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from agent_runner.wire.conditions import (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TurnFacts:
-    """What conditions are about. A maximum of 0 is not known, and no share of it is ever reached."""
+    """The facts that conditions ask about. A maximum of 0 is unknown, and no share of it is ever reached."""
 
     context_tokens: int = 0
     max_context_tokens: int = 0
@@ -46,7 +46,7 @@ def holds(condition: Condition, facts: TurnFacts) -> bool:
 
 
 def is_among(awaited: str, completed: frozenset[str]) -> bool:
-    """Tell whether an awaited tool ended. `schedule_task` is also `mcp__andy__schedule_task`."""
+    """Return whether the awaited tool has ended. `schedule_task` is also `mcp__andy__schedule_task`."""
     return any(awaited == name or name.endswith(f"__{awaited}") for name in completed)
 
 

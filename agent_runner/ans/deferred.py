@@ -1,4 +1,4 @@
-"""Notices that await something in a turn: the end of a tool, or a condition that becomes true."""
+"""Hold notices until what they wait for in a turn has come: the end of a tool, or a true condition."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class _Awaiting:
 
 
 class DeferredNotices:
-    """What awaits something, each delivered once.
+    """The notices that wait for something; each is delivered once.
 
     The end of a tool counts for the next look alone. A condition that was true when a notice of it became due
     has to be false in between before another notice with the same condition becomes due; the same one does
@@ -36,7 +36,7 @@ class DeferredNotices:
         return len(self._awaiting)
 
     def add(self, notice: Notice) -> None:
-        """Let a notice wait. One with the same id is replaced.
+        """Let a notice wait. It replaces one with the same id.
 
         Raises:
             BadCondition: its condition is none.
@@ -60,7 +60,7 @@ class DeferredNotices:
         return [each.notice for each in due]
 
     def drop(self, notice_id: int) -> None:
-        """Let a notice wait no more."""
+        """Remove a notice that waits."""
         self._awaiting.pop(notice_id, None)
 
     def _is_due(self, each: _Awaiting, facts: TurnFacts) -> bool:

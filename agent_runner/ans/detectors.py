@@ -31,7 +31,7 @@ class BudgetUse(TypedDict):
 
 
 class BudgetWatch:
-    """What a turn may use. A limit of 0 is none.
+    """Reports when a turn has nearly used what it may. A limit of 0 is none.
 
     Tokens are those of the answer, iterations the times the model was asked, time the seconds of the turn.
     """
@@ -48,25 +48,27 @@ class BudgetWatch:
         self._said.clear()
 
     def judge(self, *, tokens: int, iterations: int, seconds: float) -> list[EventDraft]:
-        """Judge all of it, while something can still be done."""
+        """Return the events for all that was used, while the model can still act on them."""
         found = (self.tokens_used(tokens), self.iterations_used(iterations), self.seconds_used(seconds))
         return [each for each in found if each is not None]
 
     def look_back(self, *, tokens: int, iterations: int, seconds: float) -> list[EventDraft]:
-        """Judge all of it as the turn is over: what was not said in it is of use to the next."""
+        """Return the events at the end of a turn: what was not reported in it is of use to the next."""
         found = self.judge(tokens=tokens, iterations=iterations, seconds=seconds)
         return [replace(each, payload={**each.payload, "message": _past(each.payload)}) for each in found]
 
     def tokens_used(self, current: int) -> EventDraft | None:
-        """Judge the tokens used so far: `budget.token.warning`, `budget.token.exceeded` or nothing."""
+        """Return `budget.token.warning`, `budget.token.exceeded` or None for the tokens used so far."""
         return self._judge("token", current, self._max_tokens, TOKEN_WARNING, "tokens")
 
     def iterations_used(self, current: int) -> EventDraft | None:
-        """Judge how often the model was asked: `budget.iteration.warning`, `budget.iteration.exceeded`."""
+        """Return `budget.iteration.warning`, `budget.iteration.exceeded` or None for the requests to the
+        model.
+        """
         return self._judge("iteration", current, self._max_iterations, ITERATION_WARNING, "iterations")
 
     def seconds_used(self, current: float) -> EventDraft | None:
-        """Judge the time that the turn has taken. Returns `budget.timeout.warning` or nothing."""
+        """Return `budget.timeout.warning` or None for the seconds that the turn has taken."""
         if current >= self._max_seconds:
             return None
         return self._judge("time", int(current), int(self._max_seconds), TIME_WARNING, "seconds")
@@ -122,13 +124,15 @@ REARM_SHARE = 0.60
 
 
 def threshold(max_tokens: int, compaction_at: int | None = None) -> int:
-    """Return from how many tokens on to warn: before compaction, which small windows reach below 70 %."""
+    """Return the number of tokens from which on to warn: before compaction, which small windows reach below
+    70 %.
+    """
     full = int(max_tokens * WARN_SHARE)
     return min(full, int(compaction_at * OF_COMPACTION)) if compaction_at else full
 
 
 class ContextUse:
-    """Says `context.approaching_limit` once, and again after use fell below 60 % or the window was compacted.
+    """Reports `context.approaching_limit` once, and again after use fell below 60 % or a compaction.
 
     Where the threshold itself is below 60 %, use has to fall below the threshold by the same share.
     """
@@ -142,7 +146,10 @@ class ContextUse:
     def measured(
         self, current_tokens: int, max_tokens: int, *, compaction_at: int | None = None
     ) -> EventDraft | None:
-        """Judge a measurement. `compaction_at` is where the window is compacted by itself, if it is."""
+        """Return the event for a measurement, or None.
+
+        `compaction_at` is where the window is compacted by itself.
+        """
         if max_tokens <= 0:
             return None
         limit = threshold(max_tokens, compaction_at)
@@ -175,7 +182,7 @@ EVERY_TURNS = 10
 
 
 class CheckpointPrompts:
-    """Counts turns, and says `task.checkpoint` with every tenth, or when asked to.
+    """Counts turns, and reports `task.checkpoint` at every tenth, or when asked to.
 
     `turn` is how many the conversation had before: containers come and go more often than every ten.
     """
@@ -212,20 +219,22 @@ REPETITIONS = 3
 
 
 def pattern_of(tool_name: str, arguments: Mapping[str, Any]) -> str:
-    """Name a call: the tool, and the beginnings of its telling arguments."""
+    """Return a name for a call: the tool, and the beginnings of its telling arguments."""
     told = (f"{key}={str(arguments[key])[:KEY_CHARS]}" for key in KEY_ARGUMENTS if arguments.get(key))
     return f"{tool_name}({', '.join(told)})"
 
 
 def likeness(tool_name: str, arguments: Mapping[str, Any]) -> int:
-    """Return the same for calls that do the same thing again."""
+    """Return a number that is the same for calls that do the same thing again."""
     has_key = any(arguments.get(key) for key in KEY_ARGUMENTS)
     compared = [name for name in sorted(arguments) if not has_key or name in WRITTEN]
     return hash((pattern_of(tool_name, arguments), *(f"{name}={arguments[name]}" for name in compared)))
 
 
 class RepeatDetector:
-    """Watches the last `WINDOW` calls of a turn, and says once a turn that one came `REPETITIONS` times."""
+    """Watches the last `WINDOW` calls of a turn, and reports once a turn that one came `REPETITIONS`
+    times.
+    """
 
     def __init__(self) -> None:
         self._last: deque[int] = deque(maxlen=WINDOW)
@@ -236,7 +245,7 @@ class RepeatDetector:
         self._is_told = False
 
     def called(self, tool_name: str, arguments: Mapping[str, Any]) -> EventDraft | None:
-        """Take note of a call. Returns `agent.loop.detected` when it is one too many."""
+        """Record a call and return `agent.loop.detected` when it is one too many, else None."""
         like = likeness(tool_name, arguments)
         self._last.append(like)
         count = self._last.count(like)

@@ -1,4 +1,4 @@
-"""Text that cannot pass for something else: one line stays one line, and a tag is no tag."""
+"""Keep text from passing for something else: one line stays one line, and a tag is no tag."""
 
 from __future__ import annotations
 
@@ -14,7 +14,10 @@ _JOINERS = frozenset("\u200c\u200d")
 
 
 def visible(text: str) -> str:
-    """Drop what is not seen: control characters, marks of direction, halves of pairs. Lines end in `\\n`."""
+    """Return the text without control characters, marks of direction and halves of pairs.
+
+    Lines end in `\\n`.
+    """
     lines = _BREAKS.sub("\n", text)
     return "".join(each for each in lines if each in "\n\t" or each in _JOINERS or not _is_unseen(each))
 
@@ -24,17 +27,19 @@ def _is_unseen(character: str) -> bool:
 
 
 def one_line(text: str) -> str:
-    """Write line breaks and tabs as people write them in a line: `\\n`, `\\t`."""
+    """Return the text with line breaks and tabs written as `\\n` and `\\t`."""
     return visible(text).replace("\n", "\\n").replace("\t", "\\t")
 
 
 def without_tags(text: str) -> str:
-    """Turn `<` into `‹` wherever a tag could begin, so that nothing opens or closes a wrapper."""
+    """Return the text with `‹` for `<` wherever a tag could begin, so that nothing opens or closes a
+    wrapper.
+    """
     return _TAG.sub("‹", text)
 
 
 def cleaned(value: Any) -> Any:
-    """Apply `visible` to every text inside a JSON value."""
+    """Return a JSON value with `visible` applied to every text in it."""
     match value:
         case str():
             return visible(value)

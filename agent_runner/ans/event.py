@@ -1,4 +1,4 @@
-"""An event: one thing that happened in a run, before a notice is made of it."""
+"""Define an event: one thing that happened in a run, before a notice is made of it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ MAX_TYPE_CHARS = 100
 
 
 class EventLevel(IntEnum):
-    """How grave an event is. Levels compare, so a filter says "at least"."""
+    """How severe an event is. Levels compare, so that a filter says "at least"."""
 
     DEBUG = 0
     INFO = 1
@@ -29,7 +29,7 @@ class EventLevel(IntEnum):
 
     @classmethod
     def of(cls, word: str) -> EventLevel:
-        """Read `debug`, `info`, `warning`, `error` or `critical`.
+        """Return the level of `debug`, `info`, `warning`, `error` or `critical`.
 
         Raises:
             ValueError: it is none of them.
@@ -64,7 +64,7 @@ class EventDraft:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NoticeEvent:
-    """One thing that happened.
+    """One thing that happened in a run.
 
     `type` is dotted lower case, `source` the component it comes from, `timestamp` aware and in UTC, `payload`
     plain JSON. Events with the same `dedupe_key` are the same thing again; by default type and source.
@@ -108,7 +108,7 @@ class NoticeEvent:
 
     @classmethod
     def from_dict(cls, fields: Mapping[str, Any]) -> Self:
-        """Read what `to_dict` wrote.
+        """Return the event that `to_dict` wrote.
 
         Raises:
             ValueError: a field is missing or has a value that no event has.
@@ -128,12 +128,12 @@ class NoticeEvent:
 
 
 def is_pattern(text: str) -> bool:
-    """Tell whether `text` names event types: exactly, or `prefix.*` for all below the prefix."""
+    """Return whether `text` names event types: exactly, or `prefix.*` for all below the prefix."""
     return bool(_TYPE.fullmatch(text) or _PATTERN.fullmatch(text))
 
 
 def matches(pattern: str, event_type: str) -> bool:
-    """`tool.*` is everything below `tool`, at any depth, but not `tool` itself."""
+    """Return whether a pattern names this type: `tool.*` is all below `tool` at any depth, but not `tool`."""
     if pattern.endswith(".*"):
         return event_type.startswith(pattern[:-1])
     return event_type == pattern

@@ -1,4 +1,4 @@
-"""The queue of one run: events wait here, in order, until notices are made of them."""
+"""Queue the events of one run, in order, until notices are made of them."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class EventQueue:
         return len(self._pending)
 
     def emit(self, event: NoticeEvent) -> None:
-        """Keep an event; when the queue is full, drop those that matter least."""
+        """Add an event; when the queue is full, the least severe events are dropped."""
         if len(self._pending) >= self._limit and not self._has_errors_alone:
             self._make_room()
         if len(self._pending) < self._limit or event.severity >= EventLevel.ERROR:
@@ -53,7 +53,7 @@ class EventQueue:
             self._dropped[event.severity, event.type] += 1
 
     def drain_pending(self) -> list[NoticeEvent]:
-        """Return the events that wait, oldest first, and forget them; the last counts what was dropped."""
+        """Remove and return the events that wait, oldest first; the last one counts what was dropped."""
         if self._dropped:
             event = self._dropped_event()
             self._dropped.clear()

@@ -1,4 +1,4 @@
-"""Notifications as text for a model: a line for one thing, a table for several, never nothing."""
+"""Write notifications as text for a model: a line for one thing, a table for several, never nothing."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ class Formatter:
         self._environment: Any = None
 
     def renew(self) -> None:
-        """Forget the templates compiled so far: they may have changed."""
+        """Forget the compiled templates: their files may have changed."""
         self._compiled.clear()
         self._broken.clear()
 
@@ -128,7 +128,7 @@ def _cut(text: str) -> str:
 
 
 def plain(shown: Sequence[FormattedEntry]) -> str:
-    """Say what there is without a template: one event with its first fields, of several the types."""
+    """Return the text without a template: the first fields of one event, or the types of several."""
     worst = max((EventLevel.of(each.severity) for each in shown), default=EventLevel.INFO).word
     head = f"{PREFIXES.get(worst, '')} system notification".strip()
     if len(shown) == 1:
@@ -152,12 +152,12 @@ def _plainly(event: FormattedEntry) -> str:
 
 
 def times_before(count: int) -> str:
-    """`3× ` where something happened more than once."""
+    """Return `3× ` where something happened more than once, else nothing."""
     return f"{count}× " if count > 1 else ""
 
 
 def cell(value: Any) -> str:
-    """Write a value of a payload in one line of at most `MAX_CELL_CHARS`."""
+    """Return a value of a payload as one line of at most `MAX_CELL_CHARS`."""
     text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
     line = one_line(text)
     return line if len(line) <= MAX_CELL_CHARS else f"{line[: MAX_CELL_CHARS - 1]}…"

@@ -1,4 +1,4 @@
-"""All notices of one run: what happens goes in, what the model is to be told comes out."""
+"""Hold all notices of one run: what happens goes in, what the model is to be told comes out."""
 
 from __future__ import annotations
 
@@ -43,7 +43,9 @@ def _utc_now() -> datetime:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TurnNotices:
-    """What became of the notices of one turn: told in it, and given to it but not told (their ids)."""
+    """What became of the notices of one turn: those told in it, and the ids of those given to it but not
+    told.
+    """
 
     told: tuple[ToldNotice, ...] = ()
     returned: tuple[int, ...] = ()
@@ -83,7 +85,7 @@ class RunNotices:
         source: str = "agent",
         dedupe_key: str = "",
     ) -> NoticeEvent:
-        """Say that something happened.
+        """Record that something happened, and return the event.
 
         A `priority` or `inject_at` in the payload comes before the subscriber's.
 
@@ -102,20 +104,22 @@ class RunNotices:
         return event
 
     def happened(self, *happenings: EventDraft | None, source: str = "agent") -> None:
-        """Say what a rule found, if it found something."""
+        """Record what rules found; None is ignored."""
         for each in happenings:
             if each is not None:
                 self.emit(each.type, each.severity, each.payload, source=source)
 
     def give(self, notices: Iterable[Notice], *, at: InjectAt = "turn_start") -> None:
-        """Take notices that the host keeps: told at `at`, or when what they await has come. Each id once."""
+        """Take notices that the host keeps, each id once: they are told at `at`, or when what they wait for
+        has come.
+        """
         for notice in notices:
             if notice.id not in self._given:
                 self._given[notice.id] = notice
                 self._arrived.append((notice, at))
 
     def withdraw(self, notice_id: int) -> None:
-        """Do not tell a given notice any more: it was cancelled or acknowledged."""
+        """Remove a given notice that was cancelled or acknowledged."""
         self._given.pop(notice_id, None)
         self._arrived = [each for each in self._arrived if each[0].id != notice_id]
         self._deferred.drop(notice_id)
@@ -130,7 +134,7 @@ class RunNotices:
         max_tokens: int | None = None,
         message_count: int | None = None,
     ) -> None:
-        """Take note of what conditions ask about; what is not given stays as it was."""
+        """Record the facts that conditions ask about; what is not given stays as it was."""
         known = self.facts
         self.facts = replace(
             known,
@@ -143,11 +147,11 @@ class RunNotices:
         self._deferred.look(self.facts)
 
     def tool_ended(self, name: str) -> None:
-        """Take note that a tool ended, well or not, for what awaits it; the next `drain` consumes it."""
+        """Record that a tool ended, well or not; the next `drain` consumes that."""
         self.facts = replace(self.facts, completed_tools=self.facts.completed_tools | {name})
 
     def begin_turn(self, notices: Iterable[Notice] = ()) -> None:
-        """Open a turn. What was not told in the turn before is told at this one's first opportunity."""
+        """Open a turn. What the turn before left untold is told at this one's first opportunity."""
         self.end_turn()
         self._left_over = [*(self._left_over or ()), *self.events.drain_pending()]
         self._told = []
@@ -172,20 +176,22 @@ class RunNotices:
 
     @property
     def told(self) -> tuple[ToldNotice, ...]:
-        """What the model was told in this turn: of very much, what the host keeps and what matters most."""
+        """Return what the model was told in this turn; of very much, the host's notices and what matters
+        most.
+        """
         numbered = list(enumerate(self._told))
         numbered.sort(key=lambda each: (each[1].id is None, RANK[each[1].priority]))
         return tuple(each for _, each in sorted(numbered[:MAX_TOLD], key=lambda each: each[0]))
 
     @property
     def returned(self) -> tuple[int, ...]:
-        """Which given notices the model was not told in this turn."""
+        """Return the ids of given notices that the model was not told in this turn."""
         told = {each.id for each in self._told}
         return tuple(each for each in self._given if each not in told)
 
     @property
     def pending(self) -> int:
-        """How much waits to be told, or for what it awaits."""
+        """Return how many notices wait to be told, or for what they await."""
         waiting = self.events.pending_count + len(self._left_over or ()) + len(self._arrived)
         return waiting + len(self._deferred) + self._collector.pending
 
@@ -217,7 +223,7 @@ class RunNotices:
             self._collector.use(shelf.subscribers, shelf.disabled)
 
     def _collect(self) -> None:
-        """Take in all that came since the last time."""
+        """Take in all events since the last time."""
         if self._left_over is not None:
             self._collector.accept(self._left_over)
             self._collector.carry_over(self._now_ms())

@@ -1,4 +1,4 @@
-"""The door to the notices of a run: all behind it is loaded while nobody waits for it.
+"""Load the notices of a run in the background, so that its start does not wait for their imports.
 
 Notices take a tenth of a second to import, and no start of a container is worth that. Until they are
 loaded, what is to be noticed waits here in its order.
@@ -30,7 +30,7 @@ def _make(order: RunOrder, workspace: Workspace) -> NoticeRules:
 
 
 class LazyNotices:
-    """One for a run."""
+    """The notices of a run, loaded when something needs them. One is made for a run."""
 
     def __init__(self, order: RunOrder, workspace: Workspace, *, make: Make = _make) -> None:
         self.rules: NoticeRules | None = None
@@ -43,7 +43,7 @@ class LazyNotices:
         self._warming: asyncio.Task[None] | None = None
 
     async def load(self) -> NoticeRules:
-        """Return the rules. The first time takes long, but blocks nobody else."""
+        """Return the rules. The first call takes long, but blocks nobody else."""
         async with self._loading:
             if self.rules is None:
                 rules = await asyncio.to_thread(self._make, self._order, self._workspace)
@@ -55,16 +55,16 @@ class LazyNotices:
 
     @property
     def starts_with_something(self) -> bool:
-        """Whether the first prompt of the run has something to tell."""
+        """Return whether the first prompt of the run has a notice to tell."""
         return bool(self._order.turn.notices) or self._order.restore.mode != "fresh"
 
     def warm_soon(self) -> None:
-        """Begin to load what telling needs, and go on."""
+        """Start loading in the background."""
         if self._warming is None:
             self._warming = asyncio.create_task(self.warm(), name="notices")
 
     async def warm(self) -> None:
-        """Load all that telling needs. Never raises."""
+        """Load all that telling a notice needs. Never raises."""
         try:
             rules = await self.load()
             await asyncio.to_thread(rules.warm)
@@ -72,25 +72,25 @@ class LazyNotices:
             log_fault("the notices were not loaded", error)
 
     def do(self, act: Act) -> None:
-        """Do something with the rules: now, or once they are there."""
+        """Apply `act` to the rules now, or once they are loaded."""
         if self.rules is not None:
             act(self.rules)
         else:
             self._waiting.append(act)
 
     def begin_turn(self, turn: TurnOrder, *, session_id: str | None) -> None:
-        """Open a turn, with the notices that the host gives to it."""
+        """Open a turn with the notices that the host gives to it."""
         self.do(lambda rules: rules.begin_turn(turn, session_id=session_id))
 
     def end_turn(self, outcome: TurnOutcome, *, session_id: str | None) -> tuple[ToldNotice, ...]:
-        """Close the turn and return what its model was told in it: nothing that counts, if it failed."""
+        """Close the turn and return what its model was told; of a turn that failed, nothing counts."""
         if self.rules is not None:
             return self.rules.end_turn(outcome, session_id=session_id)
         self._waiting.append(lambda rules: _end_untold(rules, outcome, session_id))
         return ()
 
     def end_session(self, *, session_id: str | None) -> None:
-        """Say that the run is over, to whom listens already."""
+        """Tell the rules, if they are loaded, that the run is over."""
         if self._warming is not None:
             self._warming.cancel()
         if self.rules is not None:

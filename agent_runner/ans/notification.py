@@ -1,4 +1,4 @@
-"""What is told at once: one thing that happened, or several of a kind."""
+"""Define what is told at once: one thing that happened, or several of a kind."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class NoticeBatch:
 
     @property
     def urgency(self) -> tuple[int, int]:
-        """Sorts the more important first, and of the same importance the earlier."""
+        """Return the key that sorts the more important first, and equal ones by age."""
         return RANK[self.priority], self.entries[0].order
 
     @property
@@ -66,7 +66,7 @@ class NoticeBatch:
         return replace(self, is_due=True) if self.inject_at in points and not self.is_due else self
 
     def beyond_turn(self) -> NoticeBatch:
-        """Return what of it is still true when the turn in which it was told has failed."""
+        """Return the part that is still true when the turn in which it was told has failed."""
         lasting = (each for each in self.entries if not each.event.type.startswith(OF_ONE_TURN))
         return replace(self, entries=tuple(lasting))
 

@@ -1,4 +1,4 @@
-"""Payloads as plain JSON of a bounded size, whatever they were made of."""
+"""Turn payloads into plain JSON of a bounded size, whatever they were made of."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ MAX_NAME_CHARS = 100
 
 
 def bounded(payload: Mapping[str, Any]) -> dict[str, Any]:
-    """Copy `payload` as plain JSON: long texts cut, what lies too deep or is no JSON turned into text."""
+    """Return `payload` as plain JSON: long texts are cut, what is too deep or is no JSON becomes text."""
     return {_text(name, MAX_NAME_CHARS): _plain(value, 1) for name, value in _first(payload)}
 
 
@@ -39,7 +39,7 @@ def _plain(value: Any, depth: int) -> Any:
 
 
 def _text(value: Any, limit: int) -> str:
-    """Cut to `limit` characters, without halves of surrogate pairs, which cannot be written as UTF-8."""
+    """Return at most `limit` characters, without halves of surrogate pairs, which UTF-8 cannot encode."""
     text = str(value)
     cut = text if len(text) <= limit else f"{text[: limit - 1]}…"
     return cut.encode("utf-8", "replace").decode("utf-8")

@@ -1,4 +1,4 @@
-"""All subscribers of one run: who takes which event, and what is to be told at an injection point."""
+"""Hold all subscribers of one run: who takes which event, and what is due at an injection point."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ DUE_AT: Mapping[InjectAt, frozenset[InjectAt]] = {
 
 
 class SubscriberRegistry:
-    """Gives events to the subscribers that take them, and hands out what they make of them.
+    """Gives events to the subscribers that take them, and returns the notifications they make.
 
     What the host keeps is told as the first enabled subscriber of its type says, or plainly where there is
     none; it is never batched, and neither severity nor source keeps it back.
@@ -33,7 +33,7 @@ class SubscriberRegistry:
         self._order = 0
 
     def use(self, subscribers: Sequence[Subscriber], disabled: frozenset[str] = frozenset()) -> None:
-        """Take these subscribers from now on, in this order. Core ones cannot be disabled.
+        """Replace the subscribers by these, in this order. Core ones cannot be disabled.
 
         What a subscriber has collected is dropped when it is disabled or gone.
         """
@@ -57,7 +57,7 @@ class SubscriberRegistry:
     def give(
         self, notice_id: int, event: NoticeEvent, *, priority: Priority, at: InjectAt, count: int
     ) -> None:
-        """Have a notice told that the host keeps, once, however often it is given before."""
+        """Take a notice that the host keeps, once, however often it is given before it is told."""
         subscriber = self._teller(event.type)
         if subscriber is None:
             return
@@ -71,11 +71,11 @@ class SubscriberRegistry:
         )
 
     def withdraw(self, notice_id: int) -> None:
-        """Do not tell a given notice."""
+        """Remove a given notice."""
         self._given.pop(notice_id, None)
 
     def candidates(self, point: InjectAt, now_ms: int, *, at_least: Priority = "low") -> list[NoticeBatch]:
-        """Return what is to be told at a point, the most important first. It stays until it is told."""
+        """Return what is due at a point, the most important first. It stays until it is told."""
         points = DUE_AT[point]
         self._given = {number: each.at(points) for number, each in self._given.items()}
         due = [each for each in self._given.values() if each.is_due]
@@ -86,25 +86,27 @@ class SubscriberRegistry:
         return sorted(wanted, key=lambda each: each.urgency)
 
     def tell(self, told: NoticeBatch) -> None:
-        """Take out what was told."""
+        """Remove what was told."""
         if told.notice_id is not None:
             self._given.pop(told.notice_id, None)
         else:
             self._accumulators[told.subscriber.id].tell(told)
 
     def take_back(self, told: NoticeBatch) -> None:
-        """Have an event told again that was told in vain. What the host keeps, the host gives again."""
+        """Make an event due again that was told in a turn that failed; the host gives its own notices
+        again.
+        """
         if told.notice_id is None and told.subscriber.id in self._accumulators:
             self._accumulators[told.subscriber.id].take_back(told)
 
     def carry_over(self, now_ms: int) -> None:
-        """Let what was collected and not told be told at the next opportunity."""
+        """Make everything that was not told due at the next opportunity."""
         for accumulator in self._enabled():
             accumulator.carry_over(now_ms)
 
     @property
     def pending(self) -> int:
-        """How many events, and notices of the host, have been taken and not told."""
+        """Return how many events, and notices of the host, were taken and not told."""
         return len(self._given) + sum(each.pending for each in self._accumulators.values())
 
     def _enabled(self) -> list[Accumulator]:
@@ -117,7 +119,7 @@ class SubscriberRegistry:
 
 
 def unclaimed() -> Subscriber:
-    """Make who tells what the host keeps and no subscriber is about: no notice is lost for want of one."""
+    """Return the subscriber for notices of the host that no other subscriber takes, so that none is lost."""
     return Subscriber(
         about=EventFilter(id="unclaimed", name="What nobody else tells"),
         events=Events(types=["host.*"]),

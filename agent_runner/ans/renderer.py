@@ -1,4 +1,6 @@
-"""What goes before a model at one point: as many notices as fit, in one wrapper, and how many are left."""
+"""Write what stands before a model at one point: the notices that fit, in one wrapper, and how many
+are left.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +30,7 @@ class RenderedNotice:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RenderedNotices:
-    """The text for a model, and what of the candidates it tells. What it does not tell stays."""
+    """The text for a model, and which candidates it tells. Those it does not tell stay."""
 
     text: str = ""
     told: tuple[RenderedNotice, ...] = ()
@@ -38,7 +40,7 @@ Write = Callable[[NoticeBatch], str]
 
 
 def compose(candidates: Sequence[NoticeBatch], write: Write, *, limit: int) -> RenderedNotices:
-    """Tell the first of `candidates` that fit in `limit`: `MAX_NOTICES`, the run's own in `MAX_CHARS`.
+    """Return the first of `candidates` that fit in `limit`: `MAX_NOTICES`, the run's own in `MAX_CHARS`.
 
     A first one that is longer than `MAX_CHARS` goes alone, if `limit` allows it, and a long table in parts.
     Of what is left, notices of low priority are summed up in a line that counts them, and the others wait.
@@ -74,7 +76,7 @@ def _fitting(candidates: Sequence[NoticeBatch], write: Write, limit: int) -> lis
 
 
 def _shortened(notification: NoticeBatch, write: Write, room: int) -> NoticeBatch:
-    """Take so many of its entries that they fit, and one at least."""
+    """Return the notification with as many of its entries as fit, and one at least."""
     while len(notification.entries) > 1 and len(write(notification)) > room:
         notification = notification.first_half()
     return notification

@@ -1,4 +1,4 @@
-"""What goes on in an agent's loop, said as events: the same rules for every kind of agent."""
+"""Turn what happens in an agent's loop into events, by the same rules for every kind of agent."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ RESUMED = {
 
 
 class NoticeRules:
-    """The notices of one run, and the rules that find something to notice in it.
+    """The notices of one run, and the rules that find something to report in it.
 
     A session opens and closes turns, an agent tells what it does in them and asks at its points (`drain`)
     what its model is to be told.
@@ -84,7 +84,7 @@ class NoticeRules:
         self.notices.happened(checkpoint)
 
     def end_turn(self, outcome: TurnOutcome, *, session_id: str | None) -> tuple[ToldNotice, ...]:
-        """Close the turn and return what its model was told in it: nothing that counts, if it failed."""
+        """Close the turn and return what its model was told; of a turn that failed, nothing counts."""
         if outcome.error is None:
             self._found(self._budgets.look_back(**self._used()), at="turn_start")
         about = {
@@ -104,43 +104,43 @@ class NoticeRules:
         self.notices.emit("session.end", "info", about)
 
     def resumed(self, mode: RestoreMode, reason: str, *, session_id: str | None) -> None:
-        """Say that an earlier conversation was really loaded."""
+        """Report that an earlier conversation was really loaded."""
         if mode in RESUMED:
             told = {"mode": mode, "reason": reason, "session_id": session_id, "message": RESUMED[mode]}
             self.notices.emit("session.resumed", "info", told | _loaded(mode, self._so_far))
 
     async def look_at_files(self) -> None:
-        """Say as a turn begins which files have changed since the agent read them."""
+        """Report, as a turn begins, which files have changed since the agent read them."""
         await asyncio.to_thread(self.files.check_all)
         self._found(self.files.take(), at="turn_start")
 
     async def look_at_file(self, path: str) -> None:
-        """Say whether a file that is to be changed is not what the agent read."""
+        """Report when a file that is to be changed is not what the agent read."""
         await asyncio.to_thread(self.files.check, path)
         self.notices.happened(*self.files.take())
 
     async def command_begins(self, call_id: str) -> None:
-        """Say what others have changed until now: what changes while a command runs is the agent's own."""
+        """Report what others have changed until now: what changes while a command runs is the agent's own."""
         await asyncio.to_thread(self.files.begin_command, call_id)
         self.notices.happened(*self.files.take())
 
     async def commands_ended(self, *call_ids: str) -> None:
-        """Take note that commands have ended, however, where that is not known yet."""
+        """Record that commands have ended, however they did."""
         await asyncio.to_thread(self.files.end_commands, call_ids)
 
     def model_asked(self) -> None:
-        """Take note that the model was asked once more, and has begun to answer."""
+        """Record that the model was asked once more, and has begun to answer."""
         self._iterations += 1
         self._messages += 1
         self.notices.learn(message_count=self._messages)
 
     def model_wrote(self, *, tokens: int) -> None:
-        """Take note of a part of an answer."""
+        """Record a part of an answer."""
         self._tokens += tokens
         self.notices.learn(total_tokens=self._tokens, max_tokens=self._order.limits.turn_tokens or 0)
 
     def measured(self, tokens: int, window: int, *, compaction_at: int | None, at: InjectAt) -> None:
-        """Take note of what the conversation fills of the model's window."""
+        """Record how much of the model's window the conversation fills."""
         self.notices.learn(context_tokens=tokens, max_context_tokens=window)
         self._found([self._context.measured(tokens, window, compaction_at=compaction_at)], at=at)
 
@@ -148,7 +148,9 @@ class NoticeRules:
         self._context.compacted()
 
     def batch_ended(self, calls: list[ToolCall]) -> None:
-        """Judge what was done together, now that all of it has ended and the model is about to go on."""
+        """Judge the calls that were made together, now that all have ended and the model is about to
+        go on.
+        """
         self.calls.batch_ended(calls)
         for call in calls:
             self.notices.happened(self._loops.called(call.name, call.arguments))
@@ -159,7 +161,7 @@ class NoticeRules:
         return await self.notices.drain(point, limit=limit, at_least=at_least)
 
     def _found(self, found: Iterable[EventDraft | None], *, at: InjectAt) -> None:
-        """Say what was found where the model can still be told of it, whatever is usual."""
+        """Report what was found at a point where the model can still be told of it."""
         for each in found:
             if each is not None:
                 self.notices.happened(replace(each, payload={**each.payload, "inject_at": at}))
@@ -182,7 +184,7 @@ class NoticeRules:
 
 
 def _loaded(mode: RestoreMode, so_far: RestoredConversation) -> dict[str, int | str]:
-    """Say how much of the conversation the model has: its session holds all, a new one what was kept."""
+    """Return how much of the conversation the model has: its session holds all, a new one what was kept."""
     is_new = mode == "rehydrate"
     return {
         "exchanges_loaded": so_far.exchanges_kept if is_new else so_far.turns,

@@ -1,4 +1,6 @@
-"""Files of a folder that somebody else writes: read whole, of a bounded size and number, never followed."""
+"""Read files of a folder that somebody else writes: whole, bounded in size and number, never through a
+link.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,7 @@ MAX_LISTED = 500
 
 @dataclass(frozen=True, slots=True, kw_only=True, order=True)
 class FileStamp:
-    """What changes when a file does."""
+    """The properties of a file that change when its content does."""
 
     name: str
     mtime_ns: int
@@ -23,12 +25,12 @@ class FileStamp:
 
 
 class NotPlain(OSError):
-    """It is no ordinary file of a size that is read."""
+    """The file is no ordinary file of a readable size."""
 
 
 @contextmanager
 def opened(folder: Path | None) -> Iterator[int | None]:
-    """Open a folder that is not a link. None when there is none."""
+    """Open a folder that is not a link, and yield its descriptor; None when there is none."""
     if folder is None:
         yield None
         return
@@ -44,7 +46,7 @@ def opened(folder: Path | None) -> Iterator[int | None]:
 
 
 def stamps(descriptor: int, suffixes: tuple[str, ...]) -> list[FileStamp]:
-    """List the ordinary files that end in one of `suffixes`, by name; of very many, some."""
+    """Return the ordinary files that end in one of `suffixes`, by name; of very many, some."""
     found = []
     with os.scandir(descriptor) as entries:
         for entry in islice(entries, MAX_LISTED):
@@ -64,7 +66,7 @@ class FileContent:
 
 
 def read_plain(name: str, *, limit: int, inside: int | None = None) -> FileContent:
-    """Read an ordinary file of at most `limit` bytes; `name` is in the folder `inside`, if one is given.
+    """Return an ordinary file of at most `limit` bytes; `name` is in the folder `inside`, if one is given.
 
     Raises:
         OSError: it is not there, is a link, a pipe or a folder, or is longer.

@@ -1,4 +1,4 @@
-"""The points of the Claude CLI at which a model is told its notices: its hooks.
+"""Connect the hooks of the Claude CLI, at which a model can be told its notices.
 
 The only part of the notices that knows the SDK, and imported with it. A hook answers within
 `ANSWER_SECONDS` whatever happens, for the CLI drops a prompt whose hook takes too long, and after one that
@@ -49,7 +49,7 @@ Hook = Callable[[Any], Awaitable[dict[str, Any]]]
 
 
 class NoticeHooks:
-    """Joins the notices of one run to the hooks of its CLI, over all its connections."""
+    """Connects the notices of one run with the hooks of its CLI, over all its connections."""
 
     def __init__(
         self, noticing: LazyNotices, *, stream: SdkStreamEvents, on_first_prompt: Callable[[], None]
@@ -71,7 +71,7 @@ class NoticeHooks:
         self._told.clear()
 
     def matchers(self) -> dict[str, list[sdk.HookMatcher]]:
-        """Return what the CLI is to call, and when."""
+        """Return the hooks that the CLI is to call, by event."""
         return {
             "UserPromptSubmit": [self._matcher(self._turn_start)],
             "PreToolUse": [self._matcher(self._before_tool, LOOKED_AT)],
@@ -99,7 +99,7 @@ class NoticeHooks:
         return sdk.HookMatcher(matcher=matcher, hooks=[bounded], timeout=MATCHER_SECONDS)
 
     async def _turn_start(self, given: Any) -> dict[str, Any]:
-        """A prompt that was dropped comes again, and with it what went down with it."""
+        """Tell with the prompt what is due; a prompt that was dropped comes again, with its notices."""
         if self._on_first_prompt is not None:
             self._on_first_prompt()
             self._on_first_prompt = None
@@ -166,7 +166,7 @@ class NoticeHooks:
         return self._tell(given, text, anew=text)
 
     async def _turn_end(self, given: Any) -> dict[str, Any]:
-        """What matters most makes the model go on, once; the rest waits for the next turn."""
+        """Make the model go on once for what matters most; the rest waits for the next turn."""
         if given.get("agent_id") or given.get("stop_hook_active"):
             return {}
         room = MAX_CHARS - len(ANSWER_STANDS) - 1
@@ -177,7 +177,7 @@ class NoticeHooks:
         return self._tell(given, f"{text}\n{ANSWER_STANDS}", anew=text)
 
     async def _compacted(self, given: Any) -> dict[str, Any]:
-        """What was told in this turn went with the conversation, and is told again."""
+        """Tell again what was told in this turn: it went with the conversation."""
         if given.get("source") != "compact":
             return {}
         self._stream.compacted()

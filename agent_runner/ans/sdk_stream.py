@@ -1,4 +1,6 @@
-"""What the messages of the Claude CLI tell besides their text. A hook would cost a way there and back."""
+"""Read from the messages of the Claude CLI what they say besides their text; a hook would cost a round
+trip.
+"""
 
 from __future__ import annotations
 
@@ -34,14 +36,14 @@ Usage = Callable[[], Awaitable[Any]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelWindow:
-    """How much the model takes in, and where the CLI compacts by itself, if it does."""
+    """How many tokens the model takes in, and where the CLI compacts by itself, if it does."""
 
     tokens: int
     compaction_at: int | None
 
 
 class SdkStreamEvents:
-    """Listens to one run's CLI, over all its connections."""
+    """Reads the messages of one run's CLI, over all its connections."""
 
     def __init__(self, noticing: LazyNotices, *, so_far: RestoredConversation | None = None) -> None:
         """`so_far` is what is known of the session that is resumed, if one is."""
@@ -55,7 +57,7 @@ class SdkStreamEvents:
         self._window: ModelWindow | None = None
 
     def hear(self, message: sdk.Message) -> None:
-        """Take one message. What a subagent says is its own."""
+        """Read one message. The messages of a subagent are left out."""
         match message:
             case sdk.AssistantMessage(parent_tool_use_id=None):
                 self._noticing.do(lambda rules: self._hear_model(rules, message))
@@ -81,7 +83,7 @@ class SdkStreamEvents:
         self._noticing.do(lambda rules: rules.compacted())
 
     def _hear_model(self, rules: NoticeRules, message: sdk.AssistantMessage) -> None:
-        """One answer comes as a message for each of its parts."""
+        """Read a message of the model; one answer comes as a message for each of its parts."""
         from agent_runner.ans.tool_events import ToolCall
 
         if message.message_id is None or message.message_id != self._message_id:
@@ -114,7 +116,7 @@ def _hear_cli(rules: NoticeRules, subtype: str, data: dict[str, Any]) -> None:
 
 
 def _tokens(content: list[Any]) -> int:
-    """Roughly: never fewer than there are in English, and about as many in Korean."""
+    """Return a rough number of tokens: never too few for English, and about right for Korean."""
     return sum(-(-len(_written(block).encode("utf-8", "replace")) // BYTES_A_TOKEN) for block in content)
 
 

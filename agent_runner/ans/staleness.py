@@ -1,4 +1,4 @@
-"""Notice that a file has changed since the agent read it: by content, never by time alone.
+"""Report that a file has changed since the agent read it: by its content, never by its time alone.
 
 What the agent changes itself is none: with its editors a file is known anew, and while a command of its own
 runs, what changes is taken for its own. What a command leaves running behind it is nobody's any more.
@@ -56,7 +56,7 @@ class FileMarks:
         return len(self._marks)
 
     def known(self, path: str) -> None:
-        """Take note of how a file is: the agent has just read it, or written it itself."""
+        """Record how a file is: the agent has just read it, or written it itself."""
         name = self._name(path)
         with self._lock:
             mark = _mark(name)
@@ -67,11 +67,11 @@ class FileMarks:
                     self._drop(next(iter(self._marks)))
 
     def take(self) -> list[EventDraft]:
-        """Return what was found to have changed, `source.stale` each, and was not taken before."""
+        """Return the changes found and not returned before, each as `source.stale`."""
         return [self._found.popleft() for _ in range(len(self._found))]
 
     def check(self, path: str) -> None:
-        """See whether a file has changed since the agent knew it, before it is edited."""
+        """Check whether a file has changed since the agent knew it, before it is edited."""
         name = self._name(path)
         with self._lock:
             if name in self._marks:
@@ -81,13 +81,13 @@ class FileMarks:
                     self._found.append(happening)
 
     def check_all(self) -> None:
-        """See which files have changed since the agent knew them, at the start of a turn."""
+        """Check which files have changed since the agent knew them, at the start of a turn."""
         with self._lock:
             self._commands.clear()  # of one whose end was never heard of, nothing is known any more
             self._look()
 
     def begin_command(self, call_id: str) -> None:
-        """Take note that a command of the agent's own begins, and see what has changed until now.
+        """Record that a command of the agent begins, and check what has changed until now.
 
         Where another one runs already, that cannot be told from what that one does, and is passed over.
         """
@@ -100,7 +100,7 @@ class FileMarks:
             self._commands.add(call_id)
 
     def end_commands(self, call_ids: Iterable[str]) -> None:
-        """Take note that commands have ended, however: what changed since they began is the agent's own."""
+        """Record that commands have ended: what changed since they began is the agent's own."""
         with self._lock:
             ended = self._commands.intersection(call_ids)
             if ended:
@@ -118,7 +118,7 @@ class FileMarks:
                 self._found.append(happening)
 
     def _adopt(self) -> None:
-        """Know each file as it is now. What is too much to read is watched no more."""
+        """Record each file as it is now. A file that is too large to read is watched no more."""
         budget = MAX_CHECKED_BYTES
         for name in [each for each in self._marks if self._is_own(each) and not self._is_as_marked(each)]:
             if budget > 0:
@@ -127,7 +127,7 @@ class FileMarks:
                 self._drop(name)
 
     def _is_own(self, name: str) -> bool:
-        """Whether a change that is seen now is the agent's own."""
+        """Return whether a change that is seen now is the agent's own."""
         return bool(self._commands) and name not in self._unread
 
     def _is_as_marked(self, name: str) -> bool:
@@ -142,7 +142,7 @@ class FileMarks:
         return os.path.normpath(self._cwd / path)
 
     def _checked(self, name: str) -> tuple[EventDraft | None, int]:
-        """Know a file as it is now. Says whether it changed, and how many bytes it took to see that."""
+        """Record a file as it is now; return whether it changed, and how many bytes that took to read."""
         if self._is_as_marked(name):
             return None, 0
         before, now = self._marks[name], _mark(name)
@@ -180,7 +180,7 @@ def _status(name: str) -> os.stat_result | None:
 
 
 def _mark(name: str) -> FileMark | None:
-    """Read an ordinary file of a bounded size; None for anything else."""
+    """Return an ordinary file of a bounded size as a mark; None for anything else."""
     try:
         content = read_plain(name, limit=MAX_FILE_BYTES)
     except (OSError, ValueError):

@@ -1,4 +1,4 @@
-"""What a subscriber is: which events it takes, how it batches them, where and how it tells them."""
+"""Define a subscriber: which events it takes, how it batches them, and where and how they are told."""
 
 from __future__ import annotations
 
@@ -86,11 +86,11 @@ class Subscriber:
         return self.about.id
 
     def names(self, event_type: str) -> bool:
-        """Tell whether it is about this type at all."""
+        """Return whether it takes events of this type at all."""
         return any(matches(pattern, event_type) for pattern in self.events.types)
 
     def takes(self, event: NoticeEvent) -> bool:
-        """Tell whether it is about this event: by type, severity and source."""
+        """Return whether it takes this event, by type, severity and source."""
         return (
             event.severity >= EventLevel.of(self.events.severity_filter)
             and (self.events.sources is None or event.source in self.events.sources)
@@ -98,7 +98,7 @@ class Subscriber:
         )
 
     def dedupe_key(self, event: NoticeEvent) -> str:
-        """Say what makes two events the same, such as `tool_failure:tool.call.failure:Read`."""
+        """Return what makes two events the same, such as `tool_failure:tool.call.failure:Read`."""
         if not self.batching.dedupe_key:
             return f"{self.id}:{event.dedupe_key}"
         parts = (_part(part, event) for part in self.batching.dedupe_key.split(":"))
@@ -114,7 +114,7 @@ def _part(part: str, event: NoticeEvent) -> str:
 
 
 def parse_subscriber(text: str, *, own: bool = False) -> Subscriber:
-    """Read one subscriber's TOML.
+    """Return the subscriber that this TOML describes. Raises `BadSubscriber`.
 
     Raises:
         BadSubscriber: it is no TOML, or a key is missing, unknown or out of range.

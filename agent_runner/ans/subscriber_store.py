@@ -1,4 +1,4 @@
-"""Where subscribers come from: Andy's own, and those in the group's folder, which may change at any time."""
+"""Read subscribers: Andy's own, and those in the group's folder, which may change at any time."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ MAX_OWN = 50
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SubscriberFolder:
-    """All subscribers, in the order they are asked, those switched off, and the texts of templates."""
+    """All subscribers in the order they are asked, the ids switched off, and the texts of templates."""
 
     subscribers: tuple[Subscriber, ...] = ()
     disabled: frozenset[str] = frozenset()
@@ -32,7 +32,7 @@ class SubscriberFolder:
     own_templates: dict[str, str] = field(default_factory=dict)
 
     def template_named(self, subscriber: Subscriber) -> str | None:
-        """Return the template's text: for a subscriber of the group's, its own comes first."""
+        """Return the template's text; for a subscriber of the group's, its own comes first."""
         name = subscriber.output.template
         if subscriber.own and name in self.own_templates:
             return self.own_templates[name]
@@ -54,7 +54,7 @@ class SubscriberStore:
         self._shelf = SubscriberFolder()
 
     def read(self) -> SubscriberFolder:
-        """Return what there is now; as long as nothing has changed, the same object."""
+        """Return what there is now; the same object as long as nothing has changed."""
         with self._lock, safe_folder.opened(self._own) as descriptor:
             found = _listed(descriptor)
             return self._shelf if found == self._seen else self._read(descriptor, found)
@@ -142,7 +142,7 @@ def _is_good(name: str, text: str) -> bool:
 
 
 def _disabled(descriptor: int | None, found: list[FileStamp]) -> frozenset[str]:
-    """Read the ids that are switched off: one a line, what follows '#' is a remark."""
+    """Return the ids that are switched off: one a line, what follows '#' is a remark."""
     if not any(each.name == DISABLED for each in found):
         return frozenset()
     lines = (_text(descriptor, DISABLED) or "").splitlines()

@@ -1,4 +1,4 @@
-"""Jinja2 as notices use it: nothing undefined, nothing unquoted, nothing of Python within reach.
+"""Set up Jinja2 for notices: nothing undefined, nothing unquoted, nothing of Python within reach.
 
 Imported when the first notice is formatted, for it costs a tenth of a second.
 """
@@ -62,7 +62,7 @@ class _Environment(ImmutableSandboxedEnvironment):
 
 
 def environment() -> _Environment:
-    """Make an environment with the filters that templates of notices may use."""
+    """Return an environment with the filters that templates of notices may use."""
     made = _Environment(
         autoescape=False,  # it writes for a model, and `_quoted` sees to every value
         trim_blocks=True,
@@ -110,7 +110,7 @@ def _is_toon(node: nodes.Node) -> bool:
 
 
 def _quoted(value: Any) -> Any:
-    """Keep what a template puts out in its line."""
+    """Return what a template puts out, kept in its line."""
     if isinstance(value, Undefined | FormattedBatch):
         return value
     if isinstance(value, Mapping | list):
@@ -119,14 +119,14 @@ def _quoted(value: Any) -> Any:
 
 
 def toon_encode(value: Any) -> FormattedBatch:
-    """Write a value as TOON, which quotes what would break a line or a row."""
+    """Return a value as TOON, which quotes what would break a line or a row."""
     import toon_format
 
     return FormattedBatch(toon_format.encode(value))
 
 
 def table(events: Sequence[FormattedEntry], name: str, *fields: str) -> FormattedBatch:
-    """Write a row an event: `name[2]{a,b}:`, with how often where one came more than once.
+    """Return a row for each event: `name[2]{a,b}:`, with how often where one came more than once.
 
     Raises:
         KeyError: an event lacks a field.
@@ -149,17 +149,17 @@ def format_time(value: datetime) -> str:
 
 
 def severity_prefix(value: str) -> str:
-    """`!critical:`, `!error:`, `!warning:`, or nothing."""
+    """Return `!critical:`, `!error:`, `!warning:`, or nothing."""
     return PREFIXES.get(value, "")
 
 
 def repeated(count: int, verb: str = "") -> str:
-    """Say how often, where it was more than once: ` (2×)`, with a verb ` failed 3 times:`."""
+    """Return how often, where it was more than once: ` (2×)`, with a verb ` failed 3 times:`."""
     if verb and count >= REPEATED:
         return f" {verb} {count} times:"
     return f" ({count}×)" if count > 1 else ""
 
 
 def seldom(events: Sequence[FormattedEntry]) -> list[FormattedEntry]:
-    """Return those that came so few times that each needs no line of its own."""
+    """Return the events that came so few times that each needs no line of its own."""
     return [event for event in events if event.count < REPEATED]

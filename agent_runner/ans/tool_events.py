@@ -1,4 +1,4 @@
-"""What happens to the tools of a turn, said as events: called, ended well, failed, too slow, all at once."""
+"""Report what happens to the tools of a turn as events: called, ended well, failed, too slow."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ class ToolCall:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolTimeout:
-    """A tool took too long. The limit is not always told."""
+    """A tool took too long; the limit is not always known."""
 
     seconds: float | None
 
 
 def timeout_in(error: str) -> ToolTimeout | None:
-    """Tell from a tool's error whether it is that it took too long."""
+    """Return the timeout that a tool's error reports, or None."""
     found = TOO_SLOW.search(error)
     if found is None:
         return None
@@ -50,7 +50,7 @@ def timeout_in(error: str) -> ToolTimeout | None:
 
 
 class ToolCallEvents:
-    """The calls of one turn after another. Each ends once, well or not."""
+    """Reports the calls of one turn after another. Each call ends once, well or not."""
 
     def __init__(self, notices: RunNotices) -> None:
         self._notices = notices
@@ -60,7 +60,7 @@ class ToolCallEvents:
 
     @property
     def count(self) -> int:
-        """How many have ended in this turn."""
+        """Return how many calls have ended in this turn."""
         return len(self._failed)
 
     def begin_turn(self) -> None:
@@ -88,7 +88,7 @@ class ToolCallEvents:
     def failed(
         self, call: ToolCall, error: str, *, duration_ms: int = 0, error_type: str = "execution_error"
     ) -> None:
-        """Say that a call failed, or only that it took too long, if that is why."""
+        """Report that a call failed, or only that it took too long, if that is why."""
         self._end(call, failed=True, duration_ms=duration_ms)
         about = {
             "tool_name": call.name,
@@ -106,7 +106,7 @@ class ToolCallEvents:
         self._notices.emit("tool.call.timeout", "warning", about | limits | {"error_type": "timeout"})
 
     def batch_ended(self, calls: list[ToolCall]) -> None:
-        """Say how the calls that were made together ended. All of them have."""
+        """Report how the calls that were made together ended, once all of them have."""
         self._batches += 1
         failures = sum(self._failed.get(call.id, False) for call in calls)
         payload = {
