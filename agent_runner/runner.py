@@ -12,7 +12,7 @@ import sys
 from functools import partial
 
 from agent_runner.agents.claude.cli_command import StartedCli
-from agent_runner.ans.noticing import LazyNotices
+from agent_runner.ans.lazy_notices import LazyNotices
 from agent_runner.checks import run_check
 from agent_runner.error_log import log_fault, one_line
 from agent_runner.frame_writer import FrameWriter

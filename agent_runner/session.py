@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 
-from agent_runner.ans.noticing import LazyNotices
+from agent_runner.ans.lazy_notices import LazyNotices
 from agent_runner.checks import CheckResult, run_check
 from agent_runner.error_log import log_fault, one_line
 from agent_runner.frame_writer import FrameWriter

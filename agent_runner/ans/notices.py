@@ -10,8 +10,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from agent_runner.ans.conditions import TurnFacts
-from agent_runner.ans.deferred import DeferredNotices, awaits
+from agent_runner.ans.deferred import DeferredNotices, TurnFacts, awaits
 from agent_runner.ans.escaping import one_line
 from agent_runner.ans.event import EventDraft, EventLevel, NoticeEvent
 from agent_runner.ans.event_queue import EventQueue

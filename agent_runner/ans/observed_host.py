@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
-from agent_runner.ans.noticing import LazyNotices
+from agent_runner.ans.lazy_notices import LazyNotices
 from agent_runner.ipc_client import HostClient
 from agent_runner.wire.mailbox import Command, Reply
 from agent_runner.wire.order import MAX_RESTORE_CHARS

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import claude_agent_sdk as sdk
 
-from agent_runner.ans.noticing import LazyNotices
+from agent_runner.ans.lazy_notices import LazyNotices
 from agent_runner.ans.sdk_stream import SdkStreamEvents
 from agent_runner.error_log import log_fault
 from agent_runner.wire.notices import OWN_TOOLS

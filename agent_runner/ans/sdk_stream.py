@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import claude_agent_sdk as sdk
 
-from agent_runner.ans.noticing import LazyNotices
+from agent_runner.ans.lazy_notices import LazyNotices
 from agent_runner.wire.notices import InjectAt
 from agent_runner.wire.order import RestoredConversation
 

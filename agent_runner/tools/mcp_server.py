@@ -12,7 +12,7 @@ from collections import Counter
 from typing import Any
 
 from agent_runner.agents.claude.cli_command import DASHBOARD, SERVER
-from agent_runner.ans.noticing import LazyNotices
+from agent_runner.ans.lazy_notices import LazyNotices
 from agent_runner.error_log import log_fault, one_line
 from agent_runner.ipc_client import HostClient
 from agent_runner.tools.table import tools_for, words_of

@@ -8,7 +8,7 @@ from typing import Any, Self, cast, get_args
 
 from pydantic import ConfigDict, Field, ValidationError, model_validator
 
-from agent_runner.ans.noticing import LazyNotices
+from agent_runner.ans.lazy_notices import LazyNotices
 from agent_runner.ipc_client import HostClient
 from agent_runner.tools.tool import NoParameters, Parameters, Tool, mistakes
 from agent_runner.wire import mailbox, notify_self

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from agent_runner.ans.noticing import LazyNotices
+from agent_runner.ans.lazy_notices import LazyNotices
 from agent_runner.tools.notices import notice_tools
 from agent_runner.tools.table import TABLE
 from agent_runner.tools.wire import DASHBOARD_TOOLS

@@ -16,7 +16,7 @@ from blockbuster import blockbuster_ctx
 from agent_runner.agents.offline import OfflineAgent
 from agent_runner.agents.offline.intents import ECHO
 from agent_runner.ans.event import NoticeEvent
-from agent_runner.ans.noticing import LazyNotices
+from agent_runner.ans.lazy_notices import LazyNotices
 from agent_runner.interfaces import Agent, TurnOutcome
 from agent_runner.ipc_client import HostClient
 from agent_runner.wire.files import write_whole

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from agent_runner.ans.noticing import LazyNotices
+from agent_runner.ans.lazy_notices import LazyNotices
 from agent_runner.frame_writer import FrameWriter
 from agent_runner.inbox import TurnInbox
 from agent_runner.interfaces import Say, TokenUsage, TurnOutcome

@@ -24,11 +24,11 @@ import json, sys
 from agent_runner import __main__
 from agent_runner.agents.claude.sdk_import import import_sdk
 import_sdk()  # as the runner does: a plain import of the SDK, which the hooks ask for, takes 1.5 s longer
-from agent_runner.ans import noticing, sdk_hooks
+from agent_runner.ans import lazy_notices, sdk_hooks
 
 bound, sdk_hooks.ANSWER_SECONDS = sdk_hooks.ANSWER_SECONDS, 20.0
 
-make = noticing._make
+make = lazy_notices._make
 events = open({events!r}, "a", buffering=1)
 
 def recording(order, workspace):
@@ -42,7 +42,7 @@ def recording(order, workspace):
     queue.emit = emit_recorded
     return rules
 
-noticing.LazyNotices.__init__.__kwdefaults__["make"] = recording
+lazy_notices.LazyNotices.__init__.__kwdefaults__["make"] = recording
 {more}
 sys.exit(__main__.main())
 """

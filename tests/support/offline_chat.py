@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from agent_runner.agents.offline import OfflineAgent
-from agent_runner.ans.noticing import LazyNotices
+from agent_runner.ans.lazy_notices import LazyNotices
 from agent_runner.ipc_client import HostClient
 from agent_runner.wire.mailbox import Command, Reply
 from agent_runner.wire.order import Request, RunOrder, TurnOrder

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from agent_runner.ans.event import NoticeEvent
-from agent_runner.ans.noticing import LazyNotices
+from agent_runner.ans.lazy_notices import LazyNotices
 from agent_runner.ipc_client import HostClient
 from agent_runner.tools import notices as notice_tools
 from agent_runner.tools.tool import Tool

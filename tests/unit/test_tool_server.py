@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from agent_runner.ans.noticing import LazyNotices
+from agent_runner.ans.lazy_notices import LazyNotices
 from agent_runner.ipc_client import HostClient
 from agent_runner.tools.mcp_server import METHOD_NOT_FOUND, ToolServer
 from agent_runner.tools.table import tools_for

@@ -12,7 +12,7 @@ from agent_runner.agents.claude.cli_command import CliSettings, StartedCli, star
 from agent_runner.agents.claude.cli_transport import CliProcess
 from agent_runner.agents.claude.restore import RestoreHooks
 from agent_runner.agents.claude.sdk_import import import_sdk
-from agent_runner.ans.noticing import LazyNotices
+from agent_runner.ans.lazy_notices import LazyNotices
 from agent_runner.interfaces import Say, TurnOutcome
 from agent_runner.ipc_client import HostClient
 from agent_runner.tools.mcp_server import ToolServer

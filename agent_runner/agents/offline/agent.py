@@ -20,7 +20,7 @@ from agent_runner.agents.offline.lists import Lists
 from agent_runner.agents.offline.recall import Recall
 from agent_runner.agents.offline.reminders import Reminders
 from agent_runner.agents.offline.table_requests import TableRequests
-from agent_runner.ans.noticing import LazyNotices
+from agent_runner.ans.lazy_notices import LazyNotices
 from agent_runner.ans.observed_host import ObservedHost
 from agent_runner.interfaces import Say, TurnOutcome
 from agent_runner.ipc_client import HostClient

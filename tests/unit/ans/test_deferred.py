@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from agent_runner.ans.conditions import TurnFacts, holds
-from agent_runner.ans.deferred import DeferredNotices, awaits
+from agent_runner.ans.deferred import DeferredNotices, TurnFacts, awaits, holds
 from agent_runner.wire.conditions import BadCondition, parse_condition
 from agent_runner.wire.notices import Notice
 
