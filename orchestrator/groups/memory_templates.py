@@ -39,6 +39,15 @@ def ensure_memory(home: Path, group: Group, *, assistant: str) -> bool:
     return _ensure(home, group.folder, template(kind, assistant=assistant, group=group.name))
 
 
+def write_memory(home: Path, folder: str, text: str) -> None:
+    """Replace a group's CLAUDE.md as a whole. Blocks.
+
+    Raises:
+        OSError: the folder is a link or a file, or cannot be written.
+    """
+    _ensure(home, folder, text, replaces=True)
+
+
 def own_text(home: Path, folder: str, name: str) -> str | None:
     """Return the first `MAX_READ_BYTES` of a text file in a group's folder, or None without one. Blocks.
 

@@ -1,0 +1,101 @@
+"""Coming: a week of reminders, tasks, notifications and wakes, to make, move, pause and cancel."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from starlette.responses import Response
+
+from orchestrator.domain.errors import AndyError, BadRequest
+from orchestrator.reports import tasks, upcoming
+from orchestrator.store import groups
+from orchestrator.web.api.reminders import NewReminder
+from orchestrator.web.console.forms import SentForm
+from orchestrator.web.console.page import Page, View
+
+TASK_ACTIONS = ("pause", "resume", "run", "cancel")
+CHANGES = ("reminder.*", "task.*", "notification.*", "cycle.*", "turn.*", "loop.*")
+
+
+class NoSuchAction(BadRequest):
+    """A task can be paused, resumed, run now or cancelled."""
+
+    code = "no_such_action"
+
+
+async def show(view: View) -> Response:
+    return await _show(view)
+
+
+async def add_reminder(view: View, form: SentForm) -> Response:
+    """Set a reminder; one that cannot be read is shown again with the reason."""
+    try:
+        wish = NewReminder(group=form.text("whose"), text=form.text("text"), at=form.text("at") or " ")
+        row = await view.api.reminders.add(wish)
+    except (AndyError, ValueError) as error:
+        why = str(error) if isinstance(error, AndyError) else view.t(".incomplete")
+        return await _show(
+            view, error=why, text=form.raw("text"), at=form.raw("at"), whose=form.text("whose")
+        )
+    return view.done("/coming", view.t(".added", number=row["id"]))
+
+
+async def move_reminder(view: View, form: SentForm) -> Response:
+    await view.api.reminders.move(int(view.given("id")), form.text("at"))
+    return view.done("/coming", view.t(".moved"))
+
+
+async def cancel_reminder(view: View, _: SentForm) -> Response:
+    await view.api.reminders.cancel(int(view.given("id")))
+    return view.done("/coming", view.t(".cancelled"))
+
+
+async def act_on_task(view: View, _: SentForm) -> Response:
+    """Pause, resume, run or cancel a scheduled task."""
+    if view.given("action") not in TASK_ACTIONS:
+        raise NoSuchAction
+    await view.api.tasks.act(view.given("id"), view.given("action"))
+    return view.done("/coming", view.t(f".task_{view.given('action')}"))
+
+
+async def _show(view: View, *, error: str = "", text: str = "", at: str = "", whose: str = "") -> Response:
+    folder, zone = view.query("group") or None, view.console.zone
+    async with view.web.host.reader.reading() as tx:
+        found = await upcoming.week(tx, folder, now_ms=view.now_ms, zone=zone)
+        scheduled = await tasks.every(tx, folder, with_over=True)
+        folders = [one.folder for one in await groups.every(tx)]
+    return view.render(
+        "coming.html",
+        status=422 if error else 200,
+        days=_by_day(found),
+        scheduled=[one for one in scheduled if one.status in ("active", "paused")],
+        group=folder or "",
+        choices=[("", view.t("base.all_groups")), *((one, one) for one in folders)],
+        folders=[(one, one) for one in folders],
+        error=error,
+        text=text,
+        at=at,
+        whose=whose or folder or "",
+    )
+
+
+def _by_day(rows: list[dict[str, Any]]) -> dict[str, list[dict[str, Any]]]:
+    """Return the rows under their days, in the order in which they come. Pure."""
+    days: dict[str, list[dict[str, Any]]] = {}
+    for row in rows:
+        days.setdefault(row["date"], []).append(row)
+    return days
+
+
+PAGE = Page(
+    name="coming",
+    order=40,
+    shows={"/coming": show},
+    changes={
+        "/coming/reminders": add_reminder,
+        "/coming/reminders/{id:int}/move": move_reminder,
+        "/coming/reminders/{id:int}/cancel": cancel_reminder,
+        "/coming/tasks/{id}/{action}": act_on_task,
+    },
+    live={"week": CHANGES, "tasks": CHANGES},
+)
