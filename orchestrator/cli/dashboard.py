@@ -113,11 +113,11 @@ def notifications(
     Example: `andy dashboard notifications --status pending`
     """
     from orchestrator.cli import dashboard_service
-    from orchestrator.dashboard.views import serializers
+    from orchestrator.reports import notifications as reports
 
     async def rows(tx: Any, place: Any) -> list[dict[str, Any]]:
-        found = await dashboard_service.notifications(tx, place, status=status, task=task, limit=limit)
-        return [serializers.notification(one, place.zone) for one in found]
+        folder, zone = place.group.folder, place.zone
+        return await reports.rows(tx, folder, status=status, task=task, limit=limit, zone=zone)
 
     names = ("id", "scheduled_at", "status", "type", "priority", "related_task_id", "message")
     show(

@@ -194,14 +194,3 @@ async def notification(tx: Tx, place: GroupZone, prefix: str) -> tuple[Notificat
     assert one is not None
     recorded = await dashboard_notifications.history_of(tx, folder, one.id)
     return one, history_view.whole(one, recorded)
-
-
-async def notifications(
-    tx: Tx, place: GroupZone, *, status: str | None, task: str | None, limit: int
-) -> list[Any]:
-    from orchestrator.domain.dashboard import NotificationStatus
-
-    statuses = (NotificationStatus(status),) if status else ()
-    return await dashboard_notifications.listed(
-        tx, place.group.folder, statuses=statuses, task_id=task, limit=limit
-    )
