@@ -16,7 +16,9 @@ if TYPE_CHECKING:
 
 reminders_app = App(name="reminders")
 
-NumberArgument = Annotated[int, Parameter(help="Its id in 'andy reminders list'.")]
+ON_DASHBOARD = "n_"
+"""How the ids of reminders begin that Claude has set: they are notifications of the dashboard."""
+IdArgument = Annotated[str, Parameter(help="Its id in 'andy reminders list', such as 7 or n_1a2b3c4d.")]
 AtOption = Annotated[
     str,
     Parameter(help="When: 'in 2 hours', 30m, 'tomorrow 9am', 2026-11-23T09:00, in the group's time zone."),
@@ -66,7 +68,7 @@ def add(
 
 @reminders_app.command
 def move(
-    number: NumberArgument,
+    reminder: IdArgument,
     /,
     *,
     at: AtOption,
@@ -77,36 +79,50 @@ def move(
 
     Example: `andy reminders move 7 --at "in 2 hours"`
     """
-    from orchestrator.cli import terminal
+    from orchestrator.cli import dashboard_service, terminal
 
-    service = _service(home)
-    row = asyncio.run(
-        terminal.ask_or_change(
-            home,
-            lambda client: client.move_reminder(number, at),
-            lambda tx, now_ms: service.move(tx, number, at, now_ms=now_ms),
+    if reminder.startswith(ON_DASHBOARD):
+        row = dashboard_service.change_reminder(home, reminder, "update_notification", scheduled_at=at)
+    else:
+        number, service = _number(reminder), _service(home)
+        row = asyncio.run(
+            terminal.ask_or_change(
+                home,
+                lambda client: client.move_reminder(number, at),
+                lambda tx, now_ms: service.move(tx, number, at, now_ms=now_ms),
+            )
         )
-    )
     show(row, partial(_told, "is moved to"), as_json=as_json)
 
 
 @reminders_app.command
-def cancel(number: NumberArgument, /, *, as_json: JsonOption = False, home: HomeOption = None) -> None:
+def cancel(reminder: IdArgument, /, *, as_json: JsonOption = False, home: HomeOption = None) -> None:
     """Let one be sent no more.
 
     Example: `andy reminders cancel 7`
     """
-    from orchestrator.cli import terminal
+    from orchestrator.cli import dashboard_service, terminal
 
-    service = _service(home)
-    row = asyncio.run(
-        terminal.ask_or_change(
-            home,
-            lambda client: client.cancel_reminder(number),
-            lambda tx, now_ms: service.cancel(tx, number, now_ms=now_ms),
+    if reminder.startswith(ON_DASHBOARD):
+        row = dashboard_service.change_reminder(home, reminder, "cancel_notification")
+    else:
+        number, service = _number(reminder), _service(home)
+        row = asyncio.run(
+            terminal.ask_or_change(
+                home,
+                lambda client: client.cancel_reminder(number),
+                lambda tx, now_ms: service.cancel(tx, number, now_ms=now_ms),
+            )
         )
-    )
     show(row, partial(_told, "is cancelled; it was due"), as_json=as_json)
+
+
+def _number(text: str) -> int:
+    from orchestrator.domain.errors import UnknownReminder
+
+    if not (text.isascii() and text.isdigit() and len(text) < 16):
+        raise UnknownReminder(text)
+    return int(text)
 
 
 def _service(home: Path | None) -> ReminderService:

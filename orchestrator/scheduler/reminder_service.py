@@ -13,7 +13,7 @@ from orchestrator.base.tables import Rows, short, table
 from orchestrator.domain.errors import ReminderRefused, TextEmpty, TextTooLong, UnknownReminder
 from orchestrator.domain.values import Group, Reminder, ReminderState
 from orchestrator.scheduler.scheduled_task_service import ReadTime
-from orchestrator.store import audit, groups, reminders
+from orchestrator.store import audit, dashboard_notifications, groups, reminders
 from orchestrator.store.database import Tx
 
 MAX_PENDING = 500
@@ -68,9 +68,27 @@ class ReminderService:
         return await self._done(tx, "cancel", found, now_ms=now_ms)
 
     async def rows(self, tx: Tx, folder: str | None) -> Rows:
-        """Return the pending reminders of a group, or of all, the next first. Raises `UnknownGroup`."""
+        """Return the pending reminders of a group, or of all, the next first. Raises `UnknownGroup`.
+
+        Those that Claude set are notifications of the dashboard, with ids such as `n_1a2b3c4d`.
+        """
         known = None if folder is None else (await groups.known(tx, folder)).folder
-        return [await self._row(tx, one) for one in await reminders.pending(tx, known)]
+        rows = [await self._row(tx, one) for one in await reminders.pending(tx, known)]
+        for one in await dashboard_notifications.reminders_to_come(tx, known):
+            group = await groups.by_folder(tx, one.folder)
+            if group is None:
+                continue  # it is cancelled when it is due
+            zone = self.zone_of(group)
+            rows.append(
+                {
+                    "id": one.id,
+                    "group": one.folder,
+                    "due": local_iso(one.due_ms, zone),
+                    "due_ms": one.due_ms,
+                    "text": one.message,
+                }
+            )
+        return sorted(rows, key=lambda row: row["due_ms"])
 
     async def _pending(self, tx: Tx, number: int) -> Reminder:
         found = await reminders.get(tx, number)

@@ -175,6 +175,28 @@ async def orphans(tx: Tx, folder: Folder) -> list[Notification]:
     return [_from_row(row) for row in rows]
 
 
+async def reminders_to_come(tx: Tx, folder: Folder | None) -> list[Notification]:
+    """Those of a group, or of all, that somebody wished for and that are about no task, by due time."""
+    rows = await tx.execute_fetchall(
+        f"""
+        SELECT * FROM notifications
+        WHERE (:folder IS NULL OR group_folder = :folder) AND {_OPEN} AND type = 'reminder'
+          AND task_id IS NULL AND question_id IS NULL AND audience = 'user'
+        ORDER BY due_ms, id
+        """,  # noqa: S608 - a constant
+        {"folder": folder},
+    )
+    return [_from_row(row) for row in rows]
+
+
+async def folders_of(tx: Tx, notification_id: str) -> list[Folder]:
+    """The groups that have a notification of this id: one, but for what was imported."""
+    rows = await tx.execute_fetchall(
+        "SELECT group_folder FROM notifications WHERE id = ? ORDER BY group_folder", (notification_id,)
+    )
+    return [Folder(row["group_folder"]) for row in rows]
+
+
 async def due(tx: Tx, now_ms: int, *, limit: int = -1) -> list[Notification]:
     """Return the notifications of all groups that are due and not claimed, the longest due first."""
     rows = await tx.execute_fetchall(

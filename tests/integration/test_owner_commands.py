@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from orchestrator.cli import dashboard_service
 from orchestrator.cli.main import app
 from orchestrator.domain.errors import AndyError, NotRunning
 from orchestrator.groups import registration
@@ -95,6 +96,30 @@ def test_a_reminder_that_cannot_be_is_refused_with_what_to_do(andy, words, told)
         andy("reminders", *words)
 
     assert rows(andy("reminders", "list", "--json")) == []
+
+
+def test_a_reminder_that_claude_set_is_listed_moved_and_cancelled_beside_the_others(andy, home, capsys):
+    andy("reminders", "add", "family", "Bring the cake", "--at", "in 2 hours")
+
+    async def as_claude_does() -> None:
+        async with dashboard_service.opened(home) as (_, boards):
+            asked = {"message": "Stretch!", "scheduled_at": "in 1 hour"}
+            assert (await boards.service.call_tool("family", "schedule_notification", asked)).ok
+
+    asyncio.run(as_claude_does())
+    capsys.readouterr()  # what was logged
+    of_claude, other = rows(andy("reminders", "list", "family", "--json"))
+    assert (of_claude["text"], other["text"]) == ("Stretch!", "Bring the cake")
+    moved = andy("reminders", "move", of_claude["id"], "--at", "in 3 hours")
+    assert moved.startswith(f"Reminder {of_claude['id']} of 'family' is moved to")
+    assert [row["text"] for row in rows(andy("reminders", "list", "--json"))] == [
+        "Bring the cake",
+        "Stretch!",
+    ]
+    assert "is cancelled" in andy("reminders", "cancel", of_claude["id"])
+    assert "Stretch!" not in andy("reminders", "list")
+    with pytest.raises(AndyError, match="no reminder 'n_404'"):
+        andy("reminders", "cancel", "n_404")
 
 
 def test_a_reminder_is_cancelled_once(andy):

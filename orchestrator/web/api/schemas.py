@@ -139,7 +139,8 @@ class TaskDocumentSchema(TaskSchema):
 
 
 class ReminderSchema(ApiSchema):
-    id: int
+    id: int | str
+    """A number; of one that Claude set, the id of a notification, changed by the dashboard's tools."""
     group: str
     due: str
     due_ms: int
