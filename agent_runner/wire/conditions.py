@@ -1,4 +1,4 @@
-"""What a notice may wait for: four conditions, or a few of them, read by a full match and never evaluated."""
+"""Parse the condition that a notice waits for: one of four forms, or a few joined. None is evaluated."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ FORMS = (
     "message_count_above(50)",
     "token_usage_above(0.8)",
 )
-"""One example of each: all there are."""
+"""One example of each form; there are no others."""
 MAX_PARTS = 4
 TOGETHER = f"up to {MAX_PARTS} of them in all(…, …) or any(…, …)"
 MAX_COUNT = 10_000
@@ -24,7 +24,7 @@ _COUNT = re.compile(r"[0-9]{1,5}")
 
 
 class BadCondition(ValueError):
-    """This is no condition; the text says what one is."""
+    """The text is no condition; the message names the forms that are."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,7 +73,7 @@ def parse_condition(text: str) -> Condition:
     """Read `name(argument)`: one of `FORMS`, its argument in range, or `all(…, …)`, `any(…, …)` of such.
 
     Raises:
-        BadCondition: it is none, in whole or in part.
+        BadCondition: it is no condition, or a part of it is none.
     """
     several = _SEVERAL.fullmatch(text.strip(" "))
     if several is None:

@@ -1,6 +1,6 @@
-"""Tools for what a conversation is about: what a model is told, and what the host takes. One source of both.
+"""The tools for plans, decisions and open files: descriptions for a model, arguments for the host.
 
-`compacting` and `compacted` are the runner's own words, beside them: no model is offered them.
+The runner itself sends `compacting` and `compacted`, which are offered to no model.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ MAX_DECISION_CHARS = 200
 MAX_PATH_CHARS = 300
 MAX_OBJECTIVE_CHARS = 2_000
 MAX_TASKS = 50
-"""Tasks that a new plan may begin with."""
+"""How many tasks a new plan may begin with."""
 MAX_SUMMARY_CHARS = 100_000
-"""What the runner hands over of a compacted conversation; the host shortens it."""
+"""The longest summary of a compacted conversation that the runner sends; the host shortens it."""
 MAX_TEXT_CHARS = 100_000
-"""Longer ones are no request; the host tells what each field takes."""
+"""A request with a longer text is refused whole; the host's refusals name the limit of each field."""
 
 TaskStatus = Literal["pending", "in_progress", "blocked", "completed", "cancelled"]
 Id = Annotated[str, Field(max_length=100)]
@@ -126,4 +126,4 @@ ARGUMENTS: dict[str, type[Arguments]] = {
     COMPACTING: Compacting,
     COMPACTED: Compacted,
 }
-"""All that the host takes, by name."""
+"""The arguments of everything that the host accepts, by name."""

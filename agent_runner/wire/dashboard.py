@@ -1,4 +1,4 @@
-"""The dashboard's tools: what each is told to a model, and what the host takes. The one source of both."""
+"""The dashboard's tools: their descriptions for a model, and their arguments for the host."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pydantic import Field
 from agent_runner.wire.tools import Arguments, OfferedTool
 
 MAX_TEXT_CHARS = 100_000
-"""Longer ones are no request; the host tells what each field takes."""
+"""A request with a longer text is refused whole; the host's refusals name the limit of each field."""
 
 Priority = Literal["low", "medium", "high"]
 QuestionType = Literal[
@@ -235,4 +235,4 @@ TOOLS: tuple[DashboardTool, ...] = (
     ),
 )
 ALIASES = {"archive_task": "move_to_history"}
-"""Older names that the host takes too; no model is told of them."""
+"""Older names that the host still accepts; no model is offered them."""

@@ -10,7 +10,7 @@ WIRE_VERSION = 1
 
 
 class WireError(ValueError):
-    """What the other side wrote does not follow the contract; the text says where."""
+    """A document of the other side breaks the contract; the message names the field."""
 
 
 class Document(BaseModel):
@@ -25,7 +25,7 @@ class Document(BaseModel):
         """Read one document.
 
         Raises:
-            WireError: it is no JSON, it lacks a field, or its version is not `WIRE_VERSION`.
+            WireError: it is not JSON, a field is missing or wrong, or its version is not `WIRE_VERSION`.
         """
         try:
             document = cls.model_validate_json(text)
@@ -49,7 +49,7 @@ class Document(BaseModel):
         return self
 
     def to_json(self) -> str:
-        """One line of JSON, aliases as the contract spells them, absent fields left out."""
+        """Return one line of JSON, with the contract's names and without absent fields."""
         return self.model_dump_json(by_alias=True, exclude_none=True)
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 
 def unique_name() -> str:
-    """`{ms}-{rand}.json`: names sort in the order they were made."""
+    """Return `{ms}-{rand}.json`: such names sort in the order in which they were made."""
     return f"{time.time_ns() // 1_000_000:013d}-{secrets.token_hex(4)}.json"
 
 

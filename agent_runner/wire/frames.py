@@ -24,18 +24,18 @@ MAX_LINE_CHARS = 4 * 1024 * 1024
 
 ErrorCode = Literal["agent", "session_gone", "order", "check", "timeout", "internal"]
 NOT_RETRIED: frozenset[ErrorCode | None] = frozenset({"check", "timeout"})
-"""Errors that end a turn at once. A check comes again at its task's next time; a turn over its time limit
-would only do once more what its tools have done already.
+"""Errors after which a turn is not tried again: a check runs again at the task's next time, and a turn over
+its time limit would repeat what its tools have already done.
 """
 
 
 def time_limit_reason(seconds: float) -> str:
-    """Finish the sentence that tells a person why a turn was stopped at its limit."""
+    """Return the end of a sentence for the chat: why a turn was stopped at its time limit."""
     return f"it took longer than {f'{seconds / 60:g} minutes' if seconds >= 120 else f'{seconds:g} seconds'}."
 
 
 def _without_halves(text: str) -> str:
-    """Half a surrogate pair, as a model's text may be cut, cannot be written as UTF-8."""
+    """Replace half surrogate pairs, which a model's cut text may contain and UTF-8 cannot encode."""
     return text.encode("utf-8", "replace").decode("utf-8")
 
 
@@ -43,9 +43,9 @@ Sendable = Annotated[str, AfterValidator(_without_halves)]
 FrameNumber = Annotated[int, Field(ge=1, lt=2**53)]
 Count = Annotated[int, Field(ge=0, lt=2**53)]
 Name = Annotated[Sendable, Field(max_length=200)]
-"""A session, a model: what others store and show."""
+"""The id of a session or the name of a model."""
 Mark = Annotated[Sendable, Field(max_length=64)]
-"""A message of a session's transcript, by its uuid."""
+"""The uuid of a message in a session's transcript."""
 
 
 class _Frame(Document):
@@ -69,20 +69,20 @@ class Ack(_Frame):
     kind: Literal["ack"] = "ack"
     turn: int
     restored: RestoreMode | None = None
-    """With the first turn of a run: how its conversation really goes on."""
+    """In the first turn of a run: how the conversation was really restored."""
 
 
 class Result(_Frame):
-    """Text for the chat. It goes out when its turn ends well, so that a turn tried again speaks once."""
+    """Text for the chat. The host sends it when the turn ends well, so that a retried turn answers once."""
 
     kind: Literal["result"] = "result"
     turn: int
 
 
 class TurnEnd(_Frame):
-    """The turn is over: `status` says how, `error` why not, `code` of which sort.
+    """The turn is over. `status` says whether it succeeded, `error` and `code` why it failed.
 
-    `note` is for the record: why a turn that ended well said nothing.
+    `note` is for the record: why a turn that succeeded said nothing.
     """
 
     kind: Literal["turn_end"] = "turn_end"
@@ -90,21 +90,21 @@ class TurnEnd(_Frame):
     code: ErrorCode | None = None
     note: Sendable | None = None
     told: tuple[ToldNotice, ...] = Field(default=(), max_length=MAX_TOLD)
-    """The notices that the model was told in it."""
+    """The notices that entered the model's context in this turn."""
     checkpoint: Mark | None = None
-    """Where the session's transcript stands now that the turn is complete in it."""
+    """The last message of the session's transcript, which now contains the whole turn."""
     restored: RestoreMode | None = None
-    """As in `Ack`, where that was known only later."""
+    """As in `Ack`, where it was not known by then."""
 
 
 class Heartbeat(_Frame):
-    """The runner is alive. Every `HEARTBEAT_SECONDS`, whatever the agent does."""
+    """The runner is alive; sent every `HEARTBEAT_SECONDS`, whatever the agent does."""
 
     kind: Literal["heartbeat"] = "heartbeat"
 
 
 class Usage(_Frame):
-    """What a turn used, as the SDK reports it."""
+    """The tokens that a turn used, as the SDK reports them."""
 
     kind: Literal["usage"] = "usage"
     turn: int
@@ -114,9 +114,9 @@ class Usage(_Frame):
     cache_read_tokens: Count = 0
     cache_write_tokens: Count = 0
     context_tokens: Count = 0
-    """What the conversation filled of the model's window when the turn ended; 0 where that is not known."""
+    """How many tokens of the model's window the conversation filled at the end; 0 where it is unknown."""
     context_window: Count = 0
-    """How large that window is; 0 where that is not known."""
+    """The size of that window in tokens, 0 where it is unknown."""
 
 
 class FailureFrame(_Frame):
@@ -149,7 +149,7 @@ def parse_frame(line: str) -> Frame:
 
 
 def encode_frame(frame: Frame) -> bytes:
-    """The three lines of a frame, ASCII: an engine's log cuts long lines and spoils a cut character."""
+    """Return the three lines of a frame, in ASCII: an engine's log may cut a line inside a character."""
     body = frame.model_dump_json(by_alias=True, exclude_none=True, ensure_ascii=True)
     return f"{START}\n{body.replace('---', UNBROKEN)}\n{END}\n".encode("ascii")
 

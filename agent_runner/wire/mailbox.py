@@ -1,6 +1,6 @@
 """What a container asks of the host: files in `messages/` and `tasks/`, answered in `replies/`.
 
-Whose request it is, is told by the directory it lies in, never by a field.
+The directory that a request lies in says which group asks, never a field.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ MAX_CHECK_CHARS = 16_000
 """A script is one argument of a command line, which holds 128 KiB."""
 MAX_PATH_CHARS = 1_000
 MAX_CAPTION_CHARS = 1_000
-"""Messengers cut what stands under a file."""
+"""Messengers cut longer captions."""
 REPLY_SECONDS = 10.0
 
 RequestId = Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]{1,64}$")]
@@ -28,13 +28,13 @@ Text = Annotated[str, Field(min_length=1, max_length=MAX_TEXT_CHARS)]
 class _Command(Document):
     request_id: RequestId | None = Field(default=None, alias="requestId")
     turn: int | None = None
-    """The turn that its agent asks in. The host takes only turns of the same group for it."""
+    """The turn in which the agent asks. The host accepts only a turn of the same group."""
     asked_ms: int | None = Field(default=None, alias="askedMs", ge=0, lt=2**53)
     """When it was asked, epoch ms: a request may wait until a host runs that reads it."""
 
     @property
     def title(self) -> str:
-        """What it is kept as in the records."""
+        """The name of the request in the records."""
         return str(getattr(self, "type", ""))
 
 
@@ -93,7 +93,7 @@ class RefreshGroups(_Command):
 
 TaskId = Annotated[str, Field(min_length=1, max_length=64)]
 Word = Annotated[str, Field(max_length=200)]
-"""What the host checks itself, so that its refusal can say what is meant."""
+"""A word that the host checks itself, so that its refusal can name what it accepts."""
 CheckScript = Annotated[str, Field(max_length=MAX_CHECK_CHARS)]
 
 
@@ -148,7 +148,7 @@ class CancelTask(_Command):
 
 
 class RunTask(_Command):
-    """Ask it now, besides its schedule."""
+    """Run it now, besides its schedule."""
 
     type: Literal["run_task"] = "run_task"
     task_id: TaskId = Field(alias="taskId")
@@ -171,7 +171,7 @@ class UseDashboard(_Command):
 
 
 class ShowDashboard(_Command):
-    """Tell what is on the group's dashboard; without one, that there is none."""
+    """Return what is on the group's dashboard, or that the group has none."""
 
     type: Literal["show_dashboard"] = "show_dashboard"
 
@@ -248,7 +248,7 @@ class SearchHistory(_Command):
 
 
 class ModelMissing(_Command):
-    """Say that somebody asked for what takes a language model, where none is configured: main is told."""
+    """Report a request that takes a language model where none is configured; the host informs main."""
 
     type: Literal["model_missing"] = "model_missing"
 

@@ -1,4 +1,4 @@
-"""Notices to an agent, as both sides speak of them."""
+"""The notices to an agent that the host and the container exchange."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ Category = Literal["discovery", "warning", "checkpoint", "reminder", "context"]
 DeliverAt = Literal["immediate", "next_turn", "after_n_turns", "after_tool", "on_condition"]
 
 OWN_TOOLS = "mcp__ans__"
-"""How a model calls the tools for its notices: this, and the name."""
+"""The prefix of the tools for notices in the names that a model calls."""
 MAX_NOTICE_CHARS = 2_000
 MAX_UNDELIVERED = 20
-"""How many notices of a group may wait at once that its agent has made."""
+"""How many notices that a group's agent made may wait at once."""
 MAX_TOLD = 40
-"""How many notices one turn is given, and how many it may say it has told."""
+"""How many notices the host gives to one turn, and how many the turn may report as shown."""
 
 
 class Notice(Document):
-    """A notice that the host keeps, given to a turn: told at its start, unless something is awaited."""
+    """A notice that the host gives to a turn. It is shown at the start, unless it awaits something."""
 
     id: int
     event_type: str
@@ -32,21 +32,21 @@ class Notice(Document):
     severity: Severity = "info"
     priority: Priority = "normal"
     payload: dict[str, Any] = Field(default_factory=dict)
-    """What the event's template shows; `message` where a person or an agent wrote it."""
+    """The values for the event's template; `message` is the text of a person or an agent."""
     created_ms: int = 0
     count: int = 1
-    """How often the same was noticed before it was told."""
+    """How often the same event happened before the notice was shown."""
     tool_name: str | None = None
-    """Awaits the end of a call of this tool; the empty string is any tool."""
+    """Show it after a call of this tool; the empty string is any tool."""
     condition: str | None = None
-    """Awaits that this is true, such as `context_above_threshold(0.7)`."""
+    """Show it when this is true, such as `context_above_threshold(0.7)`."""
 
 
 class ToldNotice(Document):
     """A notice that entered the model's context in a turn, for people to see."""
 
     id: int | None = None
-    """Which of the notices that the host keeps, if it is one."""
+    """The id of the host's notice, None of a notice that was made in the container."""
     event_type: str = Field(max_length=100)
     priority: Priority = "normal"
     text: str = Field(max_length=MAX_NOTICE_CHARS)

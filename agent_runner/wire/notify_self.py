@@ -1,4 +1,4 @@
-"""What a notice to oneself may say: the same words are refused in the container and on the host."""
+"""Validate a notice of an agent to itself, by the same rules in the container and on the host."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ NoteCode = Literal["missing_message", "message_too_long", "bad_enum", "bad_condi
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NoteRefusal:
-    """Why a notice is not taken; `text` names what would be."""
+    """Why a notice is refused; `text` names what would be accepted."""
 
     code: NoteCode
     text: str
 
 
 def refusal_of(note: NotifySelf) -> NoteRefusal | None:
-    """Say what is wrong with a notice, the first thing found; None when nothing is."""
+    """Return the first thing that is wrong with a notice, None when nothing is."""
     return _message(note) or _words(note) or _timing(note) or _rest(note)
 
 
 def severity_of(priority: Priority) -> Severity:
-    """Say how grave the event of a notice of this priority is."""
+    """Return the severity of the event that a notice of this priority makes."""
     match priority:
         case "low":
             return "debug"
@@ -44,7 +44,7 @@ def severity_of(priority: Priority) -> Severity:
 
 
 def event_type_of(category: Category) -> str:
-    """Name the event that a notice to oneself is."""
+    """Return the type of the event that a notice of this category makes."""
     return "agent.self.remind" if category == "reminder" else "agent.self.notify"
 
 

@@ -13,9 +13,9 @@ AgentName = Literal["claude", "offline"]
 Egress = Literal["none", "allowlist", "open"]
 TurnKind = Literal["chat", "task", "worker", "auto"]
 RestoreMode = Literal["fresh", "resume", "resume_plus_delta", "rehydrate"]
-"""How a conversation goes on in a new container: not at all, in its session, or from what was kept of it."""
+"""How a new container continues the conversation: not at all, in its session, or from a summary of it."""
 MAX_RESTORE_CHARS = 9_500
-"""What a hook of the CLI puts before a model whole; of more, it shows the beginning only."""
+"""The longest text that a hook of the CLI passes to the model whole; it cuts longer ones off."""
 MAX_LAST_QUESTION = 100
 
 CLOSE_FILE = "_close"
@@ -29,7 +29,7 @@ class Request(Document):
 
 
 class TurnOrder(Document):
-    """One turn: what the agent is asked once. As a file it names its run, so that no other run takes it."""
+    """One turn of the agent. A turn file names the run it is for, so that no other run takes it."""
 
     run: str
     turn: int
@@ -37,62 +37,62 @@ class TurnOrder(Document):
     prompt: str
     requests: tuple[Request, ...] = ()
     command: Literal["compact"] | None = None
-    """What to do to the conversation, instead of a question in it."""
+    """A command about the conversation itself, in place of a prompt."""
     check: str | None = None
     """A bash script that is run before the agent; its last line may say that there is nothing to do."""
     instructions: str | None = None
-    """The whole of what the agent is told of its part, in place of the usual; only in a run of its own."""
+    """A system prompt in place of the usual one; only in an isolated run."""
     notices: tuple[Notice, ...] = Field(default=(), max_length=MAX_TOLD)
-    """What the host keeps for the agent to notice in this turn, if it comes to that."""
+    """The notices of the host that may be injected in this turn."""
 
 
 class TurnLimits(Document):
-    """What one turn may use."""
+    """The limits of one turn."""
 
     turn_seconds: float = Field(default=1800.0, gt=0)
     model_turns: int | None = Field(default=None, gt=0)
     turn_tokens: int | None = Field(default=None, gt=0)
-    """How many tokens a model may write before it is told that it was enough. It is not stopped."""
+    """How many tokens a model may write before it is asked to come to an end. It is not stopped."""
     iterations: int = Field(default=30, gt=0)
-    """How often a model may be asked before it is told that it was enough. It is not stopped."""
+    """How often a model may be called before it is asked to come to an end. It is not stopped."""
 
 
 class RestoredConversation(Document):
-    """What the conversation was until now, for whoever is to notice it. All of it is 0 in a new one."""
+    """Figures about the conversation so far, from which notices are made. A new one has zeros."""
 
     turns: int = Field(default=0, ge=0)
-    """How often a person has asked something in it."""
+    """The number of turns so far."""
     exchanges_kept: int = Field(default=0, ge=0)
-    """How many of these are whole in what a new session is told."""
+    """How many questions with their answers the text for a new session contains in full."""
     messages_kept: int = Field(default=0, ge=0)
     summary_chars: int = Field(default=0, ge=0)
     age_seconds: int = Field(default=0, ge=0)
-    """How long ago the last of it was."""
+    """The age of the last message."""
     last_question: str = Field(default="", max_length=MAX_LAST_QUESTION)
     context_tokens: int = Field(default=0, ge=0)
-    """What it fills of the model's window in the session that is resumed."""
+    """How many tokens of the model's context window the resumed session fills."""
     context_window: int = Field(default=0, ge=0)
-    """How large that window is; 0 where that is not known."""
+    """The size of that window in tokens, 0 where it is unknown."""
 
 
 class RestoreOrder(Document):
-    """What a new container does about the conversation so far."""
+    """How a new container restores the conversation so far."""
 
     mode: RestoreMode = "fresh"
     reason: str = ""
     text: str | None = Field(default=None, max_length=MAX_RESTORE_CHARS)
-    """Put before the model once, with the first prompt."""
+    """The text that the model gets once, before the first prompt."""
     fallback: str | None = Field(default=None, max_length=MAX_RESTORE_CHARS)
-    """Put there in its place when the session to resume turns out to be gone."""
+    """The text that it gets instead where the session to resume does not exist any more."""
     resume_at: str | None = Field(default=None, max_length=64)
     """The last message of the session that counts, by its uuid: what came after it is dropped."""
     meta: str | None = Field(default=None, max_length=MAX_RESTORE_CHARS)
-    """What is put there again when the session was compacted: plan, task, decisions, files."""
+    """The text that it gets again after each compaction: plan, task, decisions, files."""
     so_far: RestoredConversation = RestoredConversation()
 
 
 class RunOrder(Document):
-    """All a container is told at its start. It carries no secret."""
+    """The document that starts a container. It carries no secret."""
 
     run: str
     group: str
@@ -107,12 +107,12 @@ class RunOrder(Document):
     turn: TurnOrder
     limits: TurnLimits = TurnLimits()
     egress: Egress = "none"
-    """What is reached outside: nothing, `reachable` through the proxy in HTTPS_PROXY, or the internet."""
+    """What the container may reach: nothing, the hosts in `reachable` by the proxy in HTTPS_PROXY, or all."""
     reachable: tuple[str, ...] = ()
     web_search: bool = False
     """Whether the model service may search the web."""
     mcp_servers: tuple[str, ...] = ()
-    """Servers of the owner's, by name: each at `/mcp/{name}` of the address that models are asked at."""
+    """The names of the owner's MCP servers, each served at `/mcp/{name}` of the model proxy's address."""
 
 
 class CloseOrder(Document):

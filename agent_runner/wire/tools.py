@@ -1,4 +1,4 @@
-"""What a tool is to both sides: its words for a model, and what it takes."""
+"""The description of a tool that both sides use: its texts for a model, and its arguments."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ class Arguments(BaseModel):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OfferedTool:
-    """One tool: its name and words for a model, and what it takes."""
+    """One tool: its name and description for a model, and its arguments."""
 
     name: str
     description: str
     arguments: type[Arguments]
     makes: bool = False
-    """It makes something that a turn tried again must not make twice."""
+    """Whether it creates something that a retried turn must not create twice."""
     is_deferred: bool = False
-    """A model is told its name alone, and looks the rest up when it wants to call it."""
+    """Whether a model gets only its name at first, and looks the rest up before it calls it."""

@@ -1,6 +1,6 @@
-"""How an agent says when it wants to wake next: the bounds, and the words that tell of them.
+"""The bounds of the time at which an agent asks to wake next, and the texts that explain them to a model.
 
-Both sides make what they say of these numbers, so that no prompt promises what the host does not do.
+Both sides use these numbers, so that no prompt promises what the host does not do.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ GUIDANCE = (
     'next="2h" reason="night, nothing is pending". Without it, the pause is chosen for you: longer each time '
     "nothing was to do."
 )
-"""What a prompt of the loop ends with."""
+"""The end of each prompt of the loop."""
 NEXT = (
     f"How long to sleep from the end of this turn: such as 30m, 2h, 1h30m, at least {MIN_MINUTES}m and "
     f"at most {MAX_HOURS}h; what lies outside is brought inside, and you are told. 'now': {MIN_MINUTES}m."

@@ -271,7 +271,7 @@ class Board(RequestHandler):
         return f"{task['title']} ({task['progress']}%{until}{blocked})"
 
     def _label(self, task: OpenTask) -> str:
-        """Tell a task from another of the same title: by its deadline, its share, and when it was added."""
+        """Describe a task so that it differs from another of its title: deadline, progress, when added."""
         until = _minute(task["deadline"]) or self.say("no_deadline")
         added = self.say("added_on", date=_minute(task.get("created_at")))
         return self.say("option_task", title=task["title"], more=f"{task['progress']}%, {until}, {added}")
@@ -314,7 +314,7 @@ class Board(RequestHandler):
         return reply.data.get("tasks", []) if reply.ok else []
 
     async def _todos(self) -> list[Item]:
-        """Return the open to-dos; none where they cannot be read: whoever asks for the list is told why."""
+        """Return the open to-dos; none where they cannot be read, which showing the list explains."""
         try:
             return await Lists(self.parsed, self.context).open_todos()
         except AnswerNow:

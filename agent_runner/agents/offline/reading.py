@@ -131,7 +131,7 @@ def _is_request(text: str) -> bool:
 
 
 def _begins_request(text: str) -> bool:
-    """Tell whether a text begins, or in Korean ends, as what asks for something does."""
+    """Return whether a text begins as a request does, or in Korean ends as one."""
     return bool(PATTERNS["starts_request"].match(text) or PATTERNS["ends_request_ko"].search(text))
 
 

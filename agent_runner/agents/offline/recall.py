@@ -1,4 +1,4 @@
-"""Tell what the conversation was about, from the host's snapshots `context.json` and `workflow.json`."""
+"""Summarize the conversation for the chat, from the host's snapshots `context.json` and `workflow.json`."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from agent_runner.agents.offline.handler import RequestHandler
 
 MAX_DECISIONS, MAX_MESSAGES = 5, 6
 MAX_CHARS = 200
-"""Of one message or decision: it is to remind, not to repeat."""
+"""The longest part of a message or decision that is quoted."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConversationRecap:
-    """What is worth telling of a conversation."""
+    """The parts of a conversation that its summary names."""
 
     plan: str = ""
     task: str = ""
@@ -56,7 +56,7 @@ class Recall(RequestHandler):
 
 
 def recap_of(context: dict[str, Any], workflow: dict[str, Any], *, turn: int, name: str) -> ConversationRecap:
-    """Pick what is worth telling. What was said in `turn` is left out, and so is what only recalled. Pure."""
+    """Pick the parts to name, without the messages of `turn` and of turns that only asked for this. Pure."""
     memory, conversation = _part(context, "memory"), _part(context, "conversation")
     plan = _with_id(workflow.get("plans"), memory.get("active_plan_id"))
     task = _with_id(plan.get("tasks"), memory.get("active_task_id"))
@@ -81,7 +81,7 @@ def _dialogue(window: list[Any], turn: int, name: str) -> tuple[str, ...]:
 
 
 def _asks_to_recall(row: dict[str, Any]) -> bool:
-    """Tell whether a message, with or without its sender's name before it, asks what was talked about."""
+    """Return whether a message, with or without its sender's name before it, asks what was talked about."""
     content = str(row.get("content") or "")
     texts = (content, content.partition(": ")[2]) if row.get("role") == "user" else ()
     return any(parsed.intent == "recall" for text in texts for parsed in reading.read(text))

@@ -1,4 +1,4 @@
-"""What a reading of a time can be, and the parts of a time as somebody wrote them."""
+"""The results of reading a time, and the parts of a time as somebody wrote them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ class Reason(StrEnum):
     """Why a text is refused."""
 
     NO_TIME = "no_time"
-    """It has none of the accepted forms."""
+    """The text has none of the accepted forms."""
     NEEDS_CLOCK = "needs_clock"
     """It names days, but no time of day, where one is needed."""
     WHICH_HALF = "which_half"
@@ -40,7 +40,7 @@ class Shift(StrEnum):
 
 
 class Half(StrEnum):
-    """The word that tells the two nines of a day apart."""
+    """A part of the day, which says which of the two nines of a day is meant."""
 
     AM = "am"
     PM = "pm"
@@ -72,7 +72,7 @@ _USUAL_PARTS = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TimePolicy:
-    """What a caller decides about times that leave something open."""
+    """What a caller decides where a text leaves something open."""
 
     default_clock: time = time(9)
     """The time of day of a day that is named alone: `DateOnly.at`."""
@@ -126,7 +126,7 @@ class Recurrence:
     month: int | None = None
 
     def is_on(self, day: date) -> bool:
-        """Tell whether it comes on a day; not to be asked of an interval."""
+        """Return whether it comes on a day. Only for one without an interval."""
         return (
             (not self.weekdays or day.weekday() in self.weekdays)
             and self.month_day in (None, day.day)
@@ -241,7 +241,7 @@ class Parts:
     repeat: Repeat | None = None
 
     def written(self) -> dict[str, object]:
-        """The parts that are there, by name."""
+        """Return the parts that were written, by name."""
         named = ((one.name, getattr(self, one.name)) for one in fields(self))
         return {name: part for name, part in named if part is not None}
 

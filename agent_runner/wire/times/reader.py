@@ -73,7 +73,7 @@ def normalized(text: str) -> str:
 
 
 def is_time(text: str) -> bool:
-    """Tell whether a whole text has the form of a time, be it one that can come or not."""
+    """Return whether a whole text has the form of a time, even of one that can never come."""
     return len(text) <= MAX_CHARS and _whole(text.strip()) is not None
 
 
