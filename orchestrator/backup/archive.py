@@ -30,6 +30,7 @@ LEFT_OUT = frozenset(
         "project",
         "starting",
         "proxy-port",
+        "skills",
         "token",
         "whatsapp",
     }

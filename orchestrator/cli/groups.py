@@ -90,7 +90,8 @@ def config(
             name="--set",
             help="Keys to change, as a JSON object; null takes one away. Known: mounts (a list of"
             " {path, name, writable}), timeout_ms, memory_mb, cpus, agent, model, timezone,"
-            ' egress (none, open, or {"allowlist": ["host:port"]}), web_search (true or false).',
+            ' egress (none, open, or {"allowlist": ["host:port"]}),'
+            " web_search (true or false), skills (a list of names).",
         ),
     ] = None,
     as_json: JsonOption = False,

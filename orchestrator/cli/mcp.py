@@ -7,7 +7,7 @@ from typing import Annotated
 
 from cyclopts import App, Parameter
 
-from orchestrator.cli.options import HomeOption, JsonOption, read
+from orchestrator.cli.options import GroupOption, HomeOption, JsonOption, read
 
 mcp_app = App(name="mcp")
 MAIN = "main"
@@ -18,10 +18,8 @@ def add(
     name: Annotated[str, Parameter(help="What agents call it, such as notes.")],
     url: Annotated[str, Parameter(help="Where it listens for streamable HTTP.")],
     /,
+    group: GroupOption = None,
     *,
-    group: Annotated[
-        tuple[str, ...], Parameter(help="A group that may use it; may be given again.", negative="")
-    ] = (MAIN,),
     secret_env: Annotated[
         str | None, Parameter(help="The name under which .env has its secret, such as NOTES_TOKEN.")
     ] = None,
@@ -30,9 +28,10 @@ def add(
     ] = "Authorization",
     home: HomeOption = None,
 ) -> None:
-    """Let agents call an MCP server through the proxy, which adds the secret: no container has it.
+    """Let a group's agent (main's if none is named) call an MCP server; no container has its secret.
 
-    A server of the same name is replaced. It holds from a group's next container on.
+    The proxy adds it. Given again with another group, both may; the rest is replaced. It holds from the
+    group's next container on.
 
     Example: `andy mcp add notes https://notes.example/mcp --group family --secret-env NOTES_TOKEN`
     """
@@ -41,10 +40,10 @@ def add(
     from orchestrator.reports import mcp
     from orchestrator.store.mcp_servers import McpServer
 
-    folders = tuple(Folder(folder) for folder in dict.fromkeys(group))
-    server = McpServer(name=name, url=url, header=header, secret_env=secret_env, groups=folders)
+    folder = Folder(group or MAIN)
+    server = McpServer(name=name, url=url, header=header, secret_env=secret_env, groups=(folder,))
     asyncio.run(terminal.change(home, lambda tx, now_ms: mcp.add(tx, server, now_ms=now_ms)))
-    print(f"Agents of {', '.join(folders)} may call '{name}': see 'andy mcp list'.")
+    print(f"The agent of {folder} may call '{name}': see 'andy mcp list'.")
 
 
 @mcp_app.command(name="list")
@@ -70,14 +69,18 @@ def list_servers(*, as_json: JsonOption = False, home: HomeOption = None) -> Non
 
 @mcp_app.command
 def remove(
-    name: Annotated[str, Parameter(help="Its name in 'andy mcp list'.")], /, *, home: HomeOption = None
+    name: Annotated[str, Parameter(help="Its name in 'andy mcp list'.")],
+    /,
+    group: GroupOption = None,
+    *,
+    home: HomeOption = None,
 ) -> None:
-    """Take an MCP server away from all agents. It holds from the next call on.
+    """Take an MCP server away from one group, or from all. It holds from the next call on.
 
-    Example: `andy mcp remove notes`
+    Example: `andy mcp remove notes --group family`
     """
     from orchestrator.cli import terminal
     from orchestrator.reports import mcp
 
-    asyncio.run(terminal.change(home, lambda tx, now_ms: mcp.remove(tx, name, now_ms=now_ms)))
-    print(f"'{name}' is removed.")
+    asyncio.run(terminal.change(home, lambda tx, now_ms: mcp.remove(tx, name, group, now_ms=now_ms)))
+    print(f"'{name}' is taken away from {group or 'all groups'}.")

@@ -7,7 +7,7 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -58,14 +58,25 @@ def build(
         Literal["auto", "pull", "debian"],
         Parameter(help="Where the base comes from: a registry, or made here of Debian packages."),
     ] = "auto",
+    layers: Annotated[
+        tuple[Literal["browser", "node", "none"], ...],
+        Parameter(
+            name="--with",
+            negative="",
+            help="What agents get besides: Chromium, 600 MB; Node.js with npm. [what the image has]",
+        ),
+    ] = (),
     tag: Annotated[str | None, Parameter(help="The image's name. [ANDY_IMAGE]")] = None,
     home: HomeOption = None,
 ) -> None:
     """Build the agents' image: minutes the first time, seconds after a change of the runner.
 
-    Example: `andy image build`
+    Later builds keep what was chosen with `--with`; `--with none` leaves it out again.
+
+    Example: `andy image build --with browser`
     """
-    _build_image(home, base=base, tag=tag)
+    chosen = [layer for layer in layers if layer != "none"] if layers else None
+    _build_image(home, base=base, tag=tag, layers=chosen)
 
 
 async def _serve(given: Path | None, overrides: dict[str, Any]) -> None:
@@ -129,9 +140,9 @@ def without(module: str) -> Iterator[None]:
         del sys.modules[module]
 
 
-def _build_image(given: Path | None, *, base: str, tag: str | None) -> None:
+def _build_image(given: Path | None, *, base: str, tag: str | None, layers: Collection[str] | None) -> None:
     """Build the agent image and print each step."""
     from orchestrator.containers import runtime_selection
 
     settings = settings_of(home_of(given))
-    runtime_selection.build_image(tag or settings.andy_image, base=base, say=say_aside)
+    runtime_selection.build_image(tag or settings.andy_image, base=base, say=say_aside, layers=layers)

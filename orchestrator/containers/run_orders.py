@@ -15,7 +15,7 @@ from orchestrator.containers.ports import AskedAgent
 from orchestrator.domain.errors import SettingError
 from orchestrator.domain.protocols import Mount
 from orchestrator.domain.values import Group, Run, TurnKind
-from orchestrator.groups import memory_templates, owner
+from orchestrator.groups import memory_templates, owner, skills
 from orchestrator.groups import settings as group_config
 from orchestrator.groups.host_context import HostContext
 from orchestrator.proxies import feature
@@ -127,7 +127,16 @@ class RunOrders:
     def _make_folders(self, group: Group) -> Sequence[Mount]:
         made = mounts.prepare(group, home=self._host.home.root, uid=self._uid)
         self.ensure_memory_files(group)
-        return made
+        return (*made, *self._skills(group))
+
+    def _skills(self, group: Group) -> Sequence[Mount]:
+        """A run goes on without skills that cannot be read."""
+        try:
+            made = skills.lay(self._host.home.root.resolve(), group.folder, group_config.of(group).skills)
+        except OSError as error:
+            log.warning("skills.not_laid", group=group.folder, reason=str(error))
+            return ()
+        return () if made is None else (Mount(source=made, target="/workspace/skills"),)
 
     async def _report_refusals(self, group: Group, extra: allowlist.Extra) -> None:
         """Notify the owner once of what was refused and why, and the agent of what it does not see."""

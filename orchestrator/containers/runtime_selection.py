@@ -206,8 +206,11 @@ def ensure_image(tag: str, say: Say) -> None:
     build_image(tag, base=build.BaseImage.AUTO, say=say)
 
 
-def build_image(tag: str, *, base: str, say: Say) -> None:
-    """Build the agent image from the sources beside this code. Raises like `ensure_image`."""
+def build_image(tag: str, *, base: str, say: Say, layers: Collection[str] | None = None) -> None:
+    """Build the agent image from the sources beside this code, with `layers` as `build` takes them.
+
+    Raises like `ensure_image`.
+    """
     root = project_root()
     if root is None:
         raise ContainerError(
@@ -217,7 +220,9 @@ def build_image(tag: str, *, base: str, say: Say) -> None:
     with docker_client.translated():
         client = docker_client.connect(seconds=BUILD_SECONDS)
         try:
-            build.build(client, tag=tag, base=build.BaseImage(base), project_root=root, say=say)
+            build.build(
+                client, tag=tag, base=build.BaseImage(base), project_root=root, say=say, layers=layers
+            )
         finally:
             client.close()
 

@@ -71,6 +71,9 @@ class GroupConfig(_Strict):
     web_search: StrictBool | None = None
     """Whether the model service may search the web for it: words of the chat reach a search engine then."""
 
+    skills: Annotated[tuple[Annotated[str, Field(max_length=64)], ...], Field(max_length=50)] | None = None
+    """The names of the skills that its agent is told of; those that are not given are all there are."""
+
     @property
     def targets(self) -> frozenset[NetworkTarget]:
         """The hosts and ports on the allowlist; empty when there is no list."""

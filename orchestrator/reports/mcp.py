@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -25,7 +25,7 @@ _OWN_HEADERS = frozenset({"connection", "content-length", "host", "transfer-enco
 
 
 async def add(tx: Tx, server: McpServer, *, now_ms: int) -> None:
-    """Let the agents of some groups call a server, from their next containers on. Audited.
+    """Let groups call a server beside those that may already, from their next containers on. Audited.
 
     Raises:
         BadRequest: a name, the URL or the header cannot be used.
@@ -35,19 +35,29 @@ async def add(tx: Tx, server: McpServer, *, now_ms: int) -> None:
     for folder in server.groups:
         await groups.known(tx, folder)
     before = await mcp_servers.by_name(tx, server.name)
+    server = replace(server, groups=tuple(sorted({*server.groups, *(before.groups if before else ())})))
     await mcp_servers.put(tx, server, now_ms=now_ms)
-    await _renew(tx, {*server.groups, *(before.groups if before else ())}, now_ms=now_ms)
+    await _renew(tx, set(server.groups), now_ms=now_ms)
     await audit.append(tx, audit.AuditEvent(at_ms=now_ms, kind="mcp.added", detail=asdict(server)))
 
 
-async def remove(tx: Tx, name: str, *, now_ms: int) -> None:
-    """Take a server away, from the next call on. Audited. Raises `BadRequest` when there is none."""
+async def remove(tx: Tx, name: str, folder: str | None = None, *, now_ms: int) -> None:
+    """Take a server away from one group, or from all, from the next call on. Audited.
+
+    Raises `BadRequest` when there is none.
+    """
     server = await mcp_servers.by_name(tx, name)
-    if server is None:
-        raise BadRequest(f"There is no MCP server '{name}': see 'andy mcp list'.")
-    await mcp_servers.remove(tx, name)
+    if server is None or folder not in (None, *server.groups):
+        raise BadRequest(f"There is no MCP server '{name}' of {folder or 'any group'}: see 'andy mcp list'.")
+    left = tuple(one for one in server.groups if folder not in (None, one))
+    if left:
+        await mcp_servers.put(tx, replace(server, groups=left), now_ms=now_ms)
+    else:
+        await mcp_servers.remove(tx, name)
     await _renew(tx, set(server.groups), now_ms=now_ms)
-    await audit.append(tx, audit.AuditEvent(at_ms=now_ms, kind="mcp.removed", detail={"name": name}))
+    await audit.append(
+        tx, audit.AuditEvent(at_ms=now_ms, kind="mcp.removed", detail={"name": name, "group": folder})
+    )
 
 
 async def rows(tx: Tx, is_set: Callable[[str], bool]) -> Rows:

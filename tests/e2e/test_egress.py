@@ -111,7 +111,6 @@ def test_the_weather_is_searched_and_answered_with_no_way_out(
     api.then(UseTool("Bash", {"command": SEARCH_BY_HAND}), Say("I cannot search."))
     assert andy.say("and tomorrow?")["reply"] == "I cannot search."
     told, refused = api.turns[3:]
-    assert not is_offered(told, "WebSearch")
     assert "There is no web search here" in system_text(told)
     assert "permission_error" in json.dumps(tool_results(refused)), "whoever asks for it past the tool"
 

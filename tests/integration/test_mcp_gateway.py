@@ -15,6 +15,7 @@ from orchestrator.domain.values import Folder
 from orchestrator.proxies import mcp_gateway
 from orchestrator.proxies.mcp_gateway import McpGateway, SecretMask
 from orchestrator.reports import mcp
+from orchestrator.store import mcp_servers
 from orchestrator.store.audit import AuditEvent
 from orchestrator.store.mcp_servers import McpServer
 from tests.doubles.clock import FakeClock
@@ -181,14 +182,19 @@ async def test_servers_are_set_listed_and_removed_and_that_is_written_down(house
         (row,) = await mcp.rows(tx, lambda _: False)
     assert (row["url"], row["has_secret"]) == ("https://notes.example/mcp", False)
     assert "NOTES_TOKEN, NOT SET" in "\n".join(mcp.lines([row]))
+    await household.add_group("family")
     async with household.database.transaction() as tx:
+        await mcp.add(tx, a_server(groups=(Folder("family"),)), now_ms=2)
+        assert await mcp_servers.names_for(tx, Folder("main")) == ("notes",), "both may"
+        await mcp.remove(tx, "notes", "main", now_ms=3)
+        assert await mcp_servers.names_for(tx, Folder("main")) == ()
+        assert await mcp_servers.names_for(tx, Folder("family")) == ("notes",)
         await mcp.remove(tx, "notes", now_ms=3)
     with pytest.raises(BadRequest, match="andy mcp list"):
         async with household.database.transaction() as tx:
             await mcp.remove(tx, "notes", now_ms=3)
     rows = await household.rows("SELECT kind FROM audit ORDER BY id")
     assert [row["kind"] for row in rows if row["kind"].startswith("mcp.")] == [
-        "mcp.added",
-        "mcp.added",
-        "mcp.removed",
+        *["mcp.added"] * 3,
+        *["mcp.removed"] * 2,
     ]

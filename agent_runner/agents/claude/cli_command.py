@@ -36,7 +36,14 @@ SKILL_TOOL = "Skill"
 SETTINGS = json.dumps({"skipWebFetchPreflight": True, "skillOverrides": {"plugin-authoring": "off"}})
 """Before it fetches a page the CLI would ask Anthropic's server about its host, past both proxies. The skill
 is the one of the CLI's own that its environment cannot switch off."""
+BROWSER = Path("/opt/browser")
+"""Of images that were built with one."""
 PR_SET_PDEATHSIG = 1
+FEW = {
+    "CLAUDE_CODE_MAX_CONCURRENT_SUBAGENTS": "3",
+    "CLAUDE_CODE_MAX_SUBAGENT_SPAWN_DEPTH": "1",  # none that starts others
+}
+"""How many subagents there are at once. What they ask is counted and bounded with their turn."""
 LEAN = {
     "CLAUDE_AGENT_SDK_DISABLE_BUILTIN_AGENTS": "1",  # agents for reading code; ours is in sdk_client
     "CLAUDE_CODE_DISABLE_AUTO_MEMORY": "1",  # a second memory that no owner would look for
@@ -65,6 +72,8 @@ class CliSettings:
     tools: tuple[str, ...] = BUILT_IN_TOOLS
     mcp_servers: tuple[str, ...] = ()
     """Names of servers that the host's proxy leads to."""
+    plugins: tuple[Path, ...] = ()
+    """The folders with the skills of the host and of the image."""
     is_bare: bool = False
     """It has a part of its own: no memory of the group, no tools but ours."""
 
@@ -100,6 +109,7 @@ class CliSettings:
             resume=order.get("session_id"),
             resume_at=(order.get("restore") or {}).get("resume_at") if order.get("session_id") else None,
             mcp_servers=() if part else tuple(order.get("mcp_servers") or ()),
+            plugins=() if part else _plugins(workspace),
             tools=() if part else _built_in(order, workspace),
         )
 
@@ -123,6 +133,8 @@ class CliSettings:
         if self.resume_at:
             command.append(f"--resume-session-at={self.resume_at}")
         command.append(f"--setting-sources={','.join(self.setting_sources)}")
+        for plugin in self.plugins:
+            command += ["--plugin-dir", str(plugin)]
         return [*command, "--input-format", "stream-json"]
 
     def environment(self) -> dict[str, str]:
@@ -179,6 +191,7 @@ def additions(*, is_bare: bool) -> dict[str, str]:
     ours = {
         "CLAUDE_CODE_DISABLE_BACKGROUND_TASKS": "1",  # a turn's work ends with the turn
         "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
+        **FEW,
         **LEAN,
         # Else it is off where ANTHROPIC_BASE_URL is not the service: here it is the host's proxy.
         "ENABLE_TOOL_SEARCH": str(not is_bare).lower(),
@@ -215,10 +228,17 @@ def _built_in(order: Mapping[str, Any], workspace: Workspace) -> tuple[str, ...]
     return (*BUILT_IN_TOOLS, *search, *fetch, *skills)
 
 
+def _plugins(workspace: Workspace) -> tuple[Path, ...]:
+    """Return the folders of skills that are there; an empty one is where nothing is mounted."""
+    there = (workspace.skills, BROWSER)
+    return tuple(folder for folder in there if (folder / ".claude-plugin" / "plugin.json").is_file())
+
+
 def _has_skills(workspace: Workspace) -> bool:
-    """Tell whether the CLI will find skills: those of the group, or of the user that it runs as."""
+    """Tell whether the CLI will find skills: plugins', the group's, or those of the user that it runs as."""
     user = os.environ.get("CLAUDE_CONFIG_DIR") or Path.home() / ".claude"
-    folders = (workspace.group / ".claude" / "skills", Path(user) / "skills")
+    plugins = (plugin / "skills" for plugin in _plugins(workspace))
+    folders = (*plugins, workspace.group / ".claude" / "skills", Path(user) / "skills")
     return any(next(folder.glob("*/SKILL.md"), None) is not None for folder in folders)
 
 

@@ -56,6 +56,7 @@ def options(
         settings=SETTINGS,
         strict_mcp_config=True,  # no server of the group's own folder
         add_dirs=list(settings.extra),
+        plugins=[{"type": "local", "path": str(plugin)} for plugin in settings.plugins],
         setting_sources=list(settings.setting_sources),
         agents={} if settings.is_bare else {"general-purpose": _subagent(settings)},
         env=additions(is_bare=settings.is_bare),

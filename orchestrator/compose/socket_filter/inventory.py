@@ -70,7 +70,7 @@ class Engine:
 
 ROLE_LABEL, ROLE = "andy.role", "orchestrator"
 COMPOSE_LABEL = "com.docker.compose.project"
-PER_GROUP = ("ipc", "env", "sessions")
+PER_GROUP = ("ipc", "env", "sessions", "skills")
 VIEW = PurePosixPath("data/project")
 """The empty folder in which main's view of the project is put together."""
 

@@ -6,7 +6,7 @@ All of it blocks, for minutes at worst: call it in a worker thread, with a clien
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -25,6 +25,9 @@ __all__ = ["TAG", "BaseImage", "build", "is_current", "is_present", "source_hash
 TAG = "andy-agent:latest"
 SOURCE_LABEL = "andy.source"
 WIRE_LABEL = "andy.wire"
+LAYERS_LABEL = "andy.layers"
+LAYERS = ("browser", "node", "pip")
+"""What may be put into the image besides: `container/layers/install.sh`."""
 IN_USE_OR_GONE = (409, 404)
 PASSED_ON = (
     "PIP_INDEX_URL", "PIP_EXTRA_INDEX_URL",
@@ -60,12 +63,14 @@ def build(
     *,
     tag: str = TAG,
     base: BaseImage = BaseImage.AUTO,
+    layers: Collection[str] | None = None,
     project_root: Path,
     say: Say,
 ) -> str:
     """Build the image, telling its progress to `say` line by line, and return its id.
 
-    Takes minutes the first time and seconds after a change of the runner.
+    Takes minutes the first time and seconds after a change of the runner. `layers` are of `LAYERS`; None
+    stands for those of the image that is there.
 
     Raises:
         EngineGone: no engine answers.
@@ -74,6 +79,8 @@ def build(
     labels, context = _labels(project_root), build_context(project_root)
     with _engine_errors():
         before = inspect(client, tag)
+        chosen = layers_of(client, tag) if layers is None else tuple(sorted(set(layers)))
+        labels[LAYERS_LABEL] = " ".join(chosen)
         progress = BuildProgress(say)
         base_image = provide_base(client, base, progress)
         events = client.build(
@@ -82,7 +89,7 @@ def build(
             dockerfile=DOCKERFILE,
             tag=tag,
             labels=labels,
-            buildargs=build_arguments(base_image, os.environ),
+            buildargs={**build_arguments(base_image, os.environ), "WITH": " ".join(chosen)},
             # The proxies, names and indexes that the host's settings tell of are reachable from the host.
             network_mode="host",
             rm=True,
@@ -91,6 +98,12 @@ def build(
         )
         follow_build(events, progress)
         return _replace(client, tag, before)
+
+
+def layers_of(client: docker.APIClient, tag: str = TAG) -> tuple[str, ...]:
+    """Return what was put into the image besides; nothing where there is no image."""
+    found = labels_of(client, tag).get(LAYERS_LABEL, "").split()
+    return tuple(layer for layer in found if layer in LAYERS)
 
 
 def _replace(client: docker.APIClient, tag: str, before: dict[str, Any] | None) -> str:

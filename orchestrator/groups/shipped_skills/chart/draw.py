@@ -1,0 +1,195 @@
+"""Draw a chart of numbers, or an SVG, as a PNG: `draw.py chart.json|picture.svg picture.png`."""
+
+from __future__ import annotations
+
+import json
+import math
+import sys
+from pathlib import Path
+from typing import Any
+from xml.sax.saxutils import escape
+
+import resvg_py
+
+WIDTH, HEIGHT = 1000, 620
+LEFT, RIGHT, TOP, BOTTOM = 90, 960, 110, 540
+COLOURS = ("#2a6f97", "#e07a5f", "#81b29a", "#f2cc8f", "#6d597a", "#8d99ae")
+FONTS = Path("/usr/share/fonts/truetype/nanum")
+MAX_LABELS = 60
+
+
+class BadChart(Exception):
+    """The numbers cannot be drawn; the text says why."""
+
+
+def main() -> int:
+    """Draw, and return the exit code."""
+    if len(sys.argv) != 3:
+        print(__doc__, file=sys.stderr)
+        return 2
+    source, target = Path(sys.argv[1]), Path(sys.argv[2])
+    try:
+        svg = source.read_text("utf-8")
+        if source.suffix == ".json":
+            svg = svg_of(json.loads(svg))
+        fonts = [str(path) for path in sorted(FONTS.glob("*.ttf"))]
+        target.write_bytes(bytes(resvg_py.svg_to_bytes(svg_string=svg, font_files=fonts or None)))
+    except (OSError, ValueError, BadChart, RuntimeError) as error:
+        print(f"It cannot be drawn: {error}", file=sys.stderr)
+        return 1
+    print(f"{target}: {target.stat().st_size:,} bytes")
+    return 0
+
+
+def svg_of(chart: object) -> str:
+    """Return a chart as SVG. Raises `BadChart`."""
+    if not isinstance(chart, dict):
+        raise BadChart("it has to be an object with kind, labels and series")
+    labels, series = checked(chart)
+    kind = chart.get("kind", "bar")
+    if kind not in DRAWN:
+        raise BadChart(f"kind has to be one of {', '.join(DRAWN)}")
+    body = DRAWN[kind](labels, series, str(chart.get("unit", "")))
+    return (
+        f'<svg xmlns="http://www.w3.org/2000/svg" width="{WIDTH}" height="{HEIGHT}"'
+        ' font-family="NanumGothic, sans-serif">'
+        f'<rect width="100%" height="100%" fill="white"/>'
+        f"{text(WIDTH / 2, 50, str(chart.get('title', '')), size=30)}{body}</svg>"
+    )
+
+
+def checked(chart: dict[str, Any]) -> tuple[list[str], dict[str, list[float]]]:
+    """Return labels and series of a chart. Raises `BadChart`."""
+    labels, series = chart.get("labels"), chart.get("series")
+    if not isinstance(labels, list) or not 0 < len(labels) <= MAX_LABELS:
+        raise BadChart(f"labels has to be a list of 1 to {MAX_LABELS}")
+    if not isinstance(series, dict) or not 0 < len(series) <= len(COLOURS):
+        raise BadChart(f"series has to be an object of 1 to {len(COLOURS)} lists")
+    for name, values in series.items():
+        if not isinstance(values, list) or len(values) != len(labels):
+            raise BadChart(f"'{name}' has to have {len(labels)} numbers, one for each label")
+        if not all(type(one) in (int, float) and math.isfinite(one) for one in values):
+            raise BadChart(f"'{name}' has something that is no number")
+    return [str(label) for label in labels], series
+
+
+def text(x: float, y: float, words: str, *, size: int = 20, anchor: str = "middle") -> str:
+    """Return words at a place."""
+    return f'<text x="{x:.1f}" y="{y:.1f}" font-size="{size}" text-anchor="{anchor}">{escape(words)}</text>'
+
+
+def number(value: float) -> str:
+    """Return a number as people write it."""
+    return f"{value:,.0f}" if abs(value) >= 100 or value == int(value) else f"{value:,.2f}".rstrip("0")
+
+
+def scale(series: dict[str, list[float]]) -> tuple[float, float, float]:
+    """Return the lowest and highest value of the axis, and its step."""
+    values = [0.0, *(value for one in series.values() for value in one)]
+    low, high = min(values), max(values)
+    span = (high - low) or 1.0
+    power = 10 ** math.floor(math.log10(span / 4))
+    step = next(each * power for each in (1, 2, 2.5, 5, 10) if span / (each * power) <= 5)
+    return math.floor(low / step) * step, math.ceil(high / step) * step or step, step
+
+
+def axes(labels: list[str], series: dict[str, list[float]], unit: str) -> tuple[str, float, float]:
+    """Return the grid, the labels and the legend; the value at the bottom; and pixels for one of it."""
+    low, high, step = scale(series)
+    factor = (BOTTOM - TOP) / (high - low)
+    parts = []
+    for index in range(round((high - low) / step) + 1):
+        value = low + index * step
+        y = BOTTOM - (value - low) * factor
+        parts.append(f'<line x1="{LEFT}" x2="{RIGHT}" y1="{y:.1f}" y2="{y:.1f}" stroke="#ddd"/>')
+        parts.append(text(LEFT - 8, y + 6, number(value), size=16, anchor="end"))
+    each = max(1, math.ceil(len(labels) / 12))
+    for index, label in enumerate(labels):
+        if index % each == 0:
+            parts.append(text(centre(index, labels), BOTTOM + 28, label[:14], size=16))
+    if unit:
+        parts.append(text(LEFT, TOP - 20, unit, size=16, anchor="end"))
+    return "".join(parts) + legend(series), low, factor
+
+
+def centre(index: int, labels: list[str]) -> float:
+    """Return the middle of a label's share of the axis."""
+    return LEFT + (RIGHT - LEFT) * (index + 0.5) / len(labels)
+
+
+def legend(series: dict[str, list[float]]) -> str:
+    """Return the names of several series with their colours."""
+    if len(series) < 2:
+        return ""
+    parts = []
+    for index, name in enumerate(series):
+        x = LEFT + index * (RIGHT - LEFT) / len(series)
+        parts.append(f'<rect x="{x:.1f}" y="580" width="16" height="16" fill="{COLOURS[index]}"/>')
+        parts.append(text(x + 24, 595, name[:20], size=16, anchor="start"))
+    return "".join(parts)
+
+
+def bars(labels: list[str], series: dict[str, list[float]], unit: str) -> str:
+    """Return bars side by side."""
+    frame, low, factor = axes(labels, series, unit)
+    width = (RIGHT - LEFT) / len(labels) * 0.8 / len(series)
+    zero = BOTTOM + low * factor
+    parts = []
+    for place, values in enumerate(series.values()):
+        for index, value in enumerate(values):
+            x = centre(index, labels) + (place - len(series) / 2) * width
+            y, height = min(zero, zero - value * factor), abs(value) * factor
+            parts.append(
+                f'<rect x="{x:.1f}" y="{y:.1f}" width="{width * 0.95:.1f}" height="{height:.1f}"'
+                f' fill="{COLOURS[place]}"/>'
+            )
+            if len(labels) * len(series) <= 16:
+                parts.append(text(x + width / 2, y - 6, number(value), size=15))
+    return frame + "".join(parts)
+
+
+def lines(labels: list[str], series: dict[str, list[float]], unit: str) -> str:
+    """Return a line for each series."""
+    frame, low, factor = axes(labels, series, unit)
+    parts = []
+    for place, values in enumerate(series.values()):
+        points = [
+            f"{centre(index, labels):.1f},{BOTTOM - (value - low) * factor:.1f}"
+            for index, value in enumerate(values)
+        ]
+        parts.append(
+            f'<polyline points="{" ".join(points)}" fill="none" stroke="{COLOURS[place]}" stroke-width="4"/>'
+        )
+    return frame + "".join(parts)
+
+
+def pie(labels: list[str], series: dict[str, list[float]], unit: str) -> str:
+    """Return the shares of one whole."""
+    values = next(iter(series.values()))
+    total = sum(values)
+    if len(series) > 1 or len(values) > len(COLOURS) or min(values) < 0 or total <= 0:
+        raise BadChart(f"a pie shows one series of at most {len(COLOURS)} numbers, none below zero")
+    parts, angle = [], -math.pi / 2
+    for index, value in enumerate(values):
+        share = value / total
+        reach = min(share, 0.99999) * 2 * math.pi
+        ends = [
+            f"{330 + 210 * math.cos(one):.2f} {325 + 210 * math.sin(one):.2f}"
+            for one in (angle, angle + reach)
+        ]
+        parts.append(
+            f'<path d="M330 325 L{ends[0]} A210 210 0 {int(share > 0.5)} 1 {ends[1]} Z"'
+            f' fill="{COLOURS[index]}" stroke="white" stroke-width="2"/>'
+        )
+        y = 190 + index * 50
+        parts.append(f'<rect x="600" y="{y}" width="22" height="22" fill="{COLOURS[index]}"/>')
+        words = f"{labels[index][:18]}: {number(value)}{f' {unit}' if unit else ''} ({share:.0%})"
+        parts.append(text(634, y + 18, words, anchor="start"))
+        angle += share * 2 * math.pi
+    return "".join(parts)
+
+
+DRAWN = {"bar": bars, "line": lines, "pie": pie}
+
+if __name__ == "__main__":
+    raise SystemExit(main())

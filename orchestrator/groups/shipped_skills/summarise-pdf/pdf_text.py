@@ -1,0 +1,40 @@
+"""Print the text of a PDF, page by page: `pdf_text.py FILE [--pages 3-7]`."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+
+from pypdf import PdfReader
+from pypdf.errors import PyPdfError
+
+MAX_PAGES = 500
+
+
+def main() -> int:
+    """Print, and return the exit code."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("file")
+    parser.add_argument("--pages", default="", help="such as 3-7; all by default")
+    given = parser.parse_args()
+    try:
+        reader = PdfReader(given.file)
+        if reader.is_encrypted and not reader.decrypt(""):
+            print("It is locked with a password: ask for one without.", file=sys.stderr)
+            return 1
+        count = len(reader.pages)
+        first, _, last = given.pages.partition("-")
+        numbers = range(int(first or 1), min(int(last or first or count), count, MAX_PAGES) + 1)
+        texts = {number: (reader.pages[number - 1].extract_text() or "").strip() for number in numbers}
+    except (OSError, PyPdfError, ValueError, IndexError) as error:
+        print(f"It cannot be read: {error}", file=sys.stderr)
+        return 1
+    empty = sum(not text for text in texts.values())
+    print(f"{count} pages; of {len(texts)} read, {empty} have no text.")
+    for number, text in texts.items():
+        print(f"\n--- page {number} ---\n{text}")
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,109 @@
+"""Lay out the skills of a group for its container: those that come with Andy, and the owner's in `skills/`.
+
+A skill is a folder with a `SKILL.md`: when it is of use, then how to do it, perhaps with scripts beside it.
+The model is told its name and description alone until it needs the rest.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shutil
+import tempfile
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from importlib import resources
+from pathlib import Path
+
+import structlog
+
+log = structlog.get_logger(__name__)
+
+FOLDER = "skills"
+SKILL = "SKILL.md"
+PLUGIN = {"name": "andy", "description": "Skills of this assistant.", "version": "1.0.0"}
+MAX_SKILLS = 50
+MAX_FILES = 500
+MAX_BYTES = 20 * 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _SkillFile:
+    """A file of a skill: its place below the plugin, and what is in it."""
+
+    place: str
+    content: bytes
+
+
+def available(home: Path) -> dict[str, Path]:
+    """Return the skills by name; the owner's goes before a shipped one of its name. Blocks."""
+    shipped = Path(str(resources.files("orchestrator.groups"))) / "shipped_skills"
+    found = [*_skills_in(shipped), *_skills_in(home / FOLDER)]
+    return dict(sorted({path.name: path for path in found}.items())[:MAX_SKILLS])
+
+
+def lay(home: Path, folder: str, wanted: tuple[str, ...] | None) -> Path | None:
+    """Make a read-only copy of the wanted skills (None: all) and return it; None when there are none. Blocks.
+
+    A copy, so that a container never has a folder of the owner's. It is made anew when something has changed.
+
+    Raises:
+        OSError: a skill cannot be read, or the home not be written.
+    """
+    there = available(home)
+    chosen = there if wanted is None else {name: there[name] for name in wanted if name in there}
+    if unknown := [name for name in wanted or () if name not in there]:
+        log.warning("skills.unknown", group=folder, names=unknown, known=list(there))
+    files = list(_files_of(chosen))
+    if not files:
+        return None
+    return _written(home / "data" / FOLDER / folder, files)
+
+
+def _skills_in(folder: Path) -> Iterator[Path]:
+    if folder.is_dir():
+        yield from (path for path in folder.iterdir() if (path / SKILL).is_file())
+
+
+def _files_of(chosen: Mapping[str, Path]) -> Iterator[_SkillFile]:
+    files, size = 0, 0
+    for name, skill in chosen.items():
+        for path in sorted(skill.rglob("*")):
+            inside = path.relative_to(skill)
+            if any(part.startswith(".") or part == "__pycache__" for part in inside.parts):
+                continue
+            if path.is_symlink() or not path.is_file():
+                continue
+            content = path.read_bytes()
+            files, size = files + 1, size + len(content)
+            if files > MAX_FILES or size > MAX_BYTES:
+                raise OSError(f"the skills are above {MAX_FILES} files or {MAX_BYTES:,} bytes, at {path}")
+            yield _SkillFile(place=f"skills/{name}/{inside.as_posix()}", content=content)
+
+
+def _written(folder: Path, files: list[_SkillFile]) -> Path:
+    digest = hashlib.sha256()
+    for file in files:
+        digest.update(f"{file.place}\0{len(file.content)}\0".encode() + file.content)
+    made = folder / digest.hexdigest()[:16]
+    if not made.is_dir():
+        folder.mkdir(mode=0o711, parents=True, exist_ok=True)
+        for old in folder.iterdir():
+            shutil.rmtree(old, ignore_errors=True)
+        with tempfile.TemporaryDirectory(dir=folder, prefix=".new-") as partial:
+            plugin = Path(partial) / "plugin"
+            manifest = _SkillFile(place=".claude-plugin/plugin.json", content=json.dumps(PLUGIN).encode())
+            for file in (*files, manifest):
+                _write(plugin, file)
+            plugin.chmod(0o755)
+            plugin.rename(made)
+    return made
+
+
+def _write(plugin: Path, file: _SkillFile) -> None:
+    path = plugin / file.place
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(file.content)
+    path.chmod(0o644)
+    for parent in path.relative_to(plugin).parents:
+        (plugin / parent).chmod(0o755)

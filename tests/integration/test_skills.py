@@ -1,0 +1,168 @@
+"""The skills that a container is given, and the programs of those that come with Andy."""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from orchestrator.groups import skills
+
+SHIPPED = ["chart", "summarise-pdf", "weekly-review"]
+PNG = b"\x89PNG\r\n\x1a\n"
+
+
+def names_in(plugin: Path | None) -> list[str]:
+    return sorted(path.name for path in (plugin / "skills").iterdir()) if plugin else []
+
+
+def a_skill(home: Path, name: str, text: str = "---\ndescription: x\n---\n") -> Path:
+    folder = home / "skills" / name
+    folder.mkdir(parents=True)
+    (folder / "SKILL.md").write_text(text)
+    return folder
+
+
+def test_a_group_has_the_shipped_skills_and_the_owners_or_those_it_is_given(tmp_path: Path) -> None:
+    assert names_in(skills.lay(tmp_path, "family", None)) == SHIPPED
+    own = a_skill(tmp_path, "garden")
+    (own / "plants.txt").write_text("roses")
+    a_skill(tmp_path, "chart", "mine")
+    (tmp_path / "skills" / "no-skill").mkdir()
+    made = skills.lay(tmp_path, "family", None)
+    assert names_in(made) == ["chart", "garden", "summarise-pdf", "weekly-review"]
+    assert made is not None
+    assert (made / "skills" / "chart" / "SKILL.md").read_text() == "mine", "the owner's goes first"
+    assert json.loads((made / ".claude-plugin" / "plugin.json").read_text())["name"] == "andy"
+    assert names_in(skills.lay(tmp_path, "family", ("garden", "unheard-of"))) == ["garden"]
+    assert skills.lay(tmp_path, "family", ()) is None
+
+
+def test_the_copy_is_made_anew_only_when_something_has_changed(tmp_path: Path) -> None:
+    own = a_skill(tmp_path, "garden")
+    first = skills.lay(tmp_path, "family", ("garden",))
+    assert first == skills.lay(tmp_path, "family", ("garden",))
+    (own / "SKILL.md").write_text("other")
+    second = skills.lay(tmp_path, "family", ("garden",))
+    assert second != first
+    assert [path.name for path in (tmp_path / "data" / "skills" / "family").iterdir()] == [second.name]
+
+
+def test_a_link_in_a_skill_leads_nowhere_and_what_is_laid_can_be_read_by_any_user(tmp_path: Path) -> None:
+    (tmp_path / "secret").write_text("s3cret")
+    own = a_skill(tmp_path, "garden")
+    (own / "leak").symlink_to(tmp_path / "secret")
+    (own / "deep").mkdir()
+    (own / "deep" / "more.txt").write_text("more")
+    before = os.umask(0o077)
+    try:
+        made = skills.lay(tmp_path, "family", ("garden",))
+    finally:
+        os.umask(before)
+    assert made is not None
+    assert not (made / "skills" / "garden" / "leak").exists()
+    modes = {stat.S_IMODE(path.stat().st_mode) for path in (made, *made.rglob("*"))}
+    assert modes == {0o755, 0o644}
+
+
+def test_skills_that_are_too_large_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(skills, "MAX_BYTES", 10)
+    with pytest.raises(OSError, match="above"):
+        skills.lay(tmp_path, "family", None)
+
+
+@pytest.mark.parametrize("name", SHIPPED)
+def test_a_shipped_skill_costs_the_model_few_words_until_it_is_needed(name: str) -> None:
+    text = (skills.available(Path("/nowhere"))[name] / "SKILL.md").read_text()
+    _, head, body = text.split("---", 2)
+    assert f"name: {name}\n" in head
+    assert len(head) < 220
+    assert len(body) < 2_000
+
+
+def run(name: str, program: str, *words: str) -> subprocess.CompletedProcess[str]:
+    script = skills.available(Path("/nowhere"))[name] / program
+    return subprocess.run([sys.executable, str(script), *words], capture_output=True, text=True, check=False)
+
+
+@pytest.mark.parametrize("kind", ["bar", "line", "pie"])
+def test_a_chart_is_drawn_as_a_picture(tmp_path: Path, kind: str) -> None:
+    numbers = {"a": [3, 0, 1_250.5]} if kind == "pie" else {"a": [3, -2, 1_250.5], "나": [0, 1, 2]}
+    chart = {
+        "kind": kind,
+        "title": "지출 <& more>",
+        "unit": "€",
+        "labels": ["월", "화", "수"],
+        "series": numbers,
+    }
+    (tmp_path / "chart.json").write_text(json.dumps(chart))
+    done = run("chart", "draw.py", str(tmp_path / "chart.json"), str(tmp_path / "chart.png"))
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "chart.png").read_bytes().startswith(PNG)
+
+
+@pytest.mark.parametrize(
+    ("chart", "words"),
+    [
+        ([], "has to be an object"),
+        ({"labels": [], "series": {"a": []}}, "labels has to be"),
+        ({"labels": ["x"], "series": {"a": [1, 2]}}, "'a' has to have 1 numbers"),
+        ({"labels": ["x"], "series": {"a": ["1"]}}, "no number"),
+        ({"labels": ["x"], "series": {"a": [1]}, "kind": "3d"}, "kind has to be"),
+        ({"labels": ["x"], "series": {"a": [-1]}, "kind": "pie"}, "none below zero"),
+    ],
+)
+def test_numbers_that_cannot_be_drawn_are_refused_in_a_line(
+    tmp_path: Path, chart: object, words: str
+) -> None:
+    (tmp_path / "chart.json").write_text(json.dumps(chart))
+    done = run("chart", "draw.py", str(tmp_path / "chart.json"), str(tmp_path / "chart.png"))
+    assert done.returncode == 1
+    assert words in done.stderr
+    assert done.stderr.count("\n") == 1
+
+
+def a_pdf(*pages: str) -> bytes:
+    """A PDF as it is written by hand: a page for each text."""
+    kids = " ".join(f"{3 + 2 * index} 0 R" for index in range(len(pages)))
+    parts = ["<< /Type /Catalog /Pages 2 0 R >>", f"<< /Type /Pages /Kids [{kids}] /Count {len(pages)} >>"]
+    font = "<< /Font << /F1 << /Type /Font /Subtype /Type1 /BaseFont /Helvetica >> >> >>"
+    for index, words in enumerate(pages):
+        stream = f"BT /F1 12 Tf 50 700 Td ({words}) Tj ET" if words else ""
+        parts.append(
+            f"<< /Type /Page /Parent 2 0 R /MediaBox [0 0 600 800] /Resources {font}"
+            f" /Contents {4 + 2 * index} 0 R >>"
+        )
+        parts.append(f"<< /Length {len(stream)} >>\nstream\n{stream}\nendstream")
+    body, places = b"%PDF-1.4\n", []
+    for number, part in enumerate(parts, 1):
+        places.append(len(body))
+        body += f"{number} 0 obj\n{part}\nendobj\n".encode()
+    table = "".join(f"{place:010d} 00000 n \n" for place in places)
+    head = f"xref\n0 {len(parts) + 1}\n0000000000 65535 f \n{table}"
+    tail = f"trailer\n<< /Size {len(parts) + 1} /Root 1 0 R >>\nstartxref\n{len(body)}\n%%EOF\n"
+    return body + (head + tail).encode()
+
+
+def test_the_text_of_a_pdf_comes_page_by_page(tmp_path: Path) -> None:
+    (tmp_path / "bill.pdf").write_bytes(a_pdf("Invoice 4711", "", "due on Friday"))
+    done = run("summarise-pdf", "pdf_text.py", str(tmp_path / "bill.pdf"))
+    assert done.stdout.splitlines()[0] == "3 pages; of 3 read, 1 have no text."
+    assert "--- page 1 ---\nInvoice 4711" in done.stdout
+    assert "--- page 3 ---\ndue on Friday" in done.stdout
+    some = run("summarise-pdf", "pdf_text.py", str(tmp_path / "bill.pdf"), "--pages", "3-9")
+    assert "Invoice" not in some.stdout
+    assert "due on Friday" in some.stdout
+
+
+@pytest.mark.parametrize("content", [b"", b"no PDF", a_pdf("x")[:60]])
+def test_a_file_that_is_no_pdf_is_refused_in_words(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "odd.pdf").write_bytes(content)
+    done = run("summarise-pdf", "pdf_text.py", str(tmp_path / "odd.pdf"))
+    assert "Traceback" not in done.stderr
+    assert done.returncode == 1 or "0 pages" in done.stdout
