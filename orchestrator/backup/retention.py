@@ -115,8 +115,8 @@ class YearArchive:
 
 
 def _line(table: str, row: Mapping[str, object]) -> bytes:
-    told = {"table": table} | {name: value for name, value in row.items() if name not in (ROWID, OVER_MS)}
-    return json.dumps(told, ensure_ascii=False, separators=(",", ":")).encode() + b"\n"
+    fields = {"table": table} | {name: value for name, value in row.items() if name not in (ROWID, OVER_MS)}
+    return json.dumps(fields, ensure_ascii=False, separators=(",", ":")).encode() + b"\n"
 
 
 def _those_in(path: Path, lines: frozenset[bytes]) -> set[bytes]:

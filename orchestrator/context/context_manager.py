@@ -121,11 +121,11 @@ class ContextManager:
                 _set_summary(draft, within(self._clean(summary)))
         return stands
 
-    def join_summary(self, told: str, *, now_ms: int) -> None:
+    def join_summary(self, session_summary: str, *, now_ms: int) -> None:
         """Merge the summary that a session wrote of itself, such as in a compaction, into the running one."""
         with self.files.changed(now_ms) as draft:
             old = draft.context.conversation
-            summary = merged(old.running_summary, self._clean(told))
+            summary = merged(old.running_summary, self._clean(session_summary))
             _set_summary(draft, summary, folded=dict.fromkeys((*old.folded, SESSION_TOLD)))
 
     def turns_kept(self, *, now_ms: int) -> set[int]:

@@ -90,9 +90,9 @@ class DeletionSync:
     async def _remove(self, group: Group, waiting: Sequence[PendingDeletion]) -> None:
         manager = self._recorder.manager(group.folder)
         now_ms = self._clock.now_ms()
-        told = await asyncio.to_thread(manager.turns_kept, now_ms=now_ms)
+        kept_turns = await asyncio.to_thread(manager.turns_kept, now_ms=now_ms)
         async with self._database.reading() as tx:
-            found = await exchanges.of_turns(tx, group.folder, told)
+            found = await exchanges.of_turns(tx, group.folder, kept_turns)
         words = {one.id: _message(one) for one in self._spoken(found, group)}
         taken = [question_id(one.turn) for one in waiting]
         await asyncio.to_thread(manager.remove_messages, taken, words, now_ms=now_ms)

@@ -173,11 +173,11 @@ def without(
         update={"recent_window": tuple(_now(one, taken, words) for one in before.recent_window)}
     )
     if _is_summed_up(before, taken):
-        told = [words[one] for one in before.folded if one in words and words[one].content != TAKEN_BACK]
+        remaining = [words[one] for one in before.folded if one in words and words[one].content != TAKEN_BACK]
         after = after.model_copy(
             update={
-                "running_summary": summariser.fold("", told) if told else "",
-                "folded": tuple(one.id for one in told),
+                "running_summary": summariser.fold("", remaining) if remaining else "",
+                "folded": tuple(one.id for one in remaining),
             }
         )
     return context if after == before else context.model_copy(update={"conversation": after})

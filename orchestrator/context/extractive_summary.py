@@ -81,8 +81,8 @@ class ExtractiveSummarizer:
 
 def merged(old: str, add: str) -> str:
     """Return two summaries as one within the limit (C-17); of sentences that say the same, one stays."""
-    said = ContextMessage(id="-", role="assistant", content=add, ts="")
-    return ExtractiveSummarizer().fold(old, [said] if add.strip() else [])
+    added = ContextMessage(id="-", role="assistant", content=add, ts="")
+    return ExtractiveSummarizer().fold(old, [added] if add.strip() else [])
 
 
 def split(text: str) -> list[str]:

@@ -234,7 +234,7 @@ class ContextFiles:
         context = self._context(now_ms)
         mended = memory.repaired(context, plans)
         if mended.note and mended.note != context.memory.note:
-            self._tell("dangling", mended.note)
+            self._report_repair("dangling", mended.note)
         if mended is not context.memory:
             context = self._stamped(context.model_copy(update={"memory": mended}), now_ms)
             self._put_context(context)
@@ -289,7 +289,7 @@ class ContextFiles:
         else:
             self._put(WORKFLOW, kept.workflow.model_dump(mode="json"))
         source = f"the snapshot {newest[0].name} was restored" if newest else "it begins anew"
-        self._tell(kind, f"{name} of '{self.folder}' cannot be read ({why}): {source}.", aside)
+        self._report_repair(kind, f"{name} of '{self.folder}' cannot be read ({why}): {source}.", aside)
         return kept
 
     def _set_aside(self, name: str, kind: str, now_ms: int) -> str:
@@ -303,7 +303,7 @@ class ContextFiles:
                 old.unlink()
         return aside
 
-    def _tell(self, kind: Any, text: str, aside: str | None = None) -> None:
+    def _report_repair(self, kind: Any, text: str, aside: str | None = None) -> None:
         log.warning("context.repaired", group=self.folder, kind=kind, text=text, kept_as=aside)
         self.report(ContextRepair(folder=self.folder, kind=kind, text=text, kept_as=aside))
 

@@ -81,8 +81,8 @@ def with_session(
     checkpoints.
     """
     changes: dict[str, Any] = {"last_active_ms": max(now_ms, sdk.last_active_ms)}
-    told = {"model": model, "provider": provider, "context_tokens": context_tokens}
-    changes |= {name: value for name, value in told.items() if value is not None}
+    reported = {"model": model, "provider": provider, "context_tokens": context_tokens}
+    changes |= {name: value for name, value in reported.items() if value is not None}
     if session_id and session_id != sdk.session_id:
         sdk = without_session(sdk)
         changes["session_id"] = session_id

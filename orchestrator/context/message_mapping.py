@@ -47,12 +47,12 @@ def spoken_in(exchange: TurnExchange, group: Group, *, name: str) -> Iterator[Ne
     if not is_worth_keeping(exchange):
         return
     asked = asked_in_words(exchange, group, name=name)
-    said = said_in_words(exchange)
+    answer = said_in_words(exchange)
     if asked:
         yield NewMessage(id=question_id(exchange.turn), role="user", content=asked, at_ms=exchange.asked_ms)
-    if exchange.is_settled and said:
+    if exchange.is_settled and answer:
         at_ms = exchange.ended_ms or exchange.asked_ms
-        yield NewMessage(id=answer_id(exchange.turn), role="assistant", content=said, at_ms=at_ms)
+        yield NewMessage(id=answer_id(exchange.turn), role="assistant", content=answer, at_ms=at_ms)
 
 
 def _asked(kind: TurnKind, requests: Iterable[Request]) -> str:

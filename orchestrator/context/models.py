@@ -77,13 +77,13 @@ Name = Annotated[str, BeforeValidator(_cut)]
 """An id, a model: what is no text. Cut rather than refused, or one of them would cost the whole file."""
 
 
-class _Kept(BaseModel):
-    """Keys that are not known are left out, so that a file never grows by what nobody reads."""
+class StoredModel(BaseModel):
+    """The base of all that is stored as JSON. Unknown keys are dropped, or files would grow by what nobody reads."""
 
     model_config = ConfigDict(extra="ignore", frozen=True)
 
 
-class ContextMessage(_Kept):
+class ContextMessage(StoredModel):
     """One message of a conversation."""
 
     id: Name
@@ -96,7 +96,7 @@ class ContextMessage(_Kept):
         return turn_of(self.id)
 
 
-class SeenMessages(_Kept):
+class SeenMessages(StoredModel):
     """The messages that were registered, also those that have left the window: each enters once.
 
     Remembered are the newest `MAX_SEEN` ids; of every turn up to `floor` all counts as registered.
@@ -123,7 +123,7 @@ class SeenMessages(_Kept):
         return self.model_copy(update={"floor": max(self.floor, turn or 0)})
 
 
-class Memory(_Kept):
+class Memory(StoredModel):
     """What is remembered beside the dialogue, by ids: the titles of plans are in `workflow.json`."""
 
     active_plan_id: Name | None = None
@@ -137,7 +137,7 @@ class Memory(_Kept):
     """What was mended in it at a load, until another plan or task is chosen."""
 
 
-class Dialogue(_Kept):
+class Dialogue(StoredModel):
     """The dialogue: its newest messages whole, and a summary of what went before."""
 
     running_summary: str = ""
@@ -147,19 +147,19 @@ class Dialogue(_Kept):
     seen: SeenMessages = SeenMessages()
 
 
-class Stats(_Kept):
+class Stats(StoredModel):
     dialog_turns: int = 0
     total_tokens: int = 0
 
 
-class Checkpoint(_Kept):
+class Checkpoint(StoredModel):
     """How far the SDK's transcript holds the conversation: a turn, and the uuid of its last message."""
 
     turn: int
     uuid: Name
 
 
-class Sdk(_Kept):
+class Sdk(StoredModel):
     """What is known of the SDK's session, by which it is seen whether that lost something."""
 
     session_id: Name | None = None
@@ -175,7 +175,7 @@ class Sdk(_Kept):
     """Sessions before this one, newest last."""
 
 
-class Context(_Kept):
+class Context(StoredModel):
     """The contents of `context.json`."""
 
     version: str = VERSION

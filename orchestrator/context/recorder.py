@@ -134,11 +134,11 @@ class ContextRecorder:
         try:
             async with asyncio.timeout(SWEEP_SECONDS):
                 while True:
-                    heard = await _heard(events)
-                    if any(one.kind == AMENDED for one in heard):
+                    arrived = await _next_events(events)
+                    if any(one.kind == AMENDED for one in arrived):
                         self._marks.clear()  # words that were read were taken back: look at them again
                         return
-                    await self._follow_all({Folder(one.group) for one in heard if one.group is not None})
+                    await self._follow_all({Folder(one.group) for one in arrived if one.group is not None})
         except TimeoutError:
             return
 
@@ -152,7 +152,7 @@ class ContextRecorder:
             found = [group.folder for group in await groups.every(tx)]
         await self._follow_all(found)
         await asyncio.gather(*(self._keep_snapshot(folder) for folder in found))
-        await self._tell_troubles()
+        await self._notify_owner_of_repairs()
 
     async def _follow(self, folder: Folder) -> None:
         try:
@@ -183,7 +183,7 @@ class ContextRecorder:
         for one in registered:
             if one.evicted:
                 self._on_fold(group, one)
-        await self._tell_troubles()
+        await self._notify_owner_of_repairs()
         if found and folder not in self._marks:
             await self.catch_up(folder)  # a snapshot took its place: what was said since is in the store
 
@@ -262,7 +262,7 @@ class ContextRecorder:
         except TimeoutError:
             log.warning("context.not_used", group=folder, tool=tool, reason=TOO_LONG)
             return tools.busy(folder, request_id)
-        await self._tell_troubles()
+        await self._notify_owner_of_repairs()
         return reply
 
     def _use(self, group: Group, tool: str, arguments: Mapping[str, Any], request_id: str) -> Reply:
@@ -295,7 +295,7 @@ class ContextRecorder:
         manager.snapshot(now_ms=now_ms)
         return now_ms + SNAPSHOT_MS
 
-    async def _tell_troubles(self) -> None:
+    async def _notify_owner_of_repairs(self) -> None:
         """Tell the owner, once, of each context that had to be repaired."""
         while self._troubles:
             trouble = self._troubles.popleft()
@@ -322,12 +322,12 @@ class _Part:
     closing: TurnExchange | None = None
 
 
-async def _heard(events: asyncio.Queue[HostEvent]) -> list[HostEvent]:
+async def _next_events(events: asyncio.Queue[HostEvent]) -> list[HostEvent]:
     """Return the next event, and all that have come with it."""
-    heard = [await events.get()]
+    arrived = [await events.get()]
     while not events.empty():
-        heard.append(events.get_nowait())
-    return heard
+        arrived.append(events.get_nowait())
+    return arrived
 
 
 def _parts(found: Iterable[TurnExchange]) -> Iterator[_Part]:

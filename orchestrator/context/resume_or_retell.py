@@ -62,7 +62,7 @@ class RestoreDecision:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Held:
+class _HeldTurns:
     """How much of its turns a session holds."""
 
     last: str | None
@@ -99,7 +99,7 @@ def anew(known: RestoreFacts, why: str) -> RestoreDecision:
     return RestoreDecision(mode="fresh", reason=f"{why}, and nothing was kept")
 
 
-def _why_not_resumed(known: RestoreFacts, answered: AnsweredSession, held: _Held) -> str | None:
+def _why_not_resumed(known: RestoreFacts, answered: AnsweredSession, held: _HeldTurns) -> str | None:
     return (
         _why_unusable(known.transcript)
         or _why_too_much_is_missing(known, held)
@@ -124,7 +124,7 @@ def _why_unusable(transcript: Transcript | None) -> str | None:
             return None
 
 
-def _why_too_much_is_missing(known: RestoreFacts, held: _Held) -> str | None:
+def _why_too_much_is_missing(known: RestoreFacts, held: _HeldTurns) -> str | None:
     if known.transcript is None:
         return None
     if held.last is None and any(mark.uuid for mark in known.marks):
@@ -156,7 +156,7 @@ def _why_too_old(known: RestoreFacts, answered: AnsweredSession) -> str | None:
     return f"nothing was said for {idle_ms // DAY_MS} days" if idle_ms > IDLE_MS else None
 
 
-def _held(known: RestoreFacts) -> _Held:
+def _held(known: RestoreFacts) -> _HeldTurns:
     """Find the newest checkpoint that the session holds, and the turns after it."""
     transcript = known.transcript or Transcript(TranscriptState.MISSING)
     last, after = None, 0
@@ -164,10 +164,10 @@ def _held(known: RestoreFacts) -> _Held:
         if mark.uuid is not None and transcript.has(mark.uuid):
             last, after = mark.uuid, place
     missing = sorted(mark.turn for mark in known.marks[after:] if mark.turn not in known.again)
-    return _Held(last=last, missing=tuple(missing))
+    return _HeldTurns(last=last, missing=tuple(missing))
 
 
-def _from_checkpoint(transcript: Transcript, held: _Held, resumed: RestoreDecision) -> RestoreDecision:
+def _from_checkpoint(transcript: Transcript, held: _HeldTurns, resumed: RestoreDecision) -> RestoreDecision:
     """Leave out what was asked after the last answer: it is asked again, or was told to have failed."""
     place = transcript.asked_after(held.last) if held.last is not None else None
     if place is None:

@@ -172,7 +172,7 @@ def _unread(known: RestoreFacts) -> Restoration:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Found:
+class _RestorePlan:
     """A decision, and the texts that go with it."""
 
     decision: RestoreDecision
@@ -185,11 +185,11 @@ class _Found:
 
     def restore(self) -> RestoreOrder:
         mode, is_resumed = self.decision.mode, self.decision.session_id is not None
-        told = self.part if is_resumed else self.whole
+        hydrated = self.part if is_resumed else self.whole
         return RestoreOrder(
             mode=mode,
             reason=self.decision.reason,
-            text=_text(told) if mode in ("rehydrate", "resume_plus_delta") else None,
+            text=_text(hydrated) if mode in ("rehydrate", "resume_plus_delta") else None,
             fallback=_text(self.whole) if is_resumed else None,
             resume_at=self.decision.resume_at,
             meta=self.meta,
@@ -197,15 +197,15 @@ class _Found:
         )
 
     def facts(self) -> dict[str, int]:
-        told = self.part if self.decision.session_id is not None else self.whole
+        hydrated = self.part if self.decision.session_id is not None else self.whole
         return {
-            "messages_in_window": len(told.message_ids),
-            "summary_chars": told.summary_chars,
+            "messages_in_window": len(hydrated.message_ids),
+            "summary_chars": hydrated.summary_chars,
             "age_seconds": self.whole.age_seconds,
         }
 
 
-def _look(manager: ContextManager, known: RestoreFacts, *, factors: TokenFactors) -> _Found:
+def _look(manager: ContextManager, known: RestoreFacts, *, factors: TokenFactors) -> _RestorePlan:
     """Read what was kept, and decide. Blocks."""
     manager = manager.counting_as(factors.of(known.model))
     kept = manager.load(now_ms=known.now_ms)
@@ -227,7 +227,7 @@ def _look(manager: ContextManager, known: RestoreFacts, *, factors: TokenFactors
         # They were turns in which nothing was said.
         decision = replace(decision, mode="resume", missing=())
     meta = manager.meta(now_ms=known.now_ms, kept=kept)
-    return _Found(
+    return _RestorePlan(
         decision=decision,
         whole=whole,
         part=part,
@@ -240,13 +240,13 @@ def _so_far(
     context: Context, whole: Hydrated, known: RestoreFacts, again: Collection[str]
 ) -> RestoredConversation:
     """Return what the conversation was before the questions of `again`, which the prompt asks."""
-    told = set(whole.message_ids)
+    retold = set(whole.message_ids)
     questions = [each for each in context.conversation.recent_window if each.role == "user"]
-    before = [each.content for each in questions if each.id in told]
+    before = [each.content for each in questions if each.id in retold]
     return RestoredConversation(
         turns=max(0, context.stats.dialog_turns - sum(each.id in again for each in questions)),
         exchanges_kept=len(before),
-        messages_kept=len(told),
+        messages_kept=len(retold),
         summary_chars=whole.summary_chars,
         age_seconds=whole.age_seconds,
         last_question=before[-1][:MAX_LAST_QUESTION] if before else "",
@@ -278,5 +278,5 @@ def _note_session(
     )
 
 
-def _text(told: Hydrated) -> str | None:
-    return told.text[:MAX_RESTORE_CHARS] or None
+def _text(hydrated: Hydrated) -> str | None:
+    return hydrated.text[:MAX_RESTORE_CHARS] or None

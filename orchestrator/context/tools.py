@@ -45,7 +45,7 @@ def use(
     """
     try:
         given = _read(tool, arguments)
-        return _Desk(manager, request_id, now_ms).do(given)
+        return _ToolRunner(manager, request_id, now_ms).do(given)
     except (BadRequest, ContextBusy) as error:
         return _refusal(request_id, error.code, str(error))
     except OSError as error:
@@ -75,7 +75,7 @@ def _refusal(request_id: str, code: str, text: str) -> Reply:
     return Reply(request_id=request_id, ok=False, code=code, text=text)
 
 
-class _Desk:
+class _ToolRunner:
     """One request at one context."""
 
     def __init__(self, manager: ContextManager, request_id: str, now_ms: int) -> None:

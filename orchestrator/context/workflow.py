@@ -10,10 +10,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from enum import StrEnum
 from typing import Annotated, Any
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict
+from pydantic import BeforeValidator
 
 from orchestrator.base.redaction import redact
-from orchestrator.context.models import Strings, iso
+from orchestrator.context.models import StoredModel, Strings, iso
 from orchestrator.domain.errors import BadRequest
 
 VERSION = "2.0"
@@ -74,11 +74,7 @@ def status_of(word: object) -> PlanStatus:
 AnyStatus = Annotated[PlanStatus, BeforeValidator(status_of)]
 
 
-class _Kept(BaseModel):
-    model_config = ConfigDict(extra="ignore", frozen=True)
-
-
-class PlanTask(_Kept):
+class PlanTask(StoredModel):
     id: str
     title: str = ""
     description: str = ""
@@ -91,13 +87,13 @@ class PlanTask(_Kept):
     completed_at: str | None = None
 
 
-class PlanContext(_Kept):
+class PlanContext(StoredModel):
     background: str = ""
     constraints: Strings = ()
     references: Strings = ()
 
 
-class Plan(_Kept):
+class Plan(StoredModel):
     id: str
     title: str = ""
     objective: str = ""
@@ -111,19 +107,19 @@ class Plan(_Kept):
         return next((task for task in self.tasks if task.id == task_id), None)
 
 
-class AiSession(_Kept):
+class AiSession(StoredModel):
     last_context: str = ""
     active_files: Strings = ()
     key_decisions: Strings = ()
 
 
-class Metadata(_Kept):
+class Metadata(StoredModel):
     created_at: str = ""
     updated_at: str = ""
     ai_session: AiSession = AiSession()
 
 
-class Workflow(_Kept):
+class Workflow(StoredModel):
     """The contents of `workflow.json`."""
 
     version: str = VERSION

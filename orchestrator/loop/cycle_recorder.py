@@ -150,11 +150,11 @@ class CycleRecorder:
         cycle = await cycles.of_turn(tx, turn.id)
         if cycle is None or cycle.ended_ms is not None:
             return
-        said = await outbox.of_turn(tx, turn.id)
-        if any(one.attachment is not None or self._for_people(one.text) for one in said):
+        texts = await outbox.of_turn(tx, turn.id)
+        if any(one.attachment is not None or self._for_people(one.text) for one in texts):
             await cycles.note_spoken(tx, cycle.id)
         group = await groups.by_folder(tx, turn.folder)
-        tagged = [tags for one in said if (tags := schedule_tag.find(one.text))][-MAX_TEXTS:]
+        tagged = [tags for one in texts if (tags := schedule_tag.find(one.text))][-MAX_TEXTS:]
         if group is None or not tagged:
             return
         incoming = [

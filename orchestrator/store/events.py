@@ -26,10 +26,10 @@ class RecordedEvent:
 
 async def append(tx: Tx, kind: str, /, *, group: str | None, now_ms: int, **data: Any) -> None:
     """Add an event; `kind` is `trigger:…` or `action:…`, and values that are None are left out."""
-    told = {name: value for name, value in data.items() if value is not None}
+    fields = {name: value for name, value in data.items() if value is not None}
     await tx.execute(
         "INSERT INTO events (at_ms, group_folder, kind, data_json) VALUES (?, ?, ?, ?)",
-        (now_ms, group, kind, json.dumps(told, ensure_ascii=False)),
+        (now_ms, group, kind, json.dumps(fields, ensure_ascii=False)),
     )
 
 

@@ -144,7 +144,7 @@ async def _note(
         maker=NoticeMaker.HOST,
         event_type=event_type,
         source=SOURCE,
-        payload={"message": told(lead, named, count), "items": named[-MAX_NAMED:], **more},
+        payload={"message": joined_line(lead, named, count), "items": named[-MAX_NAMED:], **more},
         severity=severity,
         priority=priority,
         dedupe_key=dedupe_key,
@@ -153,7 +153,7 @@ async def _note(
     await notices.add(tx, fresh, now_ms=now_ms)
 
 
-def told(lead: str, named: Sequence[str], count: int) -> str:
+def joined_line(lead: str, named: Sequence[str], count: int) -> str:
     """Return a line such as `Sent to the chat: “water the plants”; “call Bo” and 2 before.`"""
     shown = list(dict.fromkeys(named[-MAX_NAMED:]))
     before = count - len(shown)

@@ -118,12 +118,12 @@ class DockerContainer:
     async def _see_exit(self) -> Exit:
         try:
             async with aclosing(self._pumped(self._ask_end, "wait")) as parts:
-                said = [part async for part in parts]
+                received = [part async for part in parts]
         except ContainerNotFound:
             return Exit(code=None)
-        if not said:
+        if not received:
             raise EngineGone
-        code = int(json.loads(b"".join(said))["StatusCode"])
+        code = int(json.loads(b"".join(received))["StatusCode"])
         return Exit(code=code, was_oom_killed=await self._calls.call(partial(_was_oom_killed, ref=self.ref)))
 
     def _ask_end(self) -> Source:

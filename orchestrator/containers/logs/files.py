@@ -57,8 +57,8 @@ def of_group(root: Path, folder: str) -> list[RunFile]:
 
 def event_line(at_ms: int, kind: str, facts: Mapping[str, object]) -> str:
     """`2026-11-22T03:15:01.123Z turn.put_back turn=3 reason="I ran out of memory."`."""
-    told = "".join(f" {name}={_value(value)}" for name, value in facts.items() if value is not None)
-    return f"{utc_stamp(at_ms)} {kind}{told}\n"
+    fields = "".join(f" {name}={_value(value)}" for name, value in facts.items() if value is not None)
+    return f"{utc_stamp(at_ms)} {kind}{fields}\n"
 
 
 def read_event(line: str) -> LoggedEvent | None:
@@ -102,7 +102,7 @@ def append(path: Path, text: str, *, may_begin: bool) -> int:
         return file.tell()
 
 
-def heard_of(path: Path) -> int:
+def handled_bytes(path: Path) -> int:
     """How many bytes of a container's stderr its log deals with already; 0 where there is no log."""
     try:
         with path.open("rb") as file:

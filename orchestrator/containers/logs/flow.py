@@ -36,10 +36,10 @@ class LogGap:
 class LogFlow:
     """One stderr, byte by byte. An engine may tell all of it again; `rewind` says that it does now."""
 
-    def __init__(self, *, now_ms: int, heard: int = 0) -> None:
-        """`heard`: how many bytes an earlier host has dealt with."""
-        self._place = heard
-        self._heard = heard
+    def __init__(self, *, now_ms: int, handled_bytes: int = 0) -> None:
+        """`handled_bytes`: how many bytes an earlier host has dealt with."""
+        self._place = handled_bytes
+        self._handled_bytes = handled_bytes
         self._tokens = float(BURST_BYTES)
         self._refilled_ms = now_ms
         self._left = TOTAL_BYTES
@@ -80,7 +80,7 @@ class LogFlow:
         """The gap up to here, if there is one."""
         if not self.has_gap:
             return []
-        gap = LogGap(self._dropped, self._tail.text(), self._heard)
+        gap = LogGap(self._dropped, self._tail.text(), self._handled_bytes)
         self._left -= len(gap.tail)
         self._dropped, self._tail = 0, Tail(GAP_TAIL_BYTES)
         return [gap]
@@ -88,7 +88,7 @@ class LogFlow:
     def _fresh(self, data: bytes) -> bytes:
         """What of it was not heard before."""
         self._place += len(data)
-        new = self._place - self._heard
+        new = self._place - self._handled_bytes
         return data[-new:] if new > 0 else b""
 
     def _refill(self, now_ms: int) -> None:
@@ -106,11 +106,11 @@ class LogFlow:
         cost = _cost(data)
         self._tokens -= cost
         self._left -= cost
-        self._heard += size
-        return LoggedPiece(data, self._heard)
+        self._handled_bytes += size
+        return LoggedPiece(data, self._handled_bytes)
 
     def _drop(self, data: bytes) -> None:
-        self._heard += len(data)
+        self._handled_bytes += len(data)
         self._dropped += len(data)
         self._tail.add(data)
 

@@ -28,7 +28,7 @@ GAP_SECONDS = 2.0
 
 
 @dataclass(frozen=True, slots=True)
-class _Told:
+class _LoggedEvent:
     """An event."""
 
     kind: str
@@ -40,7 +40,7 @@ class _Item:
     """Something on its way to the file."""
 
     at_ms: int
-    what: _Told | LoggedPiece | LogGap
+    what: _LoggedEvent | LoggedPiece | LogGap
 
 
 @dataclass(slots=True, kw_only=True)
@@ -53,8 +53,8 @@ class _Log:
     pending: list[_Item] = field(default_factory=list)
     pending_bytes: int = 0
     gap_since_ms: int | None = None
-    is_told_full: bool = False
-    is_told_broken: bool = False
+    is_full_noted: bool = False
+    is_break_noted: bool = False
     has_ended: bool = False
     # The writing thread's own:
     rest: bytes = b""
@@ -79,24 +79,24 @@ class RunLogs:
 
     def begin(self, run: Run, facts: Mapping[str, object]) -> None:
         """Open the log of a new run; `facts` say what it is. Does not block."""
-        opened = self._admit(run, heard=0)
-        self._tell(opened, "run.begun", {"run": run.id, "group": run.folder, **facts, **self.about})
+        opened = self._admit(run, handled_bytes=0)
+        self._write_event(opened, "run.begun", {"run": run.id, "group": run.folder, **facts, **self.about})
 
     async def resume(self, run: Run) -> None:
         """Go on with the log that an earlier host began. The engine will tell all of its stderr again."""
         path = self._path(run)
         try:
-            heard = await asyncio.to_thread(files.heard_of, path)
+            handled_bytes = await asyncio.to_thread(files.handled_bytes, path)
         except OSError as error:
             log.warning("run_log.unreadable", run=run.id, reason=str(error))
-            heard = 0
-        self._admit(run, heard=heard).flow.rewind()
+            handled_bytes = 0
+        self._admit(run, handled_bytes=handled_bytes).flow.rewind()
 
     def note(self, run_id: RunId, kind: str, facts: Mapping[str, object]) -> None:
         """Write down what is of use in the log alone. Does not block."""
         opened = self._logs.get(run_id)
         if opened is not None:
-            self._tell(opened, kind, facts)
+            self._write_event(opened, kind, facts)
 
     def take_event(self, event: HostEvent) -> None:
         """Write down what happened to a run; the bus tells every event. Does not block."""
@@ -109,7 +109,7 @@ class RunLogs:
             self._end_gap(opened)
             opened.has_ended = True
         facts = {name: getattr(event, name) for name in ("turn", "attempt", "detail", "reason")}
-        self._tell(opened, event.kind, facts)
+        self._write_event(opened, event.kind, facts)
 
     def take_stderr(self, run_id: RunId, data: bytes) -> None:
         """Write down what a container says beside its answers, as much as may be kept. Does not block."""
@@ -132,27 +132,29 @@ class RunLogs:
             await self._write_all()
 
     async def close(self) -> None:
-        """Write what is left. Called when nothing is heard any more."""
+        """Write what is left. Call it when no more output is read."""
         for opened in self._logs.values():
             self._end_gap(opened)
             if not opened.has_ended:
-                self._put(opened, _Told("run.left", {"reason": "Andy ends; the container may live on"}))
+                self._put(
+                    opened, _LoggedEvent("run.left", {"reason": "Andy ends; the container may live on"})
+                )
         await self._write_all()
         self._thread.shutdown(wait=False)
 
     def _path(self, run: Run) -> Path:
         return files.path_of(self._root, run.folder, run.id, run.started_ms)
 
-    def _admit(self, run: Run, *, heard: int) -> _Log:
-        flow = LogFlow(now_ms=self._clock.steady_ms(), heard=heard)
+    def _admit(self, run: Run, *, handled_bytes: int) -> _Log:
+        flow = LogFlow(now_ms=self._clock.steady_ms(), handled_bytes=handled_bytes)
         opened = self._logs[run.id] = _Log(run=run.id, path=self._path(run), flow=flow)
         return opened
 
-    def _tell(self, opened: _Log, kind: str, facts: Mapping[str, object]) -> None:
-        self._put(opened, _Told(kind, facts))
+    def _write_event(self, opened: _Log, kind: str, facts: Mapping[str, object]) -> None:
+        self._put(opened, _LoggedEvent(kind, facts))
         self._wake.set()
 
-    def _put(self, opened: _Log, what: _Told | LoggedPiece | LogGap) -> None:
+    def _put(self, opened: _Log, what: _LoggedEvent | LoggedPiece | LogGap) -> None:
         opened.pending.append(_Item(self._clock.now_ms(), what))
         opened.pending_bytes += len(what.data) if isinstance(what, LoggedPiece) else 0
 
@@ -161,9 +163,11 @@ class RunLogs:
             opened.gap_since_ms = None
         elif opened.gap_since_ms is None:
             opened.gap_since_ms = now_ms
-        if opened.flow.is_full and not opened.is_told_full:
-            opened.is_told_full = True
-            self._put(opened, _Told("stderr.full", {"reason": "from here on only its last words are kept"}))
+        if opened.flow.is_full and not opened.is_full_noted:
+            opened.is_full_noted = True
+            self._put(
+                opened, _LoggedEvent("stderr.full", {"reason": "from here on only its last words are kept"})
+            )
 
     def _end_old_gaps(self) -> None:
         before_ms = self._clock.steady_ms() - GAP_SECONDS * 1000
@@ -187,9 +191,9 @@ class RunLogs:
         work = partial(self._append, opened, pending, live, is_last=opened.has_ended)
         # Shielded, because one that is cancelled before its thread takes it would lose its lines.
         error = await asyncio.shield(asyncio.get_running_loop().run_in_executor(self._thread, work))
-        if error is not None and not opened.is_told_broken:
+        if error is not None and not opened.is_break_noted:
             log.warning("run_log.not_written", run=opened.run, reason=error)
-        opened.is_told_broken = error is not None
+        opened.is_break_noted = error is not None
         if opened.has_ended and not opened.pending:
             self._logs.pop(opened.run, None)
 
@@ -220,14 +224,14 @@ def _is_waiting(opened: _Log) -> bool:
 def _fits(opened: _Log, item: _Item) -> bool:
     """A full file takes the end of its run and no more."""
     is_end = isinstance(item.what, LogGap) or (
-        isinstance(item.what, _Told) and item.what.kind.startswith("run.")
+        isinstance(item.what, _LoggedEvent) and item.what.kind.startswith("run.")
     )
     return is_end or opened.size < FILE_BYTES
 
 
 def _lines(opened: _Log, item: _Item) -> Iterator[str]:
     match item.what:
-        case _Told(kind, facts):
+        case _LoggedEvent(kind, facts):
             yield files.event_line(item.at_ms, kind, facts)
         case LoggedPiece() as piece:
             yield from _said(opened, item.at_ms, piece)

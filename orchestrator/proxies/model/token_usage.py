@@ -152,8 +152,8 @@ class UsageParser:
     def _searched(self) -> int:
         """What the service counted or, where its count did not come, what it had begun."""
         assert self._usage is not None
-        told = self._usage.get("server_tool_use")
-        counted = _count(told, "web_search_requests") if isinstance(told, dict) else 0
+        tool_use = self._usage.get("server_tool_use")
+        counted = _count(tool_use, "web_search_requests") if isinstance(tool_use, dict) else 0
         return min(max(counted, 0 if self._has_output_count else self._searches), MAX_SEARCHES)
 
     def _output(self) -> int:
