@@ -78,7 +78,7 @@ Name = Annotated[str, BeforeValidator(_cut)]
 
 
 class StoredModel(BaseModel):
-    """The base of all that is stored as JSON. Unknown keys are dropped, or files would grow by what nobody reads."""
+    """The base of all that is stored as JSON: unknown keys are dropped, so that no file grows by them."""
 
     model_config = ConfigDict(extra="ignore", frozen=True)
 
