@@ -35,7 +35,7 @@ TALK = (
     ("main", "you", "add a task write the yearly report by 10 Feb"),
     ("main", "you", "remember for next time: the code of the shed is 42"),
 )
-EXTRA = {"chats_group": "/chats/family", "chats_message": "/chats/family/messages/3"}
+EXTRA = {"chats_group": "/chats/family", "chats_message": "/chats/family/messages/2"}
 ON_A_PHONE = ("now", "chats_group")
 
 
