@@ -157,7 +157,11 @@ def tool_names(request: Recorded) -> list[str]:
 
 def is_offered(request: Recorded, name: str) -> bool:
     """Tell whether a model may call a tool: it is described to it, or named to be looked up."""
-    return name in tool_names(request) or f"\n{name}\n" in all_text(request)
+    if name in tool_names(request):
+        return True
+    told = all_text(request)
+    at = told.rfind(f"\n{name}\n")  # a session that goes on may have named it before, and taken it back since
+    return at >= 0 and told.rfind("are now available", 0, at) > told.rfind("are no longer available", 0, at)
 
 
 class ScriptedMessagesApi:
