@@ -10,6 +10,7 @@ from typing import Literal
 from pydantic import BaseModel, ConfigDict
 
 from orchestrator.base.clock import Clock
+from orchestrator.groups.memory_templates import SHIPPED
 
 FORMAT: Literal[1] = 1
 MANIFEST, CONTENTS = "manifest.json", "contents.json"
@@ -17,6 +18,8 @@ DATABASE = "store/messages.db"
 OF_AGENTS = ("groups", "data/sessions")
 FOLDERS = (*OF_AGENTS, "data/archive", "data/context", "data/outgoing")
 SETTINGS, SECRETS = "andy.toml", ".env"
+FILES = (SETTINGS, SHIPPED.as_posix())
+"""The second tells which files of the prompt the owner has changed: the others are renewed at a start."""
 LEFT_OUT = frozenset(
     {
         "address",
@@ -78,7 +81,7 @@ def may_hold(name: str) -> bool:
     parts = name.split("/")
     if any(part in {"", ".", ".."} for part in parts) or "\0" in name or is_too_deep(name):
         return False
-    is_known = name in {MANIFEST, CONTENTS, DATABASE, SETTINGS, SECRETS, *FOLDERS}
+    is_known = name in {MANIFEST, CONTENTS, DATABASE, SECRETS, *FILES, *FOLDERS}
     return is_known or any(name.startswith(f"{folder}/") for folder in FOLDERS)
 
 

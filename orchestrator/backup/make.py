@@ -162,7 +162,7 @@ def _write(file: BinaryIO, home: Home, held: Path, manifest: Manifest, progress:
         writer.add_path(archive.DATABASE, held / "messages.db")
         for folder in archive.FOLDERS:
             writer.add_tree(folder, held / "outgoing" if folder == outgoing.FOLDER else home.root / folder)
-        for name in (archive.SETTINGS, *((archive.SECRETS,) if manifest.has_env else ())):
+        for name in (*archive.FILES, *((archive.SECRETS,) if manifest.has_env else ())):
             if (home.root / name).is_file():
                 writer.add_path(name, home.root / name)
         writer.add_text(archive.CONTENTS, writer.contents.model_dump_json())

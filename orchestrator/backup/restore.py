@@ -266,7 +266,7 @@ class _Swap:
 
     def everything(self, staged: Path) -> Path | None:
         """Move all that was unpacked in place, and return where the old files are, if there were any."""
-        names = [name for name in (archive.SETTINGS, archive.SECRETS) if (staged / name).exists()]
+        names = [name for name in (*archive.FILES, archive.SECRETS) if (staged / name).exists()]
         mark = self._root / "groups" / ".gitkeep"
         has_mark = mark.exists()
         aside = self._swap([*REPLACED, *names], staged)

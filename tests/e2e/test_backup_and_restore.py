@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from orchestrator.backup import archive
+from orchestrator.groups.memory_templates import SHIPPED
 from tests.processes.andy import AndyProcess
 
 
@@ -20,7 +21,8 @@ def test_a_running_andy_is_backed_up_and_goes_on_elsewhere(tmp_path: Path) -> No
         assert refused.returncode == 1
         assert "Andy is running on" in refused.stderr
 
-        known = {*archive.LEFT_OUT, *(folder.removeprefix("data/") for folder in archive.FOLDERS[1:])}
+        kept = (*archive.FOLDERS[1:], *archive.FILES)
+        known = {*archive.LEFT_OUT, *(name.removeprefix("data/") for name in kept)}
         there = {path.name for path in (andy.home / "data").iterdir() if path.name[:6] != ".probe"}
         assert there - known == set(), (
             "whether it is backed up is to be decided in orchestrator/backup/archive.py"
@@ -29,6 +31,7 @@ def test_a_running_andy_is_backed_up_and_goes_on_elsewhere(tmp_path: Path) -> No
     other = AndyProcess(tmp_path / "other")
     restored = other.cli("restore", str(file))
     assert restored.returncode == 0, restored.stderr
+    assert (other.home / SHIPPED).exists(), "which files of the prompt are the owner's own"
     with other:
         found = other.say("show the shopping list")
         assert "milk" in found["reply"]
