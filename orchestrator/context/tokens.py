@@ -173,7 +173,7 @@ class ScaledCounter:
 
 
 LEDGER_MS = 5_000
-"""By then the ledger has all of a turn that ended."""
+"""By then the usage table has all of a turn that ended."""
 
 
 class TokenCalibration:

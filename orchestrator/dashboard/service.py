@@ -200,7 +200,7 @@ class DashboardService:
         self._wakeups.notifications.set()
         self._wakeups.scheduler.set()  # it was a reminder, maybe
 
-    # What the reception hands on
+    # What the command dispatcher hands on
 
     async def answer(
         self,

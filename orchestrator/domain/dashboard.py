@@ -16,7 +16,7 @@ class Actor(StrEnum):
     """Who changes something; the host knows it, whoever asks is not believed."""
 
     WORKER = "worker"
-    """The rules, or the model that upkeeps: may not undo what a person set."""
+    """The rules, or the model of the worker: neither may undo what a person set."""
     USER = "user"
     """A person, at a terminal or by a reply that needs no model."""
     MAIN_AGENT = "main_agent"

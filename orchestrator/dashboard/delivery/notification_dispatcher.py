@@ -32,7 +32,7 @@ from orchestrator.store.database import Database, Tx
 log = structlog.get_logger(__name__)
 
 SWEEP_SECONDS = 5.0
-"""Other processes write into the ledger too, and cannot wake this one."""
+"""Other processes write notifications too, and cannot wake this one."""
 CLAIM_MS = 60_000
 AT_ONCE = 200
 NO_GROUP = "Group gone"

@@ -23,18 +23,18 @@ class DashboardApi:
     ask_worker: Callable[[str], Awaitable[dict[str, Any]]]
 
 
-def dashboard_routes(desk: DashboardApi) -> list[Route]:
+def dashboard_routes(service: DashboardApi) -> list[Route]:
     async def show(request: Request) -> Response:
-        return JSONResponse(await desk.show(request.path_params["folder"]))
+        return JSONResponse(await service.show(request.path_params["folder"]))
 
     async def use(request: Request) -> Response:
         arguments = parse_object(await read_body(request))
         place = request.path_params
-        told = await desk.use(place["folder"], place["tool"], arguments)
+        told = await service.use(place["folder"], place["tool"], arguments)
         return JSONResponse(told, status_code=200 if told["ok"] else 409)
 
     async def ask_worker(request: Request) -> Response:
-        return JSONResponse(await desk.ask_worker(request.path_params["folder"]), status_code=202)
+        return JSONResponse(await service.ask_worker(request.path_params["folder"]), status_code=202)
 
     return [
         Route("/dashboards/{folder}", show),

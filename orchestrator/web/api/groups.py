@@ -95,22 +95,22 @@ class Speech(BaseModel):
     text: str
 
 
-def group_routes(desk: GroupApi) -> list[Route]:
+def group_routes(service: GroupApi) -> list[Route]:
     async def every(_: Request) -> Response:
-        return JSONResponse({"groups": await desk.every()})
+        return JSONResponse({"groups": await service.every()})
 
     async def register(request: Request) -> Response:
-        return JSONResponse(await desk.register(await parse_body(request, Registration)), status_code=201)
+        return JSONResponse(await service.register(await parse_body(request, Registration)), status_code=201)
 
     async def unregister(request: Request) -> Response:
-        return JSONResponse(await desk.unregister(request.path_params["folder"]))
+        return JSONResponse(await service.unregister(request.path_params["folder"]))
 
     async def configured(request: Request) -> Response:
-        return JSONResponse(await desk.configured(request.path_params["folder"]))
+        return JSONResponse(await service.configured(request.path_params["folder"]))
 
     async def say(request: Request) -> Response:
         asked: Speech = await parse_body(request, Speech)
-        return JSONResponse(await desk.say(request.path_params["folder"], asked.text), status_code=202)
+        return JSONResponse(await service.say(request.path_params["folder"], asked.text), status_code=202)
 
     return [
         Route("/groups", every),

@@ -1,4 +1,4 @@
-"""`POST /loops/{folder}/{action}`: on, off, pause, resume, wake, by the rules of the loop's desk."""
+"""`POST /loops/{folder}/{action}`: on, off, pause, resume, wake, by the rules of the loop's service."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from orchestrator.domain.values import Folder
 from orchestrator.store.database import Database, Tx
 
 Act = Callable[[Tx, str, str, str], Awaitable[Folder]]
-"""`(tx, folder, action, reason)`: do it, or raise what `desk.act` raises."""
+"""`(tx, folder, action, reason)`: do it, or raise what `service.act` raises."""
 
 
 class LoopApi:
@@ -32,11 +32,11 @@ class LoopApi:
         return {"group": known, "action": action}
 
 
-def loop_routes(desk: LoopApi) -> list[Route]:
+def loop_routes(service: LoopApi) -> list[Route]:
     async def act(request: Request) -> Response:
         place = request.path_params
         return JSONResponse(
-            await desk.act(place["folder"], place["action"], request.query_params.get("reason", ""))
+            await service.act(place["folder"], place["action"], request.query_params.get("reason", ""))
         )
 
     return [Route("/loops/{folder}/{action}", act, methods=["POST"])]

@@ -36,19 +36,19 @@ class PairingApi(Protocol):
         ...
 
 
-def pairing_routes(desk: PairingApi) -> list[Route]:
+def pairing_routes(service: PairingApi) -> list[Route]:
     """`GET` shows the code and asks for the first one; `POST` asks for another."""
 
     async def show(request: Request) -> Response:
-        told = (await desk.look()).model_dump()
+        told = (await service.look()).model_dump()
         if told["state"] == "idle":
-            told = (await desk.ask()).model_dump()
+            told = (await service.ask()).model_dump()
         return _shown(told, request.headers.get("accept", ""))
 
     async def ask(request: Request) -> Response:
         is_browser = "text/html" in request.headers.get("accept", "")
         try:
-            told = (await desk.ask(_phone_in(await read_body(request, limit=MAX_BODY_BYTES)))).model_dump()
+            told = (await service.ask(_phone_in(await read_body(request, limit=MAX_BODY_BYTES)))).model_dump()
         except BadRequest as refused:
             if not is_browser:
                 raise

@@ -84,12 +84,12 @@ class TaskApi:
         return scheduled_task_service.to_row(task)
 
 
-def task_routes(desk: TaskApi) -> list[Route]:
+def task_routes(service: TaskApi) -> list[Route]:
     async def add(request: Request) -> Response:
-        return JSONResponse(await desk.add(await parse_body(request, NewTask)), status_code=201)
+        return JSONResponse(await service.add(await parse_body(request, NewTask)), status_code=201)
 
     async def act(request: Request) -> Response:
-        return JSONResponse(await desk.act(request.path_params["id"], request.path_params["action"]))
+        return JSONResponse(await service.act(request.path_params["id"], request.path_params["action"]))
 
     return [
         Route("/tasks", add, methods=["POST"]),
