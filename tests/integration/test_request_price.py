@@ -59,6 +59,7 @@ def test_a_turn_in_main_and_its_follow_up_keep_to_their_price(
     first, second = (turn.body for turn in api.turns)
     parts = tokens_by_part(first, count)
     assert sum(parts.values()) < CHAT_TOKENS, parts
+    assert "andy:chart" in json.dumps(first), "skills are told of, too"
     assert 0 < parts["own tools"] < OWN_TOOL_TOKENS, parts
     assert "hi, what can you do?" in json.dumps(first["messages"]), CHAT_MESSAGE
 

@@ -17,6 +17,7 @@ from orchestrator.domain.dashboard import (
     Question,
 )
 from orchestrator.domain.values import Folder
+from orchestrator.groups import skills
 from orchestrator.groups.memory_templates import ensure_prompt, template
 
 RUN, CHAT, FOLDER = "run-1", "local:main", Folder("main")
@@ -32,11 +33,14 @@ FOLLOW_UP = CHAT_MESSAGE.replace("hi, what can you do?", "thanks").replace("08:3
 
 
 def prepare_main(workspace: Workspace) -> None:
-    """Give main the memory and the prompt that a new home has."""
+    """Give main the memory, the prompt and the skills that a new home has."""
     home = workspace.root / "home-of-the-host"
     (home / "groups").mkdir(parents=True)
     for name in ensure_prompt(home, assistant="Andy", worker_minutes=30):
         (workspace.shared / name).write_bytes((home / "groups" / "global" / name).read_bytes())
+    laid = skills.lay(home, FOLDER, None)
+    assert laid is not None
+    workspace.skills.symlink_to(laid)
     (workspace.group / "CLAUDE.md").write_text(template("main", assistant="Andy", group="main"))
 
 
