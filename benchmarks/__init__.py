@@ -6,6 +6,11 @@ shared machine cannot promise a time, but two things measured in turns on it can
 
 import sys
 from pathlib import Path
+from types import ModuleType
 
-# For the scripted Messages API in `tests/doubles`. An installed library owns the name `tests`.
-sys.path.append(str(Path(__file__).resolve().parents[1] / "tests"))
+_TESTS = str(Path(__file__).resolve().parents[1] / "tests")
+# For the scripted Messages API in `tests/doubles`. An installed library owns the name `tests`, by which the
+# modules there import each other: it is taken from it.
+sys.path.append(_TESTS)
+sys.modules["tests"] = ModuleType("tests")
+sys.modules["tests"].__path__ = [_TESTS]

@@ -6,15 +6,14 @@ import asyncio
 import tempfile
 from pathlib import Path
 
-from doubles.messages_api import Recorded, Say, ScriptedMessagesApi
-from doubles.request_parts import tokens_by_part
-from processes.runner import RunnerProcess, make_workspace
-from support.priced_turns import FOLLOW_UP, main_order, prepare_main, worker_order
-
 from agent_runner.wire.order import RunOrder
 from benchmarks.figures import Check, Figure, Series
 from benchmarks.places import Effort
 from orchestrator.context.tokens import EncodingCounter
+from tests.doubles.messages_api import Recorded, Say, ScriptedMessagesApi
+from tests.doubles.request_parts import tokens_by_part
+from tests.processes.runner import RunnerProcess, make_workspace
+from tests.support.priced_turns import FOLLOW_UP, main_order, prepare_main, worker_order
 
 CHAT_TOKENS, OWN_TOOL_TOKENS, WORKER_TOKENS, FOLLOW_UP_TOKENS = 9_000, 3_500, 2_500, 300
 OF_THE_FOLLOW_UP = "what a follow-up adds to its message"

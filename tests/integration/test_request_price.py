@@ -28,6 +28,8 @@ from tests.processes.runner import RunnerProcess, make_workspace, order_of
 from tests.support.priced_turns import CHAT_MESSAGE, FOLLOW_UP, main_order, prepare_main, worker_order
 
 CHAT_TOKENS, OWN_TOOL_TOKENS, FOLLOW_UP_TOKENS, WORKER_TOKENS = 9_000, 3_500, 300, 2_500
+CLI_TOOL_TOKENS = 3_000
+"""More, and a switch of the CLI that keeps its descriptions short does nothing any more."""
 count = EncodingCounter().count
 
 
@@ -61,6 +63,7 @@ def test_a_turn_in_main_and_its_follow_up_keep_to_their_price(
     assert sum(parts.values()) < CHAT_TOKENS, parts
     assert "andy:chart" in json.dumps(first), "skills are told of, too"
     assert 0 < parts["own tools"] < OWN_TOOL_TOKENS, parts
+    assert parts["tools of the CLI"] < CLI_TOOL_TOKENS, parts
     assert "hi, what can you do?" in json.dumps(first["messages"]), CHAT_MESSAGE
 
     # A cache is of use only where the new request begins with every byte of the one before.
