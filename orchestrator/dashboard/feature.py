@@ -71,7 +71,7 @@ class DashboardFeature:
             can_deliver=can_deliver,
             limits=limits_of(settings),
         )
-        outcomes = DeliveryOutcomes(bus=bus, hint=wakeups.notifications)
+        outcomes = DeliveryOutcomes(bus=bus, wakeup=wakeups.notifications)
         self.delivery_hooks = DeliveryHooks(
             why_not=outcomes.why_not,
             note_sent=outcomes.note_sent,

@@ -50,7 +50,7 @@ class NotifiedHouse:
         )
 
     def origin(self) -> DeliveryHooks:
-        outcomes = DeliveryOutcomes(bus=self.house.bus, hint=self.house.wakeups.notifications)
+        outcomes = DeliveryOutcomes(bus=self.house.bus, wakeup=self.house.wakeups.notifications)
         return DeliveryHooks(
             why_not=outcomes.why_not,
             note_sent=outcomes.note_sent,

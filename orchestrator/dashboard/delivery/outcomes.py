@@ -25,9 +25,9 @@ LATE = "⚠️ This should have come earlier: {text}"
 class DeliveryOutcomes:
     """Handlers that the outbox calls before and after it sends the message of a notification."""
 
-    def __init__(self, *, bus: EventBus, hint: Wakeup) -> None:
+    def __init__(self, *, bus: EventBus, wakeup: Wakeup) -> None:
         self._bus = bus
-        self._hint = hint
+        self._wakeup = wakeup
 
     async def why_not(self, tx: Tx, outgoing: Outgoing) -> str | None:
         """Return why a message must not be sent any more, or None; called right before it is sent."""
@@ -79,7 +79,7 @@ class DeliveryOutcomes:
             next_attempt_ms=again_ms,
             error=error,
         )
-        self._hint.set()
+        self._wakeup.set()
         return Retry.BY_THE_LEDGER
 
     async def note_ended(self, tx: Tx, outgoing: Outgoing, error: str, *, now_ms: int) -> None:
