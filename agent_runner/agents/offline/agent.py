@@ -227,5 +227,6 @@ def _method_for(parsed: ParsedRequest, context: RequestContext) -> Callable[[], 
     if is_for_main and not context.order.is_main:
         parsed = parsed.of("only_main")
     kinds = (Reminders, Lists, Board, Recall, TableRequests)
+    # As in the standard library's cmd.Cmd, the name of the method is the dispatch: no table to keep in step.
     methods = (getattr(kind(parsed, context), f"do_{parsed.intent}", None) for kind in kinds)
     return next(filter(None, methods), TableRequests(parsed, context).answer)

@@ -343,7 +343,8 @@ def _with_id(tasks: Sequence[OpenTask], task_id: str) -> list[OpenTask]:
 
 
 def _at(tasks: Sequence[OpenTask], number: str) -> list[OpenTask]:
-    place = int(number) - 1 if number.isdecimal() and len(number) < 6 else -1
+    is_place = number.isdecimal() and len(number) < 6  # no list is longer, and int() of a long number is slow
+    place = int(number) - 1 if is_place else -1
     return [tasks[place]] if 0 <= place < len(tasks) else []
 
 

@@ -106,7 +106,7 @@ def _line(text: str) -> list[ParsedRequest]:
     whole = parse_one(text)
     if whole is not None and whole.intent == "echo":
         return [whole]
-    every = list(islice(_cuts(text), MAX_CUTS))
+    every = list(islice(_cuts(text), MAX_CUTS))  # each cut is two walks through the whole table
     cuts = [(left, right) for left, right in every if _begins_request(right)]
     if len(cuts) > MAX_REQUESTS or (len(every) == MAX_CUTS and whole is None):
         return [_unknown(text)]

@@ -93,7 +93,7 @@ def _added(pieces: list[tuple[float, str]]) -> TimeSpan | None:
 
 
 def span_en(words: str) -> TimeSpan | None:
-    """Read `1h30m`, `1h30`, `two hours and 30 minutes`; None where it says a unit twice."""
+    """Read `1h30m`, `1h30`, `two hours and 30 minutes`; None where it names a unit twice."""
     words = " ".join(words.lower().split())
     words = words.removeprefix("a ") if words.startswith("a quarter") else words
     if words in _FIXED_EN:
@@ -105,7 +105,7 @@ def span_en(words: str) -> TimeSpan | None:
 
 
 def span_ko(words: str) -> TimeSpan | None:
-    """Read `1시간 30분`, `한 시간 반`, `사흘`; None where it says a unit twice."""
+    """Read `1시간 30분`, `한 시간 반`, `사흘`; None where it names a unit twice."""
     words = "".join(words.split())
     if words == "반시간":
         return TimeSpan(elapsed=timedelta(minutes=30))

@@ -34,9 +34,9 @@ class Shift(StrEnum):
 
     NONE = "none"
     SKIPPED = "skipped"
-    """The clocks skip it: the result lies as much later."""
+    """The clocks skip the time that is named: the result is later by what they skip."""
     TWICE = "twice"
-    """The clocks show it twice: the result is the first that lies ahead."""
+    """The clocks show the time that is named twice: the result is the first that lies ahead."""
 
 
 class Half(StrEnum):
@@ -53,7 +53,7 @@ class Half(StrEnum):
 
 
 class AskHalf(StrEnum):
-    """When an hour from 1 to 12 without a half of the day is refused as ambiguous."""
+    """The policy for an hour from 1 to 12 without a half of the day: when it is refused as ambiguous."""
 
     ALWAYS = "always"
     UNLESS_WORKING_MORNING = "unless_working_morning"
@@ -75,7 +75,7 @@ class TimePolicy:
     """What a caller decides where a text leaves something open."""
 
     default_clock: time = time(9)
-    """The time of day of a day that is named alone: `DateOnly.at`."""
+    """The time of day that `DateOnly.at` takes where a day is named alone."""
     parts_of_day: Mapping[Half, time] = field(default_factory=lambda: MappingProxyType(_USUAL_PARTS))
     """What `tomorrow evening` means; a part that is not in it is refused as `NEEDS_CLOCK`."""
     ask_half: AskHalf = AskHalf.UNLESS_WORKING_MORNING
@@ -84,12 +84,12 @@ class TimePolicy:
     takes_past: bool = False
     """Whether a time that has passed is a result; else it is refused."""
     days_ahead: int = 3660
-    """How far ahead a time may lie."""
+    """How many days ahead a time may lie."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Instant:
-    """A moment: a day with its time of day, in the zone that was given."""
+    """A moment, in the zone that was given."""
 
     at: datetime
     shift: Shift = Shift.NONE
@@ -97,7 +97,7 @@ class Instant:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DateOnly:
-    """A day without a time of day. `at` is the moment of that day that the policy says."""
+    """A day without a time of day. `at` is that day at the policy's `default_clock`."""
 
     day: date
     at: datetime
@@ -105,7 +105,7 @@ class DateOnly:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Duration:
-    """A span from now. Days keep what the clocks show; `elapsed` is time that goes by. `at` is its end."""
+    """A span from now, which ends `at`. Its days keep the time of day, its `elapsed` is added as real time."""
 
     days: int = 0
     elapsed: timedelta = timedelta(0)
@@ -114,14 +114,14 @@ class Duration:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recurrence:
-    """A time that comes again and again: every `interval`, or at `clock` on the days that are named."""
+    """A repeating time: every `interval`, or at `clock` on the days that are named."""
 
     first: datetime
-    """The first one ahead."""
+    """The first time that lies ahead."""
     interval: timedelta | None = None
     clock: time = time(0)
     weekdays: tuple[int, ...] = ()
-    """Monday is 0. Empty: not bound to days of the week."""
+    """Monday is 0. Empty: any day of the week."""
     month_day: int | None = None
     month: int | None = None
 
@@ -135,7 +135,7 @@ class Recurrence:
 
     @property
     def cron(self) -> str | None:
-        """The five fields of cron; None of an interval."""
+        """Return the five fields of cron, None for an interval."""
         if self.interval is not None:
             return None
         days = ",".join(str((day + 1) % 7) for day in self.weekdays) or "*"
@@ -143,7 +143,7 @@ class Recurrence:
 
     @classmethod
     def of_cron(cls, cron: str, *, first: datetime) -> Recurrence | None:
-        """Read the five fields that `cron` writes; None of any others."""
+        """Read the five fields that `cron` returns; return None for any others."""
         try:
             minute, hour, day, month, weekdays = cron.split()
             found = cls(
@@ -162,7 +162,7 @@ class Recurrence:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TimeRefusal:
-    """No time. `at` is the moment that the text would mean, where it means one that cannot be."""
+    """The text is refused. `at` is the moment that it names, where that moment cannot be taken."""
 
     reason: Reason
     at: datetime | None = None
@@ -176,7 +176,7 @@ Reading = Instant | DateOnly | Duration | Recurrence | TimeRefusal
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClockTime:
-    """A time of day as written. `is_bare` is an hour alone; `offset` is its distance from UTC if named."""
+    """A time of day as written. `is_bare` marks an hour alone; `offset` is the named distance from UTC."""
 
     hour: int
     minute: int = 0
@@ -188,14 +188,14 @@ class ClockTime:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DaysAhead:
-    """So many days from today."""
+    """A day, as a number of days from today."""
 
     days: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CalendarDay:
-    """A day of the calendar; without a year, the next one there is."""
+    """A day of the calendar; without a year, the next such day."""
 
     month: int
     day: int
@@ -204,7 +204,7 @@ class CalendarDay:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Weekday:
-    """A day of the week, Monday is 0. `weeks_ahead` counts calendar weeks, None is the next one there is."""
+    """A day of the week; Monday is 0. `weeks_ahead` counts calendar weeks; None is the next such day."""
 
     index: int
     weeks_ahead: int | None = None
@@ -213,7 +213,7 @@ class Weekday:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TimeSpan:
-    """So long from now."""
+    """A span of time from now."""
 
     days: int = 0
     elapsed: timedelta = timedelta(0)
@@ -221,7 +221,7 @@ class TimeSpan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Repeat:
-    """Again and again, as the fields of `Recurrence`."""
+    """A repetition as written; the fields are those of `Recurrence`."""
 
     interval: timedelta | None = None
     weekdays: tuple[int, ...] = ()
@@ -246,7 +246,7 @@ class Parts:
         return {name: part for name, part in named if part is not None}
 
     def joined(self, other: Parts) -> Parts | None:
-        """Return both together, or None where they name the same part twice or do not go together."""
+        """Return both as one, or None where they name a part twice or contradict each other."""
         mine, theirs = self.written(), other.written()
         both = {*mine, *theirs}
         if len(both) < len(mine) + len(theirs) or not _fit(both):
@@ -261,12 +261,12 @@ class Parts:
 
     @property
     def has_clock(self) -> bool:
-        """Whether a moment is named, and not days alone."""
+        """Return whether a moment is named, not only days."""
         return self.clock is not None or self.span is not None or self.half is not None
 
 
 def _fit(names: set[str]) -> bool:
-    """Whether parts of these names can stand in one time: a weekday beside a date only repeats it."""
+    """Return whether parts of these names can stand in one time: a weekday may stand beside its date."""
     days = names & {"span", "repeat", "day", "weekday"}
     return len(days) <= 1 or days == {"day", "weekday"}
 
@@ -278,7 +278,7 @@ Make = Callable[["re.Match[str]"], Parts | None]
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """How a form is written in one language. `make` may find that a match is none after all."""
+    """How a form is written in one language. `make` returns None where a match is no time after all."""
 
     pattern: str
     make: Make
@@ -297,4 +297,4 @@ class Form:
     meaning: str
     shapes: tuple[Shape, ...]
     is_whole: bool = False
-    """Only as a whole text: within a sentence it may be something else."""
+    """Whether it is read only as a whole text, since within a sentence it may be something else."""

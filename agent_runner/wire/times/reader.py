@@ -30,7 +30,7 @@ from agent_runner.wire.times.model import (
 )
 
 MAX_CHARS = 200
-"""Longer texts are no time."""
+"""A longer text is refused unread."""
 MAX_TIME_CHARS = 80
 """How far from the end of a text a time that ends it can begin."""
 FIRST_YEAR = 1900
@@ -40,7 +40,7 @@ _GAP = re.compile(r"(?:[\s,]+|T(?=\d))?")
 _EDGE = re.compile(r"\s|[,:;](?:\s|$)|[.!?]?$|까지")
 _WORD_START = re.compile(r"(?:(?<=\s)|^)\S")
 _SAME = str.maketrans("’‘ʼ\u00a0\u3000０１２３４５６７８９：，", "'''  0123456789:,")
-"""What keyboards send for the same sign."""
+"""Signs that some keyboards send for an ASCII one."""
 
 
 class _Refused(Exception):
@@ -93,7 +93,7 @@ def trailing(text: str) -> Found | None:
 
 
 def resolve(parts: Parts, *, now: datetime, zone: tzinfo, policy: TimePolicy | None = None) -> Reading:
-    """Work out what the parts of a time name."""
+    """Return the time that the parts name, or why they name none."""
     policy = policy or TimePolicy()
     now = now.astimezone(zone)
     try:
@@ -122,7 +122,7 @@ def _whole(text: str) -> Parts | None:
 
 
 def _runs(text: str, start: int, forms: tuple[Form, ...]) -> Iterator[Found]:
-    """Every run of forms from `start` that ends where a word ends, shortest first."""
+    """Yield every run of forms from `start` that ends at the end of a word, shortest first."""
     parts, place = Parts(), start
     while step := _next_form(text, place, parts, forms):
         parts, place = step.parts, step.end
@@ -169,7 +169,7 @@ def _result(parts: Parts, now: datetime, policy: TimePolicy) -> Instant | DateOn
 
 
 def _duration(parts: Parts, now: datetime) -> Duration:
-    """Days keep what the clocks show; hours and less are time that goes by, rounded up to a second."""
+    """Return the end of a span. Days keep the time of day; hours and less are added as real time."""
     assert parts.span is not None
     start = now
     if parts.span.days:

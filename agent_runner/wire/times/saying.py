@@ -37,7 +37,7 @@ def say(reading: Reading, language: Language) -> str:
 
 
 def say_day(day: date, language: Language) -> str:
-    """`Mon 2026-11-23`, `2026-11-23 (월)`."""
+    """Print a day: `Mon 2026-11-23`, `2026-11-23 (월)`."""
     iso = f"{day.year:04d}-{day.month:02d}-{day.day:02d}"
     if language is Language.KOREAN:
         return f"{iso} ({_DAYS_KO[day.weekday()]})"
@@ -45,14 +45,14 @@ def say_day(day: date, language: Language) -> str:
 
 
 def say_long_day(day: date, language: Language) -> str:
-    """`Sunday, 22 November 2026`, `2026년 11월 22일 일요일`."""
+    """Print a day in full: `Sunday, 22 November 2026`, `2026년 11월 22일 일요일`."""
     if language is Language.KOREAN:
         return f"{day.year}년 {day.month}월 {day.day}일 {_DAYS_KO[day.weekday()]}요일"
     return f"{day:%A}, {day.day} {day:%B} {day.year}"  # English: no program here sets a locale
 
 
 def say_moment(at: datetime, language: Language, *, has_seconds: bool | None = None) -> str:
-    """`Mon 2026-11-23 09:00`. The offset stands behind a time that the clocks show twice that day.
+    """Print a moment: `Mon 2026-11-23 09:00`, with its offset where the clocks show that time twice.
 
     Seconds are shown where there are any, unless `has_seconds` says otherwise.
     """
