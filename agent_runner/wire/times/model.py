@@ -105,7 +105,7 @@ class DateOnly:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Duration:
-    """A span from now, which ends `at`. Its days keep the time of day, its `elapsed` is added as real time."""
+    """A span from now, which ends `at`. Its days keep the time of day, `elapsed` is added as real time."""
 
     days: int = 0
     elapsed: timedelta = timedelta(0)
