@@ -165,7 +165,7 @@ class Workspaces:
         self._bus = bus
         self._touched = touched
         self._sweep_seconds = sweep_seconds
-        self._hint = Wakeup()
+        self._wakeup = Wakeup()
         self._known: dict[Folder, Files] = {}
         self._watches: dict[Folder, ObservedWatch] = {}
         self._blind: set[Folder] = set()
@@ -178,7 +178,7 @@ class Workspaces:
             while True:
                 await self.look()
                 blind_seconds = BLIND_SWEEP_SECONDS if self._blind else self._sweep_seconds
-                await self._hint.wait(at_most_seconds=min(self._sweep_seconds, blind_seconds))
+                await self._wakeup.wait(at_most_seconds=min(self._sweep_seconds, blind_seconds))
                 if self._known:
                     await asyncio.sleep(SETTLE_SECONDS)
         finally:
@@ -187,7 +187,7 @@ class Workspaces:
     def _on_event(self, event: HostEvent) -> None:
         """Look again when a loop may have been switched on."""
         if event.kind in ("loop.changed", "command.control_loop") and event.detail != KIND:
-            self._hint.set()
+            self._wakeup.set()
 
     async def look(self) -> None:
         """Compare the folders of all active loops with what was seen last."""
@@ -244,7 +244,7 @@ class Workspaces:
         loop = asyncio.get_running_loop()
 
         def signal() -> None:
-            loop.call_soon_threadsafe(self._hint.set)
+            loop.call_soon_threadsafe(self._wakeup.set)
 
         return signal
 

@@ -50,7 +50,7 @@ class RefusalAudit:
         self._clock = clock
         self._period_seconds = period_seconds
         self._counted: dict[str, _Counted] = {}
-        self._hint = Wakeup()
+        self._wakeup = Wakeup()
 
     def note(self, knock: RefusedRequest) -> None:
         """Count a refusal with those of its kind; the first of them tells what was asked."""
@@ -59,13 +59,13 @@ class RefusalAudit:
             self._counted[knock.error] = _Counted(first=knock, first_ms=self._clock.now_ms())
         else:
             self._counted[knock.error] = replace(known, count=known.count + 1)
-        self._hint.set()
+        self._wakeup.set()
 
     async def run(self) -> None:
         """Write until cancelled, and then what is left."""
         try:
             while True:
-                await self._hint.wait(at_most_seconds=None)
+                await self._wakeup.wait(at_most_seconds=None)
                 await self.write()
                 await asyncio.sleep(self._period_seconds)
         finally:

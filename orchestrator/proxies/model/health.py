@@ -85,7 +85,7 @@ class ModelHealth:
         self._refused_key: _Key | None = None
         self._probed: _Probed | None = None
         self._probing = asyncio.Lock()
-        self._hint = Wakeup()
+        self._wakeup = Wakeup()
         self.accepted_ms: int | None = None
         """When the model answered last, since the start."""
 
@@ -99,7 +99,7 @@ class ModelHealth:
         """Probe the service each minute while something is refused, to notice the end without a turn."""
         while True:
             is_refused = bool(self._open)
-            await self._hint.wait(at_most_seconds=PROBE_EVERY_MS / 1000 if is_refused else None)
+            await self._wakeup.wait(at_most_seconds=PROBE_EVERY_MS / 1000 if is_refused else None)
             if is_refused:
                 await self._look_again()
 
@@ -256,7 +256,7 @@ class ModelHealth:
             )
             self._open = await model_refusals.open_ones(tx)
         log.error("model.refused", cause=cause.value, model=model, status=status, setting=setting)
-        self._hint.set()
+        self._wakeup.set()
 
     async def _end(self, over: list[ModelRefusal]) -> None:
         if not over:

@@ -55,7 +55,7 @@ class UsageWriter:
         self._on_entry = on_entry
         self._settle = settle
         self._rows: list[_Row] = []
-        self._hint = Wakeup()
+        self._wakeup = Wakeup()
         self._writing = asyncio.Lock()
 
     @property
@@ -108,7 +108,7 @@ class UsageWriter:
         """Store what was noted, whenever something was. A failure leaves it for the next time."""
         while True:
             await self.flush()
-            await self._hint.wait(at_most_seconds=SWEEP_SECONDS if self._rows else None)
+            await self._wakeup.wait(at_most_seconds=SWEEP_SECONDS if self._rows else None)
 
     async def flush(self) -> None:
         """Store all that was noted until now. Raises `StoreError`."""
@@ -149,7 +149,7 @@ class UsageWriter:
 
     def _put(self, row: _Row) -> None:
         self._rows.append(row)
-        self._hint.set()
+        self._wakeup.set()
 
 
 async def _finish(work: Coroutine[Any, Any, None]) -> None:
