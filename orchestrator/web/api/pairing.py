@@ -99,12 +99,20 @@ def picture(told: Told) -> str:
     )
 
 
+def inline_picture(qr: str) -> str:
+    """The QR code as an element of a page, as wide as the page says. Pure."""
+    import segno
+
+    code = segno.make(qr, error="l", micro=False)
+    return str(code.svg_inline(border=4, light="white", omitsize=True))
+
+
 _PAGE = """\
 <!doctype html>
 <html lang="en"><meta charset="utf-8"><title>Andy: pair WhatsApp</title>
 <meta name="viewport" content="width=device-width">
 <style>body {{ font: 1.1rem/1.5 sans-serif; max-width: 34rem; margin: 2rem auto; padding: 0 1rem }}
-svg {{ max-width: 100%; height: auto }} .letters {{ font: 700 2.5rem monospace }}</style>
+svg {{ width: 26rem; max-width: 100% }} .letters {{ font: 700 2.5rem monospace }}</style>
 <h1>Pair WhatsApp</h1>
 <p role="status">{text}</p>
 {code}{form}
@@ -123,7 +131,6 @@ def page(told: Told) -> str:
     if told["letters"]:
         code = f'<p class="letters">{html.escape(told["letters"])}</p>'
     elif told["qr"]:
-        # Without its first line: inside of a page there is no XML declaration.
-        code = picture(told).partition("?>\n")[2]
+        code = inline_picture(told["qr"])
     form = _FORM if told["state"] in ("expired", "failed", "idle") else ""
     return _PAGE.format(text=html.escape(told["text"]), code=code, form=form)

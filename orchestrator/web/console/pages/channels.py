@@ -1,0 +1,93 @@
+"""Channels: how the connection to WhatsApp is, pairing with a phone, and the chats of this machine."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any, Literal
+
+from markupsafe import Markup
+from starlette.responses import Response
+
+from orchestrator.channels.whatsapp.status import ChannelStatus
+from orchestrator.domain.errors import AndyError, BadRequest
+from orchestrator.reports import groups as group_reports
+from orchestrator.web.api.pairing import inline_picture
+from orchestrator.web.console.forms import SentForm
+from orchestrator.web.console.page import Page, View
+
+COLOURS: dict[str, Literal["ok", "warn", "bad", "quiet"]] = {
+    "connected": "ok",
+    "unpaired": "quiet",
+    "logged_out": "bad",
+    "banned": "bad",
+    "outdated": "bad",
+    "unusable": "bad",
+}
+"""A state of the connection → its colour; others are on their way to something else."""
+MOMENTS = ("connected_since_ms", "last_receipt_ms", "last_message_ms", "next_try_ms")
+
+
+async def show(view: View) -> Response:
+    return await _show(view)
+
+
+async def pair(view: View, form: SentForm) -> Response:
+    """Ask WhatsApp for a QR code, or for the letters that the phone of a number takes."""
+    phone = form.text("phone")
+    if form.is_set("by_number") and not phone:
+        return await _show(view, error=view.t(".number_missing"))
+    try:
+        await view.api.pairing.ask(phone)
+    except BadRequest as refused:
+        return await _show(view, error=str(refused), phone=form.raw("phone"))
+    return view.done("/channels")
+
+
+async def _show(view: View, *, error: str = "", phone: str = "") -> Response:
+    found = await view.api.status()
+    whatsapp = ChannelStatus.model_validate(found["channels"].get("whatsapp", {}))
+    progress = await _progress(view)
+    async with view.web.host.reader.reading() as tx:
+        chats = await group_reports.chat_rows(tx)
+    state = whatsapp.state
+    known = view.console.catalogue.has(f"channels.state_{state}")
+    return view.render(
+        "channels.html",
+        status=422 if error else 200,
+        error=error,
+        phone=phone,
+        whatsapp=whatsapp,
+        colour=COLOURS.get(state, "warn"),
+        state=view.t(f".state_{state}") if known else state.replace("_", " "),
+        account=whatsapp.account or progress["account"],
+        moments=[(name, getattr(whatsapp, name)) for name in MOMENTS if getattr(whatsapp, name)],
+        progress=progress,
+        # What is drawn of the code is digits alone: nothing of its content is written into the page.
+        qr=Markup(inline_picture(progress["qr"])) if progress["qr"] else None,
+        seen=Counter(one["channel"] for one in chats),
+        answered=Counter(one["channel"] for one in chats if one["group"]),
+    )
+
+
+async def _progress(view: View) -> dict[str, Any]:
+    """Return how far pairing is; that the login cannot be read is told as a pairing that failed."""
+    try:
+        return (await view.api.pairing.look()).model_dump()
+    except AndyError as error:
+        return {
+            "state": "failed",
+            "qr": "",
+            "letters": "",
+            "until_ms": None,
+            "account": "",
+            "text": f"{error}",
+        }
+
+
+PAGE = Page(
+    name="channels",
+    order=90,
+    shows={"/channels": show},
+    changes={"/channels/pair": pair},
+    live={"whatsapp": ("channel.*",), "pairing": ("channel.*",)},
+)
