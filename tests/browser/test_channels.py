@@ -1,4 +1,4 @@
-"""A phone is paired from the browser: by a code that renews itself, by letters, and what the page says of it after."""
+"""A phone is paired from the browser, by letters or by a code that renews itself, and then followed."""
 
 from __future__ import annotations
 

@@ -62,8 +62,8 @@ async def _show(view: View, *, error: str = "", phone: str = "") -> Response:
         account=whatsapp.account or progress["account"],
         moments=[(name, getattr(whatsapp, name)) for name in MOMENTS if getattr(whatsapp, name)],
         progress=progress,
-        # What is drawn of the code is digits alone: nothing of its content is written into the page.
-        qr=Markup(inline_picture(progress["qr"])) if progress["qr"] else None,
+        # Numbers that the library draws: nothing of the code's content is written into the page.
+        qr=Markup(inline_picture(progress["qr"])) if progress["qr"] else None,  # noqa: S704
         seen=Counter(one["channel"] for one in chats),
         answered=Counter(one["channel"] for one in chats if one["group"]),
     )
