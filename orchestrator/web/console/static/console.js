@@ -38,6 +38,12 @@
     if (event.detail?.ctx?.response?.status === 401) banner("over");
   });
 
+  // What a person opened, `<details>` with an id, stays open when its part is made anew.
+  htmx.registerExtension("keep-open", {
+    htmx_before_morph_attr: (element, detail) =>
+      !(detail.attrName === "open" && element.localName === "details" && element.id),
+  });
+
   // A list that grows at its end stays there, unless somebody reads further up.
   const followed = (scope) => scope.querySelectorAll("[data-follow]");
   const isAtEnd = (element) => element.scrollHeight - element.scrollTop - element.clientHeight < 80;

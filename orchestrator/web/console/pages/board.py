@@ -1,0 +1,173 @@
+"""Board: what a group has to do, what it is asked, and what it is told when; by the dashboard's services."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from starlette.responses import Response
+
+from orchestrator.dashboard.views import board, notification_log
+from orchestrator.domain.dashboard import BoardTask, NotificationStatus
+from orchestrator.domain.errors import BadRequest
+from orchestrator.store import dashboard_notifications, dashboard_tasks, groups
+from orchestrator.web.console.forms import SentForm
+from orchestrator.web.console.page import Page, View
+
+DAY_MS = 86_400_000
+TOLD_DAYS = 30
+MAX_TOLD = 50
+HISTORY_STEP = 30
+OVER = tuple(one for one in NotificationStatus if not one.is_open)
+TASK_ACTIONS: Mapping[str, Mapping[str, Any]] = {
+    "complete": {"status": "completed"},
+    "reopen": {"status": "active"},
+    "park": {"status": "someday"},
+    "drop": {"status": "cancelled"},
+    "block": {"blocked": True},
+    "unblock": {"blocked": False},
+}
+"""What a button does to a task, as arguments of the tool `update_task`."""
+CHANGES = ("dashboard.*", "command.dashboard", "notification.*", "worker.*", "turn.answered")
+
+
+class NoSuchAction(BadRequest):
+    """A task can be completed, reopened, parked, dropped, blocked and unblocked."""
+
+    code = "no_such_action"
+    http_status = 404
+
+
+class NoNotification(BadRequest):
+    """There is no such notification on this board."""
+
+    code = "no_notification"
+    http_status = 404
+
+
+async def show(view: View) -> Response:
+    return await _show(view, view.query("group"))
+
+
+async def show_notification(view: View) -> Response:
+    """Show one notification, and all that became of it."""
+    async with view.web.host.reader.reading() as tx:
+        group = await groups.known(tx, view.given("folder"))
+        one = await dashboard_notifications.get(tx, group.folder, view.given("id"))
+        if one is None:
+            raise NoNotification
+        recorded = await dashboard_notifications.history_of(tx, group.folder, one.id)
+    return view.render(
+        "board_notification.html",
+        group=group.folder,
+        zone=view.web.host.zone_of(group),
+        one=one,
+        entries=notification_log.whole(one, recorded),
+        says=view.console.catalogue.has,
+    )
+
+
+async def add_task(view: View, form: SentForm) -> Response:
+    given = {"title": form.text("title"), "deadline": form.text("deadline")}
+    return await _use(view, form, "create_task", given, done=".added")
+
+
+async def change_task(view: View, form: SentForm) -> Response:
+    """Complete, reopen, park, drop, block or unblock a task, or move it to the history."""
+    action, task = view.given("action"), {"task_id": view.given("id")}
+    if action == "archive":
+        return await _use(view, form, "move_to_history", task, done=".did_archive")
+    if action not in TASK_ACTIONS:
+        raise NoSuchAction
+    given = {**task, **TASK_ACTIONS[action]}
+    if action == "block":
+        given["blocker_note"] = form.text("note")
+    return await _use(view, form, "update_task", given, done=f".did_{action}")
+
+
+async def set_progress(view: View, form: SentForm) -> Response:
+    given = {"task_id": view.given("id"), "progress": form.text("progress")}
+    return await _use(view, form, "update_task", given, done=".did_progress")
+
+
+async def answer(view: View, form: SentForm) -> Response:
+    given = {"question_id": view.given("id"), "answer": form.text("answer")}
+    return await _use(view, form, "answer_question", given, done=".did_answer")
+
+
+async def remove_question(view: View, form: SentForm) -> Response:
+    return await _use(
+        view, form, "remove_question", {"question_id": view.given("id")}, done=".did_remove_question"
+    )
+
+
+async def cancel_notification(view: View, form: SentForm) -> Response:
+    given = {"notification_id": view.given("id")}
+    return await _use(view, form, "cancel_notification", given, done=".did_cancel")
+
+
+async def _use(
+    view: View, form: SentForm, tool: str, arguments: Mapping[str, Any], *, done: str
+) -> Response:
+    """Call a tool of the dashboard; what it refuses is shown on the board with the reason."""
+    folder = view.given("folder")
+    told = await view.api.dashboards.use(folder, tool, arguments)
+    if not told["ok"]:
+        return await _show(view, folder, error=str(told["text"]), form=form)
+    return view.done(f"/board?group={folder}", view.t(done))
+
+
+async def _show(view: View, wanted: str, *, error: str = "", form: SentForm | None = None) -> Response:
+    many = max(HISTORY_STEP, view.number("history"))
+    async with view.web.host.reader.reading() as tx:
+        every = await groups.every(tx)
+        group = await groups.known(tx, wanted or (every[0].folder if every else "main"))
+        seen = await board.snapshot(tx, group.folder)
+        archived = await dashboard_tasks.history(tx, group.folder, limit=many + 1)
+        since_ms = view.now_ms - TOLD_DAYS * DAY_MS
+        told = await dashboard_notifications.listed(tx, group.folder, statuses=OVER, from_ms=since_ms)
+    given = {name: form.raw(name) if form else "" for name in ("title", "deadline")}
+    return view.render(
+        "board.html",
+        status=422 if error else 200,
+        error=error,
+        here=view.url(f"/board?group={group.folder}&history={many}"),
+        group=group.folder,
+        choices=[(one.folder, one.folder) for one in every],
+        zone=view.web.host.zone_of(group),
+        tasks=_by_state(seen.tasks if seen else ()),
+        titles={one.id: one.title for one in (*(seen.tasks if seen else ()), *archived)},
+        questions=seen.questions if seen else (),
+        told=[*(seen.notifications if seen else ()), *told[::-1][:MAX_TOLD]],
+        archived=archived[:many],
+        older=view.url(f"/board?group={group.folder}&history={many + HISTORY_STEP}#part-history")
+        if len(archived) > many
+        else "",
+        given=given,
+    )
+
+
+def _by_state(tasks: tuple[BoardTask, ...]) -> dict[str, list[BoardTask]]:
+    """Return the tasks of each state, in the order in which people look at them. Pure."""
+    found: dict[str, list[BoardTask]] = {
+        name: [] for name in ("active", "blocked", "someday", "completed", "cancelled")
+    }
+    for one in tasks:
+        found["blocked" if one.is_blocked and not one.status.is_terminal else one.status.value].append(one)
+    return {name: rows for name, rows in found.items() if rows}
+
+
+PAGE = Page(
+    name="board",
+    order=50,
+    shows={"/board": show, "/board/{folder}/notifications/{id}": show_notification},
+    changes={
+        "/board/{folder}/tasks": add_task,
+        "/board/{folder}/tasks/{id}/progress": set_progress,
+        "/board/{folder}/tasks/{id}/{action}": change_task,
+        "/board/{folder}/questions/{id}/answer": answer,
+        "/board/{folder}/questions/{id}/remove": remove_question,
+        "/board/{folder}/notifications/{id}/cancel": cancel_notification,
+    },
+    live={"questions": CHANGES, "tasks": CHANGES, "notifications": CHANGES, "history": CHANGES},
+)
