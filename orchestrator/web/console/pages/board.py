@@ -106,9 +106,7 @@ async def cancel_notification(view: View, form: SentForm) -> Response:
     return await _use(view, form, "cancel_notification", given, done=".did_cancel")
 
 
-async def _use(
-    view: View, form: SentForm, tool: str, arguments: Mapping[str, Any], *, done: str
-) -> Response:
+async def _use(view: View, form: SentForm, tool: str, arguments: Mapping[str, Any], *, done: str) -> Response:
     """Call a tool of the dashboard; what it refuses is shown on the board with the reason."""
     folder = view.given("folder")
     told = await view.api.dashboards.use(folder, tool, arguments)
