@@ -31,10 +31,10 @@ TASK_ACTIONS: Mapping[str, Mapping[str, Any]] = {
 CHANGES = ("dashboard.*", "command.dashboard", "notification.*", "worker.*", "turn.answered")
 
 
-class NoSuchAction(BadRequest):
+class NoTaskAction(BadRequest):
     """A task can be completed, reopened, parked, dropped, blocked and unblocked."""
 
-    code = "no_such_action"
+    code = "no_task_action"
     http_status = 404
 
 
@@ -78,7 +78,7 @@ async def change_task(view: View, form: SentForm) -> Response:
     if action == "archive":
         return await _use(view, form, "move_to_history", task, done=".did_archive")
     if action not in TASK_ACTIONS:
-        raise NoSuchAction
+        raise NoTaskAction
     given = {**task, **TASK_ACTIONS[action]}
     if action == "block":
         given["blocker_note"] = form.text("note")
