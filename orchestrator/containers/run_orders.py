@@ -115,10 +115,14 @@ class RunOrders:
     async def prepare(self, group: Group) -> Sequence[Mount]:
         """Make the group's folders and return what a container sees; report refused mounts to the owner."""
         made = await asyncio.to_thread(self._make_folders, group)
-        extra = await asyncio.to_thread(self._allowlist.grant, group)
+        extra = await asyncio.to_thread(self.granted, group)
         if extra.refusals:
             await self._report_refusals(group, extra)
         return (*made, *extra.mounts)
+
+    def granted(self, group: Group) -> allowlist.Extra:
+        """Return which of the group's own mounts are granted now, and why others are not. Blocks."""
+        return self._allowlist.grant(group)
 
     def ensure_memory_files(self, group: Group) -> None:
         """Write the memory files that a group begins with, where they are missing. Blocks."""

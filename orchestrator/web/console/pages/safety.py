@@ -1,0 +1,124 @@
+"""Safety: what each group's agent reaches, what was refused, the audit and the commands of containers."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from dataclasses import dataclass
+from typing import Any
+
+from starlette.responses import Response
+
+from orchestrator.containers.allowlist import Extra
+from orchestrator.domain.values import Group
+from orchestrator.groups import settings
+from orchestrator.proxies.model.credentials import CredentialSource
+from orchestrator.reports import audit, mcp
+from orchestrator.store import groups
+from orchestrator.web.console.page import Page, View
+
+ROWS, FEW = 50, 10
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupReach:
+    """What one group's agent reaches beside its own folder."""
+
+    folder: str
+    name: str
+    egress: str
+    """`none`, `open`, or `listed` with the places in `targets`."""
+    targets: tuple[str, ...]
+    may_search: bool
+    mounts: tuple[tuple[str, str, bool], ...]
+    """Each that is granted: its path on this machine, that in the container, whether it is writable."""
+    refused_mounts: tuple[str, ...]
+    servers: tuple[str, ...]
+
+
+async def show(view: View) -> Response:
+    """Show what agents reach, and the newest of what was refused."""
+    source = CredentialSource(view.web.host.home.root, os.environ)
+    # In a thread of its own: whether a secret is set is read from a file.
+    servers = await view.api.lists.look(lambda tx: mcp.rows(tx, lambda name: source.value(name) is not None))
+    async with view.web.host.reader.reading() as tx:
+        found = await groups.every(tx)
+        refused = await audit.rows(tx, None, since=0, limit=FEW, only_refused=True)
+        commands = await audit.command_rows(tx, None, limit=FEW)
+    orders = view.web.containers.orders
+    granted = [await asyncio.to_thread(orders.granted, group) for group in found]
+    return view.render(
+        "safety.html",
+        reaches=[_reach(view, *one, servers) for one in zip(found, granted, strict=True)],
+        servers=servers,
+        refused=_told(refused),
+        commands=commands,
+    )
+
+
+async def show_audit(view: View) -> Response:
+    """Show a page of the audit, newest first; its first page says whether every row is as it was written."""
+    folder, before = view.query("group") or None, view.number("before") or None
+    only_refused = view.query("refused") == "yes"
+    verdict = await view.api.lists.look(audit.verify) if before is None else None
+    async with view.web.host.reader.reading() as tx:
+        rows = await audit.rows(tx, folder, since=0, limit=ROWS + 1, before=before, only_refused=only_refused)
+        choices = await _choices(view, tx)
+    shown = _told(rows)[:ROWS]
+    return view.render(
+        "safety_audit.html",
+        verdict=verdict,
+        rows=shown,
+        older=shown[-1]["id"] if len(rows) > ROWS else None,
+        is_first=before is None,
+        group=folder or "",
+        only_refused=only_refused,
+        choices=choices,
+    )
+
+
+async def show_commands(view: View) -> Response:
+    """Show a page of what containers asked of the host, newest first."""
+    folder, before = view.query("group") or None, view.number("before") or None
+    async with view.web.host.reader.reading() as tx:
+        rows = await audit.command_rows(tx, folder, limit=ROWS + 1, before=before)
+        choices = await _choices(view, tx)
+    return view.render(
+        "safety_commands.html",
+        rows=rows[:ROWS],
+        older=rows[ROWS - 1]["number"] if len(rows) > ROWS else None,
+        is_first=before is None,
+        group=folder or "",
+        choices=choices,
+    )
+
+
+def _reach(view: View, group: Group, extra: Extra, servers: list[dict[str, Any]]) -> GroupReach:
+    config = settings.of(group)
+    return GroupReach(
+        folder=group.folder,
+        name=group.name,
+        egress=config.egress if isinstance(config.egress, str) else "listed",
+        targets=tuple(sorted(map(str, config.targets))),
+        may_search=settings.may_search(config, view.web.host.settings),
+        mounts=tuple((str(one.source), one.target, one.is_writable) for one in extra.mounts),
+        refused_mounts=extra.refusals,
+        servers=tuple(one["name"] for one in servers if group.folder in one["groups"]),
+    )
+
+
+def _told(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return rows of the audit newest first, each with its detail in one line. Pure."""
+    return [{**row, "text": audit.detail_text(row["detail"])} for row in reversed(rows)]
+
+
+async def _choices(view: View, tx: Any) -> list[tuple[str, str]]:
+    folders = [one.folder for one in await groups.every(tx)]
+    return [("", view.t("base.all_groups")), *((one, one) for one in folders)]
+
+
+PAGE = Page(
+    name="safety",
+    order=80,
+    shows={"/safety": show, "/safety/audit": show_audit, "/safety/commands": show_commands},
+)
