@@ -28,7 +28,7 @@ from tests.processes.runner import RunnerProcess, make_workspace, order_of
 from tests.support.priced_turns import CHAT_MESSAGE, FOLLOW_UP, main_order, prepare_main, worker_order
 
 CHAT_TOKENS, OWN_TOOL_TOKENS, FOLLOW_UP_TOKENS, WORKER_TOKENS = 9_000, 3_500, 300, 2_500
-CLI_TOOL_TOKENS = 3_000
+CLI_TOOL_TOKENS = 3_400
 """More, and a switch of the CLI that keeps its descriptions short does nothing any more."""
 count = EncodingCounter().count
 

@@ -91,7 +91,10 @@ async def test_a_quoted_picture_reaches_the_agent_with_its_path_known_before_or_
         )
         phone.write(wa.heard(reply, message_id=number))
 
-    await until(lambda: has_files(house, 3), "all with their files")
+        # One after the other: which of two pictures comes first decides what its file is called.
+        await until(lambda number=number: has_file(house, number), "the picture")
+
+    assert await has_files(house, 3)
     rows = await house.rows("SELECT quoted_content FROM messages WHERE quoted_id IS NOT NULL ORDER BY seq")
     assert [row["quoted_content"] for row in rows] == [
         "our cat\n[image attachments/20260528-2026-image.jpg]",
