@@ -44,7 +44,7 @@ def up(
     agent
         Who answers: `claude` needs a credential in .env, `offline` needs nothing. [ANDY_AGENT, else auto]
     port
-        The port of the HTTP door on 127.0.0.1. [ANDY_PORT, else 8700]
+        The port of the console and the HTTP API on 127.0.0.1. [ANDY_PORT, else 8700]
     """
     # What it needs takes a moment to load, and on a busy machine many.
     print("Andy starts …", file=sys.stderr, flush=True)

@@ -139,7 +139,10 @@ class Settings(BaseModel):
     )
     andy_model: str | None = Field(None, description="The model, as the Claude CLI names it.")
     andy_port: int = Field(
-        8700, ge=0, le=65535, description="The port of the HTTP door on 127.0.0.1; 0 picks one."
+        8700,
+        ge=0,
+        le=65535,
+        description="The port of the console and the HTTP API on 127.0.0.1; 0 picks one.",
     )
     andy_web_origin: Annotated[str | None, AfterValidator(_web_origin)] = Field(
         None,

@@ -1,4 +1,4 @@
-"""What the HTTP door does: take a message, wait for its reply, tell where one is."""
+"""Take a message that came over HTTP, wait for its reply, tell where one is."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who is not let in by the HTTP door leaves a row in the audit: one a kind and minute."""
+"""Who is not let in by the HTTP API leaves a row in the audit: one a kind and minute."""
 
 from __future__ import annotations
 
