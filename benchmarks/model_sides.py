@@ -122,8 +122,6 @@ async def host(service: str, token: str, data: Path) -> None:
             ),
             address="127.0.0.1",
             on_runaway=_never,
-            on_outage=lambda: None,
-            model_of=lambda _group, _kind: None,
         )
         doors.admission._requests_a_turn = 10**9  # noqa: SLF001 - a benchmark is a loop that runs away
         await doors.open(stack)
