@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import importlib.util
 import json
+import os
 import re
 import sys
 from collections.abc import Iterable, Sequence
@@ -110,8 +111,6 @@ class VoiceTranscriber:
 
 
 def _environment() -> dict[str, str]:
-    import os
-
     # No key, no address of a proxy: it needs none. Two threads, or it would take every processor there is.
     kept = {name: os.environ[name] for name in _KEPT if name in os.environ}
     return kept | {"OMP_NUM_THREADS": "2", "HF_HUB_OFFLINE": "1"}

@@ -6,6 +6,7 @@ of one name. A route is a function that takes a `View`, and for a change also a 
 
 from __future__ import annotations
 
+import asyncio
 import json
 import secrets
 from collections.abc import Awaitable, Callable, Mapping
@@ -77,6 +78,8 @@ class Console:
     zone: ZoneInfo
     assets: Mapping[str, str]
     """The name of a file in `static/` → its path with its hash."""
+    backups: asyncio.Lock = field(default_factory=asyncio.Lock)
+    """Held while a backup is made or checked: one at a time."""
     flashes: dict[str, str] = field(default_factory=dict)
     """A session → what its next page says was done."""
 

@@ -66,9 +66,6 @@ class SettingRow:
     about: str
 
 
-_busy = asyncio.Lock()
-
-
 async def show(view: View) -> Response:
     home = view.web.host.home
     return view.render(
@@ -116,14 +113,14 @@ async def make_backup(view: View, _: SentForm) -> Response:
     home = view.web.host.home
     at = datetime.fromtimestamp(view.now_ms / 1000, view.console.zone)
     target = home.root / "backups" / f"andy-{at:%Y%m%d-%H%M%S}.tar.gz"
-    if _busy.locked():
+    if view.console.backups.locked():
         raise BackupUnderWay
 
     def write() -> make.BackupResult:
         target.parent.mkdir(mode=0o700, exist_ok=True)
         return make.back_up(home, target, with_env=False, replaces=False, clock=SystemClock(), say=_nobody)
 
-    async with _busy:
+    async with view.console.backups:
         await asyncio.to_thread(write)
     return view.done("/care", view.t(".made", name=target.name))
 
@@ -131,7 +128,7 @@ async def make_backup(view: View, _: SentForm) -> Response:
 async def check_backup(view: View, _: SentForm) -> Response:
     """Restore a backup into an empty folder, which is then thrown away: so it is known that it can be."""
     path = await _found(view)
-    if _busy.locked():
+    if view.console.backups.locked():
         raise BackupUnderWay
 
     def check() -> restore.RestoreResult:
@@ -139,7 +136,7 @@ async def check_backup(view: View, _: SentForm) -> Response:
             target = Home(Path(made_in, "home"))
             return restore.restore(target, path, force=False, clock=SystemClock(), say=_nobody)
 
-    async with _busy:
+    async with view.console.backups:
         try:
             await asyncio.to_thread(check)
         except BackupError as error:
