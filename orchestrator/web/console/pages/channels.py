@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 from typing import Any, Literal
 
 from markupsafe import Markup
@@ -51,6 +52,8 @@ async def _show(view: View, *, error: str = "", phone: str = "") -> Response:
         chats = await group_reports.chat_rows(tx)
     state = whatsapp.state
     known = view.console.catalogue.has(f"channels.state_{state}")
+    # The library takes a login out of its file some time after WhatsApp has ended it.
+    is_ended = state == "logged_out" and progress["state"] == "paired"
     return view.render(
         "channels.html",
         status=422 if error else 200,
@@ -59,14 +62,24 @@ async def _show(view: View, *, error: str = "", phone: str = "") -> Response:
         whatsapp=whatsapp,
         colour=COLOURS.get(state, "warn"),
         state=view.t(f".state_{state}") if known else state.replace("_", " "),
+        advice=advice(view, whatsapp.model_dump()),
         account=whatsapp.account or progress["account"],
         moments=[(name, getattr(whatsapp, name)) for name in MOMENTS if getattr(whatsapp, name)],
         progress=progress,
+        is_ended=is_ended,
         # Numbers that the library draws: nothing of the code's content is written into the page.
         qr=Markup(inline_picture(progress["qr"])) if progress["qr"] else None,  # noqa: S704
         seen=Counter(one["channel"] for one in chats),
         answered=Counter(one["channel"] for one in chats if one["group"]),
     )
+
+
+def advice(view: View, status: Mapping[str, Any]) -> str:
+    """Return what to do about a connection that is down, in the language of the page; empty when it is up."""
+    key = f"channels.advice_{status.get('state')}"
+    if status.get("advice") and view.console.catalogue.has(key):
+        return view.t(key, reason=status.get("last_disconnect") or "–")
+    return str(status.get("advice", ""))
 
 
 async def _progress(view: View) -> dict[str, Any]:

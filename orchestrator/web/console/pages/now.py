@@ -15,6 +15,7 @@ from orchestrator.reports import costs, queues
 from orchestrator.store import outbox
 from orchestrator.web.console.forms import SentForm
 from orchestrator.web.console.page import Page, View
+from orchestrator.web.console.pages import channels
 
 WORK = ("turn.*", "run.*", "message.queued", "conversation.*")
 LIGHTS = ("channel.*", "run.ended", "turn.failed", "message.*", "host.*", "command.model_missing")
@@ -75,7 +76,7 @@ def _lights(view: View, found: dict[str, Any]) -> Iterator[TrafficLight]:
         name=view.t(".whatsapp"),
         colour=colours.get(state, "warn"),
         text=view.t(f".whatsapp_{state}") if known else state.replace("_", " "),
-        fix=str(whatsapp.get("advice", "")),
+        fix=channels.advice(view, whatsapp),
         link=view.url("/channels") if view.console.page("channels") else "",
     )
     yield _engine(view, found)
