@@ -30,7 +30,8 @@ def usage(
     group: GroupOption = None,
     *,
     by: Annotated[
-        Literal["day", "group", "task", "kind", "model"], Parameter(help="What a line is.")
+        Literal["day", "group", "task", "kind", "model", "agent"],
+        Parameter(help="What a line is; `agent` tells subagents apart from the agent itself."),
     ] = "day",
     as_json: JsonOption = False,
     home: HomeOption = None,

@@ -23,9 +23,16 @@ from orchestrator.store.budgets import Period, Unit
 from orchestrator.store.database import Tx
 from orchestrator.store.usage import Sums
 
-By = Literal["day", "group", "task", "kind", "model"]
+By = Literal["day", "group", "task", "kind", "model", "agent"]
 
-_COLUMNS = {"group": "group_folder", "task": "task_id", "kind": "kind", "model": "model"}
+_COLUMNS = {
+    "group": "group_folder",
+    "task": "task_id",
+    "kind": "kind",
+    "model": "model",
+    "agent": "is_subagent",
+}
+_AGENTS = {0: "the agent itself", 1: "subagents"}
 _UNKNOWN = {"task": "no task", "kind": "outside a turn", "model": "unknown"}
 _AMOUNT = re.compile(
     r"(?P<sign>\$?)(?P<number>\d[\d_]{0,20}(?:\.\d{1,9})?)(?P<unit>[kM]|usd|tokens|)", re.ASCII
@@ -87,6 +94,8 @@ async def _by_day(tx: Tx, folder: Folder | None, zone: ZoneInfo) -> dict[str, Su
 
 async def _by_column(tx: Tx, folder: Folder | None, by: By) -> dict[str, Sums]:
     found = await usage_store.summed(tx, _COLUMNS[by], folder=folder)
+    if by == "agent":
+        return {_AGENTS[key]: each for key, each in found.items()}
     return {key if key is not None else _UNKNOWN[by]: each for key, each in found.items()}
 
 

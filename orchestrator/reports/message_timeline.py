@@ -147,8 +147,14 @@ async def _work(tx: Tx, turn: Turn) -> list[dict[str, Any]]:
 
 
 async def _cost(tx: Tx, turn: Turn) -> dict[str, Any]:
-    by_model = await usage.summed_of_turn(tx, turn.id, since_ms=turn.queued_ms)
-    return {**sums_row(sum(by_model.values(), start=usage.Sums())), "models": sorted(filter(None, by_model))}
+    """What the turn used in all; `subagents` is the part of it that its subagents used."""
+    shares = await usage.summed_of_turn(tx, turn.id, since_ms=turn.queued_ms)
+    of_subagents = (sums for share, sums in shares.items() if share.is_subagent)
+    return {
+        **sums_row(sum(shares.values(), start=usage.Sums())),
+        "models": sorted({share.model for share in shares if share.model}),
+        "subagents": sums_row(sum(of_subagents, start=usage.Sums())),
+    }
 
 
 # What the logs tell
@@ -256,11 +262,17 @@ def lines(found: dict[str, Any], *, zone: ZoneInfo) -> list[str]:
 
 def _cost_lines(cost: dict[str, Any] | None) -> Iterator[str]:
     if cost and cost["requests"]:
-        tokens = cost["input_tokens"] + cost["output_tokens"]
-        tokens += cost["cache_read_tokens"] + cost["cache_write_tokens"]
-        money = "an unknown price" if cost["cost_usd"] is None else f"about ${cost['cost_usd']:.4f}"
         answers = f"{cost['requests']} answers of {', '.join(cost['models'])}"
-        yield f"{'':14}  it took {answers}: {tokens:,} tokens, {money}"
+        yield f"{'':14}  it took {answers}: {_tokens_and_money(cost)}"
+        if cost["subagents"]["requests"]:
+            part = f"{cost['subagents']['requests']} answers, {_tokens_and_money(cost['subagents'])}"
+            yield f"{'':14}  of that, subagents: {part}"
+
+
+def _tokens_and_money(sums: dict[str, Any]) -> str:
+    counts = ("input_tokens", "output_tokens", "cache_read_tokens", "cache_write_tokens")
+    money = "an unknown price" if sums["cost_usd"] is None else f"about ${sums['cost_usd']:.4f}"
+    return f"{sum(sums[each] for each in counts):,} tokens, {money}"
 
 
 def _step(at_ms: int | None, step: str, text: str) -> dict[str, Any]:

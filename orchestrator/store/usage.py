@@ -44,6 +44,8 @@ class UsageEntry:
     is_whole: bool
     searches: int = 0
     """Of the web, by the service."""
+    is_subagent: bool = False
+    """Whether a subagent asked, as the container says; it counts in the sums of its turn like any other."""
 
     @property
     def is_background(self) -> bool:
@@ -124,8 +126,8 @@ async def add(tx: Tx, entry: UsageEntry) -> None:
         """
         INSERT INTO usage (at_ms, group_folder, run_id, turn_id, kind, task_id, model, input_tokens,
                            output_tokens, cache_read_tokens, cache_write_tokens, cost_nano_usd, is_whole,
-                           searches)
-        VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+                           searches, is_subagent)
+        VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
         """,
         (
             entry.at_ms,
@@ -142,6 +144,7 @@ async def add(tx: Tx, entry: UsageEntry) -> None:
             entry.cost_nano_usd,
             entry.is_whole,
             entry.searches,
+            entry.is_subagent,
         ),
     )
 
@@ -159,9 +162,9 @@ async def spent(tx: Tx, *, folder: Folder | None, since_ms: int, only_background
     return _sums(await returned(cursor))
 
 
-async def summed(tx: Tx, column: str, *, folder: Folder | None = None) -> dict[str | None, Sums]:
-    """Return the sums by `group_folder`, `task_id`, `kind` or `model`."""
-    assert column in {"group_folder", "task_id", "kind", "model"}
+async def summed(tx: Tx, column: str, *, folder: Folder | None = None) -> dict[Any, Sums]:
+    """Return the sums by `group_folder`, `task_id`, `kind`, `model` or `is_subagent` (1 or 0)."""
+    assert column in {"group_folder", "task_id", "kind", "model", "is_subagent"}
     return {row["key"]: _sums(row) for row in await _grouped(tx, column, folder)}
 
 
@@ -171,15 +174,24 @@ async def summed_by_time(tx: Tx, *, folder: Folder | None = None) -> dict[int, S
     return {row["key"]: _sums(row) for row in rows}
 
 
-async def summed_of_turn(tx: Tx, turn_id: TurnId, *, since_ms: int) -> dict[str | None, Sums]:
-    """Return the sums of one turn by model; `since_ms` is when it was queued."""
+@dataclass(frozen=True, slots=True)
+class TurnShare:
+    """Whose answers of a turn: those of a model, to a subagent or to the agent itself."""
+
+    model: str | None
+    is_subagent: bool
+
+
+async def summed_of_turn(tx: Tx, turn_id: TurnId, *, since_ms: int) -> dict[TurnShare, Sums]:
+    """Return the sums of one turn; `since_ms` is when it was queued."""
     rows = await tx.execute_fetchall(
         f"""
-        SELECT model AS key, {_SUMS} FROM usage WHERE turn_id = ? AND at_ms >= ? GROUP BY model
+        SELECT model, is_subagent, {_SUMS} FROM usage WHERE turn_id = ? AND at_ms >= ?
+        GROUP BY model, is_subagent
         """,  # noqa: S608 - our own text
         (turn_id, since_ms),
     )
-    return {row["key"]: _sums(row) for row in rows}
+    return {TurnShare(row["model"], bool(row["is_subagent"])): _sums(row) for row in rows}
 
 
 async def shares(tx: Tx) -> dict[Share, Sums]:

@@ -75,8 +75,13 @@ async def test_usage_is_told_by_group_task_kind_and_model(household: Household) 
         household,
         an_entry(),
         an_entry(folder=Folder("main"), kind=TurnKind.TASK, task_id="t-1"),
-        an_entry(kind=None, turn_id=None, model="glm", cost_nano_usd=None, is_whole=False),
+        an_entry(kind=None, turn_id=None, model="glm", cost_nano_usd=None, is_whole=False, is_subagent=True),
     )
+    by_agent = (await told(household, "agent"))["rows"]
+    assert [(row["agent"], row["requests"]) for row in by_agent] == [
+        ("the agent itself", 2),
+        ("subagents", 1),
+    ]
     by_group = (await told(household, "group"))["rows"]
     assert [(row["group"], row["requests"], row["cost_usd"]) for row in by_group] == [
         ("family", 2, 0.001),

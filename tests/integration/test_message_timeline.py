@@ -174,7 +174,27 @@ async def test_what_a_turn_did_and_cost_is_told_between_its_start_and_its_end(ho
     assert [line.split()[1] for line in found["log"]] == ["turn.started"], "and nothing of later"
 
 
-def answer_of(run: Run, turn_id: int, *, at_ms: int) -> usage.UsageEntry:
+async def test_what_subagents_used_is_told_as_a_part_of_what_the_turn_used(household, clock, logs):
+    await household.add_group("family", requires_trigger=False)
+    await household.hear("first", id="M1")
+    turn, run, _ = await household.start_next()
+    async with household.database.transaction() as tx:
+        for is_subagent in (False, True, True):
+            await usage.add(tx, answer_of(run, turn.id, at_ms=clock.now_ms(), is_subagent=is_subagent))
+    await household.take(run, Ack(n=1, turn=turn.id))
+    await household.take(run, TurnEnd(n=2, turn=turn.id))
+
+    found = await traced(household, logs, "M1")
+
+    assert [found["cost"][part] for part in ("requests", "input_tokens", "models")] == [3, 30, ["m"]]
+    assert (found["cost"]["subagents"]["requests"], found["cost"]["subagents"]["cost_usd"]) == (2, 0.004)
+    assert [line.strip() for line in told(found).splitlines()[-2:]] == [
+        "it took 3 answers of m: 45 tokens, about $0.0060",
+        "of that, subagents: 2 answers, 30 tokens, about $0.0040",
+    ]
+
+
+def answer_of(run: Run, turn_id: int, *, at_ms: int, is_subagent: bool = False) -> usage.UsageEntry:
     return usage.UsageEntry(
         at_ms=at_ms,
         folder=run.folder,
@@ -189,4 +209,5 @@ def answer_of(run: Run, turn_id: int, *, at_ms: int) -> usage.UsageEntry:
         cache_write_tokens=0,
         cost_nano_usd=2_000_000,
         is_whole=True,
+        is_subagent=is_subagent,
     )

@@ -91,7 +91,21 @@ async def test_stored_usage_has_the_numbers_of_the_service(
         "cost_nano_usd": 1234 * 3000 + 567 * 15000 + 89 * 300 + 10 * 3750,
         "is_whole": 1,
         "searches": 0,
+        "is_subagent": 0,
     }
+
+
+async def test_answers_to_a_subagent_are_told_apart_by_what_its_cli_sends(
+    tmp_path: Path, usage_writer: UsageWriter, household: Household
+) -> None:
+    async with scripted(tmp_path, usage_writer, Say("hello"), Say("found")) as served:
+        await ask(served)
+        of_subagent = {"x-claude-code-agent-id": "ae5f6ba0dda91169d"}
+        await served.call(content=body(streams=True), headers=of_subagent)
+        await served.recorded(2)
+    await usage_writer.flush()
+    rows = await household.rows("SELECT is_subagent, turn_id, input_tokens FROM usage ORDER BY id")
+    assert [tuple(row.values()) for row in rows] == [(0, 7, 1234), (1, 7, 1234)]
 
 
 @pytest.mark.parametrize("streams", [True, False])

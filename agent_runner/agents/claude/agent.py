@@ -58,6 +58,7 @@ class ClaudeAgent:
         self._sdk: Any = None
         self._stream: Any = None
         self._hooks: Any = None
+        self._subagents: Any = None
 
     @property
     def restored(self) -> RestoreMode | None:
@@ -75,6 +76,7 @@ class ClaudeAgent:
     async def answer(self, turn: TurnOrder, say: Say) -> TurnOutcome:
         self._tools.turn = turn.turn
         self._hooks.begin_turn()
+        self._subagents.begin_turn()
         try:
             return await self._do(turn, say)
         except Exception as error:
@@ -102,16 +104,23 @@ class ClaudeAgent:
         settings = await asyncio.to_thread(CliSettings.of, order, self._workspace)
         self._run_cli(settings, settings.command())
         self._sdk = await asyncio.to_thread(_load_sdk)
-        self._join_notices()
-        chosen = self._sdk.options(settings, self._order, self._restoring.hooks(), noticing=self._hooks)
+        self._make_hooks()
+        chosen = self._sdk.options(
+            settings,
+            self._order,
+            self._restoring.hooks(),
+            noticing=self._hooks,
+            subagents=self._subagents,
+        )
         cli = self._run_cli(settings, self._sdk.sdk_command(chosen, settings) or settings.command())
         if self._noticing.starts_with_something:
             self._noticing.warm_soon()  # the CLI boots still
         self._client = await self._sdk.connect(cli, chosen)
         self._stream.usage = self._client.get_context_usage
 
-    def _join_notices(self) -> None:
+    def _make_hooks(self) -> None:
         if self._stream is None:
+            self._subagents = self._sdk.SubagentLimit()
             so_far = self._order.restore.so_far if self._resumed else None
             self._stream = self._sdk.SdkStreamEvents(self._noticing, so_far=so_far)
             self._hooks = self._sdk.NoticeHooks(

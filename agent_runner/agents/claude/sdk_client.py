@@ -30,12 +30,22 @@ ProcessError = sdk.ProcessError
 DROPPED = "The Claude CLI did not take the prompt: a hook kept it waiting, twice."
 NOT_FOR_SUBAGENTS = ("Task", "ToolSearch")
 """A subagent starts none itself, and has nothing to look up."""
+SUBAGENTS_A_TURN = 12
+"""So many may be started in one turn; how many run at once the CLI bounds (`cli_command.FEW`)."""
+STARTS_SUBAGENT = "^(?:Task|Agent)$"
+NO_MORE_SUBAGENTS = (
+    f"This turn has started {SUBAGENTS_A_TURN} subagents, which is the most: do the rest yourself."
+)
 AT_THE_CAP = "error_max_turns"
 """What it did until then stands: only who is given a cap meets it."""
 
 
 def options(
-    settings: CliSettings, order: RunOrder, *hooks: Hooks, noticing: NoticeHooks | None = None
+    settings: CliSettings,
+    order: RunOrder,
+    *hooks: Hooks,
+    noticing: NoticeHooks | None = None,
+    subagents: SubagentLimit | None = None,
 ) -> sdk.ClaudeAgentOptions:
     """Say `settings` in the SDK's words, with the hooks that only it can have."""
     return sdk.ClaudeAgentOptions(
@@ -60,17 +70,47 @@ def options(
         setting_sources=list(settings.setting_sources),
         agents={} if settings.is_bare else {"general-purpose": _subagent(settings)},
         env=additions(is_bare=settings.is_bare),
-        hooks=_matchers({"PreCompact": [_archiver(settings, order)]}, *hooks, noticing=noticing),
+        hooks=_matchers(
+            {"PreCompact": [_archiver(settings, order)]}, *hooks, noticing=noticing, subagents=subagents
+        ),
         verbatim_prompts=True,  # an '@name' or a leading '/' in a chat message is no command
     )
 
 
-def _matchers(*hooks: Hooks, noticing: NoticeHooks | None) -> Any:
+class SubagentLimit:
+    """Refuses an agent more than `SUBAGENTS_A_TURN` subagents in one turn, and says so to it."""
+
+    def __init__(self) -> None:
+        self._started = 0
+
+    def begin_turn(self) -> None:
+        self._started = 0
+
+    def matcher(self) -> sdk.HookMatcher:
+        """Return the hook that the CLI calls before a subagent is started, and before nothing else."""
+        return sdk.HookMatcher(matcher=STARTS_SUBAGENT, hooks=[self._count])
+
+    async def _count(self, _: HookInput, __: str | None, ___: HookContext) -> HookJSONOutput:
+        self._started += 1
+        if self._started <= SUBAGENTS_A_TURN:
+            return {}
+        return {
+            "hookSpecificOutput": {
+                "hookEventName": "PreToolUse",
+                "permissionDecision": "deny",
+                "permissionDecisionReason": NO_MORE_SUBAGENTS,
+            }
+        }
+
+
+def _matchers(*hooks: Hooks, noticing: NoticeHooks | None, subagents: SubagentLimit | None) -> Any:
     """Each hook by itself: those of one event run side by side, and each may say as much as one may."""
     matchers: dict[str, list[sdk.HookMatcher]] = defaultdict(list, noticing.matchers() if noticing else {})
     for of_one in hooks:
         for event, callbacks in of_one.items():
             matchers[event] += [sdk.HookMatcher(hooks=[callback]) for callback in callbacks]
+    if subagents is not None:
+        matchers["PreToolUse"].append(subagents.matcher())
     return dict(matchers)
 
 

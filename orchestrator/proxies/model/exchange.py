@@ -67,6 +67,8 @@ class ProxyExchange:
     bytes_out: int
     usage: ParsedUsage | None = None
     """What the answer said that it used, as far as it came."""
+    is_subagent: bool = False
+    """Whether the container says that a subagent asked."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

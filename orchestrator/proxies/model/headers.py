@@ -11,6 +11,8 @@ from orchestrator.proxies.model.credentials import Credential, CredentialKind
 Header = tuple[bytes, bytes]
 
 OAUTH_BETA = b"oauth-2025-04-20"
+SUBAGENT_NAME = b"x-claude-code-agent-id"
+"""The header by which the CLI names the subagent that asks; the agent's own requests have none."""
 
 _REQUEST_NAMES = frozenset(
     {
@@ -71,6 +73,11 @@ def retry_after_ms(headers: Iterable[Header]) -> int:
     """Return for how long a service wants to be left alone; 0 where it names no number of seconds."""
     found = _values(headers, b"retry-after")
     return int(found[0]) * 1000 if found and found[0].isdigit() and len(found[0]) <= 6 else 0
+
+
+def is_of_subagent(headers: Iterable[Header]) -> bool:
+    """Tell whether the CLI marks a request as a subagent's. A container that lies divides its own use only."""
+    return bool(_values(headers, SUBAGENT_NAME))
 
 
 def run_token(headers: Iterable[Header]) -> str | None:

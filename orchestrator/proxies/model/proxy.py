@@ -217,6 +217,7 @@ class CredentialProxy:
                 bytes_in=client.bytes_in,
                 bytes_out=client.bytes_out,
                 usage=parser.seen() if path == COSTLY else None,
+                is_subagent=rules.is_of_subagent(client.headers),
             )
             self._log.passed(identity, exchange)
             if self._on_exchange is not None:

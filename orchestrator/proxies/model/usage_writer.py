@@ -143,6 +143,7 @@ class UsageWriter:
             cache_read_tokens=used.cache_read_tokens,
             cache_write_tokens=used.cache_write_tokens,
             searches=used.searches,
+            is_subagent=exchange.is_subagent,
             cost_nano_usd=self._prices.cost_nano_usd(used),
             is_whole=used.is_whole,
         )

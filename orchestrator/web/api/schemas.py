@@ -204,6 +204,7 @@ class UsageSchema(UsageCountsSchema):
     task: str | None = None
     kind: str | None = None
     model: str | None = None
+    agent: str | None = None
 
 
 class BudgetSchema(ApiSchema):
