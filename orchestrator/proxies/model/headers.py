@@ -76,7 +76,7 @@ def retry_after_ms(headers: Iterable[Header]) -> int:
 
 
 def is_of_subagent(headers: Iterable[Header]) -> bool:
-    """Tell whether the CLI marks a request as a subagent's. A container that lies divides its own use only."""
+    """Tell whether a request is marked as a subagent's. A container that lies divides its own use only."""
     return bool(_values(headers, SUBAGENT_NAME))
 
 
