@@ -37,6 +37,11 @@ class Workspace:
         return self.root / "skills"
 
     @property
+    def mcp(self) -> Path:
+        """The owner's MCP servers that are programs: a read-only folder each."""
+        return self.root / "mcp"
+
+    @property
     def snapshots(self) -> Path:
         return self.root / "env"
 

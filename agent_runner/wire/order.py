@@ -113,6 +113,8 @@ class RunOrder(Document):
     """Whether the model service may search the web."""
     mcp_servers: tuple[str, ...] = ()
     """The names of the owner's MCP servers, each served at `/mcp/{name}` of the model proxy's address."""
+    mcp_programs: dict[str, tuple[str, ...]] = Field(default_factory=dict)
+    """The command lines of those that run in the container, by name; each lies in `mcp/{name}`, read-only."""
 
 
 class CloseOrder(Document):

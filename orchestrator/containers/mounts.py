@@ -95,6 +95,15 @@ def prepare(group: Group, *, home: Path, uid: int, gid: int | None = None) -> tu
     return plan_mounts(group, home=home, has_global=has_global, shown=shown)
 
 
+def program_folder(home: Path, name: str) -> Path | None:
+    """Return the owner's folder with an MCP server that is a program; None when it is not there. Blocks.
+
+    A link counts as missing: whoever mounts follows it as root, to wherever it leads by then.
+    """
+    folder = home / "mcp" / name
+    return folder if _is_directory(folder.parent) and _is_directory(folder) else None
+
+
 def _make(home: Path, place: GroupDirectory, owner: ContainerUser) -> None:
     with _entered(home, place) as descriptor:
         if place.is_writable:

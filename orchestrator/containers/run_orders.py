@@ -21,7 +21,7 @@ from orchestrator.groups.host_context import HostContext
 from orchestrator.proxies import feature
 from orchestrator.proxies.feature import ContainerProxies
 from orchestrator.proxies.model.credentials import CredentialSource
-from orchestrator.store import host_events
+from orchestrator.store import host_events, mcp_servers
 from orchestrator.store.model_refusals import ModelRefusal
 
 log = structlog.get_logger(__name__)
@@ -118,7 +118,7 @@ class RunOrders:
         extra = await asyncio.to_thread(self.granted, group)
         if extra.refusals:
             await self._report_refusals(group, extra)
-        return (*made, *extra.mounts)
+        return (*made, *extra.mounts, *await self._programs(group))
 
     def granted(self, group: Group) -> allowlist.Extra:
         """Return which of the group's own mounts are granted now, and why others are not. Blocks."""
@@ -141,6 +141,19 @@ class RunOrders:
             log.warning("skills.not_laid", group=group.folder, reason=str(error))
             return ()
         return () if made is None else (Mount(source=made, target="/workspace/skills"),)
+
+    async def _programs(self, group: Group) -> Sequence[Mount]:
+        """The folders of the group's MCP servers that are programs; a run goes on without a missing one."""
+        async with self._host.database.reading() as tx:
+            names = [one.name for one in await mcp_servers.of_group(tx, group.folder) if one.command]
+        return await asyncio.to_thread(self._program_mounts, group, names)
+
+    def _program_mounts(self, group: Group, names: Sequence[str]) -> Sequence[Mount]:
+        home = self._host.home.root.resolve()
+        found = {name: mounts.program_folder(home, name) for name in names}
+        for name in (name for name in names if found[name] is None):
+            log.warning("mcp.folder_missing", group=group.folder, server=name)
+        return [Mount(source=at, target=f"/workspace/mcp/{name}") for name, at in found.items() if at]
 
     async def _report_refusals(self, group: Group, extra: allowlist.Extra) -> None:
         """Notify the owner once of what was refused and why, and the agent of what it does not see."""

@@ -32,6 +32,7 @@ from orchestrator.domain.values import Group, Run, RunState, Turn, TurnState
 from orchestrator.groups import settings
 from orchestrator.store import groups, mcp_servers, runs, sessions, turn_outages, turns
 from orchestrator.store.database import Tx
+from orchestrator.store.mcp_servers import McpServer
 
 log = structlog.get_logger(__name__)
 
@@ -128,7 +129,7 @@ class RunCreator:
             await turns.start(tx, turn.id, run.id, now_ms=now_ms)
             session_id = restoration.session_id if restoration is not None else None
             order = ports.order(run, group, await ports.compose(tx, turn, group, run.id), session_id)
-            order = order.model_copy(update={"mcp_servers": await mcp_servers.names_for(tx, group.folder)})
+            order = _with_servers(order, await mcp_servers.of_group(tx, group.folder))
             environment = dict(ports.environment(group, order.agent, token))
         if restoration is not None:
             order = order.model_copy(update={"restore": restoration.restore})
@@ -140,6 +141,12 @@ class RunCreator:
         self._context.bus.publish("turn.started", **ids, attempt=turn.attempt)
         if new.restoration is not None:
             self._context.bus.publish("conversation.restored", **ids, **new.restoration.event_fields())
+
+
+def _with_servers(order: RunOrder, servers: Sequence[McpServer]) -> RunOrder:
+    at_proxy = tuple(server.name for server in servers if server.url)
+    programs = {server.name: server.command for server in servers if server.command}
+    return order.model_copy(update={"mcp_servers": at_proxy, "mcp_programs": programs})
 
 
 def _with_restoration(run: Run, restoration: Restoration | None) -> Run:

@@ -72,7 +72,7 @@ class McpGateway:
             AnswerCut: the answer broke off or was too long.
         """
         server = await self._find(identity.folder, name)
-        if server is None:
+        if server is None or server.url is None:
             raise ProxyRefused(error_responses.not_allowed(f"an MCP server '{name[:MAX_NAME_CHARS]}'"))
         if self._calls.add(identity.run_id, identity.turn_id, 1) > CALLS_A_TURN:
             raise ProxyRefused(
@@ -83,7 +83,7 @@ class McpGateway:
         detail = {"server": server.name, **_called(client.method, body)}
         began = time.perf_counter()
         try:
-            await _exchange(_request(server, secret, client, body), client, upstream, secret)
+            await _exchange(_request(server, server.url, secret, client, body), client, upstream, secret)
         finally:
             detail |= {
                 "status": client.status,
@@ -133,13 +133,15 @@ def _bounded(name: object) -> str | None:
     return name[:MAX_NAME_CHARS] if isinstance(name, str) else None
 
 
-def _request(server: McpServer, secret: str | None, client: ClientSide, body: bytes) -> UpstreamRequest:
+def _request(
+    server: McpServer, url: str, secret: str | None, client: ClientSide, body: bytes
+) -> UpstreamRequest:
     from orchestrator.proxies.model.forwarder import once
     from orchestrator.proxies.model.upstream_client import UpstreamRequest
 
     return UpstreamRequest(
         method=client.method,
-        url=server.url,
+        url=url,
         headers=[*_passed(client.headers, _REQUEST_NAMES), *_added(server, secret)],
         body=once(body) if client.method == "POST" else None,
     )

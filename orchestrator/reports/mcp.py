@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
+import os
 import re
+import shlex
+import stat
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
+from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
 from orchestrator.base.tables import Rows, table
+from orchestrator.containers import mounts
 from orchestrator.domain.errors import BadRequest
 from orchestrator.domain.values import Folder
 from orchestrator.groups import settings
@@ -24,14 +30,27 @@ _HEADER = re.compile(r"[A-Za-z][A-Za-z0-9-]{0,63}")
 _OWN_HEADERS = frozenset({"connection", "content-length", "host", "transfer-encoding"})
 
 
-async def add(tx: Tx, server: McpServer, *, now_ms: int) -> None:
+def command_of(line: str) -> tuple[str, ...]:
+    """Split the command line of a program as a shell would, without running one. Raises `BadRequest`."""
+    try:
+        words = tuple(shlex.split(line))
+    except ValueError as error:
+        raise BadRequest(f"'{line}' is no command line: {error}.") from error
+    if not words or "" in words[:1]:
+        raise BadRequest("A command line names a program: --command 'python3 server.py'.")
+    return words
+
+
+async def add(tx: Tx, server: McpServer, *, home: Path, now_ms: int) -> None:
     """Let groups call a server beside those that may already, from their next containers on. Audited.
 
     Raises:
-        BadRequest: a name, the URL or the header cannot be used.
+        BadRequest: a name, the URL, the header or the program cannot be used.
         UnknownGroup: a group is not registered.
     """
     _check(server)
+    if server.command:
+        await asyncio.to_thread(_check_program, server, home)
     for folder in server.groups:
         await groups.known(tx, folder)
     before = await mcp_servers.by_name(tx, server.name)
@@ -60,12 +79,17 @@ async def remove(tx: Tx, name: str, folder: str | None = None, *, now_ms: int) -
     )
 
 
-async def rows(tx: Tx, is_set: Callable[[str], bool]) -> Rows:
-    """The servers by name; `has_secret` is None where none is wanted. No secret is among them."""
+async def rows(tx: Tx, is_set: Callable[[str], bool], *, home: Path) -> Rows:
+    """The servers by name. No secret is among them.
+
+    `has_secret` is None where none is wanted, and `has_folder` for what is no program.
+    """
     return [
         {
             **asdict(server),
+            "place": server.place,
             "has_secret": None if server.secret_env is None else is_set(server.secret_env),
+            "has_folder": mounts.program_folder(home, server.name) is not None if server.command else None,
         }
         for server in await mcp_servers.every(tx)
     ]
@@ -74,8 +98,12 @@ async def rows(tx: Tx, is_set: Callable[[str], bool]) -> Rows:
 def lines(found: Sequence[dict[str, Any]]) -> list[str]:
     if not found:
         return ["There are no MCP servers: see 'andy mcp add --help'."]
-    head = ("name", "groups", "URL", "secret")
-    return table(head, [(row["name"], ", ".join(row["groups"]), row["url"], _secret(row)) for row in found])
+    head = ("name", "groups", "URL or program", "secret")
+    return table(head, [(row["name"], ", ".join(row["groups"]), _place(row), _secret(row)) for row in found])
+
+
+def _place(row: dict[str, Any]) -> str:
+    return f"{row['place']}  (mcp/{row['name']} IS MISSING)" if row["has_folder"] is False else row["place"]
 
 
 def _secret(row: dict[str, Any]) -> str:
@@ -102,19 +130,58 @@ def _check(server: McpServer) -> None:
             f"'{server.secret_env}' is no name of a variable: put the secret in .env as NOTES_TOKEN=…"
             " and give its name, NOTES_TOKEN."
         )
+    if server.command:
+        return
     if not _HEADER.fullmatch(server.header) or server.header.lower() in _OWN_HEADERS:
         raise BadRequest(f"'{server.header}' is no header that can carry a secret.")
-    _check_url(server)
+    _check_url(server, server.url or "")
 
 
-def _check_url(server: McpServer) -> None:
+def _check_program(server: McpServer, home: Path) -> None:
+    """Refuse a program that is not the owner's own, or that the agent's user could not read. Blocks."""
+    if server.secret_env is not None:
+        raise BadRequest(
+            "A program runs in the group's container, where no secret may be: serve what needs one over HTTP,"
+            " and give its URL with --secret-env."
+        )
+    folder, short = mounts.program_folder(home, server.name), f"mcp/{server.name}"
+    if folder is None:
+        raise BadRequest(f"Put the program into the folder {home / short} first; a link does not count.")
+    if any("\0" in word or ".." in Path(word).parts for word in server.command):
+        raise BadRequest(f"A program of {short} has no '..' in its command.")
+    inside = [path for word in server.command for path in _named_by(folder, word)]
+    if not inside:
+        raise BadRequest(
+            f"No word of '{server.place}' is a file in {home / short}: a server that is a program has to lie"
+            " there, where no agent can change it."
+        )
+    if not all(_is_readable(path) for path in (folder.parent, folder, *inside)):
+        raise BadRequest(f"The user of containers cannot read {short}: chmod -R a+rX {home / 'mcp'}")
+
+
+def _named_by(folder: Path, word: str) -> list[Path]:
+    """What a word of a command may name in a folder: a file, or a module of Python's after `-m`."""
+    module = word.replace(".", "/")
+    return [path for path in (folder / word, folder / f"{module}.py", folder / module / "__main__.py")
+            if not Path(word).is_absolute() and path.is_file()]  # fmt: skip
+
+
+def _is_readable(path: Path) -> bool:
+    """Whether containers read it: they run as the host's own user, but never as root."""
+    seen = path.stat()
+    wanted = 0o5 if stat.S_ISDIR(seen.st_mode) else 0o4
+    is_own = seen.st_uid == os.geteuid() != 0
+    return (seen.st_mode >> (6 if is_own else 0)) & wanted == wanted
+
+
+def _check_url(server: McpServer, url: str) -> None:
     try:
-        parts = urlsplit(server.url)
+        parts = urlsplit(url)
         is_usable = parts.scheme in {"http", "https"} and bool(parts.hostname) and parts.port != 0
     except ValueError:
         is_usable = False
-    if not is_usable or not server.url.isascii() or not server.url.isprintable() or " " in server.url:
-        raise BadRequest(f"'{server.url}' is no URL of a server: write https://host[:port]/path.")
+    if not is_usable or not url.isascii() or not url.isprintable() or " " in url:
+        raise BadRequest(f"'{url}' is no URL of a server: write https://host[:port]/path.")
     if "@" in parts.netloc:
         raise BadRequest("A URL with a password would be shown in lists: use --secret-env.")
     if server.secret_env is not None and parts.scheme == "http" and not _is_near(parts.hostname or ""):

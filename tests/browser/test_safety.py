@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import sqlite3
 from contextlib import closing
 
@@ -26,6 +27,11 @@ def test_what_agents_reach_and_what_was_refused_is_shown(visitor: Visit, andy: A
     command(andy, "groups", "register", "family", "--name", "Family")
     command(andy, "groups", "config", "family", "--set", json.dumps(wanted))
     command(andy, "mcp", "add", "notes", "https://notes.example/mcp", "family", "--secret-env", "NOTES_TOKEN")
+    program = andy.home / "mcp" / "dice"
+    program.mkdir(parents=True)
+    (program / "server.py").touch()
+    command(andy, "mcp", "add", "dice", "--command", "python3 server.py")
+    shutil.rmtree(program)
     with andy.http(Host="evil.example") as stranger:
         assert stranger.get("/status").status_code == 403
     until(
@@ -43,6 +49,10 @@ def test_what_agents_reach_and_what_was_refused_is_shown(visitor: Visit, andy: A
     main = page.get_by_role("row").filter(has=page.get_by_role("rowheader", name="main"))
     expect(main).to_contain_text("closed")
     expect(page.get_by_role("row").filter(has_text="https://notes.example/mcp")).to_contain_text("not set")
+    dice = page.get_by_role("row").filter(has=page.get_by_role("rowheader", name="dice"))
+    expect(dice).to_contain_text("python3 server.py")
+    expect(dice).to_contain_text("a program in mcp/dice, read-only")
+    expect(dice).to_contain_text("folder missing")
     expect(page.get_by_role("row").filter(has_text="http.refused")).to_be_visible()
     assert_accessible(page)
 

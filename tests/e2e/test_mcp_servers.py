@@ -1,8 +1,9 @@
-"""An MCP server of the owner's, called by the real CLI from a container that never has its secret."""
+"""MCP servers of the owner's, called by the real CLI from a container that never has a secret of theirs."""
 
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.doubles.messages_api import Say, ScriptedMessagesApi, UseTool, tool_names, tool_results
+from tests.processes import mcp_program
 from tests.processes.andy import AndyProcess, until
 from tests.processes.mcp_server import NotesServer
 
@@ -17,23 +19,23 @@ pytestmark = [pytest.mark.timeout(900), pytest.mark.docker]
 SECRET = "notes-secret-0123456789abcdef"
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def api() -> Iterator[ScriptedMessagesApi]:
     with ScriptedMessagesApi() as api:
         yield api
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def notes() -> Iterator[NotesServer]:
     with NotesServer() as server:
         yield server
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def andy(
-    tmp_path: Path, agent_image: str, api: ScriptedMessagesApi, notes: NotesServer
+    tmp_path_factory: pytest.TempPathFactory, agent_image: str, api: ScriptedMessagesApi
 ) -> Iterator[AndyProcess]:
-    home = tmp_path / "home"
+    home = tmp_path_factory.mktemp("mcp") / "home"
     home.mkdir()
     (home / ".env").write_text(f"NOTES_TOKEN={SECRET}\n")
     environment = {"ANTHROPIC_API_KEY": "sk-ant-api03-key", "ANTHROPIC_BASE_URL": api.url}
@@ -89,6 +91,58 @@ def test_a_server_sees_the_secret_and_a_root_shell_in_the_container_does_not(
     assert "403 permission_error" in json.dumps(tool_results(api.turns[-1]))
 
 
+def test_a_program_of_the_owners_runs_in_the_container_from_a_folder_that_is_read_only_there(
+    andy: AndyProcess, api: ScriptedMessagesApi
+) -> None:
+    folder = andy.home / "mcp" / "dice"
+    folder.mkdir(parents=True)
+    shutil.copyfile(mcp_program.__file__, folder / "server.py")
+    done(andy, "groups", "register", "games")
+    done(andy, "mcp", "add", "dice", "--command", "python3 server.py", "--group", "games")
+    (andy.home / "groups" / "games" / ".mcp.json").write_text(PLANTED)
+    before = len(api.turns)
+    api.then(
+        UseTool("mcp__dice__roll", {"sides": 6}),
+        UseTool("mcp__dice__write_beside", {}),
+        UseTool("Bash", {"command": CHANGE_IT}),
+        UseTool("Bash", {"command": CALL_BY_HAND.format(name="dice")}),
+        Say("A six."),
+    )
+    assert andy.say("@Andy roll", group="games")["reply"] == "A six."
+    _, rolled, beside, changed, by_proxy = (json.dumps(tool_results(one)) for one in api.turns[before:])
+    assert "rolled 6 of 6 in /workspace/mcp/dice" in rolled
+    assert "Read-only file system" in beside
+    assert changed.count("Read-only file system") == 2
+    assert ".mcp.json" in changed
+    assert "cannot access 'started'" in changed, "what an agent writes into its own folder starts nothing"
+    assert "403 permission_error" in by_proxy
+    assert (folder / "server.py").read_text() == Path(mcp_program.__file__).read_text()
+
+    (listed,) = [row for row in andy.listed("mcp", "list") if row["name"] == "dice"]
+    assert (listed["command"], listed["groups"], listed["has_folder"]) == (
+        ["python3", "server.py"],
+        ["games"],
+        True,
+    )
+    assert [row["detail"]["command"] for row in andy.listed("audit") if row["kind"] == "mcp.added"][-1] == [
+        "python3",
+        "server.py",
+    ]
+
+    before = len(api.turns)
+    api.then(Say("I have no dice."))
+    andy.say("roll a die")
+    assert not [name for name in tool_names(api.turns[before]) if name.startswith("mcp__dice")]
+    assert "mcp__dice__" not in json.dumps(api.turns[before].body), "main may not use it"
+
+
+CHANGE_IT = """
+exec 2>&1
+echo evil > /workspace/mcp/dice/server.py; touch /workspace/mcp/mine
+ls .mcp.json started
+"""
+PLANTED = '{"mcpServers": {"mine": {"command": "touch", "args": ["/workspace/group/started"]}}}'
+"""What an agent may write into its own folder, to have a server there."""
 CALL_BY_HAND = """
 curl -s -w ' %{{http_code}} ' -H "authorization: Bearer $ANTHROPIC_API_KEY" \\
     -H 'content-type: application/json' -d '{{"jsonrpc":"2.0","id":1,"method":"ping"}}' \\

@@ -28,6 +28,7 @@ def home(tmp_path) -> Path:
         "data/ipc/family/input",
         "data/env/family",
         "data/project",
+        "mcp/dice",
         "store",
         "docs",
     ):
@@ -154,6 +155,7 @@ async def test_a_chunked_body_is_read_whole_and_passed_on_in_one_piece(door, eng
         "{home}/data",
         "{home}/.env",
         "{home}/data/ipc",
+        "{home}/mcp",
         "{home}/data/token",
         "{home}/../home/store",
         "{home}/groups/../store",
@@ -169,7 +171,15 @@ async def test_no_agent_is_given_what_is_not_meant_for_agents(door, engine, home
 
 
 @pytest.mark.parametrize(
-    "place", ["/srv/photos", "{home}/docs", "{home}/README.md", "{home}/groups", "{home}/data/project"]
+    "place",
+    [
+        "/srv/photos",
+        "{home}/docs",
+        "{home}/README.md",
+        "{home}/groups",
+        "{home}/data/project",
+        "{home}/mcp/dice",
+    ],
 )
 async def test_what_may_be_read_only_is_not_given_for_writing(door, engine, home, place):
     assert '{"Id": "new"}' in await ask(door, binds(home, place, ReadOnly=True))

@@ -17,6 +17,7 @@ from orchestrator.proxies.mcp_gateway import McpGateway, SecretMask
 from orchestrator.reports import mcp
 from orchestrator.store import mcp_servers
 from orchestrator.store.audit import AuditEvent
+from orchestrator.store.database import Tx
 from orchestrator.store.mcp_servers import McpServer
 from tests.doubles.clock import FakeClock
 from tests.doubles.faulty_upstream import FaultyUpstream, answer
@@ -53,10 +54,10 @@ async def servers(tmp_path: Path) -> AsyncIterator[Servers]:
 
 
 @asynccontextmanager
-async def serving(home: Path) -> AsyncIterator[Servers]:
+async def serving(home: Path, **changes: object) -> AsyncIterator[Servers]:
     async with FaultyUpstream() as upstream:
         upstream.behave = answer(200, b"{}")
-        notes = a_server(url=f"{upstream.url}/deep/mcp")
+        notes = a_server(**{"url": f"{upstream.url}/deep/mcp", **changes})
 
         async def find(folder: Folder, name: str) -> McpServer | None:
             return notes if (folder, name) == ("group-0", "notes") else None
@@ -100,6 +101,11 @@ async def test_a_group_that_is_not_listed_gets_403_and_nothing_is_sent(servers: 
     assert await servers.call("notes/deeper") == 403
     assert await servers.call(token="of-nobody") == 401
     assert servers.upstream.received == []
+
+
+async def test_a_server_that_is_a_program_is_not_reached_through_the_proxy(tmp_path: Path) -> None:
+    async with serving(tmp_path, url=None, command=("python3", "server.py"), secret_env=None) as servers:
+        assert await servers.call() == 403
 
 
 async def test_a_secret_that_is_not_set_is_asked_of_the_owner_and_nothing_is_sent(servers: Servers) -> None:
@@ -164,31 +170,33 @@ def test_a_secret_is_masked_however_it_is_cut(size: int) -> None:
     ],
 )
 async def test_what_cannot_be_a_server_is_refused_with_the_fix(
-    household: Household, changes: dict[str, object], words: str
+    household: Household, tmp_path: Path, changes: dict[str, object], words: str
 ) -> None:
     await household.add_group("main", is_main=True)
     with pytest.raises(BadRequest, match=words):
         async with household.database.transaction() as tx:
-            await mcp.add(tx, a_server(**changes), now_ms=1)
+            await mcp.add(tx, a_server(**changes), home=tmp_path, now_ms=1)
     assert await household.rows("SELECT * FROM mcp_servers") == []
 
 
-async def test_servers_are_set_listed_and_removed_and_that_is_written_down(household: Household) -> None:
+async def test_servers_are_set_listed_and_removed_and_that_is_written_down(
+    household: Household, tmp_path: Path
+) -> None:
     await household.add_group("main", is_main=True)
     async with household.database.transaction() as tx:
-        await mcp.add(tx, a_server(url="http://127.0.0.1:9/mcp"), now_ms=1)
-        await mcp.add(tx, a_server(), now_ms=2)
+        await mcp.add(tx, a_server(url="http://127.0.0.1:9/mcp"), home=tmp_path, now_ms=1)
+        await mcp.add(tx, a_server(), home=tmp_path, now_ms=2)
     async with household.database.reading() as tx:
-        (row,) = await mcp.rows(tx, lambda _: False)
+        (row,) = await mcp.rows(tx, lambda _: False, home=tmp_path)
     assert (row["url"], row["has_secret"]) == ("https://notes.example/mcp", False)
     assert "NOTES_TOKEN, NOT SET" in "\n".join(mcp.lines([row]))
     await household.add_group("family")
     async with household.database.transaction() as tx:
-        await mcp.add(tx, a_server(groups=(Folder("family"),)), now_ms=2)
-        assert await mcp_servers.names_for(tx, Folder("main")) == ("notes",), "both may"
+        await mcp.add(tx, a_server(groups=(Folder("family"),)), home=tmp_path, now_ms=2)
+        assert await names_for(tx, "main") == ["notes"], "both may"
         await mcp.remove(tx, "notes", "main", now_ms=3)
-        assert await mcp_servers.names_for(tx, Folder("main")) == ()
-        assert await mcp_servers.names_for(tx, Folder("family")) == ("notes",)
+        assert await names_for(tx, "main") == []
+        assert await names_for(tx, "family") == ["notes"]
         await mcp.remove(tx, "notes", now_ms=3)
     with pytest.raises(BadRequest, match="andy mcp list"):
         async with household.database.transaction() as tx:
@@ -198,3 +206,7 @@ async def test_servers_are_set_listed_and_removed_and_that_is_written_down(house
         *["mcp.added"] * 3,
         *["mcp.removed"] * 2,
     ]
+
+
+async def names_for(tx: Tx, folder: str) -> list[str]:
+    return [server.name for server in await mcp_servers.of_group(tx, Folder(folder))]

@@ -56,6 +56,20 @@ LEAN = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class McpProgram:
+    """An MCP server of the owner's that is a program, and the read-only folder it lies in."""
+
+    name: str
+    folder: Path
+    command: tuple[str, ...]
+
+    def as_config(self) -> dict[str, Any]:
+        """Return how the CLI starts it: in its own folder, for the CLI's own is one that the agent writes."""
+        words = ["-c", 'cd "$0" && exec "$@"', str(self.folder), *self.command]
+        return {"type": "stdio", "command": "/bin/sh", "args": words}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CliSettings:
     """All that a CLI process is started with."""
 
@@ -72,6 +86,7 @@ class CliSettings:
     tools: tuple[str, ...] = BUILT_IN_TOOLS
     mcp_servers: tuple[str, ...] = ()
     """Names of servers that the host's proxy leads to."""
+    mcp_programs: tuple[McpProgram, ...] = ()
     plugins: tuple[Path, ...] = ()
     """The folders with the skills of the host and of the image."""
     is_bare: bool = False
@@ -86,9 +101,12 @@ class CliSettings:
         return () if self.is_bare else SETTING_SOURCES
 
     def servers(self) -> dict[str, dict[str, Any]]:
-        """Return how each MCP server is reached: our own in this process, the owner's through the proxy."""
+        """Return how each MCP server is reached: our own in this process, the owner's through the proxy or as
+        programs that the CLI starts.
+        """
         own: dict[str, dict[str, Any]] = {name: {"type": "sdk", "name": name} for name in SERVERS}
-        return own | {name: _through_proxy(name) for name in self.mcp_servers}
+        programs = {program.name: program.as_config() for program in self.mcp_programs}
+        return own | {name: _through_proxy(name) for name in self.mcp_servers} | programs
 
     @classmethod
     def of(cls, order: Mapping[str, Any], workspace: Workspace) -> CliSettings:
@@ -109,6 +127,7 @@ class CliSettings:
             resume=order.get("session_id"),
             resume_at=(order.get("restore") or {}).get("resume_at") if order.get("session_id") else None,
             mcp_servers=() if part else tuple(order.get("mcp_servers") or ()),
+            mcp_programs=() if part else _programs(order, workspace),
             plugins=() if part else _plugins(workspace),
             tools=() if part else _built_in(order, workspace),
         )
@@ -240,6 +259,11 @@ def _has_skills(workspace: Workspace) -> bool:
     plugins = (plugin / "skills" for plugin in _plugins(workspace))
     folders = (*plugins, workspace.group / ".claude" / "skills", Path(user) / "skills")
     return any(next(folder.glob("*/SKILL.md"), None) is not None for folder in folders)
+
+
+def _programs(order: Mapping[str, Any], workspace: Workspace) -> tuple[McpProgram, ...]:
+    listed = sorted((order.get("mcp_programs") or {}).items())
+    return tuple(McpProgram(name=n, folder=workspace.mcp / n, command=tuple(words)) for n, words in listed)
 
 
 def _through_proxy(name: str) -> dict[str, Any]:

@@ -159,6 +159,8 @@ def _is_for_agents(rest: PurePosixPath, *, is_writable: bool) -> bool:
             return not is_writable
         case ("groups", *_):
             return True
+        case ("mcp", _):  # the owner's programs, which are for agents to run and for nobody to change
+            return not is_writable
         case ("data", kind, _, *_) if kind in PER_GROUP:
             return True
         case (name, *_) if name in SHOWN_TO_MAIN:

@@ -38,9 +38,12 @@ class GroupReach:
 
 async def show(view: View) -> Response:
     """Show what agents reach, and the newest of what was refused."""
-    source = CredentialSource(view.web.host.home.root, os.environ)
+    home = view.web.host.home.root
+    source = CredentialSource(home, os.environ)
     # In a thread of its own: whether a secret is set is read from a file.
-    servers = await view.api.lists.look(lambda tx: mcp.rows(tx, lambda name: source.value(name) is not None))
+    servers = await view.api.lists.look(
+        lambda tx: mcp.rows(tx, lambda name: source.value(name) is not None, home=home)
+    )
     async with view.web.host.reader.reading() as tx:
         found = await groups.every(tx)
         refused = await audit.rows(tx, None, since=0, limit=FEW, only_refused=True)
