@@ -1,5 +1,6 @@
 -- A server is reached at a URL through the proxy, or is a program of the owner's that runs beside the agent.
-CREATE TABLE mcp_servers_new (
+ALTER TABLE mcp_servers RENAME TO mcp_servers_before;
+CREATE TABLE mcp_servers (
     name       TEXT PRIMARY KEY,
     url        TEXT,
     command    TEXT CHECK (command IS NULL OR json_valid(command)), -- the words of the program's command line
@@ -10,7 +11,6 @@ CREATE TABLE mcp_servers_new (
     CHECK ((url IS NULL) <> (command IS NULL)),
     CHECK (command IS NULL OR secret_env IS NULL) -- no container is given a secret
 ) STRICT;
-INSERT INTO mcp_servers_new (name, url, header, secret_env, groups, set_ms)
-SELECT name, url, header, secret_env, groups, set_ms FROM mcp_servers;
-DROP TABLE mcp_servers;
-ALTER TABLE mcp_servers_new RENAME TO mcp_servers;
+INSERT INTO mcp_servers (name, url, header, secret_env, groups, set_ms)
+SELECT name, url, header, secret_env, groups, set_ms FROM mcp_servers_before;
+DROP TABLE mcp_servers_before;
