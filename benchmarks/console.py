@@ -15,7 +15,7 @@ import psutil
 from benchmarks.figures import Check, Figure, Series
 from benchmarks.host import RunningHost, cpu_seconds, running_host
 from benchmarks.places import Effort, progress
-from orchestrator.channels.local import written
+from orchestrator.channels.local.channel import written
 from orchestrator.cli.terminal import change
 from orchestrator.domain.values import ChatJid
 from orchestrator.groups.registration import local_address

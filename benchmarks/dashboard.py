@@ -26,6 +26,7 @@ from orchestrator.dashboard.views import board, summary
 from orchestrator.dashboard.worker import cycle
 from orchestrator.domain.dashboard import Actor, Caller
 from orchestrator.domain.home import Home
+from orchestrator.domain.protocols import Feature
 from orchestrator.domain.settings import Settings
 from orchestrator.domain.values import ChatJid, Folder, Group, MessageId
 from orchestrator.groups import registration
@@ -46,7 +47,9 @@ class Seen:
     """A channel that takes everything and notes when."""
 
     name = "bench"
+    features = frozenset({Feature.IDEMPOTENT})
     max_text_chars = None
+    max_file_bytes = None
 
     def __init__(self) -> None:
         self.at_ms: dict[str, float] = {}

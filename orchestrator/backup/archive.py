@@ -23,6 +23,7 @@ FILES = (SETTINGS, SHIPPED.as_posix())
 LEFT_OUT = frozenset(
     {
         "address",
+        "channels",
         "egress-port",
         "env",
         "install",

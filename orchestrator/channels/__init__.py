@@ -1,1 +1,1 @@
-"""The messengers: where messages come from and replies go. Start with `local.py`."""
+"""The messengers: where messages come from and replies go. Start with `description.py`."""

@@ -1,28 +1,38 @@
-"""List the channels of the host and find the one that owns an address.
-
-A new messenger is one module and one line in `build`.
-"""
+"""Make the channels that are switched on, and find the one that owns an address."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Protocol, runtime_checkable
+
+import structlog
+from pydantic import BaseModel
 
 from orchestrator.channels.context import ChannelContext
-from orchestrator.channels.local import LocalChannel
+from orchestrator.channels.description import ChannelDescription
+from orchestrator.channels.discovery import find, switched_on
+from orchestrator.channels.unusable import UnusableChannel
 from orchestrator.channels.voice import transcriber
 from orchestrator.channels.voice.transcriber import VoiceTranscriber
-from orchestrator.channels.whatsapp.channel import WhatsAppChannel
 from orchestrator.domain.protocols import Channel
 from orchestrator.domain.values import ChatJid
 from orchestrator.groups.host_context import HostContext
 
+log = structlog.get_logger(__name__)
 
-def build(context: ChannelContext) -> tuple[Channel, ...]:
-    """Return every channel of a host. None connects before its `run` is called."""
-    return (
-        LocalChannel(),
-        WhatsAppChannel(context),
-    )
+
+def build(context: ChannelContext, wanted: Sequence[str]) -> tuple[Channel, ...]:
+    """Return the channels that are on. None connects before its `run` is called."""
+    return tuple(_made(one, context) for one in switched_on(wanted))
+
+
+def _made(description: ChannelDescription, context: ChannelContext) -> Channel:
+    try:
+        return description.build(context)
+    except ImportError as error:
+        # The trace says nothing that the name of the missing module does not.
+        log.error("channel.library_missing", channel=description.name, reason=str(error))  # noqa: TRY400
+        return UnusableChannel(description)
 
 
 def build_transcriber(host: HostContext) -> VoiceTranscriber | None:
@@ -33,7 +43,7 @@ def build_transcriber(host: HostContext) -> VoiceTranscriber | None:
 
 
 def build_channels(host: HostContext) -> Channels:
-    """Make every channel of a host."""
+    """Make the channels of a host that are on. Raises `SettingError`."""
     context = ChannelContext(
         home=host.home.root,
         database=host.database,
@@ -45,7 +55,28 @@ def build_channels(host: HostContext) -> Channels:
         wake_outbox=host.wakeups.outbox.set,
         voice=build_transcriber(host),
     )
-    return Channels(build(context))
+    return Channels(build(context, host.settings.channels))
+
+
+class PairingService(Protocol):
+    """Pairs a channel with a phone. Both methods give what dumps as `web.api.pairing.Told`.
+
+    Both raise `AndyError`.
+    """
+
+    async def look(self) -> BaseModel: ...
+
+    async def ask(self, phone: str = "") -> BaseModel:
+        """Ask for a code: a QR code, or one for the phone of a number."""
+        ...
+
+
+@runtime_checkable
+class PairedChannel(Protocol):
+    """A channel that is paired with a phone, beside what `Channel` says of it."""
+
+    @property
+    def pairing(self) -> PairingService: ...
 
 
 class Channels:
@@ -55,9 +86,14 @@ class Channels:
         self.all = tuple(channels)
 
     @property
-    def whatsapp(self) -> WhatsAppChannel:
-        """The channel that has more to it than the protocol: it can be paired."""
-        return next(channel for channel in self.all if isinstance(channel, WhatsAppChannel))
+    def pairings(self) -> Mapping[str, PairingService]:
+        """Who pairs, by the name of the channel; only of channels that are paired with a phone."""
+        return {one.name: one.pairing for one in self.all if isinstance(one, PairedChannel)}
+
+    @property
+    def messengers(self) -> list[ChannelDescription]:
+        """The descriptions of those channels that connect to a messenger."""
+        return [found for one in self.all if not (found := find(one.name)).is_always_on]
 
     def owner(self, jid: ChatJid) -> Channel | None:
         """Return the channel that owns `jid`, or None when none does."""

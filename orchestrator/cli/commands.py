@@ -43,6 +43,7 @@ COMMANDS = (
         "Write all that a home cannot do without to one file, also while Andy runs.",
     ),
     CommandEntry("budget", "accounts:budget_app", "How much may be used of the model, in tokens or money."),
+    CommandEntry("channels", "channels:channels_app", "The messengers that Andy answers on."),
     CommandEntry("chat", "chat:chat", "Write to a group from this terminal and read its replies."),
     CommandEntry("context", "context:context_app", "What conversations were about, and how they go on."),
     CommandEntry("cron", "tasks:cron_app", "Everything that is to happen at a time."),

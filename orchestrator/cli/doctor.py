@@ -11,6 +11,8 @@ from typing import Annotated, Any
 
 from cyclopts import Parameter
 
+from orchestrator.channels import discovery
+from orchestrator.channels.description import ChannelDescription
 from orchestrator.cli import doctor_checks
 from orchestrator.cli.client import Client
 from orchestrator.cli.doctor_checks import DoctorFinding, bad, ok
@@ -49,7 +51,13 @@ async def examine(given: Path | None, *, is_online: bool) -> list[DoctorFinding]
     settings, first = _settings(home)
     running = await _running(home)
     found = [first]
-    for name, check in _checks(home, settings, running, is_online=is_online):
+    messengers = []
+    for name in settings.channels:
+        try:
+            messengers.append(discovery.find(name))
+        except SettingError as error:
+            found.append(bad(name, str(error), mend="correct ANDY_CHANNELS: see 'andy channels list'"))
+    for name, check in _checks(home, settings, running, messengers, is_online=is_online):
         found.append(await _made(name, check))
     return found
 
@@ -79,10 +87,15 @@ async def _running(home: Home) -> dict[str, Any] | None:
 
 
 def _checks(
-    home: Home, settings: Settings, running: dict[str, Any] | None, *, is_online: bool
+    home: Home,
+    settings: Settings,
+    running: dict[str, Any] | None,
+    messengers: Sequence[ChannelDescription],
+    *,
+    is_online: bool,
 ) -> Sequence[tuple[str, Check]]:
     return (
-        ("permissions", partial(doctor_checks.permissions, home)),
+        ("permissions", partial(doctor_checks.permissions, home, messengers)),
         ("store", partial(doctor_checks.store, home)),
         ("disk", partial(doctor_checks.disk, home)),
         ("clock", partial(doctor_checks.clock, home, settings)),
@@ -93,7 +106,7 @@ def _checks(
         ("firewall", partial(doctor_checks.firewall, home, settings)),
         ("port", partial(doctor_checks.port, settings, running)),
         ("credential", partial(doctor_checks.credential, home, settings, running, is_online=is_online)),
-        ("whatsapp", partial(doctor_checks.whatsapp, home)),
+        *((one.name, partial(doctor_checks.channel, home, one)) for one in messengers),
     )
 
 

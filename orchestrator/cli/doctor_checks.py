@@ -11,17 +11,17 @@ import shutil
 import sqlite3
 import stat
 import time
+from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from datetime import datetime
-from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
 from agent_runner.wire.document import WIRE_VERSION
 from orchestrator.base.asgi_server import listen
-from orchestrator.channels.whatsapp import doctor_checks as whatsapp_checks
-from orchestrator.cli.whatsapp import connection_status
+from orchestrator.channels.description import ChannelDescription, ChannelFinding
+from orchestrator.cli.channels import connection_status
 from orchestrator.containers import allowlist, runtime_selection
 from orchestrator.containers.docker import client as docker_client
 from orchestrator.containers.docker import host_paths, network, runtime
@@ -78,11 +78,11 @@ def bad(name: str, text: str, *, mend: str) -> DoctorFinding:
 # What is on this machine
 
 
-async def permissions(home: Home) -> DoctorFinding:
-    return await asyncio.to_thread(_permissions, home)
+async def permissions(home: Home, messengers: Sequence[ChannelDescription]) -> DoctorFinding:
+    return await asyncio.to_thread(_permissions, home, messengers)
 
 
-def _permissions(home: Home) -> DoctorFinding:
+def _permissions(home: Home, messengers: Sequence[ChannelDescription]) -> DoctorFinding:
     """Check that folders can be written and that nobody else can read secrets."""
     for folder in (home.groups, home.data, home.database.parent):
         if folder.exists() and not os.access(folder, os.W_OK | os.X_OK):
@@ -91,8 +91,8 @@ def _permissions(home: Home) -> DoctorFinding:
                 f"{folder} cannot be written by this user",
                 mend=f"sudo chown -R {os.getuid()} {folder}",
             )
-    session = home.root / "store" / "whatsapp.db"
-    secrets = (home.token_file, home.root / ".env", home.database, session)
+    logins = [home.root / path for one in messengers for path in one.secret_files]
+    secrets = (home.token_file, home.root / ".env", home.database, *logins)
     open_ones = [path for path in secrets if path.exists() and path.stat().st_mode & FOR_OTHERS]
     if open_ones:
         named = " ".join(str(path) for path in open_ones)
@@ -335,16 +335,18 @@ async def _accepted(found: Credential, upstream: str, model: str) -> DoctorFindi
     return ok("credential", f"{upstream} takes {found.setting}")
 
 
-async def whatsapp(home: Home) -> DoctorFinding:
-    """Check that WhatsApp's library loads, that somebody is paired, and how the connection is."""
-    for problem in (whatsapp_checks.library, partial(whatsapp_checks.login, home.root)):
-        seen = await asyncio.to_thread(problem)
+async def channel(home: Home, messenger: ChannelDescription) -> DoctorFinding:
+    """Check what the channel itself looks at, that somebody is logged in, and how the connection is."""
+    name = messenger.name
+    seen = ChannelFinding(is_problem=False, text=f"Nobody is logged in to {messenger.title}.")
+    for check in messenger.checks:
+        seen = await asyncio.to_thread(check, home.root)
         if seen.is_problem:
-            return bad("whatsapp", seen.text, mend="as it says; other channels work without it")
-    found = await connection_status(home.root)
+            return bad(name, seen.text, mend="as it says; other channels work without it")
+    found = await connection_status(home, messenger)
     state = str(found["state"]).replace("_", " ")
     if not found["account"]:
-        return note("whatsapp", seen.text, mend="andy whatsapp pair")
+        return note(name, seen.text, mend=messenger.add_command)
     if found["is_running"] and state != "connected":
-        return note("whatsapp", f"{found['account']}: {state}", mend="andy whatsapp status")
-    return ok("whatsapp", f"{found['account']}: {state}")
+        return note(name, f"{found['account']}: {state}", mend=messenger.shown_status_command)
+    return ok(name, f"{found['account']}: {state}")

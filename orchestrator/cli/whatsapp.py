@@ -57,8 +57,11 @@ def status(*, as_json: JsonOption = False, home: HomeOption = None) -> None:
 
     Example: `andy whatsapp status`
     """
+    from orchestrator.channels.whatsapp.description import CHANNEL
+    from orchestrator.cli.channels import connection_status
+
     lines = partial(status_lines, zone=zone_of(home))
-    show(asyncio.run(connection_status(home)), lines, as_json=as_json)
+    show(asyncio.run(connection_status(home_of(home), CHANNEL)), lines, as_json=as_json)
 
 
 async def pair_phone(given: Path | None, *, phone: str, anew: bool) -> int:
@@ -107,7 +110,7 @@ async def _there(home: Home, *, phone: str) -> AsyncGenerator[Told]:
 
 async def _here(home: Home, *, phone: str, anew: bool) -> AsyncGenerator[Told]:
     from orchestrator.base.clock import SystemClock
-    from orchestrator.channels.whatsapp import status as condition
+    from orchestrator.channels import status as condition
     from orchestrator.channels.whatsapp.pairing import Pairing
 
     clock = SystemClock()
@@ -190,32 +193,6 @@ def qr_text(content: str) -> str:
     out = io.StringIO()
     segno.make(content, error="l", micro=False, boost_error=False).terminal(out, compact=True, border=2)
     return out.getvalue().rstrip("\n")
-
-
-# How the connection is
-
-
-async def connection_status(given: Path | None) -> Told:
-    """Return who is paired and how the connection is: of the running Andy, else as it was last."""
-    from orchestrator.channels.whatsapp import status as condition
-    from orchestrator.channels.whatsapp.neonize_database import NeonizeDatabase
-
-    home = home_of(given)
-    kept = await asyncio.to_thread(condition.read, _condition_file(home))
-    account = await asyncio.to_thread(NeonizeDatabase(home.root / "store" / "whatsapp.db").account)
-    found = kept.model_dump() | {"is_running": False, "account": account.number if account else ""}
-    try:
-        async with Client.of(home) as client:
-            told: Told = (await client.status())["channels"].get("whatsapp", {})
-    except NotRunning:
-        down = "logged_out" if kept.state == "logged_out" and account is None else "down"
-        return found | {
-            "state": down if account or kept.account else "unpaired",
-            "advice": "" if account and kept.state == "logged_out" else kept.advice,
-            "connected_since_ms": None,
-            "next_try_ms": None,
-        }
-    return {**found, **told, "is_running": True}
 
 
 def status_lines(found: Told, *, zone: ZoneInfo) -> list[str]:

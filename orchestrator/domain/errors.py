@@ -28,6 +28,7 @@ AndyError                    a person reads the text: it names the mend
 │       └── NoBaseImage      there is nothing to build it on
 ├── ChannelError             a channel did not take a message
 │   ├── ChannelDown          try again later
+│   ├── ChannelUnsure        nobody knows whether it did
 │   └── ChannelRefused       never will
 └── NotRunning               no orchestrator answers on this home
     └── Starting             one is starting
@@ -230,6 +231,10 @@ class ChannelError(AndyError):
 
 class ChannelDown(ChannelError):
     """The channel cannot be reached now."""
+
+
+class ChannelUnsure(ChannelError):
+    """The message may have arrived: the channel's answer was lost."""
 
 
 class ChannelRefused(ChannelError):

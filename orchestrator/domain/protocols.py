@@ -6,7 +6,7 @@ tests use real SQLite.
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
@@ -23,16 +23,45 @@ from orchestrator.domain.values import (
     RunId,
 )
 
-Receive = Callable[[Inbound], Awaitable[None]]
-"""Called by a channel for each message; returns when the message is durable. Raises `BadRequest`."""
+
+class Receive(Protocol):
+    """Takes a message in from a channel."""
+
+    def __call__(self, message: Inbound, *, cursor: str | None = None) -> Awaitable[None]:
+        """Store a message; return when it is durable.
+
+        `cursor` is the place in the messenger's own stream up to which the channel then has all messages.
+        It is stored in the same transaction under `message.channel` (`store.chats.cursor` reads it), so that
+        after a crash the channel asks for neither too much nor too little.
+
+        Raises:
+            BadRequest: the message cannot be taken; neither it nor `cursor` was stored.
+            StoreError: the database cannot be used now.
+        """
+        ...
 
 
 class Feature(StrEnum):
-    """What a messenger may be able to show beside texts and files."""
+    """What a messenger may be able to show or take beside texts and files."""
 
     QUOTES = "quotes"
+    """A message can answer another one visibly."""
     MENTIONS = "mentions"
     REACTIONS = "reactions"
+    TYPING = "typing"
+    MARKS = "marks"
+    """Bold, lists and code of Markdown are shown as such, in the messenger's own way."""
+    EDITS = "edits"
+    """What people change afterwards comes in."""
+    DELETIONS = "deletions"
+    """What people take back comes in."""
+    READ_RECEIPTS = "read receipts"
+    """People can see that a message was read."""
+    THREADS = "threads"
+    """A chat has threads or topics, and an answer goes into the one it belongs to."""
+    IDEMPOTENT = "idempotent sends"
+    """A message that is sent again with its id is shown once. Without it, a send whose answer was lost may
+    have arrived: the channel then raises `ChannelUnsure`."""
 
 
 class Channel(Protocol):
@@ -43,6 +72,8 @@ class Channel(Protocol):
     """What it can show. A caller leaves out what is not in here."""
     max_text_chars: int | None
     """The longest text that `send` takes, in code points; None when no text is too long."""
+    max_file_bytes: int | None
+    """The largest file that `send` takes; None when the owner's own limit is the only one."""
 
     def owns(self, jid: ChatJid) -> bool:
         """Return whether `jid` is an address of this channel. Pure; never raises."""
@@ -61,21 +92,25 @@ class Channel(Protocol):
         attachment: Attachment | None = None,
         quote: Message | None = None,
         mention: ChatMember | None = None,
-    ) -> None:
+    ) -> MessageId | None:
         """Send a message. Called again with the same `message_id`, it must not show a second one.
 
         With an attachment, `text` is what stands under it and may be empty. `quote` is the message of the
         chat that this one answers; it is given only with `Feature.QUOTES`. `mention` is the person whom it
         is for, given only with `Feature.MENTIONS`.
 
+        Return the messenger's own id of the message, where it is another one than `message_id`: it is stored
+        beside it, for the channel to find (`store.messages.own_by_channel_id`) when somebody answers it.
+
         Raises:
             ChannelDown: it was not sent; it may work later.
             ChannelRefused: it was not sent, and never will be.
+            ChannelUnsure: it may have been sent; only without `Feature.IDEMPOTENT`.
         """
         ...
 
     async def set_typing(self, jid: ChatJid, *, is_typing: bool) -> None:
-        """Show or hide the typing sign in a chat. Best effort; never raises."""
+        """Show or hide the typing sign in a chat, with `Feature.TYPING` only. Best effort; never raises."""
         ...
 
     async def react(self, message: Message, sign: str) -> None:

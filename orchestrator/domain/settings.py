@@ -39,6 +39,15 @@ def _times_of_day(text: str) -> str:
     return ",".join(f"{one:%H:%M}" for one in times)
 
 
+def _channel_names(text: str) -> str:
+    names = [name for part in text.split(",") if (name := part.strip().lower())]
+    if names == ["none"]:
+        return ""
+    if not all(name.replace("-", "").replace("_", "").isalnum() for name in names):
+        raise ValueError("use names of channels such as whatsapp,matrix")
+    return ",".join(dict.fromkeys(names))
+
+
 def _web_origin(text: str | None) -> str | None:
     if text is None:
         return None
@@ -149,6 +158,10 @@ class Settings(BaseModel):
         description="Where browsers reach the console through a reverse proxy: `https://andy.example.org`.",
     )
     andy_image: str = Field("andy-agent:latest", min_length=1, description="The agent image.")
+    andy_channels: Annotated[str, AfterValidator(_channel_names)] = Field(
+        "whatsapp",
+        description="The messengers that are switched on, see `andy channels list`; or `none`.",
+    )
     assistant_has_own_number: bool = Field(
         default=False,
         description="Whether the WhatsApp account is the assistant's alone: on yours it signs its messages.",
@@ -228,6 +241,11 @@ class Settings(BaseModel):
     @property
     def zone(self) -> ZoneInfo:
         return ZoneInfo(self.tz)
+
+    @property
+    def channels(self) -> tuple[str, ...]:
+        """The names in `andy_channels`, in their order."""
+        return tuple(filter(None, self.andy_channels.split(",")))
 
     @property
     def slots(self) -> tuple[time, ...]:

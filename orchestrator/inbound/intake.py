@@ -71,8 +71,10 @@ class Intake:
         self._wakeups = wakeups
         self._bus = bus
 
-    async def accept(self, message: Inbound) -> Accepted:
+    async def accept(self, message: Inbound, *, cursor: str | None = None) -> Accepted:
         """Store `message` and queue its turn in one transaction, then wake the dispatcher.
+
+        `cursor` is stored with it: see `domain.protocols.Receive`.
 
         Raises:
             TextEmpty, TextTooLong: nothing was stored.
@@ -84,6 +86,8 @@ class Intake:
             found = await asyncio.to_thread(self._read_senders)
             verdict = senders.judge(message, found)
             accepted = await self._take(tx, message, verdict)
+            if cursor is not None and message.channel is not None:
+                await chats.set_cursor(tx, message.channel, cursor)
             if found.trouble and accepted.outcome != "unregistered":
                 await self._notify_broken_list(tx, found)
         self._publish(message, accepted)
@@ -91,9 +95,9 @@ class Intake:
             log.info("sender.denied", chat=message.chat_jid, sender=message.sender, verdict=verdict.value)
         return accepted
 
-    async def receive(self, message: Inbound) -> None:
+    async def receive(self, message: Inbound, *, cursor: str | None = None) -> None:
         """Accept for a channel, which only needs to know that the message is durable."""
-        await self.accept(message)
+        await self.accept(message, cursor=cursor)
 
     async def _notify_broken_list(self, tx: Tx, found: OwnerRules[SenderRules]) -> None:
         """Notify the owner that the list of senders is broken, once for each state of the file."""

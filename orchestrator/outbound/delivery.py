@@ -12,10 +12,19 @@ import structlog
 from orchestrator.base.clock import Clock
 from orchestrator.base.event_bus import EventBus
 from orchestrator.base.wakeups import Wakeup
-from orchestrator.domain.errors import ChannelDown, ChannelRefused
+from orchestrator.domain.errors import ChannelDown, ChannelRefused, ChannelUnsure
 from orchestrator.domain.protocols import Channel, Feature
 from orchestrator.domain.silence import is_silence
-from orchestrator.domain.values import ChatJid, ChatMember, Message, OutboxState, Outgoing, Retry
+from orchestrator.domain.values import (
+    Attachment,
+    ChatJid,
+    ChatMember,
+    Message,
+    MessageId,
+    OutboxState,
+    Outgoing,
+    Retry,
+)
 from orchestrator.outbound.format import for_people, split
 from orchestrator.store import host_events, messages, outbox
 from orchestrator.store.database import Database, Tx
@@ -151,20 +160,27 @@ class Delivery:
             await self._finish(head, OutboxState.SKIPPED, error=why_not)
             return
         try:
-            await self._send(channel, head, text, links)
-        except ChannelRefused as refused:
-            await self._finish(head, OutboxState.DEAD, error=str(refused))
+            channel_id = await self._send(channel, head, text, links)
+        except (ChannelRefused, ChannelUnsure) as error:
+            await self._finish(head, OutboxState.DEAD, error=str(error))
         except ChannelDown as down:
             await self._try_later(head, str(down))
         else:
-            await self._mark_sent(head, text)
+            await self._mark_sent(head, text, channel_id)
 
-    async def _send(self, channel: Channel | None, head: Outgoing, text: str, links: _Links) -> None:
+    async def _send(
+        self, channel: Channel | None, head: Outgoing, text: str, links: _Links
+    ) -> MessageId | None:
         if channel is None:
             raise ChannelDown(f"No channel is connected for {head.chat_jid}.")
+        if head.state is OutboxState.SENDING and Feature.IDEMPOTENT not in channel.features:
+            # An earlier host ended between the send and its record: sent again, it could be read twice.
+            raise ChannelUnsure
+        if head.attachment is not None and channel.max_file_bytes is not None:
+            await asyncio.to_thread(_check_size, head.attachment, channel.max_file_bytes)
         try:
             async with asyncio.timeout(SEND_SECONDS):
-                await channel.send(
+                return await channel.send(
                     head.chat_jid,
                     text,
                     head.message_id,
@@ -172,7 +188,7 @@ class Delivery:
                     quote=links.quote,
                     mention=links.mention,
                 )
-        except (ChannelDown, ChannelRefused):
+        except (ChannelDown, ChannelRefused, ChannelUnsure):
             raise
         except TimeoutError as error:
             raise ChannelDown(f"The channel did not answer in {SEND_SECONDS:.0f} s.") from error
@@ -181,11 +197,14 @@ class Delivery:
             log.exception("channel.broke", channel=channel.name, outgoing=head.id)
             raise ChannelDown(f"The channel broke ({type(error).__name__}).") from error
 
-    async def _mark_sent(self, head: Outgoing, text: str) -> None:
+    async def _mark_sent(self, head: Outgoing, text: str, channel_id: MessageId | None) -> None:
         now_ms = self._clock.now_ms()
         async with self._database.transaction() as tx:
             await outbox.finish(tx, head.id, OutboxState.SENT, now_ms=now_ms)
-            await messages.add_own(tx, head, text=_text_as_shown(head, text), name=self._name, now_ms=now_ms)
+            shown = _text_as_shown(head, text)
+            await messages.add_own(
+                tx, head, text=shown, name=self._name, now_ms=now_ms, channel_id=channel_id
+            )
             if self._hooks is not None:
                 await self._hooks.note_sent(tx, head, now_ms=now_ms)
         if head.attachment is not None:
@@ -242,6 +261,16 @@ async def _links(tx: Tx, head: Outgoing, features: frozenset[Feature]) -> _Links
     if Feature.MENTIONS in features and head.mention is not None:
         mention = await messages.author(tx, head.chat_jid, head.mention)
     return _Links(quote=quote, mention=mention)
+
+
+def _check_size(file: Attachment, limit: int) -> None:
+    """Raise `ChannelRefused` for a file that the messenger does not take, before it is sent. Blocks."""
+    with suppress(FileNotFoundError):
+        size = file.path.stat().st_size
+        if size > limit:
+            raise ChannelRefused(
+                f"{file.name} has {size / 1e6:.1f} MB, and this messenger takes {limit / 1e6:.0f} MB at most."
+            )
 
 
 def _text_as_shown(head: Outgoing, text: str) -> str:

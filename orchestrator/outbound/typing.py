@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 import structlog
 
 from orchestrator.base.event_bus import EventBus, HostEvent
-from orchestrator.domain.protocols import Channel
+from orchestrator.domain.protocols import Channel, Feature
 from orchestrator.domain.values import ChatJid
 from orchestrator.store import turns
 from orchestrator.store.database import Database
@@ -55,7 +55,7 @@ class TypingSigns:
         async with asyncio.TaskGroup() as calls:
             for jid in chats:
                 channel = self._channel_for(jid)
-                if channel is not None:
+                if channel is not None and Feature.TYPING in channel.features:
                     calls.create_task(_show(channel, jid, is_typing=is_typing), name=f"typing:{jid}")
 
 

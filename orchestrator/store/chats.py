@@ -1,4 +1,7 @@
-"""`chats` and `chat_members`: every chat that was seen, registered or not, and who is in it."""
+"""`chats` and `chat_members`: every chat that was seen, registered or not, and who is in it.
+
+How far a channel has read its messenger's stream stands in `router_state`.
+"""
 
 from __future__ import annotations
 
@@ -64,3 +67,29 @@ async def members_of(tx: Tx, chat_jid: ChatJid) -> list[ChatMember]:
     return [
         ChatMember(jid=row["member_jid"], name=row["name"], is_admin=bool(row["is_admin"])) for row in rows
     ]
+
+
+def _cursor_key(channel: str) -> str:
+    return f"channel:{channel}"
+
+
+async def cursor(tx: Tx, channel: str) -> str | None:
+    """Return the place in its messenger's stream up to which a channel has stored all, or None."""
+    found = await tx.execute("SELECT value FROM router_state WHERE key = ?", (_cursor_key(channel),))
+    row = await found.fetchone()
+    return str(row["value"]) if row else None
+
+
+async def set_cursor(tx: Tx, channel: str, value: str) -> None:
+    await tx.execute(
+        """
+        INSERT INTO router_state (key, value) VALUES (:key, :value)
+        ON CONFLICT (key) DO UPDATE SET value = :value
+        """,
+        {"key": _cursor_key(channel), "value": value},
+    )
+
+
+async def forget_cursor(tx: Tx, channel: str) -> None:
+    """Have a channel begin anew, as another account must."""
+    await tx.execute("DELETE FROM router_state WHERE key = ?", (_cursor_key(channel),))

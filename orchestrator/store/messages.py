@@ -115,16 +115,30 @@ async def newest_texts(tx: Tx, chat_jid: ChatJid, *, limit: int) -> list[str]:
     return [row["content"] for row in rows]
 
 
-async def add_own(tx: Tx, sent: Outgoing, *, text: str, name: str, now_ms: int) -> None:
-    """Store what was sent, as the chat saw it. Storing it again changes nothing."""
+async def add_own(
+    tx: Tx, sent: Outgoing, *, text: str, name: str, now_ms: int, channel_id: MessageId | None = None
+) -> None:
+    """Store what was sent, as the chat saw it. Storing it again changes nothing.
+
+    `channel_id` is the messenger's own id of it, where it has one.
+    """
     await tx.execute(
         """
         INSERT INTO messages (chat_jid, id, sender, sender_name, content, sent_ms, received_ms,
-                              is_from_me, is_bot_message, ignored_reason)
-        VALUES (?, ?, 'andy', ?, ?, ?, ?, 1, 1, ?) ON CONFLICT (chat_jid, id) DO NOTHING
+                              is_from_me, is_bot_message, ignored_reason, channel_id)
+        VALUES (?, ?, 'andy', ?, ?, ?, ?, 1, 1, ?, ?) ON CONFLICT (chat_jid, id) DO NOTHING
         """,
-        (sent.chat_jid, sent.message_id, name, text, now_ms, now_ms, OWN_MESSAGE),
+        (sent.chat_jid, sent.message_id, name, text, now_ms, now_ms, OWN_MESSAGE, channel_id),
     )
+
+
+async def own_by_channel_id(tx: Tx, chat_jid: ChatJid, channel_id: MessageId) -> MessageId | None:
+    """Return the id by which Andy knows a message of its own that the messenger calls `channel_id`."""
+    cursor = await tx.execute(
+        "SELECT id FROM messages WHERE chat_jid = ? AND channel_id = ?", (chat_jid, channel_id)
+    )
+    row = await cursor.fetchone()
+    return MessageId(row["id"]) if row else None
 
 
 async def rewrite(tx: Tx, seq: Seq, text: str, *, is_request: bool) -> None:

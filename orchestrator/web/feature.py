@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from orchestrator.base.asgi_server import BoundedConfig, Server, fronted, listen
-from orchestrator.channels.local import written
+from orchestrator.channels.local.channel import written
 from orchestrator.channels.registry import Channels
 from orchestrator.containers.feature import ContainersFeature
 from orchestrator.context.feature import ContextFeature
@@ -133,7 +133,7 @@ class WebFeature:
                 bus=self.host.bus,
             ),
             loops=LoopApi(self.host.database, act=self.loops.act, bus=self.host.bus),
-            pairing=self.channels.whatsapp.pairing,
+            pairings=self.channels.pairings,
             dashboards=DashboardApi(
                 show=self.dashboards.show,
                 use=self.dashboards.call_tool,

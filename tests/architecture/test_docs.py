@@ -144,7 +144,8 @@ def published(path: Path) -> Iterator[str]:
 
 
 def test_every_route_is_documented():
-    services = ApiServices(**dict.fromkeys(field.name for field in fields(ApiServices)))  # type: ignore[arg-type]
+    given = dict.fromkeys(field.name for field in fields(ApiServices))
+    services = ApiServices(**{**given, "pairings": {"whatsapp": None}})  # type: ignore[arg-type]
     routes = [f"{min(route.methods - {'HEAD'})} {route.path}" for route in api_routes(services)]
     assert [route for route in routes if f"`{route}`" not in HAND_WRITTEN] == []
 

@@ -64,3 +64,31 @@ def test_slow_libraries_are_not_loaded_with_the_host_or_the_runner():
     loaded = loaded_with("orchestrator.cli", "orchestrator.app", "agent_runner.__main__")
 
     assert not loaded & {"neonize", "claude_agent_sdk"}
+
+
+ABOUT_ONE_CHANNEL = {
+    "orchestrator/backup/archive.py": "the name of its folder in data/",
+    "orchestrator/cli/commands.py": "the name of its own command",
+    "orchestrator/cli/setup.py": "its steps of the first set-up",
+    "orchestrator/domain/settings.py": "what is on where nothing is said",
+}
+
+
+def test_nothing_but_a_channel_itself_knows_which_one_it_is():
+    """All else asks what a channel can do: it neither imports one nor compares names."""
+    folder = ROOT / "orchestrator" / "channels"
+    names = {path.parent.name for path in folder.glob("*/description.py")} - {"local"}
+    assert "whatsapp" in names
+    found = []
+    for path in sorted((ROOT / "orchestrator").rglob("*.py")):
+        shown = path.relative_to(ROOT).as_posix()
+        for name in names:
+            own = shown.startswith(f"orchestrator/channels/{name}/") or shown == f"orchestrator/cli/{name}.py"
+            if own or shown in ABOUT_ONE_CHANNEL:
+                continue
+            found += [f"{shown}: {one}" for one in imports_of(path) if f"channels.{name}" in one]
+            constants = (
+                one for one in ast.walk(ast.parse(path.read_text())) if isinstance(one, ast.Constant)
+            )
+            found += [f"{shown}:{one.lineno}: {name!r}" for one in constants if one.value == name]
+    assert found == []

@@ -13,9 +13,9 @@ import pytest
 
 from orchestrator.base.clock import SystemClock
 from orchestrator.base.event_bus import EventBus
-from orchestrator.channels import registry
+from orchestrator.channels import discovery, registry
 from orchestrator.channels.context import ChannelContext
-from orchestrator.channels.local import LocalChannel, written
+from orchestrator.channels.local.channel import LocalChannel, written
 from orchestrator.channels.whatsapp.channel import WhatsAppChannel
 from orchestrator.channels.whatsapp.send_rate import SendRate
 from orchestrator.domain.errors import ChannelDown
@@ -125,7 +125,7 @@ async def harness(
 
 @asynccontextmanager
 async def running(harness: Any, heard: list[Inbound]) -> AsyncIterator[Channel]:
-    async def receive(message: Inbound) -> None:
+    async def receive(message: Inbound, *, cursor: str | None = None) -> None:
         heard.append(message)
 
     async with asyncio.TaskGroup() as tasks:
@@ -139,8 +139,19 @@ async def running(harness: Any, heard: list[Inbound]) -> AsyncIterator[Channel]:
         await until(lambda: not harness.is_connected, "gone: what is written now is for its next life")
 
 
-def test_every_channel_of_the_host_is_tried_here(context):
-    assert sorted(one.name for one in registry.build(context)) == sorted(HARNESSES)
+def test_every_channel_that_comes_with_andy_is_tried_here():
+    assert sorted(discovery.names()) == sorted(HARNESSES)
+
+
+def test_it_is_what_its_description_says(harness):
+    description = discovery.find(harness.channel.name)
+    assert harness.channel.features == description.features
+    assert harness.channel.max_file_bytes == description.max_file_bytes
+    assert (harness.channel.max_text_chars or 0) <= (description.max_text_chars or 0)
+    assert description.owns(harness.jid)
+    assert set(description.about) == {"en", "ko"}
+    assert all(set(words) == {"en", "ko"} for words in description.advice.values())
+    assert all(path.startswith(("data/", "store/")) for path in description.secret_files)
 
 
 def test_its_methods_are_those_of_the_protocol(harness):
@@ -159,7 +170,7 @@ def test_it_owns_its_own_addresses_and_raises_at_none(harness, odd):
 
 
 def test_no_two_channels_own_one_address(context):
-    channels = registry.build(context)
+    channels = registry.build(context, discovery.names())
     for jid in ("local:main", "local:x@g.us", "1203@g.us", "49@s.whatsapp.net", "1@lid", "foreign:x"):
         assert sum(one.owns(ChatJid(jid)) for one in channels) <= 1, jid
 

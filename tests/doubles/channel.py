@@ -29,10 +29,13 @@ class ScriptedChannel:
     """Shows each message id once, as a messenger does. A chat without a script takes all."""
 
     name: str = "scripted"
-    features: frozenset[Feature] = frozenset()
+    features: frozenset[Feature] = frozenset({Feature.TYPING, Feature.IDEMPOTENT})
     reactions: list[tuple[str, str]] = field(default_factory=list)
     """Each sign that was put under a message, with its id; an empty one takes it away."""
     max_text_chars: int | None = None
+    max_file_bytes: int | None = None
+    channel_ids: dict[str, str] = field(default_factory=dict)
+    """The messenger's own id of a message, by the id that it was sent with."""
     signs: list[tuple[str, bool]] = field(default_factory=list)
     """Each typing sign that was shown (True) or hidden, with its chat."""
     shown: list[Shown] = field(default_factory=list)
@@ -62,7 +65,7 @@ class ScriptedChannel:
         attachment: Attachment | None = None,
         quote: Message | None = None,
         mention: ChatMember | None = None,
-    ) -> None:
+    ) -> MessageId | None:
         message = Shown(
             jid,
             text,
@@ -80,6 +83,8 @@ class ScriptedChannel:
                     raise error
         if message_id not in {one.message_id for one in self.shown}:
             self.shown.append(message)
+        own_id = self.channel_ids.get(message_id)
+        return MessageId(own_id) if own_id else None
 
     async def set_typing(self, jid: ChatJid, *, is_typing: bool) -> None:
         self.signs.append((jid, is_typing))

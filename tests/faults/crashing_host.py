@@ -18,7 +18,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-from orchestrator.channels.local import LocalChannel
+from orchestrator.channels.local.channel import LocalChannel
 from orchestrator.containers import output
 from orchestrator.containers.docker.runtime import DockerRuntime
 from orchestrator.containers.process.runtime import ProcessRuntime

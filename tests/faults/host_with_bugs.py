@@ -7,7 +7,7 @@ import os
 from pathlib import Path
 from typing import Any
 
-from orchestrator.channels.local import LocalChannel
+from orchestrator.channels.local.channel import LocalChannel
 from orchestrator.cli.main import main
 from orchestrator.containers import frames
 from orchestrator.domain.protocols import Receive

@@ -156,7 +156,8 @@ async def task_id(house: Household) -> str:
 
 
 def test_every_route_is_described_and_no_other():
-    services = ApiServices(**dict.fromkeys(field.name for field in fields(ApiServices)))
+    given = dict.fromkeys(field.name for field in fields(ApiServices))
+    services = ApiServices(**{**given, "pairings": {"whatsapp": None}})
     served = {(route.path, method) for route in api_routes(services) for method in route.methods - {"HEAD"}}
     described = {
         (path, method.upper()) for path, methods in description()["paths"].items() for method in methods

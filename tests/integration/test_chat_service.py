@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from orchestrator.channels.local import written
+from orchestrator.channels.local.channel import written
 from orchestrator.domain.values import Group, Inbound
 from orchestrator.web.chat_service import ChatService, MessageStatus
 from tests.support.household import Household

@@ -10,9 +10,9 @@ import pytest
 from agent_runner.wire.frames import Ack, Result, TurnEnd
 from orchestrator.base.event_bus import EventBus
 from orchestrator.base.wakeups import Wakeup
-from orchestrator.domain.errors import ChannelDown, ChannelRefused
+from orchestrator.domain.errors import ChannelDown, ChannelRefused, ChannelUnsure
 from orchestrator.domain.protocols import Feature
-from orchestrator.domain.values import ChatJid, Folder, MessageId, OutboxState
+from orchestrator.domain.values import Attachment, ChatJid, Folder, MessageId, OutboxState
 from orchestrator.outbound import delivery as delivering
 from orchestrator.outbound.delivery import GIVE_UP_MS, Delivery, backoff_ms
 from orchestrator.scheduler.loop import Scheduler
@@ -33,7 +33,7 @@ class Office:
         self.bus = EventBus(clock)
         self.numbers = iter(range(1, 1_000))
 
-    async def post(self, text, jid=HOME, *, state=OutboxState.PENDING):
+    async def post(self, text, jid=HOME, *, state=OutboxState.PENDING, attachment=None):
         number = next(self.numbers)
         async with self.database.transaction() as tx:
             await chats.upsert(tx, jid, name=None, channel=None, is_group=False, at_ms=None)
@@ -44,6 +44,7 @@ class Office:
                 dedupe_key=f"k{number}",
                 folder=Folder("family"),
                 state=state,
+                attachment=attachment,
                 now_ms=self.clock.now_ms(),
             )
         self.wakeup.set()
@@ -112,6 +113,59 @@ async def test_what_waits_is_sent_and_stored_as_andys_own(office):
     async with office.database.reading() as tx:
         (own,) = await messages.newest(tx, HOME, limit=9)
     assert (own.text, own.id, own.is_bot_message) == ("hello", row["message_id"], True)
+
+
+async def test_the_messengers_own_id_of_a_message_is_stored_beside_ours(office):
+    number = await office.post("hello")
+    ours = (await office.row(number))["message_id"]
+    office.channel.channel_ids[ours] = "$event"
+    async with office.open():
+        await office.settled(number)
+
+    async with office.database.reading() as tx:
+        assert await messages.own_by_channel_id(tx, HOME, MessageId("$event")) == ours
+        assert await messages.own_by_channel_id(tx, WORK, MessageId("$event")) is None
+
+
+async def test_a_file_that_the_messenger_does_not_take_is_refused_before_it_is_sent(office, tmp_path):
+    office.channel.max_file_bytes = 3
+    sent = {}
+    for name, body in (("small", b"123"), ("large", b"1234")):
+        (tmp_path / name).write_bytes(body)
+        file = Attachment(path=tmp_path / name, name=f"{name}.pdf", mime="application/pdf")
+        sent[name] = await office.post(name, attachment=file)
+    async with office.open():
+        await office.settled(*sent.values())
+
+    assert office.channel.texts() == ["small"]
+    row = await office.row(sent["large"])
+    assert row["state"] == "dead"
+    assert row["error"].startswith("large.pdf has ")
+
+
+async def test_what_may_have_arrived_is_not_sent_again_by_a_channel_that_would_show_it_twice(office):
+    lost, cut = await office.post("lost"), await office.post("cut", WORK)
+    office.channel.features = frozenset()
+    office.channel.will(HOME, ChannelUnsure())
+    async with office.database.transaction() as tx:
+        await outbox.begin_attempt(tx, cut)
+    async with office.open():
+        await office.settled(lost, cut)
+
+    assert office.channel.texts() == []
+    for number in (lost, cut):
+        row = await office.row(number)
+        assert (row["state"], row["error"]) == ("dead", str(ChannelUnsure()))
+
+
+async def test_an_interrupted_send_is_repeated_by_a_channel_that_shows_an_id_once(office):
+    number = await office.post("cut")
+    async with office.database.transaction() as tx:
+        await outbox.begin_attempt(tx, number)
+    async with office.open():
+        await office.settled(number)
+
+    assert office.channel.texts() == ["cut"]
 
 
 async def test_a_new_message_wakes_the_delivery(office):

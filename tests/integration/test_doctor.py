@@ -22,7 +22,7 @@ from orchestrator.domain.home import Home
 from orchestrator.store.database import Database, migrations
 
 KEY = "sk-ant-api03-of-a-test"
-LOADS = doctor_checks.WhatsAppFinding(is_problem=False, text="The WhatsApp library loads.")
+LOADS = doctor_checks.ChannelFinding(is_problem=False, text="The WhatsApp library loads.")
 NAMES = [
     "settings", "permissions", "store", "disk", "clock", "lists", "engine", "image", "compose",
     "firewall", "port", "credential", "whatsapp",
@@ -160,7 +160,7 @@ async def test_an_engine_that_is_gone_is_named(home, monkeypatch, tmp_path):
 
 
 async def test_a_library_that_does_not_load_is_named(home, monkeypatch):
-    broken = doctor_checks.WhatsAppFinding(
+    broken = doctor_checks.ChannelFinding(
         is_problem=True, text="WhatsApp needs libmagic: apt-get install libmagic1."
     )
     monkeypatch.setattr(doctor_checks, "library", lambda: broken)

@@ -51,6 +51,19 @@ async def test_messages_of_unregistered_chats_are_not_stored_but_the_chat_is(fam
     assert known[ChatJid("local:stranger")].name == "Strangers"
 
 
+async def test_the_place_in_a_channels_stream_is_stored_with_the_message_or_not_at_all(family):
+    async def place() -> str | None:
+        async with family.database.reading() as tx:
+            return await chats.cursor(tx, "pigeon")
+
+    await family.intake.receive(a_message("hello", channel="pigeon"), cursor="s1")
+    await family.intake.receive(a_message("to nobody", "stranger", channel="pigeon"), cursor="s2")
+    assert await place() == "s2"
+    with pytest.raises(TextEmpty):
+        await family.intake.receive(a_message(" ", channel="pigeon"), cursor="s3")
+    assert await place() == "s2"
+
+
 async def test_two_messages_of_one_millisecond_are_two_in_the_order_they_came(family):
     await family.hear("first", sent_ms=1_780_000_000_000)
     await family.hear("@Andy second", sent_ms=1_780_000_000_000)

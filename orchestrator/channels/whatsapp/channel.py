@@ -16,8 +16,10 @@ import structlog
 
 from orchestrator.base.wakeups import Wakeup
 from orchestrator.channels.context import ChannelContext
+from orchestrator.channels.status import StatusFile
 from orchestrator.channels.whatsapp import addresses, bridge_process, reconnect_policy
 from orchestrator.channels.whatsapp.bridge_process import BridgeProcess
+from orchestrator.channels.whatsapp.description import CHANNEL, LOGIN, MAX_TEXT_CHARS
 from orchestrator.channels.whatsapp.incoming import MessageReader, MessageReceiver
 from orchestrator.channels.whatsapp.markup import MAX_GROWTH, to_whatsapp, with_mention, with_prefix
 from orchestrator.channels.whatsapp.neonize_database import Account, NeonizeDatabase
@@ -35,16 +37,13 @@ from orchestrator.channels.whatsapp.protocol import (
     TypingRequest,
 )
 from orchestrator.channels.whatsapp.send_rate import SendRate, SendRateLimiter
-from orchestrator.channels.whatsapp.status import StatusFile
 from orchestrator.domain.errors import ChannelDown, ChannelError
-from orchestrator.domain.protocols import Feature, Receive
+from orchestrator.domain.protocols import Receive
 from orchestrator.domain.values import Attachment, ChatJid, ChatMember, Message, MessageId
 from orchestrator.store import chats, outbox
 
 log = structlog.get_logger(__name__)
 
-MAX_TEXT_CHARS = 4_000
-"""The longest message that is sent, with the assistant's name in front."""
 MAX_QUOTE_CHARS = 1_000
 """So much of a message that is quoted is shown."""
 UNPAIRED_SECONDS = 5.0
@@ -57,8 +56,9 @@ Command = Callable[..., Sequence[str]]
 class WhatsAppChannel:
     """Sends and receives through WhatsApp, by a process of its own that starts once someone has paired."""
 
-    name = "whatsapp"
-    features = frozenset(Feature)
+    name = CHANNEL.name
+    features = CHANNEL.features
+    max_file_bytes = CHANNEL.max_file_bytes
 
     def __init__(
         self,
@@ -75,9 +75,9 @@ class WhatsAppChannel:
         self._context = context
         self._command = command
         self._chance = chance
-        self._store = context.home / "store" / "whatsapp.db"
+        self._store = context.home / LOGIN
         self._login = NeonizeDatabase(self._store)
-        self._status = StatusFile(context.home / "data" / "whatsapp" / "condition.json")
+        self._status = StatusFile(context.home / CHANNEL.status_file)
         self.pairing = Pairing(self._store, clock=context.clock, command=command, on_change=self._on_pairing)
         self._reader = MessageReader(context, self._login)
         self._send_rate = SendRateLimiter(rate or SendRate(), clock=context.clock, chance=chance)
@@ -97,7 +97,7 @@ class WhatsAppChannel:
 
     def owns(self, jid: ChatJid) -> bool:
         """Return whether `jid` is an address of WhatsApp, written as this channel writes it."""
-        return str(addresses.parse(jid)) == jid
+        return CHANNEL.owns(jid)
 
     def status(self) -> dict[str, Any]:
         """Return the state of the connection and what is known of it, for `/status`."""

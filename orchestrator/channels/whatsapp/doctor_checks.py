@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import subprocess
-from dataclasses import dataclass
 from pathlib import Path
 
-from orchestrator.channels.whatsapp import bridge_process, protocol, status
+from orchestrator.channels import status
+from orchestrator.channels.description import ChannelFinding
+from orchestrator.channels.whatsapp import bridge_process, protocol
 from orchestrator.channels.whatsapp.neonize_database import NeonizeDatabase
 from orchestrator.channels.whatsapp.protocol import StateReport
 from orchestrator.domain.errors import ChannelDown
@@ -17,15 +18,7 @@ PASSING = ("connected", "connecting", "starting", "disconnected", "logged_out")
 """States that are no problem where somebody is paired: who was logged out has paired again since."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WhatsAppFinding:
-    """The result of one check. `text` says what is so, and how to fix it when it is a problem."""
-
-    is_problem: bool
-    text: str
-
-
-def library() -> WhatsAppFinding:
+def library() -> ChannelFinding:
     """Try in a process of its own whether the library loads. Blocks for seconds."""
     try:
         done = subprocess.run(
@@ -36,10 +29,10 @@ def library() -> WhatsAppFinding:
             check=False,
         )
     except (OSError, subprocess.TimeoutExpired) as error:
-        return WhatsAppFinding(is_problem=True, text=f"The WhatsApp library could not be tried: {error}.")
+        return ChannelFinding(is_problem=True, text=f"The WhatsApp library could not be tried: {error}.")
     if done.returncode == 0:
-        return WhatsAppFinding(is_problem=False, text="The WhatsApp library loads.")
-    return WhatsAppFinding(is_problem=True, text=_reported_reason(done.stdout) or _last_line(done.stderr))
+        return ChannelFinding(is_problem=False, text="The WhatsApp library loads.")
+    return ChannelFinding(is_problem=True, text=_reported_reason(done.stdout) or _last_line(done.stderr))
 
 
 def _reported_reason(out: bytes) -> str:
@@ -55,25 +48,25 @@ def _last_line(errors: bytes) -> str:
     return f"The WhatsApp library does not load on this machine ({lines[-1][:200]}): reinstall neonize."
 
 
-def login(home: Path) -> WhatsAppFinding:
+def login(home: Path) -> ChannelFinding:
     """Check whether somebody is paired, and whether others can read the login. Blocks."""
     store = home / "store" / "whatsapp.db"
     try:
         account = NeonizeDatabase(store).account()
     except ChannelDown as error:
-        return WhatsAppFinding(is_problem=True, text=str(error))
+        return ChannelFinding(is_problem=True, text=str(error))
     kept = status.read(home / "data" / "whatsapp" / "condition.json")
     if account is None:
         if kept.state == "logged_out":
             text = kept.advice or "WhatsApp has logged this device out"
-            return WhatsAppFinding(is_problem=True, text=f"{text.rstrip('.')}: 'andy whatsapp pair'.")
-        return WhatsAppFinding(
+            return ChannelFinding(is_problem=True, text=f"{text.rstrip('.')}: 'andy whatsapp pair'.")
+        return ChannelFinding(
             is_problem=False, text="Nobody has paired WhatsApp: 'andy whatsapp pair' if you want it."
         )
     if store.stat().st_mode & 0o077:
-        return WhatsAppFinding(
+        return ChannelFinding(
             is_problem=True, text=f"Others on this machine can read the WhatsApp login: chmod 600 {store}"
         )
     if kept.state not in PASSING and kept.advice:
-        return WhatsAppFinding(is_problem=True, text=kept.advice)
-    return WhatsAppFinding(is_problem=False, text=f"WhatsApp is paired with {account.number}.")
+        return ChannelFinding(is_problem=True, text=kept.advice)
+    return ChannelFinding(is_problem=False, text=f"WhatsApp is paired with {account.number}.")

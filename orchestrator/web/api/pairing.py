@@ -1,21 +1,23 @@
-"""`/whatsapp/pair`: the code that a phone scans, as a page, an SVG or JSON, for hosts without a screen."""
+"""`/whatsapp/pair`: the code that a phone scans, as a page, an SVG or JSON, for hosts without a screen.
+
+Each channel that is paired with a phone has such an address under its name.
+"""
 
 from __future__ import annotations
 
 import html
 import io
-from typing import Any, Protocol
+from typing import Any
 from urllib.parse import parse_qs
 
-from pydantic import BaseModel
 from starlette.requests import Request
 from starlette.responses import JSONResponse, RedirectResponse, Response
 from starlette.routing import Route
 
+from orchestrator.channels.registry import PairingService
 from orchestrator.domain.errors import BadRequest
 from orchestrator.web.bodies import parse_object, read_body
 
-PATH = "/whatsapp/pair"
 REFRESH_SECONDS = 3
 MAX_BODY_BYTES = 1024
 HTML = "text/html; charset=utf-8"
@@ -26,18 +28,9 @@ Told = dict[str, Any]
 failed."""
 
 
-class PairingApi(Protocol):
-    """Who pairs. What they give dumps as `Told`; both raise `AndyError`."""
-
-    async def look(self) -> BaseModel: ...
-
-    async def ask(self, phone: str = "") -> BaseModel:
-        """Ask for a code: a QR code, or one for the phone of a number."""
-        ...
-
-
-def pairing_routes(service: PairingApi) -> list[Route]:
+def pairing_routes(channel: str, service: PairingService) -> list[Route]:
     """`GET` shows the code and asks for the first one; `POST` asks for another."""
+    address = f"/{channel}/pair"
 
     async def show(request: Request) -> Response:
         told = (await service.look()).model_dump()
@@ -55,10 +48,10 @@ def pairing_routes(service: PairingApi) -> list[Route]:
             told = {"state": "failed", "qr": "", "letters": "", "text": str(refused)}
             return Response(page(told), status_code=refused.http_status, media_type=HTML, headers=PRIVATE)
         if is_browser:
-            return RedirectResponse(PATH, status_code=303)
+            return RedirectResponse(address, status_code=303)
         return JSONResponse(told, status_code=202, headers=PRIVATE)
 
-    return [Route(PATH, show), Route(PATH, ask, methods=["POST"])]
+    return [Route(address, show), Route(address, ask, methods=["POST"])]
 
 
 def _phone_in(body: bytes) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,6 +12,7 @@ from starlette.routing import Route
 
 from orchestrator import __version__
 from orchestrator.base.event_bus import EventBus
+from orchestrator.channels.registry import PairingService
 from orchestrator.web.api.chat import Write, chat_routes
 from orchestrator.web.api.dashboards import DashboardApi, dashboard_routes
 from orchestrator.web.api.events import event_route
@@ -20,7 +21,7 @@ from orchestrator.web.api.lists import ApiSource, list_routes
 from orchestrator.web.api.loops import LoopApi, loop_routes
 from orchestrator.web.api.metrics import Metrics, metrics_route
 from orchestrator.web.api.openapi import openapi_route
-from orchestrator.web.api.pairing import PairingApi, pairing_routes
+from orchestrator.web.api.pairing import pairing_routes
 from orchestrator.web.api.reminders import ReminderHandler, reminder_routes
 from orchestrator.web.api.tasks import TaskApi, task_routes
 from orchestrator.web.chat_service import ChatService
@@ -36,7 +37,8 @@ class ApiServices:
     tasks: TaskApi
     reminders: ReminderHandler
     loops: LoopApi
-    pairing: PairingApi
+    pairings: Mapping[str, PairingService]
+    """Who pairs, by the name of the channel."""
     dashboards: DashboardApi
     status: Callable[[], Awaitable[dict[str, Any]]]
     metrics: Metrics
@@ -54,7 +56,7 @@ def api_routes(services: ApiServices) -> list[Route]:
         *task_routes(services.tasks),
         *reminder_routes(services.reminders),
         *loop_routes(services.loops),
-        *pairing_routes(services.pairing),
+        *(route for name, one in services.pairings.items() for route in pairing_routes(name, one)),
         *dashboard_routes(services.dashboards),
         *list_routes(services.lists),
         openapi_route(),

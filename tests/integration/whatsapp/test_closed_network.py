@@ -18,8 +18,9 @@ pytest.importorskip("tests.support.whatsapp_library", exc_type=ImportError)
 
 from orchestrator.base.clock import SystemClock
 from orchestrator.base.event_bus import EventBus
+from orchestrator.channels import status
 from orchestrator.channels.context import ChannelContext
-from orchestrator.channels.whatsapp import bridge_process, reconnect_policy, status
+from orchestrator.channels.whatsapp import bridge_process, reconnect_policy
 from orchestrator.channels.whatsapp.channel import WhatsAppChannel
 from orchestrator.channels.whatsapp.neonize_database import NeonizeDatabase
 from orchestrator.channels.whatsapp.pairing import Pairing
@@ -120,7 +121,7 @@ async def test_a_login_without_a_network_fails_rests_longer_each_time_and_ends_w
 
     monkeypatch.setattr(reconnect_policy, "rest_seconds", noted)
 
-    async def receive(_: Any) -> None:
+    async def receive(_: Any, **__: Any) -> None:
         raise AssertionError("nothing can come in")
 
     async with asyncio.TaskGroup() as tasks:

@@ -12,8 +12,9 @@ pytest.importorskip("tests.support.whatsapp_library", exc_type=ImportError)
 from neonize.aioze import events
 from neonize.proto.Neonize_pb2 import GroupInfo, GroupName, GroupParticipant
 
+from orchestrator.channels import status
 from orchestrator.channels.whatsapp import channel as channel_module
-from orchestrator.channels.whatsapp import reconnect_policy, status
+from orchestrator.channels.whatsapp import reconnect_policy
 from orchestrator.domain.errors import ChannelDown
 from orchestrator.domain.values import ChatJid, MessageId
 from orchestrator.store import chats, outbox

@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.channels.whatsapp import doctor_checks, status
-from orchestrator.channels.whatsapp.status import ChannelStatus
+from orchestrator.channels import status
+from orchestrator.channels.status import ChannelStatus
+from orchestrator.channels.whatsapp import doctor_checks
 from tests.doubles import whatsapp_store
 from tests.support.whatsapp_names import ANDY
 

@@ -218,7 +218,7 @@ class Desk:
 
 
 def browser(desk: Desk | Pairing, **headers: str) -> TestClient:
-    services = dict.fromkeys(field.name for field in fields(ApiServices)) | {"pairing": desk}
+    services = dict.fromkeys(field.name for field in fields(ApiServices)) | {"pairings": {"whatsapp": desk}}
     app = web_app(api_routes(ApiServices(**services)), token="secret", on_refusal=lambda _: None)
     return TestClient(app, base_url="http://127.0.0.1", headers=headers)
 

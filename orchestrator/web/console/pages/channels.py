@@ -1,15 +1,18 @@
-"""Channels: how the connection to WhatsApp is, pairing with a phone, and the chats of this machine."""
+"""Channels: how the connection to each messenger is, pairing with a phone, and the chats of this machine."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any, Literal
 
 from markupsafe import Markup
 from starlette.responses import Response
 
-from orchestrator.channels.whatsapp.status import ChannelStatus
+from orchestrator.channels.description import ChannelDescription
+from orchestrator.channels.registry import PairingService
+from orchestrator.channels.status import ChannelStatus
 from orchestrator.domain.errors import AndyError, BadRequest
 from orchestrator.reports import groups as group_reports
 from orchestrator.web.api.pairing import inline_picture
@@ -33,59 +36,90 @@ async def show(view: View) -> Response:
 
 
 async def pair(view: View, form: SentForm) -> Response:
-    """Ask WhatsApp for a QR code, or for the letters that the phone of a number takes."""
+    """Ask a messenger for a QR code, or for the letters that the phone of a number takes."""
+    service = view.api.pairings.get(form.text("channel"))
+    if service is None:
+        raise BadRequest(view.t(".not_paired_by_phone"))
     phone = form.text("phone")
     if form.is_set("by_number") and not phone:
         return await _show(view, error=view.t(".number_missing"))
     try:
-        await view.api.pairing.ask(phone)
+        await service.ask(phone)
     except BadRequest as refused:
         return await _show(view, error=str(refused), phone=form.raw("phone"))
     return view.done("/channels")
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConnectionCard:
+    """A messenger that is on, as the page shows it."""
+
+    channel: ChannelDescription
+    status: ChannelStatus
+    colour: str
+    state: str
+    account: str
+    advice: str
+    moments: list[tuple[str, int]]
+
+
 async def _show(view: View, *, error: str = "", phone: str = "") -> Response:
-    found = await view.api.status()
-    whatsapp = ChannelStatus.model_validate(found["channels"].get("whatsapp", {}))
-    progress = await _progress(view)
+    found = (await view.api.status())["channels"]
+    progress = {name: await _progress(one) for name, one in view.api.pairings.items()}
+    cards = [
+        _card(view, one, found.get(one.name, {}), account=progress.get(one.name, {}).get("account", ""))
+        for one in view.web.channels.messengers
+    ]
     async with view.web.host.reader.reading() as tx:
         chats = await group_reports.chat_rows(tx)
-    state = whatsapp.state
-    known = view.console.catalogue.has(f"channels.state_{state}")
-    # The library takes a login out of its file some time after WhatsApp has ended it.
-    is_ended = state == "logged_out" and progress["state"] == "paired"
     return view.render(
         "channels.html",
         status=422 if error else 200,
         error=error,
         phone=phone,
-        whatsapp=whatsapp,
-        colour=COLOURS.get(state, "warn"),
-        state=view.t(f".state_{state}") if known else state.replace("_", " "),
-        advice=advice(view, whatsapp.model_dump()),
-        account=whatsapp.account or progress["account"],
-        moments=[(name, getattr(whatsapp, name)) for name in MOMENTS if getattr(whatsapp, name)],
-        progress=progress,
-        is_ended=is_ended,
-        # Numbers that the library draws: nothing of the code's content is written into the page.
-        qr=Markup(inline_picture(progress["qr"])) if progress["qr"] else None,  # noqa: S704
+        cards=cards,
+        pairings=[
+            # A library takes a login out of its file some time after the messenger has ended it.
+            (one.channel, known, one.status.state == "logged_out" and known["state"] == "paired")
+            for one in cards
+            if (known := progress.get(one.channel.name)) is not None
+        ],
+        qr=_qr,
         seen=Counter(one["channel"] for one in chats),
         answered=Counter(one["channel"] for one in chats if one["group"]),
     )
 
 
-def advice(view: View, status: Mapping[str, Any]) -> str:
+def _card(view: View, channel: ChannelDescription, status: dict[str, Any], *, account: str) -> ConnectionCard:
+    known = ChannelStatus.model_validate(status)
+    has_text = view.console.catalogue.has(f"channels.state_{known.state}")
+    return ConnectionCard(
+        channel=channel,
+        status=known,
+        colour=COLOURS.get(known.state, "warn"),
+        state=view.t(f".state_{known.state}") if has_text else known.state.replace("_", " "),
+        account=known.account or account,
+        advice=advice(view, channel, status),
+        moments=[(name, at_ms) for name in MOMENTS if (at_ms := getattr(known, name))],
+    )
+
+
+def advice(view: View, channel: ChannelDescription, status: Mapping[str, Any]) -> str:
     """Return what to do about a connection that is down, in the language of the page; empty when it is up."""
-    key = f"channels.advice_{status.get('state')}"
-    if status.get("advice") and view.console.catalogue.has(key):
-        return view.t(key, reason=status.get("last_disconnect") or "–")
-    return str(status.get("advice", ""))
+    said = str(status.get("advice", ""))
+    words = channel.advice.get(str(status.get("state")), {}).get(view.language)
+    return words.format(reason=status.get("last_disconnect") or "–") if said and words else said
 
 
-async def _progress(view: View) -> dict[str, Any]:
+def _qr(content: str) -> Markup:
+    # Numbers that the library draws: nothing of the code's content is written into the page.
+    return Markup(inline_picture(content))  # noqa: S704
+
+
+async def _progress(service: PairingService) -> dict[str, Any]:
     """Return how far pairing is; that the login cannot be read is told as a pairing that failed."""
     try:
-        return (await view.api.pairing.look()).model_dump()
+        return (await service.look()).model_dump()
     except AndyError as error:
         return {
             "state": "failed",
@@ -102,5 +136,5 @@ PAGE = Page(
     order=90,
     shows={"/channels": show},
     changes={"/channels/pair": pair},
-    live={"whatsapp": ("channel.*",), "pairing": ("channel.*",)},
+    live={"connections": ("channel.*",), "pairing": ("channel.*",)},
 )

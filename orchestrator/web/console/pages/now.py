@@ -11,6 +11,7 @@ from typing import Any, Literal
 
 from starlette.responses import Response
 
+from orchestrator.channels.description import ChannelDescription
 from orchestrator.reports import costs, queues
 from orchestrator.store import outbox
 from orchestrator.web.console.forms import SentForm
@@ -68,17 +69,8 @@ async def retry(view: View, _: SentForm) -> Response:
 
 def _lights(view: View, found: dict[str, Any]) -> Iterator[TrafficLight]:
     yield _key(view, found)
-    whatsapp = found["channels"].get("whatsapp", {})
-    state = str(whatsapp.get("state", "unpaired"))
-    colours: dict[str, Colour] = {"connected": "ok", "unpaired": "quiet"}
-    known = view.console.catalogue.has(f"now.whatsapp_{state}")
-    yield TrafficLight(
-        name=view.t(".whatsapp"),
-        colour=colours.get(state, "warn"),
-        text=view.t(f".whatsapp_{state}") if known else state.replace("_", " "),
-        fix=channels.advice(view, whatsapp),
-        link=view.url("/channels") if view.console.page("channels") else "",
-    )
+    for messenger in view.web.channels.messengers:
+        yield _connection(view, messenger, found["channels"].get(messenger.name, {}))
     yield _engine(view, found)
     yield _disk(view, found["disk_free_bytes"])
     waiting, dead = found["outbox"]["waiting"], found["outbox"]["dead"]
@@ -88,6 +80,19 @@ def _lights(view: View, found: dict[str, Any]) -> Iterator[TrafficLight]:
         text=view.t(".outbox_dead", n=dead) if dead else view.t(".outbox_ok", n=waiting),
         fix=view.t(".outbox_fix") if dead else "",
         link="#dead" if dead else "",
+    )
+
+
+def _connection(view: View, messenger: ChannelDescription, status: dict[str, Any]) -> TrafficLight:
+    state = str(status.get("state", "unpaired"))
+    colours: dict[str, Colour] = {"connected": "ok", "unpaired": "quiet"}
+    known = view.console.catalogue.has(f"now.channel_{state}")
+    return TrafficLight(
+        name=messenger.title,
+        colour=colours.get(state, "warn"),
+        text=view.t(f".channel_{state}") if known else state.replace("_", " "),
+        fix=channels.advice(view, messenger, status),
+        link=view.url("/channels") if view.console.page("channels") else "",
     )
 
 

@@ -9,10 +9,10 @@ import asyncio
 import secrets
 from typing import Any
 
-from orchestrator.domain.protocols import Feature, Receive
+from orchestrator.channels.local.description import CHANNEL
+from orchestrator.domain.protocols import Receive
 from orchestrator.domain.values import Attachment, ChatJid, ChatMember, Inbound, Message, MessageId, Quote
 
-PREFIX = "local:"
 OWNER = "you"
 """The name of a sender who gives none: the owner."""
 
@@ -20,13 +20,14 @@ OWNER = "you"
 class LocalChannel:
     """Owns the chats whose address is `local:<name>`."""
 
-    name = "local"
-    features: frozenset[Feature] = frozenset()
-    max_text_chars: int | None = None
+    name = CHANNEL.name
+    features = CHANNEL.features
+    max_text_chars = CHANNEL.max_text_chars
+    max_file_bytes = CHANNEL.max_file_bytes
 
     def owns(self, jid: ChatJid) -> bool:
         """Return whether `jid` is a chat of this machine."""
-        return jid.startswith(PREFIX)
+        return CHANNEL.owns(jid)
 
     async def run(self, receive: Receive) -> None:
         """Wait until cancelled: there is nothing to connect to, messages come in over HTTP by `written`."""

@@ -1,4 +1,4 @@
-"""Keep how the WhatsApp connection is in a file, so that `andy` can show it while the host is down."""
+"""Keep how the connection of a channel is in a file, so that `andy` can show it while the host is down."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class ChannelStatus(BaseModel):
     account: str = ""
     connected_since_ms: int | None = None
     last_receipt_ms: int | None = None
-    """When WhatsApp last proved that a message arrived or was read."""
+    """When the messenger last proved that a message arrived or was read."""
     last_message_ms: int | None = None
     last_error: str = ""
     last_disconnect: str = ""
@@ -48,7 +48,7 @@ class StatusFile:
         self.current = ChannelStatus()
 
     async def load(self) -> None:
-        """Take over what an earlier host left: that WhatsApp logged it out, and what happened last."""
+        """Take over what an earlier host left: that it was logged out, and what happened last."""
         kept = await asyncio.to_thread(read, self._path)
         # Any other state was that of a process which is gone.
         state = "logged_out" if kept.state == "logged_out" else "starting"
@@ -60,7 +60,7 @@ class StatusFile:
         try:
             await asyncio.to_thread(write, self._path, self.current)
         except OSError as error:
-            log.warning("whatsapp.status_not_written", reason=error.strerror)
+            log.warning("channel.status_not_written", path=str(self._path), reason=error.strerror)
 
     def change(self, **changes: Any) -> None:
         """Change the status in memory alone: what changes with each message is not worth a write."""

@@ -1,0 +1,120 @@
+"""Define how a channel describes itself: all that the rest of Andy knows of a messenger before it runs.
+
+A description is light: its module imports no library of the messenger, and none of the channel's own modules
+that do. What it says is used by the command line, the doctor, the console and the registry alike, so none of
+them names a messenger.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from orchestrator.domain.protocols import Channel, Feature
+from orchestrator.domain.values import ChatJid
+
+if TYPE_CHECKING:
+    from orchestrator.channels.context import ChannelContext
+
+Words = Mapping[str, str]
+"""One text by language: `{"en": …, "ko": …}`."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChannelFinding:
+    """The result of one check for `andy doctor`. `text` says what is so, and the fix when it is a problem."""
+
+    is_problem: bool
+    text: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoginQuestion:
+    """What has to be known to log in to a messenger; it is asked at the terminal."""
+
+    name: str
+    """Its name in `andy channels add CHANNEL --set NAME=VALUE`."""
+    text: str
+    default: str = ""
+    is_secret: bool = False
+    """It is not shown while it is typed, and is read from stdin rather than from the command line."""
+
+
+def _no_account(_: Path) -> str:
+    return ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChannelDescription:
+    """A messenger as the rest of Andy sees it. A path is relative to the home."""
+
+    name: str
+    """In settings, commands, `/status` and the table of chats: lower case, no blanks."""
+    title: str
+    """As people call it: `WhatsApp`."""
+    about: Words
+    """One sentence: what it is and what it needs."""
+    owns: Callable[[ChatJid], bool]
+    """Return whether a chat's address is one of this channel. Pure; never raises."""
+    build: Callable[[ChannelContext], Channel]
+    """Make the channel, importing what it needs. Raises `ImportError` when its library is not installed."""
+    features: frozenset[Feature]
+    max_text_chars: int | None = None
+    """The longest message of the messenger, in code points; a longer text is sent in parts."""
+    max_file_bytes: int | None = None
+    media: tuple[str, ...] = ()
+    """The kinds of files that it shows as such (`image`, `audio`, …); others are sent as documents."""
+    is_always_on: bool = False
+    """Whether it can be neither switched on nor off."""
+    extra: str = ""
+    """The optional extra of `pyproject.toml` that installs its library; empty when it comes with Andy."""
+    questions: tuple[LoginQuestion, ...] = ()
+    log_in: Callable[[Path, Mapping[str, str]], Awaitable[str]] | None = None
+    """Log in with the answers and keep the login in the home; return a sentence about what is so now.
+
+    Raises:
+        BadRequest: an answer cannot be used; the sentence names it.
+        ChannelError: the messenger refuses, or cannot be reached.
+    """
+    log_out: Callable[[Path], Awaitable[str]] | None = None
+    """End the login and delete it from the home; return a sentence. Raises `ChannelError`."""
+    pair_command: str = ""
+    """The command that logs in, where that takes more than answers."""
+    account: Callable[[Path], str] = _no_account
+    """Return whose login is in the home, for people; empty when there is none. Blocks.
+
+    Raises `ChannelDown` when the login is there and cannot be read.
+    """
+    status_command: str = ""
+    """The command that tells more of the connection than `andy channels status` does."""
+    status_file: str = ""
+    """Where the channel keeps how its connection is, as `status.StatusFile` writes it."""
+    secret_files: tuple[str, ...] = ()
+    """What nobody else on this machine may read."""
+    checks: tuple[Callable[[Path], ChannelFinding], ...] = ()
+    """What `andy doctor` looks at, in this order, up to the first problem. They block."""
+    advice: Mapping[str, Words] = field(default_factory=dict)
+    """What the owner can do in a state of the connection, by the state's name, for the console.
+
+    `{reason}` in it becomes why the connection ended last. Where a state has none, the status's own is shown.
+    """
+
+    @property
+    def add_command(self) -> str:
+        """The command that leads to a login."""
+        return self.pair_command or f"andy channels add {self.name}"
+
+    @property
+    def shown_status_command(self) -> str:
+        """The command that tells how the connection is."""
+        return self.status_command or f"andy channels status {self.name}"
+
+    @property
+    def missing_library(self) -> str:
+        """The sentence for a channel whose library is not installed."""
+        return (
+            f"{self.title} needs a library that is not installed:"
+            f" pip install 'andy-assistant[{self.extra or self.name}]', then start Andy again."
+        )

@@ -1,0 +1,84 @@
+"""Find the descriptions of channels by name, loading none that is not asked for.
+
+The channels that come with Andy are the packages beside this module that have a `description.py`: they are
+found without the metadata of an installed package, which the image of Docker Compose lacks. Those of other
+packages are found by entry points of the group `andy.channels`, each naming a `ChannelDescription`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cache
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from orchestrator.channels.description import ChannelDescription
+from orchestrator.domain.errors import SettingError
+
+ENTRY_POINTS = "andy.channels"
+ALWAYS_ON = "local"
+"""The chats of this machine, without which nobody could set anything else up."""
+
+
+class UnknownChannel(SettingError):
+    """No channel has this name."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        super().__init__(f"'{name}' is no channel: known are {', '.join(names())}.")
+
+
+class BrokenChannel(SettingError):
+    """A channel of somebody else's package cannot be loaded."""
+
+
+@cache
+def _shipped() -> tuple[str, ...]:
+    return tuple(sorted(path.parent.name for path in Path(__file__).parent.glob("*/description.py")))
+
+
+def _others() -> dict[str, Any]:
+    # To look through the metadata of all packages costs tens of milliseconds: nobody does so unasked.
+    from importlib.metadata import entry_points
+
+    found = {one.name: one for one in entry_points(group=ENTRY_POINTS)}
+    return {name: one for name, one in sorted(found.items()) if name not in _shipped()}
+
+
+def names() -> list[str]:
+    """Return the name of every channel that is installed, those that come with Andy first."""
+    return [*_shipped(), *_others()]
+
+
+def find(name: str) -> ChannelDescription:
+    """Return the description of a channel, loading no other one.
+
+    Raises:
+        UnknownChannel: there is none of this name.
+        BrokenChannel: the package that has it cannot be loaded.
+    """
+    if name in _shipped():
+        found = import_module(f"orchestrator.channels.{name}.description").CHANNEL
+    else:
+        entry = _others().get(name)
+        if entry is None:
+            raise UnknownChannel(name)
+        try:
+            found = entry.load()
+        except Exception as error:
+            raise BrokenChannel(
+                f"The channel '{name}' cannot be loaded ({error}): mend or remove {entry.dist.name}."
+            ) from error
+    if not isinstance(found, ChannelDescription) or found.name != name:
+        raise BrokenChannel(f"The channel '{name}' does not describe itself as a ChannelDescription.")
+    return found
+
+
+def switched_on(wanted: Sequence[str]) -> list[ChannelDescription]:
+    """Return the descriptions of the chats of this machine and of `wanted`, in this order.
+
+    Raises:
+        UnknownChannel, BrokenChannel: one of `wanted` cannot be had.
+    """
+    return [find(name) for name in dict.fromkeys((ALWAYS_ON, *wanted))]

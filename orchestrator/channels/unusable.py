@@ -1,0 +1,46 @@
+"""Stand in for a channel whose library is missing, so that the host starts and says what to install."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from orchestrator.channels.description import ChannelDescription
+from orchestrator.domain.errors import ChannelDown
+from orchestrator.domain.protocols import Receive
+from orchestrator.domain.values import ChatJid, Message, MessageId
+
+
+class UnusableChannel:
+    """Owns the addresses of the channel; what is to be sent there waits in the outbox."""
+
+    def __init__(self, description: ChannelDescription) -> None:
+        self._description = description
+        self.name = description.name
+        self.features = description.features
+        self.max_text_chars = description.max_text_chars
+        self.max_file_bytes = description.max_file_bytes
+
+    def owns(self, jid: ChatJid) -> bool:
+        """Return whether `jid` is an address of the channel that cannot be used."""
+        return self._description.owns(jid)
+
+    async def run(self, receive: Receive) -> None:
+        """Wait until cancelled: the library can come with the next start only."""
+        del receive
+        await asyncio.Event().wait()
+
+    async def send(self, jid: ChatJid, text: str, message_id: MessageId, **_: Any) -> MessageId | None:
+        """Raise `ChannelDown`, which says what to install."""
+        del jid, text, message_id
+        raise ChannelDown(self._description.missing_library)
+
+    async def set_typing(self, jid: ChatJid, *, is_typing: bool) -> None:
+        """Do nothing."""
+
+    async def react(self, message: Message, sign: str) -> None:
+        """Do nothing."""
+
+    def status(self) -> dict[str, Any]:
+        """Return that it cannot be used, and what to do."""
+        return {"state": "unusable", "advice": self._description.missing_library}

@@ -1,0 +1,239 @@
+"""`andy channels`: the messengers that Andy answers on, whatever they are."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+from cyclopts import App, Parameter
+
+from orchestrator.cli.options import HomeOption, JsonOption, UsageError, show
+from orchestrator.cli.terminal import home_of, settings_of
+from orchestrator.domain.errors import NotRunning, SettingError
+from orchestrator.domain.home import Home
+
+if TYPE_CHECKING:
+    from orchestrator.channels.description import ChannelDescription, LoginQuestion
+
+channels_app = App(name="channels")
+SETTING = "ANDY_CHANNELS"
+ChannelArgument = Annotated[str, Parameter(help="A channel, by its name: see 'andy channels list'.")]
+
+
+@channels_app.command(name="list")
+def list_channels(*, as_json: JsonOption = False, home: HomeOption = None) -> None:
+    """List every channel that is installed, whether it is on, and what it can do. Works with Andy down.
+
+    Example: `andy channels list`
+    """
+    show(_rows(home_of(home)), list_lines, as_json=as_json)
+
+
+def _rows(home: Home) -> list[dict[str, Any]]:
+    from orchestrator.channels import discovery
+
+    wanted = settings_of(home).channels
+    rows: list[dict[str, Any]] = []
+    for name in discovery.names():
+        try:
+            one = discovery.find(name)
+        except SettingError as error:
+            rows.append({"name": name, "title": name, "state": "broken", "problem": str(error)})
+            continue
+        rows.append(
+            {
+                "name": name,
+                "title": one.title,
+                "state": "on" if one.is_always_on or name in wanted else "off",
+                "about": one.about["en"],
+                "can": sorted(one.features),
+                "max_text_chars": one.max_text_chars,
+                "max_file_bytes": one.max_file_bytes,
+                "media": list(one.media),
+                "add": "" if one.is_always_on else one.add_command,
+                "problem": "",
+            }
+        )
+    return rows
+
+
+def list_lines(rows: list[dict[str, Any]]) -> list[str]:
+    """Show channels to people: two lines each. Pure."""
+    shown = []
+    for row in rows:
+        shown.append(f"{row['name']:<10} {row['state']:<6} {row['problem'] or row['about']}")
+        if row["problem"]:
+            continue
+        limit = f"; {row['max_text_chars']} characters a message" if row["max_text_chars"] else ""
+        shown.append(f"{'':17} {', '.join(row['can'])}{limit}")
+        if row["state"] == "off":
+            shown.append(f"{'':17} → {row['add']}")
+    return shown
+
+
+@channels_app.command
+def add(
+    channel: ChannelArgument,
+    /,
+    *,
+    given: Annotated[
+        list[str] | None,
+        Parameter(name="--set", negative="", help="An answer, as NAME=VALUE. [what is missing is asked]"),
+    ] = None,
+    home: HomeOption = None,
+) -> None:
+    """Switch a channel on and log in to it. What is secret is asked, or read from stdin, a line each.
+
+    Example: `andy channels add matrix --set homeserver=https://matrix.org --set user=@andy:matrix.org`
+    """
+    print(asyncio.run(switch_on(home_of(home), channel, _answers(given or []))))
+
+
+def _answers(given: list[str]) -> dict[str, str]:
+    answers = {}
+    for one in given:
+        name, sign, value = one.partition("=")
+        if not sign:
+            raise UsageError(f"'--set {one}' has no '=': write NAME=VALUE.")
+        answers[name.strip()] = value.strip()
+    return answers
+
+
+async def switch_on(home: Home, name: str, given: dict[str, str]) -> str:
+    """Log in to a channel and write it into the setting; return what is so now.
+
+    Raises:
+        UnknownChannel: there is none of this name.
+        BadRequest, ChannelError: it cannot be logged in; nothing is changed then.
+    """
+    from orchestrator.channels import discovery
+
+    channel = discovery.find(name)
+    if channel.is_always_on:
+        return f"{channel.title}: always on."
+    unknown = sorted(set(given) - {one.name for one in channel.questions})
+    if unknown:
+        known = ", ".join(one.name for one in channel.questions) or "none"
+        raise UsageError(f"{channel.title} asks for nothing named '{unknown[0]}': it takes {known}.")
+    said = ""
+    if channel.log_in is not None:
+        answers = {one.name: given.get(one.name) or await _asked(one) for one in channel.questions}
+        await asyncio.to_thread(home.make)
+        said = f"{await channel.log_in(home.root, answers)} "
+    await asyncio.to_thread(_write, home, [*settings_of(home).channels, name])
+    pair = f" Pair it: '{channel.pair_command}'." if channel.pair_command else ""
+    return f"{said}{channel.title} is on from Andy's next start.{pair}"
+
+
+async def _asked(question: LoginQuestion) -> str:
+    is_terminal = sys.stdin.isatty()
+    if question.is_secret:
+        from getpass import getpass
+
+        read = (lambda: getpass(f"{question.text}: ")) if is_terminal else sys.stdin.readline
+    elif is_terminal:
+        hint = f" [{question.default}]" if question.default else ""
+        read = lambda: input(f"{question.text}{hint}: ")  # noqa: E731 - one of two ways to read
+    else:
+        read = str
+    answer = (await asyncio.to_thread(read)).strip() or question.default
+    if not answer:
+        how = "a line on stdin" if question.is_secret else f"--set {question.name}=…"
+        raise UsageError(f"{question.text} is not said: give {how}.")
+    return answer
+
+
+@channels_app.command
+def remove(channel: ChannelArgument, /, *, home: HomeOption = None) -> None:
+    """Switch a channel off and end its login. Its chats and their history stay.
+
+    Example: `andy channels remove matrix`
+    """
+    print(asyncio.run(switch_off(home_of(home), channel)))
+
+
+async def switch_off(home: Home, name: str) -> str:
+    """Take a channel out of the setting and end its login; return what is so now.
+
+    Raises:
+        UnknownChannel: there is none of this name.
+        UsageError: it cannot be switched off.
+    """
+    from orchestrator.channels import discovery
+
+    channel = discovery.find(name)
+    if channel.is_always_on:
+        raise UsageError(f"{channel.title} cannot be switched off.")
+    await asyncio.to_thread(_write, home, [one for one in settings_of(home).channels if one != name])
+    said = f"{channel.title} is off from Andy's next start."
+    if channel.log_out is not None:
+        return f"{said} {await channel.log_out(home.root)}"
+    return f"{said} Its login stays in the home."
+
+
+def _write(home: Home, wanted: list[str]) -> None:
+    from orchestrator.cli import dotenv_file
+
+    value = ",".join(dict.fromkeys(wanted))
+    # A name without a value says nothing in `.env`.
+    dotenv_file.put(home.root / ".env", {SETTING: value or "none"})
+    if settings_of(home).andy_channels != value:
+        where = "the environment" if os.environ.get(SETTING) is not None else "andy.toml"
+        raise SettingError(
+            f"{SETTING} of {where} counts before that of .env: set it there to '{value or 'none'}'."
+        )
+
+
+@channels_app.command
+def status(channel: str | None = None, /, *, as_json: JsonOption = False, home: HomeOption = None) -> None:
+    """Tell how the connection of each channel is that is on, or of one. Works with Andy down.
+
+    Example: `andy channels status matrix`
+    """
+    show(asyncio.run(_statuses(home_of(home), channel)), status_lines, as_json=as_json)
+
+
+async def _statuses(home: Home, name: str | None) -> list[dict[str, Any]]:
+    from orchestrator.channels import discovery
+
+    wanted = [name] if name else settings_of(home).channels
+    found = [one for each in wanted if not (one := discovery.find(each)).is_always_on]
+    return [{"name": one.name} | await connection_status(home, one) for one in found]
+
+
+def status_lines(rows: list[dict[str, Any]]) -> list[str]:
+    """Show connections to people: a line each, and what to do. Pure."""
+    shown = []
+    for row in rows:
+        state = str(row["state"]).replace("_", " ")
+        running = "" if row["is_running"] else " (Andy is not running)"
+        shown.append(f"{row['name']:<10} {row['account'] or 'nobody is logged in'}: {state}{running}")
+        if row["advice"]:
+            shown.append(f"{'':10} → {row['advice']}")
+    return shown or ["No messenger is on: see 'andy channels list'."]
+
+
+async def connection_status(home: Home, channel: ChannelDescription) -> dict[str, Any]:
+    """Return who is logged in and how the connection is: of the running Andy, else as it was last."""
+    from orchestrator.channels import status as condition
+    from orchestrator.cli.client import Client
+
+    path = home.root / channel.status_file if channel.status_file else Path(os.devnull)
+    kept = await asyncio.to_thread(condition.read, path)
+    account = await asyncio.to_thread(channel.account, home.root)
+    found = kept.model_dump() | {"is_running": False, "account": account}
+    try:
+        async with Client.of(home) as client:
+            told: dict[str, Any] = (await client.status())["channels"].get(channel.name, {})
+    except NotRunning:
+        down = "logged_out" if kept.state == "logged_out" and not account else "down"
+        return found | {
+            "state": down if account or kept.account else "unpaired",
+            "advice": "" if account and kept.state == "logged_out" else kept.advice,
+            "connected_since_ms": None,
+            "next_try_ms": None,
+        }
+    return {**found, **told, "is_running": True}

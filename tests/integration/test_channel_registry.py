@@ -1,0 +1,203 @@
+"""Channels are found by what describes them, other packages' too, and commands work with any of them."""
+
+from __future__ import annotations
+
+import io
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from orchestrator.base.event_bus import EventBus
+from orchestrator.channels import discovery, registry
+from orchestrator.channels.context import ChannelContext
+from orchestrator.channels.discovery import BrokenChannel, UnknownChannel
+from orchestrator.cli import channels as commands
+from orchestrator.cli import doctor
+from orchestrator.cli.main import app
+from orchestrator.cli.options import UsageError
+from orchestrator.domain import settings
+from orchestrator.domain.errors import ChannelDown, ChannelRefused, SettingError
+from orchestrator.domain.home import Home
+from orchestrator.domain.values import ChatJid, MessageId
+from tests.support.foreign_channel import SOURCE, installed_channel
+
+LOFT = ["loft=north"]
+
+
+@pytest.fixture
+def pigeons(tmp_path):
+    (tmp_path / "site").mkdir()
+    with installed_channel(tmp_path / "site"):
+        yield
+
+
+@pytest.fixture
+def home(tmp_path, monkeypatch) -> Home:
+    monkeypatch.delenv("ANDY_CHANNELS", raising=False)
+    monkeypatch.setenv("TZ", "Asia/Seoul")
+    made = Home(tmp_path / "home")
+    made.make()
+    return made
+
+
+def andy(monkeypatch, *words: str, stdin: str = "") -> None:
+    monkeypatch.setattr(sys, "stdin", io.StringIO(stdin))
+    app([*words], exit_on_error=False, print_error=False, result_action="return_value")
+
+
+def test_a_channel_of_another_package_is_found_beside_those_of_andy(pigeons):
+    assert discovery.names()[-1] == "pigeon"
+    assert discovery.find("pigeon").title == "Pigeon"
+    assert [one.name for one in discovery.switched_on(["pigeon", "local"])] == ["local", "pigeon"]
+
+
+def test_an_unknown_name_is_refused_with_the_known_ones():
+    with pytest.raises(UnknownChannel, match="'matrx' is no channel: known are local, "):
+        discovery.switched_on(["matrx"])
+
+
+@pytest.mark.parametrize("source", ["1 / 0", "CHANNEL = 3", SOURCE.replace('name="pigeon"', 'name="dove"')])
+def test_a_package_that_does_not_hold_what_it_says_is_named(tmp_path, home, source):
+    with installed_channel(tmp_path, source):
+        with pytest.raises(BrokenChannel, match="The channel 'pigeon'"):
+            discovery.find("pigeon")
+        assert commands._rows(home)[-1]["state"] == "broken"
+
+
+def test_a_channel_that_is_not_on_is_not_loaded():
+    program = (
+        "import sys; from orchestrator import app; from orchestrator.channels import discovery;"
+        "discovery.switched_on([]); print(*sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    own = {name for name in discovery.names() if name != "local"}
+    loaded = {name.split(".")[2] for name in done.stdout.split() if name.startswith("orchestrator.channels.")}
+    assert "local" in loaded
+    assert not own & loaded
+
+
+async def test_a_channel_without_its_library_lets_the_host_start_and_says_what_to_install(
+    pigeons, tmp_path, database, clock
+):
+    context = ChannelContext(
+        home=tmp_path,
+        database=database,
+        clock=clock,
+        bus=EventBus(clock),
+        assistant="Andy",
+        has_own_number=False,
+        attachment_bytes=0,
+        wake_outbox=lambda: None,
+    )
+    channels = registry.Channels(registry.build(context, ["pigeon"]))
+
+    owner = channels.owner(ChatJid("pigeon:north"))
+    assert owner is not None
+    assert owner.status()["state"] == "unusable"
+    with pytest.raises(ChannelDown, match="pip install"):
+        await owner.send(ChatJid("pigeon:north"), "x", MessageId("1"))
+    assert channels.pairings == {}
+    assert [one.name for one in channels.messengers] == ["pigeon"]
+
+
+def test_a_channel_is_added_looked_at_and_removed(pigeons, home, monkeypatch, capsys):
+    at = ("--home", str(home.root))
+    andy(monkeypatch, "channels", "add", "pigeon", "--set", "loft=north", *at, stdin="secret\n")
+    assert "Logged in at north. Pigeon is on from Andy's next start." in capsys.readouterr().out
+    assert settings.load(home.root, {}).channels == ("whatsapp", "pigeon")
+
+    andy(monkeypatch, "channels", "status", "pigeon", "--json", *at)
+    (row,) = json.loads(capsys.readouterr().out)
+    assert (row["account"], row["state"], row["is_running"]) == ("north", "down", False)
+    andy(monkeypatch, "channels", "list", *at)
+    shown = capsys.readouterr().out
+    assert "pigeon     on     Letters on wings." in shown
+    assert "typing; 160 characters a message" in shown
+
+    andy(monkeypatch, "channels", "remove", "pigeon", *at)
+    assert "The login is deleted." in capsys.readouterr().out
+    assert settings.load(home.root, {}).channels == ("whatsapp",)
+    assert not (home.root / "data/channels/pigeon/login").exists()
+
+
+def test_what_is_not_given_without_a_terminal_has_its_default_or_is_named(pigeons, home, monkeypatch, capsys):
+    at = ("--home", str(home.root))
+    with pytest.raises(UsageError, match="Password is not said: give a line on stdin"):
+        andy(monkeypatch, "channels", "add", "pigeon", *at)
+    with pytest.raises(UsageError, match="nothing named 'nest': it takes loft, password"):
+        andy(monkeypatch, "channels", "add", "pigeon", "--set", "nest=1", *at)
+    andy(monkeypatch, "channels", "add", "pigeon", *at, stdin="secret\n")
+    assert "Logged in at home." in capsys.readouterr().out
+
+
+def test_a_login_that_is_refused_changes_nothing(pigeons, home, monkeypatch):
+    with pytest.raises(ChannelRefused, match="do not know this password"):
+        andy(monkeypatch, "channels", "add", "pigeon", "--home", str(home.root), stdin="wrong\n")
+    assert not (home.root / ".env").exists()
+
+
+def test_a_setting_that_counts_before_the_file_is_named(pigeons, home, monkeypatch):
+    monkeypatch.setenv("ANDY_CHANNELS", "none")
+    with pytest.raises(SettingError, match="ANDY_CHANNELS of the environment counts before"):
+        andy(monkeypatch, "channels", "add", "pigeon", "--home", str(home.root), stdin="secret\n")
+
+
+def test_every_messenger_can_be_switched_off(home, monkeypatch, capsys):
+    andy(monkeypatch, "channels", "remove", "whatsapp", "--home", str(home.root))
+    assert "Its login stays in the home." in capsys.readouterr().out
+    assert settings.load(home.root, {}).channels == ()
+    andy(monkeypatch, "channels", "add", "whatsapp", "--home", str(home.root))
+    assert "Pair it: 'andy whatsapp pair'." in capsys.readouterr().out
+    assert settings.load(home.root, {}).channels == ("whatsapp",)
+
+
+def test_chats_of_this_machine_cannot_be_switched_off(home, monkeypatch):
+    with pytest.raises(UsageError, match="cannot be switched off"):
+        andy(monkeypatch, "channels", "remove", "local", "--home", str(home.root))
+
+
+async def test_the_doctor_asks_the_channel_itself(pigeons, home, monkeypatch):
+    monkeypatch.setenv("ANDY_CHANNELS", "pigeon,owl")
+    monkeypatch.setenv("ANDY_RUNTIME", "process")
+    login = home.root / "data/channels/pigeon/login"
+
+    async def found():
+        return {one.name: one for one in await doctor.examine(home.root, is_online=False)}
+
+    assert (await found())["pigeon"].mend == "andy channels add pigeon"
+    assert "'owl' is no channel" in (await found())["owl"].text
+    login.parent.mkdir(parents=True)
+    login.write_text("north")
+    login.chmod(0o644)
+    assert f"others may read {login}" in (await found())["permissions"].text
+    (home.root / "ill").touch()
+    assert (await found())["pigeon"].text == "The pigeon is ill: feed it."
+
+
+def test_every_description_is_light():
+    """To describe all channels loads no library of a messenger, and nothing of the host."""
+    program = (
+        "import sys; from orchestrator.channels import discovery;"
+        "[discovery.find(name) for name in discovery.names()]; print(*sys.modules)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        capture_output=True,
+        text=True,
+        check=True,
+        cwd=Path(__file__).parents[2],
+    )
+    loaded = {name.split(".")[0] for name in done.stdout.split()}
+    assert not loaded & {
+        "neonize",
+        "nio",
+        "telegram",
+        "aiosqlite",
+        "pydantic",
+        "structlog",
+        "httpx",
+        "aiohttp",
+    }
