@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import sys
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
@@ -20,7 +19,15 @@ from orchestrator.base.clock import SystemClock
 from orchestrator.base.redaction import Redactor
 from orchestrator.cli import terminal
 from orchestrator.cli.client import Client
-from orchestrator.cli.options import FAILED, GroupArgument, HomeOption, JsonOption, show
+from orchestrator.cli.options import (
+    FAILED,
+    GroupArgument,
+    HomeOption,
+    JsonOption,
+    YesOption,
+    is_meant,
+    show,
+)
 from orchestrator.context.context_manager import ContextManager
 from orchestrator.context.files import ContextRepair
 from orchestrator.context.recorder import ContextCopies
@@ -37,7 +44,6 @@ from orchestrator.store.database import Tx
 context_app = App(name="context")
 
 SnapshotArgument = Annotated[str, Parameter(help="Its name in 'andy context snapshots GROUP'.")]
-YesOption = Annotated[bool, Parameter(name="--yes", negative="", help="Do not ask whether that is meant.")]
 
 
 class GroupBusy(BadRequest):
@@ -91,7 +97,7 @@ def restore(
     """
 
     _manager_of(home, group).files.snapshots.read(snapshot)  # or an error says what is wrong with it
-    if not _is_meant(f"Put {snapshot} in place of what is kept of '{group}'?", yes=yes):
+    if not is_meant(f"Put {snapshot} in place of what is kept of '{group}'?", yes=yes):
         return FAILED
     taken = _change(home, group, lambda manager, now_ms: manager.restore(snapshot, now_ms=now_ms))
     print(f"Restored.{f' What was there before is {taken.name}.' if taken else ''}")
@@ -136,7 +142,7 @@ def reset(
     Example: `andy context reset family --with-plans`
     """
 
-    if not _is_meant(f"Forget what is kept of '{group}'?", yes=yes):
+    if not is_meant(f"Forget what is kept of '{group}'?", yes=yes):
         return FAILED
 
     def forget(manager: ContextManager, now_ms: int) -> ContextSnapshot | None:
@@ -155,16 +161,6 @@ def why(group: GroupArgument, /, *, as_json: JsonOption = False, home: HomeOptio
     """
     found = context.why(group, terminal.read(home, lambda tx: _last_start(tx, group)))
     show(found, partial(context.why_lines, zone=terminal.zone_of(home)), as_json=as_json)
-
-
-def _is_meant(question: str, *, yes: bool) -> bool:
-    """Return whether a person says yes; without a terminal nobody can, so it is no."""
-    if yes:
-        return True
-    if not sys.stdin.isatty():
-        print(f"{question} Say --yes if that is meant.", file=sys.stderr)
-        return False
-    return input(f"{question} [y/N] ").strip().lower() in ("y", "yes")
 
 
 async def _last_start(tx: Tx, folder: str) -> Run | None:

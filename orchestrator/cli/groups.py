@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 from contextlib import suppress
+from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -11,15 +13,18 @@ from cyclopts import App, Parameter
 
 from orchestrator.cli import terminal
 from orchestrator.cli.options import (
+    FAILED,
     GroupArgument,
     HomeOption,
     JsonOption,
     NewFolderArgument,
     UsageError,
+    YesOption,
+    is_meant,
     read,
     show,
 )
-from orchestrator.domain.errors import AndyError, NotRunning
+from orchestrator.domain.errors import AndyError, BadRequest, NotRunning
 from orchestrator.domain.home import Home
 
 if TYPE_CHECKING:
@@ -27,6 +32,12 @@ if TYPE_CHECKING:
     from orchestrator.domain.values import Group
     from orchestrator.groups.registration import Registration
     from orchestrator.store.database import Tx
+    from orchestrator.store.group_changes import GroupChange
+
+COMMAND_LINE = "the command line"
+ChangeArgument = Annotated[
+    int | None, Parameter(help="The number of a change: see 'andy groups history GROUP'.")
+]
 
 groups_app = App(name="groups")
 
@@ -120,6 +131,67 @@ def _object(text: str) -> dict[str, Any]:
 
 
 @groups_app.command
+def history(
+    folder: GroupArgument,
+    number: ChangeArgument = None,
+    /,
+    *,
+    as_json: JsonOption = False,
+    home: HomeOption = None,
+) -> None:
+    """List what was changed of a group's settings and memory, by whom and when; or show what one change did.
+
+    Example: `andy groups history family`
+    """
+    from orchestrator.reports import groups
+
+    if number is None:
+        lines = partial(groups.change_lines, zone=terminal.zone_of(home))
+        read(home, lambda tx: groups.change_rows(tx, folder), lines, as_json=as_json)
+    else:
+        change = terminal.read(home, lambda tx: _change_of(tx, folder, number))
+        show(asdict(change), lambda _: groups.diff_lines(change.before, change.after), as_json=as_json)
+
+
+@groups_app.command
+def undo(
+    folder: GroupArgument,
+    number: ChangeArgument = None,
+    /,
+    *,
+    yes: YesOption = False,
+    home: HomeOption = None,
+) -> int:
+    """Put a group's settings or memory back as they were before a change; without a number, the newest one.
+
+    What will become different is shown first. It is a change like others, and can be undone.
+
+    Example: `andy groups undo family 12`
+    """
+    from orchestrator.groups import changes
+    from orchestrator.reports import groups
+
+    root = terminal.home_of(home).root
+
+    async def look(tx: Tx) -> tuple[GroupChange, str]:
+        change = await _change_of(tx, folder, number)
+        return change, await changes.current(tx, root, folder, change.part)
+
+    change, now = terminal.read(home, look)
+    if now == change.before:
+        print(f"The {change.part} of '{folder}' is as it was before change {change.number}.")
+        return 0
+    show({}, lambda _: groups.diff_lines(now, change.before), as_json=False)
+    if not is_meant(
+        f"Put the {change.part} of '{folder}' back as it was before change {change.number}?", yes=yes
+    ):
+        return FAILED
+    terminal.run_async(_put_back(home, change, shown=now))
+    print("Put back.")
+    return 0
+
+
+@groups_app.command
 def remove(folder: GroupArgument, /, *, home: HomeOption = None) -> None:
     """Take a chat's agent away. Its files and history stay.
 
@@ -166,14 +238,56 @@ async def _unregister(given: Path | None, folder: str) -> str:
     return await terminal.ask_or_change(given, ask, act)
 
 
+async def _change_of(tx: Tx, folder: str, number: int | None) -> GroupChange:
+    """Return a change, the newest without a number. Raises `UnknownGroup` or `UnknownGroupChange`."""
+    from orchestrator.store import group_changes, groups
+
+    group = await groups.known(tx, folder)
+    if number is None:
+        if not (found := await group_changes.rows(tx, group.folder)):
+            raise BadRequest(f"Nothing was changed of '{group.folder}' yet: there is nothing to undo.")
+        number = found[0]["number"]
+    return await group_changes.get(tx, group.folder, number)
+
+
+async def _put_back(given: Path | None, change: GroupChange, *, shown: str) -> None:
+    """Have a part be again what it was before a change, if it is still as it was shown."""
+    from orchestrator.groups import changes
+
+    def check(now: str) -> None:
+        if now != shown:
+            raise changes.GroupChangeRefused("It has just been changed by somebody else: look again.")
+
+    async def act(tx: Tx, now_ms: int) -> None:
+        await changes.apply(
+            tx,
+            terminal.home_of(given).root,
+            change.folder,
+            change.part,
+            change.before,
+            check=check,
+            by=COMMAND_LINE,
+            now_ms=now_ms,
+            undoes=change.number,
+        )
+
+    await terminal.change(given, act)
+    await _tell_configured(given, change.folder)
+
+
 async def _configure(given: Path | None, folder: str, changes: dict[str, Any]) -> None:
     """Change a group's configuration; a running Andy ends its containers, and the next ones have it."""
-    from orchestrator.cli.client import Client
-    from orchestrator.groups import registration
+    from orchestrator.groups.changes import configure
 
     await terminal.change(
-        given, lambda tx, now_ms: registration.configure(tx, folder, changes, now_ms=now_ms)
+        given, lambda tx, now_ms: configure(tx, folder, changes, by=COMMAND_LINE, now_ms=now_ms)
     )
+    await _tell_configured(given, folder)
+
+
+async def _tell_configured(given: Path | None, folder: str) -> None:
+    from orchestrator.cli.client import Client
+
     with suppress(AndyError):  # a hint: it is stored, and whoever runs looks by itself twice a minute
         async with Client.of(terminal.home_of(given)) as client:
             await client.tell_configured(folder)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -31,6 +32,18 @@ GroupArgument = Annotated[str, Parameter(help="A group, by its folder name: see 
 # Before the `*` of a command and after the `/`, so that both GROUP and --group GROUP reach it.
 GroupOption = Annotated[str | None, Parameter(help="Only this group, by its folder name.")]
 NewFolderArgument = Annotated[str, Parameter(help="A new folder name: up to 64 letters, digits and dashes.")]
+
+YesOption = Annotated[bool, Parameter(name="--yes", negative="", help="Do not ask whether that is meant.")]
+
+
+def is_meant(question: str, *, yes: bool) -> bool:
+    """Return whether a person says yes; without a terminal nobody can, so it is no."""
+    if yes:
+        return True
+    if not sys.stdin.isatty():
+        print(f"{question} Say --yes if that is meant.", file=sys.stderr)
+        return False
+    return input(f"{question} [y/N] ").strip().lower() in ("y", "yes")
 
 
 def read(

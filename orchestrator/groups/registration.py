@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import sqlite3
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -179,23 +178,6 @@ async def _fail(tx: Tx, turn: Turn, *, now_ms: int) -> None:
     await turns.settle(tx, turn.id, TurnState.FAILED, reason=GONE, now_ms=now_ms)
     if turn.kind is TurnKind.CHAT:
         await outbox.add_failure(tx, turn, f"⚠️ I will not answer this: {GONE}", now_ms=now_ms)
-
-
-async def configure(tx: Tx, folder: str, changes: Mapping[str, Any], *, now_ms: int) -> Group:
-    """Change a group's configuration; null takes a key away. Its next container has it.
-
-    Containers that live with the old one are closed by `GroupReconciler`, once they are idle.
-
-    Raises:
-        UnknownGroup: there is none.
-        ConfigRefused: a key or a value cannot be used; nothing was changed.
-    """
-    group = await groups.known(tx, folder)
-    config = settings.merged(group, changes)
-    await groups.set_config(tx, group.folder, config, now_ms=now_ms)
-    changed = {key: config.get(key) for key in changes}
-    await _note(tx, "group.configured", group, {"changed": changed}, now_ms=now_ms)
-    return replace(group, container_config=config)
 
 
 async def _note(tx: Tx, kind: str, group: Group, detail: dict[str, Any], *, now_ms: int) -> None:

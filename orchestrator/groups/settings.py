@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 from zoneinfo import ZoneInfo
@@ -83,6 +84,11 @@ class GroupConfig(_Strict):
     def to_fields(self) -> dict[str, Any]:
         """Return the given settings as the store keeps them."""
         return self.model_dump(mode="json", exclude_none=True, exclude_defaults=True)
+
+
+def text_of(fields: Mapping[str, Any]) -> str:
+    """Return settings as the JSON text that people read and change. Pure."""
+    return json.dumps(fields, ensure_ascii=False, indent=2, sort_keys=True)
 
 
 def checked(fields: Mapping[str, Any]) -> GroupConfig:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 from typing import Any
+from zoneinfo import ZoneInfo
 
+from orchestrator.base.clock import local_minute
 from orchestrator.base.tables import Rows, table
 from orchestrator.domain.values import Group
-from orchestrator.store import chats, groups
+from orchestrator.store import chats, group_changes, groups
 from orchestrator.store.database import Tx
 
 
@@ -67,3 +69,35 @@ async def chat_rows(tx: Tx) -> Rows:
         }
         for chat in await chats.every(tx)
     ]
+
+
+async def change_rows(tx: Tx, folder: str) -> Rows:
+    """Return what the owner changed of a group's settings and memory, newest first. Raises `UnknownGroup`."""
+    group = await groups.known(tx, folder)
+    return await group_changes.rows(tx, group.folder)
+
+
+def change_lines(rows: Rows, *, zone: ZoneInfo) -> list[str]:
+    if not rows:
+        return ["Nothing was changed yet: settings and memory are as they began."]
+    return table(
+        ("change", "when", "what", "by", "lines", ""),
+        [
+            (
+                str(row["number"]),
+                local_minute(row["at_ms"], zone),
+                row["part"],
+                row["by"],
+                f"+{row['added']} -{row['removed']}",
+                f"undoes {row['undoes']}" if row["undoes"] else "",
+            )
+            for row in rows
+        ],
+    )
+
+
+def diff_lines(before: str, after: str) -> list[str]:
+    """Return how one text becomes the other, for people: `+` is new, `-` is gone."""
+    from orchestrator.groups import changes
+
+    return [f"{line.kind} {line.text}".rstrip() for line in changes.diff(before, after)]

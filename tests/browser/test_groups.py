@@ -10,6 +10,10 @@ from tests.browser.signed_in import Visit, assert_accessible
 from tests.processes.andy import AndyProcess
 
 
+def settings_of(andy: AndyProcess, folder: str) -> object:
+    return json.loads(andy.cli("groups", "config", folder, "--json").stdout)
+
+
 def test_a_group_is_registered_set_up_and_unregistered(visitor: Visit, andy: AndyProcess) -> None:
     visitor.allowed.append("422")
     page = visitor.page
@@ -27,22 +31,64 @@ def test_a_group_is_registered_set_up_and_unregistered(visitor: Visit, andy: And
 
     settings = page.get_by_label("Settings")
     settings.fill('{"memory_mb": 12}')
-    page.get_by_role("button", name="Save Settings").click()
+    page.get_by_role("button", name="Look at the change of the settings").click()
     expect(page.get_by_role("alert")).to_contain_text("memory_mb")
     settings.fill('{"memory_mb": 512}')
-    page.get_by_role("button", name="Save Settings").click()
-    expect(page.get_by_text("The settings are kept.")).to_be_visible()
-    assert json.loads(andy.cli("groups", "config", "garden", "--json").stdout) == {"memory_mb": 512}
-
-    page.get_by_label("Memory").fill("Roses are watered in the evening.")
-    page.get_by_role("button", name="Save Memory").click()
-    expect(page.get_by_text("The memory is kept.")).to_be_visible()
-    assert "Roses" in (andy.home / "groups" / "garden" / "CLAUDE.md").read_text()
+    page.get_by_role("button", name="Look at the change of the settings").click()
+    expect(page.locator(".diff ins")).to_contain_text(["{", '"memory_mb": 512'])
     assert_accessible(page)
+    assert settings_of(andy, "garden") == {}, "nothing is changed before it is seen"
+    page.get_by_role("button", name="Save").click()
+    expect(page.get_by_text("The settings are kept.")).to_be_visible()
+    assert settings_of(andy, "garden") == {"memory_mb": 512}
 
     page.locator("summary", has_text="Unregister").click()
     page.get_by_role("button", name="Unregister").click()
     expect(page.get_by_text("'garden' is no longer registered")).to_be_visible()
+
+
+def test_a_change_is_undone_and_so_is_its_undoing(visitor: Visit, andy: AndyProcess) -> None:
+    page = visitor.page
+    memory = andy.home / "groups" / "main" / "CLAUDE.md"
+    memory.write_text("Roses are red.\nTea at five.\n")
+    page.goto(f"{andy.address}/console/groups/main")
+    page.get_by_label("Memory").fill("Roses are red.\nTea at six.\n")
+    page.get_by_role("button", name="Look at the change of the memory").click()
+    expect(page.locator(".diff del")).to_have_text("− Tea at five.")
+    expect(page.locator(".diff ins")).to_have_text("+ Tea at six.")
+    page.get_by_role("button", name="Save").click()
+    expect(page.get_by_text("The memory is kept.")).to_be_visible()
+    assert memory.read_text() == "Roses are red.\nTea at six.\n"
+    row = page.get_by_role("row").filter(has_text="+1 −1")
+    expect(row).to_contain_text("Chrome")
+    assert_accessible(page)
+
+    row.get_by_role("link", name="Look, undo").click()
+    assert_accessible(page)
+    page.get_by_role("button", name="Undo it").click()
+    expect(page.get_by_text("The memory is kept.")).to_be_visible()
+    assert memory.read_text() == "Roses are red.\nTea at five.\n"
+    undoing = page.get_by_role("row").filter(has_text="(undoes")
+    undoing.get_by_role("link", name="Look, undo").click()
+    memory.write_text("written by the agent")
+    visitor.allowed.append("409")
+    page.get_by_role("button", name="Undo it").click()
+    expect(page.get_by_text("written by the agent")).to_be_visible()
+    assert memory.read_text() == "written by the agent", "what came between is not overwritten"
+
+
+def test_a_settings_form_that_was_changed_meanwhile_shows_both_states(
+    visitor: Visit, andy: AndyProcess
+) -> None:
+    visitor.allowed.append("409")
+    page = visitor.page
+    page.goto(f"{andy.address}/console/groups/main")
+    page.get_by_label("Settings").fill('{"cpus": 2}')
+    page.get_by_role("button", name="Look at the change of the settings").click()
+    assert andy.cli("groups", "config", "main", "--set", '{"cpus": 1}').returncode == 0
+    page.get_by_role("button", name="Save").click()
+    expect(page.get_by_role("heading", name="It has changed since")).to_be_visible()
+    assert settings_of(andy, "main") == {"cpus": 1}
 
 
 def test_a_memory_that_its_agent_changed_meanwhile_is_not_overwritten(
@@ -53,7 +99,7 @@ def test_a_memory_that_its_agent_changed_meanwhile_is_not_overwritten(
     page.goto(f"{andy.address}/console/groups/main")
     (andy.home / "groups" / "main" / "CLAUDE.md").write_text("written by the agent")
     page.get_by_label("Memory").fill("written by the owner")
-    page.get_by_role("button", name="Save Memory").click()
+    page.get_by_role("button", name="Look at the change of the memory").click()
 
     expect(page.get_by_text("written by the agent")).to_be_visible()
     assert (andy.home / "groups" / "main" / "CLAUDE.md").read_text() == "written by the agent"

@@ -18,6 +18,7 @@ from orchestrator.context.context_manager import ContextManager
 from orchestrator.context.tokens import EncodingCounter
 from orchestrator.domain.home import Home
 from orchestrator.domain.values import Folder, TurnId, TurnKind
+from orchestrator.groups import changes
 from orchestrator.reports import costs
 from orchestrator.scheduler import scheduled_task_service
 from orchestrator.scheduler.reminder_service import ReminderService
@@ -40,6 +41,7 @@ TOKEN = {"Authorization": "Bearer secret"}
 PATHS = {"group": "family", "id": "M1"}
 QUERIES = {
     "/api/messages": "group=family",
+    "/api/changes": "group=family",
     "/api/notices": "group=family",
     "/api/search": "text=milk",
     "/api/logs": "group=family",
@@ -82,6 +84,7 @@ async def _fill(house: Household) -> None:
             await outbox.add(tx, chat_jid=family.jid, text="out", dedupe_key=f"{number}", now_ms=now_ms)
             await audit.append(tx, audit.AuditEvent(at_ms=now_ms, kind="egress.refused"))
             await usage.add(tx, _usage(number, now_ms))
+            await changes.configure(tx, "family", {"cpus": number}, by="a browser", now_ms=now_ms)
         await loops.switch_on(
             tx,
             family.folder,

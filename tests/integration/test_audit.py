@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from orchestrator.domain.values import Folder, RunId, TurnId
-from orchestrator.groups import registration
+from orchestrator.groups import changes, registration
 from orchestrator.ipc.mailbox_worker import MailboxWorker
 from orchestrator.ipc.watcher import MailboxWatcher
 from orchestrator.store import audit
@@ -155,12 +155,15 @@ async def test_a_command_is_written_down_once_with_its_outcome(household: Househ
 async def test_who_may_do_what_is_written_down_as_it_changes(household: Household) -> None:
     await household.add_group(container_config={"egress": "open"})
     async with household.database.transaction() as tx:
-        await registration.configure(tx, "family", {"egress": None, "cpus": 1}, now_ms=5)
+        await changes.configure(tx, "family", {"egress": None, "cpus": 1}, by="a test", now_ms=5)
         await registration.unregister(tx, "family", now_ms=6)
     rows = await household.rows("SELECT kind, group_folder, detail FROM audit ORDER BY id")
     assert [(row["kind"], json.loads(row["detail"])) for row in rows] == [
         ("group.registered", {"jid": "local:family", "is_main": False, "config": {"egress": "open"}}),
-        ("group.configured", {"changed": {"egress": None, "cpus": 1.0}}),
+        (
+            "group.configured",
+            {"changed": {"egress": None, "cpus": 1.0}, "change": 1, "by": "a test", "undoes": None},
+        ),
         ("group.unregistered", {"jid": "local:family"}),
     ]
     assert {row["group_folder"] for row in rows} == {"family"}

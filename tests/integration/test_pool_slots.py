@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
-from orchestrator.groups import registration
+from orchestrator.groups import changes
 from orchestrator.groups.reconciler import GroupReconciler
 from tests.doubles.scripted_runtime import ScriptedRuntime, scripted_pool
 from tests.support.household import Household
@@ -40,7 +40,7 @@ async def test_a_container_that_began_after_its_group_was_configured_is_kept(
     runtime, laid = ScriptedRuntime(), list[str]()
     await household.add_group(container_config={"egress": "open"})
     async with household.database.transaction() as tx:
-        await registration.configure(tx, "family", {"egress": None}, now_ms=household.clock.now_ms())
+        await changes.configure(tx, "family", {"egress": None}, by="a test", now_ms=household.clock.now_ms())
     household.clock.pass_ms(1)
     async with asyncio.TaskGroup() as tasks:
         pool = scripted_pool(household, runtime, tasks, tmp_path)
@@ -64,7 +64,9 @@ async def test_a_container_that_began_after_its_group_was_configured_is_kept(
 
         household.clock.pass_ms(1)
         async with household.database.transaction() as tx:
-            await registration.configure(tx, "family", {"egress": "open"}, now_ms=household.clock.now_ms())
+            await changes.configure(
+                tx, "family", {"egress": "open"}, by="a test", now_ms=household.clock.now_ms()
+            )
         household.bus.publish("group.configured", group="family")
         await until(lambda: [one.is_worn for one in pool.live()] == [True], "it ends after its turn")
         keeping.cancel()

@@ -11,6 +11,7 @@ from agent_runner.wire.mailbox import RegisterGroup
 from orchestrator.domain.errors import BadRequest, UnknownGroup
 from orchestrator.domain.values import LiveRun, RunId, RunState, TurnState
 from orchestrator.groups import memory_templates, registration
+from orchestrator.groups.changes import configure
 from orchestrator.groups.reconciler import GroupReconciler
 from orchestrator.groups.registration import AlreadyRegistered, FolderRefused, Registration
 from orchestrator.store import groups, reminders, sessions
@@ -124,11 +125,11 @@ async def test_a_group_that_comes_back_has_its_session_and_its_history(household
 async def test_a_configuration_is_changed_key_by_key(household):
     await household.add_group("family", container_config={"memory_mb": 512})
     async with household.database.transaction() as tx:
-        await registration.configure(tx, "family", {"cpus": 1, "memory_mb": None}, now_ms=5)
+        await configure(tx, "family", {"cpus": 1, "memory_mb": None}, by="a test", now_ms=5)
         assert (await groups.known(tx, "family")).container_config == {"cpus": 1.0}
     with pytest.raises(BadRequest, match="'colour'"):
         async with household.database.transaction() as tx:
-            await registration.configure(tx, "family", {"colour": "red"}, now_ms=5)
+            await configure(tx, "family", {"colour": "red"}, by="a test", now_ms=5)
 
 
 # The folder and its memory
@@ -215,7 +216,7 @@ async def test_a_container_that_is_older_than_its_groups_configuration_is_closed
     await household.add_group("work")
     pool.runs = [a_run("family", begun_ms=100), a_run("work", begun_ms=100)]
     async with running_upkeep(household, pool):
-        await configure(household, {"egress": "none"}, now_ms=100)
+        await set_up(household, {"egress": "none"}, now_ms=100)
         household.bus.publish("group.configured", group="family")
         await until(lambda: pool.retired == ["family"], "what could reach the internet is closed")
         pool.runs.append(a_run("family", begun_ms=101))
@@ -229,15 +230,15 @@ async def test_a_container_that_is_older_than_its_groups_configuration_is_closed
 async def test_a_change_made_while_the_host_was_down_closes_what_it_adopts(household):
     pool = Pool()
     await household.add_group("family", container_config={"egress": "open"})
-    await configure(household, {"egress": None}, now_ms=200)
+    await set_up(household, {"egress": None}, now_ms=200)
     pool.runs = [a_run("family", begun_ms=100)]
     async with running_upkeep(household, pool):
         await until(lambda: pool.retired == ["family"], "it is closed at the first look")
 
 
-async def configure(household, changes, *, now_ms):
+async def set_up(household, changes, *, now_ms):
     async with household.database.transaction() as tx:
-        await registration.configure(tx, "family", changes, now_ms=now_ms)
+        await configure(tx, "family", changes, by="a test", now_ms=now_ms)
 
 
 def a_run(folder, *, begun_ms):

@@ -14,7 +14,7 @@ import pytest
 from agent_runner.wire.frames import TurnEnd
 from orchestrator.domain import failures
 from orchestrator.domain.values import Cause, Folder, TaskStatus
-from orchestrator.groups import registration
+from orchestrator.groups import changes, registration
 from orchestrator.queue.retries import refuse
 from orchestrator.scheduler import due_tasks
 from orchestrator.store import groups, turn_outages
@@ -422,7 +422,7 @@ async def test_a_group_that_moves_takes_its_tasks_along_and_no_other_groups(home
         await home.schedule("cron", "0 9 * * *", by="work"),
     )
     async with home.house.database.transaction() as tx:
-        await registration.configure(tx, "family", {"timezone": "America/New_York"}, now_ms=1)
+        await changes.configure(tx, "family", {"timezone": "America/New_York"}, by="a test", now_ms=1)
     await home.after(1)
     moved, stayed = await home.task(here), await home.task(there)
     assert (moved.schedule.timezone, stayed.schedule.timezone) == ("America/New_York", "Asia/Seoul")

@@ -45,6 +45,7 @@ from orchestrator.web.api.queries import (
     MessagesQuery,
     NoticesQuery,
     NotificationsQuery,
+    OneGroupPageQuery,
     OverQuery,
     PageQuery,
     SearchQuery,
@@ -243,6 +244,10 @@ async def _groups(source: ApiSource, asked: PageQuery, _: Mapping[str, str]) -> 
     return _part(await source.look(group_reports.group_rows), asked)
 
 
+async def _changes(source: ApiSource, asked: OneGroupPageQuery, _: Mapping[str, str]) -> Any:
+    return _part(await source.look(lambda tx: group_reports.change_rows(tx, asked.group)), asked)
+
+
 async def _chats(source: ApiSource, asked: PageQuery, _: Mapping[str, str]) -> Any:
     return _part(await source.look(group_reports.chat_rows), asked)
 
@@ -363,6 +368,13 @@ RESOURCES = (
         _commands,
     ),
     _list("groups", "The registered groups.", PageQuery, schemas.GroupSchema, _groups),
+    _list(
+        "changes",
+        "What the owner changed of a group's settings and memory, newest first.",
+        OneGroupPageQuery,
+        schemas.GroupChangeSchema,
+        _changes,
+    ),
     _list("chats", "Every chat that was seen, registered or not.", PageQuery, schemas.ChatSchema, _chats),
     _list(
         "upcoming",

@@ -298,6 +298,17 @@ class GroupSchema(ApiSchema):
     config: Details
 
 
+class GroupChangeSchema(ApiSchema):
+    number: int
+    group: str
+    part: str = Field(description="settings or memory.")
+    at_ms: int
+    by: str
+    added: int = Field(description="Lines that are new.")
+    removed: int = Field(description="Lines that are gone.")
+    undoes: int | None
+
+
 class ChatSchema(ApiSchema):
     jid: str
     name: str

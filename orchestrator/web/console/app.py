@@ -33,6 +33,8 @@ from orchestrator.web.console.page import (
     Console,
     Page,
     View,
+    came_from,
+    own_path,
     policy,
     templates,
 )
@@ -238,7 +240,7 @@ class _Routes:
             )
             return self._sign_in_page(request, error)
         name = self._cookie_name(request)
-        answer = RedirectResponse(_safe_path(form.text("next")) or f"{ROOT}/", status_code=303)
+        answer = RedirectResponse(own_path(form.text("next")) or f"{ROOT}/", status_code=303)
         answer.set_cookie(
             name,
             signed_in.cookie,
@@ -259,7 +261,7 @@ class _Routes:
 
     async def _prefer(self, _: View, form: SentForm) -> Response:
         """Keep the language or the look that was chosen in a cookie."""
-        answer = RedirectResponse(_safe_path(form.text("next")) or f"{ROOT}/", status_code=303)
+        answer = RedirectResponse(own_path(form.text("next")) or f"{ROOT}/", status_code=303)
         for field, allowed in (("language", tuple(LANGUAGES)), ("theme", THEMES)):
             if form.text(field) in allowed:
                 answer.set_cookie(
@@ -302,8 +304,8 @@ class _Routes:
         text = _text_of(view, error)
         if status >= 500:
             log.warning("console.failed", path=request.url.path, reason=str(error))
-        referer = _path_of_own(request)
-        return view.render("error.html", status=status, code=status, text=text, changed=changed, back=referer)
+        back = came_from(request)
+        return view.render("error.html", status=status, code=status, text=text, changed=changed, back=back)
 
 
 def _status_of(error: Exception) -> int:
@@ -320,26 +322,13 @@ def _text_of(view: View, error: Exception) -> str:
     return str(error) if isinstance(error, AndyError) else view.t("errors.http_other")
 
 
-def _path_of_own(request: Request) -> str:
-    return _safe_path(urlsplit(request.headers.get("referer", "")[:2000]).path) or f"{ROOT}/"
-
-
 def _next_query(request: Request) -> str:
     whole = request.url.path + (f"?{request.url.query}" if request.url.query else "")
     return urlencode({"next": whole})
 
 
 def _wanted(request: Request) -> str | None:
-    return _safe_path(request.query_params.get("next", ""))
-
-
-def _safe_path(text: str) -> str | None:
-    """A path of the console out of what a browser sent; nothing that could lead elsewhere."""
-    parts = urlsplit(text[:2000])
-    path = parts.path
-    if not path.startswith(f"{ROOT}/") or "\\" in text or "//" in path or any(ord(one) < 33 for one in text):
-        return None
-    return path + (f"?{parts.query}" if parts.query else "")
+    return own_path(request.query_params.get("next", ""))
 
 
 def _browser_of(agent: str) -> str:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from urllib.parse import quote
+from urllib.parse import quote, urlsplit
 from zoneinfo import ZoneInfo
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
@@ -120,7 +120,12 @@ class View:
 
     @property
     def here(self) -> str:
-        """The path of this page with its query, without the part that was asked for."""
+        """The path of this page with its query, without the part that was asked for.
+
+        A page that answers a form is shown again by the page that the form was on.
+        """
+        if self.request.method != "GET":
+            return came_from(self.request)
         query = "&".join(
             f"{quote(name, safe='')}={quote(value, safe='')}"
             for name, value in self.request.query_params.multi_items()
@@ -277,6 +282,21 @@ def templates() -> Environment:
     for name in found.list_templates():
         found.get_template(name)
     return found
+
+
+def came_from(request: Request) -> str:
+    """Return the path of the console's page that led to this request, by its `Referer`; else the first."""
+    parts = urlsplit(request.headers.get("referer", "")[:2000])
+    return own_path(parts.path + (f"?{parts.query}" if parts.query else "")) or f"{ROOT}/"
+
+
+def own_path(text: str) -> str | None:
+    """Return what a browser sent where it is a path of the console, and nothing that could lead elsewhere."""
+    parts = urlsplit(text[:2000])
+    path = parts.path
+    if not path.startswith(f"{ROOT}/") or "\\" in text or "//" in path or any(ord(one) < 33 for one in text):
+        return None
+    return path + (f"?{parts.query}" if parts.query else "")
 
 
 def _below(request: Request) -> str:

@@ -3,27 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-import json
-from typing import Any
+from collections.abc import Mapping
 
 from pydantic import ValidationError
 from starlette.responses import Response
 
-from orchestrator.domain.errors import AndyError, BadRequest
-from orchestrator.groups import memory_templates, registration
+from orchestrator.domain.errors import AndyError
+from orchestrator.groups import changes
 from orchestrator.groups.registration import Registration
+from orchestrator.groups.settings import ConfigRefused
 from orchestrator.reports import groups as group_reports
-from orchestrator.store import groups
+from orchestrator.store import group_changes, groups
+from orchestrator.store.group_changes import GroupChange, GroupPart
 from orchestrator.web.console.forms import SentForm
 from orchestrator.web.console.page import Page, View
-
-MAX_MEMORY_CHARS = 20_000
-
-
-class MemoryRefused(BadRequest):
-    """The group's memory cannot be kept."""
-
-    code = "bad_memory"
 
 
 async def show(view: View) -> Response:
@@ -50,37 +43,73 @@ async def show_group(view: View) -> Response:
     return await _show_group(view)
 
 
-async def configure(view: View, form: SentForm) -> Response:
-    """Replace a group's settings by those of the form, if nobody changed them meanwhile."""
-    folder = view.given("folder")
-    async with view.web.host.reader.reading() as tx:
-        before = await group_reports.config_fields(tx, folder)
-    form.check_unchanged({"settings": _json(before)})
+async def change_settings(view: View, form: SentForm) -> Response:
+    return await _change(view, form, GroupPart.SETTINGS)
+
+
+async def change_memory(view: View, form: SentForm) -> Response:
+    return await _change(view, form, GroupPart.MEMORY)
+
+
+async def _change(view: View, form: SentForm, part: GroupPart) -> Response:
+    """Show what a change does; make it once it is sent again with `sure`, if nobody changed it meanwhile."""
+    folder, text = view.given("folder"), form.raw("text")
+    home = view.web.host.home.root
+
+    def check(now: str) -> None:
+        form.check_unchanged({part.value: now})
+
     try:
-        wanted = json.loads(form.text("settings") or "{}")
-        if not isinstance(wanted, dict):
-            raise BadRequest(view.t(".no_object"))
-        changes = {**dict.fromkeys(before), **wanted}
+        if not form.is_set("sure"):
+            async with view.web.host.reader.reading() as tx:
+                now = await changes.current(tx, home, folder, part)
+            check(now)
+            after = changes.checked(part, text)
+            if after == now:
+                return view.done(f"/groups/{folder}", view.t(".same"))
+            return await _show_diff(view, part, now, after)
+        undoes = form.text("undoes")
         async with view.web.host.database.transaction() as tx:
-            await registration.configure(tx, folder, changes, now_ms=view.now_ms)
-    except (AndyError, ValueError) as error:
-        return await _show_group(view, error=str(error), settings=form.raw("settings"))
-    await view.api.groups.configured(folder)
-    return view.done(f"/groups/{folder}", view.t(".configured"))
+            await changes.apply(
+                tx,
+                home,
+                folder,
+                part,
+                text,
+                check=check,
+                by=view.signed_in.session.browser,
+                now_ms=view.now_ms,
+                undoes=int(undoes[:15]) if undoes.isascii() and undoes.isdigit() else None,
+            )
+    except (ConfigRefused, changes.GroupChangeRefused) as error:
+        return await _show_group(view, error=str(error), texts={part: text})
+    if part is GroupPart.SETTINGS:
+        await view.api.groups.configured(folder)
+    return view.done(f"/groups/{folder}", view.t(f".kept_{part.value}"))
 
 
-async def remember(view: View, form: SentForm) -> Response:
-    """Replace a group's memory file, if neither its agent nor anybody else changed it meanwhile."""
-    folder = view.given("folder")
+async def show_change(view: View) -> Response:
+    """Show what one change did, and what putting back what was before it would do now."""
     async with view.web.host.reader.reading() as tx:
-        known = await groups.known(tx, folder)
-    now = await asyncio.to_thread(_memory, view, known.folder)
-    form.check_unchanged({"memory": now})
-    text = form.raw("memory").replace("\r\n", "\n")
-    if len(text) > MAX_MEMORY_CHARS:
-        raise MemoryRefused(view.t(".memory_long", n=MAX_MEMORY_CHARS))
-    await asyncio.to_thread(memory_templates.write_memory, view.web.host.home.root, known.folder, text)
-    return view.done(f"/groups/{folder}", view.t(".remembered"))
+        group = await groups.known(tx, view.given("folder"))
+        change = await group_changes.get(tx, group.folder, int(view.given("number")))
+        now = await changes.current(tx, view.web.host.home.root, group.folder, change.part)
+    return await _show_diff(view, change.part, now, change.before, change=change)
+
+
+async def _show_diff(
+    view: View, part: GroupPart, now: str, after: str, *, change: GroupChange | None = None
+) -> Response:
+    return view.render(
+        "groups_change.html",
+        folder=view.given("folder"),
+        part=part.value,
+        now=now,
+        after=after,
+        lines=await asyncio.to_thread(changes.diff, now, after),
+        change=change,
+        did=await asyncio.to_thread(changes.diff, change.before, change.after) if change else [],
+    )
 
 
 async def remove(view: View, _: SentForm) -> Response:
@@ -106,39 +135,40 @@ async def _show(view: View, *, error: str = "", values: SentForm | None = None) 
     )
 
 
-async def _show_group(view: View, *, error: str = "", settings: str | None = None) -> Response:
-    folder = view.given("folder")
+async def _show_group(
+    view: View, *, error: str = "", texts: Mapping[GroupPart, str] | None = None
+) -> Response:
+    """Show a group with its settings and memory; `texts` are what was typed and refused."""
+    folder, home = view.given("folder"), view.web.host.home.root
     async with view.web.host.reader.reading() as tx:
         group = group_reports.group_row(await groups.known(tx, folder))
-        before = _json(await group_reports.config_fields(tx, folder))
-    memory = await asyncio.to_thread(_memory, view, group["folder"])
+        now = {part: await changes.current(tx, home, folder, part) for part in GroupPart}
+        changed = await group_reports.change_rows(tx, folder)
     return view.render(
         "groups_one.html",
         status=422 if error else 200,
         group=group,
-        before=before,
-        settings=before if settings is None else settings,
-        memory=memory,
+        parts=[
+            {"name": part.value, "now": text, "typed": (texts or {}).get(part, text)}
+            for part, text in now.items()
+        ],
+        changed=changed,
         error=error,
     )
-
-
-def _memory(view: View, folder: str) -> str:
-    return memory_templates.own_text(view.web.host.home.root, folder, memory_templates.MEMORY) or ""
-
-
-def _json(fields: dict[str, Any]) -> str:
-    return json.dumps(fields, ensure_ascii=False, indent=2, sort_keys=True)
 
 
 PAGE = Page(
     name="groups",
     order=30,
-    shows={"/groups": show, "/groups/{folder}": show_group},
+    shows={
+        "/groups": show,
+        "/groups/{folder}": show_group,
+        "/groups/{folder}/changes/{number:int}": show_change,
+    },
     changes={
         "/groups": register,
-        "/groups/{folder}/settings": configure,
-        "/groups/{folder}/memory": remember,
+        "/groups/{folder}/settings": change_settings,
+        "/groups/{folder}/memory": change_memory,
         "/groups/{folder}/remove": remove,
     },
 )

@@ -1,0 +1,185 @@
+"""Change a group's settings or memory as its owner, show what a change does, and put back what was before.
+
+The texts before and after each change are in the database, which no container reaches; an agent may write its
+memory file at any time. So every change first compares what is there with what its author was shown.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from difflib import unified_diff
+from pathlib import Path
+from typing import Any, Literal
+
+from orchestrator.domain.errors import BadRequest
+from orchestrator.domain.values import Group
+from orchestrator.groups import memory_templates, settings
+from orchestrator.store import audit, group_changes, groups
+from orchestrator.store.database import Tx
+from orchestrator.store.group_changes import GroupChange, GroupPart
+
+MAX_MEMORY_CHARS = 20_000
+CONTEXT_LINES = 2
+MAX_COMPARED = 250_000
+"""Lines before times lines after: more are not compared one by one, which takes their product in time."""
+
+
+class GroupChangeRefused(BadRequest):
+    """A group's settings or memory cannot be changed to this."""
+
+    code = "bad_change"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DiffLine:
+    """A line that was added or removed, one that stayed, or a gap of lines that stayed."""
+
+    kind: Literal["+", "-", " ", "…"]
+    text: str = ""
+
+
+async def current(tx: Tx, home: Path, folder: str, part: GroupPart) -> str:
+    """Return a part of a group as text, as it is now. Raises `UnknownGroup`."""
+    group = await groups.known(tx, folder)
+    if part is GroupPart.SETTINGS:
+        return settings.text_of(settings.of(group).to_fields())
+    memory = memory_templates.MEMORY
+    return await asyncio.to_thread(memory_templates.own_text, home, group.folder, memory) or ""
+
+
+def checked(part: GroupPart, text: str) -> str:
+    """Return the text as it is kept. Raises `ConfigRefused` or `GroupChangeRefused`, which say why not."""
+    if part is GroupPart.SETTINGS:
+        return settings.text_of(settings.checked(_fields(text)).to_fields())
+    if len(text) > MAX_MEMORY_CHARS:
+        raise GroupChangeRefused(
+            f"The memory has {len(text):,} characters; at most {MAX_MEMORY_CHARS:,} are kept: shorten it."
+        )
+    return text.replace("\0", "")
+
+
+async def configure(
+    tx: Tx, folder: str, changes: Mapping[str, Any], *, by: str, now_ms: int, undoes: int | None = None
+) -> Group:
+    """Change a group's settings; null takes a key away. Its next container has them.
+
+    Containers that live with the old ones are closed by `GroupReconciler`, once they are idle.
+
+    Raises:
+        UnknownGroup: there is none.
+        ConfigRefused: a key or a value cannot be used; nothing was changed.
+    """
+    group = await groups.known(tx, folder)
+    before = settings.text_of(settings.of(group).to_fields())
+    config = settings.merged(group, changes)
+    await groups.set_config(tx, group.folder, config, now_ms=now_ms)
+    detail = {"changed": {key: config.get(key) for key in changes}}
+    change = _change(group, GroupPart.SETTINGS, before, settings.text_of(config), by=by, now_ms=now_ms)
+    await _note(tx, replace(change, undoes=undoes), "group.configured", detail)
+    return replace(group, container_config=config)
+
+
+async def apply(
+    tx: Tx,
+    home: Path,
+    folder: str,
+    part: GroupPart,
+    text: str,
+    *,
+    check: Callable[[str], None],
+    by: str,
+    now_ms: int,
+    undoes: int | None = None,
+) -> None:
+    """Replace a part of a group by `text`, where `check` accepts what is there now.
+
+    Raises:
+        UnknownGroup: there is none.
+        ConfigRefused, GroupChangeRefused: the text cannot be kept.
+        OSError: the memory file cannot be written; like all others, it leaves everything as it was.
+    """
+    before = await current(tx, home, folder, part)
+    check(before)
+    if len(before.encode()) >= memory_templates.MAX_READ_BYTES:
+        raise GroupChangeRefused(
+            f"{memory_templates.MEMORY} is larger than {memory_templates.MAX_READ_BYTES // 1024} KiB,"
+            " and could not be put back: shorten it with an editor first."
+        )
+    after = checked(part, text)
+    if part is GroupPart.SETTINGS:
+        old, new = json.loads(before), json.loads(after)
+        changes = {key: new.get(key) for key in {**old, **new} if old.get(key) != new.get(key)}
+        await configure(tx, folder, changes, by=by, now_ms=now_ms, undoes=undoes)
+        return
+    group = await groups.known(tx, folder)
+    change = await asyncio.to_thread(_change, group, part, before, after, by=by, now_ms=now_ms)
+    await _note(tx, replace(change, undoes=undoes), "group.memory_changed", {})
+    # Last, so that a disk that refuses it takes the row back, too.
+    await asyncio.to_thread(memory_templates.write_memory, home, group.folder, after)
+
+
+def _change(group: Group, part: GroupPart, before: str, after: str, *, by: str, now_ms: int) -> GroupChange:
+    lines = diff(before, after)
+    return GroupChange(
+        folder=group.folder,
+        part=part,
+        at_ms=now_ms,
+        by=by,
+        before=before,
+        after=after,
+        added=sum(line.kind == "+" for line in lines),
+        removed=sum(line.kind == "-" for line in lines),
+    )
+
+
+async def _note(tx: Tx, change: GroupChange, kind: str, detail: dict[str, Any]) -> None:
+    """Keep a change that changes something, and audit it."""
+    if change.before != change.after:
+        number = await group_changes.add(tx, change)
+        detail |= {"change": number, "by": change.by, "undoes": change.undoes}
+    event = audit.AuditEvent(at_ms=change.at_ms, kind=kind, folder=change.folder, detail=detail)
+    await audit.append(tx, event)
+
+
+def diff(before: str, after: str) -> list[DiffLine]:
+    """Return how one text becomes the other, line by line, with two lines around each change. Pure."""
+    old, new = before.split("\n"), after.split("\n")
+    if len(old) * len(new) > MAX_COMPARED:
+        old, new = _without_common_ends(old, new)
+    if len(old) * len(new) > MAX_COMPARED:
+        return [
+            *(DiffLine(kind="-", text=one) for one in old),
+            *(DiffLine(kind="+", text=one) for one in new),
+        ]
+    found: list[DiffLine] = []
+    for line in list(unified_diff(old, new, n=CONTEXT_LINES, lineterm=""))[2:]:
+        match line[:1]:
+            case "@":
+                found += [DiffLine(kind="…")] if found else []
+            case "+":
+                found.append(DiffLine(kind="+", text=line[1:]))
+            case "-":
+                found.append(DiffLine(kind="-", text=line[1:]))
+            case _:
+                found.append(DiffLine(kind=" ", text=line[1:]))
+    return found
+
+
+def _without_common_ends(old: list[str], new: list[str]) -> tuple[list[str], list[str]]:
+    least = min(len(old), len(new))
+    head = next((at for at in range(least) if old[at] != new[at]), least)
+    tail = next((at for at in range(least - head) if old[-1 - at] != new[-1 - at]), least - head)
+    return old[head : len(old) - tail], new[head : len(new) - tail]
+
+
+def _fields(text: str) -> dict[str, object]:
+    try:
+        found = json.loads(text or "{}")
+    except ValueError as error:
+        raise GroupChangeRefused(f"The settings are no JSON ({error}).") from error
+    if not isinstance(found, dict):
+        raise GroupChangeRefused("""The settings are no JSON object, such as {"memory_mb": 1024}.""")
+    return found

@@ -1,0 +1,122 @@
+"""`group_changes`: what the owner changed of a group's settings and memory, so that it can be put back."""
+
+from __future__ import annotations
+
+import sqlite3
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+from orchestrator.domain.errors import BadRequest
+from orchestrator.domain.values import Folder
+from orchestrator.store.database import Tx
+
+KEPT = 30
+"""So many of the newest changes are kept of each part of each group."""
+
+
+class GroupPart(StrEnum):
+    """What of a group the owner changes."""
+
+    SETTINGS = "settings"
+    MEMORY = "memory"
+    """Its CLAUDE.md."""
+
+
+class UnknownGroupChange(BadRequest):
+    """No change of this group has this number."""
+
+    code = "unknown_change"
+    http_status = 404
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupChange:
+    """One change, with the whole text before it and after it."""
+
+    number: int = 0
+    """Given by the database."""
+    folder: Folder
+    part: GroupPart
+    at_ms: int
+    by: str
+    """The browser, or the command line."""
+    before: str
+    after: str
+    added: int
+    """How many lines are new, and `removed`, how many are gone."""
+    removed: int
+    undoes: int | None = None
+    """The change before which the text was as it is again."""
+
+
+async def add(tx: Tx, change: GroupChange) -> int:
+    """Store a change, forget the oldest of its part beyond `KEPT`, and return its number."""
+    cursor = await tx.execute(
+        """
+        INSERT INTO group_changes
+            (group_folder, part, at_ms, by_whom, before, after, added, removed, undoes)
+        VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)
+        """,
+        (
+            change.folder,
+            change.part,
+            change.at_ms,
+            change.by,
+            change.before,
+            change.after,
+            change.added,
+            change.removed,
+            change.undoes,
+        ),
+    )
+    number = cursor.lastrowid
+    assert number is not None
+    await tx.execute(
+        """
+        DELETE FROM group_changes WHERE group_folder = :folder AND part = :part AND id <= (
+            SELECT id FROM group_changes WHERE group_folder = :folder AND part = :part
+            ORDER BY id DESC LIMIT 1 OFFSET :kept)
+        """,
+        {"folder": change.folder, "part": change.part, "kept": KEPT},
+    )
+    return number
+
+
+async def rows(tx: Tx, folder: Folder) -> list[dict[str, Any]]:
+    """Return the changes that are kept of a group, newest first, as rows without their texts."""
+    found = await tx.execute_fetchall(
+        """
+        SELECT id AS number, group_folder AS "group", part, at_ms, by_whom AS "by", added, removed, undoes
+        FROM group_changes WHERE group_folder = ? ORDER BY id DESC
+        """,
+        (folder,),
+    )
+    return [dict(row) for row in found]
+
+
+async def get(tx: Tx, folder: Folder, number: int) -> GroupChange:
+    """Return one change. Raises `UnknownGroupChange`."""
+    cursor = await tx.execute(
+        "SELECT * FROM group_changes WHERE group_folder = ? AND id = ?", (folder, number)
+    )
+    if (row := await cursor.fetchone()) is None:
+        raise UnknownGroupChange(
+            f"'{folder}' has no change {number}: 'andy groups history {folder}' lists those that are kept."
+        )
+    return _from_row(row)
+
+
+def _from_row(row: sqlite3.Row) -> GroupChange:
+    return GroupChange(
+        number=row["id"],
+        folder=Folder(row["group_folder"]),
+        part=GroupPart(row["part"]),
+        at_ms=row["at_ms"],
+        by=row["by_whom"],
+        before=row["before"],
+        after=row["after"],
+        added=row["added"],
+        removed=row["removed"],
+        undoes=row["undoes"],
+    )
