@@ -103,6 +103,11 @@ def test_the_root_of_the_host_holds_only_its_entry_and_its_composition():
     assert loose == {"__init__.py", "__main__.py", "app.py"}
 
 
+def test_migrations_are_numbered_without_gaps():
+    names = sorted(path.name for path in (ROOT / "orchestrator" / "store" / "migrations").glob("*.sql"))
+    assert [name[:4] for name in names] == [f"{number:04}" for number in range(1, len(names) + 1)]
+
+
 def test_no_two_public_classes_share_a_name():
     places: dict[str, list[str]] = {}
     for path in SOURCES:
