@@ -18,11 +18,10 @@ import httpx
 from benchmarks.figures import Check, Figure, Series
 from benchmarks.places import Effort, progress
 from orchestrator.base.clock import SystemClock
+from orchestrator.dashboard.services.reminders import ReminderService
 from orchestrator.domain.home import Home
 from orchestrator.inbound.search_index import fill_search_index
 from orchestrator.reports import search
-from orchestrator.scheduler.reminder_service import ReminderService
-from orchestrator.scheduler.when import point_ms
 from orchestrator.store.database import Database, migrations
 from orchestrator.store.message_search import INDEXED_CHARS
 from orchestrator.store.reader import read_once
@@ -62,7 +61,7 @@ async def _pages(home: Home, effort: Effort) -> Figure:
         home=home,
         clock=SystemClock(),
         zone=UTC,
-        reminders=ReminderService(read_time=point_ms, zone_of=lambda _: UTC),
+        reminders=ReminderService(zone_of=lambda _: UTC),
         context_of=_no_context,
     )
     app = web_app(list_routes(source), token="bench", on_refusal=lambda _: None)

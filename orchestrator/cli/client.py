@@ -70,11 +70,11 @@ class Client:
         body = {"group": folder, "text": text, "at": at}
         return _content(await self._http.post("/reminders", json=body))
 
-    async def move_reminder(self, number: int, at: str) -> dict[str, Any]:
-        return _content(await self._http.post(f"/reminders/{number}/move", json={"at": at}))
+    async def move_reminder(self, reminder: str, at: str) -> dict[str, Any]:
+        return _content(await self._http.post(f"/reminders/{quote(reminder, safe='')}/move", json={"at": at}))
 
-    async def cancel_reminder(self, number: int) -> dict[str, Any]:
-        return _content(await self._http.post(f"/reminders/{number}/cancel"))
+    async def cancel_reminder(self, reminder: str) -> dict[str, Any]:
+        return _content(await self._http.post(f"/reminders/{quote(reminder, safe='')}/cancel"))
 
     async def add_task(self, asked: dict[str, Any]) -> dict[str, Any]:
         return _content(await self._http.post("/tasks", json=asked))

@@ -6,7 +6,6 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from datetime import datetime
 from pathlib import Path
 from typing import Any, TypeVar
 from zoneinfo import ZoneInfo
@@ -88,10 +87,11 @@ async def opened(home: Path | None) -> AsyncIterator[tuple[Database, DashboardFe
         home=root, settings=settings, clock=clock, database=database, reader=database, bus=EventBus(clock)
     )
     try:
-        yield (
-            database,
-            DashboardFeature(host, can_deliver=lambda _: True, has_model=lambda _: False),
-        )
+        with terminal.unlogged():
+            yield (
+                database,
+                DashboardFeature(host, can_deliver=lambda _: True, has_model=lambda _: False),
+            )
     finally:
         await database.close()
 
@@ -114,35 +114,6 @@ def answer(home: Path | None, folder: str | None, question: str, text: str) -> s
         if not result.ok:
             raise BadRequest(result.text)
         return result.text
-
-    return asyncio.run(act())
-
-
-def change_reminder(home: Path | None, notification: str, tool: str, **given: str) -> dict[str, Any]:
-    """Move or cancel a reminder that lies on a dashboard, and return it as a row of `andy reminders`.
-
-    Raises:
-        BadRequest: there is no such notification, or it is refused.
-    """
-
-    async def act() -> dict[str, Any]:
-        async with opened(home) as (database, boards):
-            async with database.reading() as tx:
-                folders = await dashboard_notifications.folders_of(tx, notification)
-            if not folders:
-                raise BadRequest(f"There is no reminder '{notification}': see 'andy reminders list'.")
-            asked = {"notification_id": notification} | given
-            result = await boards.service.call_tool(folders[0], tool, asked)
-        if not result.ok:
-            raise BadRequest(result.text)
-        due = datetime.fromisoformat(result.data["scheduled_at"])
-        return {
-            "id": notification,
-            "group": folders[0],
-            "due": due.isoformat(),
-            "due_ms": round(due.timestamp() * 1000),
-            "text": result.data["message"],
-        }
 
     return asyncio.run(act())
 

@@ -21,7 +21,7 @@ from orchestrator.domain.errors import AndyError, leaves
 from orchestrator.domain.home import Home
 from orchestrator.groups.registration import Registration
 from orchestrator.proxies.model.credentials import CredentialSource
-from orchestrator.store import messages, reminders
+from orchestrator.store import dashboard_notifications, messages
 
 GROUP = "family"
 REMINDER_SECONDS = 5
@@ -146,7 +146,7 @@ async def _container(events: asyncio.Queue[HostEvent]) -> str | None:
 
 
 async def _reminder(home: Home, events: asyncio.Queue[HostEvent]) -> None:
-    (due,) = read(home.root, reminders.pending)
+    (due,) = read(home.root, dashboard_notifications.reminders)
     async with asyncio.timeout(PATIENCE_SECONDS):
         while True:
             event = await events.get()

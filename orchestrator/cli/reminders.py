@@ -12,13 +12,11 @@ from cyclopts import App, Parameter
 from orchestrator.cli.options import GroupArgument, GroupOption, HomeOption, JsonOption, read, show
 
 if TYPE_CHECKING:
-    from orchestrator.scheduler.reminder_service import ReminderService
+    from orchestrator.dashboard.services.reminders import ReminderService
 
 reminders_app = App(name="reminders")
 
-ON_DASHBOARD = "n_"
-"""How the ids of reminders begin that Claude has set: they are notifications of the dashboard."""
-IdArgument = Annotated[str, Parameter(help="Its id in 'andy reminders list', such as 7 or n_1a2b3c4d.")]
+IdArgument = Annotated[str, Parameter(help="Its number in 'andy reminders list', such as 7.")]
 AtOption = Annotated[
     str,
     Parameter(help="When: 'in 2 hours', 30m, 'tomorrow 9am', 2026-11-23T09:00, in the group's time zone."),
@@ -33,10 +31,10 @@ def list_reminders(
 
     Example: `andy reminders list family`
     """
-    from orchestrator.scheduler import reminder_service
+    from orchestrator.dashboard.services import reminders
 
     service = _service(home)
-    read(home, lambda tx: service.rows(tx, group), reminder_service.lines, as_json=as_json)
+    read(home, lambda tx: service.rows(tx, group), reminders.lines, as_json=as_json)
 
 
 @reminders_app.command
@@ -79,19 +77,16 @@ def move(
 
     Example: `andy reminders move 7 --at "in 2 hours"`
     """
-    from orchestrator.cli import dashboard_service, terminal
+    from orchestrator.cli import terminal
 
-    if reminder.startswith(ON_DASHBOARD):
-        row = dashboard_service.change_reminder(home, reminder, "update_notification", scheduled_at=at)
-    else:
-        number, service = _number(reminder), _service(home)
-        row = asyncio.run(
-            terminal.ask_or_change(
-                home,
-                lambda client: client.move_reminder(number, at),
-                lambda tx, now_ms: service.move(tx, number, at, now_ms=now_ms),
-            )
+    service = _service(home)
+    row = asyncio.run(
+        terminal.ask_or_change(
+            home,
+            lambda client: client.move_reminder(reminder, at),
+            lambda tx, now_ms: service.move(tx, reminder, at, now_ms=now_ms),
         )
+    )
     show(row, partial(_told, "is moved to"), as_json=as_json)
 
 
@@ -101,41 +96,28 @@ def cancel(reminder: IdArgument, /, *, as_json: JsonOption = False, home: HomeOp
 
     Example: `andy reminders cancel 7`
     """
-    from orchestrator.cli import dashboard_service, terminal
+    from orchestrator.cli import terminal
 
-    if reminder.startswith(ON_DASHBOARD):
-        row = dashboard_service.change_reminder(home, reminder, "cancel_notification")
-    else:
-        number, service = _number(reminder), _service(home)
-        row = asyncio.run(
-            terminal.ask_or_change(
-                home,
-                lambda client: client.cancel_reminder(number),
-                lambda tx, now_ms: service.cancel(tx, number, now_ms=now_ms),
-            )
+    service = _service(home)
+    row = asyncio.run(
+        terminal.ask_or_change(
+            home,
+            lambda client: client.cancel_reminder(reminder),
+            lambda tx, now_ms: service.cancel(tx, reminder, now_ms=now_ms),
         )
+    )
     show(row, partial(_told, "is cancelled; it was due"), as_json=as_json)
-
-
-def _number(text: str) -> int:
-    from orchestrator.domain.errors import UnknownReminder
-
-    if not (text.isascii() and text.isdigit() and len(text) < 16):
-        raise UnknownReminder(text)
-    return int(text)
 
 
 def _service(home: Path | None) -> ReminderService:
     from orchestrator.cli import terminal
-    from orchestrator.dashboard.feature import read_time
+    from orchestrator.dashboard.services.reminders import ReminderService
     from orchestrator.groups import settings
-    from orchestrator.scheduler.reminder_service import ReminderService
 
-    zone_of = partial(settings.zone_of, default=terminal.zone_of(home))
-    return ReminderService(read_time=read_time, zone_of=zone_of)
+    return ReminderService(zone_of=partial(settings.zone_of, default=terminal.zone_of(home)))
 
 
 def _told(what: str, row: dict[str, Any]) -> list[str]:
-    from orchestrator.scheduler.reminder_service import shown_due
+    from orchestrator.dashboard.services.reminders import shown_due
 
     return [f"Reminder {row['id']} of '{row['group']}' {what} {shown_due(row)}."]

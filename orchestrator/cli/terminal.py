@@ -5,8 +5,10 @@ Reading commands answer in a tenth of a second, so what only some commands need 
 
 from __future__ import annotations
 
+import logging
 import sys
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -102,10 +104,24 @@ async def change(given: Path | None, act: Callable[[Tx, int], Awaitable[T]]) -> 
     home.make()
     database = await Database.open(home.database)
     try:
-        async with database.transaction() as tx:
-            return await act(tx, SystemClock().now_ms())
+        with unlogged():
+            async with database.transaction() as tx:
+                return await act(tx, SystemClock().now_ms())
     finally:
         await database.close()
+
+
+@contextmanager
+def unlogged() -> Iterator[None]:
+    """Keep what services say for the host's log, but for errors, out of what a command prints."""
+    import structlog
+
+    was = structlog.get_config()
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.ERROR))
+    try:
+        yield
+    finally:
+        structlog.configure(**was)
 
 
 async def ask_or_change(

@@ -17,8 +17,9 @@ from orchestrator.base.clock import Clock
 from orchestrator.base.event_bus import EventBus
 from orchestrator.base.wakeups import Wakeups
 from orchestrator.dashboard.files import export, import_files
-from orchestrator.dashboard.services import knowledge, notifications, questions, reminders, tasks
+from orchestrator.dashboard.services import knowledge, notifications, questions, tasks
 from orchestrator.dashboard.services.context import BoardLimits, ServiceContext
+from orchestrator.dashboard.services.reminders import ReminderService
 from orchestrator.dashboard.views import board
 from orchestrator.dashboard.worker import prompt
 from orchestrator.domain.dashboard import (
@@ -53,25 +54,11 @@ async def _update_task(ctx: ServiceContext, *, task_id: str, **changes: Any) -> 
     return await tasks.update(ctx, task_id, tasks.TaskChanges(**changes))
 
 
-def _by_id(
-    reminder: Callable[..., Awaitable[ToolResult]], notification: Callable[..., Awaitable[ToolResult]]
-) -> Callable[..., Awaitable[ToolResult]]:
-    """Return what does one of the two: the id tells a reminder from a notification of the dashboard."""
-
-    async def act(ctx: ServiceContext, *, notification_id: str | None = None, **given: Any) -> ToolResult:
-        is_reminder = notification_id is not None and reminders.is_reminder(notification_id)
-        return await (reminder if is_reminder else notification)(
-            ctx, notification_id=notification_id, **given
-        )
-
-    return act
-
-
 SERVICES: Mapping[str, Callable[..., Awaitable[ToolResult]]] = {
     "schedule_notification": notifications.schedule,
-    "update_notification": _by_id(reminders.update, notifications.update),
-    "cancel_notification": _by_id(reminders.cancel, notifications.cancel),
-    "list_notifications": _by_id(reminders.show, notifications.list_them),
+    "update_notification": notifications.update,
+    "cancel_notification": notifications.cancel,
+    "list_notifications": notifications.list_them,
     "create_question": questions.create,
     "update_question": questions.update,
     "remove_question": questions.remove,
@@ -112,6 +99,7 @@ class DashboardService:
         self._zone_of = zone_of
         self._can_deliver = can_deliver
         self._limits = limits or BoardLimits()
+        self.reminders = ReminderService(zone_of=zone_of, can_deliver=can_deliver, limits=self._limits)
 
     def service_context(self, tx: Tx, group: Group, caller: Caller) -> ServiceContext:
         """Return the context in which services act, for callers that need no tool: rules, replies."""
@@ -122,6 +110,7 @@ class DashboardService:
             zone=self._zone_of(group),
             limits=self._limits,
             can_deliver=self._can_deliver(group),
+            chat_jid=group.jid,
         )
 
     async def call_tool(
@@ -198,7 +187,6 @@ class DashboardService:
         """Publish that a change was committed, so that those who follow dashboards look again."""
         self._bus.publish("dashboard.changed", group=group.folder, detail=result.code)
         self._wakeups.notifications.set()
-        self._wakeups.scheduler.set()  # it was a reminder, maybe
 
     # What the command dispatcher hands on
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
-from orchestrator.domain.values import Folder
+from orchestrator.domain.values import ChatJid, Folder
 
 MAX_TITLE_CHARS = 200
 
@@ -241,6 +241,17 @@ class Notification:
     error: str | None = None
     version: int = 0
     changed_turn: int | None = None
+    number: int | None = None
+    """By which people name a reminder; None of any other notification."""
+    chat_jid: ChatJid | None = None
+    """Where a reminder goes when its group is no longer registered."""
+    asked_by: str | None = None
+    """The address of who asked for it; None where nobody did, or nobody knows."""
+
+    @property
+    def is_of_person(self) -> bool:
+        """Return whether a person has set this reminder with their own words, through no model."""
+        return self.created_by is Actor.USER and self.type is NotificationType.REMINDER
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

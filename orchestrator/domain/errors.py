@@ -163,7 +163,7 @@ class UnknownReminder(BadRequest):
 
     def __init__(self, number: int | str) -> None:
         self.number = number
-        super().__init__(f"There is no reminder {number}: see 'andy reminders list'.")
+        super().__init__(f"There is no reminder {str(number)[:80]}: see 'andy reminders list'.")
 
 
 class ReminderRefused(BadRequest):

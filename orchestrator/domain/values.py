@@ -69,12 +69,6 @@ class Retry(StrEnum):
     NEVER = "never"
 
 
-class ReminderState(StrEnum):
-    PENDING = "pending"
-    SENT = "sent"
-    CANCELLED = "cancelled"
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Group:
     """A registered chat with its own agent."""
@@ -294,21 +288,6 @@ class Outgoing:
     attachment: Attachment | None = None
     mention: str | None = None
     """The address of the person whom it is for, where not all of its chat are meant."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Reminder:
-    """A text that is sent at a time, word for word, without an agent."""
-
-    id: int
-    folder: Folder
-    chat_jid: ChatJid
-    text: str
-    due_ms: int
-    state: ReminderState
-    created_ms: int
-    asked_by: str | None = None
-    """The address of who asked for it; None where nobody knows."""
 
 
 class TaskStatus(StrEnum):

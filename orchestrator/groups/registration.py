@@ -12,7 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from orchestrator.domain.errors import BadRequest
 from orchestrator.domain.values import ChatJid, Folder, Group, Turn, TurnKind, TurnState
 from orchestrator.groups import settings
-from orchestrator.store import audit, chats, groups, outbox, reminders, task_stops, tasks, turns
+from orchestrator.store import audit, chats, dashboard_notifications, groups, outbox, task_stops, tasks, turns
 from orchestrator.store.database import Tx
 
 _FOLDER = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
@@ -170,7 +170,7 @@ async def unregister(tx: Tx, folder: str, *, now_ms: int) -> Departure:
     for turn in waiting:
         await _fail(tx, turn, now_ms=now_ms)
     await _note(tx, "group.unregistered", group, {"jid": group.jid}, now_ms=now_ms)
-    coming = await reminders.pending(tx, group.folder)
+    coming = await dashboard_notifications.reminders(tx, group.folder)
     return Departure(group=group, failed_turns=len(waiting), reminders=len(coming), paused_tasks=paused)
 
 
@@ -202,7 +202,6 @@ async def move_main(tx: Tx, jid: str, *, now_ms: int) -> Group:
         raise BadRequest("Main is being asked something: wait until it is answered and try again.")
     await chats.upsert(tx, moved.jid, name=None, channel=None, is_group=False, at_ms=None)
     await groups.set_jid(tx, main.folder, moved.jid)
-    await reminders.move(tx, main.folder, moved.jid)
     await tasks.move(tx, main.folder, main.jid, moved.jid)
     await _note(tx, "group.moved", moved, {"jid": moved.jid, "from": main.jid}, now_ms=now_ms)
     return moved

@@ -319,8 +319,20 @@ def _check(message: Inbound) -> None:
     has_words = message.text.strip() or message.file or message.is_unreadable
     if not has_words and message.deletes is None:
         raise TextEmpty
-    if len(message.text) > MAX_TEXT_CHARS:
-        raise TextTooLong(len(message.text), MAX_TEXT_CHARS)
+    check_length(message.text)
+
+
+def check_text(text: str) -> None:
+    """Check that a text can be sent to a chat. Raises `TextEmpty`, `TextTooLong`."""
+    if not text.strip():
+        raise TextEmpty
+    check_length(text)
+
+
+def check_length(text: str) -> None:
+    """Check that a text is no longer than a message may be. Raises `TextTooLong`."""
+    if len(text) > MAX_TEXT_CHARS:
+        raise TextTooLong(len(text), MAX_TEXT_CHARS)
 
 
 def _storable(message: Inbound, now_ms: int) -> Inbound:

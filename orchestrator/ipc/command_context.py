@@ -8,6 +8,7 @@ from typing import Any, Protocol
 from zoneinfo import ZoneInfo
 
 from agent_runner.wire.mailbox import AcknowledgeNotice, CancelNotice, ListNotices, NotifySelf, Reply
+from orchestrator.domain.dashboard import Notification
 from orchestrator.domain.values import Attachment, Folder, Group, Turn
 from orchestrator.groups.attachments import FileRefused
 from orchestrator.scheduler.scheduled_task_service import ScheduleReader
@@ -20,8 +21,29 @@ class ReadIsoTime(Protocol):
     def __call__(self, text: str, *, now_ms: int, zone: ZoneInfo) -> int: ...
 
 
+class ReminderCommands(Protocol):
+    """The service of the reminders. Both calls act in the transaction given, and raise `BadRequest`."""
+
+    async def set(
+        self, tx: Tx, group: Group, text: str, due_ms: int, *, now_ms: int, turn_id: int | None = None
+    ) -> Notification:
+        """Set a reminder for the group's chat; a time that is past means now."""
+        ...
+
+    async def end(
+        self, tx: Tx, one: Notification, *, now_ms: int, turn_id: int | None = None
+    ) -> Notification:
+        """Cancel a reminder."""
+        ...
+
+
 class DashboardCommands(Protocol):
     """The service of the groups' dashboards. Both calls act in the transaction they are given."""
+
+    @property
+    def reminders(self) -> ReminderCommands:
+        """What people ask to be told at a time, for an agent that carries out their words."""
+        ...
 
     async def answer(
         self,

@@ -21,7 +21,7 @@ from orchestrator.proxies.feature import ContainerProxies
 from orchestrator.proxies.model.credentials import CredentialStatus
 from orchestrator.queue.feature import QueueFeature
 from orchestrator.reports import notices
-from orchestrator.store import groups, notice_claims, outbox, reminders, runs, tasks, turns
+from orchestrator.store import dashboard_notifications, groups, notice_claims, outbox, runs, tasks, turns
 from orchestrator.store.database import Tx
 
 DAY_MS = 24 * 3_600_000
@@ -206,8 +206,8 @@ def _waiting(unsettled: Sequence[Turn], host: HostFacts) -> list[dict[str, Any]]
 
 
 async def _reminders(tx: Tx) -> dict[str, Any]:
-    pending = await reminders.pending(tx)
-    coming = [{"id": one.id, "group": one.folder, "due_ms": one.due_ms} for one in pending[:NEXT]]
+    pending = await dashboard_notifications.reminders(tx)
+    coming = [{"id": one.number, "group": one.folder, "due_ms": one.due_ms} for one in pending[:NEXT]]
     return {"pending": len(pending), "next": coming}
 
 

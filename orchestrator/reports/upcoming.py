@@ -13,7 +13,7 @@ from orchestrator.domain.dashboard import NotificationStatus
 from orchestrator.domain.values import ScheduledTask, TaskStatus
 from orchestrator.reports import tasks
 from orchestrator.scheduler import timing
-from orchestrator.store import dashboard_notifications, groups, loops, reminders
+from orchestrator.store import dashboard_notifications, groups, loops
 from orchestrator.store.database import Tx
 
 MAX_TIMES = 50
@@ -29,14 +29,9 @@ async def rows(tx: Tx, folder: str | None, *, with_over: bool, zone: ZoneInfo) -
         for task in await tasks.every(tx, folder, with_over=with_over)
     ]
     statuses = () if with_over else TO_COME
-    found += [
-        _row(zone, one.due_ms, "notification", one.id, one.folder, one.status.value, one.message)
-        for one in await dashboard_notifications.listed(tx, known, statuses=statuses)
-    ]
-    found += [
-        _row(zone, one.due_ms, "reminder", str(one.id), one.folder, one.state.value, one.text)
-        for one in await reminders.pending(tx, known)
-    ]
+    for one in await dashboard_notifications.listed(tx, known, statuses=statuses):
+        kind, name = ("notification", one.id) if one.number is None else ("reminder", str(one.number))
+        found.append(_row(zone, one.due_ms, kind, name, one.folder, one.status.value, one.message))
     return sorted(found, key=lambda row: (row["due_ms"] is None, row["due_ms"] or 0, row["id"]))
 
 

@@ -1,1 +1,1 @@
-"""Do what is due: send reminders, turn scheduled tasks into turns. Start with `loop.py`."""
+"""Do what is due: turn scheduled tasks into turns. Start with `loop.py`."""

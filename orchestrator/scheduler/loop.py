@@ -8,10 +8,10 @@ from zoneinfo import ZoneInfo
 from orchestrator.base.clock import Clock
 from orchestrator.base.event_bus import EventBus
 from orchestrator.base.wakeups import Wakeups
-from orchestrator.domain.values import Group, Reminder, ReminderState
+from orchestrator.domain.values import Group
 from orchestrator.scheduler import due_tasks
-from orchestrator.store import outbox, reminders, tasks
-from orchestrator.store.database import Database, Tx
+from orchestrator.store import tasks
+from orchestrator.store.database import Database
 
 SWEEP_SECONDS = 60.0
 SET_BACK_MS = 60_000
@@ -20,7 +20,7 @@ SET_BACK_MS = 60_000
 class Scheduler:
     """Wakes at the next due time, or when something changed.
 
-    Reminders are sent; scheduled tasks become turns, their next due time set in the same transaction.
+    Scheduled tasks become turns, their next due time set in the same transaction.
     """
 
     def __init__(
@@ -53,16 +53,12 @@ class Scheduler:
         async with self._database.transaction() as tx:
             if self._was_set_back(now_ms):
                 await due_tasks.follow_clock(tx, now_ms=now_ms)
-            sent = await _send_reminders(tx, now_ms=now_ms)
             fired = await due_tasks.fire_due(tx, now_ms=now_ms)
             # After what was due meanwhile: that was due by the old zone.
             await due_tasks.follow_zones(tx, self._zone_of, now_ms=now_ms)
-            coming = [await reminders.next_due_ms(tx), await tasks.next_due_ms(tx)]
-        if sent:
-            self._wakeups.outbox.set()
+            next_ms = await tasks.next_due_ms(tx)
         if fired:
             self._publish(fired)
-        next_ms = min((at for at in coming if at is not None), default=None)
         if next_ms is None:
             return SWEEP_SECONDS
         return min(SWEEP_SECONDS, max(0.0, (next_ms - self._clock.now_ms()) / 1000))
@@ -82,24 +78,3 @@ class Scheduler:
                     detail=fired_task.task.id,
                 )
         self._wakeups.lanes.set()
-
-
-async def _send_reminders(tx: Tx, *, now_ms: int) -> int:
-    to_send = await reminders.due(tx, now_ms)
-    for reminder in to_send:
-        await reminders.close(tx, reminder.id, ReminderState.SENT)
-        await outbox.add(
-            tx,
-            chat_jid=reminder.chat_jid,
-            folder=reminder.folder,
-            text=f"{reminder.text} (late)" if _is_late(reminder, now_ms=now_ms) else reminder.text,
-            dedupe_key=f"reminder:{reminder.id}",
-            mention=reminder.asked_by,
-            now_ms=now_ms,
-        )
-    return len(to_send)
-
-
-def _is_late(reminder: Reminder, *, now_ms: int) -> bool:
-    """Return whether its time passed while no host ran: before it was read, or before it could be sent."""
-    return reminder.due_ms < reminder.created_ms or due_tasks.is_late(reminder.due_ms, now_ms=now_ms)

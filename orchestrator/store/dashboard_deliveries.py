@@ -10,8 +10,8 @@ from orchestrator.store import dashboard_notifications, messages, outbox
 from orchestrator.store.database import Tx, returned
 
 
-async def hand_over(tx: Tx, one: Notification, chat_jid: ChatJid, *, now_ms: int) -> None:
-    """Put a claimed notification into the outbox; one that was tried before keeps its message id.
+async def hand_over(tx: Tx, one: Notification, chat_jid: ChatJid, *, text: str, now_ms: int) -> None:
+    """Put a claimed notification into the outbox as `text`; one that was tried before keeps its message id.
 
     One that is there already and was not given up is on its way: it is left as it is.
     """
@@ -20,7 +20,7 @@ async def hand_over(tx: Tx, one: Notification, chat_jid: ChatJid, *, now_ms: int
         tx,
         chat_jid=chat_jid,
         folder=one.folder,
-        text=one.message,
+        text=text,
         dedupe_key=key,
         mention=await _person(tx, one),
         now_ms=now_ms,
@@ -31,7 +31,7 @@ async def hand_over(tx: Tx, one: Notification, chat_jid: ChatJid, *, now_ms: int
             UPDATE outbox SET text = :text, state = 'pending', next_attempt_ms = :now
             WHERE dedupe_key = :key AND state = 'held'
             """,
-            {"text": one.message, "now": now_ms, "key": key},
+            {"text": text, "now": now_ms, "key": key},
         )
     await tx.execute(
         """
@@ -45,6 +45,8 @@ async def hand_over(tx: Tx, one: Notification, chat_jid: ChatJid, *, now_ms: int
 
 async def _person(tx: Tx, one: Notification) -> str | None:
     """Who asked for it, or for the task that it is about."""
+    if one.asked_by is not None:
+        return one.asked_by
     cursor = await tx.execute(
         "SELECT changed_turn FROM dashboard_tasks WHERE group_folder = ? AND id = ?",
         (one.folder, one.task_id),
@@ -53,10 +55,10 @@ async def _person(tx: Tx, one: Notification) -> str | None:
     return await messages.asker_of(tx, one.changed_turn, task["changed_turn"] if task else None)
 
 
-async def keep_claim(tx: Tx, one: Notification, *, until_ms: int) -> bool:
+async def keep_claim(tx: Tx, one: Notification, *, text: str, until_ms: int) -> bool:
     """Extend a claim whose message still waits in the outbox; return False when there is no such message.
 
-    What no messenger has got yet says what the notification says now.
+    What no messenger has got yet becomes `text`, which is what the notification says now.
     """
     cursor = await tx.execute(
         """
@@ -70,7 +72,7 @@ async def keep_claim(tx: Tx, one: Notification, *, until_ms: int) -> bool:
         return False
     waiting = await tx.execute(
         "UPDATE outbox SET text = ? WHERE id = ? AND state = 'pending' AND part IS NULL AND text <> ?",
-        (one.message, one.outbox_id, one.message),
+        (text, one.outbox_id, text),
     )
     if waiting.rowcount:
         await tx.execute(

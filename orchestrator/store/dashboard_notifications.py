@@ -32,16 +32,20 @@ _OPEN = "status IN ('pending', 'sending')"
 
 
 async def put(tx: Tx, notification: Notification, *, was: int | None) -> bool:
-    """Write a notification; `was` is the version that was read, None of a new one. False when it is stale."""
-    return await dashboards.put_row(tx, "notifications", _to_row(notification), was=was)
+    """Write a notification; `was` is the version that was read, None of a new one. False when it is stale.
+
+    A new reminder without a number gets the next one.
+    """
+    row = _to_row(notification)
+    is_reminder = notification.type is NotificationType.REMINDER and notification.audience is Audience.USER
+    if was is None and is_reminder and notification.number is None:
+        cursor = await tx.execute("SELECT ifnull(max(number), 0) + 1 AS next FROM notifications")
+        row["number"] = (await returned(cursor))["next"]
+    return await dashboards.put_row(tx, "notifications", row, was=was)
 
 
 async def get(tx: Tx, folder: Folder, notification_id: str) -> Notification | None:
-    cursor = await tx.execute(
-        "SELECT * FROM notifications WHERE group_folder = ? AND id = ?", (folder, notification_id)
-    )
-    row = await cursor.fetchone()
-    return _from_row(row) if row else None
+    return await _first(tx, "group_folder = ? AND id = ?", folder, notification_id)
 
 
 async def listed(
@@ -175,26 +179,27 @@ async def orphans(tx: Tx, folder: Folder) -> list[Notification]:
     return [_from_row(row) for row in rows]
 
 
-async def reminders_to_come(tx: Tx, folder: Folder | None) -> list[Notification]:
-    """Those of a group, or of all, that somebody wished for and that are about no task, by due time."""
+async def reminders(tx: Tx, folder: Folder | None = None) -> list[Notification]:
+    """Return the reminders of a group, or of all, that are still to come, the next first."""
     rows = await tx.execute_fetchall(
         f"""
         SELECT * FROM notifications
-        WHERE (:folder IS NULL OR group_folder = :folder) AND {_OPEN} AND type = 'reminder'
-          AND task_id IS NULL AND question_id IS NULL AND audience = 'user'
-        ORDER BY due_ms, id
+        WHERE (:folder IS NULL OR group_folder = :folder) AND {_OPEN} AND number IS NOT NULL
+        ORDER BY due_ms, number
         """,  # noqa: S608 - a constant
         {"folder": folder},
     )
     return [_from_row(row) for row in rows]
 
 
-async def folders_of(tx: Tx, notification_id: str) -> list[Folder]:
-    """The groups that have a notification of this id: one, but for what was imported."""
-    rows = await tx.execute_fetchall(
-        "SELECT group_folder FROM notifications WHERE id = ? ORDER BY group_folder", (notification_id,)
-    )
-    return [Folder(row["group_folder"]) for row in rows]
+async def by_number(tx: Tx, number: int) -> Notification | None:
+    """Return a reminder of any group; None where there is none of this number."""
+    return await _first(tx, "number = ?", number)
+
+
+async def by_id(tx: Tx, notification_id: str) -> Notification | None:
+    """Return the notification of any group; of several, which only imports bring, the first group's."""
+    return await _first(tx, "id = ? ORDER BY group_folder", notification_id)
 
 
 async def due(tx: Tx, now_ms: int, *, limit: int = -1) -> list[Notification]:
@@ -265,7 +270,11 @@ async def delivered_since(tx: Tx, folder: Folder, since_ms: int) -> list[Notific
 
 
 async def by_channel_message(tx: Tx, message_id: str) -> Notification | None:
-    cursor = await tx.execute("SELECT * FROM notifications WHERE channel_msg_id = ?", (message_id,))
+    return await _first(tx, "channel_msg_id = ?", message_id)
+
+
+async def _first(tx: Tx, where: str, *given: str | int) -> Notification | None:
+    cursor = await tx.execute(f"SELECT * FROM notifications WHERE {where}", given)  # noqa: S608 - constants
     row = await cursor.fetchone()
     return _from_row(row) if row else None
 
@@ -312,6 +321,9 @@ def _to_row(one: Notification) -> dict[str, Any]:
         "error": one.error,
         "version": one.version,
         "changed_turn": one.changed_turn,
+        "number": one.number,
+        "chat_jid": one.chat_jid,
+        "asked_by": one.asked_by,
     }
 
 
@@ -320,7 +332,7 @@ def _from_row(row: sqlite3.Row) -> Notification:
     (folder, notification_id, message, audience, due_ms, due_text, kind, priority, task_id, question_id,
      cause, status, context, created_by, created_ms, delivered_ms, cancelled_ms, cancel_reason, attempts,
      next_attempt_ms, claim_token, claim_until_ms, outbox_id, channel_msg_id, late_ms, error, version,
-     changed_turn) = row  # fmt: skip
+     changed_turn, number, chat_jid, asked_by) = row  # fmt: skip
     return Notification(
         folder=folder,
         id=notification_id,
@@ -350,6 +362,9 @@ def _from_row(row: sqlite3.Row) -> Notification:
         error=error,
         version=version,
         changed_turn=changed_turn,
+        number=number,
+        chat_jid=chat_jid,
+        asked_by=asked_by,
     )
 
 

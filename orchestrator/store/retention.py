@@ -91,7 +91,6 @@ POLICIES = (
         is_over="ended_ms IS NOT NULL"
         " AND id < (SELECT max(id) FROM cycles AS c WHERE c.group_folder = cycles.group_folder)",
     ),
-    RetentionPolicy(table="reminders", time="due_ms", is_over="state <> 'pending'"),
     # A request is answered once: its answer outlives by far the container that may send it again.
     RetentionPolicy(table="commands", time="at_ms", is_over="TRUE"),
     RetentionPolicy(table="usage", time="at_ms", is_over="TRUE"),

@@ -21,7 +21,6 @@ from orchestrator.loop.feature import LoopFeature
 from orchestrator.proxies.feature import ContainerProxies
 from orchestrator.queue.feature import QueueFeature
 from orchestrator.reports.status import StatusService
-from orchestrator.scheduler.reminder_service import ReminderService
 from orchestrator.scheduler.timing import schedule_reader
 
 if TYPE_CHECKING:
@@ -106,7 +105,7 @@ class WebFeature:
             queue=self.queue,
             channels=self.channels,
         )
-        reminders = ReminderService(read_time=read_time, zone_of=self.host.zone_of)
+        reminders = self.dashboards.service.reminders
         services = ApiServices(
             chat=ChatService(
                 self.host.database,

@@ -121,7 +121,9 @@ def test_every_package_says_what_it_is_for_and_where_to_start():
 
 
 def test_every_table_is_documented():
-    tables = re.findall(r"CREATE TABLE (\w+)", "\n".join(migrations()))
+    scripts = "\n".join(migrations())
+    dropped = re.findall(r"DROP TABLE (\w+)", scripts)
+    tables = [table for table in re.findall(r"CREATE TABLE (\w+)", scripts) if table not in dropped]
     assert tables
     assert [table for table in tables if f"| `{table}` |" not in HAND_WRITTEN] == []
 

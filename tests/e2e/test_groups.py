@@ -71,7 +71,7 @@ def test_what_is_set_for_a_group_counts_from_its_next_turn_on(andy: AndyProcess,
 def test_a_group_lives_by_the_clocks_of_its_own_zone(andy: AndyProcess) -> None:
     andy.cli("groups", "register", "family", "--no-trigger", "--config", '{"timezone": "Asia/Kathmandu"}')
     andy.say("remind me tomorrow at 18:00 to stretch", group="family")
-    (reminder,) = andy.rows("SELECT due_ms FROM reminders")
+    (reminder,) = andy.rows("SELECT due_ms FROM notifications")
     due = datetime.fromtimestamp(reminder["due_ms"] / 1000, UTC)
     assert (due.hour, due.minute) == (12, 15), "18:00 in Kathmandu, five hours and three quarters ahead"
     refused = andy.cli("groups", "config", "family", "--set", '{"timezone": "Mars/Olympus"}')

@@ -16,11 +16,11 @@ def test_a_message_a_follow_up_and_a_reminder(tmp_path: Path, runtime: str) -> N
         assert turns[first["turn"]] == turns[second["turn"]]
 
         andy.say("remind me in 5 seconds to stretch")
-        (due,) = andy.rows("SELECT due_ms FROM reminders")
+        (due,) = andy.rows("SELECT due_ms FROM notifications")
         sent = until(
             lambda: andy.rows(
                 "SELECT sent_ms FROM messages WHERE content LIKE '%stretch%' AND sender = 'andy'"
-                " AND id IN (SELECT message_id FROM outbox WHERE dedupe_key LIKE 'reminder:%')"
+                " AND id IN (SELECT message_id FROM outbox WHERE dedupe_key LIKE 'notification:%')"
             ),
             what="the reminder is sent",
         )
@@ -33,8 +33,11 @@ def test_a_reminder_survives_a_restart(tmp_path: Path) -> None:
         andy.say("remind me in 4 seconds to stretch")
         andy.kill()
         andy.start()
-        until(lambda: andy.rows("SELECT 1 FROM reminders WHERE state = 'sent'"), what="the reminder is sent")
-        until(lambda: andy.rows("SELECT 1 FROM outbox WHERE dedupe_key = 'reminder:1' AND state = 'sent'"))
+        until(
+            lambda: andy.rows("SELECT 1 FROM notifications WHERE status = 'delivered'"),
+            what="the reminder is sent",
+        )
+        assert len(andy.rows("SELECT 1 FROM messages WHERE content LIKE '⏰%stretch%'")) == 1
 
 
 def test_untriggered_talk_is_context_and_is_said_to_be(tmp_path: Path) -> None:

@@ -188,7 +188,8 @@ def test_what_is_forged_is_refused_and_the_refusal_recorded(siege: Siege) -> Non
     assert "said as main" in siege.said_in("planter"), "who speaks is told by the directory"
     assert "said once" in siege.said_in("planter")
     assert "under a used id" not in siege.said_in("planter")
-    assert siege.andy.rows("SELECT 1 FROM reminders WHERE state = 'pending'"), "the reminder of another stays"
+    pending = "SELECT 1 FROM notifications WHERE status = 'pending'"
+    assert siege.andy.rows(pending), "the reminder of another stays"
     assert len(siege.andy.rows("SELECT 1 FROM registered_groups")) == len(GROUPS) + 2
 
 

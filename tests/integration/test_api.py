@@ -16,15 +16,14 @@ from starlette.routing import Route
 from orchestrator.containers.logs import files
 from orchestrator.context.context_manager import ContextManager
 from orchestrator.context.tokens import EncodingCounter
+from orchestrator.dashboard.services.reminders import ReminderService
 from orchestrator.domain.home import Home
 from orchestrator.domain.values import Folder, TurnId, TurnKind
 from orchestrator.groups import changes
 from orchestrator.reports import costs
 from orchestrator.scheduler import scheduled_task_service
-from orchestrator.scheduler.reminder_service import ReminderService
 from orchestrator.scheduler.timing import schedule_reader
-from orchestrator.scheduler.when import point_ms
-from orchestrator.store import audit, groups, loops, outbox, reminders, usage
+from orchestrator.store import audit, groups, loops, outbox, usage
 from orchestrator.store.budgets import Period
 from orchestrator.store.loops import NextWake
 from orchestrator.web.api.lists import RESOURCES, ApiResource, ApiSource, list_routes
@@ -36,6 +35,7 @@ from orchestrator.web.console.sessions import SessionService
 from tests.support.dashboard_harness import FEB_9_1200, HOUR_MS, DashboardHouse, alert
 from tests.support.household import SEOUL, Household
 from tests.support.notice_harness import NoticeHouse
+from tests.support.reminders import put_reminder
 
 TOKEN = {"Authorization": "Bearer secret"}
 PATHS = {"group": "family", "id": "M1"}
@@ -80,7 +80,7 @@ async def _fill(house: Household) -> None:
                 prompt=f"do {number}", kind="interval", value="12h", context_mode="isolated"
             )
             await scheduled_task_service.add(tx, "family", wish, times, now_ms=now_ms)
-            await reminders.add(tx, family, text="pill", due_ms=now_ms + HOUR_MS, now_ms=now_ms)
+            await put_reminder(tx, family, text="pill", due_ms=now_ms + HOUR_MS, now_ms=now_ms)
             await outbox.add(tx, chat_jid=family.jid, text="out", dedupe_key=f"{number}", now_ms=now_ms)
             await audit.append(tx, audit.AuditEvent(at_ms=now_ms, kind="egress.refused"))
             await usage.add(tx, _usage(number, now_ms))
@@ -144,7 +144,7 @@ def source_of(house: Household, tmp_path: Path) -> ApiSource:
         home=Home(tmp_path),
         clock=house.clock,
         zone=SEOUL,
-        reminders=ReminderService(read_time=point_ms, zone_of=lambda _: SEOUL),
+        reminders=ReminderService(zone_of=lambda _: SEOUL),
         context_of=context_of,
     )
 

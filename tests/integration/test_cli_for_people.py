@@ -25,11 +25,12 @@ from orchestrator.domain.home import Home
 from orchestrator.domain.values import Folder
 from orchestrator.groups import registration
 from orchestrator.reports import costs
-from orchestrator.store import audit, dashboard_cycles, groups, reminders
+from orchestrator.store import audit, dashboard_cycles, groups
 from orchestrator.store.budgets import Period
 from orchestrator.store.database import Database
 from tests.doubles.clock import FakeClock
 from tests.support.household import Household, a_message
+from tests.support.reminders import put_reminder
 
 HOME_ZONE = ZoneInfo("Asia/Seoul")
 AT_MS = 1_795_372_200_000
@@ -56,7 +57,7 @@ async def _fill(root: Path) -> None:
     async with database.transaction() as tx:
         await registration.ensure_main(tx, now_ms=AT_MS)
         family = await groups.known(tx, "family")
-        await reminders.add(tx, family, text="stretch", due_ms=AT_MS, now_ms=AT_MS)
+        await put_reminder(tx, family, text="stretch", due_ms=AT_MS, now_ms=AT_MS)
         await dashboard_cycles.begin(tx, FAMILY, "rules", trigger={}, now_ms=AT_MS)
         await audit.append(tx, audit.AuditEvent(at_ms=AT_MS, kind="model.asked", folder=FAMILY))
         await costs.set_budget(

@@ -13,6 +13,7 @@ from orchestrator.ipc.command_dispatcher import HANDLERS, CommandDispatcher
 from orchestrator.scheduler.timing import schedule_reader
 from orchestrator.scheduler.when import point_ms
 from orchestrator.store import groups
+from tests.support.command_dispatchers import dashboards_of
 from tests.support.household import SEOUL, Household
 
 FAMILY, MAIN, STRANGER = "local:family", "local:main", "49123@s.whatsapp.net"
@@ -32,6 +33,7 @@ class Desk:
             zone_of=lambda _: SEOUL,
             wakeups=household.wakeups,
             bus=self.bus,
+            dashboards=dashboards_of(household, lambda _: SEOUL),
         )
 
     async def ask(self, asking, /, *, in_file="f.json", **fields):
@@ -132,7 +134,7 @@ async def test_a_request_that_comes_again_gets_its_answer_again_and_does_nothing
     again = await desk.ask("family", **REMIND, requestId="r1", in_file="other.json")
 
     assert again == first
-    assert len(await desk.house.rows("SELECT * FROM reminders")) == 1
+    assert len(await desk.house.rows("SELECT * FROM notifications")) == 1
 
 
 async def test_two_groups_may_use_the_same_request_id(desk):
@@ -263,13 +265,13 @@ async def test_main_sees_all_chats_and_which_are_registered(desk):
     assert "Strangers (local:stranger): not registered" in reply.text
 
 
-async def test_a_reminder_is_told_back_in_the_groups_time_and_wakes_the_scheduler(desk):
+async def test_a_reminder_is_told_back_in_the_groups_time_and_wakes_who_sends_it(desk):
     reply = await desk.ask("family", **{**REMIND, "at": "2026-06-01T09:00"})
 
     assert reply.text == "Reminder 1 is set for Mon 2026-06-01 09:00 (Asia/Seoul)."
     assert reply.data["due"] == "2026-06-01T09:00:00+09:00"
     async with asyncio.timeout(60):
-        await desk.house.wakeups.scheduler.wait(at_most_seconds=None)
+        await desk.house.wakeups.notifications.wait(at_most_seconds=None)
 
 
 @pytest.mark.parametrize(
@@ -279,7 +281,7 @@ async def test_a_bad_time_is_refused_with_the_reason(desk, at):
     reply = await desk.ask("family", **{**REMIND, "at": at})
 
     assert (reply.ok, reply.code) == (False, "bad_time")
-    assert await desk.house.rows("SELECT * FROM reminders") == []
+    assert await desk.house.rows("SELECT * FROM notifications") == []
 
 
 async def test_a_group_can_neither_see_nor_cancel_the_reminder_of_another(desk):
@@ -292,7 +294,7 @@ async def test_a_group_can_neither_see_nor_cancel_the_reminder_of_another(desk):
     assert seen.data == {"reminders": []}
     assert (other.ok, other.code) == (nobodys.ok, nobodys.code) == (False, "unknown_reminder")
     assert other.text == nobodys.text.replace("99", "1")
-    assert (await desk.house.rows("SELECT state FROM reminders")) == [{"state": "pending"}]
+    assert (await desk.house.rows("SELECT status FROM notifications")) == [{"status": "pending"}]
 
 
 @pytest.mark.parametrize("folder", ["family", "main"])

@@ -15,9 +15,9 @@ from orchestrator.domain.protocols import Feature
 from orchestrator.domain.values import Attachment, ChatJid, Folder, MessageId, OutboxState
 from orchestrator.outbound import delivery as delivering
 from orchestrator.outbound.delivery import GIVE_UP_MS, Delivery, backoff_ms
-from orchestrator.scheduler.loop import Scheduler
-from orchestrator.store import chats, messages, outbox, reminders
+from orchestrator.store import chats, messages, outbox
 from tests.doubles.channel import ScriptedChannel
+from tests.support.reminders import notifier, put_reminder
 from tests.support.until import until
 
 HOME, WORK, FOREIGN = ChatJid("x:home"), ChatJid("x:work"), ChatJid("foreign:chat")
@@ -504,13 +504,10 @@ async def test_a_reminder_mentions_who_asked_for_it_in_a_group_where_that_can_be
     async with household.database.transaction() as tx:
         await tx.execute("UPDATE chats SET is_group = ?", (is_group,))
         now_ms = household.clock.now_ms()
-        await reminders.add(
+        await put_reminder(
             tx, group, text="take the bread out", due_ms=now_ms, now_ms=now_ms, asked_by="local:jane"
         )
-    scheduler = Scheduler(
-        household.database, clock=household.clock, wakeups=household.wakeups, bus=household.bus, zone_of=None
-    )
-    await scheduler.fire_due()
+    await notifier(household).send_due()
 
     (shown,) = await Answering(household, *features).shown(1)
 

@@ -25,9 +25,9 @@ from agent_runner.wire.mailbox import (
 from orchestrator.domain.values import Run, Turn
 from orchestrator.ipc.mailbox_worker import MailboxWorker
 from orchestrator.ipc.watcher import MailboxWatcher
-from orchestrator.scheduler.loop import Scheduler
 from tests.support.dashboard_harness import FOLDER, DashboardHouse
-from tests.support.household import SEOUL, Household
+from tests.support.household import Household
+from tests.support.reminders import notifier
 from tests.support.until import until
 
 SECOND_MS = 1_000
@@ -90,11 +90,7 @@ class Outage:
         return [one.text for one in await self.house.outgoing()]
 
     async def send_reminders(self) -> None:
-        house = self.house
-        scheduler = Scheduler(
-            house.database, clock=house.clock, wakeups=house.wakeups, bus=house.bus, zone_of=lambda _: SEOUL
-        )
-        await scheduler.fire_due()
+        await notifier(self.house).send_due()
 
 
 @pytest.fixture
@@ -207,7 +203,7 @@ async def test_a_span_counts_from_when_it_was_asked(outage: Outage) -> None:
     assert (await outage.house.rows("SELECT next_run FROM scheduled_tasks")) == [
         {"next_run": asked_ms + 1_200 * SECOND_MS}
     ]
-    (reminder,) = await outage.house.rows("SELECT due_ms FROM reminders")
+    (reminder,) = await outage.house.rows("SELECT due_ms FROM notifications")
     assert reminder["due_ms"] == asked_ms + 600 * SECOND_MS
 
 
@@ -216,7 +212,7 @@ async def test_a_reminder_knows_who_asked_for_it(outage: Outage) -> None:
     outage.leave(SetReminder(text="pill", at="10m"), turn, request_id="r0")
 
     assert (await outage.reply("r0")).ok
-    assert await outage.house.rows("SELECT asked_by FROM reminders") == [{"asked_by": "local:jane"}]
+    assert await outage.house.rows("SELECT asked_by FROM notifications") == [{"asked_by": "local:jane"}]
 
 
 @pytest.mark.parametrize("at", ["10s", "2026-02-09T08:30:10"])
@@ -260,4 +256,6 @@ async def test_a_request_from_the_future_is_asked_now(outage: Outage) -> None:
     outage.home.clock.pass_ms(-3_600 * SECOND_MS)
     now_ms = outage.home.clock.now_ms()
     assert (await outage.reply("r0")).ok
-    assert await outage.house.rows("SELECT due_ms FROM reminders") == [{"due_ms": now_ms + 600 * SECOND_MS}]
+    assert await outage.house.rows("SELECT due_ms FROM notifications") == [
+        {"due_ms": now_ms + 600 * SECOND_MS}
+    ]

@@ -14,8 +14,9 @@ from orchestrator.groups import memory_templates, registration
 from orchestrator.groups.changes import configure
 from orchestrator.groups.reconciler import GroupReconciler
 from orchestrator.groups.registration import AlreadyRegistered, FolderRefused, Registration
-from orchestrator.store import groups, reminders, sessions
+from orchestrator.store import dashboard_notifications, groups, sessions
 from tests.support.household import a_group
+from tests.support.reminders import put_reminder
 from tests.support.until import until
 
 
@@ -79,7 +80,7 @@ async def test_what_waited_for_an_answer_fails_and_the_chat_is_told_once(househo
     accepted = await household.hear("@Andy hi")
     await household.hear("and this")
     async with household.database.transaction() as tx:
-        await reminders.add(tx, group, text="x", due_ms=10**13, now_ms=1)
+        await put_reminder(tx, group, text="x", due_ms=10**13, now_ms=1)
     departure = await unregister(household, "FAMILY")
 
     turn = await household.turn(accepted.turn_id)
@@ -281,14 +282,14 @@ async def test_main_moves_with_what_it_has_set_and_keeps_its_history(household):
     await household.answer("said", folder="main")
     async with household.database.transaction() as tx:
         main = await groups.known(tx, "main")
-        await reminders.add(tx, main, text="tea", due_ms=2**41, now_ms=1)
+        await put_reminder(tx, main, text="tea", due_ms=2**41, now_ms=1)
         moved = await registration.move_main(tx, OWNER_CHAT, now_ms=5)
         again = await registration.move_main(tx, OWNER_CHAT, now_ms=6)
-        (reminder,) = await reminders.pending(tx)
+        (reminder,) = await dashboard_notifications.reminders(tx)
         found = await groups.known(tx, "main")
 
     assert moved == again == found
-    assert (found.jid, found.is_main, reminder.chat_jid) == (OWNER_CHAT, True, OWNER_CHAT)
+    assert (found.jid, found.is_main, reminder.message) == (OWNER_CHAT, True, "tea")
     assert {row["chat_jid"] for row in await household.rows("SELECT chat_jid FROM messages")} == {
         "local:main"
     }

@@ -12,10 +12,11 @@ from orchestrator.reports import messages, queues, upcoming
 from orchestrator.reports.groups import chat_rows
 from orchestrator.scheduler import scheduled_task_service
 from orchestrator.scheduler.timing import schedule_reader
-from orchestrator.store import audit, loops, reminders
+from orchestrator.store import audit, loops
 from orchestrator.store.loops import NextWake
 from tests.support.command_dispatchers import dispatcher_of
 from tests.support.household import SEOUL, Household
+from tests.support.reminders import put_reminder
 
 HOUR_MS = 3_600_000
 DAY_MS = 24 * HOUR_MS
@@ -123,8 +124,8 @@ async def test_a_week_ahead_has_every_time_of_what_comes_again(house, clock):
                 prompt=f"do {kind}", kind=kind, value=value, context_mode="isolated"
             )
             await scheduled_task_service.add(tx, "family", wish, times, now_ms=now_ms)
-        await reminders.add(tx, family, text="pill", due_ms=now_ms - HOUR_MS, now_ms=now_ms)
-        await reminders.add(tx, family, text="far", due_ms=now_ms + 8 * DAY_MS, now_ms=now_ms)
+        await put_reminder(tx, family, text="pill", due_ms=now_ms - HOUR_MS, now_ms=now_ms)
+        await put_reminder(tx, family, text="far", due_ms=now_ms + 8 * DAY_MS, now_ms=now_ms)
         wake = NextWake(at_ms=now_ms + 2 * DAY_MS, set_by="agent", reason="look again", trace=())
         await loops.switch_on(tx, family.folder, auto_ms=HOUR_MS, next_wake=wake, now_ms=now_ms)
     async with house.database.reading() as tx:

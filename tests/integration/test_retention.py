@@ -15,10 +15,11 @@ from orchestrator.backup.retention import BATCH, Retention, YearArchive
 from orchestrator.domain.dashboard import BoardTaskStatus, Deadline, NotificationStatus
 from orchestrator.domain.settings import RETENTION_DAYS
 from orchestrator.domain.values import ChatJid, Folder
-from orchestrator.store import audit, commands, outbox, reminders, retention
+from orchestrator.store import audit, commands, dashboard_notifications, groups, outbox, retention
 from orchestrator.store.database import Database
 from tests.support.dashboard_harness import DAY_MS, FEB_9_0830, DashboardHouse, a_question, alert, at, blog
 from tests.support.household import Household
+from tests.support.reminders import put_reminder
 from tests.support.task_harness import TaskHouse
 
 YEAR = 366
@@ -181,11 +182,9 @@ async def lived(household: Household) -> TaskHouse:
     now_ms = household.clock.now_ms()
     async with household.database.transaction() as tx:
         jid, folder = ChatJid("local:family"), Folder("family")
-        await tx.execute(
-            "INSERT INTO reminders (group_folder, chat_jid, text, due_ms, state, created_ms)"
-            " VALUES ('family', ?, 'x', ?, 'sent', 1), ('family', ?, 'y', ?, 'pending', 1)",
-            (jid, now_ms, jid, now_ms),
-        )
+        family = await groups.known(tx, folder)
+        for status in (NotificationStatus.DELIVERED, NotificationStatus.PENDING):
+            await put_reminder(tx, family, text="x", due_ms=now_ms, now_ms=1, status=status)
         await tx.execute("UPDATE runs SET ended_ms = started_ms, exit_kind = 'closed'")
         await tx.execute(
             "INSERT INTO outbox (group_folder, chat_jid, text, dedupe_key, message_id, state,"
@@ -214,13 +213,13 @@ async def test_messages_stay_for_ever_and_with_them_the_turns_they_name(
     household.clock.pass_ms(3 * YEAR * DAY_MS)
     left = await keeping(household, directory).sweep()
     assert left["outbox"] == 4
-    assert (left["reminders"], left["commands"], left["task_run_logs"], left["turns"]) == (1, 2, 1, 1)
-    kept = await count(household.database, "messages", "turns", "outbox", "reminders")
-    assert kept == {"messages": 7, "turns": 3, "outbox": 1, "reminders": 1}
+    assert (left["notifications"], left["commands"], left["task_run_logs"], left["turns"]) == (1, 2, 1, 1)
+    kept = await count(household.database, "messages", "turns", "outbox", "notifications")
+    assert kept == {"messages": 7, "turns": 3, "outbox": 1, "notifications": 1}
     async with household.database.reading() as tx:
         assert list(await tx.execute_fetchall("PRAGMA foreign_key_check")) == []
         assert (await audit.verify(tx)).fault is None
-        assert await reminders.next_due_ms(tx) is not None
+        assert await dashboard_notifications.next_due_ms(tx) is not None
         assert [one.text for one in await outbox.unsent(tx, limit=9)] == ["lost"]
     # The same chat goes on.
     await household.hear("@Andy and now?")

@@ -7,12 +7,24 @@ import sqlite3
 import pytest
 
 from agent_runner.wire.mailbox import Reply
+from orchestrator.domain.dashboard import NotificationStatus
 from orchestrator.domain.errors import BadRequest, UnknownGroup
-from orchestrator.domain.values import ChatJid, Folder, ReminderState, Seq, TurnState
+from orchestrator.domain.values import ChatJid, Folder, Seq, TurnState
 from orchestrator.groups import registration
 from orchestrator.groups.registration import AlreadyRegistered, FolderRefused
-from orchestrator.store import chats, commands, groups, messages, outbox, reminders, runs, sessions, turns
+from orchestrator.store import (
+    chats,
+    commands,
+    dashboard_notifications,
+    groups,
+    messages,
+    outbox,
+    runs,
+    sessions,
+    turns,
+)
 from tests.support.household import a_group
+from tests.support.reminders import put_reminder
 
 FAMILY = Folder("family")
 
@@ -204,12 +216,13 @@ async def test_an_answer_to_a_request_is_kept_for_its_group_alone(database):
 async def test_reminders_come_in_the_order_of_their_time(family):
     async with family.database.transaction() as tx:
         group = await groups.known(tx, FAMILY)
-        late = await reminders.add(tx, group, text="late", due_ms=90, now_ms=1)
-        soon = await reminders.add(tx, group, text="soon", due_ms=10, now_ms=1)
-        gone = await reminders.add(tx, group, text="gone", due_ms=5, now_ms=1)
-        await reminders.close(tx, gone, ReminderState.CANCELLED)
+        late = await put_reminder(tx, group, text="late", due_ms=90, now_ms=1)
+        soon = await put_reminder(tx, group, text="soon", due_ms=10, now_ms=1)
+        over = NotificationStatus.DELIVERED
+        await put_reminder(tx, group, text="gone", due_ms=5, now_ms=1, status=over)
 
-        assert [one.id for one in await reminders.pending(tx, FAMILY)] == [soon, late]
-        assert [one.id for one in await reminders.due(tx, 10)] == [soon]
-        assert await reminders.next_due_ms(tx) == 10
-        assert await reminders.pending(tx, Folder("work")) == []
+        coming = await dashboard_notifications.reminders(tx, FAMILY)
+        assert [one.number for one in coming] == [soon, late] == [2, 1]
+        assert [one.number for one in await dashboard_notifications.due(tx, 10)] == [soon]
+        assert await dashboard_notifications.next_due_ms(tx) == 10
+        assert await dashboard_notifications.reminders(tx, Folder("work")) == []

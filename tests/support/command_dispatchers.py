@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from zoneinfo import ZoneInfo
 
+from orchestrator.dashboard.service import DashboardService
+from orchestrator.domain.values import Group
 from orchestrator.ipc.command_dispatcher import CommandDispatcher
 from orchestrator.scheduler.timing import schedule_reader
 from orchestrator.scheduler.when import point_ms
@@ -21,4 +24,16 @@ def dispatcher_of(household: Household) -> CommandDispatcher:
         zone_of=lambda _: ZONE,
         wakeups=household.wakeups,
         bus=household.bus,
+        dashboards=dashboards_of(household, lambda _: ZONE),
+    )
+
+
+def dashboards_of(household: Household, zone_of: Callable[[Group], ZoneInfo]) -> DashboardService:
+    return DashboardService(
+        household.database,
+        clock=household.clock,
+        bus=household.bus,
+        wakeups=household.wakeups,
+        zone_of=zone_of,
+        can_deliver=lambda _: True,
     )

@@ -17,7 +17,9 @@ from orchestrator.scheduler.loop import Scheduler
 from orchestrator.scheduler.timing import schedule_reader
 from orchestrator.scheduler.when import point_ms
 from orchestrator.store import groups, task_runs, tasks
+from tests.support.command_dispatchers import dashboards_of
 from tests.support.household import Household
+from tests.support.reminders import notifier
 
 MINUTE_MS, HOUR_MS, DAY_MS = 60_000, 3_600_000, 86_400_000
 
@@ -43,6 +45,7 @@ class TaskHouse:
             zone_of=self._zone_of,
             wakeups=house.wakeups,
             bus=house.bus,
+            dashboards=dashboards_of(house, self._zone_of),
         )
 
     def _zone_of(self, group: Group) -> ZoneInfo:
@@ -70,6 +73,7 @@ class TaskHouse:
         """Let time pass and the scheduler look; gives the group's queued turns."""
         self.house.clock.pass_ms(milliseconds)
         await self.scheduler.fire_due()
+        await notifier(self.house).send_due()
         return await self.house.queued()
 
     async def begin(self) -> tuple[Turn, Run]:

@@ -12,6 +12,8 @@ from orchestrator.domain.dashboard import Actor, BoardTask, Notification, Notifi
 
 PROMPT_MS = 5 * 60_000
 """So little late is not late."""
+LATE_MS = 120_000
+"""A reminder that is later says so."""
 REMINDER_GRACE_MS, GRACE_MS = 12 * 3_600_000, 24 * 3_600_000
 PAUSES_MS = (30_000, 60_000, 120_000, 300_000, 600_000)
 MAX_ATTEMPTS = 5
@@ -65,12 +67,13 @@ def decide(row: Notification, context: DeliveryContext, *, now_ms: int) -> Deliv
     """Return what happens to a notification that is due.
 
     What a person asked for comes at its minute, and what is urgent too; quiet hours and the daily limit bind
-    what comes by itself.
+    what comes by itself. What a person has set with their own words comes however late it is.
     """
     cancel_reason = _cancel_reason(row, context)
     if cancel_reason is not None:
         return Cancel(reason=cancel_reason)
-    if now_ms - row.due_ms > PROMPT_MS and row.attempts == 0 and now_ms > _latest_ms(row, context):
+    is_too_late = now_ms - row.due_ms > PROMPT_MS and now_ms > _latest_ms(row, context)
+    if is_too_late and row.attempts == 0 and not row.is_of_person:
         return Expire()
     if row.created_by is not Actor.WORKER or row.priority is Priority.HIGH:
         return SendNow()
@@ -81,6 +84,12 @@ def decide(row: Notification, context: DeliveryContext, *, now_ms: int) -> Deliv
         slot = context.hours.next_slot(context.hours.start_of(tomorrow))
         return Postpone(at_ms=slot, reason="enough for one day")
     return SendNow()
+
+
+def words_of(row: Notification, *, now_ms: int) -> str:
+    """Return what the chat is told: the text, which says of a person's reminder that it comes late."""
+    is_late = now_ms - row.due_ms > LATE_MS or row.due_ms < row.created_ms
+    return f"{row.message} (late)" if is_late and row.is_of_person else row.message
 
 
 def _cancel_reason(row: Notification, context: DeliveryContext) -> str | None:

@@ -17,7 +17,7 @@ from orchestrator.dashboard.rules import alerts
 from orchestrator.dashboard.rules.slots import Hours
 from orchestrator.dashboard.words import rule_texts
 from orchestrator.domain.dashboard import Notification, NotificationStatus
-from orchestrator.domain.values import Group
+from orchestrator.domain.values import ChatJid, Group
 from orchestrator.store import (
     dashboard_deliveries,
     dashboard_notifications,
@@ -107,14 +107,17 @@ class NotificationDispatcher:
         context = None if group is None else await self._circumstances(tx, row, group, now_ms=now_ms)
         if context is not None:
             row = await _with_current_words(tx, row, context, now_ms=now_ms)
-        if await dashboard_deliveries.keep_claim(tx, row, until_ms=now_ms + CLAIM_MS):
+        text = decision.words_of(row, now_ms=now_ms)
+        if await dashboard_deliveries.keep_claim(tx, row, text=text, until_ms=now_ms + CLAIM_MS):
             return DispatchResult(notification=row, outcome="kept")
         if group is None or context is None:
+            if row.chat_jid is not None:
+                return await _claim(tx, row, row.chat_jid, now_ms=now_ms)
             await _cancel(tx, row, NO_GROUP, now_ms=now_ms)
             return DispatchResult(notification=row, outcome="cancelled")
         match decision.decide(row, context, now_ms=now_ms):
             case decision.SendNow():
-                return await _claim(tx, row, group, now_ms=now_ms)
+                return await _claim(tx, row, group.jid, now_ms=now_ms)
             case decision.Postpone(at_ms=at_ms, reason=reason):
                 await write(
                     tx, row, now_ms=now_ms, reason=reason, status=NotificationStatus.PENDING, due_ms=at_ms
@@ -184,14 +187,15 @@ async def _cancel(tx: Tx, row: Notification, reason: str, *, now_ms: int) -> Non
     await write(tx, row, now_ms=now_ms, status=cancelled, cancelled_ms=now_ms, cancel_reason=reason)
 
 
-async def _claim(tx: Tx, row: Notification, group: Group, *, now_ms: int) -> DispatchResult:
+async def _claim(tx: Tx, row: Notification, chat_jid: ChatJid, *, now_ms: int) -> DispatchResult:
     """Claim the notification, unless another dispatcher has it, and put it into the outbox."""
     token = secrets.token_hex(8)
     until_ms = now_ms + CLAIM_MS
     if not await dashboard_notifications.claim(tx, row, token, now_ms=now_ms, until_ms=until_ms):
-        return DispatchResult(notification=row, outcome="taken", group=group)
-    await dashboard_deliveries.hand_over(tx, row, group.jid, now_ms=now_ms)
-    return DispatchResult(notification=row, outcome="claimed", group=group)
+        return DispatchResult(notification=row, outcome="taken")
+    text = decision.words_of(row, now_ms=now_ms)
+    await dashboard_deliveries.hand_over(tx, row, chat_jid, text=text, now_ms=now_ms)
+    return DispatchResult(notification=row, outcome="claimed")
 
 
 async def _notify_expired(tx: Tx, expired: Sequence[DispatchResult], *, now_ms: int) -> None:

@@ -10,7 +10,7 @@ from zoneinfo import ZoneInfo
 
 from orchestrator.dashboard.views import serializers
 from orchestrator.domain.dashboard import BoardTask, Caller, Notification, Question, ToolRefused
-from orchestrator.domain.values import Folder
+from orchestrator.domain.values import ChatJid, Folder
 from orchestrator.store import (
     dashboard_notifications,
     dashboard_questions,
@@ -45,14 +45,16 @@ class ServiceContext:
         zone: ZoneInfo,
         limits: BoardLimits | None = None,
         can_deliver: bool = True,
+        chat_jid: ChatJid | None = None,
     ) -> None:
-        """`can_deliver`: there is a channel that takes a message for the group's chat."""
+        """`can_deliver`: there is a channel that takes a message for the group's chat, `chat_jid`."""
         self.tx = tx
         self.folder = folder
         self.caller = caller
         self.zone = zone
         self.limits = limits or BoardLimits()
         self.can_deliver = can_deliver
+        self.chat_jid = chat_jid
         self._version: int | None = None
 
     @property

@@ -9,7 +9,7 @@ from typing import Any
 import structlog
 
 from orchestrator.dashboard.rules import dedupe
-from orchestrator.dashboard.services import notification_log, reminders
+from orchestrator.dashboard.services import notification_log
 from orchestrator.dashboard.services.context import ServiceContext, new_id
 from orchestrator.dashboard.views import notification_log as history_view
 from orchestrator.dashboard.views import serializers
@@ -30,6 +30,7 @@ from orchestrator.store import (
     dashboard_notifications,
     dashboard_questions,
     dashboard_tasks,
+    messages,
 )
 
 log = structlog.get_logger(__name__)
@@ -173,7 +174,7 @@ async def list_them(
     to_time: str | None = None,
     notification_id: str | None = None,
 ) -> ToolResult:
-    """List notifications and reminders by due time, at most `limit`; of one, show its history too."""
+    """List notifications by due time, at most `limit`; of one, show its history too."""
     if notification_id is not None:
         return await _with_history(ctx, await ctx.notification(notification_id))
     bounds = [
@@ -190,10 +191,6 @@ async def list_them(
         to_ms=bounds[1],
         limit=min(limit, MAX_LISTED),
     )
-    is_of_reminders = type in (None, NotificationType.REMINDER) and related_task_id is None
-    if is_of_reminders and status in (None, NotificationStatus.PENDING):
-        found += await reminders.to_come(ctx.tx, ctx.folder, from_ms=bounds[0], to_ms=bounds[1])
-        found = sorted(found, key=lambda one: one.due_ms)[:limit]
     asked = {"status": status, "task": related_task_id, "type": type, "from": from_time, "to": to_time}
     filters = ", ".join(f"{name} {value}" for name, value in asked.items() if value is not None)
     if not found:
@@ -300,10 +297,12 @@ async def _create(ctx: ServiceContext, request: NotificationRequest) -> Notifica
         context=request.context,
         created_by=ctx.caller.actor,
         created_ms=ctx.now_ms,
+        chat_jid=ctx.chat_jid if request.type is NotificationType.REMINDER else None,
+        asked_by=await messages.asker_of(ctx.tx, ctx.caller.turn_id) if ctx.caller.turn_id else None,
     )
     made = await _put(ctx, made, was=None)
     log.info("Notification scheduled", id=made.id, group=ctx.folder, due_ms=made.due_ms, type=made.type.value)
-    return made
+    return await ctx.notification(made.id)  # which has its number now
 
 
 async def _check_about(ctx: ServiceContext, request: NotificationRequest) -> None:

@@ -1,108 +1,179 @@
-"""Show and change reminders as the notifications that they are to people and agents.
+"""Set, move, cancel and list reminders for people, who know each by a short number.
 
-A reminder is set by the command line, HTTP and the agent without a model, needs no dashboard, and lies in a
-table of its own. Its id among notifications is `reminder_` and its number.
+A reminder is a notification that somebody asked for: the rows, the checks and the delivery are those of
+`notifications`.
 """
 
 from __future__ import annotations
 
-import re
-from dataclasses import replace
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
+from zoneinfo import ZoneInfo
 
-from orchestrator.dashboard.services.context import ServiceContext
-from orchestrator.dashboard.views import serializers
-from orchestrator.dashboard.views.board import as_notification
-from orchestrator.dashboard.words import texts, when
-from orchestrator.domain.dashboard import (
-    Notification,
-    Priority,
-    ToolRefused,
-    ToolResult,
-)
-from orchestrator.domain.values import Folder, Reminder, ReminderState
-from orchestrator.store import reminders
+from orchestrator.base.clock import local_iso
+from orchestrator.base.tables import Rows, short, table
+from orchestrator.dashboard.services import notifications
+from orchestrator.dashboard.services.context import BoardLimits, ServiceContext
+from orchestrator.dashboard.words import when
+from orchestrator.domain.dashboard import Actor, Caller, Notification, NotificationRequest, ToolRefused
+from orchestrator.domain.errors import BadTime, ReminderRefused, UnknownReminder
+from orchestrator.domain.values import ChatJid, Group
+from orchestrator.inbound.intake import check_text
+from orchestrator.store import audit, dashboard_notifications, groups
 from orchestrator.store.database import Tx
 
-_ID = re.compile(r"reminder_(\d{1,15})")
+_OF_TIME = ("UNPARSEABLE_TIME", "PAST_TIME", "TOO_FAR")
 
 
-def is_reminder(notification_id: str) -> bool:
-    """Tell whether an id is that of a reminder."""
-    return _ID.fullmatch(notification_id) is not None
+def _always(_: Group) -> bool:
+    return True
 
 
-async def to_come(
-    tx: Tx, folder: Folder, *, from_ms: int | None = None, to_ms: int | None = None
-) -> list[Notification]:
-    """Return a group's reminders that were not sent yet, by due time."""
-    return [
-        as_notification(one)
-        for one in await reminders.pending(tx, folder)
-        if (from_ms is None or one.due_ms >= from_ms) and (to_ms is None or one.due_ms <= to_ms)
-    ]
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReminderService:
+    """Changes reminders in the caller's transaction. What the owner changes is audited, without the text."""
 
+    zone_of: Callable[[Group], ZoneInfo]
+    can_deliver: Callable[[Group], bool] = _always
+    limits: BoardLimits = BoardLimits()  # noqa: RUF009 - a frozen value
 
-async def show(ctx: ServiceContext, *, notification_id: str, **filters: Any) -> ToolResult:
-    """Show one reminder of the group, whatever the filters. Raises `ToolRefused` NOT_FOUND."""
-    del filters
-    one = as_notification(await _found(ctx, notification_id))
-    return ToolResult(
-        text=f"- {one.id}: {when.format_time(one.due_ms, ctx.zone)}, {one.status.value}: {one.message}",
-        data={"notifications": [serializers.notification(one, ctx.zone)]},
-    )
+    # For an agent that carries out what a person wrote
 
+    async def set(
+        self, tx: Tx, group: Group, text: str, due_ms: int, *, now_ms: int, turn_id: int | None = None
+    ) -> Notification:
+        """Set a reminder for a group's chat; a time that is past means now.
 
-async def update(
-    ctx: ServiceContext,
-    *,
-    notification_id: str,
-    message: str | None = None,
-    scheduled_at: str | None = None,
-    priority: Priority | None = None,
-) -> ToolResult:
-    """Change the text or the time of a reminder to come; it has no priority. Raises `ToolRefused`."""
-    del priority
-    was = await _found(ctx, notification_id)
-    if was.state is not ReminderState.PENDING:
-        status = as_notification(was).status.value
-        raise ToolRefused("NOT_PENDING", f"Notification {notification_id} is {status}.", status=status)
-    one = was
-    if message is not None:
-        one = replace(one, text=texts.text("message", message, limit=texts.MAX_MESSAGE, is_needed=True))
-    if scheduled_at is not None:
-        one = replace(one, due_ms=when.due_ms(scheduled_at, now_ms=ctx.now_ms, zone=ctx.zone).at_ms)
-    if one == was:
-        raise ToolRefused("NOTHING_TO_CHANGE", f"Nothing of {notification_id} would be different.")
-    await reminders.change(ctx.tx, one.id, text=one.text, due_ms=one.due_ms)
-    due = when.format_time(one.due_ms, ctx.zone)
-    return ToolResult(
-        text=f"Notification {notification_id} is changed: {due}, {one.text}",
-        data=serializers.notification(as_notification(one), ctx.zone),
-    )
+        Raises:
+            TextEmpty, TextTooLong
+            ReminderRefused: the group has too many, or this very one, or no channel takes it.
+        """
+        check_text(text)
+        ctx = self._context(tx, group, now_ms=now_ms, turn_id=turn_id)
+        made = await notifications.intend(ctx, NotificationRequest(message=text, due_ms=due_ms))
+        if made.notification is None:
+            raise ReminderRefused(str(made.refused))
+        return made.notification
 
+    async def end(
+        self, tx: Tx, one: Notification, *, now_ms: int, turn_id: int | None = None
+    ) -> Notification:
+        """Cancel a reminder. Raises `ReminderRefused` of one that was sent or cancelled."""
+        _check_open(one)
+        ctx = self._context(tx, await self._group(tx, one), now_ms=now_ms, turn_id=turn_id)
+        try:
+            await notifications.cancel(ctx, notification_id=one.id)
+        except ToolRefused as refused:
+            raise ReminderRefused(str(refused)) from refused
+        return await ctx.notification(one.id)
 
-async def cancel(ctx: ServiceContext, *, notification_id: str, reason: str = "") -> ToolResult:
-    """Cancel a reminder to come; a second cancel changes nothing. Raises `ToolRefused`."""
-    del reason
-    one = await _found(ctx, notification_id)
-    if one.state is ReminderState.SENT:
-        raise ToolRefused(
-            "ALREADY_DELIVERED", f"Notification {notification_id} is delivered.", status="delivered"
+    # For the owner
+
+    async def add(self, tx: Tx, folder: str, text: str, at: str, *, now_ms: int) -> dict[str, Any]:
+        """Set a reminder for a group's chat at a time in words, and return its row.
+
+        Raises:
+            UnknownGroup, BadTime, TextEmpty, TextTooLong, ReminderRefused
+        """
+        group = await groups.known(tx, folder)
+        check_text(text)
+        try:
+            due_ms = when.due_ms(at, now_ms=now_ms, zone=self.zone_of(group)).at_ms
+        except ToolRefused as refused:
+            raise BadTime(str(refused)) from refused
+        made = await self.set(tx, group, text, due_ms, now_ms=now_ms)
+        return await self._done(tx, "add", made, now_ms=now_ms)
+
+    async def move(self, tx: Tx, reminder: str, at: str, *, now_ms: int) -> dict[str, Any]:
+        """Let a reminder be due at another time, and return its row.
+
+        Raises:
+            UnknownReminder, BadTime
+            ReminderRefused: it was sent or cancelled.
+        """
+        one = await _known(tx, reminder)
+        _check_open(one)
+        ctx = self._context(tx, await self._group(tx, one), now_ms=now_ms)
+        try:
+            await notifications.update(ctx, notification_id=one.id, scheduled_at=at)
+        except ToolRefused as refused:
+            raise (BadTime if refused.code in _OF_TIME else ReminderRefused)(str(refused)) from refused
+        return await self._done(tx, "move", await ctx.notification(one.id), now_ms=now_ms)
+
+    async def cancel(self, tx: Tx, reminder: str, *, now_ms: int) -> dict[str, Any]:
+        """Cancel a reminder, and return its row.
+
+        Raises:
+            UnknownReminder
+            ReminderRefused: it was sent or cancelled.
+        """
+        ended = await self.end(tx, await _known(tx, reminder), now_ms=now_ms)
+        return await self._done(tx, "cancel", ended, now_ms=now_ms)
+
+    async def rows(self, tx: Tx, folder: str | None) -> Rows:
+        """Return the reminders to come of a group, or of all, the next first. Raises `UnknownGroup`."""
+        known = None if folder is None else (await groups.known(tx, folder)).folder
+        return [await self._row(tx, one) for one in await dashboard_notifications.reminders(tx, known)]
+
+    def _context(self, tx: Tx, group: Group, *, now_ms: int, turn_id: int | None = None) -> ServiceContext:
+        return ServiceContext(
+            tx,
+            group.folder,
+            Caller(actor=Actor.USER, now_ms=now_ms, turn_id=turn_id, is_person=True),
+            zone=self.zone_of(group),
+            limits=self.limits,
+            can_deliver=self.can_deliver(group),
+            chat_jid=group.jid,
         )
-    word = "was cancelled before" if one.state is ReminderState.CANCELLED else "is cancelled"
-    await reminders.close(ctx.tx, one.id, ReminderState.CANCELLED)
-    ended = replace(one, state=ReminderState.CANCELLED)
-    return ToolResult(
-        text=f"Notification {notification_id} {word}.",
-        data=serializers.notification(as_notification(ended), ctx.zone),
-    )
+
+    async def _group(self, tx: Tx, one: Notification) -> Group:
+        """Return the group of a reminder, also of one that is no longer registered."""
+        gone = Group(folder=one.folder, jid=one.chat_jid or ChatJid(""), name=one.folder)
+        return await groups.by_folder(tx, one.folder) or gone
+
+    async def _done(self, tx: Tx, action: str, one: Notification, *, now_ms: int) -> dict[str, Any]:
+        detail = {"reminder": one.number, "due_ms": one.due_ms}
+        event = audit.AuditEvent(at_ms=now_ms, kind=f"reminder.{action}", folder=one.folder, detail=detail)
+        await audit.append(tx, event)
+        return await self._row(tx, one)
+
+    async def _row(self, tx: Tx, one: Notification) -> dict[str, Any]:
+        return {
+            "id": one.number,
+            "group": one.folder,
+            "due": local_iso(one.due_ms, self.zone_of(await self._group(tx, one))),
+            "due_ms": one.due_ms,
+            "text": one.message,
+        }
 
 
-async def _found(ctx: ServiceContext, notification_id: str) -> Reminder:
-    known = _ID.fullmatch(notification_id)
-    found = await reminders.get(ctx.tx, int(known[1])) if known else None
-    # Nothing is said of another group's reminder, not even that it exists.
-    if found is None or found.folder != ctx.folder:
-        raise ToolRefused("NOT_FOUND", f"There is no notification '{notification_id[:80]}' here.")
+async def _known(tx: Tx, reminder: str) -> Notification:
+    """Return the reminder of a number, or of the id by which agents know it. Raises `UnknownReminder`."""
+    if reminder.isascii() and reminder.isdigit() and len(reminder) < 16:
+        found = await dashboard_notifications.by_number(tx, int(reminder))
+    else:
+        found = await dashboard_notifications.by_id(tx, reminder)
+    if found is None or found.number is None:
+        raise UnknownReminder(reminder)
     return found
+
+
+def _check_open(one: Notification) -> None:
+    if not one.status.is_open:
+        word = "sent" if one.status.value == "delivered" else one.status.value
+        raise ReminderRefused(f"Reminder {one.number} is {word} already.")
+
+
+def shown_due(row: dict[str, Any]) -> str:
+    """Return when a reminder is due, by its group's clocks: `Mon 2026-11-23 09:00`."""
+    return f"{datetime.fromisoformat(row['due']):%a %Y-%m-%d %H:%M}"
+
+
+def lines(rows: Rows) -> list[str]:
+    """Return the reminders as a table for people."""
+    if not rows:
+        return ["There are no reminders."]
+    cells = [(row["id"], row["group"], shown_due(row), short(row["text"], 80)) for row in rows]
+    return table(("id", "group", "due", "text"), cells)

@@ -7,20 +7,16 @@ from zoneinfo import ZoneInfo
 
 from orchestrator.dashboard.views import serializers, summary
 from orchestrator.domain.dashboard import (
-    Actor,
     BoardSnapshot,
     BoardTaskStatus,
-    Notification,
-    NotificationStatus,
     ToolResult,
 )
-from orchestrator.domain.values import Folder, Reminder, ReminderState, Turn
+from orchestrator.domain.values import Folder, Turn
 from orchestrator.store import (
     dashboard_notifications,
     dashboard_questions,
     dashboard_tasks,
     dashboards,
-    reminders,
 )
 from orchestrator.store.database import Tx
 
@@ -28,13 +24,6 @@ MAX_ANSWERED = 20
 """Answers that a worker is shown at once; the others wait."""
 MAX_READ = 1_200
 """Of each kind: so many fill a summary."""
-
-
-_STATUSES = {
-    ReminderState.PENDING: NotificationStatus.PENDING,
-    ReminderState.SENT: NotificationStatus.DELIVERED,
-    ReminderState.CANCELLED: NotificationStatus.CANCELLED,
-}
 
 
 async def snapshot(tx: Tx, folder: Folder) -> BoardSnapshot | None:
@@ -58,7 +47,6 @@ async def active(tx: Tx, folder: Folder) -> BoardSnapshot | None:
         return None
     tasks = await dashboard_tasks.on_board(tx, folder, BoardTaskStatus.ACTIVE, limit=MAX_READ)
     coming = await dashboard_notifications.to_come(tx, folder, limit=MAX_READ)
-    set_otherwise = [as_notification(one) for one in await reminders.pending(tx, folder)]
     unread = 0
     if len(tasks) == MAX_READ:
         unread += await dashboard_tasks.count(tx, folder, BoardTaskStatus.ACTIVE) - MAX_READ
@@ -69,7 +57,7 @@ async def active(tx: Tx, folder: Folder) -> BoardSnapshot | None:
         tasks=tuple(tasks),
         questions=tuple(await dashboard_questions.unanswered(tx, folder)),
         answered=(),
-        notifications=tuple(sorted([*coming, *set_otherwise], key=lambda one: one.due_ms)),
+        notifications=tuple(coming),
         unread=unread,
     )
 
@@ -101,16 +89,3 @@ async def brief(tx: Tx, turn: Turn, *, zone: ZoneInfo, now_ms: int) -> str | Non
         return None
     await dashboards.note_view(tx, turn.id, turn.folder, seen.dashboard.revision)
     return summary.render(seen, now_ms=now_ms, zone=zone)
-
-
-def as_notification(one: Reminder) -> Notification:
-    """Return a reminder as the notification that it is to people and agents."""
-    return Notification(
-        folder=one.folder,
-        id=f"reminder_{one.id}",
-        message=one.text,
-        due_ms=one.due_ms,
-        status=_STATUSES[one.state],
-        created_by=Actor.USER,
-        created_ms=one.created_ms,
-    )

@@ -55,7 +55,7 @@ def why_ask(dashboard: Dashboard, digest: BoardDigest, *, now_ms: int, period_ms
         return None
     if has_failed:
         return "again"
-    return "period" if seen is None or seen.content != digest.content else None
+    return "period" if digest.content != (seen.content if seen is not None else EMPTY) else None
 
 
 def _told(task: BoardTask) -> list[object]:
@@ -79,3 +79,7 @@ def _told(task: BoardTask) -> list[object]:
 
 def _hash(value: object) -> str:
     return hashlib.sha256(json.dumps(value, ensure_ascii=False).encode("utf-8", "replace")).hexdigest()[:16]
+
+
+EMPTY = _hash([])
+"""The content of a dashboard without tasks, such as one that has only a reminder: no model has to see it."""

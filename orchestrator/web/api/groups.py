@@ -15,8 +15,8 @@ from orchestrator.base.event_bus import EventBus
 from orchestrator.base.wakeups import Wakeups
 from orchestrator.groups import registration
 from orchestrator.groups.registration import Registration
+from orchestrator.inbound.intake import check_text
 from orchestrator.reports.groups import group_row, group_rows
-from orchestrator.scheduler.reminder_service import check_text
 from orchestrator.store import audit, groups, outbox
 from orchestrator.store.database import Database
 from orchestrator.web.bodies import parse_body

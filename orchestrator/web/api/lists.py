@@ -21,6 +21,7 @@ from orchestrator.base.clock import Clock
 from orchestrator.base.tables import Rows
 from orchestrator.containers.logs import reading
 from orchestrator.context.context_manager import ContextManager
+from orchestrator.dashboard.services.reminders import ReminderService
 from orchestrator.domain.home import Home
 from orchestrator.domain.values import Folder
 from orchestrator.reports import audit, context, costs, loop, message_timeline, messages, notices
@@ -32,7 +33,6 @@ from orchestrator.reports import upcoming as upcoming_reports
 from orchestrator.reports.queues import outbox_rows, run_rows, turn_rows
 from orchestrator.reports.since import since_ms
 from orchestrator.scheduler import scheduled_task_service
-from orchestrator.scheduler.reminder_service import ReminderService
 from orchestrator.store import groups
 from orchestrator.store.database import Tx
 from orchestrator.store.reader import read_once

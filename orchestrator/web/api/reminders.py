@@ -1,4 +1,4 @@
-"""`/reminders`: list, add, move and cancel them, by the rules of `reminder_service`."""
+"""`/reminders`: list, add, move and cancel them."""
 
 from __future__ import annotations
 
@@ -13,8 +13,7 @@ from starlette.routing import Route
 from orchestrator.base.clock import Clock
 from orchestrator.base.event_bus import EventBus
 from orchestrator.base.wakeups import Wakeups
-from orchestrator.domain.errors import UnknownReminder
-from orchestrator.scheduler.reminder_service import ReminderService
+from orchestrator.dashboard.services.reminders import ReminderService
 from orchestrator.store.database import Database, Tx
 from orchestrator.web.bodies import parse_body
 
@@ -38,7 +37,7 @@ class NewTime(BaseModel):
 
 
 class ReminderHandler:
-    """Changes a reminder in a transaction, then wakes the scheduler."""
+    """Changes a reminder in a transaction, then wakes who sends it."""
 
     def __init__(
         self, database: Database, *, service: ReminderService, clock: Clock, wakeups: Wakeups, bus: EventBus
@@ -58,17 +57,17 @@ class ReminderHandler:
             lambda tx, now_ms: self._service.add(tx, asked.group, asked.text, asked.at, now_ms=now_ms)
         )
 
-    async def move(self, number: int, at: str) -> dict[str, Any]:
-        return await self._change(lambda tx, now_ms: self._service.move(tx, number, at, now_ms=now_ms))
+    async def move(self, reminder: str, at: str) -> dict[str, Any]:
+        return await self._change(lambda tx, now_ms: self._service.move(tx, reminder, at, now_ms=now_ms))
 
-    async def cancel(self, number: int) -> dict[str, Any]:
-        return await self._change(lambda tx, now_ms: self._service.cancel(tx, number, now_ms=now_ms))
+    async def cancel(self, reminder: str) -> dict[str, Any]:
+        return await self._change(lambda tx, now_ms: self._service.cancel(tx, reminder, now_ms=now_ms))
 
     async def _change(self, act: Callable[[Tx, int], Awaitable[dict[str, Any]]]) -> dict[str, Any]:
         async with self._database.transaction() as tx:
             row = await act(tx, self._clock.now_ms())
         self._bus.publish("reminder.changed", group=row["group"], detail=str(row["id"]))
-        self._wakeups.scheduler.set()
+        self._wakeups.notifications.set()
         return row
 
 
@@ -81,10 +80,10 @@ def reminder_routes(handler: ReminderHandler) -> list[Route]:
 
     async def move(request: Request) -> Response:
         asked: NewTime = await parse_body(request, NewTime)
-        return JSONResponse(await handler.move(_number(request), asked.at))
+        return JSONResponse(await handler.move(request.path_params["id"], asked.at))
 
     async def cancel(request: Request) -> Response:
-        return JSONResponse(await handler.cancel(_number(request)))
+        return JSONResponse(await handler.cancel(request.path_params["id"]))
 
     return [
         Route("/reminders", every),
@@ -92,10 +91,3 @@ def reminder_routes(handler: ReminderHandler) -> list[Route]:
         Route("/reminders/{id}/move", move, methods=["POST"]),
         Route("/reminders/{id}/cancel", cancel, methods=["POST"]),
     ]
-
-
-def _number(request: Request) -> int:
-    text = request.path_params["id"]
-    if not (text.isascii() and text.isdigit() and len(text) < 16):
-        raise UnknownReminder(text)
-    return int(text)

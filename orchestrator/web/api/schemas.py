@@ -139,8 +139,7 @@ class TaskDocumentSchema(TaskSchema):
 
 
 class ReminderSchema(ApiSchema):
-    id: int | str
-    """A number; of one that Claude set, the id of a notification, changed by the dashboard's tools."""
+    id: int
     group: str
     due: str
     due_ms: int

@@ -92,7 +92,7 @@ def test_a_dashboard_is_shown_listed_answered_and_kept_up(andy: AndyProcess, tmp
     assert " created by " in made
 
     (row,) = andy.listed("cron", "list")
-    assert (row["kind"], row["id"], row["group"]) == ("notification", "n_001", "main")
+    assert (row["kind"], row["id"], row["group"]) == ("reminder", "1", "main")
 
     assert "q_abcd1234 is answered" in said(andy, "dashboard", "answer", "q_ab", "the big one")
     assert andy.listed("dashboard", "questions") == []

@@ -103,7 +103,7 @@ async def test_a_share_of_nothing_is_for_a_model(chat: Chat) -> None:
 async def test_a_reminder_stays_a_reminder(chat: Chat) -> None:
     said = await chat.say("remind me tomorrow 18:00 to post the blog")
     assert "2026-02-10 18:00" in said
-    rows = await chat.home.house.rows("SELECT text FROM reminders")
+    rows = await chat.home.house.rows("SELECT message AS text FROM notifications")
     assert [row["text"] for row in rows] == ["⏰ Reminder for Jane: post the blog"]
 
 

@@ -324,7 +324,7 @@ async def test_an_answer_in_a_turn_that_is_tried_again_counts_once(chat: Chat) -
     async with chat.turn() as turn:
         first, again = await chat.take(turn, "evening"), await chat.anew().take(turn, "evening")
     assert first == again == "I'll remind you on Mon 2026-02-09 21:00: call mum (reminder 1)."
-    assert len(await chat.home.house.rows("SELECT id FROM reminders")) == 1
+    assert len(await chat.home.house.rows("SELECT id FROM notifications")) == 1
 
 
 async def test_a_question_of_yesterday_is_forgotten(chat: Chat) -> None:

@@ -484,6 +484,16 @@ async def test_an_unchanged_dashboard_costs_nothing_in_a_day(judged):
     assert len([one for one in await judged.cycles() if one["kind"] == "rules"]) >= 48
 
 
+async def test_a_reminder_alone_asks_no_model(judged):
+    await judged.put(
+        a_notification("n_1", due="2026-02-20 09:00", type=NotificationType.REMINDER, task_id=None)
+    )
+    for _ in range(10):
+        judged.house.clock.pass_ms(60 * MINUTE)
+        await judged.worker.beat()
+    assert await judged.worker_turns() == []
+
+
 async def test_a_change_is_looked_at_once_a_period(judged):
     await judged.put(a_task(blocked_ms=at("2026-02-07 08:30")))
     await judged.cycle("2026-02-09 08:30")

@@ -41,12 +41,12 @@ async def add_reminder(view: View, form: SentForm) -> Response:
 
 
 async def move_reminder(view: View, form: SentForm) -> Response:
-    await view.api.reminders.move(int(view.given("id")), form.text("at"))
+    await view.api.reminders.move(view.given("id"), form.text("at"))
     return view.done("/coming", view.t(".moved"))
 
 
 async def cancel_reminder(view: View, _: SentForm) -> Response:
-    await view.api.reminders.cancel(int(view.given("id")))
+    await view.api.reminders.cancel(view.given("id"))
     return view.done("/coming", view.t(".cancelled"))
 
 

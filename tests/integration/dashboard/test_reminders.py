@@ -1,0 +1,317 @@
+"""Reminders: rows of the one ledger, seen and changed by everyone alike, sent once, also over a restart."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+from contextlib import asynccontextmanager, closing
+from pathlib import Path
+
+import pytest
+
+from orchestrator.dashboard.views import board, summary
+from orchestrator.domain.values import ChatJid, Folder
+from orchestrator.groups import registration
+from orchestrator.reports import upcoming
+from orchestrator.store import dashboard_notifications, groups
+from orchestrator.store import database as databases
+from orchestrator.store.database import Database, migrations
+from tests.support.dashboard_harness import FEB_9_0830, FEB_9_1200, HOUR_MS, DashboardHouse, alert, blog
+from tests.support.household import SEOUL, Household
+from tests.support.reminders import notifier, put_reminder
+from tests.support.until import until
+
+MINUTE = 60_000
+DAY_MS = 24 * HOUR_MS
+FAMILY = Folder("family")
+
+
+@asynccontextmanager
+async def dispatching(house):
+    async with asyncio.TaskGroup() as tasks:
+        loop = tasks.create_task(notifier(house).run(), name="notifications")
+        try:
+            yield
+        finally:
+            loop.cancel()
+
+
+async def remind(house, text, *, in_ms, folder=FAMILY):
+    async with house.database.transaction() as tx:
+        group = await groups.known(tx, folder)
+        now_ms = house.clock.now_ms()
+        return await put_reminder(tx, group, text=text, due_ms=now_ms + in_ms, now_ms=now_ms)
+
+
+async def one(house, number):
+    async with house.database.reading() as tx:
+        return await dashboard_notifications.by_number(tx, number)
+
+
+async def sent(house):
+    return [each.text for each in await house.outgoing()]
+
+
+@pytest.fixture
+async def family(household):
+    await household.add_group()
+    return household
+
+
+@pytest.fixture
+async def home(family):
+    return DashboardHouse(family)
+
+
+async def test_a_due_reminder_is_queued_for_its_chat_word_for_word(family):
+    number = await remind(family, "Take the <pill> & smile", in_ms=0)
+
+    await notifier(family).send_due()
+
+    (outgoing,) = await family.outgoing()
+    assert (outgoing.chat_jid, outgoing.folder, outgoing.text) == (
+        "local:family", "family", "Take the <pill> & smile",
+    )  # fmt: skip
+    assert (await one(family, number)).status == "sending"
+    async with asyncio.timeout(60):
+        await family.wakeups.outbox.wait(at_most_seconds=None)
+
+
+async def test_it_is_queued_once_however_often_the_loop_looks(family):
+    await remind(family, "pill", in_ms=0)
+    for _ in range(3):
+        await notifier(family).send_due()
+        family.clock.pass_ms(MINUTE)
+
+    assert await sent(family) == ["pill"]
+
+
+async def test_it_is_not_sent_before_its_time(family):
+    await remind(family, "pill", in_ms=MINUTE)
+    family.clock.pass_ms(MINUTE - 1)
+    await notifier(family).send_due()
+    assert await sent(family) == []
+
+    family.clock.pass_ms(1)
+    await notifier(family).send_due()
+    assert await sent(family) == ["pill"]
+
+
+async def test_an_earlier_reminder_wakes_the_loop(family):
+    await remind(family, "late", in_ms=MINUTE * 60)
+    async with dispatching(family):
+        await remind(family, "now", in_ms=0)
+        family.wakeups.notifications.set()
+
+        async def holds():
+            return await sent(family) == ["now"]
+
+        await until(holds, "the earlier reminder")
+
+
+@pytest.mark.parametrize("down_ms", [HOUR_MS, 3 * DAY_MS])
+async def test_what_came_due_while_the_host_was_down_is_sent_once(database_path, clock, down_ms):
+    first = Household(await Database.open(database_path), clock)
+    await first.add_group()
+    await remind(first, "pill", in_ms=MINUTE)
+    await remind(first, "walk", in_ms=2 * MINUTE)
+    await first.database.close()
+    clock.pass_ms(down_ms)
+
+    for _ in range(2):
+        again = Household(await Database.open(database_path), clock)
+        async with dispatching(again):
+
+            async def holds(again=again):
+                return await sent(again) == ["pill (late)", "walk (late)"]
+
+            await until(holds, "both reminders")
+        await again.database.close()
+
+
+async def test_a_reminder_that_cannot_be_queued_is_not_marked_as_sent(family):
+    number = await remind(family, "pill", in_ms=0)
+    async with family.database.transaction() as tx:
+        await tx.execute("CREATE TRIGGER full BEFORE INSERT ON outbox BEGIN SELECT raise(ABORT, 'full'); END")
+    with pytest.raises(Exception, match="full"):
+        await notifier(family).send_due()
+
+    assert (await one(family, number)).status == "pending"
+    async with family.database.transaction() as tx:
+        await tx.execute("DROP TRIGGER full")
+    await notifier(family).send_due()
+    assert await sent(family) == ["pill"]
+
+
+async def test_reminders_of_all_groups_go_to_their_own_chats(family):
+    await family.add_group("work")
+    await remind(family, "home", in_ms=0)
+    await remind(family, "office", in_ms=0, folder=Folder("work"))
+
+    await notifier(family).send_due()
+
+    assert sorted((each.chat_jid, each.text) for each in await family.outgoing()) == [
+        ("local:family", "home"),
+        ("local:work", "office"),
+    ]
+
+
+async def test_one_of_a_group_that_is_gone_is_sent_and_what_rules_made_is_not(home):
+    await home.put(blog(), alert())
+    await remind(home.house, "pay the rent", in_ms=HOUR_MS)
+    async with home.house.database.transaction() as tx:
+        await registration.unregister(tx, "family", now_ms=FEB_9_0830)
+        rows = await home.service.reminders.rows(tx, None)
+    assert [row["text"] for row in rows] == ["pay the rent"]
+    home.clock.pass_ms(DAY_MS)
+    await notifier(home.house).send_due()
+
+    assert [each.text for each in await home.house.outgoing()] == ["pay the rent (late)"]
+    async with home.house.database.reading() as tx:
+        assert (await dashboard_notifications.get(tx, FAMILY, "n_001")).cancel_reason == "Group gone"
+
+
+async def test_whoever_sets_one_everyone_sees_it_and_by_the_same_number(home):
+    """The owner, the agent without a model and the one with a model set one each."""
+    service, now_ms = home.service.reminders, home.clock.now_ms()
+    async with home.house.database.transaction() as tx:
+        await service.add(tx, "family", "by the owner", "in 1 hour", now_ms=now_ms)
+    async with home.turn("chat"):
+        set_offline = await home.ask_raw({"type": "set_reminder", "text": "by words", "at": "2h"})
+        assert set_offline.data["id"] == 2
+        assert (await home.ask("schedule_notification", message="by a model", scheduled_at="in 3 hours")).ok
+
+        everyone = ["by the owner", "by words", "by a model"]
+        listed = await home.ask_raw({"type": "list_reminders"})
+        assert [(row["id"], row["text"]) for row in listed.data["reminders"]] == list(enumerate(everyone, 1))
+        of_model = await home.ask("list_notifications")
+        assert [row["message"] for row in of_model.data["notifications"]] == everyone
+        assert (await home.ask_raw({"type": "cancel_reminder", "reminderId": 3})).ok
+    async with home.house.database.transaction() as tx:
+        assert [row["text"] for row in await service.rows(tx, "family")] == everyone[:2]
+        seen = await board.active(tx, FAMILY)
+        coming = await upcoming.rows(tx, "family", with_over=False, zone=SEOUL)
+        assert [(row["kind"], row["id"]) for row in coming] == [("reminder", "1"), ("reminder", "2")]
+        await service.move(tx, "2", "in 30 minutes", now_ms=now_ms)
+    shown = summary.render(seen, now_ms=now_ms, zone=SEOUL)
+    assert all((text in shown) == (text != "by a model") for text in everyone)
+    history = await home.chat("list_notifications", notification_id=moved_id(of_model, 1))
+    assert [each["what"] for each in history.data["history"]] == ["created", "moved"]
+
+
+def moved_id(listed, place):
+    return listed.data["notifications"][place]["id"]
+
+
+async def test_the_very_same_is_not_set_twice(home):
+    for ok in (True, False):
+        async with home.turn("chat"):
+            reply = await home.ask_raw({"type": "set_reminder", "text": "pill", "at": "2h"})
+        assert reply.ok is ok, reply.text
+    assert "says so already" in reply.text
+
+
+async def test_one_that_was_sent_is_neither_cancelled_nor_moved(home):
+    number = await remind(home.house, "pill", in_ms=0)
+    async with home.house.database.transaction() as tx:
+        await tx.execute("UPDATE notifications SET status = 'delivered', delivered_ms = due_ms")
+    row = await one(home.house, number)
+    assert (await home.chat("cancel_notification", notification_id=row.id)).code == "ALREADY_DELIVERED"
+    async with home.turn("chat"):
+        reply = await home.ask_raw({"type": "cancel_reminder", "reminderId": number})
+    assert (reply.code, reply.text) == ("not_pending", f"Reminder {number} is sent already.")
+
+
+async def test_nothing_is_said_of_another_groups(home):
+    await home.house.add_group("work")
+    number = await remind(home.house, "secret", in_ms=HOUR_MS, folder=Folder("work"))
+    row = await one(home.house, number)
+    for tool, more in (
+        ("list_notifications", {}),
+        ("update_notification", {"message": "x"}),
+        ("cancel_notification", {}),
+    ):
+        reply = await home.chat(tool, notification_id=row.id, **more)
+        assert (reply.code, "secret" in reply.text) == ("NOT_FOUND", False)
+    assert "secret" not in (await home.chat("list_notifications")).text
+
+
+# Homes of earlier versions
+
+BEFORE = int(next(Path(databases.__file__).parent.glob("migrations/*_one_ledger.sql")).name[:4]) - 1
+OLD_REMINDER = (
+    "INSERT INTO reminders (group_folder, chat_jid, text, due_ms, state, created_ms)"
+    " VALUES (?, ?, ?, ?, ?, 1)"
+)
+OLD_OUTGOING = (
+    "INSERT INTO outbox (group_folder, chat_jid, text, dedupe_key, message_id, state, next_attempt_ms,"
+    " created_ms, sent_ms) VALUES ('family', 'local:family', ?, ?, ?, ?, 1, 1, ?)"
+)
+
+
+def an_old_home(path, version):
+    """A home of an earlier version, with reminders in every state; the 4th was handed over, not sent."""
+    path.parent.mkdir(exist_ok=True)
+    with closing(sqlite3.connect(path)) as old:
+        for script in migrations()[:version]:
+            old.executescript(script)
+        old.execute(f"PRAGMA user_version = {version}")
+        old.execute("INSERT INTO chats (jid, name) VALUES ('local:family', 'Family'), ('local:gone', 'Gone')")
+        old.execute(
+            "INSERT INTO registered_groups (jid, name, folder, added_ms)"
+            " VALUES ('local:family', 'Family', 'family', 1)"
+        )
+        for text, state in [("pill", "pending"), ("walk", "cancelled"), ("tea", "sent"), ("bath", "sent")]:
+            old.execute(OLD_REMINDER, ("family", "local:family", text, FEB_9_1200, state))
+        old.execute(OLD_REMINDER, ("gone", "local:gone", "rent", FEB_9_1200, "pending"))
+        old.execute(OLD_OUTGOING, ("tea", "reminder:3", "m3", "sent", FEB_9_1200 + 5))
+        old.execute(OLD_OUTGOING, ("bath", "reminder:4", "m4", "pending", None))
+        if version >= 6:
+            old.execute("INSERT INTO dashboards (group_folder, revision, created_ms) VALUES ('family', 7, 1)")
+            old.execute(
+                "INSERT INTO notifications (group_folder, id, message, due_ms, type, priority, status,"
+                " created_by, created_ms, version)"
+                " VALUES ('family', 'n_1', 'by a model', ?, 'reminder', 'medium', 'pending', 'main_agent',"
+                " 1, 7)",
+                (FEB_9_1200,),
+            )
+        old.commit()
+
+
+@pytest.mark.parametrize("version", range(1, BEFORE + 1))
+async def test_the_reminders_of_an_earlier_version_are_taken_over(database_path, clock, version):
+    an_old_home(database_path, version)
+    clock.wall_ms = FEB_9_0830
+
+    house = Household(await Database.open(database_path), clock)
+    try:
+        async with house.database.reading() as tx:
+            coming = await dashboard_notifications.reminders(tx)
+            assert list(await tx.execute_fetchall("PRAGMA foreign_key_check")) == []
+        found = {each.number: (each.message, each.status.value) for each in [
+            await one(house, number) for number in range(1, 6)
+        ]}  # fmt: skip
+        assert found == {
+            1: ("pill", "pending"),
+            2: ("walk", "cancelled"),
+            3: ("tea", "delivered"),
+            4: ("bath", "sending"),
+            5: ("rent", "pending"),
+        }
+        assert (await one(house, 1)).id == "reminder_1"
+        by_model = [6] if version >= 6 else []
+        assert sorted(each.number for each in coming) == [1, 4, 5, *by_model]
+
+        clock.wall_ms = FEB_9_1200
+        for _ in range(2):
+            await notifier(house).send_due()
+        told = sorted((str(each.chat_jid), each.text) for each in await house.outgoing())
+        family = ChatJid("local:family")
+        assert told == sorted(
+            [(family, "bath"), (family, "pill"), ("local:gone", "rent")]
+            + [(family, "by a model")] * len(by_model)
+        )
+        await remind(house, "new", in_ms=HOUR_MS)
+        assert (await one(house, 6 + len(by_model))).message == "new"
+    finally:
+        await house.database.close()

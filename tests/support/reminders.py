@@ -1,0 +1,57 @@
+"""Reminders as they stand in the ledger of notifications."""
+
+from __future__ import annotations
+
+from orchestrator.dashboard.delivery.notification_dispatcher import NotificationDispatcher
+from orchestrator.dashboard.rules.slots import Hours
+from orchestrator.dashboard.services.context import new_id
+from orchestrator.domain.dashboard import Actor, Notification, NotificationStatus
+from orchestrator.domain.values import Group
+from orchestrator.store import dashboard_notifications, dashboards
+from orchestrator.store.database import Tx
+from tests.support.household import SEOUL, Household
+
+
+def notifier(house: Household) -> NotificationDispatcher:
+    """Return what sends the notifications of a household, in Seoul."""
+    return NotificationDispatcher(
+        house.database,
+        clock=house.clock,
+        wakeups=house.wakeups,
+        bus=house.bus,
+        hours_of=lambda _: Hours(zone=SEOUL),
+        daily_limit=10,
+    )
+
+
+async def put_reminder(
+    tx: Tx,
+    group: Group,
+    *,
+    text: str,
+    due_ms: int,
+    now_ms: int,
+    asked_by: str | None = None,
+    status: NotificationStatus = NotificationStatus.PENDING,
+) -> int:
+    """Write a reminder as if a person had set it, and return its number."""
+    await dashboards.ensure(tx, group.folder, now_ms=now_ms)
+    notification_id = new_id("n")
+    row = Notification(
+        folder=group.folder,
+        id=notification_id,
+        message=text,
+        due_ms=due_ms,
+        status=status,
+        delivered_ms=due_ms if status is NotificationStatus.DELIVERED else None,
+        created_by=Actor.USER,
+        created_ms=now_ms,
+        chat_jid=group.jid,
+        asked_by=asked_by,
+        version=await dashboards.advance(tx, group.folder),
+    )
+    await dashboard_notifications.put(tx, row, was=None)
+    made = await dashboard_notifications.get(tx, group.folder, notification_id)
+    assert made is not None
+    assert made.number is not None
+    return made.number
