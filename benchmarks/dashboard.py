@@ -61,8 +61,8 @@ class Seen:
     async def run(self, receive: Any) -> None:
         del receive
 
-    async def send(self, jid: ChatJid, text: str, message_id: MessageId, *, attachment: Any = None) -> None:
-        del jid, message_id, attachment
+    async def send(self, jid: ChatJid, text: str, message_id: MessageId, **_: Any) -> None:
+        del jid, message_id
         self.at_ms[text] = time.time() * 1000
 
     async def set_typing(self, jid: ChatJid, *, is_typing: bool) -> None:

@@ -92,12 +92,14 @@ class Channel(Protocol):
         attachment: Attachment | None = None,
         quote: Message | None = None,
         mention: ChatMember | None = None,
+        thread: str | None = None,
     ) -> MessageId | None:
         """Send a message. Called again with the same `message_id`, it must not show a second one.
 
         With an attachment, `text` is what stands under it and may be empty. `quote` is the message of the
         chat that this one answers; it is given only with `Feature.QUOTES`. `mention` is the person whom it
-        is for, given only with `Feature.MENTIONS`.
+        is for, given only with `Feature.MENTIONS`. `thread` is the one of the question that is answered, as
+        the channel handed it in; given only with `Feature.THREADS`.
 
         Return the messenger's own id of the message, where it is another one than `message_id`: it is stored
         beside it, for the channel to find (`store.messages.own_by_channel_id`) when somebody answers it.

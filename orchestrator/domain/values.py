@@ -145,6 +145,8 @@ class Inbound:
     """What its voice note says; it stands in `file`, too."""
     file_until_ms: int | None = None
     """Its file is being fetched: the same message comes again with it, or its turn goes on at this time."""
+    thread: str | None = None
+    """The thread or topic of the chat that it stands in, as the messenger calls it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

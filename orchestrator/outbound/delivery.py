@@ -61,10 +61,11 @@ class DeliveryHooks:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Links:
-    """The message that another one answers, and the person whom it is for."""
+    """The message that another one answers, the person whom it is for, and the thread that it belongs to."""
 
     quote: Message | None
     mention: ChatMember | None
+    thread: str | None
 
 
 class Delivery:
@@ -187,6 +188,7 @@ class Delivery:
                     attachment=head.attachment,
                     quote=links.quote,
                     mention=links.mention,
+                    thread=links.thread,
                 )
         except (ChannelDown, ChannelRefused, ChannelUnsure):
             raise
@@ -255,12 +257,14 @@ class Delivery:
 
 async def _links(tx: Tx, head: Outgoing, features: frozenset[Feature]) -> _Links:
     """Return what a message answers and whom it is for, as far as its channel can show that."""
-    quote = mention = None
+    quote = mention = thread = None
     if Feature.QUOTES in features and head.turn_id is not None:
         quote = await messages.to_quote(tx, head.turn_id, head.chat_jid)
     if Feature.MENTIONS in features and head.mention is not None:
         mention = await messages.author(tx, head.chat_jid, head.mention)
-    return _Links(quote=quote, mention=mention)
+    if Feature.THREADS in features and head.turn_id is not None:
+        thread = await messages.thread_of(tx, head.turn_id, head.chat_jid)
+    return _Links(quote=quote, mention=mention, thread=thread)
 
 
 def _check_size(file: Attachment, limit: int) -> None:

@@ -36,8 +36,8 @@ async def add(
         """
         INSERT INTO messages (chat_jid, id, sender, sender_name, content, sent_ms, received_ms, is_from_me,
                               is_request, quoted_id, quoted_sender, quoted_content, turn_id, ignored_reason,
-                              file_words, file_until_ms)
-        VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) RETURNING seq
+                              file_words, file_until_ms, thread)
+        VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) RETURNING seq
         """,
         (
             message.chat_jid,
@@ -56,6 +56,7 @@ async def add(
             ignored_reason,
             message.file,
             message.file_until_ms,
+            message.thread,
         ),
     )
     return Seq((await returned(cursor))["seq"])
@@ -300,6 +301,15 @@ async def to_quote(tx: Tx, turn_id: TurnId, chat_jid: ChatJid) -> Message | None
         {"jid": chat_jid, "asked": asked[0].seq, "turn": turn_id},
     )
     return asked[0] if await cursor.fetchone() else None
+
+
+async def thread_of(tx: Tx, turn_id: TurnId, chat_jid: ChatJid) -> str | None:
+    """Return the thread of the newest question of a turn, or None when it stands in none."""
+    asked = await requests_of(tx, turn_id, limit=1)
+    if not asked or asked[0].chat_jid != chat_jid:
+        return None
+    cursor = await tx.execute("SELECT thread FROM messages WHERE seq = ?", (asked[0].seq,))
+    return str(found) if (found := (await returned(cursor))["thread"]) is not None else None
 
 
 async def page(

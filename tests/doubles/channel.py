@@ -22,6 +22,7 @@ class Shown:
     quotes: str | None = None
     """The id of the message that it answers."""
     mentions: str | None = None
+    thread: str | None = None
 
 
 @dataclass
@@ -65,6 +66,7 @@ class ScriptedChannel:
         attachment: Attachment | None = None,
         quote: Message | None = None,
         mention: ChatMember | None = None,
+        thread: str | None = None,
     ) -> MessageId | None:
         message = Shown(
             jid,
@@ -73,6 +75,7 @@ class ScriptedChannel:
             attachment.path.read_bytes() if attachment else None,
             quotes=quote.id if quote else None,
             mentions=mention.name if mention else None,
+            thread=thread,
         )
         self.attempts.append(message)
         if self.scripts[jid]:

@@ -482,6 +482,20 @@ async def test_an_answer_quotes_its_question_when_others_wrote_between_and_only_
     assert [(one.text, one.quotes) for one in shown] == [("At the lake.", "Q1"), ("At noon.", None)]
 
 
+@pytest.mark.parametrize(("features", "thread"), [((Feature.THREADS,), "T1"), ((), None)])
+async def test_an_answer_goes_into_the_thread_of_its_question_where_there_are_threads(
+    household, features, thread
+):
+    await household.add_group()
+    await household.hear("hello", thread="T0")
+    await household.hear("@Andy where?", thread="T1")
+    await household.answer("At the lake.")
+
+    (shown,) = await Answering(household, *features).shown(1)
+
+    assert (shown.text, shown.thread) == ("At the lake.", thread)
+
+
 async def test_an_answer_to_the_last_message_quotes_nothing(answering):
     family = answering.household
     await family.hear("I like cake")

@@ -43,6 +43,7 @@ class LocalChannel:
         attachment: Attachment | None = None,
         quote: Message | None = None,
         mention: ChatMember | None = None,
+        thread: str | None = None,
     ) -> None:
         """Do nothing: clients read the store, where one id is one message."""
 

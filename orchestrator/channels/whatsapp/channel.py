@@ -305,8 +305,10 @@ class WhatsAppChannel:
         attachment: Attachment | None = None,
         quote: Message | None = None,
         mention: ChatMember | None = None,
+        thread: str | None = None,
     ) -> None:
         """Send a message, as `Channel.send` says. It may wait for its turn: see `send_rate`."""
+        del thread  # WhatsApp has none
         self._connected()
         await self._send_rate.wait_for_turn(jid)
         # The wait may have outlived the connection.
