@@ -151,9 +151,13 @@ class DashboardFeature:
             group = await groups.known(tx, folder)
             return (await board.show(tx, group.folder, self._host.zone_of(group))).data
 
-    async def call_tool(self, folder: str, tool: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
-        """Call a dashboard tool on behalf of a person, and return its result. Raises `UnknownGroup`."""
-        return asdict(await self.service.call_tool(folder, tool, arguments))
+    async def call_tool(
+        self, folder: str, tool: str, arguments: Mapping[str, Any], *, expect_version: int | None = None
+    ) -> dict[str, Any]:
+        """Call a dashboard tool on behalf of a person, and return its result; STALE where the row is of
+        another version than expected. Raises `UnknownGroup`.
+        """
+        return asdict(await self.service.call_tool(folder, tool, arguments, expect_version=expect_version))
 
     async def ask_worker(self, folder: str) -> dict[str, Any]:
         """Queue a worker's turn now. Raises `UnknownGroup`, or `BadRequest` where no model answers."""

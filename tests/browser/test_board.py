@@ -82,3 +82,47 @@ def test_a_notification_is_cancelled_and_its_history_tells_so(page: Page, andy: 
     for word in ("made", "moved", "cancelled"):
         expect(page.locator(".badge", has_text=word)).to_be_visible()
     assert_accessible(page)
+
+
+def test_who_comes_second_is_told_with_both_states(visitor: Visit, andy: AndyProcess) -> None:
+    visitor.allowed += ["409", "ERR_FAILED", "Failed to fetch", "hx-sse"]
+    page = visitor.page
+    task = use(andy, "create_task", title="Paint the fence")
+    asked = use(andy, "create_question", question="Which colour?")
+    note = use(andy, "schedule_notification", message="Fetch the paint", scheduled_at="in 3 hours")
+    page.route("**/console/live/**", lambda route: route.abort())  # or the page would be up to date
+
+    def open_board() -> None:
+        page.goto(f"{andy.address}/console/board?group=main")
+
+    def told(*words: str) -> None:
+        expect(page.get_by_role("heading", name="It has changed since")).to_be_visible()
+        for word in words:
+            expect(page.get_by_role("row").filter(has_text=word).first).to_be_visible()
+
+    open_board()
+    use(andy, "update_task", task_id=task["id"], progress=40)
+    row = page.locator("li.task", has_text="Paint the fence")
+    row.get_by_role("button", name="Complete").click()
+    told("0 %", "40 %")
+    assert "_version" not in page.locator("main").inner_text()
+    assert_accessible(page)
+
+    open_board()
+    use(andy, "answer_question", question_id=asked["id"], answer="Green")
+    page.locator("li", has_text="Which colour?").locator("summary").click()
+    page.locator("li", has_text="Which colour?").get_by_label("Your answer").fill("Red")
+    page.get_by_role("button", name="Send the answer").click()
+    told("Green")
+
+    open_board()
+    use(andy, "update_notification", notification_id=note["id"], message="Fetch the green paint")
+    page.locator("tr", has_text="Fetch the paint").get_by_role("button", name="Cancel it").click()
+    told("Fetch the green paint")
+
+    assert [one["status"] for one in andy.listed("dashboard", "tasks") if one["id"] == task["id"]] == [
+        "active"
+    ]
+    assert andy.rows("SELECT answer FROM questions WHERE id = ?", asked["id"])[0]["answer"] == "Green"
+    assert andy.rows("SELECT status FROM notifications WHERE id = ?", note["id"])[0]["status"] == "pending"
+    page.unroute("**/console/live/**")

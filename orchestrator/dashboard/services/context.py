@@ -107,6 +107,11 @@ class ServiceContext:
             )
         return found
 
+    def check_version(self, row: BoardTask | Question | Notification, told: Mapping[str, Any]) -> None:
+        """Refuse to change a row of another version than its caller expects. Raises `ToolRefused` STALE."""
+        if self.caller.expect_version is not None and row.version != self.caller.expect_version:
+            raise _stale(row.id, told)
+
     async def check_seen(self, row: BoardTask | Question | Notification, told: Mapping[str, Any]) -> None:
         """Refuse to change a row that has changed since the running turn was shown it.
 
@@ -114,8 +119,7 @@ class ServiceContext:
             Refused: STALE, with the row as it stands.
         """
         turn_id = self.caller.turn_id
-        if self.caller.expect_version is not None and row.version != self.caller.expect_version:
-            raise _stale(row.id, told)
+        self.check_version(row, told)
         if turn_id is None or row.changed_turn == turn_id:
             return
         if not await dashboards.has_seen(self.tx, turn_id, row.id, row.version):

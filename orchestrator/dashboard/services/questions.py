@@ -113,6 +113,7 @@ async def answer(ctx: ServiceContext, *, question_id: str, answer: str) -> ToolR
         return ToolResult(
             text=f"Question {one.id} has this answer already.", data=serializers.question(one, ctx.zone)
         )
+    ctx.check_version(one, serializers.question(one, ctx.zone))
     if one.closed_ms is not None:
         raise ToolRefused("CLOSED", f"Question {one.id} is closed: {one.closed_reason}")
     answered = replace(one, answer=answer, answered_ms=ctx.now_ms, processed_ms=None)

@@ -8,7 +8,10 @@ from zoneinfo import ZoneInfo
 from orchestrator.dashboard.views import serializers, summary
 from orchestrator.domain.dashboard import (
     BoardSnapshot,
+    BoardTask,
     BoardTaskStatus,
+    Notification,
+    Question,
     ToolResult,
 )
 from orchestrator.domain.values import Folder, Turn
@@ -37,6 +40,15 @@ async def snapshot(tx: Tx, folder: Folder) -> BoardSnapshot | None:
         questions=tuple(await dashboard_questions.unanswered(tx, folder)),
         answered=tuple(await dashboard_questions.unprocessed(tx, folder, limit=MAX_ANSWERED)),
         notifications=tuple(await dashboard_notifications.to_come(tx, folder)),
+    )
+
+
+async def row(tx: Tx, folder: Folder, row_id: str) -> BoardTask | Question | Notification | None:
+    """Return the task, question or notification of this id, also one that is over."""
+    return (
+        await dashboard_tasks.get(tx, folder, row_id)
+        or await dashboard_questions.get(tx, folder, row_id)
+        or await dashboard_notifications.get(tx, folder, row_id)
     )
 
 

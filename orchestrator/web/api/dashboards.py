@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,8 +18,8 @@ class DashboardApi:
     """What can be done with dashboards from outside; each raises `UnknownGroup`."""
 
     show: Callable[[str], Awaitable[dict[str, Any]]]
-    use: Callable[[str, str, Mapping[str, Any]], Awaitable[dict[str, Any]]]
-    """`(folder, tool, arguments)`: gives `{ok, code, text, data}`."""
+    use: Callable[..., Awaitable[dict[str, Any]]]
+    """`(folder, tool, arguments, expect_version=None)`: gives `{ok, code, text, data}`."""
     ask_worker: Callable[[str], Awaitable[dict[str, Any]]]
 
 

@@ -97,17 +97,20 @@ class SentForm:
         found = self._files.get(name)
         return found if found is not None and found.name else None
 
+    def seen(self) -> dict[str, str]:
+        """Return what the page showed when it was opened. Raises `FormForged` where the form has none."""
+        try:
+            return {str(name): str(value) for name, value in json.loads(self.raw(SEEN)).items()}
+        except (ValueError, AttributeError) as error:
+            raise FormForged from error
+
     def check_unchanged(self, now: Mapping[str, object]) -> None:
         """Compare what the page showed when it was opened with what is there now.
 
         Raises:
             ChangedSince: they differ; the person is shown both.
         """
-        current = shown_state(now)
-        try:
-            before = {str(name): str(value) for name, value in json.loads(self.raw(SEEN)).items()}
-        except (ValueError, AttributeError) as error:
-            raise FormForged from error
+        current, before = shown_state(now), self.seen()
         if before != current:
             raise ChangedSince(before, current)
 

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any
+from zoneinfo import ZoneInfo
 
 from starlette.responses import Response
 
+from orchestrator.base.clock import local_iso
 from orchestrator.dashboard.views import board, notification_log
-from orchestrator.domain.dashboard import BoardTask, NotificationStatus
+from orchestrator.domain.dashboard import BoardTask, Notification, NotificationStatus, Question
 from orchestrator.domain.errors import BadRequest
 from orchestrator.store import dashboard_notifications, dashboard_tasks, groups
-from orchestrator.web.console.forms import SentForm
+from orchestrator.web.console.forms import FormForged, SentForm
 from orchestrator.web.console.page import Page, View
 
 DAY_MS = 86_400_000
@@ -76,43 +78,94 @@ async def change_task(view: View, form: SentForm) -> Response:
     """Complete, reopen, park, drop, block or unblock a task, or move it to the history."""
     action, task = view.given("action"), {"task_id": view.given("id")}
     if action == "archive":
-        return await _use(view, form, "move_to_history", task, done=".did_archive")
+        return await _change(view, form, "move_to_history", task, done=".did_archive")
     if action not in TASK_ACTIONS:
         raise NoTaskAction
     given = {**task, **TASK_ACTIONS[action]}
     if action == "block":
         given["blocker_note"] = form.text("note")
-    return await _use(view, form, "update_task", given, done=f".did_{action}")
+    return await _change(view, form, "update_task", given, done=f".did_{action}")
 
 
 async def set_progress(view: View, form: SentForm) -> Response:
     given = {"task_id": view.given("id"), "progress": form.text("progress")}
-    return await _use(view, form, "update_task", given, done=".did_progress")
+    return await _change(view, form, "update_task", given, done=".did_progress")
 
 
 async def answer(view: View, form: SentForm) -> Response:
     given = {"question_id": view.given("id"), "answer": form.text("answer")}
-    return await _use(view, form, "answer_question", given, done=".did_answer")
+    return await _change(view, form, "answer_question", given, done=".did_answer")
 
 
 async def remove_question(view: View, form: SentForm) -> Response:
-    return await _use(
-        view, form, "remove_question", {"question_id": view.given("id")}, done=".did_remove_question"
-    )
+    given = {"question_id": view.given("id")}
+    return await _change(view, form, "remove_question", given, done=".did_remove_question")
 
 
 async def cancel_notification(view: View, form: SentForm) -> Response:
     given = {"notification_id": view.given("id")}
-    return await _use(view, form, "cancel_notification", given, done=".did_cancel")
+    return await _change(view, form, "cancel_notification", given, done=".did_cancel")
 
 
-async def _use(view: View, form: SentForm, tool: str, arguments: Mapping[str, Any], *, done: str) -> Response:
+async def _change(
+    view: View, form: SentForm, tool: str, arguments: Mapping[str, Any], *, done: str
+) -> Response:
+    """Change a row of the board, if it is still of the version that the page showed.
+
+    Raises:
+        ChangedSince: it is not; the person is shown both.
+    """
+    seen = form.seen()
+    version = seen.get("_version", "")
+    if not (version.isascii() and version.isdigit() and len(version) < 16):
+        raise FormForged
+    return await _use(view, form, tool, arguments, done=done, version=int(version))
+
+
+async def _use(
+    view: View,
+    form: SentForm,
+    tool: str,
+    arguments: Mapping[str, Any],
+    *,
+    done: str,
+    version: int | None = None,
+) -> Response:
     """Call a tool of the dashboard; what it refuses is shown on the board with the reason."""
     folder = view.given("folder")
-    told = await view.api.dashboards.use(folder, tool, arguments)
+    told = await view.api.dashboards.use(folder, tool, arguments, expect_version=version)
+    if told["code"] == "STALE":
+        async with view.web.host.reader.reading() as tx:
+            group = await groups.known(tx, folder)
+            row = await board.row(tx, group.folder, view.given("id"))
+        if row is not None:
+            form.check_unchanged(_seen(view, row, view.web.host.zone_of(group)))
     if not told["ok"]:
         return await _show(view, folder, error=str(told["text"]), form=form)
     return view.done(f"/board?group={folder}", view.t(done))
+
+
+def _seen(view: View, row: BoardTask | Question | Notification, zone: ZoneInfo) -> dict[str, object]:
+    """Return what a form about a row was made of: what people look at, and its version."""
+    match row:
+        case BoardTask():
+            state = "blocked" if row.is_blocked and not row.status.is_terminal else row.status.value
+            shown = {
+                view.t(".what"): row.title,
+                view.t(".status"): view.t(f".state_{state}"),
+                view.t(".progress"): f"{row.pct} %",
+                view.t(".deadline"): local_iso(row.deadline.at_ms, zone)[:16] if row.deadline else "",
+                view.t(".what_it_waits_for"): row.blocker_note or "",
+            }
+        case Question():
+            shown = {view.t(".question"): row.question, view.t(".your_answer"): row.answer or ""}
+        case Notification():
+            shown = {
+                view.t(".message"): row.message,
+                view.t(".when"): local_iso(row.due_ms, zone)[:16],
+                view.t(".status"): view.t(f".status_{row.status.value}"),
+            }
+    return {**shown, "_version": row.version}
 
 
 async def _show(view: View, wanted: str, *, error: str = "", form: SentForm | None = None) -> Response:
@@ -124,6 +177,7 @@ async def _show(view: View, wanted: str, *, error: str = "", form: SentForm | No
         archived = await dashboard_tasks.history(tx, group.folder, limit=many + 1)
         since_ms = view.now_ms - TOLD_DAYS * DAY_MS
         told = await dashboard_notifications.listed(tx, group.folder, statuses=OVER, from_ms=since_ms)
+    zone = view.web.host.zone_of(group)
     given = {name: form.raw(name) if form else "" for name in ("title", "deadline")}
     return view.render(
         "board.html",
@@ -132,7 +186,7 @@ async def _show(view: View, wanted: str, *, error: str = "", form: SentForm | No
         here=view.url(f"/board?group={group.folder}&history={many}"),
         group=group.folder,
         choices=[(one.folder, one.folder) for one in every],
-        zone=view.web.host.zone_of(group),
+        zone=zone,
         tasks=_by_state(seen.tasks if seen else ()),
         titles={one.id: one.title for one in (*(seen.tasks if seen else ()), *archived)},
         questions=seen.questions if seen else (),
@@ -142,6 +196,7 @@ async def _show(view: View, wanted: str, *, error: str = "", form: SentForm | No
         if len(archived) > many
         else "",
         given=given,
+        seen_of=lambda row: _seen(view, row, zone),
     )
 
 
