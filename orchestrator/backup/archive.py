@@ -34,6 +34,7 @@ LEFT_OUT = frozenset(
         "project",
         "starting",
         "proxy-port",
+        "restore.json",
         "skills",
         "token",
         "whatsapp",

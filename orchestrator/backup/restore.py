@@ -1,16 +1,16 @@
-"""Restore a home from a backup. Everything is checked beside the home before anything is moved."""
+"""Restore a home from a backup. Everything is unpacked and checked before anything is moved."""
 
 from __future__ import annotations
 
 import gzip
 import os
+import secrets
 import shutil
 import sqlite3
 import tarfile
-import tempfile
 import zlib
-from collections.abc import Callable
-from contextlib import closing
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path, PurePosixPath
@@ -20,6 +20,7 @@ from pydantic import ValidationError
 
 from orchestrator.backup import archive, outgoing
 from orchestrator.backup.archive import BackupContents, BackupProgress, Manifest
+from orchestrator.backup.swap import STORE, RestoreRecord, Stage, recover, swap
 from orchestrator.base.clock import Clock
 from orchestrator.containers.runtime_selection import AGENT_UID
 from orchestrator.domain.errors import BackupError, StoreTooNew
@@ -27,9 +28,8 @@ from orchestrator.domain.home import Home
 from orchestrator.store import database
 
 SQLITE = b"SQLite format 3\0"
-STORE = tuple(f"{archive.DATABASE}{end}" for end in ("", "-wal", "-shm"))
-REPLACED = ("groups", *STORE, "data/sessions", "data/context", outgoing.FOLDER, "data/ipc", "data/env")
-"""What a backup takes the place of: what it holds, and letters and snapshots of the time after it."""
+REPLACED = ("data/sessions", "data/context", "data/archive", outgoing.FOLDER, "data/ipc", "data/env")
+"""What a backup takes the place of, beside groups and database: what it holds, and letters of later."""
 UNREADABLE = (tarfile.TarError, gzip.BadGzipFile, zlib.error, EOFError, ValidationError, UnicodeError)
 
 
@@ -49,6 +49,8 @@ def restore(
 ) -> RestoreResult:
     """Restore a backup, or a bare copy of the database, into a home where Andy does not run. Blocks.
 
+    What was there is kept in a directory beside the home.
+
     Raises:
         BackupError: it is broken or no backup, or the home is not empty and `force` is not said.
         StoreTooNew: a newer Andy wrote it.
@@ -56,27 +58,85 @@ def restore(
         In all cases everything is as it was.
     """
     source = source.expanduser()
-    is_database = _begins_with(source, SQLITE)
+    _begins_with(source, SQLITE)
     home.make()
-    lock = home.lock()
-    try:
+    with locked(home):
         if not force and _is_in_use(home):
             raise BackupError(f"{home.root} is not empty: say --force, and what is there is kept beside it.")
-        with tempfile.TemporaryDirectory(
-            dir=home.root, prefix=".restore-", ignore_cleanup_errors=True
-        ) as made_in:
-            staged = Path(made_in)
-            if is_database:
-                return _restore_database(home, source, staged, clock=clock)
-            found = _Unpacked.of(source, staged, BackupProgress(say, clock=clock))
-            outgoing.settle(staged / archive.DATABASE, home, staged / outgoing.FOLDER)
-            _give_to_agents(staged)
-            aside = _Swap(home.root, clock=clock).everything(staged)
-            return RestoreResult(manifest=found.manifest, contents=found.contents, aside=aside)
-    except OSError as error:
-        raise BackupError(f"{source} cannot be restored ({error}). Everything is as it was.") from error
+        record = RestoreRecord(
+            id=secrets.token_hex(4), state="moving", by="command", source=str(source), at_ms=clock.now_ms()
+        )
+        with refusing(source):
+            aside = _place_beside(home.root, clock.now_ms())
+            try:
+                done = place(home, source, record=record, aside=aside, clock=clock, say=say)
+            finally:
+                if not _has_files(aside):
+                    shutil.rmtree(aside, ignore_errors=True)
+        return RestoreResult(
+            manifest=done.manifest, contents=done.contents, aside=aside if aside.exists() else None
+        )
+
+
+@contextmanager
+def locked(home: Home) -> Iterator[None]:
+    """Hold the lock of a home in which no restore is left half made. Raises `HomeError`, `BackupError`."""
+    lock = home.lock()
+    try:
+        with refusing(home.root):
+            recover(home)
+        yield
     finally:
         lock.release()
+
+
+@contextmanager
+def refusing(source: Path) -> Iterator[None]:
+    """Tell an error of the disk as what it is to the owner: a restore that changed nothing."""
+    try:
+        yield
+    except OSError as error:
+        raise BackupError(f"{source} cannot be restored ({error}). Everything is as it was.") from error
+
+
+def place(
+    home: Home,
+    source: Path,
+    *,
+    record: RestoreRecord,
+    aside: Path | None,
+    clock: Clock,
+    say: Callable[[str], None],
+) -> RestoreResult:
+    """Unpack, check and put in place, in a home whose lock is held; `record` then says that this is done.
+
+    Blocks. What was there goes to `aside`, and is dropped where that is None.
+
+    Raises:
+        BackupError, StoreTooNew, OSError: everything is as it was.
+    """
+    stage = Stage(home)
+    stage.open()
+    try:
+        if _begins_with(source, SQLITE):
+            manifest, contents = None, _copy_database(home, source, stage)
+            names: list[str] = [*STORE]
+        else:
+            found = Unpacked.of(source, stage, BackupProgress(say, clock=clock))
+            manifest, contents = found.manifest, found.contents
+            outgoing.settle(stage.path(archive.DATABASE), home, stage.path(outgoing.FOLDER))
+            _give_to_agents(stage)
+            files = [name for name in (*archive.FILES, archive.SECRETS) if stage.path(name).exists()]
+            names = [*stage.children("groups"), *STORE, *REPLACED, *files]
+        _keep_sign_ins(stage.path(archive.DATABASE), home.database)
+        told = record.to(
+            at_ms=clock.now_ms(), files=contents.files, made_ms=manifest.created_ms if manifest else None
+        )
+        swap(home, stage, names, aside=aside, record=told)
+    finally:
+        with suppress(OSError):  # whether it is done does not hang on that; the next look at the home does it
+            stage.clear()
+    return RestoreResult(manifest=manifest, contents=contents, aside=aside)
 
 
 def _begins_with(source: Path, mark: bytes) -> bool:
@@ -98,8 +158,8 @@ def _has_files(part: Path) -> bool:
 # A bare database
 
 
-def _restore_database(home: Home, source: Path, staged: Path, *, clock: Clock) -> RestoreResult:
-    copy = staged / archive.DATABASE
+def _copy_database(home: Home, source: Path, stage: Stage) -> BackupContents:
+    copy = stage.path(archive.DATABASE)
     copy.parent.mkdir()
     try:
         with (
@@ -111,9 +171,22 @@ def _restore_database(home: Home, source: Path, staged: Path, *, clock: Clock) -
         raise BackupError(f"{source} is damaged itself ({error}). Everything is as it was.") from error
     _check_store(copy, source)
     outgoing.settle(copy, home, home.root / outgoing.FOLDER)
-    aside = _Swap(home.root, clock=clock).database(copy)
-    contents = BackupContents().with_file(home.database.stat().st_size)
-    return RestoreResult(manifest=None, contents=contents, aside=aside)
+    return BackupContents().with_file(copy.stat().st_size)
+
+
+def _keep_sign_ins(restored: Path, present: Path) -> None:
+    """Let those browsers be signed in that are now: one that was signed out since the backup stays out."""
+    table, columns = "web_sessions", "id, secret_hash, browser, created_ms, seen_ms"
+    rows: list[tuple[object, ...]] = []
+    try:
+        with closing(sqlite3.connect(f"{present.absolute().as_uri()}?mode=ro", uri=True)) as connection:
+            rows = connection.execute(f"SELECT {columns} FROM {table}").fetchall()  # noqa: S608
+    except sqlite3.Error:  # no database yet, a damaged one, or one of an Andy without a console
+        rows = []
+    with closing(sqlite3.connect(restored)) as connection, connection:
+        if connection.execute("SELECT 1 FROM sqlite_master WHERE name = ?", (table,)).fetchone():
+            connection.execute(f"DELETE FROM {table}")  # noqa: S608
+            connection.executemany(f"INSERT INTO {table} ({columns}) VALUES (?, ?, ?, ?, ?)", rows)  # noqa: S608
 
 
 def _check_store(path: Path, source: Path) -> int:
@@ -145,11 +218,11 @@ def _refuse_newer(version: int, source: Path) -> None:
 
 
 @dataclass(slots=True, kw_only=True)
-class _Unpacked:
-    """A backup that was unpacked beside the home it is for."""
+class Unpacked:
+    """A backup that was unpacked into the stage of the home it is for."""
 
     source: Path
-    root: Path
+    stage: Stage
     manifest: Manifest | None = None
     contents: BackupContents = field(default_factory=BackupContents)
     promised: BackupContents | None = None
@@ -158,12 +231,12 @@ class _Unpacked:
     links: list[tarfile.TarInfo] = field(default_factory=list)
 
     @classmethod
-    def of(cls, source: Path, root: Path, progress: BackupProgress) -> _Unpacked:
+    def of(cls, source: Path, stage: Stage, progress: BackupProgress) -> Unpacked:
         """Unpack and check a backup.
 
         Raises `BackupError`, `StoreTooNew`; `OSError` where there is no room.
         """
-        found = cls(source=source, root=root)
+        found = cls(source=source, stage=stage)
         if not hasattr(tarfile, "data_filter"):
             raise BackupError("This Python unpacks archives carelessly: upgrade it to 3.11.4 or later.")
         try:
@@ -175,7 +248,7 @@ class _Unpacked:
                 found.finish(tar)
         except UNREADABLE as error:
             raise found.refusal(f"it is broken ({_in_a_line(error)})") from error
-        if _check_store(root / archive.DATABASE, source) != found.checked_manifest().store_version:
+        if _check_store(stage.path(archive.DATABASE), source) != found.checked_manifest().store_version:
             raise found.refusal("its database is of another version than it says")
         return found
 
@@ -203,11 +276,11 @@ class _Unpacked:
             self.promised = BackupContents.model_validate_json(self._text(tar, member))
         elif member.isdir():
             self.folders.append(member)
-            tar.extract(member, self.root, filter="data")
+            tar.extract(member, self.stage.base(member.name), filter="data")
         elif member.issym() and archive.stays_inside(member.name, member.linkname):
             self.links.append(member)
         elif member.isreg():
-            tar.extract(member, self.root, filter="data")
+            tar.extract(member, self.stage.base(member.name), filter="data")
             self.contents = self.contents.with_file(member.size)
         else:
             raise self.refusal(f"'{member.name}' is no plain file")
@@ -224,10 +297,10 @@ class _Unpacked:
         for member in self.links:
             if member.name in above:
                 raise self.refusal(f"'{member.name}' is a link with something in it")
-            tar.extract(member, self.root, filter="data")
+            tar.extract(member, self.stage.base(member.name), filter="data")
             self.contents = self.contents.with_link()
         for member in reversed(self.folders):
-            (self.root / member.name).chmod(member.mode & 0o755 | 0o700)
+            self.stage.path(member.name).chmod(member.mode & 0o755 | 0o700)
         if self.promised != self.contents:
             raise self.refusal("it is not whole")
 
@@ -242,64 +315,18 @@ def _in_a_line(error: Exception) -> str:
     return " ".join(str(error).split())[:200] or type(error).__name__
 
 
-def _give_to_agents(staged: Path) -> None:
+def _give_to_agents(stage: Stage) -> None:
     """Make the agents' user the owner of their files, where the host is root and the agents are not."""
     if os.geteuid() != 0:
         return
     for folder in archive.OF_AGENTS:
-        for group in (staged / folder).glob("*"):
+        for group in stage.path(folder).glob("*"):
             if group.name == "global" or not group.is_dir():
                 continue
             os.lchown(group, AGENT_UID, AGENT_UID)
             for place, folders, files in os.walk(group):
                 for name in (*folders, *files):
                     os.lchown(Path(place, name), AGENT_UID, AGENT_UID)
-
-
-class _Swap:
-    """Moves the old files aside and the new ones in their place; a step that fails undoes those before it."""
-
-    def __init__(self, root: Path, *, clock: Clock) -> None:
-        self._root = root
-        self._aside = _place_beside(root, clock.now_ms())
-        self._moved: list[tuple[Path, Path]] = []
-
-    def everything(self, staged: Path) -> Path | None:
-        """Move all that was unpacked in place, and return where the old files are, if there were any."""
-        names = [name for name in (*archive.FILES, archive.SECRETS) if (staged / name).exists()]
-        mark = self._root / "groups" / ".gitkeep"
-        has_mark = mark.exists()
-        aside = self._swap([*REPLACED, *names], staged)
-        if has_mark:
-            mark.parent.mkdir(exist_ok=True)
-            mark.touch()
-        return aside
-
-    def database(self, copy: Path) -> Path | None:
-        """Move a database in place, without the write-ahead log of the old one."""
-        return self._swap([*STORE], copy.parent.parent)
-
-    def _swap(self, names: list[str], staged: Path) -> Path | None:
-        os.sync()
-        try:
-            for name in names:
-                if (self._root / name).exists():
-                    self._move(self._root / name, self._aside / name)
-                if (staged / name).exists():
-                    self._move(staged / name, self._root / name)
-        except BaseException:
-            for before, after in reversed(self._moved):
-                after.rename(before)
-            raise
-        finally:
-            if not _has_files(self._aside):
-                shutil.rmtree(self._aside)
-        return self._aside if self._aside.exists() else None
-
-    def _move(self, before: Path, after: Path) -> None:
-        after.parent.mkdir(parents=True, exist_ok=True)
-        before.rename(after)
-        self._moved.append((before, after))
 
 
 def _place_beside(root: Path, now_ms: int) -> Path:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from cyclopts import App, Parameter
 
+from orchestrator.base.clock import SystemClock
 from orchestrator.cli.options import HomeOption, Runtime
 from orchestrator.cli.terminal import home_of, say_aside, settings_of
 from orchestrator.domain.home import Home
@@ -48,7 +49,11 @@ def up(
     """
     # What it needs takes a moment to load, and on a busy machine many.
     print("Andy starts …", file=sys.stderr, flush=True)
-    asyncio.run(_serve(home, {"andy_runtime": runtime, "andy_agent": agent, "andy_port": port}))
+    given = {"andy_runtime": runtime, "andy_agent": agent, "andy_port": port}
+    if asyncio.run(_serve(home, given)):
+        say_aside("Andy starts anew …")
+        # In the place of this process, so that a terminal, systemd and Docker alike go on with it.
+        os.execv(sys.executable, [sys.executable, "-m", "orchestrator", *sys.argv[1:]])  # noqa: S606
 
 
 @image_app.command
@@ -79,16 +84,31 @@ def build(
     _build_image(home, base=base, tag=tag, layers=chosen)
 
 
-async def _serve(given: Path | None, overrides: dict[str, Any]) -> None:
-    """Run the host until SIGINT or SIGTERM; a second signal ends it at once."""
+async def _serve(given: Path | None, overrides: dict[str, Any]) -> bool:
+    """Run the host until SIGINT, SIGTERM or its owner's word; a second signal ends it at once.
+
+    Returns whether it is to start anew.
+    """
     home = home_of(given)
     settings = settings_of(home, **overrides)
     await asyncio.to_thread(home.make)
     with home.starting(now_ms=time.time_ns() // 1_000_000) as started:
-        await _run(home, settings, started)
+        if await asyncio.to_thread(_restore_what_was_asked_for, home):
+            settings = settings_of(home, **overrides)  # they may be the backup's now
+        return await _run(home, settings, started)
 
 
-async def _run(home: Home, settings: Settings, started: Callable[[], None]) -> None:
+def _restore_what_was_asked_for(home: Home) -> bool:
+    """Do what the console left for this start; return whether there was something."""
+    if not home.restore_file.exists():
+        return False
+    from orchestrator.backup import restore_request
+
+    restore_request.carry_out(home, clock=SystemClock(), say=say_aside)
+    return True
+
+
+async def _run(home: Home, settings: Settings, started: Callable[[], None]) -> bool:
     with without("rich"):  # 5 MiB, which both would load, and which the host never uses
         import httpx  # noqa: F401
         import structlog  # noqa: F401
@@ -100,7 +120,7 @@ async def _run(home: Home, settings: Settings, started: Callable[[], None]) -> N
     from orchestrator.proxies.model.credentials import CredentialSource
 
     allow_open_files()
-    stop = asyncio.Event()
+    stop, starts_anew = asyncio.Event(), asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(number, _stop_or_die, stop)
     orchestrator = Orchestrator(
@@ -112,9 +132,14 @@ async def _run(home: Home, settings: Settings, started: Callable[[], None]) -> N
         say_aside(f"Andy listens on {address}")
         say_aside("To see and steer him in a browser: andy open")
 
+    def restart() -> None:
+        starts_anew.set()
+        stop.set()
+
     with LogFile(home.host_log) as kept:
         log_setup.configure(settings.andy_log_level, kept=kept)
-        await orchestrator.run(stop=stop, on_ready=tell)
+        await orchestrator.run(stop=stop, on_ready=tell, restart=restart)
+    return starts_anew.is_set()
 
 
 def _stop_or_die(stop: asyncio.Event) -> None:

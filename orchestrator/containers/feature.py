@@ -134,6 +134,10 @@ class ContainersFeature:
         """Stop a run that went out of bounds; `reason` is what its group reads."""
         await self.pool.stop(run_id, reason)
 
+    def leave_none(self) -> None:
+        """Have every container end with this host: the store of the next start knows none of them."""
+        self._leaves_containers = False
+
     async def shut_down(self) -> None:
         """Stop the containers, or leave them for the next start to adopt."""
         if not (self._leaves_containers and self.selected.runtime.is_isolated):

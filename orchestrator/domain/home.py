@@ -86,6 +86,11 @@ class Home:
         return self.data / "starting"
 
     @property
+    def restore_file(self) -> Path:
+        """What is known of the newest restore: asked for, under way, or ended."""
+        return self.data / "restore.json"
+
+    @property
     def lock_file(self) -> Path:
         return self.data / "orchestrator.lock"
 

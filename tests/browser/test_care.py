@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import io
 import tarfile
+from pathlib import Path
 
 from playwright.sync_api import expect
 
+from tests.browser.conftest import PATIENCE_MS
 from tests.browser.signed_in import Visit, assert_accessible
 from tests.processes.andy import AndyProcess
 
 
-def test_a_backup_is_made_checked_and_fetched_and_a_broken_one_is_known(
+def test_a_backup_is_made_looked_into_and_fetched_and_a_broken_one_is_known(
     visitor: Visit, andy: AndyProcess
 ) -> None:
     page = visitor.page
@@ -26,15 +28,80 @@ def test_a_backup_is_made_checked_and_fetched_and_a_broken_one_is_known(
     with tarfile.open(fileobj=io.BytesIO(fetched.value.path().read_bytes())) as archive:
         assert any(name.endswith("messages.db") for name in archive.getnames())
 
-    page.get_by_role("button", name="Check").click()
+    page.get_by_role("link", name="Look inside").click()
     expect(page.get_by_text("can be restored")).to_be_visible()
+    expect(page.get_by_role("button", name="Restore and restart")).to_be_visible()
+    assert_accessible(page)
 
     made.write_bytes(made.read_bytes()[:-2_000])
-    page.get_by_role("button", name="Check").click()
+    page.reload()
     expect(page.get_by_text("cannot be restored")).to_be_visible()
+    expect(page.get_by_role("button", name="Restore and restart")).to_be_hidden()
     assert [path.name for path in (andy.home / "backups").iterdir()] == [made.name], (
-        "nothing is left of checks"
+        "nothing is left of looking inside"
     )
+
+
+def at_a_lasting_port(andy: AndyProcess) -> None:
+    """Have it listen where it listens now when it starts again."""
+    port = andy.address.rpartition(":")[2]
+    andy.terminate()
+    andy.start_at(port)
+
+
+def test_a_backup_from_elsewhere_is_restored_under_an_open_page_which_comes_back(
+    visitor: Visit, andy: AndyProcess, tmp_path: Path
+) -> None:
+    visitor.allowed += ["ERR_", "Failed to fetch", "network error"]
+    at_a_lasting_port(andy)
+    pid = andy.pid
+    andy.say("add milk to the shopping list")
+    assert andy.cli("backup", str(tmp_path / "old (1).tar.gz")).returncode == 0
+    assert andy.cli("groups", "register", "chess").returncode == 0
+    andy.say("add bread to the shopping list")
+    page = visitor.page
+    page.goto(f"{andy.address}/console/care")
+    page.get_by_label("File").set_input_files(tmp_path / "old (1).tar.gz")
+    page.get_by_role("button", name="Send in").click()
+    expect(page.get_by_text("old-1.tar.gz was sent in")).to_be_visible()
+    expect(page.get_by_role("row").filter(has_text="Messages")).to_contain_text("2")
+    expect(page.get_by_text("Groups that would be gone: chess")).to_be_visible()
+    assert_accessible(page)
+
+    page.get_by_role("button", name="Restore and restart").click()
+    expect(page.get_by_text("Andy is restarting").first).to_be_visible()
+    expect(page.get_by_text("What was there before is in backups/before-restore-")).to_be_visible(
+        timeout=PATIENCE_MS
+    )
+    assert "/console/care/restoring" in page.url
+    assert_accessible(page)
+
+    assert andy.pid == pid, "in the place of the process, so that whatever looks after it goes on"
+    assert "bread" not in andy.say("show the shopping list")["reply"]
+    told = [row["kind"] for row in andy.rows("SELECT kind FROM audit WHERE kind LIKE 'restore.%'")]
+    assert told == ["restore.done"], "that it was asked for stands in the audit which was replaced"
+    page.get_by_role("link", name="Back").click()
+    expect(page.get_by_role("heading", name="The last restore")).to_be_visible()
+    assert_accessible(page)
+
+    row = page.get_by_role("row").filter(has_text="before-restore-")
+    row.get_by_role("link", name="Look inside").click()
+    expect(page.get_by_text("Groups that would be back: chess")).to_be_visible()
+    page.get_by_role("button", name="Restore and restart").click()
+    expect(page.get_by_text("files are back as they were")).to_be_visible(timeout=PATIENCE_MS)
+    assert [row["kind"] for row in andy.rows("SELECT kind FROM audit WHERE kind = 'restore.asked'")]
+    assert "bread" in andy.say("show the shopping list")["reply"]
+
+
+def test_a_file_that_is_no_backup_is_refused(visitor: Visit, andy: AndyProcess, tmp_path: Path) -> None:
+    visitor.allowed.append("400")
+    (tmp_path / "cat.tar.gz").write_bytes(b"a picture of a cat")
+    page = visitor.page
+    page.goto(f"{andy.address}/console/care")
+    page.get_by_label("File").set_input_files(tmp_path / "cat.tar.gz")
+    page.get_by_role("button", name="Send in").click()
+    expect(page.get_by_text("That is no backup")).to_be_visible()
+    assert not list((andy.home / "backups").glob("*cat*"))
 
 
 def test_no_other_file_can_be_fetched(visitor: Visit, andy: AndyProcess) -> None:

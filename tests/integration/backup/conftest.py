@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,12 @@ import pytest
 from orchestrator.domain.home import Home
 from orchestrator.store.database import Database
 from tests.support.backups import KEY
+
+
+@pytest.fixture(autouse=True)
+def quick_disk(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing waits for the disk: a power cut is not what is tried here."""
+    monkeypatch.setattr(os, "sync", lambda: None)
 
 
 @pytest.fixture
@@ -28,6 +35,7 @@ async def home(tmp_path: Path) -> Home:
         "groups/global/CLAUDE.md": "for all",
         "data/sessions/main/.claude/projects/x/1.jsonl": "{}\n",
         "data/context/main/.ai-brain/context.json": "{}",
+        "data/archive/2025.jsonl": "{}\n",
         "data/logs/main/20260101T000000Z-abc.log": "log",
         "data/ipc/main/tasks/1.json": "{}",
         "andy.toml": "assistant_name = 'Andy'\n",

@@ -40,6 +40,7 @@ def test_a_backup_holds_what_cannot_be_made_anew_and_no_secret(home, tmp_path):
         "data/context/main",
         "data/context/main/.ai-brain",
         "data/context/main/.ai-brain/context.json",
+        "data/archive/2025.jsonl",
         "andy.toml",
         "contents.json",
     }

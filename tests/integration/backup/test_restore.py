@@ -22,11 +22,14 @@ def test_a_backup_restores_into_a_new_home(home, tmp_path):
     kept = {
         name: value
         for name, value in tree(home.root).items()
-        if name.startswith(("groups/", "data/sessions/", "data/context/", "andy.toml", ".env"))
+        if name.startswith(
+            ("groups/", "data/sessions/", "data/context/", "data/archive/", "andy.toml", ".env")
+        )
     }
     found = tree(new.root)
     assert names_in(new) == ["first"]
-    assert {name: value for name, value in found.items() if name != "store/messages.db"} == kept
+    own = ("store/messages.db", "data/restore.json")
+    assert {name: value for name, value in found.items() if name not in own} == kept
     assert done.aside is None
     assert done.manifest is not None
     assert stat.S_IMODE((new.root / ".env").stat().st_mode) == 0o600

@@ -1,36 +1,47 @@
-"""Care: backups to make, check and download, what the doctor finds, the settings and where each came from."""
+"""Care: backups to make, fetch, send in and restore; what the doctor finds; settings with their sources."""
 
 from __future__ import annotations
 
 import asyncio
+import itertools
 import json
+import os
 import platform
 import re
+import secrets
+import shutil
 import sys
-import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import datetime
-from pathlib import Path
-from typing import Any
+from pathlib import Path, PurePath
+from typing import Any, BinaryIO
 
 import structlog
+from starlette.background import BackgroundTask
 from starlette.responses import FileResponse, Response
 
 from orchestrator import __version__
-from orchestrator.backup import make, restore
+from orchestrator.backup import inspection, make, restore_request
+from orchestrator.backup.swap import read_record
 from orchestrator.base.clock import SystemClock
 from orchestrator.domain import setting_sources
 from orchestrator.domain import settings as config
-from orchestrator.domain.errors import BackupError, BadRequest
+from orchestrator.domain.errors import AndyError, BackupError, BadRequest
 from orchestrator.domain.home import Home
+from orchestrator.store import audit
 from orchestrator.web.console.forms import SentForm
 from orchestrator.web.console.page import Page, View
 
 log = structlog.get_logger(__name__)
 
 BACKUP = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}\.tar\.gz")
+UNSAFE = re.compile(r"[^A-Za-z0-9._-]+")
+GZIP = b"\x1f\x8b"
 DOCTOR_SECONDS = 60
+RESTART_SECONDS = 5.0
+MAX_UPLOAD_BYTES = 512 * 1024 * 1024
+"""A larger one is put into `backups/` by hand: what is sent waits in `/tmp`, which with Docker is memory."""
 
 
 class NoSuchBackup(BadRequest):
@@ -47,13 +58,26 @@ class BackupUnderWay(BadRequest):
     http_status = 409
 
 
+class NoBackup(BadRequest):
+    """That is no backup: choose a file that 'andy backup' or this page has made."""
+
+    code = "no_backup"
+
+
+class NothingStartsAnew(BadRequest):
+    """Nothing would start this Andy again: stop him, then use 'andy restore'."""
+
+    code = "nothing_starts_anew"
+    http_status = 409
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BackupFile:
     """A backup in the folder `backups/` of the home."""
 
     name: str
     made_ms: int
-    megabytes: float
+    size: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,6 +95,7 @@ async def show(view: View) -> Response:
     return view.render(
         "care.html",
         backups=await asyncio.to_thread(_listed, home.root / "backups"),
+        last=await asyncio.to_thread(read_record, home),
         settings=await asyncio.to_thread(lambda: list(_settings(home))),
         versions={"Andy": __version__, "Python": platform.python_version()},
         home=str(home.root),
@@ -125,31 +150,109 @@ async def make_backup(view: View, _: SentForm) -> Response:
     return view.done("/care", view.t(".made", name=target.name))
 
 
-async def check_backup(view: View, _: SentForm) -> Response:
-    """Restore a backup into an empty folder, which is then thrown away: so it is known that it can be."""
-    path = await _found(view)
+async def take_upload(view: View, form: SentForm) -> Response:
+    """Take a backup from elsewhere into `backups/`, and show what it holds."""
+    file = form.file("file")
+    if file is None or file.body.read(2) != GZIP:
+        raise NoBackup
+    file.body.seek(0)
+    folder = view.web.host.home.root / "backups"
+    name = await asyncio.to_thread(_keep, file.body, folder, file.name)
+    return view.done(f"/care/backups/{name}/restore", view.t(".uploaded", name=name))
+
+
+def _keep(body: BinaryIO, folder: Path, given: str) -> str:
+    """Write a backup that was sent in under a name like its own that is free, and return that. Blocks."""
+    stem = UNSAFE.sub("-", PurePath(given).name.removesuffix(".tar.gz")).strip("-._")[:80] or "backup"
+    partial = folder / f".upload-{secrets.token_hex(4)}"
+    try:
+        folder.mkdir(mode=0o700, exist_ok=True)
+        with open(partial, "xb", opener=lambda path, flags: os.open(path, flags, 0o600)) as file:
+            shutil.copyfileobj(body, file)
+            os.fsync(file.fileno())
+        names = (f"{stem}{f'-{number}' if number else ''}.tar.gz" for number in itertools.count())
+        name = next(name for name in names if not os.path.lexists(folder / name))
+        partial.rename(folder / name)
+    except OSError as error:
+        raise BackupError(f"It cannot be kept ({error.strerror}): make room, then send it again.") from error
+    finally:
+        partial.unlink(missing_ok=True)
+    return name
+
+
+async def show_restore(view: View) -> Response:
+    """Look through a whole backup, and show what a restore of it would do."""
+    path = await found_backup(view)
     if view.console.backups.locked():
         raise BackupUnderWay
-
-    def check() -> restore.RestoreResult:
-        with tempfile.TemporaryDirectory(dir=path.parent, prefix=".check-") as made_in:
-            target = Home(Path(made_in, "home"))
-            return restore.restore(target, path, force=False, clock=SystemClock(), say=_nobody)
-
+    home, reason, inspected = view.web.host.home, "", None
     async with view.console.backups:
         try:
-            await asyncio.to_thread(check)
-        except BackupError as error:
-            return view.done("/care", view.t(".broken", name=path.name, reason=str(error)))
-    return view.done("/care", view.t(".whole", name=path.name))
+            inspected = await asyncio.to_thread(inspection.inspect, home, path, clock=SystemClock())
+        except AndyError as error:
+            reason = str(error)
+    size = (await asyncio.to_thread(path.stat)).st_size
+    return view.render(
+        "care_restore.html",
+        name=path.name,
+        size=_size(size),
+        reason=reason,
+        found=inspected,
+        now=await asyncio.to_thread(inspection.census, home.database),
+        home=str(home.root),
+        state=await _state(view, path),
+        can_restart=view.web.restart is not None,
+    )
+
+
+async def restore(view: View, form: SentForm) -> Response:
+    """Write down that a backup is to be restored. Andy starts anew once the next page was shown."""
+    path, host = await found_backup(view), view.web.host
+    if view.web.restart is None:
+        raise NothingStartsAnew
+    form.check_unchanged(await _state(view, path))
+    has_env = form.text("has_env") == "yes"
+    record = await asyncio.to_thread(
+        restore_request.ask, host.home, path.name, has_env=has_env, now_ms=view.now_ms
+    )
+    async with host.database.transaction() as tx:
+        await audit.append(tx, restore_request.asked_event(record, session=view.signed_in.session.id))
+    # Should the browser never ask for the next page, it is done all the same.
+    asyncio.get_running_loop().call_later(RESTART_SECONDS, view.web.restart)
+    return view.done("/care/restoring")
+
+
+async def show_restoring(view: View) -> Response:
+    """Say that Andy starts anew, and once he has, how the restore ended."""
+    record = await asyncio.to_thread(read_record, view.web.host.home)
+    answer = view.render("care_restoring.html", record=record)
+    if record is not None and record.state == "asked" and view.web.restart is not None:
+        answer.background = BackgroundTask(_begin_anew, view.web.restart)
+    return answer
+
+
+async def _begin_anew(restart: Callable[[], None]) -> None:
+    restart()
+
+
+async def _state(view: View, path: Path) -> dict[str, object]:
+    """What a confirmation was given for: this file, and no restore since."""
+    record = await asyncio.to_thread(read_record, view.web.host.home)
+    seen = await asyncio.to_thread(path.stat)
+    return {
+        "file": path.name,
+        "bytes": seen.st_size,
+        "changed": seen.st_mtime_ns,
+        "last": record and record.id,
+    }
 
 
 async def download(view: View) -> Response:
-    path = await _found(view)
+    path = await found_backup(view)
     return FileResponse(path, media_type="application/gzip", filename=path.name)
 
 
-async def _found(view: View) -> Path:
+async def found_backup(view: View) -> Path:
     """Return the path of the backup that the address names. Raises `NoSuchBackup`."""
     name = view.given("name")
     path = view.web.host.home.root / "backups" / name
@@ -157,6 +260,10 @@ async def _found(view: View) -> Path:
     if not BACKUP.fullmatch(name) or not is_file:
         raise NoSuchBackup(view.t(".no_such", name=name[:100]))
     return path
+
+
+def _size(size: int) -> str:
+    return f"{size / 1_000_000:,.1f} MB" if size >= 1_000_000 else f"{size / 1000:,.0f} kB"
 
 
 def _listed(folder: Path) -> list[BackupFile]:
@@ -167,7 +274,7 @@ def _listed(folder: Path) -> list[BackupFile]:
         BackupFile(
             name=path.name,
             made_ms=path.stat().st_mtime_ns // 1_000_000,
-            megabytes=path.stat().st_size / 1_000_000,
+            size=_size(path.stat().st_size),
         )
         for path in found
     ]
@@ -192,6 +299,18 @@ def _nobody(_: str) -> None:
 PAGE = Page(
     name="care",
     order=110,
-    shows={"/care": show, "/care/doctor": show_doctor, "/care/backups/{name}": download},
-    changes={"/care/backups": make_backup, "/care/backups/{name}/check": check_backup},
+    shows={
+        "/care": show,
+        "/care/doctor": show_doctor,
+        "/care/restoring": show_restoring,
+        "/care/backups/{name}": download,
+        "/care/backups/{name}/restore": show_restore,
+    },
+    changes={
+        "/care/backups": make_backup,
+        "/care/uploads": take_upload,
+        "/care/backups/{name}/restore": restore,
+    },
+    live={"restoring": ("host.*",)},
+    upload_bytes=MAX_UPLOAD_BYTES,
 )

@@ -1,0 +1,119 @@
+"""Tell what a backup holds and what a home has now, so that the owner knows what a restore would do."""
+
+from __future__ import annotations
+
+import shutil
+import sqlite3
+import tempfile
+from collections.abc import Mapping
+from contextlib import closing, suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from orchestrator.backup import archive
+from orchestrator.backup.archive import BackupContents, BackupProgress, Manifest
+from orchestrator.backup.restore import Unpacked, refusing
+from orchestrator.backup.swap import Stage
+from orchestrator.base.clock import Clock
+from orchestrator.domain import settings
+from orchestrator.domain.errors import BackupError, SettingError
+from orchestrator.domain.home import Home
+
+SETTING_FILES = (archive.SETTINGS, archive.SECRETS)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoreCensus:
+    """What a database has, counted."""
+
+    groups: frozenset[str] = frozenset()
+    """The folders of the registered groups."""
+    messages: int = 0
+    newest_ms: int | None = None
+    """When the newest message came."""
+    waiting: int = 0
+    """Turns that are not answered yet."""
+    reminders: int = 0
+    """Reminders that are to come."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Inspection:
+    """What a backup holds that was unpacked and found whole."""
+
+    manifest: Manifest
+    contents: BackupContents
+    store: StoreCensus
+    settings: Mapping[str, tuple[str, str]]
+    """The settings that would change: as they are, and as they would be."""
+    keeps_settings: bool
+    """Whether it has settings that cannot be put in place here, because the top of the home is read-only."""
+
+
+def inspect(home: Home, source: Path, *, clock: Clock) -> Inspection:
+    """Unpack a backup beside itself, look at all of it, and throw that away. Blocks, as long as a restore.
+
+    Raises:
+        BackupError: it is broken or no backup, or with its settings Andy would not start.
+        StoreTooNew: a newer Andy wrote it.
+    """
+    with (
+        refusing(source),
+        tempfile.TemporaryDirectory(
+            dir=source.parent, prefix=".check-", ignore_cleanup_errors=True
+        ) as made_in,
+    ):
+        scratch = Home(Path(made_in, "home"))
+        scratch.make()
+        stage = Stage(scratch)
+        stage.open()
+        found = Unpacked.of(source, stage, BackupProgress(lambda _: None, clock=clock))
+        brings_settings = any(stage.path(name).exists() for name in SETTING_FILES)
+        can_place = Stage(home).can_place(archive.SETTINGS)
+        return Inspection(
+            manifest=found.checked_manifest(),
+            contents=found.contents,
+            store=census(stage.path(archive.DATABASE)),
+            settings=changed_settings(home, stage) if can_place else {},
+            keeps_settings=brings_settings and not can_place,
+        )
+
+
+def census(database: Path) -> StoreCensus:
+    """Count what a database of any version has; one that is missing or damaged has nothing. Blocks."""
+    try:
+        with closing(sqlite3.connect(f"{database.absolute().as_uri()}?mode=ro", uri=True)) as connection:
+            ask = connection.execute
+            messages, newest_ms = ask("SELECT count(*), max(received_ms) FROM messages").fetchone()
+            (waiting,) = ask("SELECT count(*) FROM turns WHERE state IN ('queued', 'running')").fetchone()
+            (reminders,) = ask("SELECT count(*) FROM reminders WHERE state = 'pending'").fetchone()
+            folders = frozenset(row[0] for row in ask("SELECT folder FROM registered_groups"))
+    except sqlite3.Error:
+        return StoreCensus()
+    return StoreCensus(
+        groups=folders, messages=messages, newest_ms=newest_ms, waiting=waiting, reminders=reminders
+    )
+
+
+def changed_settings(home: Home, stage: Stage) -> dict[str, tuple[str, str]]:
+    """Return the settings that the files of a backup would change in a home, by name: now, and then.
+
+    Raises:
+        BackupError: Andy would refuse to start with them.
+    """
+    with tempfile.TemporaryDirectory(dir=stage.base(archive.SETTINGS), prefix=".settings-") as made_in:
+        for name in SETTING_FILES:
+            with suppress(FileNotFoundError):
+                shutil.copyfile(home.root / name, Path(made_in, name))
+            with suppress(FileNotFoundError):
+                shutil.copyfile(stage.path(name), Path(made_in, name))
+        try:
+            then = settings.load(Path(made_in)).model_dump(mode="json")
+        except SettingError as error:
+            reason = str(error).replace(f"{made_in}/", "")
+            raise BackupError(
+                f"Andy would not start with its settings ({reason})."
+                " Restore it with 'andy restore', then mend them."
+            ) from error
+    now = settings.load(home.root).model_dump(mode="json")
+    return {name.upper(): (str(value), str(then[name])) for name, value in now.items() if then[name] != value}

@@ -1,0 +1,147 @@
+"""Restore a backup that the owner asked for in the console: at the next start, before the store is opened.
+
+The request stands in `data/restore.json`. A backup of what is there now is made first. A failure changes
+nothing, and is told in the console and in the audit.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import secrets
+from collections.abc import Callable
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import structlog
+
+from orchestrator.backup import make
+from orchestrator.backup.restore import locked, place, refusing
+from orchestrator.backup.swap import RestoreRecord, Stage, read_record, write_record
+from orchestrator.base.clock import Clock
+from orchestrator.domain.errors import AndyError, BackupError
+from orchestrator.domain.home import Home
+from orchestrator.store import audit
+from orchestrator.store.database import Database, Tx
+
+log = structlog.get_logger(__name__)
+
+BACKUPS = "backups"
+MAX_TRIES = 3
+"""A start that is killed each time it restores must not keep Andy down for ever."""
+
+
+def ask(home: Home, name: str, *, has_env: bool, now_ms: int) -> RestoreRecord:
+    """Have the next start restore the backup `name` of the folder `backups/`, also after a power cut. Blocks.
+
+    Raises:
+        BackupError: it cannot be written down.
+    """
+    record = RestoreRecord(
+        id=secrets.token_hex(4),
+        state="asked",
+        by="console",
+        source=f"{BACKUPS}/{name}",
+        at_ms=now_ms,
+        has_env=has_env,
+    )
+    with refusing(home.root / record.source):
+        write_record(home, record)
+    return record
+
+
+def carry_out(home: Home, *, clock: Clock, say: Callable[[str], None]) -> None:
+    """Undo what a killed restore left half done, then restore what was asked for. Blocks.
+
+    The store must be closed.
+
+    Raises:
+        HomeError: Andy runs on this home.
+        BackupError: a move of a killed restore cannot be undone; nothing may run on this home before.
+    """
+    record = read_record(home)
+    if not (record and record.is_pending) and not Stage(home).is_there():
+        return
+    with locked(home):
+        record = read_record(home)
+        if record is not None and record.is_pending:
+            ended = _carried_out(home, record, clock=clock, say=say)
+            try:
+                write_record(home, ended)
+            except OSError:  # such as a full disk, on which Andy starts nevertheless
+                home.restore_file.unlink(missing_ok=True)
+
+
+def _carried_out(
+    home: Home, record: RestoreRecord, *, clock: Clock, say: Callable[[str], None]
+) -> RestoreRecord:
+    """Return how the restore ended."""
+    try:
+        if record.tries >= MAX_TRIES:
+            raise BackupError(f"It was broken off {record.tries} times. Everything is as it was.")
+        with refusing(home.root / record.source):
+            record = record.to(tries=record.tries + 1)
+            write_record(home, record)
+            record = record.to(safety=_made_safe(home, record, clock=clock, say=say))
+            write_record(home, record)
+            say(f"Restoring {record.source} …")
+            place(home, home.root / record.source, record=record, aside=None, clock=clock, say=say)
+        return read_record(home) or record
+    except AndyError as error:
+        say(f"{record.source} was not restored: {error}")
+        return record.to(state="failed", error=str(error), at_ms=clock.now_ms())
+
+
+def _made_safe(home: Home, record: RestoreRecord, *, clock: Clock, say: Callable[[str], None]) -> str:
+    """Back up what is there, unless a try before this one did, and return the name of that backup."""
+    folder = home.root / BACKUPS
+    if record.safety is not None and (folder / record.safety).is_file():
+        return record.safety
+    at = datetime.fromtimestamp(clock.now_ms() / 1000).astimezone()
+    names = (f"before-restore-{at:%Y%m%d-%H%M%S}{f'-{n}' if n else ''}.tar.gz" for n in itertools.count())
+    name = next(name for name in names if not (folder / name).exists())
+    say(f"Backing up what is there now to {BACKUPS}/{name} …")
+    make.back_up(home, folder / name, with_env=record.has_env, replaces=False, clock=clock, say=say)
+    return name
+
+
+async def audit_outcome(home: Home, database: Database) -> None:
+    """Write down in the audit how the newest restore ended, once, now that a store is open."""
+    record = await asyncio.to_thread(read_record, home)
+    if record is None or record.is_pending or record.is_audited:
+        return
+    async with database.transaction() as tx:
+        if not await _is_told(tx, record):
+            await audit.append(tx, _event(record))
+    log.info("restore.ended", state=record.state, source=record.source, reason=record.error)
+    try:
+        await asyncio.to_thread(write_record, home, record.to(is_audited=True))
+    except OSError as error:
+        log.warning("restore.not_noted", reason=str(error))
+
+
+async def _is_told(tx: Tx, record: RestoreRecord) -> bool:
+    rows = await tx.execute_fetchall(
+        "SELECT 1 FROM audit WHERE kind LIKE 'restore.%' AND json_extract(detail, '$.id') = ? AND kind = ?",
+        (record.id, f"restore.{record.state}"),
+    )
+    return bool(list(rows))
+
+
+def asked_event(record: RestoreRecord, *, session: str) -> audit.AuditEvent:
+    """Return what the audit says of a request; it stands in the store that is replaced, and in its backup."""
+    detail = {"id": record.id, "file": Path(record.source).name, "session": session}
+    return audit.AuditEvent(at_ms=record.at_ms, kind="restore.asked", detail=detail)
+
+
+def _event(record: RestoreRecord) -> audit.AuditEvent:
+    detail: dict[str, Any] = {
+        "id": record.id,
+        "ok": record.state == "done",
+        "file": Path(record.source).name,
+        "by": record.by,
+        "before": record.safety,
+        "reason": record.error,
+    }
+    return audit.AuditEvent(at_ms=record.at_ms, kind=f"restore.{record.state}", detail=detail)

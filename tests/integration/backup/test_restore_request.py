@@ -1,0 +1,298 @@
+"""A restore that the console asked for: carried out at the next start, and never half, wherever killed."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import sqlite3
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from orchestrator.backup import inspection, restore, restore_request, swap
+from orchestrator.domain.errors import BackupError
+from orchestrator.domain.home import Home
+from orchestrator.store import audit
+from orchestrator.store.database import Database
+from tests.doubles.clock import FakeClock
+from tests.support.backups import make, members, names_in, put_back, tree
+
+KILLABLE = ((Path, "rename"), (Path, "replace"), (Path, "unlink"), (os, "sync"), (shutil, "rmtree"))
+"""What changes a home while a backup takes its place."""
+
+
+def wanted(home: Home, name: str = "monday.tar.gz") -> None:
+    (home.root / "backups").mkdir(exist_ok=True)
+    if not (home.root / "backups" / name).exists():
+        make(home, home.root / "backups" / name)
+
+
+def carry_out(home: Home) -> list[str]:
+    said: list[str] = []
+    restore_request.carry_out(home, clock=FakeClock(), say=said.append)
+    return said
+
+
+def kept(home: Home) -> dict[str, object]:
+    """What a restore replaces; not what tells of it."""
+    own = ("backups/", "data/restore.json", "data/.probe")
+    found = {name: value for name, value in tree(home.root).items() if not name.startswith(own)}
+    return {**found, "store/messages.db": names_in(home)}
+
+
+async def changed(home: Home) -> None:
+    later = await Database.open(home.database)
+    async with later.transaction() as tx:
+        await tx.execute("INSERT INTO chats (jid, name) VALUES ('local:b', 'later')")
+    await later.close()
+    (home.groups / "main" / "CLAUDE.md").write_text("later")
+    (home.groups / "family").mkdir()
+    (home.groups / "family" / "notes").write_text("later")
+    (home.root / "andy.toml").write_text("assistant_name = 'Later'\n")
+
+
+async def test_what_was_asked_for_is_restored_at_the_start_and_can_be_undone(home):
+    wanted(home)
+    old = kept(home)
+    await changed(home)
+    new = kept(home)
+    restore_request.ask(home, "monday.tar.gz", has_env=False, now_ms=1)
+
+    assert any("Restoring" in line for line in carry_out(home))
+    assert kept(home) == {name: value for name, value in old.items() if "ipc" not in name}
+    assert [names_in(home), (home.groups / "family").exists()] == [["first"], False]
+    record = swap.read_record(home)
+    assert record is not None
+    assert (record.state, record.moves, record.error) == ("done", (), "")
+    assert carry_out(home) == [], "it is done once"
+
+    assert record.safety is not None
+    restore_request.ask(home, record.safety, has_env=False, now_ms=2)
+    carry_out(home)
+    assert kept(home) == {name: value for name, value in new.items() if "ipc" not in name}
+    assert list(home.root.glob("**/.restore")) == []
+
+
+async def test_a_home_whose_parts_are_mounts_under_a_read_only_top_is_restored(home, monkeypatch):
+    """As with Docker Compose: nothing can be renamed from one part to another, and `andy.toml` not at all."""
+    wanted(home)
+    await changed(home)
+    rename, access = Path.rename, os.access
+
+    def within_a_part(self: Path, target: Path) -> Path:
+        parts = {Path(path).relative_to(home.root).parts[0] for path in (self, target)}
+        if len(parts) > 1 or parts.isdisjoint({"groups", "data", "store", "backups"}):
+            raise OSError(18, "Invalid cross-device link")
+        return rename(self, target)
+
+    monkeypatch.setattr(Path, "rename", within_a_part)
+    monkeypatch.setattr(os, "access", lambda path, mode: Path(path) != home.root and access(path, mode))
+    looked = inspection.inspect(home, home.root / "backups" / "monday.tar.gz", clock=FakeClock())
+    assert (looked.keeps_settings, looked.settings) == (True, {})
+    restore_request.ask(home, "monday.tar.gz", has_env=False, now_ms=1)
+    carry_out(home)
+
+    assert names_in(home) == ["first"]
+    assert (home.groups / "main" / "CLAUDE.md").read_text() == "remember 우유"
+    assert (home.root / "andy.toml").read_text() == "assistant_name = 'Later'\n"
+
+
+async def test_what_cannot_be_restored_changes_nothing_and_says_why(home):
+    wanted(home)
+    path = home.root / "backups" / "monday.tar.gz"
+    path.write_bytes(path.read_bytes()[:-200])
+    before = kept(home)
+    restore_request.ask(home, "monday.tar.gz", has_env=False, now_ms=1)
+
+    carry_out(home)
+    record = swap.read_record(home)
+    assert record is not None
+    assert (record.state, "Everything is as it was" in record.error) == ("failed", True)
+    assert kept(home) == before
+    assert carry_out(home) == []
+
+
+async def test_a_start_that_is_killed_each_time_gives_up_in_the_end(home, monkeypatch):
+    wanted(home)
+    restore_request.ask(home, "monday.tar.gz", has_env=False, now_ms=1)
+
+    def killed(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as broken:
+        broken.setattr(restore_request, "place", killed)
+        for _ in range(restore_request.MAX_TRIES):
+            with pytest.raises(KeyboardInterrupt):
+                carry_out(home)
+    carry_out(home)
+    record = swap.read_record(home)
+    assert record is not None
+    assert (record.state, record.error[:25]) == ("failed", "It was broken off 3 times")
+
+
+def killed_at(point: int, act: Callable[[], Any]) -> bool:
+    """Do `act` in a process that is killed before its `point`-th change; return whether it was."""
+    pid = os.fork()
+    if pid == 0:
+        left = point
+
+        def counted(function: Callable[..., Any]) -> Callable[..., Any]:
+            def call(*args: Any, **named: Any) -> Any:
+                nonlocal left
+                left -= 1
+                if left < 0:
+                    os.kill(os.getpid(), signal.SIGKILL)
+                return function(*args, **named)
+
+            return call
+
+        for owner, name in KILLABLE:
+            setattr(owner, name, counted(getattr(owner, name)))
+        try:
+            act()
+        finally:
+            os._exit(0)
+    _, status = os.waitpid(pid, 0)
+    return os.WIFSIGNALED(status)
+
+
+@pytest.mark.parametrize("way", ["console", "command"])
+async def test_a_restore_that_is_killed_anywhere_leaves_all_of_the_old_or_all_of_the_new(home, tmp_path, way):
+    wanted(home)
+    source = home.root / "backups" / "monday.tar.gz"
+    old = {name: value for name, value in kept(home).items() if "ipc" not in name}
+    await changed(home)
+    new, points, undone = kept(home), 0, 0
+    shutil.copytree(home.root, tmp_path / "kept", symlinks=True)
+    while True:
+        shutil.rmtree(home.root)
+        for aside in tmp_path.glob("home.before-restore-*"):
+            shutil.rmtree(aside)
+        shutil.copytree(tmp_path / "kept", home.root, symlinks=True)
+        if way == "console":
+            restore_request.ask(home, source.name, has_env=False, now_ms=1)
+            was_killed = killed_at(points, lambda: carry_out(home))
+        else:
+            was_killed = killed_at(points, lambda: put_back(home, source, force=True))
+        if not was_killed:
+            break
+        points += 1
+        # A start that is killed while it undoes the moves is followed by another one.
+        killed_at(points % 5, lambda: swap.recover(home))
+        with restore.locked(home):
+            found = kept(home)
+        assert found in (old, new), f"killed at {points}"
+        undone += found == new
+        carry_out(home)
+        if way == "console":
+            assert kept(home) == old, "what was asked for is done at the next start"
+    assert (points > 20, 0 < undone < points) == (True, True), (points, undone)
+
+
+async def test_a_command_that_finds_no_database_in_between_leaves_no_trace(home):
+    """`andy` of another terminal makes a new store where a killed restore has taken the old one away."""
+    wanted(home)
+    new = kept(home)
+    stage = swap.Stage(home)
+    stage.open()
+    moves = (
+        swap.Move(before="store/messages.db", after="store/.restore/old/store/messages.db", brings_new=False),
+    )
+    swap._rename(home.database, home.root / moves[0].after)
+    record = swap.RestoreRecord(id="1", state="moving", by="command", source="x", at_ms=1, moves=moves)
+    swap.write_record(home, record)
+    stray = await Database.open(home.database)
+    async with stray.transaction() as tx:
+        await tx.execute("INSERT INTO chats (jid, name) VALUES ('local:z', 'stray')")
+    home.database.with_name("messages.db-wal").write_bytes(b"a log of another database")
+    await stray.close()
+    home.database.with_name("messages.db-wal").write_bytes(b"a log of another database")
+
+    carry_out(home)
+    assert not home.database.with_name("messages.db-wal").exists()
+    assert kept(home) == new
+    assert names_in(home) == ["first"]
+    told = swap.read_record(home)
+    assert told is not None
+    assert (told.state, "broken off" in told.error) == ("failed", True)
+
+
+async def sessions(home: Home, *names: str, only: bool = False) -> None:
+    opened = await Database.open(home.database)
+    async with opened.transaction() as tx:
+        if only:
+            await tx.execute("DELETE FROM web_sessions")
+        for name in names:
+            await tx.execute(
+                "INSERT INTO web_sessions (id, secret_hash, browser, created_ms, seen_ms)"
+                " VALUES (?, 'x', 'b', 1, 1)",
+                (name,),
+            )
+    await opened.close()
+
+
+async def test_who_is_signed_in_stays_so_and_who_was_signed_out_stays_out(home, tmp_path):
+    await sessions(home, "revoked")
+    wanted(home)
+    await sessions(home, "now", only=True)
+    restore_request.ask(home, "monday.tar.gz", has_env=False, now_ms=1)
+    carry_out(home)
+    with closing(sqlite3.connect(home.database)) as connection:
+        assert connection.execute("SELECT id FROM web_sessions").fetchall() == [("now",)]
+
+    other = Home(tmp_path / "other")
+    put_back(other, home.root / "backups" / "monday.tar.gz")
+    with closing(sqlite3.connect(other.database)) as connection:
+        assert connection.execute("SELECT id FROM web_sessions").fetchall() == []
+
+
+async def test_the_audit_says_once_how_it_ended(home):
+    wanted(home)
+    restore_request.ask(home, "monday.tar.gz", has_env=False, now_ms=1)
+    carry_out(home)
+    record = swap.read_record(home)
+    assert record is not None
+    for _ in range(2):
+        opened = await Database.open(home.database)
+        await restore_request.audit_outcome(home, opened)
+        swap.write_record(home, record)  # as one finds it who was killed before he noted it
+        async with opened.reading() as tx:
+            rows = await audit.newest(tx, limit=9)
+        await opened.close()
+    assert [(row["kind"], row["detail"]["file"]) for row in rows] == [("restore.done", "monday.tar.gz")]
+    assert rows[0]["detail"]["before"] == record.safety
+
+
+def test_a_backup_is_looked_into_before_it_is_restored(home):
+    (home.root / "andy.toml").write_text("assistant_name = 'Then'\n")
+    wanted(home)
+    (home.root / "andy.toml").write_text("assistant_name = 'Now'\n")
+    source = home.root / "backups" / "monday.tar.gz"
+    before = tree(home.root)
+
+    found = inspection.inspect(home, source, clock=FakeClock())
+    assert found.settings == {"ASSISTANT_NAME": ("Now", "Then")}
+    assert (found.store.messages, found.manifest.has_env) == (0, False)
+    assert inspection.census(home.root / "missing.db") == inspection.StoreCensus()
+    assert tree(home.root) == before
+
+    (home.root / "andy.toml").write_text("assistant_nome = 'Then'\n")
+    make(home, home.root / "backups" / "bad.tar.gz")
+    (home.root / "andy.toml").write_text("assistant_name = 'Now'\n")
+    with pytest.raises(BackupError, match=r"Andy would not start with its settings .*assistant_nome"):
+        inspection.inspect(home, home.root / "backups" / "bad.tar.gz", clock=FakeClock())
+
+
+def test_the_keys_are_in_the_backup_before_where_those_of_another_take_their_place(home):
+    (home.root / "backups").mkdir()
+    make(home, home.root / "backups" / "keys.tar.gz", with_env=True)
+    restore_request.ask(home, "keys.tar.gz", has_env=True, now_ms=1)
+    carry_out(home)
+    record = swap.read_record(home)
+    assert record is not None
+    assert record.safety is not None
+    assert ".env" in members(home.root / "backups" / record.safety)
