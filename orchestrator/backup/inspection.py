@@ -113,7 +113,7 @@ def changed_settings(home: Home, stage: Stage) -> dict[str, tuple[str, str]]:
             reason = str(error).replace(f"{made_in}/", "")
             raise BackupError(
                 f"Andy would not start with its settings ({reason})."
-                " Restore it with 'andy restore', then mend them."
+                " Restore it with 'andy restore FILE', then mend them."
             ) from error
     now = settings.load(home.root).model_dump(mode="json")
     return {name.upper(): (str(value), str(then[name])) for name, value in now.items() if then[name] != value}

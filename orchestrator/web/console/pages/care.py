@@ -59,13 +59,13 @@ class BackupUnderWay(BadRequest):
 
 
 class NoBackup(BadRequest):
-    """That is no backup: choose a file that 'andy backup' or this page has made."""
+    """That is no backup: choose a file that 'andy backup FILE' or this page has made."""
 
     code = "no_backup"
 
 
 class NothingStartsAnew(BadRequest):
-    """Nothing would start this Andy again: stop him, then use 'andy restore'."""
+    """Nothing would start this Andy again: stop him, then use 'andy restore FILE'."""
 
     code = "nothing_starts_anew"
     http_status = 409
