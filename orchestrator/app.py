@@ -61,30 +61,24 @@ class Orchestrator:
         *,
         credentials: CredentialSource,
         say: Callable[[str], None],
+        restart: Callable[[], None] | None = None,
     ) -> None:
-        """`say` shows a line to whoever started the host."""
-        self._home = home
-        self._settings = settings
+        """`say` shows a line to whoever started the host; `restart` has it end and start anew."""
+        self._home, self._settings = home, settings
         self._credentials = credentials
         self._say = say
         self._clock = SystemClock()
         self._started_ms = self._clock.now_ms()
         self._is_drained = False
-        self._restart: Callable[[], None] | None = None
+        self._restart = restart
         self.bus = EventBus(self._clock)
 
     async def run(
-        self,
-        *,
-        stop: asyncio.Event,
-        on_ready: Callable[[str], None],
-        restart: Callable[[], None] | None = None,
-        leaves_containers: bool = True,
+        self, *, stop: asyncio.Event, on_ready: Callable[[str], None], leaves_containers: bool = True
     ) -> None:
         """Serve until `stop`; then take no new work, let turns end for a while, and leave.
 
         Containers of Docker stay for the next start to adopt, unless `leaves_containers` is false.
-        `restart` sets `stop` and has the host started anew; None where nothing would do that.
 
         Raises:
             AndyError: it cannot start; one line says why and what to do.
@@ -98,14 +92,9 @@ class Orchestrator:
             self._host = await HostContext.open(
                 stack, home=self._home, settings=self._settings, clock=self._clock, bus=self.bus
             )
-            if await asyncio.to_thread(self._home.restore_file.exists):
-                from orchestrator.backup.restore_request import audit_outcome  # which hardly any start needs
-
-                await audit_outcome(self._home, self._host.database)
             async with self._host.database.transaction() as tx:
                 await registration.ensure_main(tx, now_ms=self._clock.now_ms())
                 await recall_events(tx, self.bus)
-            self._restart = restart
             self._containers = ContainersFeature(
                 self._host, say=self._say, leaves_containers=leaves_containers
             )
@@ -208,9 +197,7 @@ class Orchestrator:
             **self._contexts.loops(),
             **self._notices.loops(),
             "web": partial(self._web().serve, listener, self._containers.selected.front_address),
-            **{
-                f"channel:{each.name}": partial(each.run, self._intake.receive) for each in self._channels.all
-            },
+            **{f"channel:{one.name}": partial(one.run, self._intake.receive) for one in self._channels.all},
             **self._queue.loops(),
         }
 
@@ -228,14 +215,8 @@ class Orchestrator:
             queue=self._queue,
             started_ms=self._started_ms,
             is_hopeless=self._is_hopeless,
-            restart=self._restart and self._restart_without_containers,
+            restart=self._restart,
         )
-
-    def _restart_without_containers(self) -> None:
-        """End this host and have it started on what is in its home then."""
-        self._containers.leave_none()
-        if self._restart is not None:
-            self._restart()
 
     async def _shut_down(self) -> None:
         self._queue.stop_taking_work()

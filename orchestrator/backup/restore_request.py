@@ -10,11 +10,10 @@ import asyncio
 import itertools
 import secrets
 from collections.abc import Callable
+from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
 from typing import Any
-
-import structlog
 
 from orchestrator.backup import make
 from orchestrator.backup.restore import locked, place, refusing
@@ -24,8 +23,6 @@ from orchestrator.domain.errors import AndyError, BackupError
 from orchestrator.domain.home import Home
 from orchestrator.store import audit
 from orchestrator.store.database import Database, Tx
-
-log = structlog.get_logger(__name__)
 
 BACKUPS = "backups"
 MAX_TRIES = 3
@@ -61,16 +58,20 @@ def carry_out(home: Home, *, clock: Clock, say: Callable[[str], None]) -> None:
         BackupError: a move of a killed restore cannot be undone; nothing may run on this home before.
     """
     record = read_record(home)
-    if not (record and record.is_pending) and not Stage(home).is_there():
+    if (record is None or record.is_audited) and not Stage(home).is_there():
         return
     with locked(home):
         record = read_record(home)
-        if record is not None and record.is_pending:
-            ended = _carried_out(home, record, clock=clock, say=say)
-            try:
-                write_record(home, ended)
-            except OSError:  # such as a full disk, on which Andy starts nevertheless
-                home.restore_file.unlink(missing_ok=True)
+        if record is None or record.is_audited:
+            return
+        if record.is_pending:
+            record = _carried_out(home, record, clock=clock, say=say)
+        with suppress(AndyError):  # a store that cannot be opened: the start itself says so
+            asyncio.run(_audit(home, record))
+        try:
+            write_record(home, record.to(is_audited=True))
+        except OSError:  # such as a full disk, on which Andy starts nevertheless
+            home.restore_file.unlink(missing_ok=True)
 
 
 def _carried_out(
@@ -106,19 +107,15 @@ def _made_safe(home: Home, record: RestoreRecord, *, clock: Clock, say: Callable
     return name
 
 
-async def audit_outcome(home: Home, database: Database) -> None:
-    """Write down in the audit how the newest restore ended, once, now that a store is open."""
-    record = await asyncio.to_thread(read_record, home)
-    if record is None or record.is_pending or record.is_audited:
-        return
-    async with database.transaction() as tx:
-        if not await _is_told(tx, record):
-            await audit.append(tx, _event(record))
-    log.info("restore.ended", state=record.state, source=record.source, reason=record.error)
+async def _audit(home: Home, record: RestoreRecord) -> None:
+    """Write down in the audit how a restore ended, once, now that it is known which store there is."""
+    database = await Database.open(home.database)
     try:
-        await asyncio.to_thread(write_record, home, record.to(is_audited=True))
-    except OSError as error:
-        log.warning("restore.not_noted", reason=str(error))
+        async with database.transaction() as tx:
+            if not await _is_told(tx, record):
+                await audit.append(tx, _event(record))
+    finally:
+        await database.close()
 
 
 async def _is_told(tx: Tx, record: RestoreRecord) -> bool:

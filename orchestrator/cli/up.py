@@ -123,9 +123,6 @@ async def _run(home: Home, settings: Settings, started: Callable[[], None]) -> b
     stop, starts_anew = asyncio.Event(), asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(number, _stop_or_die, stop)
-    orchestrator = Orchestrator(
-        home, settings, credentials=CredentialSource(home.root, os.environ), say=say_aside
-    )
 
     def tell(address: str) -> None:
         started()
@@ -136,9 +133,11 @@ async def _run(home: Home, settings: Settings, started: Callable[[], None]) -> b
         starts_anew.set()
         stop.set()
 
+    credentials = CredentialSource(home.root, os.environ)
+    orchestrator = Orchestrator(home, settings, credentials=credentials, say=say_aside, restart=restart)
     with LogFile(home.host_log) as kept:
         log_setup.configure(settings.andy_log_level, kept=kept)
-        await orchestrator.run(stop=stop, on_ready=tell, restart=restart)
+        await orchestrator.run(stop=stop, on_ready=tell)
     return starts_anew.is_set()
 
 

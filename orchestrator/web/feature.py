@@ -68,7 +68,7 @@ class WebFeature:
     is_hopeless: Callable[[str], bool]
     """Whether a message with this outcome will get no further, because the host ends."""
     restart: Callable[[], None] | None
-    """Ends the host gracefully, with its containers, and starts it anew; None where nothing would do that."""
+    """Ends the host gracefully and starts it anew; None where nothing would do that."""
 
     async def serve(self, listener: socket.socket, published_address: str | None) -> None:
         """Serve until cancelled at `listener`, and at the port of `published_address` if there is one."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import shutil
 import signal
@@ -31,10 +32,15 @@ def wanted(home: Home, name: str = "monday.tar.gz") -> None:
         make(home, home.root / "backups" / name)
 
 
-def carry_out(home: Home) -> list[str]:
+def carry_out_now(home: Home) -> list[str]:
     said: list[str] = []
     restore_request.carry_out(home, clock=FakeClock(), say=said.append)
     return said
+
+
+async def carry_out(home: Home) -> list[str]:
+    """What `andy up` does before it opens the store."""
+    return await asyncio.to_thread(carry_out_now, home)
 
 
 def kept(home: Home) -> dict[str, object]:
@@ -62,17 +68,17 @@ async def test_what_was_asked_for_is_restored_at_the_start_and_can_be_undone(hom
     new = kept(home)
     restore_request.ask(home, "monday.tar.gz", has_env=False, now_ms=1)
 
-    assert any("Restoring" in line for line in carry_out(home))
+    assert any("Restoring" in line for line in await carry_out(home))
     assert kept(home) == {name: value for name, value in old.items() if "ipc" not in name}
     assert [names_in(home), (home.groups / "family").exists()] == [["first"], False]
     record = swap.read_record(home)
     assert record is not None
     assert (record.state, record.moves, record.error) == ("done", (), "")
-    assert carry_out(home) == [], "it is done once"
+    assert await carry_out(home) == [], "it is done once"
 
     assert record.safety is not None
     restore_request.ask(home, record.safety, has_env=False, now_ms=2)
-    carry_out(home)
+    await carry_out(home)
     assert kept(home) == {name: value for name, value in new.items() if "ipc" not in name}
     assert list(home.root.glob("**/.restore")) == []
 
@@ -94,7 +100,7 @@ async def test_a_home_whose_parts_are_mounts_under_a_read_only_top_is_restored(h
     looked = inspection.inspect(home, home.root / "backups" / "monday.tar.gz", clock=FakeClock())
     assert (looked.keeps_settings, looked.settings) == (True, {})
     restore_request.ask(home, "monday.tar.gz", has_env=False, now_ms=1)
-    carry_out(home)
+    await carry_out(home)
 
     assert names_in(home) == ["first"]
     assert (home.groups / "main" / "CLAUDE.md").read_text() == "remember 우유"
@@ -108,12 +114,12 @@ async def test_what_cannot_be_restored_changes_nothing_and_says_why(home):
     before = kept(home)
     restore_request.ask(home, "monday.tar.gz", has_env=False, now_ms=1)
 
-    carry_out(home)
+    await carry_out(home)
     record = swap.read_record(home)
     assert record is not None
     assert (record.state, "Everything is as it was" in record.error) == ("failed", True)
     assert kept(home) == before
-    assert carry_out(home) == []
+    assert await carry_out(home) == []
 
 
 async def test_a_start_that_is_killed_each_time_gives_up_in_the_end(home, monkeypatch):
@@ -127,8 +133,8 @@ async def test_a_start_that_is_killed_each_time_gives_up_in_the_end(home, monkey
         broken.setattr(restore_request, "place", killed)
         for _ in range(restore_request.MAX_TRIES):
             with pytest.raises(KeyboardInterrupt):
-                carry_out(home)
-    carry_out(home)
+                await carry_out(home)
+    await carry_out(home)
     record = swap.read_record(home)
     assert record is not None
     assert (record.state, record.error[:25]) == ("failed", "It was broken off 3 times")
@@ -175,19 +181,21 @@ async def test_a_restore_that_is_killed_anywhere_leaves_all_of_the_old_or_all_of
         shutil.copytree(tmp_path / "kept", home.root, symlinks=True)
         if way == "console":
             restore_request.ask(home, source.name, has_env=False, now_ms=1)
-            was_killed = killed_at(points, lambda: carry_out(home))
+            was_killed = await asyncio.to_thread(killed_at, points, lambda: carry_out_now(home))
         else:
-            was_killed = killed_at(points, lambda: put_back(home, source, force=True))
+            was_killed = await asyncio.to_thread(
+                killed_at, points, lambda: put_back(home, source, force=True)
+            )
         if not was_killed:
             break
         points += 1
         # A start that is killed while it undoes the moves is followed by another one.
-        killed_at(points % 5, lambda: swap.recover(home))
+        await asyncio.to_thread(killed_at, points % 5, lambda: swap.recover(home))
         with restore.locked(home):
             found = kept(home)
         assert found in (old, new), f"killed at {points}"
         undone += found == new
-        carry_out(home)
+        await carry_out(home)
         if way == "console":
             assert kept(home) == old, "what was asked for is done at the next start"
     assert (points > 20, 0 < undone < points) == (True, True), (points, undone)
@@ -212,7 +220,7 @@ async def test_a_command_that_finds_no_database_in_between_leaves_no_trace(home)
     await stray.close()
     home.database.with_name("messages.db-wal").write_bytes(b"a log of another database")
 
-    carry_out(home)
+    await carry_out(home)
     assert not home.database.with_name("messages.db-wal").exists()
     assert kept(home) == new
     assert names_in(home) == ["first"]
@@ -240,7 +248,7 @@ async def test_who_is_signed_in_stays_so_and_who_was_signed_out_stays_out(home, 
     wanted(home)
     await sessions(home, "now", only=True)
     restore_request.ask(home, "monday.tar.gz", has_env=False, now_ms=1)
-    carry_out(home)
+    await carry_out(home)
     with closing(sqlite3.connect(home.database)) as connection:
         assert connection.execute("SELECT id FROM web_sessions").fetchall() == [("now",)]
 
@@ -250,21 +258,32 @@ async def test_who_is_signed_in_stays_so_and_who_was_signed_out_stays_out(home, 
         assert connection.execute("SELECT id FROM web_sessions").fetchall() == []
 
 
+async def audited(home: Home) -> list[dict[str, Any]]:
+    opened = await Database.open_readonly(home.database)
+    async with opened.reading() as tx:
+        rows = await audit.newest(tx, limit=9)
+    await opened.close()
+    return rows
+
+
 async def test_the_audit_says_once_how_it_ended(home):
     wanted(home)
     restore_request.ask(home, "monday.tar.gz", has_env=False, now_ms=1)
-    carry_out(home)
-    record = swap.read_record(home)
-    assert record is not None
     for _ in range(2):
-        opened = await Database.open(home.database)
-        await restore_request.audit_outcome(home, opened)
-        swap.write_record(home, record)  # as one finds it who was killed before he noted it
-        async with opened.reading() as tx:
-            rows = await audit.newest(tx, limit=9)
-        await opened.close()
+        await carry_out(home)
+        record = swap.read_record(home)
+        assert record is not None
+        # As one finds it who was killed before he noted it.
+        swap.write_record(home, record.to(is_audited=False))
+    rows = await audited(home)
     assert [(row["kind"], row["detail"]["file"]) for row in rows] == [("restore.done", "monday.tar.gz")]
     assert rows[0]["detail"]["before"] == record.safety
+
+    put_back(home, home.root / "backups" / "monday.tar.gz", force=True)
+    await carry_out(home)
+    assert [(row["kind"], row["detail"]["by"]) for row in await audited(home)] == [
+        ("restore.done", "command")
+    ]
 
 
 def test_a_backup_is_looked_into_before_it_is_restored(home):
@@ -287,11 +306,11 @@ def test_a_backup_is_looked_into_before_it_is_restored(home):
         inspection.inspect(home, home.root / "backups" / "bad.tar.gz", clock=FakeClock())
 
 
-def test_the_keys_are_in_the_backup_before_where_those_of_another_take_their_place(home):
+async def test_the_keys_are_in_the_backup_before_where_those_of_another_take_their_place(home):
     (home.root / "backups").mkdir()
     make(home, home.root / "backups" / "keys.tar.gz", with_env=True)
     restore_request.ask(home, "keys.tar.gz", has_env=True, now_ms=1)
-    carry_out(home)
+    await carry_out(home)
     record = swap.read_record(home)
     assert record is not None
     assert record.safety is not None

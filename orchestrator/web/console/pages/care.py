@@ -217,6 +217,7 @@ async def restore(view: View, form: SentForm) -> Response:
     )
     async with host.database.transaction() as tx:
         await audit.append(tx, restore_request.asked_event(record, session=view.signed_in.session.id))
+    view.web.containers.leave_none()
     # Should the browser never ask for the next page, it is done all the same.
     asyncio.get_running_loop().call_later(RESTART_SECONDS, view.web.restart)
     return view.done("/care/restoring")
