@@ -19,6 +19,7 @@ from agent_runner.frame_writer import FrameWriter
 from agent_runner.inbox import TurnInbox
 from agent_runner.interfaces import Agent
 from agent_runner.ipc_client import HostClient
+from agent_runner.progress import TurnProgress
 from agent_runner.session import RunnerSession
 from agent_runner.termination import TERMINATED, on_sigterm
 from agent_runner.wire.document import WireError
@@ -53,9 +54,10 @@ async def live(
     host = HostClient(workspace)
     inbox = TurnInbox(workspace.input, order.run, handled={order.turn.turn})
     noticing = LazyNotices(order, workspace)
-    agent = make_agent(order, workspace, host, noticing, started)
+    progress = TurnProgress(outlet if order.progress else None)
+    agent = make_agent(order, workspace, host, noticing, progress, started)
     check = partial(run_check, cwd=workspace.group)
-    session = RunnerSession(order, agent, inbox, outlet, noticing, check=check)
+    session = RunnerSession(order, agent, inbox, outlet, noticing, progress=progress, check=check)
     run = asyncio.create_task(session.run(), name="session")
     others = (
         asyncio.create_task(session.beat(HEARTBEAT_SECONDS), name="heartbeat"),
@@ -82,16 +84,21 @@ def _exit_code(run: asyncio.Task[int], outlet: FrameWriter) -> int:
 
 
 def make_agent(
-    order: RunOrder, workspace: Workspace, host: HostClient, noticing: LazyNotices, started: StartedCli | None
+    order: RunOrder,
+    workspace: Workspace,
+    host: HostClient,
+    noticing: LazyNotices,
+    progress: TurnProgress,
+    started: StartedCli | None,
 ) -> Agent:
     """Make the ordered agent. Imported here, so that one agent does not pay for the other."""
     if order.agent == "claude":
         from agent_runner.agents.claude.agent import ClaudeAgent
 
-        return ClaudeAgent(order, workspace, host, noticing, started=started)
+        return ClaudeAgent(order, workspace, host, noticing, progress, started=started)
     from agent_runner.agents.offline import OfflineAgent
 
-    return OfflineAgent(order, workspace, host, noticing)
+    return OfflineAgent(order, workspace, host, noticing, progress)
 
 
 async def _until_broken(outlet: FrameWriter) -> None:

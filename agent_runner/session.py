@@ -11,6 +11,7 @@ from agent_runner.error_log import log_fault, one_line
 from agent_runner.frame_writer import FrameWriter
 from agent_runner.inbox import TurnInbox
 from agent_runner.interfaces import Agent, TokenUsage, TurnOutcome
+from agent_runner.progress import TurnProgress
 from agent_runner.wire.frames import (
     Ack,
     ErrorCode,
@@ -46,6 +47,7 @@ class RunnerSession:
         outlet: FrameWriter,
         noticing: LazyNotices,
         *,
+        progress: TurnProgress | None = None,
         check: Check = run_check,
     ) -> None:
         self._order = order
@@ -54,6 +56,7 @@ class RunnerSession:
         self._inbox = inbox
         self._outlet = outlet
         self._noticing = noticing
+        self._progress = progress or TurnProgress()
         self._is_started = False
 
     async def run(self) -> int:
@@ -78,6 +81,7 @@ class RunnerSession:
     async def _handle(self, turn: TurnOrder) -> int | None:
         """Have one turn answered. An exit code means that the run cannot go on."""
         self._noticing.begin_turn(turn, session_id=self._agent.session_id)
+        self._progress.begin_turn(turn.turn)
         limit = self._order.limits.turn_seconds
         budget = asyncio.timeout(limit)
         try:
@@ -121,6 +125,7 @@ class RunnerSession:
             )
 
     def _end(self, turn: TurnOrder, outcome: TurnOutcome) -> None:
+        self._progress.end_turn()
         if outcome.usage is not None:
             self._tell_usage(turn, outcome.usage)
         code: ErrorCode | None = (outcome.code or "agent") if outcome.error is not None else None

@@ -63,6 +63,7 @@ async def _pages(home: Home, effort: Effort) -> Figure:
         zone=UTC,
         reminders=ReminderService(zone_of=lambda _: UTC),
         context_of=_no_context,
+        draft=_no_draft,
     )
     app = web_app(list_routes(source), token="bench", on_refusal=lambda _: None)
     async with httpx.AsyncClient(
@@ -135,6 +136,10 @@ async def _timed(ask: Callable[[], Awaitable[None]], times: int) -> tuple[float,
 
 
 def _no_context(_: Any) -> Any:
+    raise NotImplementedError
+
+
+async def _no_draft(*_: Any) -> str:
     raise NotImplementedError
 
 

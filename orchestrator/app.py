@@ -120,6 +120,7 @@ class Orchestrator:
     def _build_features(self) -> None:
         """Build what needs neither the pool nor a task; each feature knows only those above it here."""
         host, orders = self._host, self._containers.orders
+        self._redactor = Redactor(KnownSecrets(self._credentials, own=[self._token]))
         self._channels = build_channels(host)
         self._dashboards = DashboardFeature(
             host,
@@ -132,7 +133,7 @@ class Orchestrator:
             host,
             ask_model=self._proxies.ask_model,
             asked=orders.asked,
-            redactor=Redactor(KnownSecrets(self._credentials, own=[self._token])),
+            redactor=self._redactor,
         )
         self._ipc = IpcFeature(
             host,
@@ -155,6 +156,7 @@ class Orchestrator:
             compose=self._compose,
             on_success=self._loops.on_turn_success,
             restore=self._contexts.restorer.restore,
+            redact=self._redactor.redact,
         )
         pool = self._containers.start_pool(ports, tasks)
         self._queue = QueueFeature(self._host, self._containers)

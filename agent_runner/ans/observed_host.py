@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from agent_runner.ans.lazy_notices import LazyNotices
 from agent_runner.ipc_client import HostClient
+from agent_runner.progress import TurnProgress
 from agent_runner.wire.mailbox import Command, Reply
 from agent_runner.wire.order import MAX_RESTORE_CHARS
 
@@ -18,8 +19,9 @@ if TYPE_CHECKING:
 class ObservedHost(HostClient):
     """The host, each request to which is reported as a call of a tool: its begin and how it ended."""
 
-    def __init__(self, host: HostClient, noticing: LazyNotices) -> None:
+    def __init__(self, host: HostClient, noticing: LazyNotices, progress: TurnProgress) -> None:
         self._host = host
+        self._progress = progress
         self._noticing = noticing
         self._calls = 0
         self.turn: int | None = None
@@ -28,11 +30,14 @@ class ObservedHost(HostClient):
     async def ask(self, command: Command) -> Reply:
         self._calls += 1
         number = self._calls
-        self._noticing.do(lambda rules: rules.calls.pending(_call(number, command)))
+        call = f"call-{number}"
+        self._noticing.do(lambda rules: rules.calls.pending(_call(call, command)))
+        self._progress.tool_started(call, command.type, _arguments(command))
         began = time.monotonic()
         reply = await self._host.ask(command.model_copy(update={"turn": self.turn}))
         duration_ms = round((time.monotonic() - began) * 1000)
-        self._noticing.do(lambda rules: _report(rules, _call(number, command), reply, duration_ms))
+        self._progress.tool_ended(call, ok=reply.ok)
+        self._noticing.do(lambda rules: _report(rules, _call(call, command), reply, duration_ms))
         if self._noticing.rules is not None:
             await self._noticing.rules.drain("after_tool", limit=MAX_RESTORE_CHARS)
         return reply
@@ -49,9 +54,12 @@ def _report(rules: NoticeRules, call: ToolCall, reply: Reply, duration_ms: int) 
     rules.batch_ended([call])
 
 
-def _call(number: int, command: Command) -> ToolCall:
+def _arguments(command: Command) -> dict[str, Any]:
+    return command.model_dump(exclude={"v", "type", "request_id"}, exclude_none=True)
+
+
+def _call(call_id: str, command: Command) -> ToolCall:
     # Imported here: it takes a tenth of a second, and is called once the rules of notices are loaded anyway.
     from agent_runner.ans.tool_events import ToolCall
 
-    arguments = command.model_dump(exclude={"v", "type", "request_id"}, exclude_none=True)
-    return ToolCall(id=f"call-{number}", name=command.type, arguments=arguments)
+    return ToolCall(id=call_id, name=command.type, arguments=_arguments(command))

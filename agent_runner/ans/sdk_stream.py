@@ -5,13 +5,14 @@ trip.
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import claude_agent_sdk as sdk
 
 from agent_runner.ans.lazy_notices import LazyNotices
+from agent_runner.progress import TurnProgress
 from agent_runner.wire.notices import InjectAt
 from agent_runner.wire.order import RestoredConversation
 
@@ -45,11 +46,14 @@ class ModelWindow:
 class SdkStreamEvents:
     """Reads the messages of one run's CLI, over all its connections."""
 
-    def __init__(self, noticing: LazyNotices, *, so_far: RestoredConversation | None = None) -> None:
+    def __init__(
+        self, noticing: LazyNotices, progress: TurnProgress, *, so_far: RestoredConversation | None = None
+    ) -> None:
         """`so_far` is what is known of the session that is resumed, if one is."""
         self.usage: Usage | None = None
         """Set once the CLI can be asked."""
         self._noticing = noticing
+        self._progress = progress
         self._message_id: str | None = None
         self._context_tokens = so_far.context_tokens if so_far else 0
         self._expected = so_far.context_window if so_far else 0
@@ -57,7 +61,8 @@ class SdkStreamEvents:
         self._window: ModelWindow | None = None
 
     def hear(self, message: sdk.Message) -> None:
-        """Read one message. The messages of a subagent are left out."""
+        """Read one message. Of a subagent's messages, only the calls of tools are read."""
+        report_progress(self._progress, message)
         match message:
             case sdk.AssistantMessage(parent_tool_use_id=None):
                 self._noticing.do(lambda rules: self._hear_model(rules, message))
@@ -96,6 +101,30 @@ class SdkStreamEvents:
         for block in message.content:
             if isinstance(block, sdk.ToolUseBlock):
                 rules.calls.pending(ToolCall(id=block.id, name=block.name, arguments=block.input))
+
+
+def report_progress(progress: TurnProgress, message: sdk.Message) -> None:
+    """Tell what a message says of the turn's progress: calls of tools, their ends, text as it comes."""
+    match message:
+        case sdk.StreamEvent(parent_tool_use_id=None, event=event):
+            _report_text(progress, event)
+        case sdk.AssistantMessage(content=content, parent_tool_use_id=parent):
+            for block in content:
+                if isinstance(block, sdk.ToolUseBlock):
+                    progress.tool_started(block.id, block.name, block.input, parent=parent)
+        case sdk.UserMessage(content=list() as content):
+            for block in content:
+                if isinstance(block, sdk.ToolResultBlock):
+                    progress.tool_ended(block.tool_use_id, ok=not block.is_error)
+
+
+def _report_text(progress: TurnProgress, event: Mapping[str, Any]) -> None:
+    """Read an event of the model service's stream as the CLI passes it on."""
+    match event:
+        case {"type": "content_block_start", "content_block": {"type": "text"}}:
+            progress.text_begins()
+        case {"type": "content_block_delta", "delta": {"type": "text_delta", "text": str(text)}}:
+            progress.text(text)
 
 
 def _hear_subagent(rules: NoticeRules, data: dict[str, Any]) -> None:

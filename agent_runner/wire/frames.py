@@ -45,7 +45,14 @@ Count = Annotated[int, Field(ge=0, lt=2**53)]
 Name = Annotated[Sendable, Field(max_length=200)]
 """The id of a session or the name of a model."""
 Mark = Annotated[Sendable, Field(max_length=64)]
-"""The uuid of a message in a session's transcript."""
+"""The uuid of a message in a session's transcript, or the id of a call of a tool."""
+MAX_SUMMARY_CHARS = 600
+"""Of a tool's input, as a container says it. The host shows less: it takes secrets out first."""
+MAX_TOOL_CALLS = 300
+"""Of one turn: what goes beyond is done, and not shown."""
+MAX_DRAFT_PIECE = 4_000
+MAX_DRAFT_CHARS = 20_000
+"""Of one text while it is written, in characters."""
 
 
 class _Frame(Document):
@@ -119,6 +126,39 @@ class Usage(_Frame):
     """The size of that window in tokens, 0 where it is unknown."""
 
 
+class ToolStart(_Frame):
+    """The agent has called a tool. Sent, as `ToolEnd` and `Draft` are, to a host whose order wants them."""
+
+    kind: Literal["tool_start"] = "tool_start"
+    turn: int
+    call: Mark
+    tool: Name
+    summary: Annotated[Sendable, Field(max_length=MAX_SUMMARY_CHARS)] = ""
+    """What it was called with, in one line."""
+    parent: Mark | None = None
+    """The call that started the subagent which made this one; None for one of the agent itself."""
+
+
+class ToolEnd(_Frame):
+    """A call of a tool has ended: `status` says whether well."""
+
+    kind: Literal["tool_end"] = "tool_end"
+    turn: int
+    call: Mark
+    ms: Count = 0
+    """How long it took, in milliseconds."""
+
+
+class Draft(_Frame):
+    """A piece of the text that the model is writing. It is for who watches and is never an answer."""
+
+    kind: Literal["draft"] = "draft"
+    turn: int
+    at: Count = 0
+    """How many characters of the same text came before; 0 begins another text."""
+    text: Annotated[Sendable, Field(max_length=MAX_DRAFT_PIECE)] = ""
+
+
 class FailureFrame(_Frame):
     """The runner itself cannot go on and ends."""
 
@@ -128,22 +168,30 @@ class FailureFrame(_Frame):
 
 
 Frame = Annotated[
-    Ready | Ack | Result | TurnEnd | Heartbeat | Usage | FailureFrame, Field(discriminator="kind")
+    Ready | Ack | Result | TurnEnd | Heartbeat | Usage | ToolStart | ToolEnd | Draft | FailureFrame,
+    Field(discriminator="kind"),
 ]
 HEARTBEAT_SECONDS = 10.0
 
 _adapter: TypeAdapter[Frame] = TypeAdapter(Frame)
 
 
+class UnknownKind(WireError):
+    """A frame of a kind that a later runner may send: it is passed over."""
+
+
 def parse_frame(line: str) -> Frame:
     """Read the line between the markers.
 
     Raises:
+        UnknownKind: it is a frame of a kind that is not known here.
         WireError: it is no frame of this version.
     """
     try:
         frame = _adapter.validate_json(line)
     except (ValidationError, RecursionError) as error:
+        if isinstance(error, ValidationError) and error.errors()[0]["type"] == "union_tag_invalid":
+            raise UnknownKind("not a frame of a kind that is known here") from error
         raise WireError(f"not a frame: {str(error).splitlines()[0]}") from error
     return frame.checked()
 

@@ -111,6 +111,8 @@ class RunOrder(Document):
     reachable: tuple[str, ...] = ()
     web_search: bool = False
     """Whether the model service may search the web."""
+    progress: bool = False
+    """Whether the host takes the frames that tell what the agent does in a turn: `tool_start` and so on."""
     mcp_servers: tuple[str, ...] = ()
     """The names of the owner's MCP servers, each served at `/mcp/{name}` of the model proxy's address."""
     mcp_programs: dict[str, tuple[str, ...]] = Field(default_factory=dict)

@@ -39,6 +39,10 @@ class HostEvent:
         return {name: value for name, value in asdict(self).items() if value is not None}
 
 
+Listeners = dict[asyncio.Queue[HostEvent], tuple[str, ...]]
+"""Where events go, and the kinds that are wanted there; none given, all of them."""
+
+
 class EventBus:
     """Passes each event to all who listen now, and keeps the last `RING` events for those who look later.
 
@@ -48,7 +52,9 @@ class EventBus:
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._numbers = itertools.count(1)
-        self._listeners: dict[asyncio.Queue[HostEvent], tuple[str, ...]] = {}
+        self._listeners: Listeners = {}
+        self._watchers: Listeners = {}
+        """Those of the listeners who take passing events, too."""
         self.ring: deque[HostEvent] = deque(maxlen=RING)
         self.taps: list[Callable[[HostEvent], None]] = []
         """Told every event at once, in order; they must neither block nor raise."""
@@ -58,8 +64,17 @@ class EventBus:
         self.ring.append(event)
         for tap in self.taps:
             tap(event)
-        for queue, kinds in self._listeners.items():
-            if kinds and not any(fnmatchcase(kind, wanted) for wanted in kinds):
+        self._pass_on(event, self._listeners)
+
+    def publish_passing(self, kind: str, **ids: Any) -> None:
+        """Pass an event on to those who listen for such, and keep it nowhere: many may come in a second."""
+        if self._watchers:
+            event = HostEvent(n=next(self._numbers), at_ms=self._clock.now_ms(), kind=kind, **ids)
+            self._pass_on(event, self._watchers)
+
+    def _pass_on(self, event: HostEvent, listeners: Listeners) -> None:
+        for queue, kinds in listeners.items():
+            if kinds and not any(fnmatchcase(event.kind, wanted) for wanted in kinds):
                 continue
             if queue.full():
                 queue.get_nowait()
@@ -72,14 +87,17 @@ class EventBus:
         self.ring.extend(kept)
 
     @contextmanager
-    def listening(self, *kinds: str) -> Iterator[asyncio.Queue[HostEvent]]:
+    def listening(self, *kinds: str, with_passing: bool = False) -> Iterator[asyncio.Queue[HostEvent]]:
         """Collect events from now on; enter before looking at the store, so that none falls between.
 
-        With `kinds`, such as `trigger:*`, those alone.
+        With `kinds`, such as `trigger:*`, those alone; `with_passing`, also what `publish_passing` passes on.
         """
         queue: asyncio.Queue[HostEvent] = asyncio.Queue(QUEUE)
         self._listeners[queue] = kinds
+        if with_passing:
+            self._watchers[queue] = kinds
         try:
             yield queue
         finally:
             del self._listeners[queue]
+            self._watchers.pop(queue, None)

@@ -76,16 +76,24 @@ def turns(
     group: GroupArgument | None = None,
     /,
     *,
+    turn_id: Annotated[
+        int | None, Parameter(name="--id", help="Show this one, and what its agent did with its tools.")
+    ] = None,
     limit: LimitOption = 30,
     as_json: JsonOption = False,
     home: HomeOption = None,
 ) -> None:
-    """List what agents were asked, newest first. Works with Andy down.
+    """List what agents were asked, newest first, or what one of them did. Works with Andy down.
 
-    Example: `andy turns family`
+    Example: `andy turns family`, `andy turns --id 17`
     """
-    from orchestrator.reports import queues
+    from orchestrator.reports import queues, turn_work
 
+    if turn_id is not None:
+        number = turn_id
+        found = terminal.read(home, lambda tx: turn_work.find(tx, number))
+        show(found, partial(turn_work.lines, zone=terminal.zone_of(home)), as_json=as_json)
+        return
     lines = partial(queues.turn_lines, zone=terminal.zone_of(home))
     read(home, lambda tx: queues.turn_rows(tx, group, limit=limit), lines, as_json=as_json)
 

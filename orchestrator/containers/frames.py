@@ -12,11 +12,14 @@ from typing import assert_never
 from agent_runner.wire.frames import (
     NOT_RETRIED,
     Ack,
+    Draft,
     FailureFrame,
     Frame,
     Heartbeat,
     Ready,
     Result,
+    ToolEnd,
+    ToolStart,
     TurnEnd,
     Usage,
 )
@@ -24,7 +27,7 @@ from agent_runner.wire.mailbox import MAX_TEXT_CHARS
 from agent_runner.wire.order import RestoreMode
 from orchestrator.domain.silence import is_silence
 from orchestrator.domain.values import OFFLINE, OutboxState, Run, Turn, TurnKind, TurnState
-from orchestrator.store import checkpoints, notice_claims, outbox, runs, sessions, turns
+from orchestrator.store import checkpoints, notice_claims, outbox, runs, sessions, tool_calls, turns
 from orchestrator.store.database import Tx
 
 RequeueTurn = Callable[..., Awaitable[TurnState]]
@@ -57,6 +60,8 @@ class FrameEffect:
     """The ids of the notices that reached the agent, of those that the turn was given."""
     restored: RestoreMode | None = None
     """How its conversation really went on, if that is news."""
+    is_progress: bool = False
+    """Whether a call of a tool began or ended."""
 
 
 async def ignore_success(tx: Tx, turn: Turn) -> None:
@@ -88,21 +93,15 @@ async def apply(
         case Result():
             return FrameEffect(turn, is_left_out=not await _hold_result(tx, run, turn, frame, now_ms=now_ms))
         case TurnEnd():
-            delivered: list[int] = []
-            if frame.status == "success":
-                await on_success(tx, turn)
-                delivered = await _settle_notices(tx, run, turn, frame, now_ms=now_ms)
-                await _add_checkpoint(tx, run, turn, frame, now_ms=now_ms)
-            ended = await _end_turn(tx, run, turn, frame, requeue=requeue, now_ms=now_ms)
-            reason = plain_reason(frame.error) if frame.status == "error" else None
-            restored = await _note_restored(tx, run, frame)
-            return FrameEffect(
-                turn, ended=ended, reason=reason, delivered_notices=tuple(delivered), restored=restored
+            return await _take_end(
+                tx, run, turn, frame, requeue=requeue, on_success=on_success, now_ms=now_ms
             )
         case Usage():
             await runs.note_context(tx, run.id, tokens=frame.context_tokens, window=frame.context_window)
             return FrameEffect(turn)
-        case Ready() | Heartbeat() | FailureFrame():
+        case ToolStart() | ToolEnd():
+            return FrameEffect(turn, is_progress=await _note_call(tx, run, turn, frame, now_ms=now_ms))
+        case Ready() | Heartbeat() | FailureFrame() | Draft():
             return FrameEffect(turn)
         case _:
             assert_never(frame)
@@ -136,6 +135,25 @@ async def _hold_result(tx: Tx, run: Run, turn: Turn, frame: Result, *, now_ms: i
     )
 
 
+async def _note_call(tx: Tx, run: Run, turn: Turn, frame: ToolStart | ToolEnd, *, now_ms: int) -> bool:
+    """Record that a call of a tool began or ended; False when that is no news, or too much."""
+    if isinstance(frame, ToolEnd):
+        is_ok = frame.status == "success"
+        return await tool_calls.end(
+            tx, turn, run, call_id=frame.call, is_ok=is_ok, took_ms=frame.ms, now_ms=now_ms
+        )
+    return await tool_calls.begin(
+        tx,
+        turn,
+        run,
+        call_id=frame.call,
+        parent_id=frame.parent,
+        tool=frame.tool,
+        summary=frame.summary,
+        now_ms=now_ms,
+    )
+
+
 async def _note_restored(tx: Tx, run: Run, frame: Ack | TurnEnd) -> RestoreMode | None:
     """Record how the runner went on with the conversation; None when it did as the host had planned."""
     if frame.restored is None:
@@ -160,15 +178,39 @@ async def _settle_notices(tx: Tx, run: Run, turn: Turn, frame: TurnEnd, *, now_m
     return await notice_claims.settle(tx, turn, frame.told, session_id=session_id, now_ms=now_ms)
 
 
+async def _take_end(
+    tx: Tx,
+    run: Run,
+    turn: Turn,
+    frame: TurnEnd,
+    *,
+    requeue: RequeueTurn,
+    on_success: OnSuccess,
+    now_ms: int,
+) -> FrameEffect:
+    delivered: list[int] = []
+    if frame.status == "success":
+        await on_success(tx, turn)
+        delivered = await _settle_notices(tx, run, turn, frame, now_ms=now_ms)
+        await _add_checkpoint(tx, run, turn, frame, now_ms=now_ms)
+    ended = await _end_turn(tx, run, turn, frame, requeue=requeue, now_ms=now_ms)
+    return FrameEffect(
+        turn,
+        ended=ended,
+        reason=_reason(frame),
+        delivered_notices=tuple(delivered),
+        restored=await _note_restored(tx, run, frame),
+    )
+
+
 async def _end_turn(
     tx: Tx, run: Run, turn: Turn, frame: TurnEnd, *, requeue: RequeueTurn, now_ms: int
 ) -> TurnState:
     if frame.status == "error":
         if frame.code == LOST_SESSION and not run.is_isolated:
             await sessions.lose(tx, turn.folder)
-        reason = plain_reason(frame.error)
         return await requeue(
-            tx, turn, reason=reason, is_retryable=frame.code not in NOT_RETRIED, now_ms=now_ms
+            tx, turn, reason=_reason(frame), is_retryable=frame.code not in NOT_RETRIED, now_ms=now_ms
         )
     sent = await outbox.release(tx, turn.id, now_ms=now_ms)
     silence = plain_reason(frame.note) if frame.note else "nothing to say"
@@ -176,6 +218,10 @@ async def _end_turn(
     if turn.kind is TurnKind.CHAT and turn.command is None and turn.last_seq is not None:
         await sessions.move_cursor(tx, turn.folder, turn.last_seq)
     return TurnState.ANSWERED
+
+
+def _reason(frame: TurnEnd) -> str | None:
+    return plain_reason(frame.error) if frame.status == "error" else None
 
 
 def plain_reason(text: str | None) -> str:

@@ -14,9 +14,13 @@ from orchestrator.base.clock import Clock
 from orchestrator.base.rate_limits import TokenBucket
 from orchestrator.base.wakeups import Wakeups
 from orchestrator.containers import timeouts
+from orchestrator.containers.turn_progress import DraftText
 from orchestrator.domain.protocols import RunningContainer
 from orchestrator.domain.values import Folder, Group, LiveRun, Run, RunId, RunState, TurnId
 from orchestrator.groups import settings
+
+DRAFTS_AT_ONCE, DRAFTS_A_SECOND = 2_000, 10.0
+"""Pieces of text that grows. A host that adopts a container reads all at once that the last text came in."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -41,6 +45,7 @@ class LiveRunState:
     has_exited: bool = False
     """Whether its exit was seen, as opposed to a container that was given up."""
     frame_rate: TokenBucket
+    draft_rate: TokenBucket
     last_frame: int
     """The number of the last frame that was applied."""
     turn_id: TurnId | None = None
@@ -53,6 +58,8 @@ class LiveRunState:
     """The group's own limit for a turn, if it has one."""
     is_retired: bool = False
     """Whether it ends after the turn it has: its group is gone, or has another configuration."""
+    draft: DraftText = field(default_factory=DraftText)
+    """The text that its model is writing."""
     free_replays: int = 0
     """How many frames may come again at no cost: as many as an earlier host or stream has read."""
     unreadable_frames: int = 0
@@ -129,6 +136,7 @@ class LiveRuns:
             started_ms=now_ms,
             state_since_ms=now_ms,
             frame_rate=TokenBucket(self._clock),
+            draft_rate=TokenBucket(self._clock, at_once=DRAFTS_AT_ONCE, a_second=DRAFTS_A_SECOND),
             last_frame=run.last_frame,
             turn_id=turn_id,
         )

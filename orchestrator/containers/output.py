@@ -13,15 +13,19 @@ import structlog
 
 from agent_runner.wire.document import WireError
 from agent_runner.wire.frames import (
+    Draft,
     FailureFrame,
     Frame,
     FrameDecoder,
     FrameLine,
     Heartbeat,
     Ready,
+    ToolStart,
+    UnknownKind,
     parse_frame,
 )
-from orchestrator.containers import frames, timeouts
+from orchestrator.base.rate_limits import TokenBucket
+from orchestrator.containers import frames, timeouts, turn_progress
 from orchestrator.containers.live_runs import LiveRunState
 from orchestrator.containers.ports import PoolContext, event_word, until_stored
 from orchestrator.containers.termination import (
@@ -130,17 +134,28 @@ class OutputReader:
                 if live.has_to_go:
                     return
 
-    async def _take_line(self, live: LiveRunState, line: FrameLine) -> None:
+    async def _parsed(self, live: LiveRunState, line: FrameLine) -> Frame | None:
+        """Parse a frame; None for what cannot be read, or is of a kind that only a later host knows."""
         try:
-            frame = parse_frame(line)
+            return parse_frame(line)
+        except UnknownKind:  # of a later runner: it says nothing that has to be heard
+            await self._limit_rate(live)
         except WireError as error:
             await self._limit_rate(live)
             live.unreadable_frames += 1
             if live.unreadable_frames <= MAX_LOGGED_REFUSALS or live.unreadable_frames % 1000 == 0:
                 ids = {"run": live.run.id, "group": live.run.folder}
                 log.warning("frame.refused", **ids, reason=str(error), count=live.unreadable_frames)
+        return None
+
+    async def _take_line(self, live: LiveRunState, line: FrameLine) -> None:
+        frame = await self._parsed(live, line)
+        if frame is None:
             return
         live.last_frame_ms = self._context.clock.steady_ms()
+        if isinstance(frame, Draft):
+            await self._take_draft(live, frame)
+            return
         is_new = frame.n > live.last_frame  # else an earlier host or stream has read it
         if is_new or live.free_replays == 0:
             await self._limit_rate(live)
@@ -151,15 +166,32 @@ class OutputReader:
                 if is_new:
                     await self._keep_session(live, frame.new_session_id)
                 return
+            case ToolStart() if is_new:
+                # In a thread: which secrets are known is read from a file.
+                frame = await asyncio.to_thread(turn_progress.safe_start, frame, self._context.ports.redact)
             case FailureFrame():
                 live.failure = frames.plain_reason(frame.error)
         if is_new:
             await self._apply(live, frame)
             live.last_frame = frame.n
 
-    async def _limit_rate(self, live: LiveRunState) -> None:
-        await live.frame_rate.wait()
-        if live.frame_rate.is_overrun and live.verdict is None:
+    async def _take_draft(self, live: LiveRunState, frame: Draft) -> None:
+        """Keep text that grows in memory alone: a lost piece of it costs nothing, a row for each would."""
+        await self._limit_rate(live, live.draft_rate)
+        if frame.n <= live.last_frame:
+            return
+        live.last_frame = frame.n
+        live.draft.take(frame)
+        if live.draft.is_to_be_noticed(self._context.clock):
+            self._publish_progress(live, "agent.text", frame.turn)
+
+    def _publish_progress(self, live: LiveRunState, kind: str, turn: int) -> None:
+        self._context.bus.publish_passing(kind, group=live.run.folder, turn=turn, run=live.run.id)
+
+    async def _limit_rate(self, live: LiveRunState, rate: TokenBucket | None = None) -> None:
+        rate = rate or live.frame_rate
+        await rate.wait()
+        if rate.is_overrun and live.verdict is None:
             self._termination.schedule_kill(live, ENDLESS_OUTPUT)
 
     async def _keep_session(self, live: LiveRunState, session_id: str | None) -> None:
@@ -200,6 +232,8 @@ class OutputReader:
         if effect.is_acked:
             self._context.bus.publish("turn.acknowledged", **ids)
             await asyncio.to_thread(self._context.ports.remove_turn, live.run.folder, effect.turn.id)
+        if effect.is_progress:
+            self._publish_progress(live, "agent.tool", effect.turn.id)
         if effect.is_left_out and live.silenced_turn != effect.turn.id:
             live.silenced_turn = effect.turn.id
             log.warning("result.left_out", **ids, reason="the turn has said enough")
@@ -213,6 +247,7 @@ class OutputReader:
             )
         if effect.ended is None:
             return
+        live.draft.forget()
         live.enter(RunState.IDLE, self._context.clock.steady_ms())
         if effect.ended is not TurnState.ANSWERED:
             await self._termination.close(live, reason="its turn was not answered")

@@ -24,7 +24,7 @@ from orchestrator.containers.reattach import Reattachment
 from orchestrator.containers.start import ContainerStarter, RunCreator, is_queued
 from orchestrator.containers.termination import GROUP_CHANGED, Orphans, Termination, stop_container
 from orchestrator.domain.protocols import ContainerRuntime
-from orchestrator.domain.values import Folder, LiveRun, RunId, RunState, Turn
+from orchestrator.domain.values import Folder, LiveRun, RunId, RunState, Turn, TurnId
 from orchestrator.store import groups, turns
 from orchestrator.store.database import Database, Tx
 
@@ -81,6 +81,12 @@ class RunPool:
     def live(self) -> list[LiveRun]:
         """Return every container that holds a slot, and those that were given up and may still be there."""
         return self._live_runs.as_runs() + self._orphans.as_runs()
+
+    async def draft(self, run_id: RunId | None, turn_id: TurnId) -> str:
+        """Return the text that is being written in a turn, without secrets; empty where there is none."""
+        live = self._live_runs.get(run_id) if run_id else None
+        text = live.draft.of(turn_id) if live else ""
+        return await asyncio.to_thread(self._context.ports.redact, text) if text else ""
 
     async def start(self, turn: Turn) -> None:
         """Give a queued turn to a new container. Its slot is taken at once; all else is a task of its own."""

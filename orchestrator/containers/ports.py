@@ -12,6 +12,7 @@ import stamina
 from agent_runner.wire.order import AgentName, RestoreMode, RestoreOrder, RunOrder, TurnOrder
 from orchestrator.base.clock import Clock
 from orchestrator.base.event_bus import EventBus
+from orchestrator.base.redaction import redact
 from orchestrator.base.wakeups import Wakeups
 from orchestrator.containers import frames, timeouts
 from orchestrator.containers.logs.run_log import RunLogs
@@ -94,6 +95,8 @@ class RunPorts:
     requeue: frames.RequeueTurn
     new_run_id: Callable[[], RunId]
     on_success: frames.OnSuccess = frames.ignore_success
+    redact: Callable[[str], str] = redact
+    """Take secrets out of what a container says of its work."""
     restore: Callable[[Turn, Group, str | None], Awaitable[Restoration]] = resume_plainly
     """Decide how a new container goes on with the conversation of a group that has this session. It may read
     files, and never fails a turn.

@@ -80,6 +80,7 @@ class RunOrders:
             egress=feature.egress_of(config),
             reachable=feature.reachable(config),
             web_search=group_config.may_search(config, self._settings),
+            progress=True,
         )
 
     async def refusal(self, group: Group, kind: TurnKind) -> ModelRefusal | None:

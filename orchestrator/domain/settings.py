@@ -98,6 +98,7 @@ RETENTION_DAYS = {
     "runs": 365,
     "scheduled_tasks": 365,
     "task_run_logs": 365,
+    "tool_calls": 30,
     "turns": 365,
     "usage": 730,
 }

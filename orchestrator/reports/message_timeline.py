@@ -14,6 +14,7 @@ from orchestrator.containers.logs import files
 from orchestrator.containers.logs.files import LoggedEvent
 from orchestrator.domain.errors import BadRequest
 from orchestrator.domain.values import Group, Message, MessageId, Outgoing, Turn, TurnState
+from orchestrator.reports import turn_work
 from orchestrator.reports.audit import detail_text
 from orchestrator.reports.costs import sums_row
 from orchestrator.store import audit, groups, messages, outbox, runs, turns, usage
@@ -59,6 +60,7 @@ async def find(tx: Tx, folder: str, asked: str) -> dict[str, Any]:
         "turn": await _turn_told(tx, turn) if turn else None,
         "attempts": [],
         "work": await _work(tx, turn) if turn else [],
+        "tools": await turn_work.tool_rows(tx, turn) if turn else [],
         "replies": [_reply_told(one) for one in await _replies(tx, turn, said)],
         "cost": await _cost(tx, turn) if turn else None,
         "log": [],
@@ -245,7 +247,7 @@ def _log_lines(logs: Path, folder: str, attempts: Sequence[dict[str, Any]]) -> l
 def steps(found: dict[str, Any]) -> list[dict[str, Any]]:
     """What befell a message, step by step, and what it waits for: `{at_ms, step, text}`.
 
-    `step` is one of received, ignored, queued, started, acknowledged, work, answered, put_back, failed,
+    `step` is one of received, ignored, queued, started, acknowledged, work, tool, answered, put_back, failed,
     waiting, running, said, sent, unsent. `at_ms` is None where a step is a state and not an event.
     """
     return [*_arrival_steps(found), *_turn_steps(found), *_reply_steps(found)]
@@ -294,7 +296,11 @@ def _turn_steps(found: dict[str, Any]) -> Iterator[dict[str, Any]]:
     if turn is None:
         return
     yield _step(turn["queued_ms"], "queued", f"turn {turn['id']} ({turn['kind']}) is queued")
-    happened = [*_attempt_steps(found["attempts"]), *_work_steps(found["work"])]
+    happened = [
+        *_attempt_steps(found["attempts"]),
+        *_work_steps(found["work"]),
+        *(_step(one["started_ms"], "tool", turn_work.tool_text(one)) for one in found["tools"]),
+    ]
     yield from sorted(happened, key=lambda step: step["at_ms"])
     if turn["state"] == TurnState.QUEUED:
         again = f", try {turn['attempt']} after {turn['reason']}" if turn["attempt"] > 1 else ""

@@ -7,6 +7,7 @@ from zoneinfo import ZoneInfo
 
 from orchestrator.base.clock import local_second
 from orchestrator.base.tables import Rows, short, table
+from orchestrator.domain.values import Turn
 from orchestrator.store import groups, outbox, runs, turns
 from orchestrator.store.database import Tx
 
@@ -15,21 +16,22 @@ async def turn_rows(tx: Tx, folder: str | None, *, limit: int, before: int | Non
     """The newest turns, or those before an `id`, newest first. Raises `UnknownGroup`."""
     if folder is not None:
         folder = (await groups.known(tx, folder)).folder
-    return [
-        {
-            "id": turn.id,
-            "group": turn.folder,
-            "kind": turn.kind.value,
-            "state": turn.state.value,
-            "attempt": turn.attempt,
-            "run": turn.run_id,
-            "queued_ms": turn.queued_ms,
-            "started_ms": turn.started_ms,
-            "ended_ms": turn.ended_ms,
-            "reason": turn.reason,
-        }
-        for turn in await turns.recent(tx, limit=limit, folder=folder, before=before)
-    ]
+    return [turn_row(turn) for turn in await turns.recent(tx, limit=limit, folder=folder, before=before)]
+
+
+def turn_row(turn: Turn) -> dict[str, Any]:
+    return {
+        "id": turn.id,
+        "group": turn.folder,
+        "kind": turn.kind.value,
+        "state": turn.state.value,
+        "attempt": turn.attempt,
+        "run": turn.run_id,
+        "queued_ms": turn.queued_ms,
+        "started_ms": turn.started_ms,
+        "ended_ms": turn.ended_ms,
+        "reason": turn.reason,
+    }
 
 
 def turn_lines(rows: Rows, *, zone: ZoneInfo) -> list[str]:

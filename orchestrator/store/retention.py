@@ -119,6 +119,11 @@ POLICIES = (
         " AND t.state IN ('queued', 'running'))",
     ),
     RetentionPolicy(
+        table="tool_calls",
+        time="started_ms",
+        is_over="EXISTS (SELECT 1 FROM turns AS t WHERE t.id = turn_id AND t.ended_ms IS NOT NULL)",
+    ),
+    RetentionPolicy(
         table="turns",
         time="ended_ms",
         # A message names its turn for as long as it is kept; a command parts what was said from what follows.
@@ -129,7 +134,7 @@ POLICIES = (
         " AND NOT EXISTS (SELECT 1 FROM checkpoints AS c WHERE c.turn_id = turns.id)"
         " AND NOT EXISTS (SELECT 1 FROM worker_cycles AS w WHERE w.turn_id = turns.id)"
         " AND NOT EXISTS (SELECT 1 FROM cycles AS c WHERE c.turn_id = turns.id)",
-        removed_with_it=("dashboard_seen", "dashboard_views", "turn_stops", "turn_outages"),
+        removed_with_it=("dashboard_seen", "dashboard_views", "turn_stops", "turn_outages", "tool_calls"),
     ),
     RetentionPolicy(
         table="runs",

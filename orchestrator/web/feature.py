@@ -153,6 +153,7 @@ class WebFeature:
                 zone=self.host.settings.zone,
                 reminders=reminders,
                 context_of=self.contexts.manager,
+                draft=self.containers.pool.draft,
             ),
             bus=self.host.bus,
         )

@@ -107,7 +107,15 @@ class SayThenCut:
     text: str
 
 
-Step = Say | UseTool | UseTools | Search | Fail | Hang | SayThenCut
+@dataclass(frozen=True, slots=True)
+class SayInParts:
+    """Answer with the first part of a text at once, and with the second after `go_on`."""
+
+    first: str
+    second: str
+
+
+Step = Say | UseTool | UseTools | Search | Fail | Hang | SayThenCut | SayInParts
 Decide = Callable[["Recorded"], Step]
 
 
@@ -185,6 +193,7 @@ class ScriptedMessagesApi:
         self._changed = threading.Condition()
         self._requests: list[Recorded] = []
         self._released = threading.Event()
+        self._gone_on = threading.Event()
         self.probe: Step | None = None
         """What the host's own requests get, where that is not what the last turn got."""
         self._last: Step = Say("ok")
@@ -206,10 +215,15 @@ class ScriptedMessagesApi:
         self._thread.start()
         return self
 
+    def go_on(self) -> None:
+        """Let every `SayInParts` say its second part, those to come too."""
+        self._gone_on.set()
+
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.release()
+        self.go_on()
         self._server.should_exit = True
         self._server.force_exit = True
         self._thread.join(timeout=60)
@@ -272,6 +286,8 @@ class ScriptedMessagesApi:
                 return StreamingResponse(self._nothing(), media_type="text/event-stream")
             case SayThenCut():
                 return StreamingResponse(_cut(step, model), media_type="text/event-stream")
+            case SayInParts():
+                return StreamingResponse(self._in_parts(step, model), media_type="text/event-stream")
         message = _message(step, model, step.tokens or self._tokens, number=len(self.requests))
         if recorded.body.get("stream"):
             return StreamingResponse(_stream(message), media_type="text/event-stream")
@@ -322,6 +338,17 @@ class ScriptedMessagesApi:
             await asyncio.sleep(0.02)
         raise ClientDisconnect
         yield b""
+
+    async def _in_parts(self, step: SayInParts, model: str) -> AsyncIterator[bytes]:
+        message = _message(Say(step.first + step.second), model, self._tokens, number=len(self.requests))
+        for name, data in _events(message):
+            if name != "content_block_delta":
+                yield _sse(name, data)
+                continue
+            for text in (step.first, step.second):
+                yield _sse(name, {**data, "delta": {"type": "text_delta", "text": text}})
+                while not self._gone_on.is_set():  # noqa: ASYNC110
+                    await asyncio.sleep(0.02)
 
 
 def _is_side(request: Request, body: dict[str, Any]) -> bool:

@@ -157,6 +157,14 @@ for n in range(2, 1_000_000): say(n, "result", turn=turn, result="again and agai
     "endless-heartbeats": _badly("for n in range(2, 1_000_000): say(n, 'heartbeat')", ENDLESS),
     "the-same-number-for-ever": _badly("while True: say(1, 'result', turn=turn, result='x')", ENDLESS),
     "endless-nonsense": _badly("while True: put(frame('{}'))", ENDLESS, noted="frame.refused"),
+    "endless-drafts": _badly(
+        "for n in range(2, 10_000_000): say(n, 'draft', turn=turn, text='d' * 4000)",
+        ENDLESS,
+        "took longer than",
+    ),
+    "endless-calls": _badly(
+        "for n in range(2, 1_000_000): say(n, 'tool_start', turn=turn, call=str(n), tool='T' * 200)", ENDLESS
+    ),
     "a-gibibyte-on-stderr": _badly(
         r"""
 for _ in range(1024): os.write(2, b"e" * 2**20)

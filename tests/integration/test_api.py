@@ -18,7 +18,7 @@ from orchestrator.context.context_manager import ContextManager
 from orchestrator.context.tokens import EncodingCounter
 from orchestrator.dashboard.services.reminders import ReminderService
 from orchestrator.domain.home import Home
-from orchestrator.domain.values import Folder, TurnId, TurnKind
+from orchestrator.domain.values import Folder, RunId, TurnId, TurnKind
 from orchestrator.groups import changes
 from orchestrator.reports import costs
 from orchestrator.scheduler import scheduled_task_service
@@ -140,17 +140,22 @@ def source_of(house: Household, tmp_path: Path) -> ApiSource:
             report=lambda _: None,
         )
 
+    async def draft(run_id: RunId | None, turn_id: TurnId) -> str:
+        return f"a draft of {turn_id}"
+
     return ApiSource(
         home=Home(tmp_path),
         clock=house.clock,
         zone=SEOUL,
         reminders=ReminderService(zone_of=lambda _: SEOUL),
         context_of=context_of,
+        draft=draft,
     )
 
 
 def address(resource: ApiResource, task: str = "") -> str:
-    path = resource.path.replace("{id}", task) if "tasks" in resource.path else resource.path
+    own = {"/api/tasks/{id}": task, "/api/turns/{id}": "1"}
+    path = resource.path.replace("{id}", own.get(resource.path, "{id}"))
     return f"{path.format(**PATHS)}?{QUERIES.get(resource.path, '')}"
 
 

@@ -11,13 +11,15 @@ from pathlib import Path
 import psutil
 import pytest
 
+from agent_runner.wire.frames import Draft
 from agent_runner.wire.mailbox import SendMessage
-from agent_runner.wire.order import TurnLimits
+from agent_runner.wire.order import Request, TurnLimits
 from agent_runner.workspace import Workspace
 from tests.doubles.messages_api import (
     Fail,
     Hang,
     Say,
+    SayInParts,
     ScriptedMessagesApi,
     Tokens,
     UseTool,
@@ -98,6 +100,86 @@ def test_a_turn_ends_at_its_cap_of_model_calls(workspace: Workspace, api: Script
         end = runner.wait_for("turn_end")
     assert end.status == "success", "what it did until then is done, and not to be done again"
     assert len(api.turns) <= 3
+
+
+def test_what_the_agent_does_is_told_while_it_does_it(workspace: Workspace, api: ScriptedMessagesApi) -> None:
+    broken = {"file_path": "/nowhere/at all"}
+    api.then(
+        UseTool("Bash", {"command": "printf hello\n\n", "description": "x"}, text="I look first."),
+        UseTool("Read", broken),
+        SayInParts("The first half", " and the second."),
+    )
+    with run(workspace, api, "hi", progress=True) as runner:
+        draft = until(lambda: next((one for one in texts_of(runner) if "half" in one.text), None))
+        assert "turn_end" not in kinds(runner), "the text is told while it is written"
+        api.go_on()
+        end = runner.wait_for("turn_end")
+    assert end.status == "success"
+    assert (draft.turn, draft.at, draft.text) == (1, 0, "The first half")
+    started = [frame for frame in runner.frames if frame.kind == "tool_start"]
+    assert [(one.tool, one.summary, one.parent) for one in started] == [
+        ("Bash", "printf hello", None),
+        ("Read", "/nowhere/at all", None),
+    ]
+    ended = [frame for frame in runner.frames if frame.kind == "tool_end"]
+    assert [(one.call, one.status) for one in ended] == [
+        (started[0].call, "success"),
+        (started[1].call, "error"),
+    ]
+    assert all(0 < one.ms < 60_000 for one in ended)
+    assert runner.results(1) == ["The first half and the second."]
+    assert [one.text for one in texts_of(runner)][:2] == ["I look first.", "The first half"]
+    assert runner.frames.index(texts_of(runner)[0]) < runner.frames.index(started[0])
+
+
+def test_what_a_subagent_calls_names_the_call_that_started_it(
+    workspace: Workspace, api: ScriptedMessagesApi
+) -> None:
+    task = {"description": "count", "prompt": "Count.", "subagent_type": "general-purpose"}
+    api.then(
+        UseTool("Task", task),
+        UseTool("Bash", {"command": "echo 7", "description": "x"}, text="A subagent's words."),
+        Say("It is 7."),
+        Say("Seven."),
+    )
+    with run(workspace, api, "count", progress=True) as runner:
+        runner.wait_for("turn_end")
+    started = {frame.tool: frame for frame in runner.frames if frame.kind == "tool_start"}
+    ended = {frame.call: frame for frame in runner.frames if frame.kind == "tool_end"}
+    parent = next(frame for name, frame in started.items() if name in ("Task", "Agent"))
+    assert parent.parent is None
+    assert started["Bash"].parent == parent.call
+    assert {parent.call, started["Bash"].call} == set(ended)
+    assert not any("words" in one.text for one in texts_of(runner)), "these are for the agent alone"
+
+
+def test_an_agent_without_a_model_tells_the_same_of_its_work(workspace: Workspace) -> None:
+    order = order_of("remind me", agent="offline", progress=True)
+    asked = (
+        Request(sender="Jane", text="remind me in 5 minutes: tea"),
+        Request(sender="Jane", text="echo bees"),
+    )
+    order = order.model_copy(update={"turn": order.turn.model_copy(update={"requests": asked})})
+    with RunnerProcess(workspace, order) as runner:
+        command = runner.request(workspace.tasks)
+        until(lambda: "tool_start" in kinds(runner))
+        assert "tool_end" not in kinds(runner)
+        runner.reply(command, "It is set.", data={"due": "2026-11-22T03:20:00+00:00", "id": 1})
+        runner.wait_for("turn_end")
+    call = next(frame for frame in runner.frames if frame.kind == "tool_start")
+    assert (call.tool, call.parent) == (command.type, None)
+    assert "tea" in call.summary
+    end = next(frame for frame in runner.frames if frame.kind == "tool_end")
+    assert (end.call, end.status) == (call.call, "success")
+
+
+def test_a_host_that_does_not_want_it_is_told_nothing_of_the_work(
+    workspace: Workspace, api: ScriptedMessagesApi
+) -> None:
+    api.then(UseTool("Bash", {"command": "true", "description": "x"}), Say("Done."))
+    with run(workspace, api, "hi") as runner:
+        runner.wait_for("turn_end")
+    assert kinds(runner) == ["ready", "ack", "result", "usage", "turn_end"]
 
 
 def test_a_session_is_resumed_by_another_process(workspace: Workspace, api: ScriptedMessagesApi) -> None:
@@ -301,6 +383,10 @@ class TestWhatAModelSays:
 def kinds(runner: RunnerProcess) -> list[str]:
     """Of its frames; how often its heart beats meanwhile says more of the machine."""
     return [frame.kind for frame in runner.frames if frame.kind != "heartbeat"]
+
+
+def texts_of(runner: RunnerProcess) -> list[Draft]:
+    return [frame for frame in runner.frames if isinstance(frame, Draft)]
 
 
 def child_processes(pid: int) -> list[int]:

@@ -49,6 +49,7 @@ def reporter(directory: Path) -> tuple[Path, Path]:
         {"session_id": "0b9d1f3e-1111-4222-8333-444444444444", "restore": RestoreOrder(resume_at="5a1d")},
         {"restore": RestoreOrder(resume_at="of a session that is not resumed")},
         {"limits": TurnLimits(model_turns=7), "is_main": True},
+        {"progress": True, "restore": RestoreOrder(resume_at="5a1d"), "session_id": "x"},
         {"assistant_name": "Ada", "timezone": "Asia/Seoul"},
         {
             "limits": TurnLimits(model_turns=10),

@@ -67,3 +67,23 @@ def test_a_listener_that_leaves_is_forgotten_even_when_it_fails():
     bus.publish("tick")
 
     assert queue.empty()
+
+
+def test_what_passes_reaches_who_asks_for_it_and_is_kept_nowhere():
+    bus = EventBus(FakeClock())
+    tapped = []
+    bus.taps.append(tapped.append)
+    bus.publish_passing("agent.text", turn=3)
+    with bus.listening() as others, bus.listening("agent.*", with_passing=True) as watching:
+        bus.publish_passing("agent.text", turn=3)
+        bus.publish_passing("other.kind")
+        bus.publish("agent.lasting")
+
+        assert [watching.get_nowait().kind for _ in range(watching.qsize())] == [
+            "agent.text",
+            "agent.lasting",
+        ]
+        assert [others.get_nowait().kind for _ in range(others.qsize())] == ["agent.lasting"]
+    assert [event.kind for event in bus.ring] == [event.kind for event in tapped] == ["agent.lasting"]
+    bus.publish_passing("agent.text")
+    assert watching.empty()

@@ -13,6 +13,7 @@ from agent_runner.wire.frames import (
     END,
     START,
     Ack,
+    Draft,
     FailureFrame,
     FrameDecoder,
     FrameLine,
@@ -20,7 +21,10 @@ from agent_runner.wire.frames import (
     LogLine,
     Ready,
     Result,
+    ToolEnd,
+    ToolStart,
     TurnEnd,
+    UnknownKind,
     Usage,
     encode_frame,
     parse_frame,
@@ -35,6 +39,9 @@ EVERY_KIND = [
     TurnEnd(n=5, turn=7, status="error", error="no", code="session_gone"),
     TurnEnd(n=5, turn=7, checkpoint="5a1d", restored="fresh"),
     Heartbeat(n=6),
+    ToolStart(n=7, turn=7, call="toolu_1", tool="Bash", summary="ls --- 안녕", parent="toolu_0"),
+    ToolEnd(n=7, turn=7, call="toolu_1", ms=12, status="error"),
+    Draft(n=7, turn=7, at=4_000, text="half a ---\n답"),
     FailureFrame(n=7, error="gone"),
 ]
 
@@ -50,6 +57,30 @@ def frames_in(*chunks):
 
 def logs_in(*chunks):
     return [str(line) for line in decoded(*chunks) if isinstance(line, LogLine)]
+
+
+def test_a_kind_that_only_a_later_runner_knows_is_told_from_what_is_broken():
+    with pytest.raises(UnknownKind):
+        parse_frame('{"v": 1, "n": 1, "kind": "thought", "turn": 7}')
+    with pytest.raises(WireError) as broken:
+        parse_frame('{"v": 1, "n": 1, "kind": "draft", "text": "of no turn"}')
+    assert not isinstance(broken.value, UnknownKind)
+
+
+@pytest.mark.parametrize(
+    "frame",
+    [
+        {"kind": "tool_start", "turn": 1, "call": "c" * 65, "tool": "Bash"},
+        {"kind": "tool_start", "turn": 1, "call": "c", "tool": "B" * 201},
+        {"kind": "tool_start", "turn": 1, "call": "c", "tool": "B", "summary": "x" * 601},
+        {"kind": "tool_end", "turn": 1, "call": "c", "ms": -1},
+        {"kind": "draft", "turn": 1, "text": "x" * 4_001},
+        {"kind": "draft", "turn": 1, "at": -1},
+    ],
+)
+def test_what_is_told_of_a_turn_is_bounded_by_the_wire(frame):
+    with pytest.raises(WireError):
+        parse_frame(json.dumps({"n": 1, **frame}))
 
 
 @pytest.mark.parametrize("frame", EVERY_KIND, ids=lambda frame: frame.kind)

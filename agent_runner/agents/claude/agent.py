@@ -15,6 +15,7 @@ from agent_runner.agents.claude.sdk_import import import_sdk
 from agent_runner.ans.lazy_notices import LazyNotices
 from agent_runner.interfaces import Say, TurnOutcome
 from agent_runner.ipc_client import HostClient
+from agent_runner.progress import TurnProgress
 from agent_runner.tools.mcp_server import ToolServer
 from agent_runner.wire.order import RestoreMode, RunOrder, TurnOrder
 from agent_runner.workspace import Workspace
@@ -42,6 +43,7 @@ class ClaudeAgent:
         workspace: Workspace,
         host: HostClient,
         noticing: LazyNotices,
+        progress: TurnProgress | None = None,
         *,
         started: StartedCli | None = None,
     ) -> None:
@@ -50,6 +52,7 @@ class ClaudeAgent:
         self._order = order
         self._workspace = workspace
         self._noticing = noticing
+        self._progress = progress or TurnProgress()
         self._tools = ToolServer(order, host, noticing)
         self._restoring = RestoreHooks(order.restore, host)
         self._resumed: str | None = None
@@ -122,7 +125,7 @@ class ClaudeAgent:
         if self._stream is None:
             self._subagents = self._sdk.SubagentLimit()
             so_far = self._order.restore.so_far if self._resumed else None
-            self._stream = self._sdk.SdkStreamEvents(self._noticing, so_far=so_far)
+            self._stream = self._sdk.SdkStreamEvents(self._noticing, self._progress, so_far=so_far)
             self._hooks = self._sdk.NoticeHooks(
                 self._noticing, stream=self._stream, on_first_prompt=self._tell_resumed
             )

@@ -89,6 +89,8 @@ class CliSettings:
     mcp_programs: tuple[McpProgram, ...] = ()
     plugins: tuple[Path, ...] = ()
     """The folders with the skills of the host and of the image."""
+    tells_text: bool = False
+    """It passes the model's text on as it comes."""
     is_bare: bool = False
     """It has a part of its own: no memory of the group, no tools but ours."""
 
@@ -128,6 +130,7 @@ class CliSettings:
             resume_at=(order.get("restore") or {}).get("resume_at") if order.get("session_id") else None,
             mcp_servers=() if part else tuple(order.get("mcp_servers") or ()),
             mcp_programs=() if part else _programs(order, workspace),
+            tells_text=bool(order.get("progress")),
             plugins=() if part else _plugins(workspace),
             tools=() if part else _built_in(order, workspace),
         )
@@ -148,7 +151,10 @@ class CliSettings:
         command += ["--settings", SETTINGS]
         for directory in self.extra:
             command += ["--add-dir", str(directory)]
-        command += ["--mcp-config", json.dumps({"mcpServers": self.servers()}), "--strict-mcp-config"]
+        command += ["--mcp-config", json.dumps({"mcpServers": self.servers()})]
+        if self.tells_text:
+            command.append("--include-partial-messages")
+        command.append("--strict-mcp-config")
         if self.resume_at:
             command.append(f"--resume-session-at={self.resume_at}")
         command.append(f"--setting-sources={','.join(self.setting_sources)}")

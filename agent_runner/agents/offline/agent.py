@@ -24,6 +24,7 @@ from agent_runner.ans.lazy_notices import LazyNotices
 from agent_runner.ans.observed_host import ObservedHost
 from agent_runner.interfaces import Say, TurnOutcome
 from agent_runner.ipc_client import HostClient
+from agent_runner.progress import TurnProgress
 from agent_runner.wire.notices import Notice
 from agent_runner.wire.order import MAX_RESTORE_CHARS, Request, RestoreMode, RunOrder, TurnOrder
 from agent_runner.wire.times import Language
@@ -63,13 +64,15 @@ class OfflineAgent:
         workspace: Workspace,
         host: HostClient,
         noticing: LazyNotices,
+        progress: TurnProgress | None = None,
         *,
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
         """`now` returns the time, aware."""
         self._order = order
         self._workspace = workspace
-        self._host = ObservedHost(host, noticing)
+        self._progress = progress or TurnProgress()
+        self._host = ObservedHost(host, noticing, self._progress)
         self._noticing = noticing
         self._now = now
         self._conversation = Conversation(workspace.group)
@@ -94,6 +97,7 @@ class OfflineAgent:
         for number, request in enumerate(requests):
             context = self._context(turn, number, request, state)
             texts.append(await _answer_request(reading.plain(request.text), context))
+            self._progress.text(texts[-1] if number == 0 else f"\n\n{texts[-1]}")
             questions = (*context.new_questions, *context.state.questions)[:MAX_QUESTIONS]
             state = replace(context.state, questions=questions)
         await asyncio.to_thread(self._conversation.keep, turn.turn, before, state)

@@ -25,6 +25,8 @@ class EventQuery(BaseModel):
     recent: int = Field(0, ge=0, le=RING)
     """How many of the latest are told first."""
     follow: bool = True
+    progress: bool = False
+    """Also `agent.tool` and `agent.text`, which come several times a second while a turn runs."""
 
     def wants(self, event: HostEvent) -> bool:
         return self.group is None or event.group in (self.group, None)
@@ -44,7 +46,7 @@ def event_route(bus: EventBus) -> Route:
 
 
 async def _events(bus: EventBus, asked: EventQuery) -> AsyncIterator[dict[str, str]]:
-    with bus.listening() as queue:
+    with bus.listening(with_passing=asked.progress) as queue:
         before = [event for event in bus.ring if asked.wants(event)]
         # The first bytes tell the client that it misses nothing from here on.
         yield {"comment": "listening"}

@@ -23,8 +23,8 @@ from orchestrator.containers.logs import reading
 from orchestrator.context.context_manager import ContextManager
 from orchestrator.dashboard.services.reminders import ReminderService
 from orchestrator.domain.home import Home
-from orchestrator.domain.values import Folder
-from orchestrator.reports import audit, context, costs, loop, message_timeline, messages, notices
+from orchestrator.domain.values import Folder, RunId, TurnId
+from orchestrator.reports import audit, context, costs, loop, message_timeline, messages, notices, turn_work
 from orchestrator.reports import groups as group_reports
 from orchestrator.reports import notifications as notification_reports
 from orchestrator.reports import search as search_reports
@@ -68,6 +68,8 @@ class ApiSource:
     zone: ZoneInfo
     reminders: ReminderService
     context_of: Callable[[Folder], ContextManager]
+    draft: Callable[[RunId | None, TurnId], Awaitable[str]]
+    """Give the text that is being written in a turn that runs."""
 
     async def look(self, query: Callable[[Tx], Awaitable[T]]) -> T:
         return await asyncio.to_thread(read_once, self.home.database, query)
@@ -152,6 +154,13 @@ async def _turns(source: ApiSource, asked: GroupPageQuery, _: Mapping[str, str])
     more = asked.limit + 1
     found = await source.look(lambda tx: turn_rows(tx, asked.group, limit=more, before=asked.cursor))
     return _older(found, asked, "id")
+
+
+async def _turn(source: ApiSource, _: ApiQuery, path: Mapping[str, str]) -> Any:
+    text = path["id"]
+    number = int(text) if text.isascii() and text.isdigit() and len(text) < 16 else 0
+    found = await source.look(lambda tx: turn_work.find(tx, number))
+    return {**found, "draft": await source.draft(found["run"], TurnId(number))}
 
 
 async def _runs(source: ApiSource, asked: GroupPageQuery, _: Mapping[str, str]) -> Any:
@@ -321,6 +330,13 @@ RESOURCES = (
         _message,
     ),
     _list("turns", "What agents were asked, newest first.", GroupPageQuery, schemas.TurnSchema, _turns),
+    _one(
+        "turns/{id}",
+        "One turn: what its agent did with its tools and, while it runs, the text that it writes.",
+        ApiQuery,
+        schemas.TurnDocumentSchema,
+        _turn,
+    ),
     _list("runs", "Lives of containers, newest first.", GroupPageQuery, schemas.RunSchema, _runs),
     _list("tasks", "Scheduled tasks.", OverQuery, schemas.TaskSchema, _tasks),
     _one("tasks/{id}", "A scheduled task with its newest runs.", ApiQuery, schemas.TaskDocumentSchema, _task),

@@ -74,6 +74,7 @@ class TimelineDocumentSchema(ApiSchema):
     turn: Details | None
     attempts: list[Details]
     work: list[Details]
+    tools: list[ToolCallSchema]
     replies: list[Details]
     cost: Details | None
     log: list[str]
@@ -91,6 +92,27 @@ class TurnSchema(ApiSchema):
     started_ms: int | None
     ended_ms: int | None
     reason: str | None
+
+
+class ToolCallSchema(ApiSchema):
+    """One call of a tool, as its container told it; secrets are taken out."""
+
+    call: str
+    parent: str | None = Field(description="The call that started the subagent which made this one.")
+    tool: str
+    input: str = Field(description="What it was called with: one line, at most 300 characters.")
+    attempt: int
+    run: str
+    started_ms: int
+    duration_ms: int | None
+    state: str = Field(description="running, ok, failed, or broken_off where its end was not told.")
+
+
+class TurnDocumentSchema(TurnSchema):
+    """A turn with what its agent did in it."""
+
+    tools: list[ToolCallSchema]
+    draft: str = Field(description="The text that is being written; it is no answer before the turn ends.")
 
 
 class RunSchema(ApiSchema):

@@ -74,7 +74,7 @@ class LiveStreams:
         """Yield server-sent events until the page goes or `is_welcome` says that its session is over."""
         self._open += 1
         try:
-            with self._bus.listening() as queue:
+            with self._bus.listening(with_passing=True) as queue:
                 for name in sorted(self._missed(watch)):
                     yield {"event": f"live-{name}", "data": "", "id": self.now}
                 yield {"event": "live", "data": "", "id": self.now}

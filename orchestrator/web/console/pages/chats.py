@@ -15,7 +15,7 @@ from orchestrator.domain.errors import BadRequest
 from orchestrator.domain.values import Group, Inbound
 from orchestrator.groups import attachments
 from orchestrator.queue.owner_actions import TurnActions
-from orchestrator.reports import message_timeline, messages
+from orchestrator.reports import message_timeline, messages, turn_work
 from orchestrator.reports.audit import detail_text
 from orchestrator.store import audit, groups, outbox, runs, turns
 from orchestrator.store import messages as message_store
@@ -62,6 +62,8 @@ async def _conversation(
             lines = [line for line in lines if line["seq"] >= first] or lines[-SHOWN:]
         work = await _work(tx, group) if not before else None
         every = await groups.every(tx)
+    if work is not None and not work["said"]:
+        work["draft"] = await view.web.containers.pool.draft(work["turn"].run_id, work["turn"].id)
     return view.render(
         "chats_group.html",
         status=status,
@@ -80,18 +82,22 @@ async def _conversation(
 
 
 async def _work(tx: Any, group: Group) -> dict[str, Any] | None:
-    """What the group's agent does right now, as far as it is known: what it asked for and what it said."""
+    """What the group's agent does right now, as far as it is known: its tools, what it asked for and said."""
     turn = await turns.running_of(tx, group.folder)
     if turn is None:
         return None
     run = await runs.get(tx, turn.run_id) if turn.run_id else None
     asked = await audit.of_turn(tx, turn.id, since_ms=turn.started_ms or turn.queued_ms)
     held = [one.text for one in await outbox.of_turn(tx, turn.id) if one.state == "held"]
+    tools = [row for row in await turn_work.tool_rows(tx, turn) if row["attempt"] == turn.attempt]
     return {
         "turn": turn,
         "run": run,
         "asked": [{**row, "words": detail_text(row["detail"])} for row in asked[-WORK_ROWS:]],
+        "tools": tools[-WORK_ROWS:],
+        "tools_before": max(0, len(tools) - WORK_ROWS),
         "said": held,
+        "draft": "",
     }
 
 
@@ -203,8 +209,8 @@ PAGE = Page(
     live={
         "list": ("message.*", "turn.*", "group.*"),
         "lines": ("message.*", "turn.*", "run.ended"),
-        "work": ("turn.*", "run.*", "command.*", "conversation.*"),
-        "way": ("message.*", "turn.*", "run.*", "command.*"),
+        "work": ("turn.*", "run.*", "command.*", "conversation.*", "agent.*"),
+        "way": ("message.*", "turn.*", "run.*", "command.*", "agent.tool"),
     },
     upload_bytes=MAX_UPLOAD_BYTES,
 )

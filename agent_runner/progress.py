@@ -1,0 +1,137 @@
+"""Tell the host what an agent does in its turn while it does it: the tools it calls, the text it writes.
+
+Nothing depends on it: what is told is bounded in size and number, and text is collected for `DRAFT_SECONDS`
+before it is sent, so that a model that writes word by word costs five frames a second.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections.abc import Mapping
+from typing import Any
+
+from agent_runner.frame_writer import FrameWriter
+from agent_runner.wire.frames import (
+    MAX_DRAFT_CHARS,
+    MAX_DRAFT_PIECE,
+    MAX_SUMMARY_CHARS,
+    MAX_TOOL_CALLS,
+    Draft,
+    ToolEnd,
+    ToolStart,
+)
+
+DRAFT_SECONDS = 0.2
+MAX_DRAFTS = 10_000
+"""How many pieces of text one turn may send."""
+MAX_ID_CHARS, MAX_NAME_CHARS = 64, 200
+TELLING = ("command", "file_path", "notebook_path", "path", "url", "query", "pattern", "text")
+"""The arguments that say by themselves what a call does, the first that is there."""
+
+
+class TurnProgress:
+    """Sends what happens in the turn that is open. It is used from the event loop only."""
+
+    def __init__(self, outlet: FrameWriter | None = None) -> None:
+        """Without an `outlet` nothing is sent: the host does not want it."""
+        self._outlet = outlet
+        self._turn: int | None = None
+        self._began: dict[str, float | None] = {}
+        """The calls that were told of, and when each began; None once its end was told, too."""
+        self._calls = 0
+        self._drafts = 0
+        self._sent = 0
+        self._pending = ""
+        self._timer: asyncio.TimerHandle | None = None
+
+    def begin_turn(self, turn: int) -> None:
+        """Open a turn: what is told from now on is told of it."""
+        self.end_turn()
+        self._turn = turn
+
+    def end_turn(self) -> None:
+        """Close the turn. Text that was not sent yet is dropped, for the answer follows whole."""
+        self._turn = None
+        self._began.clear()
+        self._calls = self._drafts = 0
+        self._forget_text()
+
+    def tool_started(
+        self, call: str, tool: str, arguments: Mapping[str, Any], *, parent: str | None = None
+    ) -> None:
+        """Tell that a tool was called; `parent` is the call whose subagent did it."""
+        call = call[:MAX_ID_CHARS]
+        if self._outlet is None or self._turn is None or call in self._began or self._calls >= MAX_TOOL_CALLS:
+            return
+        self._send_text()
+        self._calls += 1
+        self._began[call] = time.monotonic()
+        self._outlet.put(
+            ToolStart,
+            turn=self._turn,
+            call=call,
+            tool=tool[:MAX_NAME_CHARS],
+            summary=summary(arguments),
+            parent=parent[:MAX_ID_CHARS] if parent else None,
+        )
+
+    def tool_ended(self, call: str, *, ok: bool) -> None:
+        """Tell that a call has ended; one that was not told of is left out."""
+        call = call[:MAX_ID_CHARS]
+        began = self._began.get(call)
+        if self._outlet is None or self._turn is None or began is None:
+            return
+        self._began[call] = None
+        ms = round((time.monotonic() - began) * 1000)
+        self._outlet.put(ToolEnd, turn=self._turn, call=call, ms=ms, status="success" if ok else "error")
+
+    def text_begins(self) -> None:
+        """Begin another text: what was written before stays as it is."""
+        self._send_text()
+        self._forget_text()
+
+    def text(self, piece: str) -> None:
+        """Take what was written next of the text."""
+        room = MAX_DRAFT_CHARS - self._sent - len(self._pending)
+        if self._outlet is None or self._turn is None or not piece or room <= 0:
+            return
+        self._pending += piece[:room]
+        if self._timer is None:
+            self._timer = asyncio.get_running_loop().call_later(DRAFT_SECONDS, self._send_text)
+
+    def _send_text(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        while self._pending and self._outlet is not None and self._drafts < MAX_DRAFTS:
+            piece, self._pending = self._pending[:MAX_DRAFT_PIECE], self._pending[MAX_DRAFT_PIECE:]
+            self._outlet.put(Draft, turn=self._turn, at=self._sent, text=piece)
+            self._sent += len(piece)
+            self._drafts += 1
+        self._pending = ""
+
+    def _forget_text(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        self._pending, self._sent = "", 0
+
+
+def summary(arguments: Mapping[str, Any]) -> str:
+    """Return in one bounded line what a tool was called with: what tells most, or all of it as JSON. Pure."""
+    telling = next((arguments[name] for name in TELLING if isinstance(arguments.get(name), str)), None)
+    if telling is None:
+        # Cut before it is joined: an argument may be a whole file.
+        short = {name: _short(value) for name, value in list(arguments.items())[:20]}
+        telling = json.dumps(short, ensure_ascii=False, default=str) if short else ""
+    return " ".join(telling[: 4 * MAX_SUMMARY_CHARS].split())[:MAX_SUMMARY_CHARS]
+
+
+def _short(value: Any) -> Any:
+    if isinstance(value, str):
+        return value[:MAX_SUMMARY_CHARS]
+    if isinstance(value, int | float | None):
+        return value
+    return str(value)[:MAX_SUMMARY_CHARS]

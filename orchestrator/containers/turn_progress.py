@@ -1,0 +1,77 @@
+"""Make harmless what a container says about the work of its turn, and keep the text that grows in memory.
+
+All of it is the word of a hostile container: it is shown to people, and nothing is decided by it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from agent_runner.wire.frames import MAX_DRAFT_CHARS, Draft, ToolStart
+from orchestrator.base.clock import Clock
+
+MAX_TOOL_CHARS, MAX_SUMMARY_CHARS = 80, 300
+NOTICE_MS = 100
+"""How often watchers of one run hear that its text has grown; what is heard less is looked at later."""
+MISSING = "… "
+_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]+")
+
+
+def safe_start(frame: ToolStart, redact: Callable[[str], str]) -> ToolStart:
+    """Return a frame whose texts are one line each, without secrets, and short.
+
+    It is cut after it is redacted: half a secret would no longer be known for one.
+    """
+    return frame.model_copy(
+        update={
+            "tool": _one_line(redact(frame.tool))[:MAX_TOOL_CHARS] or "?",
+            "summary": _shortened(_one_line(redact(frame.summary)), MAX_SUMMARY_CHARS),
+            "call": _one_line(frame.call),
+            "parent": _one_line(frame.parent) if frame.parent else None,
+        }
+    )
+
+
+def _one_line(text: str) -> str:
+    return _CONTROL.sub(" ", text).strip()
+
+
+def _shortened(text: str, limit: int) -> str:
+    return text if len(text) <= limit else f"{text[: limit - 1]}…"
+
+
+@dataclass(slots=True)
+class DraftText:
+    """The text that the model of one run is writing now, as far as it was heard."""
+
+    turn: int | None = None
+    text: str = ""
+    _next: int = 0
+    _noticed_ms: int | None = None
+
+    def take(self, frame: Draft) -> None:
+        """Add a piece. Where pieces before it are missing, as after a restart of the host, a mark says so."""
+        if frame.turn != self.turn or frame.at == 0:
+            self.turn, self.text, self._next = frame.turn, "", 0
+        if frame.at != self._next:
+            self.text += MISSING
+        self.text = (self.text + frame.text)[:MAX_DRAFT_CHARS]
+        self._next = frame.at + len(frame.text)
+
+    def of(self, turn: int) -> str:
+        """Return the text of a turn, empty for another one's."""
+        return self.text if turn == self.turn else ""
+
+    def forget(self) -> None:
+        """Drop the text, for its turn is over."""
+        self.turn, self.text, self._next = None, "", 0
+
+    def is_to_be_noticed(self, clock: Clock) -> bool:
+        """Tell whether watchers are to hear of a change now."""
+        now_ms = clock.steady_ms()
+        if self._noticed_ms is not None and now_ms - self._noticed_ms < NOTICE_MS:
+            return False
+        self._noticed_ms = now_ms
+        return True

@@ -1,0 +1,101 @@
+"""Reports one turn: how it stands, and what its agent did with its tools, as its container said it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+from zoneinfo import ZoneInfo
+
+from orchestrator.base.clock import local_second
+from orchestrator.base.tables import Rows, table
+from orchestrator.domain.values import Turn, TurnId, TurnState
+from orchestrator.queue.owner_actions import UnknownTurn
+from orchestrator.reports.queues import turn_row
+from orchestrator.store import tool_calls, turns
+from orchestrator.store.database import Tx
+from orchestrator.store.tool_calls import ToolCallRecord
+
+OWN = "mcp__andy__"
+"""Before the names of the tools that the host itself gives an agent."""
+
+
+async def find(tx: Tx, number: int) -> dict[str, Any]:
+    """What the store knows of a turn.
+
+    Raises:
+        UnknownTurn
+    """
+    turn = await turns.get(tx, TurnId(number)) if 0 < number < 2**53 else None
+    if turn is None:
+        raise UnknownTurn(f"There is no turn {number}: see 'andy turns'.")
+    return {**turn_row(turn), "tools": await tool_rows(tx, turn)}
+
+
+async def tool_rows(tx: Tx, turn: Turn) -> Rows:
+    """The calls of tools in a turn, of all its attempts, in the order in which they began."""
+    return [_tool_row(turn, call) for call in await tool_calls.of_turn(tx, turn.id)]
+
+
+def _tool_row(turn: Turn, call: ToolCallRecord) -> dict[str, Any]:
+    return {
+        "call": call.call_id,
+        "parent": call.parent_id,
+        "tool": call.tool.removeprefix(OWN),
+        "input": call.summary,
+        "attempt": call.attempt,
+        "run": call.run_id,
+        "started_ms": call.started_ms,
+        "duration_ms": call.duration_ms,
+        "state": _state(turn, call),
+    }
+
+
+def _state(turn: Turn, call: ToolCallRecord) -> str:
+    if call.is_ok is not None:
+        return "ok" if call.is_ok else "failed"
+    is_under_way = turn.state is TurnState.RUNNING and (turn.run_id, turn.attempt) == (
+        call.run_id,
+        call.attempt,
+    )
+    return "running" if is_under_way else "broken_off"
+
+
+def tool_text(row: dict[str, Any]) -> str:
+    """Return in one line what a call was and how it ended. Pure."""
+    who = "subagent: " if row["parent"] else ""
+    asked = f" {row['input']}" if row["input"] else ""
+    return f"{who}{row['tool']}{asked} ({_ended(row)})"
+
+
+def _ended(row: dict[str, Any]) -> str:
+    match row["state"]:
+        case "running":
+            return "under way"
+        case "broken_off":
+            return "broken off"
+        case state:
+            took = f"{row['duration_ms'] / 1000:.1f} s"
+            return took if state == "ok" else f"failed after {took}"
+
+
+def lines(found: dict[str, Any], *, zone: ZoneInfo) -> list[str]:
+    reason = f", {found['reason']}" if found["reason"] else ""
+    head = f"Turn {found['id']} of {found['group']} ({found['kind']}): {found['state']}{reason}"
+    return [head, *_tool_lines(found["tools"], zone=zone)]
+
+
+def _tool_lines(rows: Sequence[dict[str, Any]], *, zone: ZoneInfo) -> list[str]:
+    if not rows:
+        return ["Its agent called no tool."]
+    return table(
+        ("at", "try", "tool", "took"),
+        [
+            (
+                local_second(row["started_ms"], zone),
+                row["attempt"],
+                tool_text(row).rpartition(" (")[0],
+                _ended(row),
+            )
+            for row in rows
+        ],
+    )

@@ -1,0 +1,93 @@
+"""`tool_calls`: what agents did with their tools in each turn, for people to see; it decides nothing."""
+
+from __future__ import annotations
+
+import sqlite3
+from dataclasses import dataclass
+
+from orchestrator.domain.values import Run, RunId, Turn, TurnId
+from orchestrator.store.database import Tx
+
+KEPT_A_TURN = 300
+"""Over all of its attempts; later calls leave no row."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolCallRecord:
+    """One call of a tool. Its texts are a container's."""
+
+    run_id: RunId
+    attempt: int
+    call_id: str
+    parent_id: str | None
+    """The call that started the subagent which made this one."""
+    tool: str
+    summary: str
+    started_ms: int
+    duration_ms: int | None
+    is_ok: bool | None
+    """None until it has ended."""
+
+
+async def begin(
+    tx: Tx, turn: Turn, run: Run, *, call_id: str, parent_id: str | None, tool: str, summary: str, now_ms: int
+) -> bool:
+    """Add a call that began now; False when it is there already, or the turn has `KEPT_A_TURN`."""
+    cursor = await tx.execute(
+        """
+        INSERT INTO tool_calls (turn_id, run_id, attempt, call_id, parent_id, tool, summary, started_ms)
+        SELECT :turn, :run, :attempt, :call, :parent, :tool, :summary, :now
+        WHERE (SELECT count(*) FROM tool_calls WHERE turn_id = :turn) < :kept
+        ON CONFLICT DO NOTHING
+        """,
+        {
+            "turn": turn.id,
+            "run": run.id,
+            "attempt": turn.attempt,
+            "call": call_id,
+            "parent": parent_id,
+            "tool": tool,
+            "summary": summary,
+            "now": now_ms,
+            "kept": KEPT_A_TURN,
+        },
+    )
+    return cursor.rowcount == 1
+
+
+async def end(tx: Tx, turn: Turn, run: Run, *, call_id: str, is_ok: bool, took_ms: int, now_ms: int) -> bool:
+    """Record how a call ended. It cannot have taken longer than since its turn was started."""
+    cursor = await tx.execute(
+        """
+        UPDATE tool_calls SET is_ok = ?, duration_ms = ?
+        WHERE turn_id = ? AND run_id = ? AND call_id = ? AND is_ok IS NULL
+        """,
+        (
+            is_ok,
+            max(0, min(took_ms, now_ms - (turn.started_ms or turn.queued_ms))),
+            turn.id,
+            run.id,
+            call_id,
+        ),
+    )
+    return cursor.rowcount == 1
+
+
+async def of_turn(tx: Tx, turn_id: TurnId) -> list[ToolCallRecord]:
+    """Return the calls of a turn in the order in which they were told, of all its attempts."""
+    rows = await tx.execute_fetchall("SELECT * FROM tool_calls WHERE turn_id = ? ORDER BY id", (turn_id,))
+    return [_from_row(row) for row in rows]
+
+
+def _from_row(row: sqlite3.Row) -> ToolCallRecord:
+    return ToolCallRecord(
+        run_id=RunId(row["run_id"]),
+        attempt=row["attempt"],
+        call_id=row["call_id"],
+        parent_id=row["parent_id"],
+        tool=row["tool"],
+        summary=row["summary"],
+        started_ms=row["started_ms"],
+        duration_ms=row["duration_ms"],
+        is_ok=None if row["is_ok"] is None else bool(row["is_ok"]),
+    )
