@@ -83,7 +83,7 @@ def turns(
     as_json: JsonOption = False,
     home: HomeOption = None,
 ) -> None:
-    """List what agents were asked, newest first, or what one of them did. Works with Andy down.
+    """List what agents were asked, newest first. Works with Andy down. With `--id`, show what one turn did.
 
     Example: `andy turns family`, `andy turns --id 17`
     """

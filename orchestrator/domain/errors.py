@@ -15,6 +15,7 @@ AndyError                    a person reads the text: it names the mend
 │   ├── TextTooLong
 │   ├── BadTime
 │   ├── BadSchedule
+│   ├── UnknownTurn
 │   ├── UnknownTask
 │   ├── NoDashboard
 │   ├── TaskRefused
@@ -142,6 +143,16 @@ class BadSchedule(BadRequest):
     """The schedule cannot be used."""
 
     code = "bad_schedule"
+
+
+class UnknownTurn(BadRequest):
+    """There is no such turn."""
+
+    code = "unknown_turn"
+    http_status = 404
+
+    def __init__(self, turn_id: int) -> None:
+        super().__init__(f"There is no turn {turn_id}: see 'andy turns'.")
 
 
 class UnknownTask(BadRequest):

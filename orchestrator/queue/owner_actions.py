@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 
-from orchestrator.domain.errors import BadRequest
+from orchestrator.domain.errors import BadRequest, UnknownTurn
 from orchestrator.domain.values import RunId, Turn, TurnId, TurnKind, TurnState
 from orchestrator.groups.host_context import HostContext
 from orchestrator.queue import retries
@@ -12,13 +12,6 @@ from orchestrator.store import audit, groups, turns
 from orchestrator.store.database import Tx
 
 STOPPED = "it was stopped by hand."
-
-
-class UnknownTurn(BadRequest):
-    """There is no such turn."""
-
-    code = "unknown_turn"
-    http_status = 404
 
 
 class TurnIsOver(BadRequest):
@@ -94,7 +87,7 @@ class TurnActions:
 async def _known(tx: Tx, turn_id: int) -> Turn:
     turn = await turns.get(tx, TurnId(turn_id))
     if turn is None:
-        raise UnknownTurn(f"There is no turn {turn_id}.")
+        raise UnknownTurn(turn_id)
     return turn
 
 

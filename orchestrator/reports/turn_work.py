@@ -8,8 +8,8 @@ from zoneinfo import ZoneInfo
 
 from orchestrator.base.clock import local_second
 from orchestrator.base.tables import Rows, table
+from orchestrator.domain.errors import UnknownTurn
 from orchestrator.domain.values import Turn, TurnId, TurnState
-from orchestrator.queue.owner_actions import UnknownTurn
 from orchestrator.reports.queues import turn_row
 from orchestrator.store import tool_calls, turns
 from orchestrator.store.database import Tx
@@ -27,7 +27,7 @@ async def find(tx: Tx, number: int) -> dict[str, Any]:
     """
     turn = await turns.get(tx, TurnId(number)) if 0 < number < 2**53 else None
     if turn is None:
-        raise UnknownTurn(f"There is no turn {number}: see 'andy turns'.")
+        raise UnknownTurn(number)
     return {**turn_row(turn), "tools": await tool_rows(tx, turn)}
 
 

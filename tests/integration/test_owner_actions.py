@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from orchestrator.domain.errors import UnknownTurn
 from orchestrator.domain.values import RunId, TurnState
-from orchestrator.queue.owner_actions import STOPPED, TurnActions, TurnIsOver, TurnNotRepeatable, UnknownTurn
+from orchestrator.queue.owner_actions import STOPPED, TurnActions, TurnIsOver, TurnNotRepeatable
 from orchestrator.store import audit, turns
 from tests.support.host_contexts import host_context
 from tests.support.household import Household
