@@ -16,7 +16,6 @@ from orchestrator import __version__
 from orchestrator.backup.retention import Retention
 from orchestrator.base.clock import SystemClock
 from orchestrator.base.event_bus import EventBus
-from orchestrator.base.redaction import Redactor
 from orchestrator.base.supervision import supervise
 from orchestrator.channels.registry import build_channels
 from orchestrator.containers.feature import ContainersFeature
@@ -35,7 +34,7 @@ from orchestrator.loop.feature import LoopFeature
 from orchestrator.notices.feature import NoticeFeature
 from orchestrator.outbound.feature import OutboundFeature
 from orchestrator.proxies.feature import ContainerProxies
-from orchestrator.proxies.model.credentials import CredentialSource, KnownSecrets
+from orchestrator.proxies.model.credentials import CredentialSource
 from orchestrator.queue.feature import QueueFeature
 from orchestrator.reports.event_history import recall_events
 from orchestrator.scheduler.loop import Scheduler
@@ -120,7 +119,6 @@ class Orchestrator:
     def _build_features(self) -> None:
         """Build what needs neither the pool nor a task; each feature knows only those above it here."""
         host, orders = self._host, self._containers.orders
-        self._redactor = Redactor(KnownSecrets(self._credentials, own=[self._token]))
         self._channels = build_channels(host)
         self._dashboards = DashboardFeature(
             host,
@@ -133,7 +131,7 @@ class Orchestrator:
             host,
             ask_model=self._proxies.ask_model,
             asked=orders.asked,
-            redactor=self._redactor,
+            redactor=self._containers.redactor,
         )
         self._ipc = IpcFeature(
             host,
@@ -156,7 +154,6 @@ class Orchestrator:
             compose=self._compose,
             on_success=self._loops.on_turn_success,
             restore=self._contexts.restorer.restore,
-            redact=self._redactor.redact,
         )
         pool = self._containers.start_pool(ports, tasks)
         self._queue = QueueFeature(self._host, self._containers)

@@ -10,6 +10,7 @@ from typing import Any
 
 import structlog
 
+from orchestrator.base.redaction import Redactor
 from orchestrator.containers import runtime_selection, set_id, timeouts
 from orchestrator.containers.logs.run_log import RunLogs
 from orchestrator.containers.pool import RunPool
@@ -21,7 +22,7 @@ from orchestrator.groups import memory_templates
 from orchestrator.groups.host_context import HostContext
 from orchestrator.groups.reconciler import GroupReconciler
 from orchestrator.proxies.feature import ContainerProxies
-from orchestrator.proxies.model.credentials import CredentialSource
+from orchestrator.proxies.model.credentials import CredentialSource, KnownSecrets
 from orchestrator.store import runs
 
 log = structlog.get_logger(__name__)
@@ -36,6 +37,8 @@ class ContainersFeature:
 
     selected: SelectedRuntime
     orders: RunOrders
+    redactor: Redactor
+    """Takes out of what agents say all that this host knows to be secret."""
     pool: RunPool
 
     def __init__(self, host: HostContext, *, say: Callable[[str], None], leaves_containers: bool) -> None:
@@ -77,6 +80,8 @@ class ContainersFeature:
     async def connect(self, proxies: ContainerProxies, credentials: CredentialSource) -> None:
         """Let containers reach the proxies and nothing else of the host; make the orders of runs."""
         await self.selected.shut_host(proxies.ports, self._say)
+        token = await asyncio.to_thread(self._host.home.token)
+        self.redactor = Redactor(KnownSecrets(credentials, own=[token]))
         self.orders = RunOrders(
             self._host,
             credentials=credentials,

@@ -94,7 +94,6 @@ class IpcFeature:
         compose: Callable[[Tx, Turn, Group, RunId], Awaitable[TurnOrder]],
         on_success: OnSuccess,
         restore: Callable[[Turn, Group, str | None], Awaitable[Restoration]],
-        redact: Callable[[str], str],
     ) -> RunPorts:
         """Return what the pool calls of the packages above it; the arguments are from above this one."""
         inputs = InputFiles(self._host.home.ipc)
@@ -116,7 +115,7 @@ class IpcFeature:
             new_run_id=lambda: RunId(secrets.token_hex(6)),
             on_success=on_success,
             restore=restore,
-            redact=redact,
+            redact=self._containers.redactor.redact,
         )
 
     async def _open_mailbox(self, folder: Folder) -> None:
