@@ -86,13 +86,24 @@ def census(database: Path) -> StoreCensus:
             ask = connection.execute
             messages, newest_ms = ask("SELECT count(*), max(received_ms) FROM messages").fetchone()
             (waiting,) = ask("SELECT count(*) FROM turns WHERE state IN ('queued', 'running')").fetchone()
-            (reminders,) = ask("SELECT count(*) FROM reminders WHERE state = 'pending'").fetchone()
             folders = frozenset(row[0] for row in ask("SELECT folder FROM registered_groups"))
+            reminders = _reminders(connection)
     except sqlite3.Error:
         return StoreCensus()
     return StoreCensus(
         groups=folders, messages=messages, newest_ms=newest_ms, waiting=waiting, reminders=reminders
     )
+
+
+def _reminders(connection: sqlite3.Connection) -> int:
+    """Count the reminders to come: rows of their own up to version 22, notifications with a number since."""
+    try:
+        rows = connection.execute("SELECT count(*) FROM reminders WHERE state = 'pending'")
+    except sqlite3.OperationalError:
+        rows = connection.execute(
+            "SELECT count(*) FROM notifications WHERE number IS NOT NULL AND status = 'pending'"
+        )
+    return int(rows.fetchone()[0])
 
 
 def changed_settings(home: Home, stage: Stage) -> dict[str, tuple[str, str]]:

@@ -286,7 +286,16 @@ async def test_the_audit_says_once_how_it_ended(home):
     ]
 
 
-def test_a_backup_is_looked_into_before_it_is_restored(home):
+async def test_a_backup_is_looked_into_before_it_is_restored(home):
+    opened = await Database.open(home.database)
+    async with opened.transaction() as tx:
+        await tx.execute(
+            """
+            INSERT INTO messages (chat_jid, id, sender, sender_name, content, sent_ms, received_ms, ignored_reason)
+            VALUES ('local:main', 'm', 'you', 'you', 'hello', 1, 2, 'no trigger')
+            """
+        )
+    await opened.close()
     (home.root / "andy.toml").write_text("assistant_name = 'Then'\n")
     wanted(home)
     (home.root / "andy.toml").write_text("assistant_name = 'Now'\n")
@@ -295,7 +304,7 @@ def test_a_backup_is_looked_into_before_it_is_restored(home):
 
     found = inspection.inspect(home, source, clock=FakeClock())
     assert found.settings == {"ASSISTANT_NAME": ("Now", "Then")}
-    assert (found.store.messages, found.manifest.has_env) == (0, False)
+    assert (found.store.messages, found.manifest.has_env) == (1, False)
     assert inspection.census(home.root / "missing.db") == inspection.StoreCensus()
     assert tree(home.root) == before
 
