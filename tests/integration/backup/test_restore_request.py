@@ -291,7 +291,8 @@ async def test_a_backup_is_looked_into_before_it_is_restored(home):
     async with opened.transaction() as tx:
         await tx.execute(
             """
-            INSERT INTO messages (chat_jid, id, sender, sender_name, content, sent_ms, received_ms, ignored_reason)
+            INSERT INTO messages
+                (chat_jid, id, sender, sender_name, content, sent_ms, received_ms, ignored_reason)
             VALUES ('local:main', 'm', 'you', 'you', 'hello', 1, 2, 'no trigger')
             """
         )
