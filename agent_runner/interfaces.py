@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from agent_runner.wire.frames import ErrorCode
-from agent_runner.wire.order import RestoreMode, TurnOrder
+from agent_runner.wire.order import RestoreMode, RunOrder, TurnOrder
 
 Say = Callable[[str], Awaitable[None]]
 """Take one piece of text for the chat."""
@@ -54,6 +54,14 @@ class Agent(Protocol):
 
     async def start(self) -> None:
         """Get ready, resuming the ordered session if there is one. Called once, before `answer`."""
+        ...
+
+    async def begin(self, order: RunOrder) -> bool:
+        """Follow `order` from now on, in place of the one that it was made with before anything was asked.
+
+        Called once, before the first `answer` of a run that was started ahead, whether or not it has started.
+        Returns whether it is ready to answer by that order; `start` is called again where it is not.
+        """
         ...
 
     async def answer(self, turn: TurnOrder, say: Say) -> TurnOutcome:

@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable
 
 from agent_runner.ans.lazy_notices import LazyNotices
 from agent_runner.checks import CheckResult, run_check
+from agent_runner.cpu_time import used_cpu_seconds
 from agent_runner.error_log import log_fault, one_line
 from agent_runner.frame_writer import FrameWriter
 from agent_runner.inbox import TurnInbox
@@ -17,6 +18,7 @@ from agent_runner.wire.frames import (
     ErrorCode,
     Heartbeat,
     Result,
+    Standby,
     TurnEnd,
     Usage,
     time_limit_reason,
@@ -25,6 +27,8 @@ from agent_runner.wire.mailbox import MAX_TEXT_CHARS
 from agent_runner.wire.order import RunOrder, TurnOrder
 
 CLOSE_SECONDS = 2.0
+GET_READY_SECONDS = 60.0
+"""How long the agent of a run that was started ahead may take to start; then it starts with its turn."""
 Check = Callable[[TurnOrder], Awaitable[CheckResult]]
 """Runs the check of a turn that has one."""
 
@@ -58,11 +62,15 @@ class RunnerSession:
         self._noticing = noticing
         self._progress = progress or TurnProgress()
         self._is_started = False
+        self._is_to_begin = False
+        """Whether the agent follows the order still that the run was started ahead with."""
 
     async def run(self) -> int:
         """Answer turns until the host closes the run or the agent breaks; return the exit code."""
         turn: TurnOrder | None = self._order.turn
         try:
+            if self._order.is_standby:
+                turn = await self._wait_for_first()
             while turn is not None:
                 code = await self._handle(turn)
                 if code is not None:
@@ -71,6 +79,25 @@ class RunnerSession:
         finally:
             await self._close()
         return 0
+
+    async def _wait_for_first(self) -> TurnOrder | None:
+        """Get the agent ready, and wait for the first turn; None means that the run is to end without one."""
+        try:
+            async with asyncio.timeout(GET_READY_SECONDS):
+                await self._agent.start()
+                await self._noticing.preload()
+        except Exception as error:  # noqa: BLE001  # nobody has asked anything: its turn starts it anew
+            log_fault("the agent could not get ready", error)
+            await self._agent.close()
+        else:
+            self._is_started = True
+            self._outlet.put(Standby, cpu_seconds=await asyncio.to_thread(used_cpu_seconds))
+        turn = await self._inbox.next()
+        if turn is not None:
+            self._order = self._order.begun_by(turn)
+            self._noticing.begin(self._order)
+            self._is_to_begin = True
+        return turn
 
     async def beat(self, seconds: float) -> None:
         """Say every `seconds` that the runner is alive, until cancelled."""
@@ -98,6 +125,9 @@ class RunnerSession:
         return None
 
     async def _answer(self, turn: TurnOrder) -> TurnOutcome:
+        if self._is_to_begin:
+            self._is_to_begin = False
+            self._is_started = await self._agent.begin(self._order)
         if turn.check is None:
             await self._start()
         self._outlet.put(Ack, turn=turn.turn, restored=self._agent.restored)

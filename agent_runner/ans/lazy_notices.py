@@ -7,6 +7,7 @@ loaded, what is to be noticed waits here in its order.
 from __future__ import annotations
 
 import asyncio
+import importlib
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
@@ -57,6 +58,15 @@ class LazyNotices:
     def starts_with_something(self) -> bool:
         """Return whether the first prompt of the run has a notice to tell."""
         return bool(self._order.turn.notices) or self._order.restore.mode != "fresh"
+
+    def begin(self, order: RunOrder) -> None:
+        """Make the rules by this order, in place of the one of a run that was started ahead."""
+        self._order = order
+
+    async def preload(self) -> None:
+        """Import what the rules need, and make none: their order is still to come."""
+        await asyncio.to_thread(importlib.import_module, "agent_runner.ans.rules")
+        await asyncio.to_thread(importlib.import_module, "agent_runner.ans.templating")
 
     def warm_soon(self) -> None:
         """Start loading in the background."""

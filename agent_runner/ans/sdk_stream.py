@@ -60,6 +60,10 @@ class SdkStreamEvents:
         """How large the window is said to be; once a model has answered, only the CLI is asked."""
         self._window: ModelWindow | None = None
 
+    def resumes(self, so_far: RestoredConversation) -> None:
+        """Learn what is known of the resumed session, before anything was asked."""
+        self._context_tokens, self._expected = so_far.context_tokens, so_far.context_window
+
     def hear(self, message: sdk.Message) -> None:
         """Read one message. Of a subagent's messages, only the calls of tools are read."""
         report_progress(self._progress, message)

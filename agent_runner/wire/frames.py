@@ -70,6 +70,14 @@ class Ready(_Frame):
     kind: Literal["ready"] = "ready"
 
 
+class Standby(_Frame):
+    """The agent of a run that was started ahead waits for its first turn. Sent once, if it could start."""
+
+    kind: Literal["standby"] = "standby"
+    cpu_seconds: float = Field(default=0.0, ge=0, le=3600, allow_inf_nan=False)
+    """The processor time that the runner and its agent have used to get there."""
+
+
 class Ack(_Frame):
     """The turn was handed to the agent."""
 
@@ -168,7 +176,7 @@ class FailureFrame(_Frame):
 
 
 Frame = Annotated[
-    Ready | Ack | Result | TurnEnd | Heartbeat | Usage | ToolStart | ToolEnd | Draft | FailureFrame,
+    Ready | Standby | Ack | Result | TurnEnd | Heartbeat | Usage | ToolStart | ToolEnd | Draft | FailureFrame,
     Field(discriminator="kind"),
 ]
 HEARTBEAT_SECONDS = 10.0

@@ -28,24 +28,6 @@ class Request(Document):
     text: str
 
 
-class TurnOrder(Document):
-    """One turn of the agent. A turn file names the run it is for, so that no other run takes it."""
-
-    run: str
-    turn: int
-    kind: TurnKind
-    prompt: str
-    requests: tuple[Request, ...] = ()
-    command: Literal["compact"] | None = None
-    """A command about the conversation itself, in place of a prompt."""
-    check: str | None = None
-    """A bash script that is run before the agent; its last line may say that there is nothing to do."""
-    instructions: str | None = None
-    """A system prompt in place of the usual one; only in an isolated run."""
-    notices: tuple[Notice, ...] = Field(default=(), max_length=MAX_TOLD)
-    """The notices of the host that may be injected in this turn."""
-
-
 class TurnLimits(Document):
     """The limits of one turn."""
 
@@ -91,8 +73,8 @@ class RestoreOrder(Document):
     so_far: RestoredConversation = RestoredConversation()
 
 
-class RunOrder(Document):
-    """The document that starts a container. It carries no secret."""
+class RunTerms(Document):
+    """What holds in a run whatever its turns ask. It carries no secret."""
 
     run: str
     group: str
@@ -104,7 +86,6 @@ class RunOrder(Document):
     model: str | None = None
     session_id: str | None = None
     restore: RestoreOrder = RestoreOrder()
-    turn: TurnOrder
     limits: TurnLimits = TurnLimits()
     egress: Egress = "none"
     """What the container may reach: nothing, the hosts in `reachable` by the proxy in HTTPS_PROXY, or all."""
@@ -117,6 +98,46 @@ class RunOrder(Document):
     """The names of the owner's MCP servers, each served at `/mcp/{name}` of the model proxy's address."""
     mcp_programs: dict[str, tuple[str, ...]] = Field(default_factory=dict)
     """The command lines of those that run in the container, by name; each lies in `mcp/{name}`, read-only."""
+
+
+class TurnOrder(Document):
+    """One turn of the agent. A turn file names the run it is for, so that no other run takes it."""
+
+    run: str
+    turn: int
+    kind: TurnKind
+    prompt: str
+    requests: tuple[Request, ...] = ()
+    command: Literal["compact"] | None = None
+    """A command about the conversation itself, in place of a prompt."""
+    check: str | None = None
+    """A bash script that is run before the agent; its last line may say that there is nothing to do."""
+    instructions: str | None = None
+    """A system prompt in place of the usual one; only in an isolated run."""
+    notices: tuple[Notice, ...] = Field(default=(), max_length=MAX_TOLD)
+    """The notices of the host that may be injected in this turn."""
+    terms: RunTerms | None = None
+    """Only in the first turn of a run that was started ahead: what holds in the run from now on."""
+
+
+class RunOrder(RunTerms):
+    """The document that starts a container: its terms and its first turn."""
+
+    turn: TurnOrder
+    is_standby: bool = False
+    """Whether the run is started ahead. `turn` is a placeholder then, with the number 0, that says of what
+    kind the first turn will be; that turn comes in `input/`, with its `terms`, which replace these."""
+
+    def begun_by(self, turn: TurnOrder) -> RunOrder:
+        """Return the order of a run that was started ahead, now that its first turn is there."""
+        terms = turn.terms or self
+        fields = {name: getattr(terms, name) for name in RunTerms.model_fields}
+        return RunOrder(**fields, turn=turn.model_copy(update={"terms": None}))
+
+    def first_turn(self) -> TurnOrder:
+        """Return the first turn with the terms of this order, as a run that was started ahead is given it."""
+        terms = RunTerms(**{name: getattr(self, name) for name in RunTerms.model_fields})
+        return self.turn.model_copy(update={"terms": terms})
 
 
 class CloseOrder(Document):

@@ -13,6 +13,7 @@ from agent_runner.agents.claude.cli_transport import CliProcess
 from agent_runner.agents.claude.restore import RestoreHooks
 from agent_runner.agents.claude.sdk_import import import_sdk
 from agent_runner.ans.lazy_notices import LazyNotices
+from agent_runner.error_log import log_fault
 from agent_runner.interfaces import Say, TurnOutcome
 from agent_runner.ipc_client import HostClient
 from agent_runner.progress import TurnProgress
@@ -56,6 +57,8 @@ class ClaudeAgent:
         self._tools = ToolServer(order, host, noticing)
         self._restoring = RestoreHooks(order.restore, host)
         self._resumed: str | None = None
+        self._has_waited = False
+        """Whether the CLI was started ahead of the first turn."""
         self._cli = CliProcess(started, self._tools) if started else None
         self._client: claude_agent_sdk.ClaudeSDKClient | None = None
         self._sdk: Any = None
@@ -76,6 +79,21 @@ class ClaudeAgent:
                 raise
             await self._start_afresh()
 
+    async def begin(self, order: RunOrder) -> bool:
+        """Follow `order`. A CLI that was started with anything else than it says is killed."""
+        self._order = order
+        fields = order.model_dump() | {"is_standby": True}
+        wanted = await asyncio.to_thread(CliSettings.of, fields, self._workspace)
+        if self._client is not None and self._cli is not None and self._cli.is_ready():
+            if wanted == self._cli.settings:
+                self._restoring.begin(order.restore)
+                self._stream.resumes(order.restore.so_far)
+                self._has_waited = True
+                return True
+            logger.warning("the CLI is started anew: what it was started with has changed")
+        await self._discard()
+        return False
+
     async def answer(self, turn: TurnOrder, say: Say) -> TurnOutcome:
         self._tools.turn = turn.turn
         self._hooks.begin_turn()
@@ -83,9 +101,13 @@ class ClaudeAgent:
         try:
             return await self._do(turn, say)
         except Exception as error:
-            if not self._is_session_gone(error):
+            if self._has_waited and self._is_unasked(error):
+                await self._discard()
+                await self.start()
+            elif self._is_session_gone(error):
+                await self._start_afresh()
+            else:
                 raise
-            await self._start_afresh()
             return await self._do(turn, say)
 
     async def close(self) -> None:
@@ -147,6 +169,19 @@ class ClaudeAgent:
         self._cli = CliProcess(start_cli(settings, command), self._tools)
         return self._cli
 
+    async def _discard(self) -> None:
+        """Let go of a CLI that was asked nothing: it died while it waited, or does not fit."""
+        self._has_waited = False
+        if self._cli is not None:
+            self._cli.kill()
+        try:
+            await self.close()
+        except Exception as error:  # noqa: BLE001  # a new one is started
+            log_fault("the CLI that waited did not close", error)
+        self._restoring.begin(self._order.restore)
+        if self._stream is not None:
+            self._stream.resumes(self._order.restore.so_far)
+
     async def _start_afresh(self) -> None:
         logger.warning("the session to resume is gone; a new one begins")
         await self.close()
@@ -156,13 +191,11 @@ class ClaudeAgent:
         await self._connect(None)
 
     def _is_session_gone(self, error: Exception) -> bool:
+        return self._resumed is not None and self._is_unasked(error)
+
+    def _is_unasked(self, error: Exception) -> bool:
         """Tell whether the CLI ended before it knew its session: nothing has reached the model then."""
-        return (
-            self._resumed is not None
-            and self.session_id is None
-            and self._sdk is not None
-            and isinstance(error, self._sdk.ProcessError)
-        )
+        return self.session_id is None and self._sdk is not None and isinstance(error, self._sdk.ProcessError)
 
     async def _do(self, turn: TurnOrder, say: Say) -> TurnOutcome:
         return await (self._compact(say) if turn.command == "compact" else self._ask(turn.prompt, say))

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+from agent_runner.agents.claude.boot_files import BootFiles, boot_files
 from agent_runner.agents.claude.prompt import system_prompt
 from agent_runner.workspace import Workspace
 
@@ -93,6 +94,8 @@ class CliSettings:
     """It passes the model's text on as it comes."""
     is_bare: bool = False
     """It has a part of its own: no memory of the group, no tools but ours."""
+    read_at_boot: BootFiles = frozenset()
+    """The files that it reads once, as they were; only of a run that is started ahead."""
 
     @property
     def allowed_tools(self) -> tuple[str, ...]:
@@ -133,6 +136,7 @@ class CliSettings:
             tells_text=bool(order.get("progress")),
             plugins=() if part else _plugins(workspace),
             tools=() if part else _built_in(order, workspace),
+            read_at_boot=boot_files(workspace) if order.get("is_standby") else frozenset(),
         )
 
     def command(self) -> list[str]:
@@ -181,6 +185,7 @@ class StartedCli:
 
     command: list[str]
     process: subprocess.Popen[bytes]
+    settings: CliSettings
 
 
 def start_cli(settings: CliSettings, command: list[str] | None = None) -> StartedCli:
@@ -194,7 +199,7 @@ def start_cli(settings: CliSettings, command: list[str] | None = None) -> Starte
         env=settings.environment(),
         preexec_fn=_die_with(os.getpid()),  # noqa: PLW1509  # one call of prctl, no lock
     )
-    return StartedCli(chosen, process)
+    return StartedCli(chosen, process, settings)
 
 
 def start_early(order_line: bytes, workspace: Workspace) -> StartedCli | None:

@@ -26,6 +26,7 @@ class CliProcess:
 
     def __init__(self, started: StartedCli, tools: ToolServer) -> None:
         self.command = started.command
+        self.settings = started.settings
         self._process = started.process
         self._tools = tools
         self._answers: dict[str, asyncio.Task[None]] = {}

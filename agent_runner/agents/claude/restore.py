@@ -34,6 +34,11 @@ class RestoreHooks:
         self._fallback = restore.fallback
         self._meta = restore.meta
 
+    def begin(self, restore: RestoreOrder) -> None:
+        """Follow another order, before anything was asked."""
+        self.mode, self._pending = restore.mode, restore.text
+        self._fallback, self._meta = restore.fallback, restore.meta
+
     def begin_afresh(self) -> None:
         """The session to resume is gone: what was kept of it goes into a new one."""
         self._pending = self._fallback

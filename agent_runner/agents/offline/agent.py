@@ -82,6 +82,11 @@ class OfflineAgent:
         """Load the group's time zone. Raises `ZoneInfoNotFoundError` for one that does not exist."""
         self._zone = await asyncio.to_thread(ZoneInfo, self._order.timezone)
 
+    async def begin(self, order: RunOrder) -> bool:
+        """Follow another order; False, for its time zone is still to be loaded."""
+        self._order = order
+        return False
+
     async def answer(self, turn: TurnOrder, say: Say) -> TurnOutcome:
         """Answer every request of the turn in one text. Turns that nobody asked for end in silence."""
         if turn.command == "compact":
