@@ -12,6 +12,7 @@ from pathlib import Path
 from orchestrator.base.clock import Clock
 from orchestrator.base.event_bus import EventBus
 from orchestrator.channels.voice.transcriber import VoiceTranscriber
+from orchestrator.domain.values import ChatJid
 from orchestrator.store.database import Database
 
 
@@ -29,5 +30,7 @@ class ChannelContext:
     attachment_bytes: int
     """How large a file may be that is fetched; 0 fetches none."""
     wake_outbox: Callable[[], None]
+    on_typing: Callable[[ChatJid], None] = lambda _: None
+    """Called when somebody types in a chat, registered or not. It must neither block nor raise."""
     voice: VoiceTranscriber | None = None
     """Writes down what voice notes say; None where that is off."""

@@ -15,6 +15,7 @@ from orchestrator.channels.unusable import UnusableChannel
 from orchestrator.channels.voice import transcriber
 from orchestrator.channels.voice.transcriber import VoiceTranscriber
 from orchestrator.domain.protocols import Channel
+from orchestrator.domain.turn_signs import Sign
 from orchestrator.domain.values import ChatJid
 from orchestrator.groups.host_context import HostContext
 
@@ -53,6 +54,7 @@ def build_channels(host: HostContext) -> Channels:
         has_own_number=host.settings.assistant_has_own_number,
         attachment_bytes=host.attachment_bytes,
         wake_outbox=host.wakeups.outbox.set,
+        on_typing=lambda jid: host.signs.note(Sign.TYPING, jid=jid),
         voice=build_transcriber(host),
     )
     return Channels(build(context, host.settings.channels))

@@ -104,7 +104,7 @@ async def _converse(given: Path | None, group: str, *, sender: str) -> int:
         return await _say_each(given, group, sender=sender)
     home = home_of(given)
     async with Client.of(home) as client:
-        await client.status()
+        await client.open_chat(group)
         say_aside(f"You are in '{group}'. Write; Ctrl-D ends.")
         async with asyncio.TaskGroup() as tasks:
             listening = tasks.create_task(_show_sent(client, home, group), name="listen")

@@ -49,6 +49,10 @@ class Client:
         body = {"group": group, "text": text, "sender": sender, "wait": wait_seconds}
         return _content(await self._http.post("/chat", json=body))
 
+    async def open_chat(self, group: str) -> dict[str, Any]:
+        """Say that somebody is about to write to a group."""
+        return _content(await self._http.post(f"/chat/{quote(group, safe='')}/opened"))
+
     async def find(self, message_id: str) -> dict[str, Any]:
         return _content(await self._http.get(f"/messages/{message_id}"))
 

@@ -18,6 +18,7 @@ from agent_runner.wire.frames import (
     Heartbeat,
     Ready,
     Result,
+    Standby,
     ToolEnd,
     ToolStart,
     TurnEnd,
@@ -101,7 +102,7 @@ async def apply(
             return FrameEffect(turn)
         case ToolStart() | ToolEnd():
             return FrameEffect(turn, is_progress=await _note_call(tx, run, turn, frame, now_ms=now_ms))
-        case Ready() | Heartbeat() | FailureFrame() | Draft():
+        case Ready() | Standby() | Heartbeat() | FailureFrame() | Draft():
             return FrameEffect(turn)
         case _:
             assert_never(frame)

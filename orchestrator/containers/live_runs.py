@@ -6,7 +6,8 @@ Only what the host may forget is kept here. What must outlive the host is in the
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -16,11 +17,14 @@ from orchestrator.base.wakeups import Wakeups
 from orchestrator.containers import timeouts
 from orchestrator.containers.turn_progress import DraftText
 from orchestrator.domain.protocols import RunningContainer
+from orchestrator.domain.turn_signs import Sign
 from orchestrator.domain.values import Folder, Group, LiveRun, Run, RunId, RunState, TurnId
 from orchestrator.groups import settings
 
 DRAFTS_AT_ONCE, DRAFTS_A_SECOND = 2_000, 10.0
 """Pieces of text that grows. A host that adopts a container reads all at once that the last text came in."""
+MAX_BOOT_SECONDS = 60.0
+"""More than this no container is believed to have used before its first turn."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -66,6 +70,14 @@ class LiveRunState:
     silenced_turn: int | None = None
     """The turn whose further results are left out, for it has said enough."""
     task: asyncio.Task[None] | None = field(default=None, repr=False)
+    sign: Sign | None = None
+    """Why it was started ahead of its first turn, if it was."""
+    is_unused: bool = False
+    """Whether it was started ahead, and no turn has been given to it."""
+    cpu_seconds: float | None = None
+    """The processor time it took to get ready, as it says; None before that."""
+    environment: Mapping[str, str] = field(default_factory=dict)
+    """The container's environment without its token, of one that was started ahead."""
 
     @property
     def has_to_go(self) -> bool:
@@ -100,6 +112,43 @@ class LiveRunState:
         )
 
 
+@dataclass(slots=True)
+class ForesightFigures:
+    """What became of the containers that were started ahead, since the host began."""
+
+    hits: Counter[Sign] = field(default_factory=Counter)
+    """How many were given a turn, by the sign that they were started for."""
+    misses: Counter[Sign] = field(default_factory=Counter)
+    """How many ended without one."""
+    wasted_cpu_seconds: float = 0.0
+    unused_in_a_row: Counter[Folder] = field(default_factory=Counter)
+    """How many of a group ended without a turn since the last that was given one."""
+
+    def count_hit(self, live: LiveRunState) -> None:
+        """Count a container that is given its first turn."""
+        live.is_unused = False
+        if live.sign is not None:
+            self.hits[live.sign] += 1
+        del self.unused_in_a_row[live.run.folder]
+
+    def count_miss(self, live: LiveRunState, *, now_ms: int) -> None:
+        """Count a container that has ended unused, at `now_ms` of the steady clock."""
+        if live.sign is not None:
+            self.misses[live.sign] += 1
+        self.unused_in_a_row[live.run.folder] += 1
+        # One that has not said what it used was busy getting ready, which keeps one processor at work.
+        used = (now_ms - live.started_ms) / 1000 if live.cpu_seconds is None else live.cpu_seconds
+        self.wasted_cpu_seconds += min(used, MAX_BOOT_SECONDS)
+
+    def as_data(self) -> dict[str, Any]:
+        """Return the figures for `/status`: `{hits, misses, wasted_cpu_seconds}`, the first two by sign."""
+        return {
+            "hits": {sign.value: count for sign, count in self.hits.items()},
+            "misses": {sign.value: count for sign, count in self.misses.items()},
+            "wasted_cpu_seconds": round(self.wasted_cpu_seconds, 2),
+        }
+
+
 class LiveRuns:
     """The registry of the runs that hold a slot. It is used from the event loop only."""
 
@@ -108,6 +157,7 @@ class LiveRuns:
         self._clock = clock
         self._wakeups = wakeups
         self._by_run: dict[RunId, LiveRunState] = {}
+        self.foresight = ForesightFigures()
 
     def __iter__(self) -> Iterator[LiveRunState]:
         """Go over the runs that live now, whatever comes or goes meanwhile."""

@@ -20,6 +20,7 @@ from agent_runner.wire.frames import (
     FrameLine,
     Heartbeat,
     Ready,
+    Standby,
     ToolStart,
     UnknownKind,
     parse_frame,
@@ -162,6 +163,9 @@ class OutputReader:
         else:
             live.free_replays -= 1
         match frame:
+            case Standby():
+                self._note_standby(live, frame.cpu_seconds)
+                return
             case Heartbeat() | Ready():
                 if is_new:
                     await self._keep_session(live, frame.new_session_id)
@@ -193,6 +197,12 @@ class OutputReader:
         await rate.wait()
         if rate.is_overrun and live.verdict is None:
             self._termination.schedule_kill(live, ENDLESS_OUTPUT)
+
+    def _note_standby(self, live: LiveRunState, cpu_seconds: float) -> None:
+        """Publish that a container which was started ahead has booted; one says so once."""
+        if live.sign is not None and live.cpu_seconds is None:
+            live.cpu_seconds = cpu_seconds
+            self._context.bus.publish("run.ready", group=live.run.folder, run=live.run.id)
 
     async def _keep_session(self, live: LiveRunState, session_id: str | None) -> None:
         """Record a turn's session before its first result: a crash then does not cost the conversation."""

@@ -16,7 +16,7 @@ from orchestrator.base.clock import Clock
 from orchestrator.base.event_bus import EventBus
 from orchestrator.base.wakeups import Wakeups
 from orchestrator.containers import timeouts
-from orchestrator.containers.live_runs import LiveRuns, LiveRunState
+from orchestrator.containers.live_runs import ForesightFigures, LiveRuns, LiveRunState
 from orchestrator.containers.logs.run_log import RunLogs
 from orchestrator.containers.output import OutputReader
 from orchestrator.containers.ports import PoolContext, RunPorts
@@ -24,7 +24,8 @@ from orchestrator.containers.reattach import Reattachment
 from orchestrator.containers.start import ContainerStarter, RunCreator, is_queued
 from orchestrator.containers.termination import GROUP_CHANGED, Orphans, Termination, stop_container
 from orchestrator.domain.protocols import ContainerRuntime
-from orchestrator.domain.values import Folder, LiveRun, RunId, RunState, Turn, TurnId
+from orchestrator.domain.turn_signs import Sign
+from orchestrator.domain.values import Folder, Group, LiveRun, RunId, RunState, Turn, TurnId
 from orchestrator.store import groups, turns
 from orchestrator.store.database import Database, Tx
 
@@ -73,7 +74,7 @@ class RunPool:
         self._creator = creator = RunCreator(context)
         self._starter = ContainerStarter(context, creator=creator, reader=reader, orphans=orphans)
         self._reattachment = Reattachment(
-            context, live_runs, reader=reader, termination=termination, orphans=orphans
+            context, live_runs, creator=creator, reader=reader, termination=termination, orphans=orphans
         )
 
     # For the queue
@@ -93,10 +94,24 @@ class RunPool:
         live = self._live_runs.admit(self._creator.new_run(turn), RunState.STARTING, turn_id=turn.id)
         self._termination.spawn(live, self._starter.run(live, turn))
 
+    def start_ahead(self, group: Group, sign: Sign, *, is_isolated: bool) -> None:
+        """Start a container for a group ahead of its first turn. It takes a slot at once."""
+        live = self._live_runs.admit(
+            self._creator.new_standby(group, is_isolated=is_isolated), RunState.STARTING
+        )
+        live.sign, live.is_unused = sign, True
+        self._context.bus.publish("run.ahead", group=group.folder, run=live.run.id, detail=sign.value)
+        self._termination.spawn(live, self._starter.run_ahead(live, group))
+
+    @property
+    def foresight(self) -> ForesightFigures:
+        """What became of the containers that were started ahead."""
+        return self._live_runs.foresight
+
     async def hand_over(self, turn: Turn, run_id: RunId) -> None:
         """Give a queued turn to a live container, unless that has ended or is busy by now."""
         live = self._live_runs.get(run_id)
-        if live is None or live.state is not RunState.IDLE:
+        if live is None or live.state not in (RunState.IDLE, RunState.READY):
             return
         order = await self._record_hand_over(turn, live)
         if order is None:
@@ -114,17 +129,24 @@ class RunPool:
     async def _record_hand_over(self, turn: Turn, live: LiveRunState) -> TurnOrder | None:
         """Record the turn as running in the run; None if it cannot have it, which leaves the run idle."""
         # The run is busy from here on: it is not to be closed, or given another turn, while this is stored.
-        idle_since_ms = live.state_since_ms
+        state, since_ms = live.state, live.state_since_ms
         live.enter(RunState.BUSY, self._context.clock.steady_ms())
         order = None
         is_recorded = False
         try:
-            async with self._context.database.transaction() as tx:
-                order = await self._start_turn(tx, turn, live)
+            if state is RunState.READY:
+                order = await self._creator.begin_standby(live, turn)
+            else:
+                async with self._context.database.transaction() as tx:
+                    order = await self._start_turn(tx, turn, live)
             is_recorded = order is not None
         finally:
             if not is_recorded and live.state is RunState.BUSY:
-                live.enter(RunState.IDLE, idle_since_ms)
+                live.enter(state, since_ms)
+        if is_recorded and live.is_unused:
+            self._live_runs.foresight.count_hit(live)
+        elif live.is_unused and live.is_retired:
+            self._termination.dismiss(live, reason=GROUP_CHANGED)
         return order
 
     async def _start_turn(self, tx: Tx, turn: Turn, live: LiveRunState) -> TurnOrder | None:
@@ -140,9 +162,11 @@ class RunPool:
         return await self._context.ports.compose(tx, turn, group, live.run.id)
 
     async def close(self, run_id: RunId, *, reason: str = "its slot is needed") -> None:
-        """Ask an idle container to end; its slot is free once it has."""
+        """End a container that works on nothing; its slot is free once it is gone."""
         live = self._live_runs.get(run_id)
-        if live is not None and live.state is RunState.IDLE:
+        if live is not None and live.state is RunState.READY:
+            self._termination.dismiss(live, reason=reason)
+        elif live is not None and live.state is RunState.IDLE:
             await self._termination.close(live, reason=reason)
 
     async def stop(self, run_id: RunId, reason: str) -> None:
@@ -183,7 +207,10 @@ class RunPool:
         return [live.task for live in self._live_runs if live.task is not None]
 
     async def drain(self, *, seconds: float) -> None:
-        """Wait until no turn runs, at most `seconds`."""
+        """Wait until no turn runs, at most `seconds`. What was started ahead ends at once."""
+        for live in self._live_runs:
+            if live.state is RunState.READY:
+                self._termination.dismiss(live, reason="Andy ends")
         busy = (RunState.STARTING, RunState.BUSY)
         with self._context.bus.listening() as events:
             try:

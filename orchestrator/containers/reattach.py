@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import asyncio
 
+from agent_runner.wire.order import TurnOrder
 from orchestrator.containers.live_runs import LiveRuns
 from orchestrator.containers.output import OutputReader
 from orchestrator.containers.ports import PoolContext
+from orchestrator.containers.start import RunCreator
 from orchestrator.containers.termination import Orphan, Orphans, RunEnd, RunEndKind, Termination
 from orchestrator.domain.protocols import RunningContainer
-from orchestrator.domain.values import Run, RunState
+from orchestrator.domain.values import Group, Run, RunState, Turn
 from orchestrator.store import groups, runs, sessions, turns
 
 LOST = RunEnd(kind=RunEndKind.LOST, reason="Andy was restarted while I worked.", is_retryable=True)
+UNUSED = RunEnd(kind=RunEndKind.CLOSED, reason="closed: nobody had asked anything", is_retryable=True)
 STOPPED_IDLE = RunEnd(kind=RunEndKind.STOPPED, reason="Andy was restarted.", is_retryable=True)
 
 
@@ -24,12 +27,14 @@ class Reattachment:
         context: PoolContext,
         live_runs: LiveRuns,
         *,
+        creator: RunCreator,
         reader: OutputReader,
         termination: Termination,
         orphans: Orphans,
     ) -> None:
         self._context = context
         self._live_runs = live_runs
+        self._creator = creator
         self._reader = reader
         self._termination = termination
         self._orphans = orphans
@@ -62,9 +67,17 @@ class Reattachment:
         async with self._context.database.reading() as tx:
             turn = await turns.running_in(tx, run.id)
             group = await groups.by_folder(tx, run.folder)
-            order = await ports.compose(tx, turn, group, run.id) if turn and group else None
             has_turn = turn is not None and await turns.acked_ms(tx, turn.id) is not None
             session_id = await sessions.current(tx, run.folder)
+        is_first = run.last_frame == 0
+        if is_first and turn is None:
+            # It was started ahead and given nothing: nobody misses it, and its environment may be outdated.
+            await self._orphans.remove(container, Orphan.of(run))
+            await self._termination.settle(run, UNUSED)
+            return
+        order = None
+        if turn is not None and group is not None and not has_turn:
+            order = await self._order_again(run, turn, group, is_first=is_first)
         await ports.watch(run.folder)
         await self._context.logs.resume(run)
         live = self._live_runs.admit(run, RunState.IDLE if turn is None else RunState.BUSY)
@@ -73,8 +86,15 @@ class Reattachment:
         live.session_id = session_id
         if group is not None:
             live.apply_config(group)
-        if order is not None and not has_turn:
+        if order is not None:
             # The file may never have been written; a runner takes each turn once.
             await asyncio.to_thread(ports.write_turn, run.folder, order)
         self._termination.spawn(live, self._reader.follow(live, container))
         self._context.bus.publish("run.adopted", group=run.folder, run=run.id)
+
+    async def _order_again(self, run: Run, turn: Turn, group: Group, *, is_first: bool) -> TurnOrder:
+        # A run that was started ahead needs its terms with its first turn; any other leaves them unread.
+        if is_first:
+            return await self._creator.write_again(run, turn, group)
+        async with self._context.database.reading() as tx:
+            return await self._context.ports.compose(tx, turn, group, run.id)

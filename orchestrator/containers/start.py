@@ -1,4 +1,4 @@
-"""Start a container for a queued turn: record the run, prepare what the container finds, start it.
+"""Start a container for a queued turn, or ahead of one: record the run, prepare its directories, start it.
 
 `RunCreator` takes the steps up to the record, in the run's own task, while the run holds a slot and nothing
 of it is in the store yet. A host that dies there leaves the turn queued as it was; what is said, deleted or
@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 import structlog
 
-from agent_runner.wire.order import RunOrder
+from agent_runner.wire.order import RunOrder, TurnOrder
 from orchestrator.containers.live_runs import LiveRunState
 from orchestrator.containers.output import OutputReader
 from orchestrator.containers.ports import PoolContext, Restoration, resume_plainly, until_stored
@@ -28,7 +28,7 @@ from orchestrator.containers.termination import (
 from orchestrator.domain.errors import ContainerError, EngineGone
 from orchestrator.domain.failures import Outage
 from orchestrator.domain.protocols import ContainerSpec, Mount, RunningContainer
-from orchestrator.domain.values import Group, Run, RunState, Turn, TurnState
+from orchestrator.domain.values import Group, Run, RunState, Turn, TurnId, TurnKind, TurnState
 from orchestrator.groups import settings
 from orchestrator.store import groups, mcp_servers, runs, sessions, turn_outages, turns
 from orchestrator.store.database import Tx
@@ -94,6 +94,70 @@ class RunCreator:
             exit_detail=None,
         )
 
+    def new_standby(self, group: Group, *, is_isolated: bool) -> Run:
+        """Return a run that is started ahead of its first turn. Nothing is stored."""
+        return self.new_run(_placeholder(group, is_isolated=is_isolated))
+
+    async def record_standby(self, live: LiveRunState, group: Group) -> NewRun:
+        """Record a run that is started ahead, with the conversation that it would go on with now."""
+        ports, turn = self._context.ports, _placeholder(group, is_isolated=live.run.is_isolated)
+        restoration = None if turn.is_isolated else await self._plan_restoration(turn)
+        token, token_hash = ports.token()
+        run = replace(live.run, token_hash=token_hash, started_ms=self._context.clock.now_ms())
+        async with self._context.database.transaction() as tx:
+            await runs.begin(tx, run)
+            order = await self._order(tx, run, group, _nothing_asked(run, turn), restoration)
+        live.begin(run, group, now_ms=self._context.clock.steady_ms())
+        live.environment = dict(ports.environment(group, order.agent, ""))
+        new = NewRun(
+            run=run,
+            group=group,
+            order=order.model_copy(update={"is_standby": True}),
+            environment=dict(ports.environment(group, order.agent, token)),
+            restoration=None,
+        )
+        self._context.logs.begin(run, new.log_fields())
+        return new
+
+    async def begin_standby(self, live: LiveRunState, turn: Turn) -> TurnOrder | None:
+        """Record a turn as running in a run that was started ahead, and return it with the run's terms.
+
+        All that it says is decided now. None when the turn is gone, or when the container that was made does
+        not fit the group any more: that one is retired then.
+        """
+        restoration = None if turn.is_isolated else await self._plan_restoration(turn)
+        async with self._context.database.transaction() as tx:
+            group = await groups.by_folder(tx, turn.folder)
+            if live.verdict is not None or not await is_queued(tx, turn):
+                return None
+            if group is None or live.is_retired or not self._fits(live, turn, group):
+                live.is_retired = True
+                return None
+            restoration = await _still_valid(tx, turn, group, restoration)
+            run = _with_restoration(live.run, restoration)
+            await runs.note_begun(tx, run)
+            await turns.start(tx, turn.id, run.id, now_ms=self._context.clock.now_ms())
+            first = await self._context.ports.compose(tx, turn, group, run.id)
+            order = await self._order(tx, run, group, first, restoration)
+        live.run, live.session_id = run, order.session_id
+        self._publish_restored(turn, run, restoration)
+        return order.first_turn()
+
+    async def write_again(self, run: Run, turn: Turn, group: Group) -> TurnOrder:
+        """Return the first turn of a run with the run's terms, which an earlier host may not have written."""
+        restoration = None if turn.is_isolated else await self._plan_restoration(turn)
+        async with self._context.database.transaction() as tx:
+            restoration = await _still_valid(tx, turn, group, restoration)
+            first = await self._context.ports.compose(tx, turn, group, run.id)
+            return (await self._order(tx, run, group, first, restoration)).first_turn()
+
+    def _fits(self, live: LiveRunState, turn: Turn, group: Group) -> bool:
+        """Tell whether a container would be made for the group today just as this one was."""
+        if group.container_config != live.config:
+            return False
+        agent = self._context.ports.order(live.run, group, _nothing_asked(live.run, turn), None).agent
+        return dict(self._context.ports.environment(group, agent, "")) == live.environment
+
     async def record(self, live: LiveRunState, turn: Turn) -> NewRun | None:
         """Record the run, and the turn as running in it; None when there is nothing to start any more."""
         async for attempt in until_stored():
@@ -127,20 +191,57 @@ class RunCreator:
             run = _with_restoration(replace(run, token_hash=token_hash, started_ms=now_ms), restoration)
             await runs.begin(tx, run)
             await turns.start(tx, turn.id, run.id, now_ms=now_ms)
-            session_id = restoration.session_id if restoration is not None else None
-            order = ports.order(run, group, await ports.compose(tx, turn, group, run.id), session_id)
-            order = _with_servers(order, await mcp_servers.of_group(tx, group.folder))
+            first = await ports.compose(tx, turn, group, run.id)
+            order = await self._order(tx, run, group, first, restoration)
             environment = dict(ports.environment(group, order.agent, token))
-        if restoration is not None:
-            order = order.model_copy(update={"restore": restoration.restore})
         return NewRun(run=run, group=group, order=order, environment=environment, restoration=restoration)
+
+    async def _order(
+        self, tx: Tx, run: Run, group: Group, first: TurnOrder, restoration: Restoration | None
+    ) -> RunOrder:
+        session_id = restoration.session_id if restoration is not None else None
+        order = self._context.ports.order(run, group, first, session_id)
+        order = _with_servers(order, await mcp_servers.of_group(tx, group.folder))
+        return order if restoration is None else order.model_copy(update={"restore": restoration.restore})
 
     def _publish(self, turn: Turn, new: NewRun) -> None:
         self._context.logs.begin(new.run, new.log_fields())
         ids = {"group": turn.folder, "turn": turn.id, "run": new.run.id}
         self._context.bus.publish("turn.started", **ids, attempt=turn.attempt)
-        if new.restoration is not None:
-            self._context.bus.publish("conversation.restored", **ids, **new.restoration.event_fields())
+        self._publish_restored(turn, new.run, new.restoration)
+
+    def _publish_restored(self, turn: Turn, run: Run, restoration: Restoration | None) -> None:
+        if restoration is not None:
+            ids = {"group": turn.folder, "turn": turn.id, "run": run.id}
+            self._context.bus.publish("conversation.restored", **ids, **restoration.event_fields())
+
+
+def _placeholder(group: Group, *, is_isolated: bool) -> Turn:
+    """Return the turn that a run is started for ahead of any: it has the number 0 and asks nothing."""
+    return Turn(
+        id=TurnId(0),
+        folder=group.folder,
+        chat_jid=group.jid,
+        kind=TurnKind.TASK if is_isolated else TurnKind.CHAT,
+        is_isolated=is_isolated,
+        first_seq=None,
+        last_seq=None,
+        task_id=None,
+        prompt=None,
+        attempt=1,
+        run_id=None,
+        state=TurnState.QUEUED,
+        reason=None,
+        queued_ms=0,
+        not_before_ms=0,
+        started_ms=None,
+        ended_ms=None,
+        was_told_place=False,
+    )
+
+
+def _nothing_asked(run: Run, turn: Turn) -> TurnOrder:
+    return TurnOrder(run=run.id, turn=0, kind=turn.kind.value, prompt="")
 
 
 def _with_servers(order: RunOrder, servers: Sequence[McpServer]) -> RunOrder:
@@ -190,21 +291,36 @@ class ContainerStarter:
     async def run(self, live: LiveRunState, turn: Turn) -> RunEnd:
         """Start a container for a turn, read its output to the end, and return how it ended."""
         new = await self._creator.record(live, turn)
-        if new is None:
-            return NOTHING_TO_DO
+        return NOTHING_TO_DO if new is None else await self._make(live, new, RunState.BUSY)
+
+    async def run_ahead(self, live: LiveRunState, group: Group) -> RunEnd:
+        """Start a container ahead of its first turn, read its output to the end, and return how it ended.
+
+        It takes a turn as soon as its directories are there, whether it has booted by then or not.
+        """
+        return await self._make(live, await self._creator.record_standby(live, group), RunState.READY)
+
+    async def _make(self, live: LiveRunState, new: NewRun, state: RunState) -> RunEnd:
+        """Make a container, read it to its end, and return how it ended. `state` is its first one."""
         try:
             async with asyncio.timeout(PREPARE_SECONDS):
                 spec = await self._prepare(new)
             if (stopped := forced_outcome(live)) is not None:
                 return stopped
-            container = await self._start(live, spec, new.order)
+            if state is RunState.READY:
+                live.enter(state, self._context.clock.steady_ms())
+                self._context.wakeups.lanes.set()
+            live.container = container = await self._start(live, spec, new.order)
         except (ContainerError, OSError) as error:
             return classify(error)
-        live.container = container
-        live.enter(RunState.BUSY, self._context.clock.steady_ms())
+        if (stopped := forced_outcome(live)) is not None:
+            return stopped  # it was dismissed while it was made
+        if state is RunState.BUSY:
+            live.enter(state, self._context.clock.steady_ms())
         async with self._context.database.transaction() as tx:
             await runs.note_ref(tx, live.run.id, container.ref)
-            await turn_outages.end(tx, turn.id, Outage.ENGINE)
+            if (turn := await turns.running_in(tx, live.run.id)) is not None:
+                await turn_outages.end(tx, turn.id, Outage.ENGINE)
         self._context.bus.publish(
             "run.started", group=live.run.folder, run=live.run.id, detail=container.ref[:12]
         )

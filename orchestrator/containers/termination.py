@@ -111,9 +111,9 @@ def forced_outcome(live: LiveRunState) -> RunEnd | None:
     """Return how a run ends that is to be killed; None for one that is not."""
     if live.verdict is None or not live.verdict.kill:
         return None
-    return RunEnd(
-        kind=RunEndKind.TIMED_OUT, reason=live.verdict.reason, is_retryable=live.verdict.is_retryable
-    )
+    # Nobody misses a container that was given nothing.
+    kind = RunEndKind.CLOSED if live.is_unused else RunEndKind.TIMED_OUT
+    return RunEnd(kind=kind, reason=live.verdict.reason, is_retryable=live.verdict.is_retryable)
 
 
 def _exit_cause(end: Exit) -> tuple[RunEndKind, str]:
@@ -283,9 +283,13 @@ class Termination:
                 kind=RunEndKind.CRASHED, reason="something went wrong inside Andy.", is_retryable=True
             )
         live.enter(RunState.CLOSING, self._context.clock.steady_ms())  # it is given no turn any more
+        if live.is_unused:
+            self._live_runs.foresight.count_miss(live, now_ms=self._context.clock.steady_ms())
+        # A container that was started ahead and has not taken its turn costs whoever asked no pause.
+        is_untouched = live.sign is not None and live.last_frame == 0
         async for attempt in until_stored():
             with attempt:
-                await self.settle(live.run, ended, made_for=live.turn_id)
+                await self.settle(live.run, ended, made_for=live.turn_id, is_at_once=is_untouched)
         await asyncio.to_thread(self._context.ports.remove_run_files, live.run.folder, live.run.id)
         if live.container is not None and not live.has_exited:
             await self._orphans.remove(live.container, Orphan.of(live.run))
@@ -308,6 +312,25 @@ class Termination:
         await asyncio.to_thread(self._context.ports.write_close, live.run.folder, closing)
         self._context.wakeups.reaper.set()
 
+    def dismiss(self, live: LiveRunState, *, reason: str) -> None:
+        """Kill a container that was started ahead and given nothing; it has nothing to bring to an end.
+
+        Its slot is free once it is gone. One that is just being made ends as soon as it is there.
+        """
+        live.enter(RunState.CLOSING, self._context.clock.steady_ms())
+        live.close_reason = reason
+        live.verdict = timeouts.TimeoutVerdict(kill=True, reason=reason)
+        self._context.bus.publish("run.closing", group=live.run.folder, run=live.run.id, reason=reason)
+        self._context.wakeups.reaper.set()
+        if live.container is not None:
+            self._context.tasks.create_task(
+                self._stop_dismissed(live, live.container), name=f"dismiss:{live.run.id}"
+            )
+
+    async def _stop_dismissed(self, live: LiveRunState, container: RunningContainer) -> None:
+        if not await stop_container(container, grace_seconds=0):
+            live.verdict = None  # the next look at it tries again
+
     def schedule_kill(self, live: LiveRunState, verdict: timeouts.TimeoutVerdict) -> None:
         """Mark a run to be killed; whoever reads its output carries that out."""
         live.verdict = verdict
@@ -329,17 +352,22 @@ class Termination:
                 continue
             if not verdict.kill and live.state is RunState.IDLE:
                 await self.close(live, reason=verdict.reason)
+            elif not verdict.kill and live.state is RunState.READY:
+                self.dismiss(live, reason=verdict.reason)
             elif verdict.kill and live.container is not None and live.verdict is None:
                 await self.kill(live, verdict)
         with suppress(EngineGone):  # the next look asks it again
             await self._orphans.remove_all()
 
-    async def settle(self, run: Run, ended: RunEnd, *, made_for: TurnId | None = None) -> None:
+    async def settle(
+        self, run: Run, ended: RunEnd, *, made_for: TurnId | None = None, is_at_once: bool = False
+    ) -> None:
         """Record the end of a run and, in the same transaction, what becomes of its turn.
 
-        That is the turn that runs in it, else the turn that it was `made_for`, if that still waits.
+        That is the turn that runs in it, else the turn that it was `made_for`, if that still waits. With
+        `is_at_once` it is tried again without a pause.
         """
-        settled = await self._record(run, ended, made_for)
+        settled = await self._record(run, ended, made_for, is_at_once=is_at_once)
         if ended.detail:
             self._context.logs.note(run.id, "run.exit", {"detail": ended.detail})
         level = log.info if ended.kind is RunEndKind.CLOSED else log.warning
@@ -359,7 +387,9 @@ class Termination:
             "run.ended", group=run.folder, run=run.id, detail=ended.kind.value, reason=ended.reason
         )
 
-    async def _record(self, run: Run, ended: RunEnd, made_for: TurnId | None) -> _SettledTurn | None:
+    async def _record(
+        self, run: Run, ended: RunEnd, made_for: TurnId | None, *, is_at_once: bool
+    ) -> _SettledTurn | None:
         detail, now_ms = ended.detail or ended.reason, self._context.clock.now_ms()
         async with self._context.database.transaction() as tx:
             await runs.end(tx, run.id, kind=ended.kind.value, detail=detail, now_ms=now_ms)
@@ -372,16 +402,16 @@ class Termination:
                 reason=ended.reason,
                 is_retryable=ended.is_retryable,
                 now_ms=now_ms,
-                is_at_once=ended.kind is RunEndKind.LOST,
+                is_at_once=is_at_once or ended.kind is RunEndKind.LOST,
                 fault=ended.fault,
             )
             return _SettledTurn(turn, state)
 
 
-async def stop_container(container: RunningContainer) -> bool:
+async def stop_container(container: RunningContainer, *, grace_seconds: float = 2.0) -> bool:
     """Stop a container; False when the runtime did not, so that it has to be tried again."""
     try:
-        await container.stop()
+        await container.stop(grace_seconds=grace_seconds)
     except ContainerError as error:
         log.warning("container.left", run=container.run_id, reason=str(error))
         return False

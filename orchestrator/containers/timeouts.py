@@ -15,6 +15,8 @@ TURN_GRACE_MS = 30_000
 """The runner ends a turn at its limit by itself; only one that does not is killed after this time."""
 TASK_IDLE_MS = 10_000
 """How long the container of an isolated run stays idle: nothing more is coming for it."""
+UNUSED_MS = 120_000
+"""How long a container that was started ahead waits for its first turn."""
 CLOSE_GRACE_MS = 10_000
 """How long a container may take to close when it was asked to."""
 
@@ -70,6 +72,8 @@ def judge(vitals: Vitals, limits: RunTimeouts, *, now_ms: int) -> TimeoutVerdict
             return TimeoutVerdict(kill=True, reason=reason, is_retryable=False)
         case RunState.CLOSING if in_state_ms > CLOSE_GRACE_MS:
             return TimeoutVerdict(kill=True, reason="it did not close when asked.")
+        case RunState.READY if in_state_ms > UNUSED_MS:
+            return TimeoutVerdict(kill=False, reason="nobody asked anything")
         case RunState.IDLE if in_state_ms > (TASK_IDLE_MS if vitals.is_isolated else limits.idle_ms):
             return TimeoutVerdict(kill=False, reason="idle")
         case RunState.IDLE if is_worn(vitals, limits, now_ms=now_ms):

@@ -125,6 +125,13 @@ class Settings(BaseModel):
     max_concurrent_containers: int = Field(
         5, ge=1, le=100, description="Containers that live at once, idle ones counted."
     )
+    andy_foresight: int = Field(
+        2,
+        ge=0,
+        le=20,
+        description="Containers that may wait booted before anybody asks, and may still end while others"
+        " start; each takes some 130 MiB; 0 is none.",
+    )
     idle_timeout: int = Field(
         1_800_000, ge=1_000, description="Milliseconds after the last answer until an idle container closes."
     )

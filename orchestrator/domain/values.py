@@ -234,6 +234,8 @@ class Run:
 
 class RunState(StrEnum):
     STARTING = "starting"
+    READY = "ready"
+    """Started ahead of its first turn, which may come or not. It gives its slot up to whoever waits."""
     BUSY = "busy"
     IDLE = "idle"
     CLOSING = "closing"
@@ -261,12 +263,11 @@ class LiveRun:
 
     def takes(self, turn: Turn) -> bool:
         """Return whether a turn may be handed to it now."""
-        return (
-            self.state is RunState.IDLE
-            and self.folder == turn.folder
-            and not (self.is_isolated or turn.is_isolated or self.is_worn)
-            and turn.command is not SessionCommand.CLEAR
-        )
+        if self.folder != turn.folder or self.is_worn or turn.command is SessionCommand.CLEAR:
+            return False
+        if self.state is RunState.READY:
+            return self.is_isolated == turn.is_isolated and turn.kind is not TurnKind.WORKER
+        return self.state is RunState.IDLE and not (self.is_isolated or turn.is_isolated)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

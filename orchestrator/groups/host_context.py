@@ -12,6 +12,7 @@ from orchestrator.base.event_bus import EventBus
 from orchestrator.base.wakeups import Wakeups
 from orchestrator.domain.home import Home
 from orchestrator.domain.settings import Settings
+from orchestrator.domain.turn_signs import TurnSigns
 from orchestrator.domain.values import Group, TurnKind
 from orchestrator.groups import settings as group_config
 from orchestrator.store.database import Database
@@ -30,6 +31,7 @@ class HostContext:
     """A second connection, for reads that must not wait for others' commits."""
     bus: EventBus
     wakeups: Wakeups = field(default_factory=Wakeups)
+    signs: TurnSigns = field(default_factory=TurnSigns)
 
     @classmethod
     async def open(

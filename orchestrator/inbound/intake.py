@@ -13,7 +13,8 @@ from orchestrator.base.clock import Clock
 from orchestrator.base.event_bus import EventBus
 from orchestrator.base.wakeups import Wakeups
 from orchestrator.domain.errors import TextEmpty, TextTooLong
-from orchestrator.domain.values import Group, Inbound, Message, Seq, SessionCommand, TurnId
+from orchestrator.domain.turn_signs import Sign
+from orchestrator.domain.values import ChatJid, Group, Inbound, Message, Seq, SessionCommand, TurnId
 from orchestrator.groups import owner
 from orchestrator.groups.host_context import HostContext
 from orchestrator.groups.owner import OwnerRules
@@ -61,11 +62,16 @@ class Intake:
         bus: EventBus,
         read_senders: ReadSenders = OwnerRules,
         at_once: AtOnce | None = None,
+        on_talk: Callable[[ChatJid], None] = lambda _: None,
     ) -> None:
-        """`read_senders` reads the owner's list of senders and blocks; without it everybody may ask."""
+        """`read_senders` reads the owner's list of senders and blocks; without it everybody may ask.
+
+        `on_talk` is told the chat of each message that calls nobody.
+        """
         self._database = database
         self._read_senders = read_senders
         self._at_once = at_once
+        self._on_talk = on_talk
         self._clock = clock
         self._name = name
         self._wakeups = wakeups
@@ -303,6 +309,8 @@ class Intake:
         self._bus.publish(
             f"message.{accepted.outcome}", message=message.id, turn=accepted.turn_id, detail=accepted.reason
         )
+        if accepted.reason == triggers.NO_TRIGGER:
+            self._on_talk(message.chat_jid)
         if accepted.turn_id is not None or accepted.reason == amendments.FILE_CAME:
             self._wakeups.lanes.set()
 
@@ -384,4 +392,5 @@ def build_intake(host: HostContext, *, at_once: AtOnce) -> Intake:
         bus=host.bus,
         read_senders=owner.OwnerFile(owner.owner_directory() / senders.FILE, SenderRules).read,
         at_once=at_once,
+        on_talk=lambda jid: host.signs.note(Sign.TALK, jid=jid),
     )

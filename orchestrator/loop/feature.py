@@ -45,6 +45,7 @@ class LoopFeature:
             bus=host.bus,
             spent=self._why_spent,
             stop_run=stop_run,
+            on_planned=host.signs.news.set,
         )
         self._workspaces = Workspaces(
             host.home.groups, host.database, clock=host.clock, bus=host.bus, touched=self._loops.touched
@@ -74,14 +75,12 @@ class LoopFeature:
 
     async def _why_spent(self, tx: Tx, group: Group) -> str | None:
         asker = rules.BudgetAccount(folder=group.folder, is_main=group.is_main, is_background=True)
-        found = await rules.standings(
-            tx, await budgets.every(tx), now_ms=self._clock.now_ms(), zone=self._zone
-        )
-        for standing in found:
-            if standing.is_spent and rules.stops(standing.budget, asker):
-                until = local_minute(standing.span.end_ms, self._zone)
-                return f"the budget of the {standing.budget.period} is spent until {until}"
-        return None
+        now_ms = self._clock.now_ms()
+        spent = await rules.spent_budget(tx, await budgets.every(tx), asker, now_ms=now_ms, zone=self._zone)
+        if spent is None:
+            return None
+        until = local_minute(spent.span.end_ms, self._zone)
+        return f"the budget of the {spent.budget.period} is spent until {until}"
 
 
 def visible_text(text: str) -> str:

@@ -48,17 +48,19 @@ class Dispatcher:
         containers: Containers,
         *,
         cap: int,
+        overlap: int = 0,
         clock: Clock,
         wakeups: Wakeups,
         turn_away: Callable[[Turn], Awaitable[bool]] = turn_nobody_away,
     ) -> None:
         """`turn_away` settles a turn that no agent could answer now, and returns whether it has.
 
-        `cap` is how many containers may live at once.
+        `cap` is how many containers may live at once, beside `overlap` that end while others start.
         """
         self._database = database
         self._containers = containers
         self._cap = cap
+        self._overlap = overlap
         self._clock = clock
         self._wakeups = wakeups
         self._turn_away = turn_away
@@ -74,7 +76,9 @@ class Dispatcher:
         now_ms = self._clock.now_ms()
         async with self._database.reading() as tx:
             unsettled = await turns.unsettled(tx)
-        decided = next_turns.plan(unsettled, self._containers.live(), cap=self._cap, now_ms=now_ms)
+        decided = next_turns.plan(
+            unsettled, self._containers.live(), cap=self._cap, overlap=self._overlap, now_ms=now_ms
+        )
         by_id = {turn.id: turn for turn in unsettled}
         for action in decided.actions:
             await self._apply_safely(action, by_id)

@@ -9,6 +9,7 @@ from orchestrator.containers.feature import ContainersFeature
 from orchestrator.groups.host_context import HostContext
 from orchestrator.queue.availability import Availability
 from orchestrator.queue.dispatcher import Containers, Dispatcher
+from orchestrator.queue.warm_starts import WarmStarts
 
 
 class QueueFeature:
@@ -27,10 +28,15 @@ class QueueFeature:
             host.database,
             Containers(live=pool.live, start=pool.start, hand_over=pool.hand_over, close=pool.close),
             cap=host.settings.max_concurrent_containers,
+            overlap=host.settings.andy_foresight,
             clock=host.clock,
             wakeups=host.wakeups,
             turn_away=self._availability.turn_away,
         )
+        self._warm_starts = WarmStarts(
+            host, pool, refusal=containers.orders.refusal, is_taking_work=lambda: self.is_taking_work
+        )
+        self._has_foresight = host.settings.andy_foresight > 0
 
     @property
     def is_taking_work(self) -> bool:
@@ -43,4 +49,5 @@ class QueueFeature:
 
     def loops(self) -> dict[str, Callable[[], Any]]:
         """Return the loops to supervise by their names."""
-        return {"availability": self._availability.run, "dispatcher": self._dispatcher.run}
+        ahead = {"warm-starts": self._warm_starts.run} if self._has_foresight else {}
+        return {"availability": self._availability.run, "dispatcher": self._dispatcher.run, **ahead}

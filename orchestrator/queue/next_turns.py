@@ -25,6 +25,8 @@ LONGEST_PAUSE_MS = 3_600_000
 
 _RANK = {kind: rank for rank, kind in enumerate(TurnKind, start=1)}
 _AGED = 0
+_WITHOUT_WORK = (RunState.READY, RunState.IDLE)
+"""In the order in which they are closed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +46,7 @@ class StartContainer:
 
 @dataclass(frozen=True, slots=True)
 class CloseContainer:
-    """Close an idle run, because another turn needs its slot or its session."""
+    """Close a run that works on nothing, because another turn needs its slot or its session."""
 
     run_id: RunId
 
@@ -82,27 +84,52 @@ class _Slots:
     free: int
     coming: int
     """Closing runs that no turn counts on yet; below zero when more live than may."""
+    overlap: int
+    """How many more closing runs need hold no slot: others start while they end."""
     spare: list[LiveRun]
-    """Idle runs that no turn took yet, in the order in which they would be closed."""
+    """Runs without work that no turn took yet, in the order in which they would be closed."""
 
-    def wait_for_one(self) -> list[Action]:
-        """Count on the next slot that comes, closing idle runs if none does."""
+    def make_room(self) -> list[Action]:
+        """Close runs without work until a slot is free or on its way."""
         closed: list[Action] = []
-        while self.coming < 1 and self.spare:
+        while self.free < 1 and self.coming < 1 and self.spare:
             closed.append(self.close(self.spare[0]))
-        self.coming -= 1
+        return closed
+
+    def take(self) -> bool:
+        """Take a free slot; False counts on the next that comes instead."""
+        if self.free < 1:
+            self.coming -= 1
+            return False
+        self.free -= 1
+        return True
+
+    def wait(self) -> list[Action]:
+        """Count on the next slot that comes for a turn that cannot start yet, or keep a free one for it."""
+        closed = self.make_room()
+        if self.coming < 1 and self.free > 0:
+            self.free -= 1
+        else:
+            self.coming -= 1
         return closed
 
     def close(self, run: LiveRun) -> CloseContainer:
         self.spare.remove(run)
-        self.coming += 1
+        if self.overlap > 0:
+            self.overlap -= 1
+            self.free += 1
+        else:
+            self.coming += 1
         return CloseContainer(run.id)
 
 
-def plan(turns: Sequence[Turn], runs: Sequence[LiveRun], *, cap: int, now_ms: int) -> QueuePlan:
+def plan(
+    turns: Sequence[Turn], runs: Sequence[LiveRun], *, cap: int, now_ms: int, overlap: int = 0
+) -> QueuePlan:
     """Return what to do, decided over all unsettled turns and live runs.
 
-    One turn a group at a time; at most `cap` runs live, closing ones counted until they are gone. Chat
+    One turn a group at a time; at most `cap` runs live, closing ones counted until they are gone, but for
+    `overlap` of them. A run that was started ahead of its first turn is closed before any idle one. Chat
     goes before task before worker before auto, first come first served within a kind; whoever waits
     `AGEING_MS` goes to the front. An idle run goes to its own group's next turn, unless a turn with an
     earlier claim has no slot: then it is closed, so that a busy group does not keep its slot for ever.
@@ -112,7 +139,7 @@ def plan(turns: Sequence[Turn], runs: Sequence[LiveRun], *, cap: int, now_ms: in
     runs = [run for run in runs if run.state is not RunState.LEFT]
     turns = _with_begun(turns, runs)
     ready = _ready(turns, runs, now_ms)
-    slots = _slots(runs, ready, cap)
+    slots = _slots(runs, ready, cap, overlap)
     actions: list[Action] = []
     waiting: list[Turn] = []
     for turn in ready:
@@ -124,13 +151,16 @@ def plan(turns: Sequence[Turn], runs: Sequence[LiveRun], *, cap: int, now_ms: in
             actions.append(HandOverTurn(turn.id, own_run.id))
         elif own_run is None and _must_end_first(turn, runs):
             actions.extend(slots.close(run) for run in list(slots.spare) if _is_session_of(run, turn))
-            actions.extend(slots.wait_for_one())
-        elif own_run is None and slots.free > 0:
-            slots.free -= 1
-            actions.append(StartContainer(turn.id))
-        else:
+            actions.extend(slots.wait())
+        elif own_run is not None:
             waiting.append(turn)
-            actions.extend(slots.wait_for_one())
+            actions.extend(slots.wait())
+        else:
+            actions.extend(slots.make_room())
+            if slots.take():
+                actions.append(StartContainer(turn.id))
+            else:
+                waiting.append(turn)
     actions.extend(_places(waiting, now_ms))
     return QueuePlan(actions=tuple(actions), look_again_ms=_look_again(turns, waiting, now_ms))
 
@@ -192,17 +222,25 @@ def _claim(turn: Turn, now_ms: int) -> tuple[int, int, int]:
     return rank, turn.queued_ms, turn.id
 
 
-def _slots(runs: Sequence[LiveRun], ready: Sequence[Turn], cap: int) -> _Slots:
-    free = cap - len(runs)
+def _slots(runs: Sequence[LiveRun], ready: Sequence[Turn], cap: int, overlap: int) -> _Slots:
     closing = sum(run.state is RunState.CLOSING for run in runs)
-    return _Slots(free=free, coming=closing + min(free, 0), spare=_spare(runs, ready))
+    beside = min(closing, overlap)
+    free = cap - len(runs) + beside
+    return _Slots(
+        free=free,
+        coming=closing - beside + min(free, 0),
+        overlap=overlap - beside,
+        spare=_spare(runs, ready),
+    )
 
 
 def _spare(runs: Sequence[LiveRun], ready: Sequence[Turn]) -> list[LiveRun]:
-    """Return idle runs: those no turn wants, longest idle first, then the one whose turn claims last."""
+    """Return the runs without work: those no turn wants, started ahead before idle, longest first, then the
+    one whose turn claims last.
+    """
     wanted = [own_run for turn in reversed(ready) if (own_run := _own_run(turn, runs)) is not None]
-    unwanted = [run for run in runs if run.state is RunState.IDLE and run not in wanted]
-    return sorted(unwanted, key=lambda run: run.idle_since_ms) + wanted
+    unwanted = [run for run in runs if run.state in _WITHOUT_WORK and run not in wanted]
+    return sorted(unwanted, key=lambda run: (_WITHOUT_WORK.index(run.state), run.idle_since_ms)) + wanted
 
 
 def _own_run(turn: Turn, runs: Sequence[LiveRun]) -> LiveRun | None:

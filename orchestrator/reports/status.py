@@ -14,6 +14,7 @@ from typing import Any
 from orchestrator import __version__
 from orchestrator.channels.registry import Channels
 from orchestrator.containers.feature import ContainersFeature
+from orchestrator.containers.live_runs import ForesightFigures
 from orchestrator.domain.values import LiveRun, Run, RunId, TaskStatus, Turn, TurnState
 from orchestrator.groups import settings
 from orchestrator.groups.host_context import HostContext
@@ -50,6 +51,8 @@ class HostFacts:
     disk_free_bytes: int
     channels: Mapping[str, dict[str, Any]] = field(default_factory=dict)
     """How each is that has a connection."""
+    foresight: Mapping[str, Any] = field(default_factory=lambda: ForesightFigures().as_data())
+    """What became of the containers that were started ahead."""
     has_engine: bool = True
     """Whether the runtime can start containers at this moment."""
 
@@ -104,6 +107,7 @@ class StatusService:
                 disk_free_bytes=free_bytes,
                 channels={name: state for name, state in channel_states.items() if state},
                 has_engine=has_engine,
+                foresight=self._containers.pool.foresight.as_data(),
             )
             return await gather(tx, facts)
 
@@ -133,6 +137,7 @@ async def gather(tx: Tx, host: HostFacts) -> dict[str, Any]:
         "containers": [_container(run, recorded, unsettled, host) for run in host.live],
         "conversations": [_conversation(run) for run in await runs.last_restores(tx)],
         "slots": host.slots,
+        "foresight": dict(host.foresight),
         "turns": await turns.counts(tx),
         "waiting": _waiting(unsettled, host),
         "reminders": await _reminders(tx),

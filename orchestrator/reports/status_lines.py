@@ -18,7 +18,9 @@ def lines(found: dict[str, Any], *, zone: ZoneInfo | None = None) -> list[str]:
     isolation = "isolated" if found["isolated"] else "NOT isolated"
     image = f", image {found['image']}" if found["image"] else ""
     stopping = " and is stopping" if found["stopping"] else ""
-    held = sum(one["state"] != RunState.LEFT for one in found["containers"])
+    states = [one["state"] for one in found["containers"]]
+    held = sum(state not in (RunState.LEFT, RunState.READY) for state in states)
+    ready = states.count(RunState.READY)
     return [
         f"Andy {found['version']} runs on {found['home']} for {_span(found['uptime_seconds'])}{stopping}",
         f"agent       {found['agent']} in {found['runtime']} ({isolation}){image}",
@@ -29,8 +31,9 @@ def lines(found: dict[str, Any], *, zone: ZoneInfo | None = None) -> list[str]:
         *(f"{name:<11} {_channel_text(one)}" for name, one in found["channels"].items()),
         f"groups      {', '.join(found['groups'])}",
         *([f"OPEN        ⚠️ all of the internet: {', '.join(found['open'])}"] if found["open"] else []),
-        f"containers  {held} of {found['slots']}",
+        f"containers  {held} of {found['slots']}{f', {ready} ready' if ready else ''}",
         *(f"  {_container_text(one)}" for one in found["containers"]),
+        *_foresight_lines(found["foresight"]),
         *(["last starts"] if found["conversations"] else []),
         *(f"  {_conversation_text(one, zone)}" for one in found["conversations"]),
         f"waiting     {len(found['waiting']) or 'nothing'}",
@@ -80,6 +83,16 @@ def _container_text(one: dict[str, Any]) -> str:
     )
     state = f"{one['state']} for {_span(one['state_seconds'])}"
     return f"{one['group']}: {state}{doing}; run {one['run']}, {_span(one['age_seconds'])} old"
+
+
+def _foresight_lines(figures: dict[str, Any]) -> list[str]:
+    hits, misses = sum(figures["hits"].values()), sum(figures["misses"].values())
+    if not hits + misses:
+        return []
+    wasted = figures["wasted_cpu_seconds"]
+    return [
+        f"foresight   {hits} of {hits + misses} containers were asked something; {wasted:.1f} CPU-s in vain"
+    ]
 
 
 def _conversation_text(one: dict[str, Any], zone: ZoneInfo | None) -> str:

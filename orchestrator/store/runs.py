@@ -43,6 +43,14 @@ async def note_ref(tx: Tx, run_id: RunId, ref: str) -> None:
     await tx.execute("UPDATE runs SET container_ref = ? WHERE id = ?", (ref, run_id))
 
 
+async def note_begun(tx: Tx, run: Run) -> None:
+    """Record how a run that was started ahead goes on with its conversation, now that a turn is there."""
+    await tx.execute(
+        "UPDATE runs SET model = ?, provider = ?, restore_mode = ?, restore_reason = ? WHERE id = ?",
+        (run.model, run.provider, run.restore_mode, run.restore_reason, run.id),
+    )
+
+
 async def note_restored(tx: Tx, run_id: RunId, mode: RestoreMode, *, reason: str) -> bool:
     """Correct how a run went on with its conversation; return False when that is recorded already, or there
     is none.

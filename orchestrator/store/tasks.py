@@ -88,9 +88,11 @@ async def due(tx: Tx, now_ms: int) -> list[ScheduledTask]:
     return [_from_row(row) for row in rows]
 
 
-async def next_due_ms(tx: Tx) -> int | None:
+async def next_due_ms(tx: Tx, *, after_ms: int = -1) -> int | None:
+    """Return when the next active task is due, of those after `after_ms`; None when there is none."""
     cursor = await tx.execute(
-        "SELECT min(next_run) AS due FROM scheduled_tasks WHERE status = 'active' AND next_run IS NOT NULL"
+        "SELECT min(next_run) AS due FROM scheduled_tasks WHERE status = 'active' AND next_run > ?",
+        (after_ms,),
     )
     return (await returned(cursor))["due"]  # type: ignore[no-any-return]
 

@@ -161,6 +161,16 @@ def _waiting_for_files(turn: Turn, until_ms: int | None) -> Turn:
     return replace(turn, not_before_ms=max(turn.not_before_ms, until_ms))
 
 
+async def last_asked_ms(tx: Tx, folder: Folder) -> int | None:
+    """Return when something was last asked in the chat of a group; None when nothing was."""
+    cursor = await tx.execute(
+        "SELECT queued_ms FROM turns WHERE group_folder = ? AND kind = 'chat' ORDER BY id DESC LIMIT 1",
+        (folder,),
+    )
+    row = await cursor.fetchone()
+    return row["queued_ms"] if row else None
+
+
 async def unsettled_of(tx: Tx, folder: Folder) -> list[Turn]:
     """Return the queued and running turns of one group."""
     rows = await tx.execute_fetchall(

@@ -10,7 +10,7 @@ from typing import Any
 from orchestrator.base.clock import Clock
 from orchestrator.base.event_bus import EventBus, HostEvent
 from orchestrator.domain.errors import BadRequest
-from orchestrator.domain.values import Group, Inbound, Message, OutboxState, Turn, TurnKind, TurnState
+from orchestrator.domain.values import Folder, Group, Inbound, Message, OutboxState, Turn, TurnKind, TurnState
 from orchestrator.store import groups, messages, outbox, turns
 from orchestrator.store.database import Database, Tx
 
@@ -64,13 +64,24 @@ class ChatService:
         is_hopeless: Callable[[str], bool],
         clock: Clock,
         bus: EventBus,
+        on_opened: Callable[[Folder], None] = lambda _: None,
     ) -> None:
-        """`is_hopeless` tells whether a message with this outcome gets no further before the host ends."""
+        """`is_hopeless` tells whether a message with this outcome gets no further before the host ends.
+
+        `on_opened` is told of a group that somebody is about to write to.
+        """
         self._database = database
         self._accept = accept
         self._is_hopeless = is_hopeless
         self._clock = clock
         self._bus = bus
+        self._on_opened = on_opened
+
+    async def open(self, folder: str) -> None:
+        """Note that somebody is about to write to a group. Raises `UnknownGroup`."""
+        async with self._database.reading() as tx:
+            group = await groups.known(tx, folder)
+        self._on_opened(group.folder)
 
     async def say(
         self, write: Callable[[Group, int], Inbound], folder: str, *, wait_seconds: float

@@ -15,6 +15,7 @@ from orchestrator.containers.feature import ContainersFeature
 from orchestrator.context.feature import ContextFeature
 from orchestrator.dashboard.feature import DashboardFeature, read_time
 from orchestrator.domain.errors import AndyError
+from orchestrator.domain.turn_signs import Sign
 from orchestrator.groups.host_context import HostContext
 from orchestrator.inbound.intake import Intake
 from orchestrator.loop.feature import LoopFeature
@@ -115,6 +116,7 @@ class WebFeature:
                 is_hopeless=self.is_hopeless,
                 clock=self.host.clock,
                 bus=self.host.bus,
+                on_opened=lambda folder: self.host.signs.note(Sign.OPENED, folder=folder),
             ),
             groups=GroupApi(
                 self.host.database, clock=self.host.clock, wakeups=self.host.wakeups, bus=self.host.bus
@@ -146,6 +148,7 @@ class WebFeature:
                 self.host.database,
                 live=self.containers.pool.live,
                 refusals=lambda: self.proxies.proxy.refusals,
+                foresight=lambda: self.containers.pool.foresight,
             ),
             lists=ApiSource(
                 home=self.host.home,

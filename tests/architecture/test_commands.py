@@ -169,6 +169,7 @@ STATUS_OF_NOTHING: dict[str, Any] = {
     "groups": ["main"],
     "open": [],
     "slots": 5,
+    "foresight": {"hits": {}, "misses": {}, "wasted_cpu_seconds": 0.0},
     "containers": [],
     "conversations": [],
     "waiting": [],

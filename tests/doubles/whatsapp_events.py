@@ -6,7 +6,7 @@ from typing import Any
 
 from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.message import Message as Protobuf
-from neonize.proto.Neonize_pb2 import JID, MessageInfo, MessageSource
+from neonize.proto.Neonize_pb2 import JID, ChatPresence, MessageInfo, MessageSource
 from neonize.proto.Neonize_pb2 import Message as MessageEvent
 from neonize.proto.waCommon.WACommon_pb2 import MessageKey
 from neonize.proto.waE2E.WAWebProtobufsE2E_pb2 import (
@@ -60,6 +60,13 @@ def heard(
     )
     info = MessageInfo(MessageSource=source, ID=message_id, Pushname=name, Timestamp=at_ms, Type="text")
     return MessageEvent(Info=info, Message=content, Raw=content)
+
+
+def typing(*, chat: JID | None = None, is_from_me: bool = False, stops: bool = False) -> ChatPresence:
+    """An event of somebody who begins to type in the family's group, unless told otherwise, or stops."""
+    source = heard("", chat=chat, is_from_me=is_from_me).Info.MessageSource
+    state = ChatPresence.PAUSED if stops else ChatPresence.COMPOSING
+    return ChatPresence(MessageSource=source, State=state, Media=ChatPresence.TEXT)
 
 
 def text(words: str, **context: Any) -> Message:

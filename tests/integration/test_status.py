@@ -189,7 +189,7 @@ async def test_a_missing_credential_is_told(household, credential, told):
 async def test_the_keys_are_those_that_programs_know(household):
     assert sorted(await gathered(household)) == [
         "agent", "channels", "containers", "conversations", "credential", "disk_free_bytes", "engine",
-        "errors",
+        "errors", "foresight",
         "groups", "home",
         "image", "isolated", "notices", "open", "outbox", "reminders", "runtime", "slots", "started_ms",
         "stopping", "tasks", "turns", "uptime_seconds", "version", "waiting",

@@ -6,6 +6,7 @@ import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
+from orchestrator.domain.turn_signs import Sign
 from orchestrator.domain.values import (
     ChatJid,
     Folder,
@@ -17,7 +18,7 @@ from orchestrator.domain.values import (
     TurnKind,
     TurnState,
 )
-from orchestrator.queue import next_turns
+from orchestrator.queue import foresight, next_turns
 
 
 def a_turn(number: int, folder: str = "family", **changes: object) -> Turn:
@@ -60,6 +61,7 @@ class House:
     """What the pool and the store do with a plan, in memory, with every promise checked on the way."""
 
     cap: int
+    overlap: int = 0
     now_ms: int = 0
     turns: dict[TurnId, Turn] = field(default_factory=dict)
     runs: dict[RunId, LiveRun] = field(default_factory=dict)
@@ -83,7 +85,11 @@ class House:
     def step(self) -> next_turns.QueuePlan:
         """Decide once and do it, as the dispatcher does."""
         decided = next_turns.plan(
-            list(self.turns.values()), list(self.runs.values()), cap=self.cap, now_ms=self.now_ms
+            list(self.turns.values()),
+            list(self.runs.values()),
+            cap=self.cap,
+            overlap=self.overlap,
+            now_ms=self.now_ms,
         )
         for action in decided.actions:
             match action:
@@ -98,6 +104,24 @@ class House:
                     self.told.append(turn_id)
                     self.turns[turn_id] = replace(self.turns[turn_id], was_told_place=True)
         return decided
+
+    def expect(self, folder: str, *, is_isolated: bool) -> None:
+        """Start a container ahead of a turn of this group, if one is of use."""
+        expected = foresight.ExpectedTurn(folder=Folder(folder), sign=Sign.TYPING, is_isolated=is_isolated)
+        turns, runs = list(self.turns.values()), list(self.runs.values())
+        for one in foresight.choose(
+            [expected], turns, runs, cap=self.cap, most=self.overlap, in_vain={}, now_ms=self.now_ms
+        ):
+            run_id = RunId(f"ahead-{next(self.numbers)}")
+            self.runs[run_id] = a_run(
+                run_id, one.folder, state=RunState.READY, is_isolated=is_isolated, idle_since_ms=self.now_ms
+            )
+            self.check_slots()
+
+    def check_slots(self) -> None:
+        """Check that no more containers live than may, but for those that end while others start."""
+        closing = len(self.in_state(RunState.CLOSING))
+        assert len(self.runs) - min(closing, self.overlap) <= self.cap, "more containers than may live"
 
     def record(self, run_id: RunId) -> None:
         """How a new container goes on is decided: its turn is given to it."""
@@ -146,7 +170,6 @@ class House:
     def _start(self, turn_id: TurnId) -> None:
         turn = self.turns[turn_id]
         run_id = RunId(f"run-{turn_id}")
-        assert len(self.runs) < self.cap, "more containers than may live"
         assert turn.is_isolated or all(
             run.is_isolated for run in self.runs.values() if run.folder == turn.folder
         ), "two containers on one session"
@@ -154,20 +177,22 @@ class House:
         self.runs[run_id] = a_run(
             run_id, turn.folder, state=RunState.STARTING, is_isolated=turn.is_isolated, turn_id=turn_id
         )
+        self.check_slots()
 
     def _hand_over(self, turn_id: TurnId, run_id: RunId) -> None:
         turn, run = self.turns[turn_id], self.runs[run_id]
-        assert run.state is RunState.IDLE, "handed to a container that is not idle"
+        assert run.state in (RunState.IDLE, RunState.READY), "handed to a container at work"
         assert run.folder == turn.folder, "handed to another group's container"
-        assert not turn.is_isolated, "an isolated turn joins a chat"
-        assert not run.is_isolated, "a chat joins an isolated container"
+        assert turn.is_isolated == run.is_isolated, "a chat and what is isolated share a container"
+        assert run.state is RunState.READY or not run.is_isolated, "two isolated turns share a container"
+        assert run.state is RunState.IDLE or turn.kind is not TurnKind.WORKER, "booted for something else"
         assert not run.is_worn, "handed to a worn container"
         self._begin(turn_id)
         self.turns[turn_id] = replace(turn, state=TurnState.RUNNING, run_id=run_id)
         self._enter(run_id, RunState.BUSY)
 
     def _close(self, run_id: RunId) -> None:
-        assert self.runs[run_id].state is RunState.IDLE, "closed what is not idle, or twice"
+        assert self.runs[run_id].state in (RunState.IDLE, RunState.READY), "closed what works, or twice"
         self._enter(run_id, RunState.CLOSING)
 
     def _enter(self, run_id: RunId, state: RunState) -> None:

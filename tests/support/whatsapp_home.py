@@ -43,6 +43,8 @@ class WhatsAppHome:
         **more: Any,
     ) -> None:
         clock = SystemClock()
+        self.typed_in: list[ChatJid] = []
+        """The chats in which somebody typed."""
         self.home, self.database = home, database
         self.bus, self.wakeups = EventBus(clock), Wakeups()
         self.intake = Intake(database, clock=clock, name="Andy", wakeups=self.wakeups, bus=self.bus)
@@ -55,6 +57,7 @@ class WhatsAppHome:
             has_own_number=has_own_number,
             attachment_bytes=1_000,
             wake_outbox=self.wakeups.outbox.set,
+            on_typing=self.typed_in.append,
             voice=voice,
         )
         self.channel = WhatsAppChannel(context, **{"rate": FAST, "chance": lambda: 0.0, **more})

@@ -19,8 +19,8 @@ NOW = 1_000_000
 GROUPS = ["a", "b", "c", "d"]
 
 
-def decide(turns, runs=(), *, cap=5, now_ms=NOW):
-    return next_turns.plan(turns, runs, cap=cap, now_ms=now_ms)
+def decide(turns, runs=(), *, cap=5, overlap=0, now_ms=NOW):
+    return next_turns.plan(turns, runs, cap=cap, overlap=overlap, now_ms=now_ms)
 
 
 def test_a_turn_without_a_container_starts_one():
@@ -187,6 +187,44 @@ def test_more_containers_than_may_live_are_closed_until_one_can_start():
     )
 
 
+def test_a_container_that_was_started_ahead_gets_its_groups_turn():
+    ready = a_run("r", state=RunState.READY)
+    assert decide([a_turn(1)], [ready]).actions == (HandOverTurn(1, "r"),)
+    apart = a_run("r", state=RunState.READY, is_isolated=True)
+    task = a_turn(1, kind=TurnKind.TASK, is_isolated=True)
+    assert decide([task], [apart]).actions == (HandOverTurn(1, "r"),)
+    assert decide([task], [ready]).actions == (StartContainer(1),), "it has booted on the chat's session"
+    assert decide([a_turn(1)], [apart]).actions == (StartContainer(1),)
+    upkeep = a_turn(1, kind=TurnKind.WORKER, is_isolated=True)
+    assert decide([upkeep], [apart]).actions == (StartContainer(1),), "it has other instructions"
+
+
+def test_a_container_that_was_started_ahead_ends_before_its_group_starts_another():
+    worn = a_run("r", state=RunState.READY, is_worn=True)
+    assert decide([a_turn(1)], [worn]).actions == (CloseContainer("r"),)
+
+
+def test_who_waits_takes_the_slot_of_what_was_started_ahead_before_that_of_the_idle():
+    runs = [a_run("idle", "a"), a_run("ahead", "b", state=RunState.READY, idle_since_ms=9_000)]
+    assert decide([a_turn(1, queued_ms=NOW)], runs, cap=2).actions == (CloseContainer("ahead"),)
+
+
+def test_a_container_starts_while_another_ends_as_often_as_may_be():
+    idle = [a_run(f"r{n}", f"g{n}", idle_since_ms=n) for n in range(3)]
+    turns = [a_turn(n, f"new{n}", queued_ms=NOW) for n in range(1, 4)]
+    made = decide(turns, idle, cap=3, overlap=2).actions
+    assert made == (
+        CloseContainer("r0"),
+        StartContainer(1),
+        CloseContainer("r1"),
+        StartContainer(2),
+        CloseContainer("r2"),
+    )
+    closing = [a_run(f"r{n}", f"g{n}", state=RunState.CLOSING) for n in range(2)]
+    assert decide([a_turn(1)], closing, cap=2, overlap=1).actions == (StartContainer(1),)
+    assert decide([a_turn(1, queued_ms=NOW)], closing, cap=1, overlap=1).actions == ()
+
+
 def test_a_place_is_told_after_ten_seconds_and_once():
     busy = [a_run("r", "other", state=RunState.BUSY)]
     turn = a_turn(1, queued_ms=NOW - TELL_PLACE_AFTER_MS)
@@ -223,14 +261,17 @@ def test_who_waits_for_its_own_container_to_end_is_not_told_that_hands_are_busy(
 
 kinds = st.sampled_from(list(TurnKind))
 asks = st.tuples(st.just("ask"), st.sampled_from(GROUPS), kinds, st.booleans())
+signs = st.tuples(st.just("expect"), st.sampled_from(GROUPS), st.booleans())
 others = st.tuples(st.sampled_from(["record", "finish", "end", "wear", "pass"]), st.integers(0, 10))
-scripts = st.lists(st.one_of(asks, others), max_size=60)
+scripts = st.lists(st.one_of(asks, signs, others), max_size=60)
 
 
 def play(house, event):  # noqa: C901 - one case an event
     match event:
         case ("ask", folder, kind, isolated):
             house.ask(folder, kind, is_isolated=isolated and kind is not TurnKind.CHAT)
+        case ("expect", folder, isolated):
+            house.expect(folder, is_isolated=isolated)
         case ("record", pick):
             if starting := house.in_state(RunState.STARTING):
                 house.record(starting[pick % len(starting)])
@@ -262,13 +303,13 @@ def let_all_end(house, *, at_most_steps):
 
 
 @settings(max_examples=80, deadline=None)
-@given(scripts, st.integers(1, 4))
-def test_whatever_happens_the_promises_hold_and_every_turn_is_answered_once(script, cap):
-    house = House(cap=cap)
+@given(scripts, st.integers(1, 4), st.integers(0, 3))
+def test_whatever_happens_the_promises_hold_and_every_turn_is_answered_once(script, cap, overlap):
+    house = House(cap=cap, overlap=overlap)
     for event in script:
         play(house, event)
         house.step()
-        assert len(house.runs) <= cap
+        assert len(house.runs) <= cap + overlap
     asked = len(house.turns) + len(house.answered)
     let_all_end(house, at_most_steps=4 * asked + 10)
 
@@ -276,9 +317,9 @@ def test_whatever_happens_the_promises_hold_and_every_turn_is_answered_once(scri
 
 
 @settings(max_examples=40, deadline=None)
-@given(scripts, st.integers(1, 4))
-def test_a_plan_carried_out_has_nothing_to_add(script, cap):
-    house = House(cap=cap)
+@given(scripts, st.integers(1, 4), st.integers(0, 3))
+def test_a_plan_carried_out_has_nothing_to_add(script, cap, overlap):
+    house = House(cap=cap, overlap=overlap)
     for event in script:
         play(house, event)
         house.step()

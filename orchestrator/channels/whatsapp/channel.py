@@ -34,6 +34,7 @@ from orchestrator.channels.whatsapp.protocol import (
     SendRequest,
     StateReport,
     SyncGroups,
+    Typing,
     TypingRequest,
 )
 from orchestrator.channels.whatsapp.send_rate import SendRate, SendRateLimiter
@@ -233,6 +234,8 @@ class WhatsAppChannel:
                 self._on_state(report)
             case GroupsReport():
                 self._writes.put_nowait(partial(self._store_groups, report))
+            case Typing():
+                self._context.on_typing(ChatJid(report.chat))
             case Receipt():
                 self._writes.put_nowait(partial(self._status.record, last_receipt_ms=report.at_ms))
             case _:

@@ -15,7 +15,8 @@ from orchestrator.channels.whatsapp.addresses import GROUP, LID, PHONE, Address,
 from orchestrator.channels.whatsapp.protocol import BridgeMessage, GroupMember, QuotedMessage, SeenGroup
 
 if TYPE_CHECKING:
-    from neonize.proto.Neonize_pb2 import GroupInfo, GroupParticipant
+    from neonize.proto.Neonize_pb2 import ChatPresence as PresenceEvent
+    from neonize.proto.Neonize_pb2 import GroupInfo, GroupParticipant, MessageSource
     from neonize.proto.Neonize_pb2 import Message as MessageEvent
     from neonize.proto.Neonize_pb2 import UndecryptableMessage as UndecryptableEvent
     from neonize.proto.waE2E.WAWebProtobufsE2E_pb2 import Message
@@ -208,7 +209,16 @@ def _named(text: str, mentioned: list[Address], people: Directory, me: OwnAccoun
 
 def chat_of(event: MessageEvent | UndecryptableEvent) -> Address | None:
     """Return the chat; one between two by phone number, if the event has that."""
-    source = event.Info.MessageSource
+    return _chat_in(event.Info.MessageSource)
+
+
+def chat_typed_in(event: PresenceEvent) -> Address | None:
+    """Return the chat in which somebody else begins to type or to speak; None where somebody stops."""
+    source = event.MessageSource
+    return None if source.IsFromMe or event.State != event.COMPOSING else _chat_in(source)
+
+
+def _chat_in(source: MessageSource) -> Address | None:
     chat = addresses.of(source.Chat)
     if chat is None or chat.server != LID:
         return chat

@@ -36,6 +36,7 @@ from orchestrator.channels.whatsapp.protocol import (
     State,
     StateReport,
     SyncGroups,
+    Typing,
     TypingRequest,
 )
 from orchestrator.channels.whatsapp.sending import Sender
@@ -110,6 +111,7 @@ class NeonizeSession:
             events.ReceiptEv: "receipt",
             events.JoinedGroupEv: "joined_group",
             events.GroupInfoEv: "group_changed",
+            events.ChatPresenceEv: "typing",
         }.items():
             self._client.event(kind)(self._queue_as(name))
 
@@ -278,6 +280,11 @@ class NeonizeSession:
         if time.monotonic() - self._last_receipt_seconds > RECEIPT_EVERY_SECONDS:
             self._last_receipt_seconds = time.monotonic()
             self._emit(Receipt(at_ms=int(time.time() * 1000)))
+
+    async def _on_typing(self, event: Any) -> None:
+        chat = convert.chat_typed_in(event)
+        if chat is not None:
+            self._emit(Typing(chat=str(self._people.directory.resolved(chat))))
 
     async def _on_joined_group(self, event: Any) -> None:
         self._report_groups([event.GroupInfo])

@@ -134,6 +134,13 @@ class Receipt(_Line):
     at_ms: int
 
 
+class Typing(_Line):
+    """Somebody else types in a chat, or records a voice note for it."""
+
+    kind: Literal["typing"] = "typing"
+    chat: str
+
+
 class PairingCode(_Line):
     """A QR code (or, by phone number, the eight letters) and how long it holds."""
 
@@ -232,7 +239,7 @@ class SyncGroups(_Line):
 
 
 FromBridge = Annotated[
-    BridgeResponse | Delivered | StateReport | GroupsReport | Receipt | PairingCode | PairingEnd,
+    BridgeResponse | Delivered | StateReport | GroupsReport | Receipt | Typing | PairingCode | PairingEnd,
     Field(discriminator="kind"),
 ]
 FromHost = Annotated[

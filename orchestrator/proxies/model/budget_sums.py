@@ -103,6 +103,16 @@ async def standings(
     return found
 
 
+async def spent_budget(
+    tx: Tx, found: Iterable[Budget], asker: BudgetAccount, *, now_ms: int, zone: ZoneInfo
+) -> BudgetStanding | None:
+    """Return the first budget that is spent and refuses the asker, as stored; None when it may ask."""
+    stopping = [budget for budget in found if stops(budget, asker)]
+    return next(
+        (one for one in await standings(tx, stopping, now_ms=now_ms, zone=zone) if one.is_spent), None
+    )
+
+
 async def spent_of(tx: Tx, budget: Budget, span: BudgetPeriod) -> usage.Sums:
     """Add up what is stored of what a budget counts."""
     return await usage.spent(

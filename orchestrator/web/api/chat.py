@@ -1,4 +1,7 @@
-"""`POST /chat` says something to a group, and `GET /messages/{id}` tells where a message is."""
+"""`POST /chat` says something to a group, and `GET /messages/{id}` tells where a message is.
+
+`POST /chat/{group}/opened` says that somebody is about to write, so that the group's agent can get ready.
+"""
 
 from __future__ import annotations
 
@@ -44,4 +47,12 @@ def chat_routes(service: ChatService, write: Write) -> list[Route]:
         place = await service.find(request.path_params["id"])
         return JSONResponse(place.to_json_dict())
 
-    return [Route("/chat", chat, methods=["POST"]), Route("/messages/{id}", message)]
+    async def opened(request: Request) -> Response:
+        await service.open(request.path_params["group"])
+        return JSONResponse({"group": request.path_params["group"]})
+
+    return [
+        Route("/chat", chat, methods=["POST"]),
+        Route("/chat/{group}/opened", opened, methods=["POST"]),
+        Route("/messages/{id}", message),
+    ]

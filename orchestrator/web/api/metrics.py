@@ -12,7 +12,9 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from orchestrator.containers.live_runs import ForesightFigures
 from orchestrator.domain.failures import ModelError, Outage
+from orchestrator.domain.turn_signs import Sign
 from orchestrator.domain.values import LiveRun
 from orchestrator.store import model_refusals, notices, outbox, turn_outages, turns, usage
 from orchestrator.store.database import Database
@@ -42,6 +44,7 @@ class MetricFigures:
     notices: Mapping[str, int] = field(default_factory=dict)
     refused: Mapping[str, int] = field(default_factory=dict)
     """What the model service refuses at this moment, by cause."""
+    foresight: ForesightFigures = field(default_factory=ForesightFigures)
     outages: Mapping[str, int] = field(default_factory=dict)
     """The turns that wait for an outage to end, by its cause."""
 
@@ -55,10 +58,12 @@ class Metrics:
         *,
         live: Callable[[], Sequence[LiveRun]],
         refusals: Callable[[], Mapping[int, int]],
+        foresight: Callable[[], ForesightFigures] = ForesightFigures,
     ) -> None:
         self._database = database
         self._live = live
         self._refusals = refusals
+        self._foresight = foresight
 
     async def gather(self) -> MetricFigures:
         async with self._database.reading() as tx:
@@ -69,6 +74,7 @@ class Metrics:
                 notices=await notices.counts(tx),
                 refused=Counter(one.cause.value for one in await model_refusals.open_ones(tx)),
                 outages=await turn_outages.counts(tx),
+                foresight=self._foresight(),
                 containers=Counter(run.state.value for run in self._live()),
                 refusals={str(status): count for status, count in self._refusals().items()},
             )
@@ -110,6 +116,7 @@ def _families(figures: MetricFigures) -> list[Metric]:
         _standing("andy_outbox", "Messages to chats.", figures.outbox),
         _standing("andy_notices", "Notices to agents.", figures.notices),
         _standing("andy_containers", "Containers that live.", figures.containers),
+        *_foresight(figures.foresight),
     ]
 
 
@@ -129,6 +136,21 @@ def _standing(name: str, text: str, numbers: Mapping[str, int], label: str = "st
     for value, number in numbers.items():
         family.add_metric([value], number)
     return family
+
+
+def _foresight(figures: ForesightFigures) -> list[Metric]:
+    from prometheus_client.core import CounterMetricFamily
+
+    hits = {sign.value: figures.hits[sign] for sign in Sign}
+    misses = {sign.value: figures.misses[sign] for sign in Sign}
+    wasted = "andy_foresight_wasted_cpu_seconds"
+    return [
+        _counted("andy_foresight_hits", "Containers started ahead that were given a turn.", "sign", hits),
+        _counted("andy_foresight_misses", "Containers started ahead in vain.", "sign", misses),
+        CounterMetricFamily(
+            wasted, "Processor time of those in vain, about.", value=figures.wasted_cpu_seconds
+        ),
+    ]
 
 
 def _tokens(figures: MetricFigures) -> Metric:

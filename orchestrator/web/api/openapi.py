@@ -59,6 +59,9 @@ OPERATIONS = (
         body=ChatRequest,
         codes=(200, 202),
     ),
+    Operation(
+        method="post", path="/chat/{group}/opened", summary="Say that somebody is about to write to a group."
+    ),
     Operation(method="get", path="/messages/{id}", summary="Where a message is."),
     Operation(
         method="get",

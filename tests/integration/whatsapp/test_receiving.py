@@ -36,6 +36,15 @@ async def test_what_people_write_comes_in_once_in_order_and_by_number(house, pho
     assert await house.rows("SELECT state FROM turns") == [{"state": "queued"}]
 
 
+async def test_who_types_is_seen_where_the_group_is_known_by_and_oneself_is_not(house, phone):
+    phone.write(wa.typing(is_from_me=True, chat=wa.group("999")))
+    phone.write(wa.typing(stops=True, chat=wa.group("998")))
+    phone.write(wa.typing())
+
+    await until(lambda: house.typed_in, "somebody types")
+    assert house.typed_in == [FAMILY]
+
+
 async def test_what_was_written_while_the_host_was_away_is_taken_once_in_order(phone, build):
     phone.pair()
     async with living(build()) as first:

@@ -46,6 +46,8 @@ async def index(view: View) -> Response:
 
 async def conversation(view: View) -> Response:
     """One group's conversation: the newest lines, live, or those before one."""
+    if view.part is None and not view.number("before"):
+        await view.api.chat.open(view.given("folder"))
     return await _conversation(view)
 
 

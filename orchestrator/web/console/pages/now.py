@@ -54,7 +54,7 @@ async def show(view: View) -> Response:
         dead=dead,
         today=next((row for row in days["rows"] if row["day"] == today), None),
         budgets=[one for one in days["budgets"] if one["group"] is None],
-        held=sum(one["state"] != "left" for one in found["containers"]),
+        held=sum(one["state"] not in ("left", "ready") for one in found["containers"]),
     )
 
 

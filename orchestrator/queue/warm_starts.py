@@ -1,0 +1,145 @@
+"""Start containers ahead of the turns that signs announce. `foresight` decides; here is what it is given."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterable
+
+import structlog
+
+from orchestrator.containers.pool import RunPool
+from orchestrator.domain.errors import EngineGone, SettingError
+from orchestrator.domain.turn_signs import Sign, TurnSign
+from orchestrator.domain.values import ContextMode, Folder, Group, TurnKind
+from orchestrator.groups.host_context import HostContext
+from orchestrator.proxies.model import budget_sums
+from orchestrator.queue import foresight
+from orchestrator.queue.foresight import DUE_WITHIN_MS, ExpectedTurn
+from orchestrator.store import budgets, groups, loops, tasks, turns
+from orchestrator.store.database import Tx
+from orchestrator.store.loops import LoopStatus
+from orchestrator.store.model_refusals import ModelRefusal
+
+log = structlog.get_logger(__name__)
+
+SWEEP_SECONDS = 60.0
+
+
+class WarmStarts:
+    """Acts on signs, and on what is due within seconds. Its loop runs only where the setting allows any."""
+
+    def __init__(
+        self,
+        host: HostContext,
+        pool: RunPool,
+        *,
+        refusal: Callable[[Group, TurnKind], Awaitable[ModelRefusal | None]],
+        is_taking_work: Callable[[], bool],
+    ) -> None:
+        """`refusal` returns why no model would answer a turn of a group now, as the queue asks it too."""
+        self._host = host
+        self._pool = pool
+        self._refusal = refusal
+        self._is_taking_work = is_taking_work
+
+    async def run(self) -> None:
+        """Start containers ahead until cancelled."""
+        while True:
+            seconds = await self.look()
+            await self._host.signs.news.wait(at_most_seconds=seconds)
+
+    async def look(self) -> float:
+        """Act on the signs that have come, and on what is due soon; return in how many seconds to look again.
+
+        A sign counts at this moment or not at all: the slot it finds taken is not waited for.
+        """
+        signs, now_ms = self._host.signs.take(), self._host.clock.now_ms()
+        soon_ms = now_ms + DUE_WITHIN_MS
+        async with self._host.reader.reading() as tx:
+            expected = [*await self._expected(tx, signs, now_ms), *await _due(tx, before_ms=soon_ms)]
+            next_ms = await _next_due_ms(tx, after_ms=soon_ms)
+        if expected and self._is_taking_work():
+            await self._start(expected, now_ms)
+        if next_ms is None:
+            return SWEEP_SECONDS
+        return min(SWEEP_SECONDS, (next_ms - soon_ms) / 1000)
+
+    async def _expected(self, tx: Tx, signs: Iterable[TurnSign], now_ms: int) -> list[ExpectedTurn]:
+        """Return the turns that signs announce in registered groups."""
+        found = []
+        for one in signs:
+            group = await _group_of(tx, one)
+            if group is None:
+                continue
+            asked_ms = await turns.last_asked_ms(tx, group.folder) if one.sign is Sign.TALK else now_ms
+            if asked_ms is not None and asked_ms >= now_ms - foresight.CALLED_WITHIN_MS:
+                found.append(ExpectedTurn(folder=group.folder, sign=one.sign))
+        return found
+
+    async def _start(self, expected: list[ExpectedTurn], now_ms: int) -> None:
+        async with self._host.reader.reading() as tx:
+            unsettled = await turns.unsettled(tx)
+        chosen = foresight.choose(
+            expected,
+            unsettled,
+            self._pool.live(),
+            cap=self._host.settings.max_concurrent_containers,
+            most=self._host.settings.andy_foresight,
+            in_vain=self._pool.foresight.unused_in_a_row,
+            now_ms=now_ms,
+        )
+        for one in chosen:
+            group = await self._if_it_may_ask(one)
+            if group is not None:
+                self._pool.start_ahead(group, one.sign, is_isolated=one.is_isolated)
+
+    async def _if_it_may_ask(self, one: ExpectedTurn) -> Group | None:
+        """Return the group, unless a turn of it would be refused the model."""
+        kind = TurnKind.TASK if one.is_isolated else TurnKind.CHAT
+        async with self._host.reader.reading() as tx:
+            group = await groups.by_folder(tx, one.folder)
+            if group is None or await self._is_spent(tx, group, is_background=one.sign is Sign.DUE):
+                return None
+        try:
+            return group if await self._refusal(group, kind) is None else None
+        except (SettingError, EngineGone) as error:
+            log.info("start_ahead.left", group=one.folder, reason=str(error))
+            return None
+
+    async def _is_spent(self, tx: Tx, group: Group, *, is_background: bool) -> bool:
+        account = budget_sums.BudgetAccount(
+            folder=group.folder, is_main=group.is_main, is_background=is_background
+        )
+        found, now_ms = await budgets.every(tx), self._host.clock.now_ms()
+        zone = self._host.settings.zone
+        return await budget_sums.spent_budget(tx, found, account, now_ms=now_ms, zone=zone) is not None
+
+
+async def _group_of(tx: Tx, one: TurnSign) -> Group | None:
+    if one.folder is not None:
+        return await groups.by_folder(tx, one.folder)
+    return await groups.by_jid(tx, one.jid) if one.jid is not None else None
+
+
+async def _due(tx: Tx, *, before_ms: int) -> list[ExpectedTurn]:
+    """Return what scheduled tasks and loops will ask until then. A task's check needs no agent."""
+    found = [
+        ExpectedTurn(folder=task.folder, sign=Sign.DUE, is_isolated=task.context_mode is ContextMode.ISOLATED)
+        for task in await tasks.due(tx, before_ms)
+        if task.check is None
+    ]
+    wakes = [folder for folder, at_ms in await _wakes(tx) if at_ms <= before_ms]
+    return found + [ExpectedTurn(folder=folder, sign=Sign.DUE) for folder in wakes]
+
+
+async def _next_due_ms(tx: Tx, *, after_ms: int) -> int | None:
+    task_ms = await tasks.next_due_ms(tx, after_ms=after_ms)
+    wakes = [at_ms for _, at_ms in await _wakes(tx) if at_ms > after_ms]
+    return min([*wakes, *([] if task_ms is None else [task_ms])], default=None)
+
+
+async def _wakes(tx: Tx) -> list[tuple[Folder, int]]:
+    return [
+        (loop.folder, loop.next_wake_ms)
+        for loop in await loops.alive(tx)
+        if loop.next_wake_ms is not None and loop.status is not LoopStatus.PAUSED
+    ]

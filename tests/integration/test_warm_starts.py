@@ -1,0 +1,409 @@
+"""Containers that are started ahead of a turn: used, not used, outdated, in the way, and left behind.
+
+A real store, a real queue; containers do what a test says, and what is written for them is kept.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agent_runner.wire.frames import Ack, Result, Standby, TurnEnd
+from agent_runner.wire.order import TurnOrder
+from orchestrator.containers import timeouts
+from orchestrator.containers.pool import RunPool
+from orchestrator.domain.failures import ModelError
+from orchestrator.domain.home import Home
+from orchestrator.domain.settings import Settings
+from orchestrator.domain.turn_signs import Sign
+from orchestrator.domain.values import (
+    ChatJid,
+    ContextMode,
+    Folder,
+    RunId,
+    RunState,
+    Schedule,
+    ScheduledTask,
+    ScheduleKind,
+    Turn,
+    TurnState,
+)
+from orchestrator.groups import registration
+from orchestrator.groups.host_context import HostContext
+from orchestrator.queue.dispatcher import Containers, Dispatcher
+from orchestrator.queue.foresight import DUE_WITHIN_MS
+from orchestrator.queue.warm_starts import WarmStarts
+from orchestrator.store import budgets, runs, tasks
+from orchestrator.store.model_refusals import ModelRefusal
+from tests.doubles.scripted_runtime import ScriptedContainer, ScriptedRuntime, scripted_pool, scripted_ports
+from tests.support.household import Household
+from tests.support.until import until
+
+FAMILY, WORK = Folder("family"), Folder("work")
+
+
+class House:
+    """One host: its queue, its pool and its foresight, on an engine that outlives it."""
+
+    def __init__(self, household: Household, home: Path, runtime: ScriptedRuntime) -> None:
+        self.household, self.home, self.runtime = household, home, runtime
+        self.files: dict[int, TurnOrder] = {}
+        """The turns that were written for containers, by number."""
+        self.refusal: ModelRefusal | None = None
+        self.environment: dict[str, str] = {}
+        self.pool: RunPool
+        self.foresight: WarmStarts
+        self.host: HostContext
+
+    @asynccontextmanager
+    async def open(self, *, cap: int = 2, most: int = 1) -> AsyncIterator[House]:
+        house = self.household
+        settings = Settings(max_concurrent_containers=cap, andy_foresight=most)
+        self.host = HostContext(
+            home=Home(self.home),
+            settings=settings,
+            clock=house.clock,
+            database=house.database,
+            reader=house.database,
+            bus=house.bus,
+            wakeups=house.wakeups,
+        )
+        ports = replace(
+            scripted_ports(),
+            write_turn=lambda folder, order: self.files.update({order.turn: order}),
+            environment=lambda group, agent, token: dict(self.environment),
+            new_run_id=lambda: RunId(secrets.token_hex(6)),
+            token=lambda: ("token", secrets.token_hex(6)),
+        )
+        async with asyncio.TaskGroup() as jobs:
+            self.pool = pool = scripted_pool(house, self.runtime, jobs, self.home, ports=ports)
+            await pool.adopt()
+            queue = Dispatcher(
+                house.database,
+                Containers(live=pool.live, start=pool.start, hand_over=pool.hand_over, close=pool.close),
+                cap=cap,
+                overlap=most,
+                clock=house.clock,
+                wakeups=house.wakeups,
+            )
+            self.foresight = WarmStarts(
+                self.host, pool, refusal=self._refusal_of, is_taking_work=lambda: queue.is_taking_work
+            )
+            loop = jobs.create_task(queue.run(), name="dispatcher")
+            yield self
+            await asyncio.sleep(0)
+            for task in [loop, *pool.tasks()]:
+                task.cancel()
+
+    async def _refusal_of(self, *_: Any) -> ModelRefusal | None:
+        return self.refusal
+
+    async def expect(self, folder: Folder = FAMILY, sign: Sign = Sign.TYPING) -> None:
+        self.host.signs.note(sign, jid=ChatJid(f"local:{folder}"))
+        await self.foresight.look()
+
+    async def ready(self, folder: Folder = FAMILY) -> ScriptedContainer:
+        """Have a container of a group started ahead, and booted."""
+        await self.expect(folder)
+        started = len(self.runtime.started)
+        await until(lambda: len(self.runtime.started) > started - 1 and self.runtime.started, "it is started")
+        await until(lambda: RunState.READY in self.states(folder), "it is ready")
+        container = self.runtime.started[-1]
+        container.say(Standby(n=1, cpu_seconds=0.75))
+        await until(lambda: any(e.kind == "run.ready" for e in self.household.bus.ring), "it has booted")
+        return container
+
+    async def ask(self, text: str = "@Andy hi", folder: Folder = FAMILY) -> Turn:
+        await self.household.hear(text, folder)
+        return (await self.household.queued(folder))[-1]
+
+    async def given(self, turn: Turn) -> TurnOrder:
+        await until(lambda: turn.id in self.files, "the turn was written for the container")
+        return self.files[turn.id]
+
+    async def answer(self, container: ScriptedContainer, turn: Turn, text: str = "Hello") -> None:
+        container.say(Ack(n=2, turn=turn.id))
+        container.say(Result(n=3, turn=turn.id, result=text))
+        container.say(TurnEnd(n=4, turn=turn.id))
+        await until(lambda: self.states(turn.folder) == [RunState.IDLE], "it is answered")
+
+    def states(self, folder: Folder = FAMILY) -> list[RunState]:
+        return [live.state for live in self.pool.live() if live.folder == folder]
+
+    @property
+    def figures(self) -> dict[str, Any]:
+        return self.pool.foresight.as_data()
+
+
+@pytest.fixture
+async def house(household: Household, tmp_path: Path) -> House:
+    for folder in (FAMILY, WORK):
+        await household.add_group(folder)
+    return House(household, tmp_path, ScriptedRuntime())
+
+
+async def test_a_turn_goes_to_the_container_that_waits_for_it_with_all_that_is_decided_then(
+    house: House,
+) -> None:
+    async with house.open():
+        container = await house.ready()
+        (before,) = house.runtime.orders
+        assert before.is_standby
+        assert (before.turn.turn, before.turn.prompt) == (0, "")
+        turn = await house.ask("@Andy where are the bees?")
+        order = await house.given(turn)
+        assert "where are the bees" in order.prompt
+        assert order.terms is not None
+        assert order.run == container.run_id
+        await house.answer(container, turn)
+        assert len(house.runtime.started) == 1
+        assert house.figures == {"hits": {"typing": 1}, "misses": {}, "wasted_cpu_seconds": 0.0}
+        assert [one.text for one in await house.household.outgoing()] == ["Hello"]
+        second = await house.ask("@Andy and now?")
+        assert (await house.given(second)).terms is None, "the run has begun: nothing else changes in it"
+
+
+async def test_how_the_conversation_goes_on_is_recorded_when_the_turn_comes(house: House) -> None:
+    async with house.open():
+        container = await house.ready()
+        (row,) = await house.household.rows("SELECT restore_mode FROM runs")
+        assert row["restore_mode"] is None, "nothing goes on before anybody asks"
+        turn = await house.ask()
+        await house.given(turn)
+        (row,) = await house.household.rows("SELECT restore_mode FROM runs")
+        assert row["restore_mode"] == "fresh"
+        await house.answer(container, turn)
+
+
+async def test_nobody_asked_so_it_ends_after_two_minutes_and_no_failure_is_told(house: House) -> None:
+    async with house.open():
+        container = await house.ready()
+        house.household.clock.pass_ms(timeouts.UNUSED_MS - 1_000)
+        container.say(Standby(n=2))
+        await until(lambda: house.states() == [RunState.READY], "it waits")
+        reaper = asyncio.create_task(house.pool.reap(), name="reaper")
+        house.household.wakeups.reaper.set()
+        house.household.clock.pass_ms(2_000)
+        house.household.wakeups.reaper.set()
+        await until(lambda: house.states() == [], "it has ended")
+        reaper.cancel()
+        assert container.has_ended.is_set()
+        assert house.figures == {"hits": {}, "misses": {"typing": 1}, "wasted_cpu_seconds": 0.75}
+        (row,) = await house.household.rows("SELECT exit_kind FROM runs")
+        assert row["exit_kind"] == "closed", "an end like this is no error"
+        assert await house.household.outgoing() == []
+
+
+async def test_who_waits_for_a_slot_takes_that_of_the_container_nobody_asked(house: House) -> None:
+    async with house.open(cap=1):
+        ahead = await house.ready(FAMILY)
+        await house.ask(folder=WORK)
+        await until(lambda: house.states(WORK) == [RunState.BUSY], "the other group's turn has begun")
+        await until(ahead.has_ended.is_set, "what was started ahead has ended")
+        assert house.figures["misses"] == {"typing": 1}
+
+
+async def test_no_slot_of_anybody_is_taken(house: House) -> None:
+    async with house.open(cap=1):
+        await house.ask(folder=WORK)
+        await until(lambda: house.states(WORK) == [RunState.BUSY], "the only slot is taken")
+        await house.expect(FAMILY)
+        assert house.states(FAMILY) == []
+
+
+@pytest.mark.parametrize("change", ["config", "environment"])
+async def test_a_container_that_no_longer_fits_is_ended_and_another_is_started(
+    house: House, change: str
+) -> None:
+    async with house.open():
+        first = await house.ready()
+        if change == "config":
+            async with house.household.database.transaction() as tx:
+                await registration.configure(tx, FAMILY, {"memory_mb": 512}, now_ms=1)
+        else:
+            house.environment = {"TZ": "Asia/Seoul"}
+        turn = await house.ask()
+        await until(lambda: len(house.runtime.started) == 2, "another container is started")
+        assert first.has_ended.is_set()
+        assert turn.id not in house.files
+        again = house.runtime.started[-1]
+        assert house.runtime.orders[-1].turn.turn == turn.id
+        again.say(Ack(n=1, turn=turn.id))
+        again.say(TurnEnd(n=2, turn=turn.id))
+        await until(lambda: house.states() == [RunState.IDLE], "it is answered")
+        assert (await house.household.turn(turn.id)).attempt == 1
+
+
+async def test_one_that_dies_is_missed_by_nobody(house: House) -> None:
+    async with house.open():
+        container = await house.ready()
+        container.end()
+        await until(lambda: house.states() == [], "it is gone")
+        turn = await house.ask()
+        await until(lambda: house.states() == [RunState.BUSY], "a container is started for the turn")
+        assert (await house.household.turn(turn.id)).attempt == 1
+        assert await house.household.outgoing() == []
+
+
+async def test_one_that_dies_before_it_took_its_turn_costs_no_pause(house: House) -> None:
+    async with house.open():
+        container = await house.ready()
+        turn = await house.ask()
+        await house.given(turn)
+        container.end()
+        await until(lambda: len(house.runtime.started) == 2, "the turn is tried again, at once")
+        found = await house.household.turn(turn.id)
+        assert found.state is TurnState.RUNNING
+        assert await house.household.outgoing() == []
+
+
+async def test_a_turn_that_comes_while_the_container_is_made_is_given_to_it(house: House) -> None:
+    may_start = asyncio.Event()
+    start = house.runtime.start
+
+    async def slowly(*given: Any) -> ScriptedContainer:
+        await may_start.wait()
+        return await start(*given)
+
+    house.runtime.start = slowly  # type: ignore[method-assign]
+    async with house.open():
+        await house.expect()
+        await until(lambda: house.states() == [RunState.READY], "it is being made")
+        turn = await house.ask()
+        await house.given(turn)
+        may_start.set()
+        await until(lambda: house.runtime.started, "it is there")
+        await house.answer(house.runtime.started[0], turn)
+        assert len(house.runtime.started) == 1
+
+
+async def test_one_that_is_in_the_way_while_it_is_made_ends_as_soon_as_it_is_there(house: House) -> None:
+    may_start = asyncio.Event()
+    start = house.runtime.start
+
+    async def slowly(spec: Any, order: str) -> ScriptedContainer:
+        if spec.folder == FAMILY:
+            await may_start.wait()
+        return await start(spec, order)
+
+    house.runtime.start = slowly  # type: ignore[method-assign]
+    async with house.open(cap=1):
+        await house.expect()
+        await until(lambda: house.states() == [RunState.READY], "it is being made")
+        await house.ask(folder=WORK)
+        await until(lambda: house.states(WORK) == [RunState.BUSY], "the other group does not wait for it")
+        may_start.set()
+        await until(lambda: house.states(FAMILY) == [], "it has ended")
+        assert [one.folder for one in house.runtime.working] == [WORK]
+
+
+async def test_a_host_that_was_killed_leaves_none_behind(house: House) -> None:
+    async with house.open():
+        container = await house.ready()
+    async with house.open():
+        await until(container.has_ended.is_set, "it was ended")
+        assert house.pool.live() == []
+        (row,) = await house.household.rows("SELECT exit_kind FROM runs")
+        assert row["exit_kind"] == "closed"
+        await house.ask()
+        await until(lambda: house.states() == [RunState.BUSY], "a container is started for the turn")
+        assert len(house.runtime.working) == 1
+
+
+async def test_a_host_that_was_killed_before_the_turn_was_written_writes_it_with_its_terms(
+    house: House,
+) -> None:
+    async with house.open():
+        container = await house.ready()
+        turn = await house.ask()
+        await house.given(turn)
+    house.files.clear()
+    async with house.open():
+        order = await house.given(turn)
+        assert (order.run, order.turn) == (container.run_id, turn.id)
+        assert order.terms is not None
+        await house.answer(container, turn)
+        assert len(house.runtime.started) == 1
+        assert [one.text for one in await house.household.outgoing()] == ["Hello"]
+
+
+async def test_a_group_whose_model_is_refused_or_whose_budget_is_spent_gets_none(house: House) -> None:
+    async with house.open():
+        house.refusal = ModelRefusal(
+            id=1, cause=ModelError.NO_CREDIT, setting=None, model=None, status=400, since_ms=0, told_ms=None
+        )
+        await house.expect()
+        assert house.states() == []
+        house.refusal = None
+        async with house.household.database.transaction() as tx:
+            await budgets.put(
+                tx,
+                folder=FAMILY,
+                is_background=False,
+                period=budgets.Period.DAY,
+                unit=budgets.Unit.TOKENS,
+                amount=0,
+                now_ms=1,
+            )
+        await house.expect()
+        assert house.states() == []
+
+
+async def test_talk_counts_only_where_andy_was_called_within_the_hour(house: House) -> None:
+    async with house.open():
+        await house.expect(sign=Sign.TALK)
+        assert house.states() == []
+        turn = await house.ask()
+        await until(lambda: house.runtime.started, "its container is started")
+        await house.answer(house.runtime.started[0], turn)
+        await house.pool.retire(FAMILY)
+        house.runtime.started[0].end()
+        await until(lambda: house.states() == [], "its container is gone")
+        await house.expect(sign=Sign.TALK)
+        assert house.states() != []
+
+
+async def test_what_is_due_gets_its_container_ten_seconds_before(house: House) -> None:
+    household = house.household
+    now_ms = household.clock.now_ms()
+    task = tasks_of_the_family(now_ms + 60_000)
+    async with household.database.transaction() as tx:
+        await tasks.put(tx, task)
+    async with house.open():
+        assert await house.foresight.look() == pytest.approx((60_000 - DUE_WITHIN_MS) / 1000)
+        assert house.states() == []
+        household.clock.pass_ms(60_000 - DUE_WITHIN_MS)
+        await house.foresight.look()
+        await until(lambda: house.states() == [RunState.READY], "it is ready before its time")
+        (live,) = house.pool.live()
+        assert live.is_isolated
+        assert house.runtime.orders[0].turn.kind == "task"
+
+
+def tasks_of_the_family(due_ms: int) -> Any:
+    return ScheduledTask(
+        id="t1",
+        folder=FAMILY,
+        chat_jid=ChatJid("local:family"),
+        prompt="feed the bees",
+        schedule=Schedule(kind=ScheduleKind.ONCE, value="", timezone="UTC"),
+        context_mode=ContextMode.ISOLATED,
+        next_ms=due_ms,
+        created_ms=1,
+    )
+
+
+async def test_as_the_host_ends_what_nobody_asked_ends_too(house: House) -> None:
+    async with house.open():
+        container = await house.ready()
+        await house.pool.drain(seconds=5)
+        await until(container.has_ended.is_set, "it has ended")
+    async with house.household.database.reading() as tx:
+        assert await runs.live(tx) == []
