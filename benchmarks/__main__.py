@@ -28,6 +28,7 @@ NAMES = (
     "many_messages",
     "lists",
     "cold_start",
+    "warm_start",
     "restore",
     "due_task",
     "fan_out",
