@@ -27,6 +27,16 @@ MAX_BOOT_SECONDS = 60.0
 """More than this no container is believed to have used before its first turn."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ContainerMakeup:
+    """What cannot be changed in a container that lives, besides its group's configuration."""
+
+    environment: Mapping[str, str]
+    """Without its token."""
+    mcp_programs: Mapping[str, tuple[str, ...]]
+    """The commands of the owner's MCP servers whose folders it sees, by name."""
+
+
 @dataclass(slots=True, kw_only=True)
 class LiveRunState:
     """What the pool knows of one container that holds a slot. All times are of the steady clock, in ms."""
@@ -76,8 +86,8 @@ class LiveRunState:
     """Whether it was started ahead, and no turn has been given to it."""
     cpu_seconds: float | None = None
     """The processor time it took to get ready, as it says; None before that."""
-    environment: Mapping[str, str] = field(default_factory=dict)
-    """The container's environment without its token, of one that was started ahead."""
+    made_with: ContainerMakeup | None = None
+    """What the container was made with, of one that was started ahead."""
 
     @property
     def has_to_go(self) -> bool:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 import structlog
 
 from agent_runner.wire.order import RunOrder, TurnOrder
-from orchestrator.containers.live_runs import LiveRunState
+from orchestrator.containers.live_runs import ContainerMakeup, LiveRunState
 from orchestrator.containers.output import OutputReader
 from orchestrator.containers.ports import PoolContext, Restoration, resume_plainly, until_stored
 from orchestrator.containers.termination import (
@@ -108,7 +108,7 @@ class RunCreator:
             await runs.begin(tx, run)
             order = await self._order(tx, run, group, _nothing_asked(run, turn), restoration)
         live.begin(run, group, now_ms=self._context.clock.steady_ms())
-        live.environment = dict(ports.environment(group, order.agent, ""))
+        live.made_with = self._makeup(group, order)
         new = NewRun(
             run=run,
             group=group,
@@ -130,7 +130,7 @@ class RunCreator:
             group = await groups.by_folder(tx, turn.folder)
             if live.verdict is not None or not await is_queued(tx, turn):
                 return None
-            if group is None or live.is_retired or not self._fits(live, turn, group):
+            if group is None or live.is_retired or not await self._fits(tx, live, turn, group):
                 live.is_retired = True
                 return None
             restoration = await _still_valid(tx, turn, group, restoration)
@@ -151,12 +151,16 @@ class RunCreator:
             first = await self._context.ports.compose(tx, turn, group, run.id)
             return (await self._order(tx, run, group, first, restoration)).first_turn()
 
-    def _fits(self, live: LiveRunState, turn: Turn, group: Group) -> bool:
-        """Tell whether a container would be made for the group today just as this one was."""
+    async def _fits(self, tx: Tx, live: LiveRunState, turn: Turn, group: Group) -> bool:
+        """Tell whether a container would be made for the group now just as this one was."""
         if group.container_config != live.config:
             return False
-        agent = self._context.ports.order(live.run, group, _nothing_asked(live.run, turn), None).agent
-        return dict(self._context.ports.environment(group, agent, "")) == live.environment
+        order = await self._order(tx, live.run, group, _nothing_asked(live.run, turn), None)
+        return self._makeup(group, order) == live.made_with
+
+    def _makeup(self, group: Group, order: RunOrder) -> ContainerMakeup:
+        environment = dict(self._context.ports.environment(group, order.agent, ""))
+        return ContainerMakeup(environment=environment, mcp_programs=order.mcp_programs)
 
     async def record(self, live: LiveRunState, turn: Turn) -> NewRun | None:
         """Record the run, and the turn as running in it; None when there is nothing to start any more."""

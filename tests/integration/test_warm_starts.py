@@ -35,7 +35,7 @@ from orchestrator.domain.values import (
     Turn,
     TurnState,
 )
-from orchestrator.groups import registration
+from orchestrator.groups import changes
 from orchestrator.groups.host_context import HostContext
 from orchestrator.queue.dispatcher import Containers, Dispatcher
 from orchestrator.queue.foresight import DUE_WITHIN_MS
@@ -226,7 +226,7 @@ async def test_a_container_that_no_longer_fits_is_ended_and_another_is_started(
         first = await house.ready()
         if change == "config":
             async with house.household.database.transaction() as tx:
-                await registration.configure(tx, FAMILY, {"memory_mb": 512}, now_ms=1)
+                await changes.configure(tx, FAMILY, {"memory_mb": 512}, by="a test", now_ms=1)
         else:
             house.environment = {"TZ": "Asia/Seoul"}
         turn = await house.ask()
