@@ -404,6 +404,7 @@ async def test_as_the_host_ends_what_nobody_asked_ends_too(house: House) -> None
     async with house.open():
         container = await house.ready()
         await house.pool.drain(seconds=5)
-        await until(container.has_ended.is_set, "it has ended")
-    async with house.household.database.reading() as tx:
-        assert await runs.live(tx) == []
+        await until(lambda: house.states() == [], "it is gone")
+        assert container.has_ended.is_set()
+        async with house.household.database.reading() as tx:
+            assert await runs.live(tx) == []
