@@ -179,12 +179,7 @@ class Orchestrator:
         """Return every loop of the host by its name; each runs as a supervised task."""
         host = self._host
         scheduler = Scheduler(
-            host.database,
-            clock=host.clock,
-            wakeups=host.wakeups,
-            bus=host.bus,
-            zone_of=host.zone_of,
-            on_planned=host.signs.news.set,
+            host.database, clock=host.clock, wakeups=host.wakeups, bus=host.bus, zone_of=host.zone_of
         )
         days = host.settings.andy_retention
         retention = Retention(host.database, host.home.archive, days=days, clock=host.clock)

@@ -38,3 +38,5 @@ class Wakeups:
     reaper: Wakeup = field(default_factory=Wakeup)
     notifications: Wakeup = field(default_factory=Wakeup)
     outages: Wakeup = field(default_factory=Wakeup)
+    foresight: Wakeup = field(default_factory=Wakeup)
+    """Set by signs of a turn to come, and when the time of the next due task or wake may have changed."""

@@ -37,16 +37,16 @@ class TurnSign:
 class TurnSigns:
     """Keeps signs until they are looked at. It is used from the event loop only; what is lost costs time."""
 
-    def __init__(self) -> None:
-        self.news = Wakeup()
-        """Set by each sign, and when the time of the next due task or wake may have changed."""
+    def __init__(self, news: Wakeup) -> None:
+        """`news` is set by each sign."""
+        self._news = news
         self._waiting: dict[TurnSign, None] = {}
 
     def note(self, sign: Sign, *, jid: ChatJid | None = None, folder: Folder | None = None) -> None:
         """Keep a sign, and wake whoever acts on signs."""
         if len(self._waiting) < MAX_SIGNS:
             self._waiting[TurnSign(sign=sign, jid=jid, folder=folder)] = None
-            self.news.set()
+            self._news.set()
 
     def take(self) -> list[TurnSign]:
         """Return what has come since the last call, oldest first."""

@@ -9,7 +9,7 @@ from zoneinfo import ZoneInfo
 
 from orchestrator.base.clock import Clock
 from orchestrator.base.event_bus import EventBus
-from orchestrator.base.wakeups import Wakeups
+from orchestrator.base.wakeups import Wakeup, Wakeups
 from orchestrator.domain.home import Home
 from orchestrator.domain.settings import Settings
 from orchestrator.domain.turn_signs import TurnSigns
@@ -31,7 +31,7 @@ class HostContext:
     """A second connection, for reads that must not wait for others' commits."""
     bus: EventBus
     wakeups: Wakeups = field(default_factory=Wakeups)
-    signs: TurnSigns = field(default_factory=TurnSigns)
+    signs: TurnSigns = field(default_factory=lambda: TurnSigns(Wakeup()))
 
     @classmethod
     async def open(
@@ -46,7 +46,17 @@ class HostContext:
         stack.push_async_callback(database.close)
         reader = await Database.open_readonly(home.database)
         stack.push_async_callback(reader.close)
-        return cls(home=home, settings=settings, clock=clock, database=database, reader=reader, bus=bus)
+        wakeups = Wakeups()
+        return cls(
+            home=home,
+            settings=settings,
+            clock=clock,
+            database=database,
+            reader=reader,
+            bus=bus,
+            wakeups=wakeups,
+            signs=TurnSigns(wakeups.foresight),
+        )
 
     @property
     def attachment_bytes(self) -> int:

@@ -88,9 +88,7 @@ class CycleStarter:
         bus: EventBus,
         spent: Spent = never_spent,
         stop_run: StopRun = stop_nothing,
-        on_planned: Callable[[], None] = lambda: None,
     ) -> None:
-        """`on_planned` is called when the next wake may have changed."""
         self._database = database
         self._recorder = recorder
         self._clock = clock
@@ -98,7 +96,6 @@ class CycleStarter:
         self._bus = bus
         self._spent = spent
         self._stop_run = stop_run
-        self._on_planned = on_planned
         self._alive: frozenset[Folder] = frozenset()
         self._missed: dict[Folder, _Missed] = {}
         self._published_seq: int | None = None
@@ -151,7 +148,7 @@ class CycleStarter:
             await self._stop_run(run_id, STOP_REASON)
         await self._publish_committed()
         if times:
-            self._on_planned()
+            self._wakeups.foresight.set()
         next_ms = min(times, default=now_ms + round(SWEEP_SECONDS * 1000))
         return min(SWEEP_SECONDS, max(0.0, (next_ms - self._clock.now_ms()) / 1000))
 

@@ -45,7 +45,6 @@ class LoopFeature:
             bus=host.bus,
             spent=self._why_spent,
             stop_run=stop_run,
-            on_planned=host.signs.news.set,
         )
         self._workspaces = Workspaces(
             host.home.groups, host.database, clock=host.clock, bus=host.bus, touched=self._loops.touched

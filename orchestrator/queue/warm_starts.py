@@ -45,7 +45,7 @@ class WarmStarts:
         """Start containers ahead until cancelled."""
         while True:
             seconds = await self.look()
-            await self._host.signs.news.wait(at_most_seconds=seconds)
+            await self._host.wakeups.foresight.wait(at_most_seconds=seconds)
 
     async def look(self) -> float:
         """Act on the signs that have come, and on what is due soon; return in how many seconds to look again.

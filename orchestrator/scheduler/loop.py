@@ -31,15 +31,12 @@ class Scheduler:
         wakeups: Wakeups,
         bus: EventBus,
         zone_of: Callable[[Group], ZoneInfo],
-        on_planned: Callable[[], None] = lambda: None,
     ) -> None:
-        """`on_planned` is called when the next due time may have changed."""
         self._database = database
         self._clock = clock
         self._wakeups = wakeups
         self._bus = bus
         self._zone_of = zone_of
-        self._on_planned = on_planned
         self._ahead_ms: int | None = None
         """How far the wall clock is ahead of the steady one."""
 
@@ -64,7 +61,7 @@ class Scheduler:
             self._publish(fired)
         if next_ms is None:
             return SWEEP_SECONDS
-        self._on_planned()
+        self._wakeups.foresight.set()
         return min(SWEEP_SECONDS, max(0.0, (next_ms - self._clock.now_ms()) / 1000))
 
     def _was_set_back(self, now_ms: int) -> bool:

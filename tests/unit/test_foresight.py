@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from orchestrator.base.wakeups import Wakeup
 from orchestrator.domain.turn_signs import MAX_SIGNS, Sign, TurnSign, TurnSigns
 from orchestrator.domain.values import ChatJid, Folder, LiveRun, RunState, Turn, TurnKind, TurnState
 from orchestrator.queue.foresight import MOST_IN_VAIN, ExpectedTurn, choose
@@ -89,7 +90,7 @@ def test_talk_that_came_to_nothing_starts_no_more() -> None:
 
 
 def test_signs_are_kept_once_each_and_not_without_end() -> None:
-    signs = TurnSigns()
+    signs = TurnSigns(Wakeup())
     signs.note(Sign.TYPING, jid=ChatJid("a@g.us"))
     signs.note(Sign.TYPING, jid=ChatJid("a@g.us"))
     assert signs.take() == [TurnSign(sign=Sign.TYPING, jid=ChatJid("a@g.us"))]
