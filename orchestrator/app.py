@@ -138,7 +138,7 @@ class Orchestrator:
             containers=self._containers,
             dashboards=self._dashboards.service,
             loops=self._loops,
-            contexts=self._contexts.recorder,
+            contexts=self._contexts.commands,
             notices=self._notices.service,
         )
         self._intake = build_intake(host, at_once=self._dashboards.instant_reply)

@@ -70,6 +70,13 @@ class UpdatePlanTask(Arguments):
     description: Text | None = Field(default=None, description="What is to be known of it.")
 
 
+class Memory(Arguments):
+    action: Literal["show", "forget"] = Field(description="show first; forget removes for good.")
+    about: Text = Field(
+        default="", description="Words that it has, all of them, or an id that show told; forget needs them."
+    )
+
+
 class Compacting(Arguments):
     """The session is about to be compacted: keep what is there."""
 
@@ -119,8 +126,17 @@ TOOLS: tuple[OfferedTool, ...] = (
         arguments=NoteOpenFile,
         is_deferred=True,
     ),
+    OfferedTool(
+        name="memory",
+        description="What is remembered of this chat and its people, in all places: show it to whoever asks, "
+        "or forget what somebody takes back.",
+        arguments=Memory,
+        is_deferred=True,
+    ),
 )
 COMPACTING, COMPACTED = "compacting", "compacted"
+MEMORY = "memory"
+"""What is remembered, over all places."""
 ARGUMENTS: dict[str, type[Arguments]] = {
     **{one.name: one.arguments for one in TOOLS},
     COMPACTING: Compacting,

@@ -7,18 +7,19 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
 
 import structlog
 
 from orchestrator.base.clock import Clock
 from orchestrator.base.event_bus import EventBus, HostEvent
-from orchestrator.context import message_mapping
+from orchestrator.context import message_mapping, transcript
 from orchestrator.context.dialogue import NewMessage
-from orchestrator.context.models import ContextMessage, iso, question_id
+from orchestrator.context.models import ContextMessage, answer_id, iso, question_id
 from orchestrator.context.recorder import AMENDED, ContextRecorder
 from orchestrator.domain.errors import ContextBusy
 from orchestrator.domain.values import Folder, Group
-from orchestrator.store import exchanges, groups, sessions
+from orchestrator.store import exchanges, groups, sessions, turns
 from orchestrator.store.database import Database
 from orchestrator.store.exchanges import TurnExchange
 from orchestrator.store.sessions import PendingDeletion
@@ -43,9 +44,10 @@ class DeletionSync:
         bus: EventBus,
         name: str,
         on_forgetting: Callable[[Folder], None],
+        session_files: Path,
     ) -> None:
         """`name` is the assistant's name; `on_forgetting` is called with each group before its deletions are
-        done.
+        done; `session_files` is `data/sessions`.
         """
         self._database = database
         self._recorder = recorder
@@ -53,10 +55,11 @@ class DeletionSync:
         self._bus = bus
         self._name = name
         self._on_forgetting = on_forgetting
+        self._session_files = session_files
 
     async def run(self) -> None:
         """Look for deletions whenever a message was amended, and once a minute."""
-        with self._bus.listening(AMENDED) as events:
+        with self._bus.listening(AMENDED, "turn.answered") as events:
             while True:
                 await self.sweep()
                 await _until_news(events)
@@ -71,6 +74,22 @@ class DeletionSync:
         for group, waiting in found:
             if waiting:
                 await self._forget(group, waiting)
+            await self._end_session(group)
+
+    async def _end_session(self, group: Group) -> None:
+        """End the session of a group that was told to forget something, once no turn runs in it."""
+        async with self._database.transaction() as tx:
+            turn = await turns.running_of(tx, group.folder)
+            if turn is not None or not await sessions.take_new_session(tx, group.folder):
+                return
+            await sessions.lose(tx, group.folder)
+            # Containers end that began before their group was configured: they live in the old session.
+            await groups.set_config(tx, group.folder, group.container_config, now_ms=self._clock.now_ms())
+        self._bus.publish("group.configured", group=group.folder)
+        try:
+            await asyncio.to_thread(transcript.remove_all, self._session_files, group.folder)
+        except OSError as error:
+            log.warning("context.transcript_not_removed", group=group.folder, reason=str(error))
 
     async def _forget(self, group: Group, waiting: Sequence[PendingDeletion]) -> None:
         folder = group.folder
@@ -95,6 +114,8 @@ class DeletionSync:
             found = await exchanges.of_turns(tx, group.folder, kept_turns)
         words = {one.id: _message(one) for one in self._spoken(found, group)}
         taken = [question_id(one.turn) for one in waiting]
+        # What the agent made of a deleted message stays; an answer that was forgotten has no words left.
+        taken += [answer_id(one.turn) for one in found if not any(text.strip() for text in one.said)]
         await asyncio.to_thread(manager.remove_messages, taken, words, now_ms=now_ms)
 
     def _spoken(self, found: Iterable[TurnExchange], group: Group) -> Iterable[NewMessage]:

@@ -10,6 +10,7 @@ from orchestrator.base.redaction import Redactor
 from orchestrator.containers.ports import AskedAgent
 from orchestrator.context.context_manager import ContextManager
 from orchestrator.context.deletions import DeletionSync
+from orchestrator.context.group_memory import GroupMemory
 from orchestrator.context.recorder import ContextRecorder, fold_nothing
 from orchestrator.context.session_restorer import SessionRestorer
 from orchestrator.context.summarizer import MAX_OUTPUT_TOKENS, ModelSummarizer, SummarizerJob
@@ -66,7 +67,9 @@ class ContextFeature:
             bus=bus,
             name=settings.assistant_name,
             on_forgetting=self._summarizer_job.drop,
+            session_files=data / "sessions",
         )
+        self.commands = GroupMemory(database, self.recorder, home=host.home.root, clock=clock, bus=bus)
         factors = TokenFactors(data / "context" / "token-factors.json")
         self._calibration = TokenCalibration(
             database, factors=factors, counter=self._counter, clock=clock, bus=bus

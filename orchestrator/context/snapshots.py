@@ -150,15 +150,20 @@ class ContextSnapshots:
             with suppress(SnapshotDamaged, UnknownSnapshot):
                 yield self.read(one.name)
 
-    def rewrite(self, change: Callable[[Context], Context]) -> None:
-        """Change the contexts in all readable snapshots; `change` returns the same object where nothing
-        changes.
-        """
+    def rewrite(
+        self,
+        change: Callable[[Context], Context],
+        change_plans: Callable[[Workflow], Workflow] = lambda plans: plans,
+    ) -> None:
+        """Change what is in all readable snapshots; both return the same object where nothing changes."""
         for one in self.listed():
             with suppress(SnapshotDamaged, UnknownSnapshot):
-                context = self.read(one.name).context
-                if (changed := change(context)) is not context:
-                    self._put(one.name, {"context": changed.model_dump(mode="json")})
+                kept = self.read(one.name)
+                changed = {"context": change(kept.context), "workflow": change_plans(kept.workflow)}
+                was = {"context": kept.context, "workflow": kept.workflow}
+                parts = {name: part for name, part in changed.items() if part is not was[name]}
+                if parts:
+                    self._put(one.name, {name: part.model_dump(mode="json") for name, part in parts.items()})
 
     def _put(self, name: str, parts: Mapping[str, Any]) -> None:
         """Write some parts of a snapshot again and keep the others as they are."""

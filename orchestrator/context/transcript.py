@@ -12,7 +12,7 @@ import re
 import stat
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import cached_property
@@ -113,6 +113,31 @@ def look(
         except OSError as error:
             return _refused(f"its session's directory cannot be entered: {error.strerror}")
         return _find(here, f"{session_id}.jsonl", limits)
+
+
+def remove_all(sessions: Path, folder: str) -> None:
+    """Delete the transcripts of all sessions of a group. Blocks; follows no link.
+
+    Raises:
+        OSError: one cannot be deleted.
+    """
+    with ExitStack() as stack:
+        try:
+            here = stack.enter_context(opened(sessions))
+            for part in (folder, ".claude", "projects"):
+                here = stack.enter_context(inner(here, part))
+        except OSError:
+            return
+        for project in _names(here)[: TranscriptLimits().projects]:
+            with suppress(NotADirectoryError), inner(here, project) as place:
+                for name in _names(place):
+                    if name.endswith(".jsonl"):
+                        os.unlink(name, dir_fd=place)
+
+
+def _names(directory: int) -> list[str]:
+    with os.scandir(directory) as entries:
+        return sorted(entry.name for entry in entries)
 
 
 def _find(projects: int, name: str, limits: TranscriptLimits) -> Transcript:

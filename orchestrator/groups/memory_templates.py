@@ -23,6 +23,7 @@ PROMPT = ("AGENTS.md", "SOUL.md", "USER.md", "DASHBOARD.md", "TOOLS.md")
 SHIPPED = Path("data/prompt_files.json")
 """The digest of each file of the prompt as it was written last: by it an unchanged one is told."""
 MAX_READ_BYTES = 64 * 1024
+MAX_TEXTS = 200
 SHARED = "global"
 ROOT = 0
 
@@ -39,13 +40,32 @@ def ensure_memory(home: Path, group: Group, *, assistant: str) -> bool:
     return _ensure(home, group.folder, template(kind, assistant=assistant, group=group.name))
 
 
-def write_memory(home: Path, folder: str, text: str) -> None:
-    """Replace a group's CLAUDE.md as a whole. Blocks.
+def write_memory(home: Path, folder: str, text: str, *, name: str = MEMORY) -> None:
+    """Replace a group's CLAUDE.md, or another of its notes, as a whole. Blocks.
 
     Raises:
         OSError: the folder is a link or a file, or cannot be written.
     """
-    _ensure(home, folder, text, replaces=True)
+    _ensure(home, folder, text, name=name, replaces=True)
+
+
+def own_texts(home: Path, folder: str) -> list[str]:
+    """Return the names of the notes (`.md`) in a group's folder that `own_text` reads whole. Blocks."""
+    try:
+        inner = os.open(home / "groups" / folder, os.O_RDONLY | os.O_NOFOLLOW | os.O_DIRECTORY)
+    except OSError:
+        return []
+    try:
+        with os.scandir(inner) as entries:
+            names = [entry.name for entry in entries if entry.name.endswith(".md")]
+        found = sorted(names)[:MAX_TEXTS]
+        return [name for name in found if _is_note(os.stat(name, dir_fd=inner, follow_symlinks=False))]
+    finally:
+        os.close(inner)
+
+
+def _is_note(found: os.stat_result) -> bool:
+    return stat.S_ISREG(found.st_mode) and found.st_nlink == 1 and found.st_size < MAX_READ_BYTES
 
 
 def own_text(home: Path, folder: str, name: str) -> str | None:

@@ -186,7 +186,7 @@ class CommandDispatcher:
                 request_id=request_id, ok=result.ok, code=result.code, text=result.text, data=result.data
             )
             # The words of messages stay in one place, so that taking them out there takes them out for good.
-            if not isinstance(command, SearchHistory):
+            if not _only_reads_words(command):
                 await commands.record(tx, group.folder, command.title, reply, now_ms=now_ms)
             await late_answers.send_late_answer(tx, group, command, reply, now_ms=now_ms)
             await audit.append(tx, _event(group, turn, command, reply, now_ms=now_ms))
@@ -232,6 +232,12 @@ class CommandDispatcher:
         self._wakeups.scheduler.set()
         self._wakeups.notifications.set()
         self._wakeups.lanes.set()
+
+
+def _only_reads_words(command: Command) -> bool:
+    """Tell whether a command is answered with what is kept elsewhere, and changes nothing."""
+    is_show = isinstance(command, Remember) and command.arguments.get("action") == "show"
+    return is_show or isinstance(command, SearchHistory)
 
 
 def _request_id(name: str, body: bytes) -> str:

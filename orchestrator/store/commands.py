@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from typing import Any
 
 from agent_runner.wire.mailbox import Reply
@@ -45,6 +46,19 @@ async def record(tx: Tx, folder: Folder, command_type: str, reply: Reply, *, now
             now_ms,
         ),
     )
+
+
+async def forget(tx: Tx, folder: Folder, is_meant: Callable[[str], bool]) -> None:
+    """Take the words out of the answers that a group got whose text or data is meant."""
+    rows = await tx.execute_fetchall(
+        "SELECT request_id, text, data FROM commands WHERE group_folder = ?", (folder,)
+    )
+    for row in rows:
+        if is_meant(row["text"]) or is_meant(row["data"]):
+            await tx.execute(
+                "UPDATE commands SET text = '', data = '{}' WHERE group_folder = ? AND request_id = ?",
+                (folder, row["request_id"]),
+            )
 
 
 async def newest(

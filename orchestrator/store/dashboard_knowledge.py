@@ -51,6 +51,12 @@ async def insights(tx: Tx, folder: Folder) -> list[Insight]:
     return [_insight(row) for row in rows]
 
 
+async def forget(tx: Tx, folder: Folder, row_id: str) -> None:
+    """Delete an insight, or what is known of a person."""
+    await tx.execute("DELETE FROM insights WHERE group_folder = ? AND id = ?", (folder, row_id))
+    await tx.execute("DELETE FROM people WHERE group_folder = ? AND id = ?", (folder, row_id))
+
+
 async def put_person(tx: Tx, person: Person) -> None:
     await tx.execute(
         "INSERT INTO people (group_folder, id, body_json) VALUES (?, ?, ?)",

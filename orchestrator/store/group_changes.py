@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
+from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
@@ -81,6 +82,19 @@ async def add(tx: Tx, change: GroupChange) -> int:
         {"folder": change.folder, "part": change.part, "kept": KEPT},
     )
     return number
+
+
+async def rewrite(tx: Tx, folder: Folder, change: Callable[[str], str]) -> None:
+    """Change the texts that are kept of changes of a group's memory, such as to forget a line of them."""
+    found = await tx.execute_fetchall(
+        "SELECT id, before, after FROM group_changes WHERE group_folder = ? AND part = 'memory'", (folder,)
+    )
+    for row in found:
+        texts = (change(row["before"]), change(row["after"]))
+        if texts != (row["before"], row["after"]):
+            await tx.execute(
+                "UPDATE group_changes SET before = ?, after = ? WHERE id = ?", (*texts, row["id"])
+            )
 
 
 async def rows(tx: Tx, folder: Folder) -> list[dict[str, Any]]:

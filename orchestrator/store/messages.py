@@ -343,6 +343,14 @@ async def turns_that_said(tx: Tx, said: Sequence[Message]) -> dict[int, int]:
     return {ids[row["message_id"]]: row["turn_id"] for row in rows}
 
 
+async def count(tx: Tx, chat_jid: ChatJid) -> int:
+    """Count the messages of a chat that have words."""
+    cursor = await tx.execute(
+        "SELECT count(*) AS n FROM messages WHERE chat_jid = ? AND content <> ''", (chat_jid,)
+    )
+    return int((await returned(cursor))["n"])
+
+
 async def newest(tx: Tx, chat_jid: ChatJid, *, limit: int) -> list[Message]:
     """The newest messages of a chat, oldest first, Andy's own among them."""
     rows = await tx.execute_fetchall(

@@ -238,6 +238,18 @@ async def cancel(tx: Tx, folder: Folder, notice_id: int, *, reason: str, now_ms:
     return cursor.rowcount == 1
 
 
+async def forget(tx: Tx, folder: Folder, notice_id: int, *, now_ms: int) -> None:
+    """Cancel a notice and take its words out of the store."""
+    await cancel(tx, folder, notice_id, reason="forgotten", now_ms=now_ms)
+    await tx.execute(
+        """
+        UPDATE cross_session_notifications SET payload_json = '{}', formatted_content = NULL
+        WHERE group_folder = ? AND id = ?
+        """,
+        (folder, notice_id),
+    )
+
+
 async def expire(tx: Tx, *, now_ms: int) -> list[NoticeRow]:
     """End and return all notices whose time is over and that no turn has claimed."""
     rows = await tx.execute_fetchall(

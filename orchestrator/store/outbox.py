@@ -266,6 +266,18 @@ async def by_key(tx: Tx, key: str) -> Outgoing | None:
     return _from_row(row) if row else None
 
 
+async def blank(tx: Tx, message_id: MessageId) -> TurnId | None:
+    """Take the words out of what was sent as a message; return the turn that said them, None of no turn."""
+    cursor = await tx.execute(
+        "SELECT coalesce(part_of, id) AS whole, turn_id FROM outbox WHERE message_id = ? AND state = 'sent'",
+        (message_id,),
+    )
+    if (row := await cursor.fetchone()) is None:
+        return None
+    await tx.execute("UPDATE outbox SET text = '' WHERE :whole IN (id, part_of)", {"whole": row["whole"]})
+    return row["turn_id"]  # type: ignore[no-any-return]
+
+
 async def unsent(tx: Tx, *, limit: int) -> list[Outgoing]:
     """Return the messages that wait or are dead, oldest first."""
     rows = await tx.execute_fetchall(

@@ -115,6 +115,20 @@ async def finish_deletions(tx: Tx, folder: Folder, found: Iterable[PendingDeleti
         )
 
 
+async def note_new_session(tx: Tx, folder: Folder) -> None:
+    """Record that the group's session holds words that were forgotten: no later run may go on with it."""
+    await tx.execute(
+        "INSERT INTO router_state (key, value) VALUES (?, '1') ON CONFLICT DO NOTHING",
+        (f"new_session:{folder}",),
+    )
+
+
+async def take_new_session(tx: Tx, folder: Folder) -> bool:
+    """Return whether a new session was to begin, once."""
+    cursor = await tx.execute("DELETE FROM router_state WHERE key = ?", (f"new_session:{folder}",))
+    return cursor.rowcount == 1
+
+
 def _deletions_prefix(folder: Folder) -> str:
     return f"taken_back:{folder}:"
 

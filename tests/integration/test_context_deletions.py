@@ -56,6 +56,7 @@ class House:
             bus=house.bus,
             name="Andy",
             on_forgetting=self.dropped.append,
+            session_files=self.home / "sessions",
         )
 
     @property

@@ -25,6 +25,7 @@ from orchestrator.domain.dashboard import (
     ToolResult,
 )
 from orchestrator.domain.values import ChatJid, Folder, Group, TurnId, TurnKind, TurnState
+from orchestrator.ipc.command_context import ContextCommands
 from orchestrator.ipc.command_dispatcher import CommandDispatcher
 from orchestrator.notices.service import NoticeService as Notices
 from orchestrator.scheduler.timing import schedule_reader
@@ -59,7 +60,13 @@ def at(text: str) -> int:
 class DashboardHouse:
     """One group with a dashboard, at Monday 2026-02-09 08:30 in Seoul."""
 
-    def __init__(self, household: Household, *, limits: BoardLimits | None = None) -> None:
+    def __init__(
+        self,
+        household: Household,
+        *,
+        limits: BoardLimits | None = None,
+        contexts: ContextCommands | None = None,
+    ) -> None:
         self.house = household
         self.clock = household.clock
         self.clock.wall_ms = FEB_9_0830
@@ -76,6 +83,7 @@ class DashboardHouse:
             bus=household.bus,
             dashboards=self.service,
             notices=Notices(clock=self.clock),
+            contexts=contexts,
         )
 
     def service_with(self, limits: BoardLimits | None) -> DashboardService:

@@ -15,6 +15,9 @@ from agent_runner.ipc_client import HostClient
 from agent_runner.wire.mailbox import Command, Reply
 from agent_runner.wire.order import Request, RunOrder, TurnOrder
 from agent_runner.workspace import Workspace
+from orchestrator.context.group_memory import GroupMemory
+from orchestrator.context.recorder import ContextRecorder
+from orchestrator.context.tokens import EstimatingCounter
 from orchestrator.domain.values import TurnKind
 from tests.support.dashboard_harness import DashboardHouse
 from tests.support.household import Household
@@ -83,4 +86,18 @@ async def talking(household: Household, workspace: Workspace) -> AsyncIterator[C
     """A chat with a new group's agent, Monday 2026-02-09 at 08:30 in Seoul."""
     await household.add_group("family")
     workspace.group.mkdir(parents=True)
-    yield chat_in(workspace, DashboardHouse(household))
+    yield chat_in(workspace, DashboardHouse(household, contexts=_memory_of(household, workspace.root)))
+
+
+def _memory_of(household: Household, home: Path) -> GroupMemory:
+    recorder = ContextRecorder(
+        household.database,
+        contexts=home / "data" / "context",
+        env=home / "data" / "env",
+        counter=EstimatingCounter(),
+        clock=household.clock,
+        bus=household.bus,
+        name="Andy",
+        on_notified=household.wakeups.outbox.set,
+    )
+    return GroupMemory(household.database, recorder, home=home, clock=household.clock, bus=household.bus)

@@ -195,6 +195,11 @@ def test_a_time_that_could_mean_something_else_is_asked_about(text: str) -> None
         ("echo Hi, *there*!", "에코 Hi, *there*!", "echo text=Hi, *there*!"),
         ("remember for next time: the code", "다음에 기억해 줘: the code", "note note=the code"),
         ("what were we talking about?", "무슨 얘기 하고 있었지?", "recall"),
+        ("what do you know about me?", "나에 대해 뭘 알아?", "know"),
+        ("What do you remember about us", "우리에 대해 뭐 기억하고 있어?", "know"),
+        ("forget that I like jazz", "I like jazz 잊어 줘", "forget about=I like jazz"),
+        ("forget about the dentist", "the dentist에 대해 잊어줘", "forget about=the dentist"),
+        ("forget it", "됐어", "never_mind"),
     ],
 )
 def test_both_languages_ask_for_the_same(english: str, korean: str, parsed: str) -> None:

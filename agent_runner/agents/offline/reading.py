@@ -44,6 +44,13 @@ def language_of(text: str) -> Language:
     return Language.KOREAN if PATTERNS["hangul"].search(text) else Language.ENGLISH
 
 
+def meaning_words(text: str) -> list[str]:
+    """Return the words of a text by which it is found again, without small ones and Korean particles."""
+    words = (word.strip(".,!?~\"'“”‘’") for word in text.split())
+    found = (PATTERNS["particle"].sub("", word) for word in words if word)
+    return [word for word in found if not PATTERNS["small_word"].fullmatch(word)]
+
+
 def plain(text: str) -> str:
     """Compose what some keyboards send in pieces; what UTF-8 cannot carry becomes `?`."""
     return unicodedata.normalize("NFC", text.encode("utf-8", "replace").decode())

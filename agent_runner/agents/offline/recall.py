@@ -11,6 +11,8 @@ from typing import Any
 
 from agent_runner.agents.offline import reading
 from agent_runner.agents.offline.handler import RequestHandler
+from agent_runner.wire import mailbox
+from agent_runner.wire.context_tools import MEMORY
 
 MAX_DECISIONS, MAX_MESSAGES = 5, 6
 MAX_CHARS = 200
@@ -30,7 +32,36 @@ class ConversationRecap:
 
 
 class Recall(RequestHandler):
-    """Handles the question what was talked about."""
+    """Handles the questions what was talked about and what is known, and takes back what is known."""
+
+    async def do_know(self) -> str:
+        """Say what is remembered, in all places, of this chat and its people."""
+        found = await self._remembered("show")
+        lines = [f"• {_short(one['text'])}" for one in found["items"]]
+        head = self.listed(self.say("know"), lines) if lines else self.say("know_nothing")
+        board = found["board"]
+        more = {"messages": found["messages"], "tasks": board["tasks"], "reminders": board["reminders"]}
+        return "\n".join([head, self.say("know_more", **more)])
+
+    async def do_forget(self) -> str:
+        """Forget for good what has the words, after a question."""
+        about = " ".join(reading.meaning_words(self.slot("about")))
+        if not about:
+            return self.say("forget_nothing")
+        if not self.slot("sure"):
+            found = await self._remembered("show", about)
+            lines = [f"• {_short(one['text'])}" for one in found["items"] if one["id"]]
+            if not lines and not found["said"]:
+                return self.say("forget_nothing")
+            lines.append(self.say("forget_said", count=found["said"]))
+            raise self.question("sure", self.listed(self.say("sure_forget"), lines))
+        await self._remembered("forget", about, request_id=self.context.next_id())
+        return self.say("forget")
+
+    async def _remembered(self, action: str, about: str = "", *, request_id: str | None = None) -> Any:
+        given = {"action": action, "about": about}
+        asked = mailbox.Remember(request_id=request_id, tool=MEMORY, arguments=given)
+        return (await self.request(asked)).data
 
     async def do_recall(self) -> str:
         """Say what was talked about before this turn, or plainly that nothing is kept."""

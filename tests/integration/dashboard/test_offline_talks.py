@@ -302,6 +302,48 @@ async def test_a_yes_to_two_questions_asked_at_once_is_asked_back(chat: Chat) ->
     assert (await chat.home.task("task_001")).status.value == "active"
 
 
+@pytest.mark.parametrize(
+    ("lines", "ask", "head", "take_back", "sure", "yes", "nothing"),
+    [
+        (
+            "- Jane likes jazz\n- The dog is Bello\n",
+            "what do you know about me?",
+            "This is what I know",
+            "forget that I like jazz",
+            "Forget this for good?",
+            "yes",
+            "Nothing that I know has these words.",
+        ),
+        (
+            "- 제인은 재즈를 좋아함\n- 개 이름은 벨로\n",
+            "나에 대해 뭘 알아?",
+            "이 대화방과 여러분에 대해",
+            "내가 재즈를 좋아한다는 것 잊어 줘",
+            "완전히 잊을까요?",
+            "네",
+            "그런 말이 들어 있는 것은 없어요.",
+        ),
+    ],
+)
+async def test_what_is_known_is_told_and_taken_back(
+    chat: Chat, lines: str, ask: str, head: str, take_back: str, sure: str, yes: str, nothing: str
+) -> None:
+    notes = chat.workspace.root / "groups" / "family" / "CLAUDE.md"
+    notes.parent.mkdir(parents=True)
+    notes.write_text(lines)
+    kept, other = lines.splitlines()
+    told = await chat.say(ask)
+    assert head in told
+    assert all(line in told for line in (kept, other))
+    asked = await chat.say(take_back)
+    assert sure in asked
+    assert (kept in asked, other in asked, notes.read_text()) == (True, False, lines)
+    await chat.say(yes)
+    assert notes.read_text() == f"{other}\n"
+    assert kept not in await chat.say(ask)
+    assert await chat.say(take_back) == nothing
+
+
 async def test_what_was_asked_is_known_in_the_next_container(household: Household, tmp_path: Path) -> None:
     async with talking(household, Workspace(tmp_path)) as chat:
         await chat.say("remind me at 9 to call mum")

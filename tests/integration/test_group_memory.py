@@ -1,0 +1,249 @@
+"""What a group is shown of its memory, and takes back: rows, notes, contexts, snapshots, the index."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agent_runner.wire.mailbox import Reply
+from orchestrator.context.context_manager import ContextManager
+from orchestrator.context.deletions import DeletionSync
+from orchestrator.context.group_memory import GroupMemory
+from orchestrator.context.recorder import ContextRecorder
+from orchestrator.context.tokens import EstimatingCounter
+from orchestrator.domain.dashboard import Person
+from orchestrator.domain.values import Folder
+from orchestrator.ipc.command_dispatcher import CommandDispatcher
+from orchestrator.notices.service import NoticeService
+from orchestrator.scheduler.timing import schedule_reader
+from orchestrator.scheduler.when import point_ms
+from orchestrator.store import (
+    audit,
+    dashboard_knowledge,
+    group_changes,
+    groups,
+    message_search,
+    sessions,
+)
+from orchestrator.store.group_changes import GroupChange, GroupPart
+from tests.support.command_dispatchers import dashboards_of
+from tests.support.household import SEOUL, Household
+
+FAMILY, WORK = Folder("family"), Folder("work")
+NOTES = "# Family\n- Jane likes jazz on Sundays\n- The dog is Bello\n"
+TEXTS = (".md", ".json", ".jsonl")
+SESSION = "11111111-2222-3333-4444-555555555555"
+
+
+@dataclass
+class MemoryHouse:
+    """Two groups whose agents have noted much; what was said went through the real intake and outbox."""
+
+    house: Household
+    home: Path
+
+    def __post_init__(self) -> None:
+        self.numbers = itertools.count(1)
+        self.recorder = ContextRecorder(
+            self.house.database,
+            contexts=self.home / "data" / "context",
+            env=self.home / "data" / "env",
+            counter=EstimatingCounter(),
+            clock=self.house.clock,
+            bus=self.house.bus,
+            name="Andy",
+            on_notified=self.house.wakeups.outbox.set,
+        )
+        self.deletions = DeletionSync(
+            self.house.database,
+            self.recorder,
+            clock=self.house.clock,
+            bus=self.house.bus,
+            name="Andy",
+            on_forgetting=lambda _: None,
+            session_files=self.home / "data" / "sessions",
+        )
+        self.dispatcher = CommandDispatcher(
+            self.house.database,
+            clock=self.house.clock,
+            read_time=point_ms,
+            times=schedule_reader(lambda _: SEOUL),
+            zone_of=lambda _: SEOUL,
+            wakeups=self.house.wakeups,
+            bus=self.house.bus,
+            dashboards=dashboards_of(self.house, lambda _: SEOUL),
+            notices=NoticeService(clock=self.house.clock),
+            contexts=GroupMemory(
+                self.house.database, self.recorder, home=self.home, clock=self.house.clock, bus=self.house.bus
+            ),
+        )
+
+    def manager(self, folder: Folder = FAMILY) -> ContextManager:
+        return self.recorder.manager(folder)
+
+    @property
+    def notes(self) -> Path:
+        return self.home / "groups" / FAMILY / "CLAUDE.md"
+
+    async def ask(self, type_: str, /, *, by: str = FAMILY, **fields: Any) -> Reply:
+        async with self.house.database.reading() as tx:
+            group = await groups.known(tx, by)
+        body = {"type": type_, "requestId": f"r{next(self.numbers)}", **fields}
+        return await self.dispatcher.handle(group, "request", json.dumps(body).encode())
+
+    async def memory(self, action: str, about: str = "", *, by: str = FAMILY) -> Reply:
+        return await self.ask("remember", by=by, tool="memory", arguments={"action": action, "about": about})
+
+    async def use(self, tool: str, **arguments: Any) -> None:
+        assert (await self.ask("dashboard", tool=tool, arguments=arguments)).ok
+
+    async def everything(self) -> str:
+        """All that lies in the database and in the files of the home, as text."""
+        tables = await self.house.rows(
+            "SELECT name FROM sqlite_master WHERE type = 'table' AND name NOT LIKE 'message_search%'"
+        )
+        rows = [await self.house.rows(f"SELECT * FROM {table['name']}") for table in tables]
+        files = [path.read_text() for path in self.home.rglob("*") if path.suffix in TEXTS and path.is_file()]
+        return "\n".join([json.dumps(rows, ensure_ascii=False, default=str), *files])
+
+    async def found(self, word: str) -> int:
+        async with self.house.database.reading() as tx:
+            return len(await message_search.find(tx, [word], limit=50))
+
+
+@pytest.fixture
+async def filled(household: Household, tmp_path: Path) -> MemoryHouse:
+    for folder in (FAMILY, WORK):
+        await household.add_group(folder)
+        (tmp_path / "groups" / folder / "conversations").mkdir(parents=True)
+    (tmp_path / "groups" / "global").mkdir()
+    (tmp_path / "groups" / "global" / "USER.md").write_text("# Who\n\n(Write here)\nThe owner is Min.\n")
+    home = MemoryHouse(household, tmp_path)
+    home.notes.write_text(NOTES)
+    (home.notes.parent / "conversations" / "monday.md").write_text("Jane: I like jazz\nAndy: fine\n")
+    transcript = tmp_path / "data" / "sessions" / FAMILY / ".claude" / "projects" / "-workspace-group"
+    transcript.mkdir(parents=True)
+    (transcript / f"{SESSION}.jsonl").write_text('{"message": "I like jazz"}\n')
+    await household.hear("@Andy I like jazz")
+    await household.answer("So you like jazz!")
+    await household.deliver_all()
+    await home.recorder.catch_up(FAMILY)
+    manager, now_ms = home.manager(), household.clock.now_ms()
+    manager.record_decision("A jazz concert for Jane", now_ms=now_ms)
+    manager.record_decision("We go by train", now_ms=now_ms)
+    manager.create_plan("Jazz night", tasks=["tickets"], now_ms=now_ms)
+    manager.snapshot(now_ms=now_ms)
+    manager.create_plan("Garden", now_ms=now_ms)
+    change = GroupChange(
+        folder=FAMILY, part=GroupPart.MEMORY, at_ms=1, by="cli", before="", after=NOTES, added=3, removed=0
+    )
+    async with household.database.transaction() as tx:
+        await group_changes.add(tx, change)
+        await sessions.keep(tx, FAMILY, SESSION, now_ms=now_ms)
+    await household.hear("@Andy go on")
+    await household.start_next()
+    await home.use("save_insight", content="Jane collects jazz records", category="life")
+    await home.use("create_task", title="Water the plants")
+    async with household.database.transaction() as tx:
+        await dashboard_knowledge.put_person(
+            tx, Person(folder=FAMILY, id="person_1", body={"name": "Jane", "notes": "plays jazz piano"})
+        )
+    note = {"message": "ask about the jazz concert", "persist_cross_session": True}
+    assert (await home.ask("notify_self", **note)).ok
+    async with household.database.transaction() as tx:
+        work = await dashboard_knowledge.insights(tx, WORK)
+        assert not work
+    home.manager(WORK).record_decision("Jazz in the office", now_ms=now_ms)
+    return home
+
+
+async def test_a_group_is_shown_what_is_remembered_in_all_places(filled: MemoryHouse) -> None:
+    shown = await filled.memory("show")
+    assert shown.ok
+    texts = {(one["kind"], one["text"]) for one in shown.data["items"]}
+    assert texts >= {
+        ("note", "- Jane likes jazz on Sundays"),
+        ("owner", "The owner is Min."),
+        ("decision", "A jazz concert for Jane"),
+        ("plan", "Jazz night — tickets"),
+        ("insight", "Jane collects jazz records"),
+        ("person", "name: Jane, notes: plays jazz piano"),
+        ("reminder", "ask about the jazz concert"),
+    }
+    assert "office" not in shown.text
+    assert (shown.data["messages"], shown.data["board"]) == (3, {"tasks": 1, "reminders": 0})
+    of_work = await filled.memory("show", by=WORK)
+    kinds = [(one["kind"], one["text"]) for one in of_work.data["items"]]
+    assert kinds == [("owner", "The owner is Min."), ("decision", "Jazz in the office")]
+    assert await filled.house.rows("SELECT 1 FROM commands WHERE type LIKE '%memory%'") == []
+
+
+async def test_what_is_taken_back_leaves_every_place(filled: MemoryHouse) -> None:
+    assert "jazz" in (await filled.everything()).lower()
+    shown = await filled.memory("show", "JAZZ")
+    assert (len(shown.data["items"]), shown.data["said"]) == (6, 2)
+
+    done = await filled.memory("forget", "jazz")
+    assert (done.ok, "jazz" in done.text.lower()) == (True, False), done.text
+    for turn in await filled.house.rows("SELECT id FROM turns WHERE state = 'running'"):
+        await filled.house.rows("UPDATE turns SET state = 'answered', ended_ms = 1 WHERE id = ?", turn["id"])
+    await filled.deletions.sweep()
+
+    left = [line for line in (await filled.everything()).splitlines() if "jazz" in line.lower()]
+    assert len(left) == 1, left
+    assert "Jazz in the office" in left[0], "another group's is another's"
+    assert await filled.found("jazz") == 0
+    assert filled.notes.read_text() == "# Family\n- The dog is Bello\n"
+    kept = filled.manager().load(now_ms=0)
+    assert kept.context.memory.last_decisions == ("We go by train",)
+    assert [plan.title for plan in kept.workflow.plans] == ["Garden"]
+    assert len(filled.manager().snapshots()) >= 1
+    async with filled.house.database.reading() as tx:
+        assert await sessions.current(tx, FAMILY) is None, "the session has heard it"
+        (event,) = await tx.execute_fetchall("SELECT detail FROM audit WHERE kind = 'memory.forgotten'")
+        assert (await audit.verify(tx)).fault is None
+    assert json.loads(event["detail"])["forgotten"]["decision"] == 1
+    assert "jazz" not in event["detail"]
+    assert (await filled.memory("forget", "jazz")).code == "nothing"
+
+
+async def test_one_thing_is_taken_back_by_its_id(filled: MemoryHouse) -> None:
+    shown = await filled.memory("show", "concert")
+    decision = next(one for one in shown.data["items"] if one["kind"] == "decision")
+    assert (await filled.memory("forget", decision["id"])).ok
+    assert [one["kind"] for one in (await filled.memory("show", "concert")).data["items"]] == ["reminder"]
+    assert await filled.found("jazz") == 2, "what was said is not meant by the id of a decision"
+
+
+@pytest.mark.parametrize(
+    ("action", "about", "code"),
+    [
+        ("forget", "zebra", "nothing"),
+        ("forget", "Min", "nothing"),  # the owner's words are the owner's to change
+        ("forget", "  ", "bad_search"),
+        ("delete", "jazz", "bad_arguments"),
+    ],
+)
+async def test_what_cannot_be_forgotten_is_refused(
+    filled: MemoryHouse, action: str, about: str, code: str
+) -> None:
+    before = await filled.everything()
+    refused = await filled.memory(action, about)
+    assert (refused.ok, refused.code) == (False, code)
+    assert filled.notes.read_text() == NOTES
+    assert before.count("jazz") == (await filled.everything()).count("jazz")
+
+
+async def test_a_link_in_place_of_the_notes_is_neither_read_nor_written(filled: MemoryHouse) -> None:
+    secret = filled.home / "secret.md"
+    secret.write_text("jazz is secret\n")
+    filled.notes.unlink()
+    filled.notes.symlink_to(secret)
+    assert "secret" not in (await filled.memory("show")).text
+    assert (await filled.memory("forget", "jazz")).ok
+    assert secret.read_text() == "jazz is secret\n"
