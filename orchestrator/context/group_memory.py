@@ -24,7 +24,7 @@ from orchestrator.base.redaction import redact
 from orchestrator.base.tables import short
 from orchestrator.context.context_manager import ContextManager
 from orchestrator.context.models import Context
-from orchestrator.context.recorder import AMENDED, ContextRecorder
+from orchestrator.context.recorder import ContextRecorder
 from orchestrator.context.workflow import Plan, Workflow
 from orchestrator.domain.errors import BadRequest, ContextBusy
 from orchestrator.domain.values import Folder, Group, Message
@@ -167,7 +167,7 @@ class GroupMemory:
                 tx, audit.AuditEvent(at_ms=now_ms, kind="memory.forgotten", folder=folder, detail=detail)
             )
         await self._recorder.catch_up(folder)
-        self._bus.publish(AMENDED, group=folder)
+        self._bus.publish("message.amended", group=folder)
         self._bus.publish("dashboard.changed", group=folder)
         told = ", ".join(f"{count} × {kind}" for kind, count in detail["forgotten"].items())
         text = (
