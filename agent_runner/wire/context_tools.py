@@ -70,7 +70,7 @@ class UpdatePlanTask(Arguments):
     description: Text | None = Field(default=None, description="What is to be known of it.")
 
 
-class Memory(Arguments):
+class UseMemory(Arguments):
     action: Literal["show", "forget"] = Field(description="show first; forget removes for good.")
     about: Text = Field(
         default="", description="Words that it has, all of them, or an id that show told; forget needs them."
@@ -130,7 +130,7 @@ TOOLS: tuple[OfferedTool, ...] = (
         name="memory",
         description="What is remembered of this chat and its people, in all places: show it to whoever asks, "
         "or forget what somebody takes back.",
-        arguments=Memory,
+        arguments=UseMemory,
         is_deferred=True,
     ),
 )

@@ -105,7 +105,7 @@ class GroupMemory:
         if tool != wire.MEMORY:
             return await self._recorder.use(group, tool, arguments, request_id)
         try:
-            given = wire.Memory.model_validate(arguments)
+            given = wire.UseMemory.model_validate(arguments)
             act = self._shown if given.action == "show" else self._forgotten
             text, data = await act(group, given.about.strip())
         except ValidationError as error:
