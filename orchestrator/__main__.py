@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import gc
 import sys
 
 from orchestrator import __version__
+
+IMPORTED_OBJECTS = 100_000
+"""More objects than the imports of a command make."""
 
 
 def main() -> None:
@@ -18,6 +22,8 @@ def main() -> None:
 
         sys.stdout.write(commands.help_page())
         return
+    # What is imported stays: to look through it for garbage, again and again, is a sixth of a start.
+    gc.set_threshold(IMPORTED_OBJECTS)
     from orchestrator.cli import main as cli
 
     cli.main()

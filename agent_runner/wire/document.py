@@ -16,7 +16,8 @@ class WireError(ValueError):
 class Document(BaseModel):
     """A frozen JSON document of the wire. Unknown fields are ignored, so that minor additions pass."""
 
-    model_config = ConfigDict(frozen=True, extra="ignore", populate_by_name=True)
+    # Built at their first use: no process uses them all, and to build all is a tenth of its start.
+    model_config = ConfigDict(frozen=True, extra="ignore", populate_by_name=True, defer_build=True)
 
     v: int = WIRE_VERSION
 

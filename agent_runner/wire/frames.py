@@ -11,7 +11,7 @@ import codecs
 from collections.abc import Iterator
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, Field, TypeAdapter, ValidationError
+from pydantic import AfterValidator, ConfigDict, Field, TypeAdapter, ValidationError
 
 from agent_runner.wire.document import Document, WireError
 from agent_runner.wire.notices import MAX_TOLD, ToldNotice
@@ -181,7 +181,7 @@ Frame = Annotated[
 ]
 HEARTBEAT_SECONDS = 10.0
 
-_adapter: TypeAdapter[Frame] = TypeAdapter(Frame)
+_adapter: TypeAdapter[Frame] = TypeAdapter(Frame, config=ConfigDict(defer_build=True))
 
 
 class UnknownKind(WireError):

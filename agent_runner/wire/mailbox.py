@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, TypeAdapter, ValidationError
+from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 
 from agent_runner.wire import wakes
 from agent_runner.wire.document import Document, WireError
@@ -283,7 +283,7 @@ Command = Annotated[
     Field(discriminator="type"),
 ]
 
-_adapter: TypeAdapter[Command] = TypeAdapter(Command)
+_adapter: TypeAdapter[Command] = TypeAdapter(Command, config=ConfigDict(defer_build=True))
 
 
 def parse_command(text: str | bytes) -> Command:

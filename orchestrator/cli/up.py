@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
 import signal
 import sys
@@ -23,6 +24,9 @@ if TYPE_CHECKING:
     from orchestrator.domain.settings import Settings
 
 Agent = Literal["auto", "claude", "offline"]
+
+USUAL_COLLECTIONS = 700, 10, 10
+"""Python's own thresholds for the collection of garbage; `__main__` raises them while modules are loaded."""
 
 image_app = App(name="image")
 
@@ -126,6 +130,10 @@ async def _run(home: Home, settings: Settings, started: Callable[[], None]) -> b
 
     def tell(address: str) -> None:
         started()
+        # What stands now stays until the end: a collection that looked through it would take 50 ms, in which
+        # nobody is answered.
+        gc.freeze()
+        gc.set_threshold(*USUAL_COLLECTIONS)
         say_aside(f"Andy listens on {address}")
         say_aside("To see and steer him in a browser: andy open")
 

@@ -80,7 +80,7 @@ Name = Annotated[str, BeforeValidator(_cut)]
 class StoredModel(BaseModel):
     """The base of all that is stored as JSON: unknown keys are dropped, so that no file grows by them."""
 
-    model_config = ConfigDict(extra="ignore", frozen=True)
+    model_config = ConfigDict(extra="ignore", frozen=True, defer_build=True)
 
 
 class ContextMessage(StoredModel):

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import asyncio
+from collections.abc import Callable, Sequence
 
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
-from starlette.routing import BaseRoute
+from starlette.routing import BaseRoute, Router
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from orchestrator.domain.errors import AndyError, BadRequest
 from orchestrator.web.bodies import BadBody
@@ -21,22 +23,43 @@ def web_app(
     *,
     token: str,
     on_refusal: OnRefusal,
+    more_routes: Callable[[], Sequence[BaseRoute]] | None = None,
     web_origin: str | None = None,
     is_session: IsSession | None = None,
 ) -> Starlette:
     """Build the app; everything but `/healthz` and the console needs the token.
 
+    `more_routes` is called in a thread when a request comes that none of `routes` takes, and may block.
     `on_refusal` hears of who is not let in. `web_origin` is that of a reverse proxy, where there is one.
     With a cookie that `is_session`, `/api/` may be read too.
     """
     guard = Middleware(
         AccessGuard, token=token, on_refusal=on_refusal, web_origin=web_origin, is_session=is_session
     )
-    return Starlette(
+    app = Starlette(
         routes=routes,
         middleware=[guard],
         exception_handlers={AndyError: _explain, RecursionError: _refuse_depth},
     )
+    if more_routes is not None:
+        app.router.default = LazyApp(lambda: Router(more_routes()))
+    return app
+
+
+class LazyApp:
+    """An app that is built in a thread when its first request comes: unused, it costs nothing."""
+
+    def __init__(self, build: Callable[[], ASGIApp]) -> None:
+        self._build = build
+        self._built: ASGIApp | None = None
+        self._lock = asyncio.Lock()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if self._built is None:
+            async with self._lock:
+                if self._built is None:
+                    self._built = await asyncio.to_thread(self._build)
+        await self._built(scope, receive, send)
 
 
 async def _explain(_: Request, error: Exception) -> Response:

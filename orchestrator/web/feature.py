@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from starlette.types import ASGIApp
 
     from orchestrator.web.api.routes import ApiServices
+    from orchestrator.web.chat_service import ChatService
     from orchestrator.web.console.sessions import SessionService
 
 HEAD_SECONDS = 10.0
@@ -88,36 +89,61 @@ class WebFeature:
             noting.cancel()
 
     def _app(self, on_refusal: Callable[..., None]) -> Any:
-        from orchestrator.web.api.dashboards import DashboardApi
-        from orchestrator.web.api.groups import GroupApi
-        from orchestrator.web.api.lists import ApiSource
-        from orchestrator.web.api.loops import LoopApi
-        from orchestrator.web.api.metrics import Metrics
-        from orchestrator.web.api.reminders import ReminderHandler
-        from orchestrator.web.api.routes import ApiServices, api_routes
-        from orchestrator.web.api.tasks import TaskApi
+        from orchestrator.web.api.routes import first_routes
         from orchestrator.web.app import web_app
         from orchestrator.web.chat_service import ChatService
         from orchestrator.web.console.sessions import SessionService
 
+        host = self.host
         status = StatusService(
-            self.host,
+            host,
             started_ms=self.started_ms,
             containers=self.containers,
             proxies=self.proxies,
             queue=self.queue,
             channels=self.channels,
         )
+        chat = ChatService(
+            host.database,
+            accept=self.intake.accept,
+            is_hopeless=self.is_hopeless,
+            clock=host.clock,
+            bus=host.bus,
+            on_opened=lambda folder: host.signs.note(Sign.OPENED, folder=folder),
+        )
+        sessions = SessionService(host.database, host.reader, token=self.token, clock=host.clock)
+
+        async def is_session(cookie: str) -> bool:
+            return await sessions.find(cookie) is not None
+
+        def more_routes() -> list[BaseRoute]:
+            from orchestrator.web.api.routes import more_routes
+
+            services = self._services(chat, status)
+            return [*more_routes(services), *self._console(services, sessions, on_refusal)]
+
+        return web_app(
+            first_routes(chat, written, status.status, host.bus),
+            token=self.token,
+            on_refusal=on_refusal,
+            more_routes=more_routes,
+            web_origin=host.settings.andy_web_origin,
+            is_session=is_session,
+        )
+
+    def _services(self, chat: ChatService, status: StatusService) -> ApiServices:
+        from orchestrator.web.api.dashboards import DashboardApi
+        from orchestrator.web.api.groups import GroupApi
+        from orchestrator.web.api.lists import ApiSource
+        from orchestrator.web.api.loops import LoopApi
+        from orchestrator.web.api.metrics import Metrics
+        from orchestrator.web.api.reminders import ReminderHandler
+        from orchestrator.web.api.routes import ApiServices
+        from orchestrator.web.api.tasks import TaskApi
+
         reminders = self.dashboards.service.reminders
-        services = ApiServices(
-            chat=ChatService(
-                self.host.database,
-                accept=self.intake.accept,
-                is_hopeless=self.is_hopeless,
-                clock=self.host.clock,
-                bus=self.host.bus,
-                on_opened=lambda folder: self.host.signs.note(Sign.OPENED, folder=folder),
-            ),
+        return ApiServices(
+            chat=chat,
             groups=GroupApi(
                 self.host.database, clock=self.host.clock, wakeups=self.host.wakeups, bus=self.host.bus
             ),
@@ -159,20 +185,6 @@ class WebFeature:
                 draft=self.containers.pool.draft,
             ),
             bus=self.host.bus,
-        )
-        sessions = SessionService(
-            self.host.database, self.host.reader, token=self.token, clock=self.host.clock
-        )
-
-        async def is_session(cookie: str) -> bool:
-            return await sessions.find(cookie) is not None
-
-        return web_app(
-            [*api_routes(services), *self._console(services, sessions, on_refusal)],
-            token=self.token,
-            on_refusal=on_refusal,
-            web_origin=self.host.settings.andy_web_origin,
-            is_session=is_session,
         )
 
     def _console(

@@ -21,7 +21,7 @@ class BadBridgeLine(ChannelError):
 
 
 class _Line(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
 
 
 class MediaReference(_Line):
@@ -247,8 +247,8 @@ FromHost = Annotated[
     Field(discriminator="kind"),
 ]
 
-_from_bridge: TypeAdapter[FromBridge] = TypeAdapter(FromBridge)
-_from_host: TypeAdapter[FromHost] = TypeAdapter(FromHost)
+_from_bridge: TypeAdapter[FromBridge] = TypeAdapter(FromBridge, config=ConfigDict(defer_build=True))
+_from_host: TypeAdapter[FromHost] = TypeAdapter(FromHost, config=ConfigDict(defer_build=True))
 
 
 def line_of(document: BaseModel) -> bytes:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
@@ -12,19 +12,21 @@ from starlette.routing import Route
 
 from orchestrator import __version__
 from orchestrator.base.event_bus import EventBus
-from orchestrator.channels.registry import PairingService
 from orchestrator.web.api.chat import Write, chat_routes
-from orchestrator.web.api.dashboards import DashboardApi, dashboard_routes
 from orchestrator.web.api.events import event_route
-from orchestrator.web.api.groups import GroupApi, group_routes
-from orchestrator.web.api.lists import ApiSource, list_routes
-from orchestrator.web.api.loops import LoopApi, loop_routes
-from orchestrator.web.api.metrics import Metrics, metrics_route
-from orchestrator.web.api.openapi import openapi_route
-from orchestrator.web.api.pairing import pairing_routes
-from orchestrator.web.api.reminders import ReminderHandler, reminder_routes
-from orchestrator.web.api.tasks import TaskApi, task_routes
 from orchestrator.web.chat_service import ChatService
+
+if TYPE_CHECKING:
+    from orchestrator.channels.registry import PairingService
+    from orchestrator.web.api.dashboards import DashboardApi
+    from orchestrator.web.api.groups import GroupApi
+    from orchestrator.web.api.lists import ApiSource
+    from orchestrator.web.api.loops import LoopApi
+    from orchestrator.web.api.metrics import Metrics
+    from orchestrator.web.api.reminders import ReminderHandler
+    from orchestrator.web.api.tasks import TaskApi
+
+Status = Callable[[], Awaitable[dict[str, Any]]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,17 +42,38 @@ class ApiServices:
     pairings: Mapping[str, PairingService]
     """Who pairs, by the name of the channel."""
     dashboards: DashboardApi
-    status: Callable[[], Awaitable[dict[str, Any]]]
+    status: Status
     metrics: Metrics
     lists: ApiSource
     bus: EventBus
 
 
 def api_routes(services: ApiServices) -> list[Route]:
+    """Return every route of the HTTP API."""
     return [
-        *chat_routes(services.chat, services.write),
-        event_route(services.bus),
-        *_host_routes(services.status),
+        *first_routes(services.chat, services.write, services.status, services.bus),
+        *more_routes(services),
+    ]
+
+
+def first_routes(chat: ChatService, write: Write, status: Status, bus: EventBus) -> list[Route]:
+    """Return the routes that whoever talks to Andy calls; their modules are loaded with the host."""
+    return [*chat_routes(chat, write), event_route(bus), *_host_routes(status)]
+
+
+def more_routes(services: ApiServices) -> list[Route]:
+    """Return all other routes. Loads their modules, which blocks for some 50 ms."""
+    from orchestrator.web.api.dashboards import dashboard_routes
+    from orchestrator.web.api.groups import group_routes
+    from orchestrator.web.api.lists import list_routes
+    from orchestrator.web.api.loops import loop_routes
+    from orchestrator.web.api.metrics import metrics_route
+    from orchestrator.web.api.openapi import openapi_route
+    from orchestrator.web.api.pairing import pairing_routes
+    from orchestrator.web.api.reminders import reminder_routes
+    from orchestrator.web.api.tasks import task_routes
+
+    return [
         metrics_route(services.metrics),
         *group_routes(services.groups),
         *task_routes(services.tasks),
@@ -63,7 +86,7 @@ def api_routes(services: ApiServices) -> list[Route]:
     ]
 
 
-def _host_routes(status: Callable[[], Awaitable[dict[str, Any]]]) -> list[Route]:
+def _host_routes(status: Status) -> list[Route]:
     async def tell_status(_: Request) -> Response:
         return JSONResponse(await status())
 

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
 
 from starlette.requests import Request
 from starlette.responses import JSONResponse, RedirectResponse, Response
 from starlette.routing import BaseRoute, Mount, Route
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import ASGIApp
 
+from orchestrator.web.app import LazyApp
 from orchestrator.web.console.sessions import CODE_MS, SessionService
 from orchestrator.web.guard import CONSOLE
 
@@ -28,20 +28,5 @@ def console_routes(build: Callable[[], ASGIApp], sessions: SessionService) -> li
     return [
         Route("/", enter),
         Route("/sessions/codes", make_code, methods=["POST"]),
-        Mount(CONSOLE, app=_LazyConsole(build)),
+        Mount(CONSOLE, app=LazyApp(build)),
     ]
-
-
-class _LazyConsole:
-    """The console, built in a thread when the first request for it comes: unused it costs nothing."""
-
-    def __init__(self, build: Callable[[], ASGIApp]) -> None:
-        self._build = build
-        self._built: ASGIApp | None = None
-        self._lock = asyncio.Lock()
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        async with self._lock:
-            if self._built is None:
-                self._built = await asyncio.to_thread(self._build)
-        await self._built(scope, receive, send)
