@@ -26,6 +26,9 @@ this is how far the open files may exceed the bounds of a server."""
 QUEUE = 256
 """Connections that the kernel keeps until they are accepted."""
 
+JOINED_BYTES = 64 * 1024
+"""The most that waits to be written together."""
+
 MAX_OPEN_FILES = 8192
 """More than all servers together take: their connections are bounded."""
 
@@ -84,6 +87,62 @@ class BoundedConfig(uvicorn.Config):
         self.head_seconds = head_seconds
 
 
+class JoiningTransport(asyncio.Transport):
+    """A transport that joins what is written in one turn of the event loop: two pieces, then all others.
+
+    uvicorn writes the head of an answer, each piece of its body and its end by a system call each, which are
+    most of what a short answer costs. The head waits for the first piece of the body, which waits no more.
+    """
+
+    def __init__(self, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop) -> None:
+        super().__init__()
+        self._transport = transport
+        self._loop = loop
+        self._waiting = bytearray()
+        self._pieces = 0
+        """Written in this turn of the event loop."""
+
+    def write(self, data: bytes | bytearray | memoryview) -> None:
+        """Write, at the end of this turn at the latest. A lot goes at once, so that flow control works."""
+        if not data:
+            return
+        if not self._pieces:
+            self._loop.call_soon(self._end_turn)
+        self._pieces += 1
+        self._waiting += data
+        if self._pieces == 2 or len(self._waiting) > JOINED_BYTES:
+            self._flush()
+
+    def _end_turn(self) -> None:
+        self._pieces = 0
+        self._flush()
+
+    def _flush(self) -> None:
+        if self._waiting:
+            waiting, self._waiting = self._waiting, bytearray()
+            self._transport.write(waiting)
+
+    def close(self) -> None:
+        self._flush()
+        self._transport.close()
+
+    def abort(self) -> None:
+        self._waiting.clear()
+        self._transport.abort()
+
+    def is_closing(self) -> bool:
+        return self._transport.is_closing()
+
+    def get_extra_info(self, name: str, default: Any = None) -> Any:
+        return self._transport.get_extra_info(name, default)
+
+    def pause_reading(self) -> None:
+        self._transport.pause_reading()
+
+    def resume_reading(self) -> None:
+        self._transport.resume_reading()
+
+
 class BoundedProtocol(H11Protocol):
     """One connection. Its request head has to end in time; `surplus` says which go when they are too many."""
 
@@ -107,7 +166,7 @@ class BoundedProtocol(H11Protocol):
         return ()
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        super().connection_made(transport)
+        super().connection_made(JoiningTransport(transport, self.loop))
         self._arm_head_timer()
         for one in self.surplus():
             one.transport.abort()

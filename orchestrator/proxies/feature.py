@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import socket
 from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
@@ -120,6 +121,11 @@ class ContainerProxies:
         )
         stack.callback(self._egress.close)
 
+    async def _prepare(self) -> None:
+        """Load what the first request of an agent would wait for, where there is a credential for one."""
+        if (await asyncio.to_thread(self.credential)).setting is not None:
+            await self.proxy.upstream()
+
     @property
     def ports(self) -> frozenset[int]:
         """The ports that both proxies listen on."""
@@ -129,6 +135,7 @@ class ContainerProxies:
         """Return the loops to run, by the names that the status shows."""
         return {
             "proxy": self._server.serve,
+            "model-client": self._prepare,
             "usage": self.admission.usage_writer.run,
             "egress": self._egress.serve,
             "model-health": self.health.run,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import ssl
 import subprocess
 from pathlib import Path
@@ -93,6 +94,30 @@ async def test_a_proxy_of_this_machine_is_used(tmp_path: Path, monkeypatch: pyte
     assert between.received[0].target == "http://model.example/base/v1/messages"
     assert between.received[0].body == BODY
     assert between.received[0].values("x-api-key") == [REAL_KEY]
+
+
+async def test_a_host_that_needs_no_proxy_is_asked_straight(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with FaultyUpstream() as between:
+        monkeypatch.setenv("http_proxy", between.url)
+        monkeypatch.setenv("no_proxy", "127.0.0.1")
+        async with proxied(tmp_path) as served:
+            assert (await served.call()).text == "{}"
+    assert (between.connections, served.upstream.connections) == (0, 1)
+
+
+async def test_the_login_of_a_proxy_goes_to_the_proxy(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with FaultyUpstream() as between:
+        monkeypatch.setenv("http_proxy", between.url.replace("//", "//me:p%40ss@"))
+        async with proxied(tmp_path) as served:
+            served.environment["ANTHROPIC_BASE_URL"] = "http://model.example"
+            monkeypatch.setenv("no_proxy", "127.0.0.1")
+            await served.call()
+    login = base64.b64encode(b"me:p@ss").decode()
+    assert between.received[0].values("proxy-authorization") == [f"Basic {login}"]
 
 
 async def test_a_service_with_a_trusted_certificate_is_asked(

@@ -1,13 +1,14 @@
-"""What keeps the host's own limits far from those who connect to it."""
+"""The limits that keep the host far from those who connect to it, and how it writes to them."""
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import resource
 import subprocess
 import sys
 
-from orchestrator.base.asgi_server import MAX_OPEN_FILES
+from orchestrator.base.asgi_server import JOINED_BYTES, MAX_OPEN_FILES, JoiningTransport
 from orchestrator.base.logging import MAX_THROTTLE_KEYS, LogThrottle, ThrottledLogger
 
 RAISE = """
@@ -59,3 +60,63 @@ def test_keys_that_others_choose_do_not_pile_up():
 
     assert len(throttle._next) <= MAX_THROTTLE_KEYS + 1
     assert len(throttle._held) <= MAX_THROTTLE_KEYS + 1
+
+
+class RecordingTransport(asyncio.Transport):
+    """Records what is written to it, and how it was ended."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seen: list[bytes | str] = []
+
+    def write(self, data: bytes | bytearray | memoryview) -> None:
+        self.seen.append(bytes(data))
+
+    def close(self) -> None:
+        self.seen.append("closed")
+
+    def abort(self) -> None:
+        self.seen.append("aborted")
+
+
+def joining() -> tuple[JoiningTransport, RecordingTransport]:
+    below = RecordingTransport()
+    return JoiningTransport(below, asyncio.get_running_loop()), below
+
+
+async def test_the_head_leaves_with_the_first_piece_and_the_rest_together() -> None:
+    transport, below = joining()
+    for piece in (b"head", b"first", b"second", b"", b"end"):
+        transport.write(piece)
+    assert below.seen == [b"headfirst"]
+
+    await asyncio.sleep(0)
+    assert below.seen == [b"headfirst", b"secondend"]
+
+
+async def test_each_turn_of_the_event_loop_begins_anew() -> None:
+    transport, below = joining()
+    for piece in (b"one", b"two"):
+        transport.write(piece)
+        await asyncio.sleep(0)
+        assert below.seen[-1] == piece
+
+
+async def test_what_is_large_waits_for_nothing() -> None:
+    transport, below = joining()
+    large = bytes(JOINED_BYTES + 1)
+    transport.write(large)
+    assert below.seen == [large]
+
+
+async def test_what_waits_is_written_before_the_end_and_dropped_by_an_abort() -> None:
+    closed, below_closed = joining()
+    closed.write(b"last words")
+    closed.close()
+    aborted, below_aborted = joining()
+    aborted.write(b"last words")
+    aborted.abort()
+    await asyncio.sleep(0)
+
+    assert below_closed.seen == [b"last words", "closed"]
+    assert below_aborted.seen == ["aborted"]

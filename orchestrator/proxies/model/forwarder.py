@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Any
@@ -115,22 +115,20 @@ async def pass_back(
     if not may_try_again:
         passed = [*(one for one in passed if one[0] != NOT_AGAIN[0][0]), *NOT_AGAIN]
     await client.begin(answer.status, passed)
-    async with aclosing(_all_of(begun, answer.chunks)) as chunks:
-        async for chunk in chunks:
-            parser.feed(chunk)  # before it is written: who hangs up now has had it all the same
-            if guard.quotes_secret(chunk):
-                on_quote(answer.status)
-                raise AnswerCut
-            await client.write(chunk)
-    await client.end()
 
+    async def pass_on(chunk: bytes) -> None:
+        parser.feed(chunk)  # before it is written: who hangs up now has had it all the same
+        if guard.quotes_secret(chunk):
+            on_quote(answer.status)
+            raise AnswerCut
+        await client.write(chunk)
 
-async def _all_of(begun: bytes, rest: AsyncGenerator[bytes]) -> AsyncGenerator[bytes]:
-    async with aclosing(rest):
+    async with aclosing(answer.chunks) as chunks:
         if begun:
-            yield begun
-        async for chunk in rest:
-            yield chunk
+            await pass_on(begun)
+        async for chunk in chunks:
+            await pass_on(chunk)
+    await client.end()
 
 
 async def while_connected(client: ClientSide, work: Coroutine[Any, Any, None], *, name: str) -> None:

@@ -53,7 +53,7 @@ PROBE_SECONDS = 20.0
 
 
 class CredentialProxy:
-    """Serves the Messages API to containers as the ASGI app `app`. Enter it, or start and close it."""
+    """Serves the Messages API to containers as the ASGI app `app`. Entered, it closes what it has opened."""
 
     def __init__(
         self,
@@ -84,22 +84,25 @@ class CredentialProxy:
         """Since the start, by status."""
         self._log = ExchangeLog()
         self._upstream: UpstreamClient | None = None
+        self._opening = asyncio.Lock()
         self.app = ProxyRouter(self._serve, self._limits)
 
     async def __aenter__(self) -> Self:
-        await self.start()
         return self
 
     async def __aexit__(self, *_: object) -> None:
         await self.close()
 
-    async def start(self) -> None:
-        """Open the pool of upstream connections. Does nothing when it is open."""
+    async def upstream(self) -> UpstreamClient:
+        """Return the client of the service, made at the first call: a first request need not be that one."""
         if self._upstream is None:
-            self._upstream = await asyncio.to_thread(_open_upstream, self._limits)
+            async with self._opening:
+                if self._upstream is None:
+                    self._upstream = await asyncio.to_thread(_open_upstream, self._limits)
+        return self._upstream
 
     async def close(self) -> None:
-        """Close it. Call when no request is served any more. Safe to call twice."""
+        """Close all connections. Call when no request is served any more. Safe to call twice."""
         if self._upstream is not None:
             upstream, self._upstream = self._upstream, None
             await upstream.close()
@@ -109,7 +112,7 @@ class CredentialProxy:
         from orchestrator.proxies.model import forwarder
         from orchestrator.proxies.model.upstream_client import UpstreamRequest
 
-        assert self._upstream is not None, "the proxy is not started"
+        upstream = await self.upstream()
         began = time.perf_counter()
         try:
             target = await self._target()
@@ -130,7 +133,7 @@ class CredentialProxy:
             body=forwarder.once(body),
         )
         try:
-            async with asyncio.timeout(PROBE_SECONDS), self._upstream.send(request) as answer:
+            async with asyncio.timeout(PROBE_SECONDS), upstream.send(request) as answer:
                 return _answered(answer, await forwarder.opening(answer, self._limits), began)
         except (ProxyRefused, TimeoutError):
             return Answered(error=ModelError.OUTAGE, status=None, duration_ms=_since(began))
@@ -163,9 +166,9 @@ class CredentialProxy:
     async def _pass_to_server(self, name: str, client: ClientSide, identity: RunIdentity) -> None:
         from orchestrator.proxies.model import forwarder
 
-        if self._mcp is None or self._upstream is None:
+        if self._mcp is None:
             raise ProxyRefused(error_responses.NOT_FOUND)
-        work = self._mcp.pass_on(name, client, identity, self._upstream)
+        work = self._mcp.pass_on(name, client, identity, await self.upstream())
         with suppress(ClientGone, AnswerCut):
             await forwarder.while_connected(client, work, name=f"mcp-client-{identity.run_id}")
 
@@ -270,10 +273,10 @@ class CredentialProxy:
     ) -> None:
         from orchestrator.proxies.model import forwarder
 
-        assert self._upstream is not None, "the proxy is not started"
         request = await forwarder.upstream_request(path, client, identity, target, self._limits)
+        upstream = await self.upstream()
         began = time.perf_counter()
-        async with self._upstream.send(request) as answer:
+        async with upstream.send(request) as answer:
             self._log.answered(answer.status, target.credential)
             begun = await forwarder.opening(answer, self._limits)
             may_try_again = True

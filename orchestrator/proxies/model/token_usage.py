@@ -7,7 +7,7 @@ with the price of its day and is not corrected when a price changes.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -77,9 +77,7 @@ class UsageParser:
             return
         self._end_line()
         rest = lines.pop()
-        for line in lines:
-            if line.startswith(b"data:") and len(line) <= MAX_LINE_BYTES:
-                self._read_line(line)
+        self._read_lines(lines)
         self._keep(rest, MAX_LINE_BYTES)
 
     def seen(self) -> ParsedUsage | None:
@@ -112,18 +110,25 @@ class UsageParser:
     def _end_line(self) -> None:
         line = bytes(self._line)
         self._line.clear()
-        if line.startswith(b"data:") and not self._is_overlong:
-            self._read_line(line)
+        if not self._is_overlong:
+            self._read_lines([line])
         self._is_overlong = False
 
-    def _read_line(self, line: bytes) -> None:
-        if line.find(b'"content_block_delta"', 0, 64) >= 0:
-            self._deltas += 1
-            self._delta_bytes += max(0, len(line) - _DELTA_FRAME_BYTES)
-        elif b'"server_tool_use"' in line and b'"web_search"' in line and b'"content_block_start"' in line:
-            self._searches += 1
-        elif b'"message_st' in line or b'"message_delta"' in line:
-            self._read_event(_parsed(line[5:]))
+    def _read_lines(self, lines: Sequence[bytes]) -> None:
+        for line in lines:
+            if not line.startswith(b"data:") or len(line) > MAX_LINE_BYTES:
+                continue
+            if line.find(b'"content_block_delta"', 0, 64) >= 0:
+                # Nearly all lines are deltas: no call for each.
+                self._deltas += 1
+                if len(line) > _DELTA_FRAME_BYTES:
+                    self._delta_bytes += len(line) - _DELTA_FRAME_BYTES
+            elif (
+                b'"server_tool_use"' in line and b'"web_search"' in line and b'"content_block_start"' in line
+            ):
+                self._searches += 1
+            elif b'"message_st' in line or b'"message_delta"' in line:
+                self._read_event(_parsed(line[5:]))
 
     def _read_event(self, event: dict[str, Any]) -> None:
         match event.get("type"):
