@@ -7,8 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Callable
-from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Annotated
@@ -18,39 +16,33 @@ from cyclopts import App, Parameter
 from orchestrator.base.clock import SystemClock
 from orchestrator.base.redaction import Redactor
 from orchestrator.cli import terminal
-from orchestrator.cli.client import Client
 from orchestrator.cli.options import (
     FAILED,
     GroupArgument,
     HomeOption,
     JsonOption,
+    UsageError,
     YesOption,
     is_meant,
     show,
 )
+from orchestrator.context import owner_changes, workflow
 from orchestrator.context.context_manager import ContextManager
 from orchestrator.context.files import ContextRepair
+from orchestrator.context.owner_changes import ChangeContext, CorrectedTask
 from orchestrator.context.recorder import ContextCopies
-from orchestrator.context.snapshots import ContextSnapshot
+from orchestrator.context.snapshots import ContextSnapshot, SnapshotContents
 from orchestrator.context.tokens import EncodingCounter
-from orchestrator.domain.errors import AndyError, BadRequest
 from orchestrator.domain.home import Home
-from orchestrator.domain.values import Folder, Run, Turn, TurnKind
+from orchestrator.domain.values import Run
 from orchestrator.proxies.model.credentials import CredentialSource, KnownSecrets
 from orchestrator.reports import context
-from orchestrator.store import groups, runs, sessions, turns
+from orchestrator.store import groups, runs
 from orchestrator.store.database import Tx
 
 context_app = App(name="context")
 
 SnapshotArgument = Annotated[str, Parameter(help="Its name in 'andy context snapshots GROUP'.")]
-
-
-class GroupBusy(BadRequest):
-    """The group's agent is answering."""
-
-    code = "busy"
-    http_status = 409
 
 
 @context_app.command(name="show")
@@ -102,6 +94,61 @@ def restore(
     taken = _change(home, group, lambda manager, now_ms: manager.restore(snapshot, now_ms=now_ms))
     print(f"Restored.{f' What was there before is {taken.name}.' if taken else ''}")
     return 0
+
+
+@context_app.command
+def correct(
+    group: GroupArgument,
+    /,
+    *,
+    summary: Annotated[str | None, Parameter(help="What is to be kept of what was said before.")] = None,
+    plan_id: Annotated[str | None, Parameter(name="--plan", help="A plan to change, by its id.")] = None,
+    task: Annotated[str | None, Parameter(help="A task of that plan, by its id.")] = None,
+    title: Annotated[str | None, Parameter(help="What the plan, or its task, is to be called.")] = None,
+    objective: Annotated[str | None, Parameter(help="What the plan is for.")] = None,
+    status: Annotated[
+        str | None, Parameter(help="pending, in_progress, completed, cancelled or blocked; of a task.")
+    ] = None,
+    forget: Annotated[bool, Parameter(negative="", help="Forget the plan.")] = False,
+    home: HomeOption = None,
+) -> None:
+    """Correct what is kept of a group's conversation: its summary, or a plan. A new session begins with it.
+
+    What was there before is a snapshot then.
+
+    Example: `andy context correct family --plan plan_001 --task task_002 --status completed`
+    """
+
+    def change(kept: SnapshotContents, now_ms: int) -> SnapshotContents:
+        if summary is not None:
+            kept = owner_changes.with_summary(kept, summary)
+        if plan_id is None:
+            return kept
+        if forget:
+            return owner_changes.without_plan(kept, plan_id, now_ms=now_ms)
+        plan = workflow.known_plan(kept.workflow, plan_id)
+        one = workflow.known_task(plan, task) if task else None
+        changed = CorrectedTask(
+            title=(title if title is not None else one.title) if one else "",
+            status=(status or one.status) if one else "",
+        )
+        return owner_changes.with_plan(
+            kept,
+            plan_id,
+            title=plan.title if task or title is None else title,
+            objective=plan.objective if objective is None else objective,
+            tasks={task: changed} if task else {},
+            now_ms=now_ms,
+        )
+
+    if summary is None and plan_id is None:
+        raise UsageError("Say what is to be corrected: --summary TEXT, or --plan ID.")
+    taken = _change(
+        home,
+        group,
+        lambda manager, now_ms: manager.correct(lambda kept: change(kept, now_ms), now_ms=now_ms),
+    )
+    print(f"Corrected.{f' What was there before is {taken.name}.' if taken else ''}")
 
 
 @context_app.command
@@ -169,41 +216,19 @@ async def _last_start(tx: Tx, folder: str) -> Run | None:
     return next((run for run in await runs.last_restores(tx) if run.folder == group.folder), None)
 
 
-def _change(
-    home: Path | None, folder: str, act: Callable[[ContextManager, int], ContextSnapshot | None]
-) -> ContextSnapshot | None:
+def _change(home: Path | None, folder: str, act: ChangeContext) -> ContextSnapshot | None:
     """Change what is kept, and begin a new session with it; return the snapshot taken before."""
     manager = _manager_of(home, folder)
-    _check_idle(terminal.read(home, lambda tx: _running(tx, folder)), folder)
-    now_ms = SystemClock().now_ms()
-    taken = act(manager, now_ms)
-    asyncio.run(_begin_anew(home, folder))
     copies = ContextCopies(terminal.home_of(home).data / "env", manager.files.redactor)
-    copies.write(manager.files.folder, manager.load(now_ms=now_ms))
-    return taken
 
+    async def change() -> ContextSnapshot | None:
+        async with terminal.opened(home) as database:
+            now_ms = SystemClock().now_ms()
+            taken = await owner_changes.change(database, manager, copies, act, now_ms=now_ms)
+        await terminal.tell_configured(home, folder)
+        return taken
 
-async def _begin_anew(home: Path | None, folder: str) -> None:
-    """Leave the agent's session; containers that live in it end, and the next one is told what is kept."""
-
-    async def leave(tx: Tx, now_ms: int) -> None:
-        if (group := await groups.by_folder(tx, Folder(folder))) is not None:
-            await sessions.forget(tx, group.folder, now_ms=now_ms)
-            await groups.set_config(tx, group.folder, group.container_config, now_ms=now_ms)
-
-    await terminal.change(home, leave)
-    with suppress(AndyError):  # a hint: it is stored, and whoever runs looks by itself twice a minute
-        async with Client.of(terminal.home_of(home)) as client:
-            await client.tell_configured(folder)
-
-
-async def _running(tx: Tx, folder: str) -> Turn | None:
-    return await turns.running_of(tx, Folder(folder))
-
-
-def _check_idle(turn: Turn | None, folder: str) -> None:
-    if turn is not None and turn.kind is not TurnKind.WORKER and not turn.is_isolated:
-        raise GroupBusy(f"'{folder}' is answering just now: wait until it has, and try again.")
+    return asyncio.run(change())
 
 
 def _manager_of(home: Path | None, folder: str) -> ContextManager:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from contextlib import suppress
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
@@ -24,7 +23,7 @@ from orchestrator.cli.options import (
     read,
     show,
 )
-from orchestrator.domain.errors import AndyError, BadRequest, NotRunning
+from orchestrator.domain.errors import BadRequest, NotRunning
 from orchestrator.domain.home import Home
 
 if TYPE_CHECKING:
@@ -272,7 +271,7 @@ async def _put_back(given: Path | None, change: GroupChange, *, shown: str) -> N
         )
 
     await terminal.change(given, act)
-    await _tell_configured(given, change.folder)
+    await terminal.tell_configured(given, change.folder)
 
 
 async def _configure(given: Path | None, folder: str, changes: dict[str, Any]) -> None:
@@ -282,12 +281,4 @@ async def _configure(given: Path | None, folder: str, changes: dict[str, Any]) -
     await terminal.change(
         given, lambda tx, now_ms: configure(tx, folder, changes, by=COMMAND_LINE, now_ms=now_ms)
     )
-    await _tell_configured(given, folder)
-
-
-async def _tell_configured(given: Path | None, folder: str) -> None:
-    from orchestrator.cli.client import Client
-
-    with suppress(AndyError):  # a hint: it is stored, and whoever runs looks by itself twice a minute
-        async with Client.of(terminal.home_of(given)) as client:
-            await client.tell_configured(folder)
+    await terminal.tell_configured(given, folder)

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import logging
 import sys
-from collections.abc import Awaitable, Callable, Coroutine, Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator
+from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -18,14 +18,14 @@ from zoneinfo import ZoneInfo
 from orchestrator.base.clock import SystemClock
 from orchestrator.cli.options import UsageError
 from orchestrator.domain import setting_sources
-from orchestrator.domain.errors import BadTime, NotRunning
+from orchestrator.domain.errors import AndyError, BadTime, NotRunning
 from orchestrator.domain.home import Home, home_directory
 
 if TYPE_CHECKING:
     from orchestrator.cli.client import Client
     from orchestrator.domain.settings import Settings
     from orchestrator.scheduler.scheduled_task_service import ScheduleReader
-    from orchestrator.store.database import Tx
+    from orchestrator.store.database import Database, Tx
 
 T = TypeVar("T")
 
@@ -98,6 +98,13 @@ async def change(given: Path | None, act: Callable[[Tx, int], Awaitable[T]]) -> 
 
     `act` gets the transaction and the time in epoch milliseconds.
     """
+    async with opened(given) as database, database.transaction() as tx:
+        return await act(tx, SystemClock().now_ms())
+
+
+@asynccontextmanager
+async def opened(given: Path | None) -> AsyncIterator[Database]:
+    """Give the store of a home to change, made where it is missing."""
     from orchestrator.store.database import Database
 
     home = home_of(given)
@@ -105,10 +112,18 @@ async def change(given: Path | None, act: Callable[[Tx, int], Awaitable[T]]) -> 
     database = await Database.open(home.database)
     try:
         with unlogged():
-            async with database.transaction() as tx:
-                return await act(tx, SystemClock().now_ms())
+            yield database
     finally:
         await database.close()
+
+
+async def tell_configured(given: Path | None, folder: str) -> None:
+    """Have a running Andy look at once at what was set for a group."""
+    from orchestrator.cli.client import Client
+
+    with suppress(AndyError):  # a hint: it is stored, and whoever runs looks by itself twice a minute
+        async with Client.of(home_of(given)) as client:
+            await client.tell_configured(folder)
 
 
 @contextmanager

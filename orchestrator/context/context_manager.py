@@ -24,6 +24,8 @@ from orchestrator.context.snapshots import ContextSnapshot, SnapshotContents
 from orchestrator.context.tokens import ScaledCounter, TokenCounter
 from orchestrator.context.workflow import Plan, PlanStatus, PlanTask, UnknownPlanTask
 
+Correct = Callable[[SnapshotContents], SnapshotContents]
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ContextManager:
@@ -163,23 +165,24 @@ class ContextManager:
         """
         with self.files.changed(now_ms) as draft:
             taken = self._snapshot(draft, now_ms, "reset")
-            old = draft.context
-            fresh = models.bootstrap(now_ms)
-            seen = fresh.conversation.model_copy(update={"seen": old.conversation.seen})
-            draft.context = fresh.model_copy(
-                update={
-                    "conversation": seen,
-                    "created_at": old.created_at,
-                    "revision": old.revision,
-                    "sdk": memory.without_session(old.sdk).model_copy(
-                        update={"model": None, "provider": None, "last_active_ms": 0}
-                    ),
-                }
-            )
+            draft.context = memory.forgotten(draft.context, now_ms)
             if with_plans:
                 draft.workflow = workflow.bootstrap(draft.workflow.project_name, now_ms)
             else:
                 draft.workflow = workflow.with_current(draft.workflow, None, now_ms=now_ms)
+        return taken
+
+    def correct(self, change: Correct, *, now_ms: int) -> ContextSnapshot | None:
+        """Take a snapshot, then replace context and plans by what `change` makes of them.
+
+        The SDK's session is not gone on with: it would know what was wrong.
+        """
+        with self.files.changed(now_ms) as draft:
+            corrected = change(draft.kept)
+            taken = self._snapshot(draft, now_ms, "correction")
+            draft.workflow = corrected.workflow
+            sdk = memory.without_session(corrected.context.sdk)
+            draft.context = corrected.context.model_copy(update={"sdk": sdk})
         return taken
 
     def save(self, context: Context, *, base: Context, now_ms: int) -> Context:

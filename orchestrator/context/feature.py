@@ -8,11 +8,14 @@ from typing import Any, Protocol
 
 from orchestrator.base.redaction import Redactor
 from orchestrator.containers.ports import AskedAgent
+from orchestrator.context import owner_changes
 from orchestrator.context.context_manager import ContextManager
 from orchestrator.context.deletions import DeletionSync
 from orchestrator.context.group_memory import GroupMemory
+from orchestrator.context.owner_changes import ChangeContext
 from orchestrator.context.recorder import ContextRecorder, fold_nothing
 from orchestrator.context.session_restorer import SessionRestorer
+from orchestrator.context.snapshots import ContextSnapshot
 from orchestrator.context.summarizer import MAX_OUTPUT_TOKENS, ModelSummarizer, SummarizerJob
 from orchestrator.context.tokens import EncodingCounter, TokenCalibration, TokenFactors
 from orchestrator.domain.values import Folder, Group, TurnKind
@@ -41,6 +44,7 @@ class ContextFeature:
         """`asked` says which agent answers in a group; `redactor` takes secrets out of all that is kept."""
         settings, database, clock, bus = host.settings, host.database, host.clock, host.bus
         data = host.home.data
+        self._host = host
         self._counter = EncodingCounter()
         self._ask_model = ask_model
         self._model = settings.andy_context_model
@@ -97,6 +101,13 @@ class ContextFeature:
     def manager(self, folder: Folder) -> ContextManager:
         """Return the context of a group."""
         return self.recorder.manager(folder)
+
+    async def change(self, folder: Folder, act: ChangeContext) -> ContextSnapshot | None:
+        """Change what is kept of a group as its owner. Raises what `owner_changes.change` raises."""
+        manager, now_ms = self.manager(folder), self._host.clock.now_ms()
+        return await owner_changes.change(
+            self._host.database, manager, self.recorder.copies, act, now_ms=now_ms
+        )
 
     def _summariser(self, group: Group) -> ModelSummarizer:
         return ModelSummarizer(partial(self._ask, group), self._counter)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from orchestrator.base.redaction import redact
-from orchestrator.context import script
+from orchestrator.context import models, script
 from orchestrator.context.models import (
     MAX_CHECKPOINTS,
     MAX_CONTENT_CHARS,
@@ -42,6 +42,26 @@ def with_open_file(memory: Memory, path: str) -> Memory:
 def with_active(memory: Memory, plan_id: str | None, task_id: str | None) -> Memory:
     """Return the memory with another active plan and task, neither of them checked."""
     return memory.model_copy(update={"active_plan_id": plan_id, "active_task_id": task_id, "note": None})
+
+
+def without_decision(memory: Memory, text: str) -> Memory:
+    """Return the memory without a decision; the same one where it has none like it."""
+    left = tuple(one for one in memory.last_decisions if one != text)
+    return memory.model_copy(update={"last_decisions": left})
+
+
+def forgotten(old: Context, now_ms: int) -> Context:
+    """Return an empty context that knows which messages were registered, so that none is taken again."""
+    fresh = models.bootstrap(now_ms)
+    sdk = without_session(old.sdk)
+    return fresh.model_copy(
+        update={
+            "conversation": fresh.conversation.model_copy(update={"seen": old.conversation.seen}),
+            "created_at": old.created_at,
+            "revision": old.revision,
+            "sdk": sdk.model_copy(update={"model": None, "provider": None, "last_active_ms": 0}),
+        }
+    )
 
 
 def repaired(context: Context, workflow: Workflow) -> Memory:

@@ -91,7 +91,7 @@ class ContextRecorder:
         self._on_notified = on_notified
         self._on_fold = on_fold
         self._redactor = redactor
-        self._copies = ContextCopies(env, redactor)
+        self.copies = ContextCopies(env, redactor)
         self._locks: dict[Folder, asyncio.Lock] = defaultdict(asyncio.Lock)
         self._at_work: dict[Folder, asyncio.Future[Any]] = {}
         self._marks: dict[Folder, int] = {}
@@ -213,7 +213,7 @@ class ContextRecorder:
             if part.closing is not None:
                 _close(manager, part.closing.turn, now_ms)
         if self._has_changed(group.folder) or found:
-            self._copies.write(group.folder, manager.load(now_ms=now_ms))
+            self.copies.write(group.folder, manager.load(now_ms=now_ms))
         return registered
 
     def _has_changed(self, folder: Folder) -> bool:
@@ -249,7 +249,7 @@ class ContextRecorder:
 
     def _show(self, folder: Folder) -> None:
         kept = self.manager(folder).load(now_ms=self._clock.now_ms())
-        self._copies.write(folder, kept, is_new=True)
+        self.copies.write(folder, kept, is_new=True)
 
     # What agents keep
 
@@ -270,7 +270,7 @@ class ContextRecorder:
         now_ms = self._clock.now_ms()
         reply = tools.use(manager, tool, arguments, request_id=request_id, now_ms=now_ms)
         if reply.ok:
-            self._copies.write(group.folder, manager.load(now_ms=now_ms))
+            self.copies.write(group.folder, manager.load(now_ms=now_ms))
         return reply
 
     # Snapshots, and what was amiss

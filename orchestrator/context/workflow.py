@@ -259,6 +259,31 @@ def with_task(
     return _stamped(_with_plan(workflow, plan, now_ms), now_ms, request_id, task.id)
 
 
+def with_plan_text(workflow: Workflow, plan_id: str, *, title: str, objective: str, now_ms: int) -> Workflow:
+    """Return the workflow with a plan of another title and objective.
+
+    Raises:
+        UnknownPlan: there is none of that id.
+        PlanRefused: a text cannot be kept.
+    """
+    changes = {
+        "title": _checked("title", title, MAX_TITLE_CHARS),
+        "objective": _checked("objective", objective, MAX_TEXT_CHARS, may_be_empty=True),
+    }
+    plan = known_plan(workflow, plan_id).model_copy(update=changes)
+    return _stamped(_with_plan(workflow, plan, now_ms), now_ms, None, "")
+
+
+def without_plan(workflow: Workflow, plan_id: str, *, now_ms: int) -> Workflow:
+    """Return the workflow without a plan, which is the current one no more. Raises `UnknownPlan`."""
+    gone = known_plan(workflow, plan_id)
+    changes = {
+        "plans": tuple(plan for plan in workflow.plans if plan.id != gone.id),
+        "current_plan_id": None if workflow.current_plan_id == gone.id else workflow.current_plan_id,
+    }
+    return _stamped(workflow.model_copy(update=changes), now_ms, None, "")
+
+
 def with_current(workflow: Workflow, plan_id: str | None, *, now_ms: int) -> Workflow:
     """Return the workflow with another current plan, or none. Raises `UnknownPlan`."""
     if plan_id is not None:

@@ -154,3 +154,41 @@ def test_what_became_a_secret_is_not_put_back(andy: AndyProcess, manager: Contex
     kept = (manager.files.path / "context.json").read_text()
     assert "velvet" not in kept
     assert "[redacted]" in kept
+
+
+def test_a_summary_and_plans_are_corrected(andy: AndyProcess, manager: ContextManager) -> None:
+    speak(manager, 1, "Jane: one")
+    manager.create_plan("Trip", objective="Sea", tasks=["Book", "Pack"], now_ms=1)
+    manager.set_active_task("task_001", now_ms=1)
+    assert "is context-" in told(andy, "correct", "main", "--summary", "Jane likes tea.")
+    assert andy.rows("SELECT 1 FROM sessions") == [], "a new session begins with it"
+    given = ("correct", "main", "--plan", "plan_001")
+    told(andy, *given, "--title", "Trip to the sea")
+    told(andy, *given, "--task", "task_001", "--status", "completed")
+    told(andy, *given, "--task", "task_002", "--title", "Pack the tent")
+    kept = manager.load(now_ms=9)
+    (plan,) = kept.workflow.plans
+    assert kept.context.conversation.running_summary == "Jane likes tea."
+    assert (plan.title, plan.objective) == ("Trip to the sea", "Sea")
+    assert [(one.title, one.status.value) for one in plan.tasks] == [
+        ("Book", "completed"),
+        ("Pack the tent", "pending"),
+    ]
+    assert kept.context.memory.active_task_id == "task_002", "after a task that is over comes the next"
+
+    for words, why in (
+        (("--summary", "x" * 701), "too long"),
+        (("--plan", "plan_009"), "no plan 'plan_009'"),
+        (("--plan", "plan_001", "--task", "task_009", "--title", "x"), "no task 'task_009'"),
+        (("--plan", "plan_001", "--task", "task_001", "--status", "maybe"), "is no state"),
+    ):
+        refused = andy.cli("context", "correct", "main", *words)
+        assert (refused.returncode, why in refused.stderr) == (1, True), refused.stderr
+    assert andy.cli("context", "correct", "main").returncode == 2
+    assert manager.load(now_ms=9) == kept
+
+    told(andy, *given, "--forget")
+    kept = manager.load(now_ms=9)
+    assert (kept.workflow.plans, kept.context.memory.active_plan_id) == ((), None)
+    audited = andy.rows("SELECT detail FROM audit WHERE kind = 'context.changed'")
+    assert [row["detail"].startswith('{"snapshot":"context-') for row in audited] == [True] * 5

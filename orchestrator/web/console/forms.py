@@ -10,7 +10,7 @@ import hmac
 import json
 import secrets
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from hashlib import sha256
 from typing import BinaryIO
@@ -88,6 +88,11 @@ class SentForm:
 
     def all(self, name: str) -> list[str]:
         return list(self._fields.get(name, []))
+
+    @property
+    def names(self) -> Collection[str]:
+        """The fields that were sent."""
+        return self._fields.keys()
 
     def is_set(self, name: str) -> bool:
         return name in self._fields

@@ -1,4 +1,7 @@
-"""Mind: what a group remembers: its summary, plans, decisions, snapshots, and notices to itself."""
+"""Mind: what a group remembers: its summary, plans, decisions, snapshots, and notices to itself.
+
+What is corrected, forgotten or restored here goes the way of `andy context`: `context/owner_changes.py`.
+"""
 
 from __future__ import annotations
 
@@ -7,83 +10,196 @@ from typing import Any
 
 from starlette.responses import Response
 
+from orchestrator.context import owner_changes, workflow
 from orchestrator.context.context_manager import ContextManager
-from orchestrator.domain.errors import BadRequest
-from orchestrator.domain.values import TurnKind
+from orchestrator.context.owner_changes import ChangeContext, CorrectedTask
+from orchestrator.context.snapshots import SnapshotContents
+from orchestrator.domain.values import Group
 from orchestrator.reports import context, notices
-from orchestrator.store import groups, sessions, turns
+from orchestrator.store import groups
 from orchestrator.web.console.forms import SentForm
 from orchestrator.web.console.page import Page, View
 
 MAX_NOTICES = 100
+MAX_PLAN_TASKS = 200
+"""So many tasks of a plan are in its form."""
 TOLD = ("turn.answered", "conversation.restored", "group.configured")
 NOTICED = ("notice.*", "command.notify_self", "command.acknowledge_notification", "command.cancel_notice")
 
 
-class StillAnswering(BadRequest):
-    """The group's agent is answering just now: wait until it has, and try again."""
-
-    code = "still_answering"
-    http_status = 409
-
-
 async def show(view: View) -> Response:
+    return await _show(view, view.query("group"))
+
+
+async def _show(view: View, folder: str, *, error: str = "", summary: str | None = None) -> Response:
     """Show what is kept of one group; of the first one where none is named."""
     async with view.web.host.reader.reading() as tx:
         every = await groups.every(tx)
-        group = await groups.known(tx, view.query("group") or (every[0].folder if every else "main"))
+        group = await groups.known(tx, folder or (every[0].folder if every else "main"))
         noticed = await notices.every(tx, group.folder, with_over=False, limit=MAX_NOTICES)
     manager = view.web.contexts.manager(group.folder)
     kept, snapshots = await asyncio.to_thread(_kept, manager, view.now_ms)
+    now = kept["context"]["conversation"]["running_summary"]
     return view.render(
         "mind.html",
+        status=422 if error else 200,
+        error=error,
         group=group.folder,
         choices=[(one.folder, one.folder) for one in every],
         zone=view.web.host.zone_of(group),
-        memory=kept["context"]["memory"],
-        summary=kept["context"]["conversation"]["running_summary"],
-        stats=kept["context"]["stats"],
-        mended=kept["mended"],
-        plans=kept["workflow"]["plans"],
+        kept=kept,
+        summary=now,
+        typed=now if summary is None else summary,
         snapshots=snapshots,
         notices=noticed,
         says=view.console.catalogue.has,
     )
 
 
+async def show_snapshot(view: View) -> Response:
+    """Show what a snapshot holds, before it is restored."""
+    group, manager = await _manager(view)
+    name = view.given("name")
+    contents = await asyncio.to_thread(manager.files.snapshots.read, name)
+    return view.render(
+        "mind_snapshot.html",
+        group=group.folder,
+        name=name,
+        kept=context.show(group.folder, contents, []),
+        says=view.console.catalogue.has,
+    )
+
+
+async def show_plan(view: View) -> Response:
+    return await _show_plan(view)
+
+
+async def _show_plan(view: View, *, error: str = "", form: SentForm | None = None) -> Response:
+    """Show a plan to be corrected; `form` has what was typed and refused."""
+    group, manager = await _manager(view)
+    kept = await asyncio.to_thread(manager.load, now_ms=view.now_ms)
+    plan = workflow.known_plan(kept.workflow, view.given("plan"))
+    return view.render(
+        "mind_plan.html",
+        status=422 if error else 200,
+        error=error,
+        group=group.folder,
+        plan=plan,
+        tasks=plan.tasks[:MAX_PLAN_TASKS],
+        seen=_seen(plan),
+        typed={name: form.raw(name) for name in form.names} if form else _seen(plan),
+        states=[(one.value, view.t(f".is_{one.value}")) for one in workflow.PlanStatus],
+    )
+
+
+async def correct_summary(view: View, form: SentForm) -> Response:
+    def change(kept: SnapshotContents) -> SnapshotContents:
+        form.check_unchanged({"summary": kept.context.conversation.running_summary})
+        return owner_changes.with_summary(kept, form.raw("summary"))
+
+    try:
+        await _change(view, lambda manager, now_ms: manager.correct(change, now_ms=now_ms))
+    except owner_changes.SummaryRefused as error:
+        return await _show(view, view.given("folder"), error=str(error), summary=form.raw("summary"))
+    return _done(view, ".corrected")
+
+
+async def correct_plan(view: View, form: SentForm) -> Response:
+    plan_id = view.given("plan")
+
+    def change(kept: SnapshotContents) -> SnapshotContents:
+        plan = workflow.known_plan(kept.workflow, plan_id)
+        form.check_unchanged(_seen(plan))
+        tasks = {
+            one.id: CorrectedTask(title=form.text(f"title-{one.id}"), status=form.text(f"status-{one.id}"))
+            for one in plan.tasks
+            if form.is_set(f"title-{one.id}")
+        }
+        return owner_changes.with_plan(
+            kept,
+            plan_id,
+            title=form.text("title"),
+            objective=form.text("objective"),
+            tasks=tasks,
+            new_task=form.text("new_task"),
+            now_ms=view.now_ms,
+        )
+
+    try:
+        await _change(view, lambda manager, now_ms: manager.correct(change, now_ms=now_ms))
+    except workflow.PlanRefused as error:
+        return await _show_plan(view, error=str(error), form=form)
+    return _done(view, ".corrected")
+
+
+async def forget_plan(view: View, form: SentForm) -> Response:
+    def change(kept: SnapshotContents) -> SnapshotContents:
+        form.check_unchanged(_seen(workflow.known_plan(kept.workflow, view.given("plan"))))
+        return owner_changes.without_plan(kept, view.given("plan"), now_ms=view.now_ms)
+
+    await _change(view, lambda manager, now_ms: manager.correct(change, now_ms=now_ms))
+    return _done(view, ".forgot_plan")
+
+
+async def forget_decision(view: View, form: SentForm) -> Response:
+    def change(kept: SnapshotContents) -> SnapshotContents:
+        return owner_changes.without_decision(kept, form.raw("decision"))
+
+    await _change(view, lambda manager, now_ms: manager.correct(change, now_ms=now_ms))
+    return _done(view, ".forgot_decision")
+
+
 async def forget(view: View, form: SentForm) -> Response:
     """Forget what is kept of a group's conversation, and have its agent begin anew with nothing."""
-    async with view.web.host.database.transaction() as tx:
-        group = await groups.known(tx, view.given("folder"))
-        turn = await turns.running_of(tx, group.folder)
-        if turn is not None and turn.kind is not TurnKind.WORKER and not turn.is_isolated:
-            raise StillAnswering
-        manager = view.web.contexts.manager(group.folder)
-    now_ms, with_plans = view.now_ms, form.is_set("with_plans")
-    await asyncio.to_thread(manager.reset, now_ms=now_ms, with_plans=with_plans)
-    async with view.web.host.database.transaction() as tx:
-        await sessions.forget(tx, group.folder, now_ms=now_ms)
-        # Containers end that began before their group was configured: they live in the old session.
-        await groups.set_config(tx, group.folder, group.container_config, now_ms=now_ms)
-    await view.api.groups.configured(group.folder)
-    return view.done(f"/mind?group={group.folder}", view.t(".forgotten"))
+    with_plans = form.is_set("with_plans")
+    await _change(view, lambda manager, now_ms: manager.reset(now_ms=now_ms, with_plans=with_plans))
+    return _done(view, ".forgotten")
+
+
+async def restore(view: View, _: SentForm) -> Response:
+    """Put a snapshot in place of what is kept."""
+    name = view.given("name")
+    await _change(view, lambda manager, now_ms: manager.restore(name, now_ms=now_ms))
+    return _done(view, ".restored")
 
 
 async def pin(view: View, form: SentForm) -> Response:
     """Keep a snapshot for good, or no longer than others where it was kept so."""
-    async with view.web.host.reader.reading() as tx:
-        group = await groups.known(tx, view.given("folder"))
-    manager, name = view.web.contexts.manager(group.folder), view.given("name")
+    _, manager = await _manager(view)
+    name = view.given("name")
     await asyncio.to_thread(manager.unpin if form.is_set("off") else manager.pin, name)
-    done = view.t(".did_unpin") if form.is_set("off") else view.t(".did_pin")
-    return view.done(f"/mind?group={group.folder}", done)
+    return _done(view, ".did_unpin" if form.is_set("off") else ".did_pin")
 
 
 async def cancel_notice(view: View, _: SentForm) -> Response:
-    folder = view.given("folder")
     async with view.web.host.database.transaction() as tx:
-        await notices.cancel(tx, folder, view.given("id"), now_ms=view.now_ms)
-    return view.done(f"/mind?group={folder}", view.t(".did_cancel"))
+        await notices.cancel(tx, view.given("folder"), view.given("id"), now_ms=view.now_ms)
+    return _done(view, ".did_cancel")
+
+
+async def _manager(view: View) -> tuple[Group, ContextManager]:
+    """Return the group that the address names, and its context. Raises `UnknownGroup`."""
+    async with view.web.host.reader.reading() as tx:
+        group = await groups.known(tx, view.given("folder"))
+    return group, view.web.contexts.manager(group.folder)
+
+
+async def _change(view: View, act: ChangeContext) -> None:
+    group, _ = await _manager(view)
+    await view.web.contexts.change(group.folder, act)
+    await view.api.groups.configured(group.folder)
+
+
+def _done(view: View, key: str) -> Response:
+    return view.done(f"/mind?group={view.given('folder')}", view.t(key))
+
+
+def _seen(plan: workflow.Plan) -> dict[str, object]:
+    """Return the fields of the form about a plan, as it stands. Pure."""
+    found: dict[str, object] = {"title": plan.title, "objective": plan.objective}
+    for one in plan.tasks[:MAX_PLAN_TASKS]:
+        found |= {f"title-{one.id}": one.title, f"status-{one.id}": one.status.value}
+    return found
 
 
 def _kept(manager: ContextManager, now_ms: int) -> tuple[dict[str, Any], list[dict[str, Any]]]:
@@ -96,9 +212,18 @@ def _kept(manager: ContextManager, now_ms: int) -> tuple[dict[str, Any], list[di
 PAGE = Page(
     name="mind",
     order=60,
-    shows={"/mind": show},
+    shows={
+        "/mind": show,
+        "/mind/{folder}/plans/{plan}": show_plan,
+        "/mind/{folder}/snapshots/{name}": show_snapshot,
+    },
     changes={
+        "/mind/{folder}/summary": correct_summary,
+        "/mind/{folder}/plans/{plan}": correct_plan,
+        "/mind/{folder}/plans/{plan}/forget": forget_plan,
+        "/mind/{folder}/decisions/forget": forget_decision,
         "/mind/{folder}/forget": forget,
+        "/mind/{folder}/snapshots/{name}/restore": restore,
         "/mind/{folder}/snapshots/{name}/pin": pin,
         "/mind/{folder}/notices/{id}/cancel": cancel_notice,
     },

@@ -1,0 +1,46 @@
+"""What is kept is changed by its owner between answers, never during one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from agent_runner.wire.frames import Ack, TurnEnd
+from orchestrator.context import owner_changes
+from orchestrator.context.context_manager import ContextManager
+from orchestrator.context.owner_changes import ConversationBusy
+from orchestrator.context.recorder import ContextCopies
+from tests.support.dialogues import NOW
+from tests.support.household import Household
+
+
+async def change(household: Household, desk: ContextManager, root: Path, summary: str) -> None:
+    await owner_changes.change(
+        household.database,
+        desk,
+        ContextCopies(root),
+        lambda manager, now_ms: manager.correct(
+            lambda kept: owner_changes.with_summary(kept, summary), now_ms=now_ms
+        ),
+        now_ms=NOW,
+    )
+
+
+async def test_nothing_is_changed_while_the_agent_answers(
+    household: Household, desk: ContextManager, tmp_path: Path
+) -> None:
+    await household.add_group()
+    (tmp_path / "env" / "family").mkdir(parents=True)
+    await household.hear("@Andy hello")
+    turn, run, _ = await household.start_next()
+    with pytest.raises(ConversationBusy, match="wait"):
+        await change(household, desk, tmp_path / "env", "too early")
+    assert desk.load(now_ms=NOW).context.conversation.running_summary == ""
+
+    await household.take(run, Ack(n=1, turn=turn.id))
+    await household.take(run, TurnEnd(n=2, turn=turn.id))
+    await change(household, desk, tmp_path / "env", "in time")
+    assert desk.load(now_ms=NOW).context.conversation.running_summary == "in time"
+    assert "in time" in (tmp_path / "env" / "family" / "context.json").read_text(), "its container sees it"
+    assert await household.rows("SELECT 1 FROM sessions") == []
