@@ -31,7 +31,7 @@ class ConversationBusy(BadRequest):
     http_status = 409
 
 
-class SummaryRefused(BadRequest):
+class SummaryTooLong(BadRequest):
     """The summary cannot be kept."""
 
     code = "bad_summary"
@@ -83,10 +83,10 @@ class CorrectedTask:
 
 
 def with_summary(kept: SnapshotContents, text: str) -> SnapshotContents:
-    """Return what is kept with another summary. Raises `SummaryRefused` when it is too long to be kept."""
+    """Return what is kept with another summary. Raises `SummaryTooLong` when it is too long to be kept."""
     clean = text.replace("\0", "").strip()
     if script.weight(clean) > script.FULL:
-        raise SummaryRefused(
+        raise SummaryTooLong(
             "The summary is too long: at most 700 characters are kept of it, or 400 of Korean. Shorten it."
         )
     conversation = kept.context.conversation.model_copy(update={"running_summary": clean})

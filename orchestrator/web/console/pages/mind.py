@@ -99,7 +99,7 @@ async def correct_summary(view: View, form: SentForm) -> Response:
 
     try:
         await _change(view, lambda manager, now_ms: manager.correct(change, now_ms=now_ms))
-    except owner_changes.SummaryRefused as error:
+    except owner_changes.SummaryTooLong as error:
         return await _show(view, view.given("folder"), error=str(error), summary=form.raw("summary"))
     return _done(view, ".corrected")
 
