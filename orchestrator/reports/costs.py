@@ -127,12 +127,21 @@ def _cost(row: dict[str, Any]) -> str:
     return f"${row['cost_usd']:,.4f}" + (" + unknown" if row["unpriced"] else "")
 
 
+PRICE_IT = "Set it in ANDY_PRICES; it counts for what is asked from then on."
+
+
 def _notes(found: dict[str, Any]) -> list[str]:
     total = found["total"]
     notes = [f"Costs are estimates: ANDY_PRICES, else list prices of {found['prices_as_of']}."]
     if total["unpriced"]:
         notes.append(f"Of {total['unpriced']:,} answers the model has no known price: they are left out.")
-        notes.append("Set it in ANDY_PRICES; it counts for what is asked from then on.")
+        notes.append(PRICE_IT)
+    if total["assumed"]:
+        notes.append(
+            f"Of {total['assumed']:,} answers the model is not on the list: they count as the dearest of its "
+            "family."
+        )
+        notes.append(PRICE_IT)
     if total["searches"]:
         notes.append(f"The web was searched {total['searches']:,} times: part of the cost.")
     if total["cut"]:

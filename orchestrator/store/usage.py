@@ -21,7 +21,8 @@ _SUMS = """
     coalesce(sum(cache_read_tokens), 0) AS cache_read_tokens,
     coalesce(sum(cache_write_tokens), 0) AS cache_write_tokens,
     coalesce(sum(searches), 0) AS searches, coalesce(sum(cost_nano_usd), 0) AS cost_nano_usd,
-    count(*) - count(cost_nano_usd) AS unpriced, count(*) - coalesce(sum(is_whole), 0) AS cut
+    count(*) - count(cost_nano_usd) AS unpriced, coalesce(sum(is_assumed), 0) AS assumed,
+    count(*) - coalesce(sum(is_whole), 0) AS cut
 """
 
 
@@ -44,6 +45,8 @@ class UsageEntry:
     is_whole: bool
     searches: int = 0
     """Of the web, by the service."""
+    is_assumed: bool = False
+    """Whether the cost is by the price of other models of its family."""
     is_subagent: bool = False
     """Whether a subagent asked, as the container says; it counts in the sums of its turn like any other."""
 
@@ -78,6 +81,8 @@ class Sums:
     searches: int = 0
     cost_nano_usd: int = 0
     unpriced: int = 0
+    assumed: int = 0
+    """Answers whose cost is by the price of other models."""
     cut: int = 0
 
     @property
@@ -116,6 +121,7 @@ def sums_of(entries: Iterable[UsageEntry]) -> Sums:
             searches=one.searches,
             cost_nano_usd=one.cost_nano_usd or 0,
             unpriced=one.cost_nano_usd is None,
+            assumed=one.is_assumed,
             cut=not one.is_whole,
         )
     return total
@@ -126,8 +132,8 @@ async def add(tx: Tx, entry: UsageEntry) -> None:
         """
         INSERT INTO usage (at_ms, group_folder, run_id, turn_id, kind, task_id, model, input_tokens,
                            output_tokens, cache_read_tokens, cache_write_tokens, cost_nano_usd, is_whole,
-                           searches, is_subagent)
-        VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+                           searches, is_subagent, is_assumed)
+        VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
         """,
         (
             entry.at_ms,
@@ -145,6 +151,7 @@ async def add(tx: Tx, entry: UsageEntry) -> None:
             entry.is_whole,
             entry.searches,
             entry.is_subagent,
+            entry.is_assumed,
         ),
     )
 

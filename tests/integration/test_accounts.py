@@ -114,6 +114,14 @@ async def test_what_is_not_known_is_said(household: Household) -> None:
     assert "1 answers broke off" in text
 
 
+async def test_a_price_that_is_assumed_is_said(household: Household) -> None:
+    await used(household, an_entry(), an_entry(model="claude-opus-9", is_assumed=True))
+    text = "\n".join(costs.usage_lines(await told(household, "group")))
+    assert "$0.0020" in text
+    assert "Of 1 answers the model is not on the list: they count as the dearest of its family." in text
+    assert "ANDY_PRICES" in text
+
+
 BUDGET_ROWS = "SELECT kind FROM audit WHERE kind LIKE 'budget.%'"
 
 

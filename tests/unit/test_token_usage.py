@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from orchestrator.proxies.model.token_usage import (
     MAX_LINE_BYTES,
+    Cost,
     ParsedUsage,
     Prices,
     UsageParser,
@@ -70,7 +71,7 @@ def test_a_stream_is_read_however_it_is_cut(cuts: list[int], line_end: str) -> N
     assert (seen.input_tokens, seen.output_tokens) == (1000, 50)
     assert (seen.cache_read_tokens, seen.cache_write_tokens) == (300, 20)
     assert seen.is_whole
-    assert Prices().cost_nano_usd(seen) == 1000 * 3000 + 50 * 15000 + 300 * 300 + 20 * 3750
+    assert Prices().cost_of(seen).nano_usd == 1000 * 3000 + 50 * 15000 + 300 * 300 + 20 * 3750
 
 
 def test_the_numbers_of_the_end_replace_those_of_the_start() -> None:
@@ -83,7 +84,7 @@ def test_what_is_kept_for_an_hour_costs_more() -> None:
     usage = {"cache_creation_input_tokens": 100, "cache_creation": {"ephemeral_1h_input_tokens": 60}}
     seen = tapped(sse(start(**usage, input_tokens=0, cache_read_input_tokens=0), end(output_tokens=0), STOP))
     assert seen is not None
-    assert Prices().cost_nano_usd(seen) == 40 * 3750 + 60 * 6000
+    assert Prices().cost_of(seen).nano_usd == 40 * 3750 + 60 * 6000
 
 
 def test_a_stream_that_breaks_off_tells_what_had_passed() -> None:
@@ -107,7 +108,7 @@ def test_a_whole_answer_is_read_too() -> None:
     seen = tapped(body.encode()[:30], body.encode()[30:], headers=JSON)
     assert seen is not None
     assert (seen.input_tokens, seen.output_tokens, seen.is_whole) == (1000, 1, True)
-    assert Prices().cost_nano_usd(seen) == 1000 * 1000 + 5000 + 300 * 100 + 20 * 1250
+    assert Prices().cost_of(seen).nano_usd == 1000 * 1000 + 5000 + 300 * 100 + 20 * 1250
 
 
 @pytest.mark.parametrize(
@@ -145,7 +146,26 @@ def test_a_number_that_is_none_counts_as_nothing(odd: object) -> None:
 def test_an_unknown_model_has_no_cost() -> None:
     seen = tapped(sse(start(model="glm-9"), end(output_tokens=5), STOP))
     assert seen is not None
-    assert Prices().cost_nano_usd(seen) is None
+    assert Prices().cost_of(seen) == Cost(nano_usd=None)
+
+
+@pytest.mark.parametrize(
+    ("model", "read", "written"),
+    [
+        ("claude-opus-5-5", 15, 75),
+        ("us.anthropic.claude-sonnet-9-v1", 3, 15),
+        ("claude-haiku-5", 1, 5),
+        ("claude-next-1", 15, 75),
+    ],
+)
+def test_a_model_that_is_newer_than_the_list_counts_as_the_dearest_of_its_family(
+    model: str, read: int, written: int
+) -> None:
+    seen = tapped(sse(start(model=model, input_tokens=10), end(output_tokens=5), STOP))
+    assert seen is not None
+    told = Prices({model: per_million(input=read, output=written)}).cost_of(seen)
+    assert not told.is_assumed, "the owner's price is known"
+    assert Prices().cost_of(seen) == Cost(nano_usd=told.nano_usd, is_assumed=True)
 
 
 @pytest.mark.parametrize(

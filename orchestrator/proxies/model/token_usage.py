@@ -200,8 +200,8 @@ _USD_PER_MILLION: dict[str, tuple[float, float]] = {
     "claude-haiku-4-5": (1, 5),
     "claude-3-5-haiku": (0.8, 4),
 }
-"""Prefix of a model's name → input, output. A model that is newer than this has no price: better than a
-wrong one."""
+"""Prefix of a model's name → input, output."""
+_FAMILIES = ("opus", "sonnet", "haiku")
 _CACHE_READ, _CACHE_WRITE, _CACHE_WRITE_HOUR = 0.1, 1.25, 2.0
 
 
@@ -214,6 +214,16 @@ class Price:
     cache_read: int
     cache_write: int
     cache_write_hour: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cost:
+    """An estimate of what an answer cost."""
+
+    nano_usd: int | None
+    """In billionths of a dollar; None when nothing is known of such models."""
+    is_assumed: bool = False
+    """The model is newer than the list: it counts as the dearest of its family, so that a budget stops."""
 
 
 def per_million(
@@ -256,13 +266,14 @@ class Prices:
         listed = (per_million(input=pair[0], output=pair[1]) for pair in _listed(name))
         return next(own, None) or next(listed, None)
 
-    def cost_nano_usd(self, seen: ParsedUsage) -> int | None:
-        """An estimate in billionths of a dollar; None when the model has no known price."""
-        price = self.of(seen.model)
+    def cost_of(self, seen: ParsedUsage) -> Cost:
+        """Estimate what an answer cost."""
+        known = self.of(seen.model)
+        price = known or _of_family(seen.model or "")
         if price is None:
-            return None
+            return Cost(nano_usd=None)
         hourly = min(seen.cache_write_hour_tokens, seen.cache_write_tokens)
-        return (
+        nano_usd = (
             seen.input_tokens * price.input
             + seen.output_tokens * price.output
             + seen.cache_read_tokens * price.cache_read
@@ -270,6 +281,16 @@ class Prices:
             + hourly * price.cache_write_hour
             + seen.searches * self._search_nano_usd
         )
+        return Cost(nano_usd=nano_usd, is_assumed=known is None)
+
+
+def _of_family(model: str) -> Price | None:
+    """Return the dearest listed price of a Claude model's family, of all where it has none; else None."""
+    if "claude-" not in model:
+        return None
+    family = next((one for one in _FAMILIES if one in model), "")
+    dearest = max(pair for name, pair in _USD_PER_MILLION.items() if family in name)
+    return per_million(input=dearest[0], output=dearest[1])
 
 
 def _listed(name: str) -> list[tuple[float, float]]:

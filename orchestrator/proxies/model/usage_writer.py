@@ -130,6 +130,7 @@ class UsageWriter:
         used = exchange.usage
         if used is None:
             return None
+        cost = self._prices.cost_of(used)
         return usage.UsageEntry(
             at_ms=now_ms,
             folder=identity.folder,
@@ -144,7 +145,8 @@ class UsageWriter:
             cache_write_tokens=used.cache_write_tokens,
             searches=used.searches,
             is_subagent=exchange.is_subagent,
-            cost_nano_usd=self._prices.cost_nano_usd(used),
+            cost_nano_usd=cost.nano_usd,
+            is_assumed=cost.is_assumed,
             is_whole=used.is_whole,
         )
 

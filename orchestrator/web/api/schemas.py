@@ -212,6 +212,7 @@ class UsageCountsSchema(ApiSchema):
     cache_read_tokens: int
     cache_write_tokens: int
     unpriced: int = Field(description="Answers of models without a known price.")
+    assumed: int = Field(description="Answers that count at the dearest price of their model's family.")
     cut: int = Field(description="Answers that broke off.")
     searches: int = Field(description="Searches of the web.")
     cost_usd: float | None
