@@ -6,6 +6,7 @@ import asyncio
 import socket
 from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
+from functools import partial
 
 import structlog
 
@@ -72,6 +73,7 @@ class ContainerProxies:
             zone=host.settings.zone,
             requests_a_turn=REQUESTS_A_TURN,
             on_queued=host.wakeups.outbox.set,
+            on_noted=partial(host.bus.publish, "audit.added"),
             on_runaway=on_runaway,
             prices=Prices(
                 {

@@ -14,6 +14,9 @@ from orchestrator.store import audit as audit_store
 from orchestrator.store import commands, groups
 from orchestrator.store.database import Tx
 
+CHECK_MS = 10 * 60_000
+"""How long the console trusts rows that it has read; `andy audit verify` reads all of them each time."""
+
 
 async def rows(
     tx: Tx,
@@ -68,7 +71,29 @@ def detail_text(detail: dict[str, Any]) -> str:
 
 async def verify(tx: Tx) -> dict[str, Any]:
     """Whether every row is there as it was written."""
-    verdict = await audit_store.verify(tx)
+    return _told(await audit_store.verify(tx))
+
+
+class AuditCheck:
+    """Checks the chain for whoever looks often: all of it once in a while, and between that what is new."""
+
+    def __init__(self) -> None:
+        self._known: audit_store.ChainVerdict | None = None
+        self._whole_ms = 0
+
+    async def verify(self, tx: Tx, *, now_ms: int, reads_all: bool = False) -> dict[str, Any]:
+        """Return what `verify` returns, and as `whole_ms` when all rows were last read."""
+        known = self._known
+        if reads_all or known is None or known.fault is not None or now_ms - self._whole_ms > CHECK_MS:
+            known = None
+        verdict = await audit_store.verify(tx, after=known)
+        if known is None:
+            self._whole_ms = now_ms
+        self._known = verdict
+        return {**_told(verdict), "whole_ms": self._whole_ms}
+
+
+def _told(verdict: audit_store.ChainVerdict) -> dict[str, Any]:
     return {**asdict(verdict), "ok": verdict.fault is None}
 
 

@@ -112,16 +112,28 @@ def _to_dict(row: sqlite3.Row) -> dict[str, Any]:
     }
 
 
-async def verify(tx: Tx) -> ChainVerdict:
-    """Check the chain from its first row and find a row that was changed, left out or cut off at the end."""
+async def verify(tx: Tx, *, after: ChainVerdict | None = None) -> ChainVerdict:
+    """Check the chain from its first row and find a row that was changed, left out or cut off at the end.
+
+    With an earlier verdict only the rows `after` it are read, if its newest row is as it was.
+    """
     head, number = FIRST_HASH, 0
-    async with tx.execute("SELECT * FROM audit ORDER BY id") as cursor:
+    if after is not None and after.fault is None and await _is_there(tx, after):
+        head, number = after.head, after.rows
+    async with tx.execute("SELECT * FROM audit WHERE id > ? ORDER BY id", (number,)) as cursor:
         async for row in cursor:
             fault = _fault(row, number + 1, head)
             if fault is not None:
                 return ChainVerdict(rows=number, head=head, fault=fault)
             head, number = row["hash"], row["id"]
     return ChainVerdict(rows=number, head=head, fault=await _fault_of_table(tx, number))
+
+
+async def _is_there(tx: Tx, verdict: ChainVerdict) -> bool:
+    rows = await tx.execute_fetchall(
+        "SELECT 1 FROM audit WHERE id = ? AND hash = ?", (verdict.rows, verdict.head)
+    )
+    return bool(list(rows))
 
 
 def _fault(row: sqlite3.Row, expected: int, previous: str) -> str | None:

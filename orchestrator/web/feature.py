@@ -6,6 +6,7 @@ import asyncio
 import socket
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from orchestrator.base.asgi_server import BoundedConfig, Server, fronted, listen
@@ -81,7 +82,9 @@ class WebFeature:
         from orchestrator.web.connections import WebProtocol
         from orchestrator.web.refusals import RefusalAudit
 
-        refused = RefusalAudit(self.host.database, clock=self.host.clock)
+        refused = RefusalAudit(
+            self.host.database, clock=self.host.clock, on_added=partial(self.host.bus.publish, "audit.added")
+        )
         config = BoundedConfig(self._app(refused.note), http=WebProtocol, head_seconds=HEAD_SECONDS)
         async with asyncio.TaskGroup() as beside:
             noting = beside.create_task(refused.run(), name="web:refusals")

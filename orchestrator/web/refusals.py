@@ -45,8 +45,17 @@ class _Counted:
 class RefusalAudit:
     """Counts at once, and writes a moment later; a first one after a quiet minute without delay."""
 
-    def __init__(self, database: Database, *, clock: Clock, period_seconds: float = PERIOD_SECONDS) -> None:
+    def __init__(
+        self,
+        database: Database,
+        *,
+        clock: Clock,
+        on_added: Callable[[], None] = lambda: None,
+        period_seconds: float = PERIOD_SECONDS,
+    ) -> None:
+        """`on_added` is called after rows were written."""
         self._database = database
+        self._on_added = on_added
         self._clock = clock
         self._period_seconds = period_seconds
         self._counted: dict[str, _Counted] = {}
@@ -88,6 +97,7 @@ class RefusalAudit:
             for kind, one in self._counted.items()
             if one is not written.get(kind)
         }
+        self._on_added()
 
 
 def _event(one: _Counted) -> audit.AuditEvent:

@@ -9,6 +9,7 @@ from contextlib import closing
 
 from playwright.sync_api import expect
 
+from tests.browser.conftest import PATIENCE_MS
 from tests.browser.signed_in import Visit, assert_accessible
 from tests.processes.andy import AndyProcess, until
 
@@ -61,6 +62,22 @@ def test_what_agents_reach_and_what_was_refused_is_shown(visitor: Visit, andy: A
     assert_accessible(page)
 
 
+def test_what_is_refused_is_seen_as_it_happens(visitor: Visit, andy: AndyProcess) -> None:
+    page = visitor.page
+    page.goto(f"{andy.address}/console/safety/audit?refused=yes")
+    expect(page.locator("html")).to_have_attribute("data-live", "yes")
+    with andy.http(Origin="https://evil.example") as stranger:
+        assert stranger.get("/status").status_code == 403
+    expect(page.get_by_role("row").filter(has_text="bad_origin")).to_be_visible(timeout=PATIENCE_MS)
+
+    page.goto(f"{andy.address}/console/safety")
+    expect(page.locator("html")).to_have_attribute("data-live", "yes")
+    asked = page.get_by_role("table", name="Commands of containers").locator("tbody tr")
+    before = asked.count()
+    andy.say("@Andy remind me tomorrow at 10am to sing")
+    expect(asked).to_have_count(before + 1, timeout=PATIENCE_MS)
+
+
 def test_the_audit_is_paged_and_its_chain_is_checked(visitor: Visit, andy: AndyProcess) -> None:
     with andy.http() as http:
         for _ in range(26):
@@ -83,6 +100,6 @@ def test_the_audit_is_paged_and_its_chain_is_checked(visitor: Visit, andy: AndyP
         database.execute("DROP TRIGGER audit_is_not_changed")
         database.execute("UPDATE audit SET detail = '{}' WHERE id = 3")
         database.execute(guard[0])
-    page.reload()
+    page.get_by_role("link", name="Read all of them again").click()
     expect(page.get_by_text("row 3 was changed")).to_be_visible()
     assert_accessible(page)

@@ -6,6 +6,7 @@ import asyncio
 import json
 import os
 import sqlite3
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,7 @@ from orchestrator.domain.values import Folder, RunId, TurnId
 from orchestrator.groups import changes, registration
 from orchestrator.ipc.mailbox_worker import MailboxWorker
 from orchestrator.ipc.watcher import MailboxWatcher
+from orchestrator.reports import audit as reports
 from orchestrator.store import audit
 from orchestrator.store.database import Database
 from tests.support.command_dispatchers import dispatcher_of
@@ -79,6 +81,54 @@ async def test_a_row_that_was_rolled_back_leaves_no_gap(database: Database) -> N
         await fail_after_a_row(database)
     await fill(database, 2)
     assert (await verdict(database)).rows == 4
+
+
+async def test_who_looks_often_has_what_is_new_read_and_all_of_it_once_in_a_while(
+    database: Database, database_path: Path
+) -> None:
+    await fill(database)
+    check = reports.AuditCheck()
+
+    async def look(now_ms: int, *, reads_all: bool = False) -> dict[str, object]:
+        async with database.reading() as tx:
+            return await check.verify(tx, now_ms=now_ms, reads_all=reads_all)
+
+    assert await look(1) == {**asdict(await verdict(database)), "ok": True, "whole_ms": 1}
+    await fill(database, 2)
+    found = await look(2)
+    assert (found["rows"], found["ok"], found["whole_ms"]) == (7, True, 1)
+
+    tamper(database_path, "UPDATE audit SET detail = '{}' WHERE id = 3")
+    assert (await look(3))["ok"], "only what is new was read"
+    assert (await look(4, reads_all=True))["fault"] == "row 3 was changed"
+    assert (await look(5))["fault"] == "row 3 was changed", "what is broken is not forgotten"
+
+
+async def test_what_is_wrong_since_the_last_look_is_found_without_reading_all(
+    database: Database, database_path: Path
+) -> None:
+    for sql, fault in {
+        "UPDATE audit SET detail = '{}' WHERE id = 7": "row 7 was changed",
+        "DELETE FROM audit WHERE id = 5": "row 5 is missing",
+        "UPDATE audit SET hash = 'x' WHERE id = 5": "row 5 was changed",
+    }.items():
+        await fill(database, 5)
+        known = await verdict(database)
+        await fill(database, 3)
+        tamper(database_path, sql)
+        async with database.reading() as tx:
+            assert (await audit.verify(tx, after=known)).fault == fault
+        tamper(database_path, "DELETE FROM audit", "DELETE FROM sqlite_sequence WHERE name = 'audit'")
+
+
+async def test_all_is_read_again_after_some_minutes(database: Database, database_path: Path) -> None:
+    await fill(database)
+    check = reports.AuditCheck()
+    async with database.reading() as tx:
+        await check.verify(tx, now_ms=0)
+        tamper(database_path, "UPDATE audit SET detail = '{}' WHERE id = 1")
+        assert (await check.verify(tx, now_ms=reports.CHECK_MS))["ok"]
+        assert not (await check.verify(tx, now_ms=reports.CHECK_MS + 1))["ok"]
 
 
 @pytest.mark.parametrize("sql", ["UPDATE audit SET detail = '{}'", "DELETE FROM audit WHERE id = 5"])

@@ -41,6 +41,7 @@ class Admission:
         requests_a_turn: int,
         on_queued: Callable[[], None],
         on_runaway: OnRunaway,
+        on_noted: Callable[[], None] = lambda: None,
         prices: Prices | None = None,
     ) -> None:
         self._database = database
@@ -52,7 +53,12 @@ class Admission:
         self._request_counts = TurnCounts()
         self._search_counts = TurnCounts()
         self.usage_writer = UsageWriter(
-            database, clock=clock, on_entry=self._count, settle=self._settle, prices=prices
+            database,
+            clock=clock,
+            on_entry=self._count,
+            on_stored=on_noted,
+            settle=self._settle,
+            prices=prices,
         )
         self._budget_cache = BudgetCache(zone=zone, waiting=lambda: self.usage_writer.waiting)
 

@@ -45,14 +45,19 @@ class UsageWriter:
         *,
         clock: Clock,
         on_entry: Callable[[usage.UsageEntry], None] = _ignore,
+        on_stored: Callable[[], None] = lambda: None,
         settle: Settle | None = None,
         prices: Prices | None = None,
     ) -> None:
-        """`on_entry` gets each entry as it is noted; `prices` are the list's where none are given."""
+        """`on_entry` gets each entry as it is noted, `on_stored` is called once some are in the audit.
+
+        `prices` are the list's where none are given.
+        """
         self._prices = prices or Prices()
         self._database = database
         self._clock = clock
         self._on_entry = on_entry
+        self._on_stored = on_stored
         self._settle = settle
         self._rows: list[_Row] = []
         self._wakeup = Wakeup()
@@ -117,6 +122,7 @@ class UsageWriter:
             if not batch:
                 return
             await _finish(self._store(batch))
+        self._on_stored()
         entries = [row.entry for row in batch if row.entry is not None]
         if entries and self._settle is not None:
             await self._settle(entries)

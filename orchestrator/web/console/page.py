@@ -23,6 +23,7 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 
 from orchestrator.base.clock import Clock
+from orchestrator.reports.audit import AuditCheck
 from orchestrator.web.console import marks
 from orchestrator.web.console.catalogue import LANGUAGES, Catalogue, preferred_language
 from orchestrator.web.console.forms import FormGuard, SentForm, shown_state
@@ -80,6 +81,7 @@ class Console:
     """The name of a file in `static/` → its path with its hash."""
     backups: asyncio.Lock = field(default_factory=asyncio.Lock)
     """Held while a backup is made or checked: one at a time."""
+    audit_check: AuditCheck = field(default_factory=AuditCheck)
     flashes: dict[str, str] = field(default_factory=dict)
     """A session → what its next page says was done."""
 

@@ -18,6 +18,16 @@ from orchestrator.store import groups
 from orchestrator.web.console.page import Page, View
 
 ROWS, FEW = 50, 10
+AUDITED = (
+    "audit.added",
+    "command.*",
+    "turn.*",
+    "group.*",
+    "reminder.changed",
+    "task.changed",
+    "dashboard.changed",
+)
+"""Events that come with a row of the audit. Rows of commands in a terminal are seen by the clock."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,7 +73,10 @@ async def show_audit(view: View) -> Response:
     """Show a page of the audit, newest first; its first page says whether every row is as it was written."""
     folder, before = view.query("group") or None, view.number("before") or None
     only_refused = view.query("refused") == "yes"
-    verdict = await view.api.lists.look(audit.verify) if before is None else None
+    verdict = None
+    if before is None:
+        check, reads_all = view.console.audit_check.verify, view.query("read") == "all" and view.part is None
+        verdict = await view.api.lists.look(lambda tx: check(tx, now_ms=view.now_ms, reads_all=reads_all))
     async with view.web.host.reader.reading() as tx:
         rows = await audit.rows(tx, folder, since=0, limit=ROWS + 1, before=before, only_refused=only_refused)
         choices = await _choices(view, tx)
@@ -124,4 +137,5 @@ PAGE = Page(
     name="safety",
     order=80,
     shows={"/safety": show, "/safety/audit": show_audit, "/safety/commands": show_commands},
+    live={"refused": AUDITED, "asked": ("command.*",), "rows": AUDITED},
 )
