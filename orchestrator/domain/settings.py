@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import json
 import os
+import shlex
 from collections.abc import Mapping
 from datetime import time
 from pathlib import Path
@@ -46,6 +47,15 @@ def _channel_names(text: str) -> str:
     if not all(name.replace("-", "").replace("_", "").isalnum() for name in names):
         raise ValueError("use names of channels such as whatsapp,matrix")
     return ",".join(dict.fromkeys(names))
+
+
+def _command_line(text: str) -> str:
+    """Accept what a shell would take apart into words."""
+    try:
+        shlex.split(text)
+    except ValueError as error:
+        raise ValueError(f"it is no command line: {error}") from error
+    return text
 
 
 def _web_origin(text: str | None) -> str | None:
@@ -182,6 +192,12 @@ class Settings(BaseModel):
         "base",
         pattern=r"^(|[A-Za-z0-9][A-Za-z0-9._-]{0,63})$",
         description="The model that writes down voice notes, see `andy voice install`; empty: none.",
+    )
+    andy_speech_command: Annotated[str, AfterValidator(_command_line)] = Field(
+        "",
+        max_length=2_000,
+        description="The program that reads replies aloud, for groups with `speech`: text on its stdin, sound"
+        " on its stdout or in `{file}`. Empty: none.",
     )
     andy_prices: Annotated[
         dict[Annotated[str, Field(min_length=1)], ModelPrice], BeforeValidator(_from_json)

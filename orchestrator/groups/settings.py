@@ -72,6 +72,9 @@ class GroupConfig(_Strict):
     web_search: StrictBool | None = None
     """Whether the model service may search the web for it: words of the chat reach a search engine then."""
 
+    speech: StrictBool = False
+    """Whether its replies are read aloud too, by the program of `ANDY_SPEECH_COMMAND`."""
+
     skills: Annotated[tuple[Annotated[str, Field(max_length=64)], ...], Field(max_length=50)] | None = None
     """The names of the skills that its agent is told of; those that are not given are all there are."""
 

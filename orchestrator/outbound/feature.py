@@ -10,6 +10,7 @@ from orchestrator.channels.registry import Channels
 from orchestrator.groups.host_context import HostContext
 from orchestrator.outbound.delivery import Delivery, DeliveryHooks
 from orchestrator.outbound.reactions import sign_loops
+from orchestrator.outbound.speech import Speech
 
 
 class OutboundFeature:
@@ -29,11 +30,12 @@ class OutboundFeature:
             bus=host.bus,
             hooks=hooks,
         )
+        self._speech = Speech(host)
         self._signs = sign_loops(host.database, channel_for=channels.owner, bus=host.bus)
 
     def loops(self) -> dict[str, Callable[[], Any]]:
         """Return the loops to supervise by their names."""
-        return {"delivery": self._delivery.run, **self._signs}
+        return {"delivery": self._delivery.run, "speech": self._speech.run, **self._signs}
 
     async def drain(self, *, seconds: float) -> None:
         """Wait until all that is due is sent or has failed once, at most `seconds`."""

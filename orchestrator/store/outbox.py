@@ -145,6 +145,53 @@ async def _amount(tx: Tx, where: str, value: object) -> OutboxSize:
     return OutboxSize(count=row["n"], chars=row["chars"])
 
 
+async def unspoken(tx: Tx, *, since_ms: int) -> list[Outgoing]:
+    """Return replies to chats, sent since then, whose voice note was neither queued nor given up.
+
+    Of the last thousand messages: there are no others so new. One in parts is too long to be spoken.
+    """
+    rows = await tx.execute_fetchall(
+        """
+        SELECT outbox.* FROM outbox JOIN turns ON turns.id = outbox.turn_id
+        WHERE outbox.id > (SELECT coalesce(max(id), 0) - 1000 FROM outbox)
+            AND outbox.state = 'sent' AND outbox.sent_ms >= ? AND outbox.file_path IS NULL
+            AND outbox.part IS NULL AND outbox.dedupe_key LIKE 'frame:%' AND turns.kind = 'chat'
+            AND NOT EXISTS (SELECT 1 FROM outbox AS voice
+                            WHERE voice.dedupe_key = 'speech:' || outbox.id AND voice.state <> 'held')
+        ORDER BY outbox.id
+        """,
+        (since_ms,),
+    )
+    return [_from_row(row) for row in rows]
+
+
+async def add_voice(tx: Tx, spoken: Outgoing, file: Attachment | None, *, now_ms: int) -> Outgoing:
+    """Hold the voice note of a reply, once, until its file is there; return it, also one from before."""
+    key = f"speech:{spoken.id}"
+    await add(
+        tx,
+        chat_jid=spoken.chat_jid,
+        folder=spoken.folder,
+        text="",
+        dedupe_key=key,
+        turn_id=spoken.turn_id,
+        state=OutboxState.HELD,
+        attachment=file,
+        now_ms=now_ms,
+    )
+    found = await by_key(tx, key)
+    assert found is not None
+    return found
+
+
+async def release_voice(tx: Tx, outgoing_id: int, *, now_ms: int) -> None:
+    """Let a voice note that is held be sent."""
+    await tx.execute(
+        "UPDATE outbox SET state = 'pending', next_attempt_ms = ? WHERE id = ? AND state = 'held'",
+        (now_ms, outgoing_id),
+    )
+
+
 async def drop_held(tx: Tx, turn_id: TurnId) -> None:
     """Delete the held messages of an attempt that did not end well."""
     await tx.execute("DELETE FROM outbox WHERE turn_id = ? AND state = 'held'", (turn_id,))

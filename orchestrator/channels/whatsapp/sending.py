@@ -24,6 +24,9 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+VOICE_NOTE = "audio/ogg; codecs=opus"
+OPUS_RATE = 48_000
+"""Samples a second, whatever the sound was made of."""
 PROOF_SECONDS = 6.0
 """How long a receipt may take for what an earlier bridge has sent."""
 _PERMANENT_ERRORS = (
@@ -143,10 +146,20 @@ async def compose(client: NewAClient, request: SendRequest, context: ContextInfo
     types = {"image": MediaType.MediaImage, "video": MediaType.MediaVideo, "audio": MediaType.MediaAudio}
     uploaded = await client.upload(body, types.get(kind, MediaType.MediaDocument))
     message = file_message(request, uploaded, size=len(body))
+    if request.mime == VOICE_NOTE:
+        message.audioMessage.PTT = True  # shown as a voice note, not as a file
+        message.audioMessage.seconds = opus_seconds(body)
     part = message_text.body(message)
     if context is not None and part is not None:
         part.contextInfo.CopyFrom(context)
     return message
+
+
+def opus_seconds(body: bytes) -> int:
+    """Return how long an Ogg file of Opus lasts, by the last page's number of samples; 1 at least. Pure."""
+    last = body.rfind(b"OggS")
+    samples = int.from_bytes(body[last + 6 : last + 14], "little") if last >= 0 else 0
+    return max(1, round(samples / OPUS_RATE))
 
 
 def file_message(request: SendRequest, uploaded: Any, *, size: int) -> Message:

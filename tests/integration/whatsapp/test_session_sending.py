@@ -151,6 +151,21 @@ async def test_a_file_is_uploaded_and_shown_as_what_it_is(bridge, whatsapp, tmp_
     assert whatsapp.files[part.mediaKey] == b"body"
 
 
+async def test_a_spoken_reply_is_shown_as_a_voice_note_with_its_length(bridge, whatsapp, tmp_path):
+    path = tmp_path / "out"
+    pages = [
+        b"OggS\0\2" + samples.to_bytes(8, "little") + b"rest" for samples in (0, 48_000, 4 * 48_000 + 312)
+    ]
+    path.write_bytes(b"OpusHead".join(pages))
+
+    mime = "audio/ogg; codecs=opus"
+    answer = await bridge.ask(a_send("", file=str(path), file_name="voice.ogg", mime=mime))
+
+    assert answer.ok
+    part = whatsapp.shown[0][2].audioMessage
+    assert (part.PTT, part.seconds, part.mimetype) == (True, 4, mime)
+
+
 async def test_a_file_that_is_gone_is_refused_for_good(bridge):
     answer = await bridge.ask(a_send(file="/nowhere/x", mime="text/plain"))
 

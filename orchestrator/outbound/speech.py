@@ -1,0 +1,308 @@
+"""Read replies aloud: a program of the owner's speaks each, and the sound follows its text as a voice note.
+
+The text is sent as ever and waits for nothing; a reply that cannot be spoken stays a text.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import os
+import re
+import shlex
+import shutil
+import signal
+import tempfile
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+import structlog
+
+from orchestrator.domain.home import Home
+from orchestrator.domain.values import Attachment, ChatJid, OutboxState, Outgoing
+from orchestrator.groups import owner, settings
+from orchestrator.groups.host_context import HostContext
+from orchestrator.outbound.format import for_people
+from orchestrator.store import groups, outbox
+
+log = structlog.get_logger(__name__)
+
+FILE = "{file}"
+"""In a command: the file that it writes. Without it, the sound is what it prints."""
+MAX_SECONDS = 60.0
+MAX_BYTES = 8 * 1024 * 1024
+MAX_CHARS = 2_000
+"""Of a text that is spoken, two minutes: nobody listens to more."""
+BOUNDED = f'ulimit -c 0 -v {4 * 1024**2} -f {MAX_BYTES // 512} 2>/dev/null; exec "$@"'
+"""For a shell: what a program may take (4 GiB of addresses), then the program in the shell's place."""
+NOT_TO_BE_SPOKEN = "too long to be spoken, or without words"
+RECENT_MS = 10 * 60_000
+"""What was sent longer ago is not spoken any more: the host was down, and nobody waits for it."""
+AT_ONCE = 2
+CLOSE_SECONDS = 1.0
+SWEEP_SECONDS = 20.0
+VOICE_NOTE = "audio/ogg; codecs=opus"
+TO_OPUS = (
+    "-v",
+    "error",
+    "-i",
+    "pipe:0",
+    "-ac",
+    "1",
+    "-ar",
+    "48000",
+    "-c:a",
+    "libopus",
+    "-b:a",
+    "24k",
+    "-f",
+    "ogg",
+    "-",
+)
+"""What ffmpeg is told to make a voice note of any sound."""
+_KEPT = ("PATH", "HOME", "LANG", "LC_ALL", "PYTHONPATH", "VIRTUAL_ENV", "LD_LIBRARY_PATH")
+_CODE = re.compile(r"```.*?(?:```|$)", re.DOTALL)
+_ADDRESS = re.compile(r"\bhttps?://\S+")
+_MARKS = re.compile(r"[*_~`#>|]+")
+
+
+class NotSpoken(Exception):
+    """There is no sound of a text; the text says why, and what to do about it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sound:
+    """A sound file that was made, and what it is."""
+
+    body: bytes
+    mime: str
+    name: str
+
+
+def spoken_words(text: str) -> str:
+    """Return what is read aloud of a reply: its words, without code, addresses and marks. Pure."""
+    shown = _ADDRESS.sub("", _CODE.sub("", for_people(text)))
+    return " ".join(_MARKS.sub("", shown).split())
+
+
+def kind_of(body: bytes) -> Sound | None:
+    """Tell what sound this is by its first bytes; None for what is none that is known. Pure."""
+    match body[:4]:
+        case b"OggS" if b"OpusHead" in body[:100]:
+            return Sound(body=body, mime=VOICE_NOTE, name="voice.ogg")
+        case b"OggS":
+            return Sound(body=body, mime="audio/ogg", name="voice.ogg")
+        case b"RIFF":
+            return Sound(body=body, mime="audio/wav", name="voice.wav")
+    if body[4:8] == b"ftyp":
+        return Sound(body=body, mime="audio/mp4", name="voice.m4a")
+    if body[:3] == b"ID3" or body[:2] in {b"\xff\xfb", b"\xff\xf3"}:
+        return Sound(body=body, mime="audio/mpeg", name="voice.mp3")
+    return None
+
+
+class SpeechProgram:
+    """The owner's program: started for each text, which is on its stdin; it prints the sound or writes it."""
+
+    def __init__(self, command: Sequence[str], *, seconds: float = MAX_SECONDS) -> None:
+        self._command = tuple(command)
+        self._seconds = seconds
+
+    async def speak(self, text: str) -> Sound:
+        """Return the sound of a text, a voice note where ffmpeg can make one of it. Raises `NotSpoken`."""
+        try:
+            async with asyncio.timeout(self._seconds):
+                sound = kind_of(await self._run_command(text.encode()))
+                if sound is None:
+                    raise NotSpoken("it made no sound that is known: it has to write OGG, WAV, MP3 or M4A")
+                return await _as_voice_note(sound)
+        except TimeoutError:
+            raise NotSpoken(f"it took more than {self._seconds:.0f} seconds") from None
+
+    async def _run_command(self, text: bytes) -> bytes:
+        if not any(FILE in word for word in self._command):
+            return await _run(self._command, text)
+        with tempfile.TemporaryDirectory(prefix="andy-speech-") as folder:
+            target = Path(folder) / "speech"
+            await _run([word.replace(FILE, str(target)) for word in self._command], text)
+            return await asyncio.to_thread(_read, target)
+
+
+async def _as_voice_note(sound: Sound) -> Sound:
+    """Return it as messengers want voice notes; as it is where there is no ffmpeg."""
+    ffmpeg = shutil.which("ffmpeg")
+    if sound.mime == VOICE_NOTE or ffmpeg is None:
+        return sound
+    return kind_of(await _run([ffmpeg, *TO_OPUS], sound.body)) or sound
+
+
+async def _run(command: Sequence[str], given: bytes) -> bytes:
+    """Run a program to its end and return what it printed. Cancelled, it kills it and its children.
+
+    Raises:
+        NotSpoken: it cannot be started, fails, or prints too much.
+    """
+    try:
+        process = await asyncio.create_subprocess_exec(
+            "/bin/sh",
+            "-c",
+            BOUNDED,
+            "sh",
+            *command,
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
+            env={name: os.environ[name] for name in _KEPT if name in os.environ},
+            start_new_session=True,
+        )
+    except OSError as error:
+        raise NotSpoken(f"'{command[0]}' cannot be started ({error.strerror})") from error
+    assert process.stdin is not None
+    assert process.stdout is not None
+    assert process.stderr is not None
+    try:
+        async with asyncio.TaskGroup() as pipes:
+            pipes.create_task(_feed(process.stdin, given), name="speech-text")
+            printed = pipes.create_task(_take(process.stdout, MAX_BYTES), name="speech-sound")
+            said = pipes.create_task(_take(process.stderr, MAX_BYTES), name="speech-complaints")
+        code = await process.wait()
+    finally:
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        await process.wait()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(CLOSE_SECONDS):  # its pipes end with it
+                await asyncio.gather(process.stdout.read(), process.stderr.read())
+    if len(printed.result()) > MAX_BYTES:
+        raise NotSpoken(f"it made more than {MAX_BYTES // 1024**2} MiB")
+    if code != 0:
+        complaint = " ".join(said.result().decode("utf-8", "replace").split())[-200:]
+        raise NotSpoken(f"it ended with code {code}{': ' if complaint else ''}{complaint}")
+    return printed.result()
+
+
+async def _feed(pipe: asyncio.StreamWriter, given: bytes) -> None:
+    with suppress(ConnectionError):  # it needs not read all
+        pipe.write(given)
+        await pipe.drain()
+    pipe.close()
+    with suppress(ConnectionError):
+        await pipe.wait_closed()
+
+
+async def _take(pipe: asyncio.StreamReader, limit: int) -> bytes:
+    """Read to the end and keep `limit` bytes and one: a pipe that is not read holds its program up."""
+    kept = bytearray()
+    while chunk := await pipe.read(65_536):
+        kept += chunk[: limit + 1 - len(kept)]
+    return bytes(kept)
+
+
+def _read(path: Path) -> bytes:
+    try:
+        with path.open("rb") as file:
+            return file.read(MAX_BYTES + 1)[:MAX_BYTES]
+    except OSError as error:
+        raise NotSpoken(f"it wrote no file ({error.strerror})") from error
+
+
+class Speech:
+    """Follows what is sent, and lets a voice note follow each reply in groups that want one."""
+
+    def __init__(self, host: HostContext) -> None:
+        words = shlex.split(host.settings.andy_speech_command)
+        self._host = host
+        self._program = SpeechProgram(words) if words else None
+        self._busy: set[ChatJid] = set()
+        self._slots = asyncio.Semaphore(AT_ONCE)
+
+    async def run(self) -> None:
+        """Speak until cancelled; nothing at all without a program. One chat does not wait for another."""
+        if self._program is None:
+            await asyncio.Event().wait()
+            return
+        with self._host.bus.listening() as events:
+            async with asyncio.TaskGroup() as tasks:
+                while True:
+                    for chat in {one.chat_jid for one in await self._unspoken()} - self._busy:
+                        self._busy.add(chat)
+                        tasks.create_task(self._follow(self._program, chat), name=f"speech:{chat}")
+                    with suppress(TimeoutError):
+                        async with asyncio.timeout(SWEEP_SECONDS):
+                            while (await events.get()).kind != "message.sent":
+                                pass
+
+    async def _unspoken(self) -> list[Outgoing]:
+        since_ms = self._host.clock.now_ms() - RECENT_MS
+        async with self._host.reader.reading() as tx:
+            wanting = {group.folder for group in await groups.every(tx) if settings.of(group).speech}
+            found = await outbox.unspoken(tx, since_ms=since_ms) if wanting else []
+        return [one for one in found if one.folder in wanting]
+
+    async def _follow(self, program: SpeechProgram, chat: ChatJid) -> None:
+        """Speak what is to be spoken in a chat, one after another."""
+        try:
+            while found := [one for one in await self._unspoken() if one.chat_jid == chat]:
+                async with self._slots:
+                    await self._speak(program, found[0])
+        except Exception:
+            # It stays unspoken until the next look: on a full disk, not sooner than that.
+            log.exception("speech.failed", chat=chat)
+        finally:
+            self._busy.discard(chat)
+
+    async def _speak(self, program: SpeechProgram, outgoing: Outgoing) -> None:
+        words = spoken_words(outgoing.text)
+        if not 0 < len(words) <= MAX_CHARS:
+            await self._leave(outgoing, None)
+            return
+        try:
+            sound = await program.speak(words)
+        except NotSpoken as error:
+            await self._leave(outgoing, str(error))
+        else:
+            await self._queue(outgoing, sound)
+
+    async def _leave(self, outgoing: Outgoing, why: str | None) -> None:
+        """Note that a reply stays a text; the owner is told once, unless it is only too long or wordless."""
+        now_ms = self._host.clock.now_ms()
+        async with self._host.database.transaction() as tx:
+            voice = await outbox.add_voice(tx, outgoing, None, now_ms=now_ms)
+            await outbox.finish(
+                tx, voice.id, OutboxState.SKIPPED, now_ms=now_ms, error=why or NOT_TO_BE_SPOKEN
+            )
+            if why:
+                text = (
+                    f"⚠️ Replies are not spoken, for {why}. Look at ANDY_SPEECH_COMMAND; the texts are sent."
+                )
+                await owner.notify(tx, text, about="speech", now_ms=now_ms)
+        if why:
+            log.warning("speech.not_spoken", outgoing=outgoing.id, reason=why)
+            self._host.wakeups.outbox.set()
+
+    async def _queue(self, outgoing: Outgoing, sound: Sound) -> None:
+        """Queue the voice note once, whenever this host dies: it is held until its file is there."""
+        file = file_of(self._host.home, outgoing, sound)
+        now_ms = self._host.clock.now_ms()
+        async with self._host.database.transaction() as tx:
+            voice = await outbox.add_voice(tx, outgoing, file, now_ms=now_ms)
+        await asyncio.to_thread(_write, file.path, sound.body)
+        async with self._host.database.transaction() as tx:
+            await outbox.release_voice(tx, voice.id, now_ms=now_ms)
+        self._host.wakeups.outbox.set()
+
+
+def file_of(home: Home, outgoing: Outgoing, sound: Sound) -> Attachment:
+    """Return where the sound of a reply waits to be sent: the same place whenever it is made. Pure."""
+    digest = hashlib.sha256(f"speech:{outgoing.id}".encode()).hexdigest()[:24]
+    return Attachment(path=home.data / "outgoing" / f"out-{digest}", name=sound.name, mime=sound.mime)
+
+
+def _write(path: Path, body: bytes) -> None:
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    partial = path.with_name(f".{path.name}.partial")
+    partial.write_bytes(body)
+    partial.chmod(0o600)
+    partial.replace(path)

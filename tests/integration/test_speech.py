@@ -1,0 +1,216 @@
+"""Replies that are read aloud: by a real synthesizer, on a real database, with a scripted messenger."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from orchestrator.domain.home import Home
+from orchestrator.domain.settings import Settings
+from orchestrator.outbound import speech
+from orchestrator.outbound.delivery import Delivery
+from orchestrator.outbound.speech import NotSpoken, Sound, Speech, SpeechProgram, file_of, spoken_words
+from orchestrator.store import outbox
+from tests.doubles.channel import ScriptedChannel, Shown
+from tests.support.host_contexts import host_context
+from tests.support.household import Household
+from tests.support.until import until
+
+A_NOTE = r"cat >/dev/null; printf 'OggS%96s' OpusHead"
+"""A shell's line that makes what passes for a voice note."""
+
+
+@asynccontextmanager
+async def speaking(household: Household, root: Path, command: str) -> AsyncIterator[ScriptedChannel]:
+    """A host that sends to a messenger, and speaks with `command`."""
+    host = host_context(household, root, Settings(tz="Asia/Seoul", andy_speech_command=command))
+    channel = ScriptedChannel()
+    async with asyncio.TaskGroup() as tasks:
+        delivery = Delivery(
+            household.database,
+            clock=household.clock,
+            name="Andy",
+            channel_for=lambda _: channel,
+            tasks=tasks,
+            wakeup=household.wakeups.outbox,
+            bus=household.bus,
+        )
+        loops = [tasks.create_task(loop, name="loop") for loop in (Speech(host).run(), delivery.run())]
+        yield channel
+        for loop in loops:
+            loop.cancel()
+
+
+async def answered(household: Household, text: str, folder: str = "family") -> None:
+    await household.hear("@Andy well?", folder)
+    await household.answer(text, folder=folder)
+    household.wakeups.outbox.set()
+
+
+def notes(channel: ScriptedChannel) -> list[Shown]:
+    return [one for one in channel.shown if one.file is not None]
+
+
+async def voices(household: Household) -> list[tuple[str, str | None]]:
+    rows = await household.rows(
+        "SELECT state, error FROM outbox WHERE dedupe_key LIKE 'speech:%' ORDER BY id"
+    )
+    return [(row["state"], row["error"]) for row in rows]
+
+
+@pytest.mark.parametrize("command", ["flite -o {file}", "espeak-ng --stdin --stdout"])
+async def test_a_reply_is_followed_by_its_sound_where_the_group_wants_one(
+    household: Household, tmp_path: Path, command: str
+) -> None:
+    if shutil.which(command.split(maxsplit=1)[0]) is None:
+        pytest.skip(f"apt-get install {command.split(maxsplit=1)[0]}")
+    await household.add_group("family", container_config={"speech": True})
+    await household.add_group("work")
+    async with speaking(household, tmp_path, command) as channel:
+        await answered(household, "It is nine o'clock.", "work")
+        await answered(household, "It is **nine** o'clock.")
+        await until(lambda: notes(channel), "the sound")
+        await answered(household, "And now it is ten.")
+        await until(lambda: len(notes(channel)) == 2, "the second sound")
+    of_family = [one for one in channel.shown if one.jid == "local:family"]
+    assert [(one.text, one.file is not None) for one in of_family] == [
+        ("It is **nine** o'clock.", False),
+        ("", True),
+        ("And now it is ten.", False),
+        ("", True),
+    ]
+    sound = of_family[1].file
+    assert sound is not None
+    assert sound[:4] == (b"OggS" if shutil.which("ffmpeg") else b"RIFF")
+    assert len(sound) > 1000
+    assert [one.text for one in channel.shown if one.jid == "local:work"] == ["It is nine o'clock."]
+    assert list((tmp_path / "data" / "outgoing").iterdir()) == [], "what is sent is not kept"
+
+
+async def test_a_program_that_fails_costs_no_text_and_the_owner_is_told_once(
+    household: Household, tmp_path: Path
+) -> None:
+    await household.add_group("main", is_main=True)
+    await household.add_group("family", container_config={"speech": True})
+    async with speaking(household, tmp_path, "sh -c 'echo no voice here >&2; exit 3'") as channel:
+        await answered(household, "One.")
+        await until(lambda: any(one.jid == "local:main" for one in channel.shown), "the owner is told")
+        await answered(household, "Two.")
+        await until_voices(household, 2)
+    assert [one.text for one in channel.shown if one.jid == "local:family"] == ["One.", "Two."]
+    (told,) = [one.text for one in channel.shown if one.jid == "local:main"]
+    assert "it ended with code 3: no voice here. Look at ANDY_SPEECH_COMMAND" in told
+    assert await voices(household) == [("skipped", "it ended with code 3: no voice here")] * 2
+
+
+async def test_a_group_whose_program_hangs_holds_no_other_up(household: Household, tmp_path: Path) -> None:
+    for folder in ("family", "work"):
+        await household.add_group(folder, container_config={"speech": True})
+    program = tmp_path / "program"
+    program.write_text(
+        f"case $(cat) in Slow.) touch begun; until [ -e go ]; do sleep 0.02; done;; esac; {A_NOTE}"
+    )
+    async with speaking(household, tmp_path, f"sh -c 'cd {tmp_path}; . ./program'") as channel:
+        await answered(household, "Slow.")
+        await until((tmp_path / "begun").exists, "the slow one has begun")
+        await answered(household, "Slow, and its text is not held up.")
+        await answered(household, "Quick.", "work")
+        await until(lambda: notes(channel), "the other's sound")
+        assert [one.jid for one in notes(channel)] == ["local:work"]
+        await until(lambda: len([one for one in channel.shown if one.file is None]) == 3, "all texts")
+        (tmp_path / "go").touch()
+        await until(lambda: len(notes(channel)) == 3, "the sounds that were waited for")
+
+
+async def test_a_sound_is_sent_once_by_the_host_after_one_that_died(
+    household: Household, tmp_path: Path
+) -> None:
+    await household.add_group("family", container_config={"speech": True})
+    await answered(household, "One.")
+    await household.deliver_all()
+    (spoken,) = await unspoken(household)
+    lost = file_of(Home(tmp_path), spoken, Sound(body=b"", mime=speech.VOICE_NOTE, name="voice.ogg"))
+    async with household.database.transaction() as tx:
+        await outbox.add_voice(tx, spoken, lost, now_ms=household.clock.now_ms())
+    async with speaking(household, tmp_path, f'sh -c "{A_NOTE}"') as channel:
+        await until(lambda: notes(channel), "the sound")
+    async with speaking(household, tmp_path, f'sh -c "{A_NOTE}"') as later:
+        await answered(household, "Two.")
+        await until(lambda: notes(later), "the sound of the next")
+    assert len(notes(channel) + notes(later)) == 2
+    assert await voices(household) == [("sent", None)] * 2
+
+
+async def test_what_is_old_long_or_without_words_stays_a_text(household: Household, tmp_path: Path) -> None:
+    await household.add_group("family", container_config={"speech": True})
+    await answered(household, "Old.")
+    await household.deliver_all()
+    household.clock.pass_ms(speech.RECENT_MS + 1)
+    async with speaking(household, tmp_path, f'sh -c "{A_NOTE}"') as channel:
+        await answered(household, "long " * speech.MAX_CHARS)
+        await answered(household, "```\nx = 1\n```")
+        await answered(household, "Said.")
+        await until(lambda: notes(channel), "the one that is spoken")
+    assert await voices(household) == [
+        ("skipped", speech.NOT_TO_BE_SPOKEN),
+        ("skipped", speech.NOT_TO_BE_SPOKEN),
+        ("sent", None),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("command", "words"),
+    [
+        (["sleep", "600"], "it took more than 1 seconds"),
+        (["sh", "-c", "sleep 600 & exec cat"], "it took more than 1 seconds|no sound that is known"),
+        (["sh", "-c", "yes | head -c 9000000"], "it made more than 8 MiB"),
+        (["cat"], "it made no sound that is known"),
+        (["no-such-program"], "not found"),
+        (["sh", "-c", "true {file}"], "it wrote no file"),
+    ],
+)
+async def test_a_program_is_bounded_and_says_what_is_wrong(command: list[str], words: str) -> None:
+    with pytest.raises(NotSpoken, match=words):
+        await SpeechProgram(command, seconds=1).speak("hello")
+
+
+async def test_a_program_is_given_the_text_and_no_key(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("ANTHROPIC_API_KEY", "sk-ant-secret")
+    line = f"env > {tmp_path}/env; cat > {tmp_path}/text; printf 'RIFF....'"
+    sound = await SpeechProgram(["sh", "-c", line]).speak("안녕")
+    assert (sound.mime, sound.name) == ("audio/wav", "voice.wav")
+    assert (tmp_path / "text").read_text() == "안녕"
+    assert "sk-ant-secret" not in (tmp_path / "env").read_text()
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("**Milk** and _bread_", "Milk and bread"),
+        ("See https://example.org/a?b=c for it", "See for it"),
+        ("Run:\n```sh\nrm -rf /\n```\nDone.", "Run: Done."),
+        ("<internal>not this</internal>but this", "but this"),
+        ("```never closed", ""),
+    ],
+)
+def test_what_is_read_aloud_is_words(text: str, words: str) -> None:
+    assert spoken_words(text) == words
+
+
+async def until_voices(household: Household, count: int) -> None:
+    async def are_there() -> bool:
+        return len(await voices(household)) >= count
+
+    await until(are_there, f"{count} replies are judged")
+
+
+async def unspoken(household: Household) -> list[outbox.Outgoing]:
+    async with household.database.reading() as tx:
+        return await outbox.unspoken(tx, since_ms=0)
