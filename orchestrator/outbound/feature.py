@@ -10,7 +10,7 @@ from orchestrator.channels.registry import Channels
 from orchestrator.groups.host_context import HostContext
 from orchestrator.outbound.delivery import Delivery, DeliveryHooks
 from orchestrator.outbound.reactions import sign_loops
-from orchestrator.outbound.speech import Speech
+from orchestrator.outbound.speech import SpokenReplies
 
 
 class OutboundFeature:
@@ -30,7 +30,7 @@ class OutboundFeature:
             bus=host.bus,
             hooks=hooks,
         )
-        self._speech = Speech(host)
+        self._speech = SpokenReplies(host)
         self._signs = sign_loops(host.database, channel_for=channels.owner, bus=host.bus)
 
     def loops(self) -> dict[str, Callable[[], Any]]:

@@ -208,7 +208,7 @@ def _read(path: Path) -> bytes:
         raise NotSpoken(f"it wrote no file ({error.strerror})") from error
 
 
-class Speech:
+class SpokenReplies:
     """Follows what is sent, and lets a voice note follow each reply in groups that want one."""
 
     def __init__(self, host: HostContext) -> None:

@@ -14,7 +14,7 @@ from orchestrator.domain.home import Home
 from orchestrator.domain.settings import Settings
 from orchestrator.outbound import speech
 from orchestrator.outbound.delivery import Delivery
-from orchestrator.outbound.speech import NotSpoken, Sound, Speech, SpeechProgram, file_of, spoken_words
+from orchestrator.outbound.speech import NotSpoken, Sound, SpeechProgram, SpokenReplies, file_of, spoken_words
 from orchestrator.store import outbox
 from tests.doubles.channel import ScriptedChannel, Shown
 from tests.support.host_contexts import host_context
@@ -40,7 +40,7 @@ async def speaking(household: Household, root: Path, command: str) -> AsyncItera
             wakeup=household.wakeups.outbox,
             bus=household.bus,
         )
-        loops = [tasks.create_task(loop, name="loop") for loop in (Speech(host).run(), delivery.run())]
+        loops = [tasks.create_task(loop, name="loop") for loop in (SpokenReplies(host).run(), delivery.run())]
         yield channel
         for loop in loops:
             loop.cancel()
