@@ -56,6 +56,9 @@ class CreatePlan(Arguments):
     tasks: tuple[Text, ...] = Field(
         default=(), description=f"The titles of its tasks, in their order, at most {MAX_TASKS}."
     )
+    background: Text = Field(default="", description="What is to be known for all tasks.")
+    constraints: tuple[Text, ...] = Field(default=(), description="What has to hold.")
+    references: tuple[Text, ...] = Field(default=(), description="Files and addresses that belong to it.")
 
 
 class UpdatePlanTask(Arguments):
@@ -68,6 +71,10 @@ class UpdatePlanTask(Arguments):
         default=None, description="pending, in_progress, blocked, completed or cancelled."
     )
     description: Text | None = Field(default=None, description="What is to be known of it.")
+    dependencies: tuple[Id, ...] | None = Field(
+        default=None, description="Ids of all tasks of the plan that come before it."
+    )
+    outputs: tuple[Text, ...] = Field(default=(), description="What came of it: files, results.")
 
 
 class UseMemory(Arguments):

@@ -11,6 +11,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
+from typing import Any, Unpack, cast
 
 from orchestrator.base.redaction import BY_SHAPE, Redactor
 from orchestrator.context import dialogue, hydrate, memory, merging, models, window, workflow
@@ -22,7 +23,7 @@ from orchestrator.context.models import SESSION_TOLD, Checkpoint, Context, Conte
 from orchestrator.context.script import within
 from orchestrator.context.snapshots import ContextSnapshot, SnapshotContents
 from orchestrator.context.tokens import ScaledCounter, TokenCounter
-from orchestrator.context.workflow import Plan, PlanStatus, PlanTask, UnknownPlanTask
+from orchestrator.context.workflow import Plan, PlanContext, PlanStatus, PlanTask, TaskFields, UnknownPlanTask
 
 Correct = Callable[[SnapshotContents], SnapshotContents]
 
@@ -84,8 +85,7 @@ class ContextManager:
     ) -> Hydrated:
         """Return the text for a new session (`hydrate.hydrated`); it is false when there is nothing to say.
 
-        `exclude` are the ids of messages that the session is asked anyway (S5); `kept` is what was loaded
-        already.
+        `exclude`: ids of messages that the session is asked anyway (S5). `kept`: what was loaded already.
         """
         kept = kept or self.load(now_ms=now_ms)
         return hydrate.hydrated(kept.context, kept.workflow, self.counter, now_ms=now_ms, exclude=exclude)
@@ -239,6 +239,7 @@ class ContextManager:
         *,
         objective: str = "",
         tasks: Sequence[str] = (),
+        context: PlanContext | None = None,
         request_id: str | None = None,
         now_ms: int,
     ) -> Plan:
@@ -255,6 +256,7 @@ class ContextManager:
                     title=self._clean(title),
                     objective=self._clean(objective),
                     tasks=[self._clean(task) for task in tasks],
+                    context=PlanContext(**self._cleaned((context or PlanContext()).model_dump())),
                     request_id=request_id,
                     now_ms=now_ms,
                 )
@@ -267,12 +269,9 @@ class ContextManager:
         task_id: str | None = None,
         *,
         plan_id: str | None = None,
-        title: str | None = None,
-        status: str | None = None,
-        description: str | None = None,
-        outputs: Sequence[str] = (),
         request_id: str | None = None,
         now_ms: int,
+        **fields: Unpack[TaskFields],
     ) -> PlanTask:
         """Change a task of the active plan, or of `plan_id`; without `task_id`, add a task.
 
@@ -290,12 +289,9 @@ class ContextManager:
                     draft.workflow,
                     plan.id,
                     task_id,
-                    title=None if title is None else self._clean(title),
-                    status=status,
-                    description=None if description is None else self._clean(description),
-                    outputs=[self._clean(one) for one in outputs],
                     request_id=request_id,
                     now_ms=now_ms,
+                    **cast("TaskFields", self._cleaned(fields)),
                 )
                 done = draft.workflow.requests[-1][1] if request_id else task_id
                 plan = workflow.known_plan(draft.workflow, plan.id)
@@ -408,6 +404,10 @@ class ContextManager:
     def _clean(self, text: str) -> str:
         """Redact before anything is cut: half a secret is not known by its shape, nor by its value."""
         return self.files.redactor.redact(text.replace("\0", ""))
+
+    def _cleaned(self, fields: Mapping[str, Any]) -> dict[str, Any]:
+        clean = self._clean
+        return {k: clean(v) if isinstance(v, str) else v and [*map(clean, v)] for k, v in fields.items()}
 
     def _snapshot(self, draft: ContextDraft, now_ms: int, reason: str) -> ContextSnapshot | None:
         if draft.context.revision == 0:

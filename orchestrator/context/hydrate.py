@@ -199,10 +199,18 @@ def _detail(plan: Plan | None) -> tuple[str, ...]:
     going = [task for task in plan.tasks if task.status is not PlanStatus.CANCELLED]
     still = [task for task in going if not task.status.is_over]
     over = len(going) - len(still)
-    shown = [f"- {_named(task)} [{task.status}]" for task in still[:MAX_DETAIL_TASKS]]
-    objective = [f"- objective: {_quoted(plan.objective)}"] if plan.objective else []
+    shown = [f"- {_named(task)} [{task.status}]{_after(task)}" for task in still[:MAX_DETAIL_TASKS]]
+    about = plan.context
+    told = [("objective", plan.objective), ("background", about.background)]
+    told += [("constraint", one) for one in about.constraints]
+    told += [("reference", one) for one in about.references]
+    objective = [f"- {name}: {_quoted(text)}" for name, text in told if text]
     counted = [f"- {over} of {len(going)} tasks completed"] if going else []
     return (*objective, *counted, *shown)
+
+
+def _after(task: PlanTask) -> str:
+    return f" (after {', '.join(task.dependencies)})" if task.dependencies else ""
 
 
 def _has_meta(parts: _Parts) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import posixpath
 from typing import Any
 
 from orchestrator.base.redaction import redact
@@ -22,6 +23,9 @@ from orchestrator.context.models import (
 )
 from orchestrator.context.workflow import Workflow
 
+WORKSPACE = "/workspace/group"
+"""Where an agent works, as its container sees it."""
+
 
 def with_decision(memory: Memory, text: str) -> Memory:
     """Return the memory with one decision more, the newest last; a repeated one moves there, a blank one is
@@ -32,11 +36,20 @@ def with_decision(memory: Memory, text: str) -> Memory:
 
 
 def with_open_file(memory: Memory, path: str) -> Memory:
-    """Return the memory with one file more, the newest last; a path that is blank or too long is ignored."""
+    """Return the memory with one file more, the newest last; a path that is blank or too long is ignored.
+
+    Its directory is the one that is worked in.
+    """
     clean = redact(path.strip().replace("\0", ""))
-    if len(clean) > MAX_PATH_CHARS:
+    if not clean or len(clean) > MAX_PATH_CHARS:
         return memory
-    return memory.model_copy(update={"open_files": _last(memory.open_files, clean, MAX_OPEN_FILES)})
+    directory = posixpath.normpath(posixpath.join(WORKSPACE, posixpath.dirname(clean)))
+    return memory.model_copy(
+        update={
+            "open_files": _last(memory.open_files, clean, MAX_OPEN_FILES),
+            "working_directory": directory[:MAX_PATH_CHARS],
+        }
+    )
 
 
 def with_active(memory: Memory, plan_id: str | None, task_id: str | None) -> Memory:

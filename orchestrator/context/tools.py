@@ -10,11 +10,9 @@ from pydantic import ValidationError
 from agent_runner.wire import context_tools as wire
 from agent_runner.wire.mailbox import Reply
 from orchestrator.context.context_manager import ContextManager
-from orchestrator.context.workflow import Plan, PlanTask
+from orchestrator.context.memory import WORKSPACE
+from orchestrator.context.workflow import Plan, PlanContext, PlanTask
 from orchestrator.domain.errors import BadRequest, ContextBusy
-
-WORKSPACE = "/workspace/group/"
-"""What a file's name begins with that is told from the root of its container."""
 
 Taken = (
     wire.SetActivePlan
@@ -124,7 +122,7 @@ class _ToolRunner:
         return self._done("Kept.", decisions=len(kept))
 
     def _open_file(self, path: str) -> Reply:
-        path = path.strip().removeprefix(WORKSPACE)
+        path = path.strip().removeprefix(f"{WORKSPACE}/")
         _check("path", path, wire.MAX_PATH_CHARS)
         kept = self._manager.note_open_file(path, now_ms=self._now_ms)
         return self._done("Noted.", open_files=list(kept))
@@ -142,6 +140,9 @@ class _ToolRunner:
             given.title,
             objective=given.objective,
             tasks=given.tasks,
+            context=PlanContext(
+                background=given.background, constraints=given.constraints, references=given.references
+            ),
             request_id=self._request_id,
             now_ms=self._now_ms,
         )
@@ -162,6 +163,8 @@ class _ToolRunner:
             title=given.title,
             status=given.status,
             description=given.description,
+            dependencies=given.dependencies,
+            outputs=given.outputs,
             request_id=self._request_id,
             now_ms=self._now_ms,
         )

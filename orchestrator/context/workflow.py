@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from enum import StrEnum
-from typing import Annotated, Any
+from typing import Annotated, Any, TypedDict, Unpack
 
 from pydantic import BeforeValidator
 
@@ -22,6 +22,7 @@ MAX_TITLE_CHARS, MAX_TEXT_CHARS = 200, 2_000
 MAX_PLANS, MAX_TASKS = 100, 500
 """Plans that are not over, and tasks of one."""
 MAX_REQUESTS = 100
+MAX_LISTED = 50
 
 
 class PlanStatus(StrEnum):
@@ -87,7 +88,20 @@ class PlanTask(StoredModel):
     completed_at: str | None = None
 
 
+class TaskFields(TypedDict, total=False):
+    """What may change of a task; what is left out, or is None, stays as it is."""
+
+    title: str | None
+    status: str | None
+    description: str | None
+    dependencies: Sequence[str] | None
+    outputs: Sequence[str] | None
+    """Join those that there are."""
+
+
 class PlanContext(StoredModel):
+    """What is to be known for all tasks of a plan."""
+
     background: str = ""
     constraints: Strings = ()
     references: Strings = ()
@@ -192,6 +206,7 @@ def with_new_plan(
     title: str,
     objective: str = "",
     tasks: Sequence[str] = (),
+    context: PlanContext | None = None,
     request_id: str | None = None,
     now_ms: int,
 ) -> Workflow:
@@ -213,6 +228,7 @@ def with_new_plan(
         id=plan_id,
         title=_checked("title", title, MAX_TITLE_CHARS),
         objective=_checked("objective", objective, MAX_TEXT_CHARS, may_be_empty=True),
+        context=_checked_context(context or PlanContext()),
         created_at=at,
         updated_at=at,
         tasks=made,
@@ -232,12 +248,9 @@ def with_task(
     plan_id: str,
     task_id: str | None,
     *,
-    title: str | None = None,
-    status: str | None = None,
-    description: str | None = None,
-    outputs: Sequence[str] = (),
     request_id: str | None = None,
     now_ms: int,
+    **fields: Unpack[TaskFields],
 ) -> Workflow:
     """Return the workflow with a task of a plan changed; without `task_id`, with one task more.
 
@@ -246,11 +259,19 @@ def with_task(
         PlanRefused: a field cannot be kept.
     """
     plan = known_plan(workflow, plan_id)
-    task = known_task(plan, task_id) if task_id else _added(plan, title, now_ms)
-    changes = _task_changes(task, title=title, status=status, description=description, now_ms=now_ms)
-    if outputs:
-        new = (_checked("output", one, MAX_TEXT_CHARS) for one in outputs)
-        changes["outputs"] = tuple(dict.fromkeys((*task.outputs, *new)))[-50:]
+    task = known_task(plan, task_id) if task_id else _added(plan, fields.get("title"), now_ms)
+    changes = _task_changes(
+        task,
+        title=fields.get("title"),
+        status=fields.get("status"),
+        description=fields.get("description"),
+        now_ms=now_ms,
+    )
+    if outputs := fields.get("outputs"):
+        new = _checked_list("output", outputs)
+        changes["outputs"] = tuple(dict.fromkeys((*task.outputs, *new)))[-MAX_LISTED:]
+    if (dependencies := fields.get("dependencies")) is not None:
+        changes["dependencies"] = _checked_dependencies(plan, task, dependencies)
     task = task.model_copy(update=changes)
     rest = [one for one in plan.tasks if one.id != task.id]
     at = next((number for number, one in enumerate(plan.tasks) if one.id == task.id), len(rest))
@@ -383,6 +404,34 @@ def _checked(name: str, text: str, limit: int, *, may_be_empty: bool = False) ->
     if len(clean) > limit:
         raise PlanRefused(f"The {name} has {len(clean):,} characters; at most {limit:,} are kept.")
     return clean
+
+
+def _checked_list(name: str, texts: Sequence[str]) -> tuple[str, ...]:
+    if len(texts) > MAX_LISTED:
+        raise PlanRefused(f"At most {MAX_LISTED} are kept of each {name}: leave some out.")
+    return tuple(_checked(name, one, MAX_TEXT_CHARS) for one in texts)
+
+
+def _checked_context(context: PlanContext) -> PlanContext:
+    return PlanContext(
+        background=_checked("background", context.background, MAX_TEXT_CHARS, may_be_empty=True),
+        constraints=_checked_list("constraint", context.constraints),
+        references=_checked_list("reference", context.references),
+    )
+
+
+def _checked_dependencies(plan: Plan, task: PlanTask, ids: Sequence[str]) -> tuple[str, ...]:
+    """Return the tasks that come before a task. No task may wait for itself, however far around."""
+    before = tuple(dict.fromkeys(known_task(plan, one).id for one in ids))
+    waits_for = {one.id: one.dependencies for one in plan.tasks}
+    look, seen = list(before), set[str]()
+    while look:
+        if (one := look.pop()) == task.id:
+            raise PlanRefused(f"Task {task.id} would wait for itself: leave a task out.")
+        if one not in seen:
+            seen.add(one)
+            look += waits_for.get(one, ())
+    return before
 
 
 def _checked_status(word: str) -> PlanStatus:

@@ -64,9 +64,15 @@ def plan_lines(found: dict[str, Any]) -> list[str]:
         lines.append(f"{'→' if is_active else ' '} {plan['id']}  {plan['title']} ({plan['status']})")
         if plan["objective"]:
             lines.append(f"    {short(plan['objective'], LINE)}")
+        about = plan["context"]
+        lines += [f"    background: {short(about['background'], LINE)}"] if about["background"] else []
+        for name in ("constraints", "references"):
+            lines += [f"    {name}: {short('; '.join(about[name]), LINE)}"] if about[name] else []
         for task in plan["tasks"]:
             mark = "→" if is_active and task["id"] == found["active_task"] else " "
-            lines.append(f"  {mark} {task['id']}  {task['title']} ({task['status']})")
+            after = f", after {', '.join(task['dependencies'])}" if task["dependencies"] else ""
+            lines.append(f"  {mark} {task['id']}  {task['title']} ({task['status']}{after})")
+            lines += [f"      → {short(one, LINE)}" for one in task["outputs"]]
     return lines or [f"'{found['group']}' has no plan. Its agent makes one when it is asked to."]
 
 

@@ -93,6 +93,41 @@ async def test_a_plan_is_made_worked_through_and_left(ask: Ask, family: ContextM
     ).text == "The active plan is plan_001, '부산 여행'."
 
 
+async def test_what_belongs_to_a_plan_is_kept_and_told_to_a_new_session(
+    ask: Ask, family: ContextManager
+) -> None:
+    about = {"background": "Ten years married", "constraints": ["no flights"], "references": ["trip/plan.md"]}
+    assert (await ask("create_plan", title="Trip", tasks=["book", "pack"], **about)).ok
+    changes = {"dependencies": ["task_001"], "outputs": ["trip/list.md"]}
+    assert (await ask("update_plan_task", task_id="task_002", **changes)).ok
+    assert (await ask("update_plan_task", task_id="task_002", outputs=["trip/bag.md"])).ok
+    assert (await ask("note_open_file", path="trip/plan.md")).ok
+
+    kept = family.load(now_ms=0)
+    (plan,) = kept.workflow.plans
+    assert plan.context.model_dump(mode="json") == about
+    assert plan.tasks[1].dependencies == ("task_001",)
+    assert plan.tasks[1].outputs == ("trip/list.md", "trip/bag.md")
+    assert kept.context.memory.working_directory == "/workspace/group/trip"
+    told = "\n".join(family.hydrate_prompt(now_ms=0).lines)
+    for text in ("Ten years married", "no flights", "(after task_001)", "/workspace/group/trip"):
+        assert text in told
+
+
+@pytest.mark.parametrize(
+    ("before", "code"),
+    [(["task_003"], "plan_refused"), (["task_002"], "plan_refused"), (["task_009"], "unknown_plan_task")],
+)
+async def test_no_task_waits_for_itself_or_for_none(
+    ask: Ask, family: ContextManager, before: list[str], code: str
+) -> None:
+    assert (await ask("create_plan", title="Trip", tasks=["a", "b", "c"])).ok
+    assert (await ask("update_plan_task", task_id="task_003", dependencies=["task_002"])).ok
+    refused = await ask("update_plan_task", task_id="task_002", dependencies=before)
+    assert (refused.ok, refused.code) == (False, code)
+    assert family.load(now_ms=0).workflow.plans[0].tasks[1].dependencies == ()
+
+
 async def test_decisions_and_files_are_kept(ask: Ask, family: ContextManager) -> None:
     assert (await ask("record_decision", decision=" We go by train. ")).data == {"decisions": 1}
     assert (await ask("note_open_file", path="/workspace/group/trip/plan.md")).data == {
