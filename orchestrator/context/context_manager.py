@@ -20,10 +20,11 @@ from orchestrator.context.extractive_summary import ExtractiveSummarizer, Summar
 from orchestrator.context.files import ContextDraft, ContextFiles, Report
 from orchestrator.context.hydrate import Hydrated
 from orchestrator.context.models import SESSION_TOLD, Checkpoint, Context, ContextMessage
+from orchestrator.context.plan_errors import UnknownPlanTask
 from orchestrator.context.script import within
 from orchestrator.context.snapshots import ContextSnapshot, SnapshotContents
 from orchestrator.context.tokens import ScaledCounter, TokenCounter
-from orchestrator.context.workflow import Plan, PlanContext, PlanStatus, PlanTask, TaskFields, UnknownPlanTask
+from orchestrator.context.workflow import Plan, PlanContext, PlanStatus, PlanTask, TaskFields
 
 Correct = Callable[[SnapshotContents], SnapshotContents]
 
@@ -245,8 +246,7 @@ class ContextManager:
     ) -> Plan:
         """Create a plan with pending tasks and make it the active one. The same request creates it once.
 
-        Raises:
-            PlanRefused: it has no title, is too long, or there are too many.
+        Raises `PlanRefused`: it has no title, is too long, or there are too many.
         """
         with self.files.changed(now_ms) as draft:
             made = draft.workflow.plan(draft.workflow.made_by(request_id))

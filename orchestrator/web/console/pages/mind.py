@@ -13,6 +13,7 @@ from starlette.responses import Response
 from orchestrator.context import owner_changes, workflow
 from orchestrator.context.context_manager import ContextManager
 from orchestrator.context.owner_changes import ChangeContext, CorrectedTask
+from orchestrator.context.plan_errors import PlanRefused
 from orchestrator.context.snapshots import SnapshotContents
 from orchestrator.domain.values import Group
 from orchestrator.reports import context, notices
@@ -127,7 +128,7 @@ async def correct_plan(view: View, form: SentForm) -> Response:
 
     try:
         await _change(view, lambda manager, now_ms: manager.correct(change, now_ms=now_ms))
-    except workflow.PlanRefused as error:
+    except PlanRefused as error:
         return await _show_plan(view, error=str(error), form=form)
     return _done(view, ".corrected")
 
