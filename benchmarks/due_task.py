@@ -20,8 +20,9 @@ from orchestrator.store import groups, tasks
 
 PAIRS = 9
 ABOVE_A_COLD_START_MS = 50
-AHEAD_MS = 1_500
-"""How long before its due time a task is set: longer than that takes."""
+AHEAD_MS = 4_000
+"""How long before its due time a task is set: longer than that takes, and than a container that is started
+ahead takes to get ready."""
 CLOSE_AT_ONCE = {"IDLE_TIMEOUT": "1000"}
 
 

@@ -111,11 +111,34 @@ class RunPool:
     async def hand_over(self, turn: Turn, run_id: RunId) -> None:
         """Give a queued turn to a live container, unless that has ended or is busy by now."""
         live = self._live_runs.get(run_id)
-        if live is None or live.state not in (RunState.IDLE, RunState.READY):
-            return
-        order = await self._record_hand_over(turn, live)
-        if order is None:
-            return
+        if live is not None and live.state is RunState.READY:
+            # How its conversation goes on is read from files: nobody waits for another group's.
+            live.enter(RunState.BUSY, self._context.clock.steady_ms())
+            live.turn_id = turn.id
+            self._context.tasks.create_task(self._begin(live, turn), name=f"begin:{run_id}")
+        elif live is not None and live.state is RunState.IDLE:
+            order = await self._record_hand_over(turn, live)
+            if order is not None:
+                await self._write(live, turn, order)
+
+    async def _begin(self, live: LiveRunState, turn: Turn) -> None:
+        """Give its first turn to a container that was started ahead, or end it: the queue goes on then."""
+        try:
+            order = await self._creator.begin_standby(live, turn)
+        except Exception:
+            log.exception("turn.not_begun", turn=turn.id, run=live.run.id)
+            order = None
+        live.turn_id = None
+        if order is not None:
+            self._live_runs.foresight.count_hit(live)
+            await self._write(live, turn, order)
+        elif live.state is RunState.BUSY:
+            self._termination.dismiss(live, reason="its turn is gone, or it did not fit any more")
+        self._context.wakeups.lanes.set()
+
+    async def _write(self, live: LiveRunState, turn: Turn, order: TurnOrder) -> None:
+        """Write a turn that is recorded in a run for its container."""
+        run_id = live.run.id
         try:
             await asyncio.to_thread(self._context.ports.write_turn, turn.folder, order)
         except Exception as error:
@@ -129,24 +152,17 @@ class RunPool:
     async def _record_hand_over(self, turn: Turn, live: LiveRunState) -> TurnOrder | None:
         """Record the turn as running in the run; None if it cannot have it, which leaves the run idle."""
         # The run is busy from here on: it is not to be closed, or given another turn, while this is stored.
-        state, since_ms = live.state, live.state_since_ms
+        idle_since_ms = live.state_since_ms
         live.enter(RunState.BUSY, self._context.clock.steady_ms())
         order = None
         is_recorded = False
         try:
-            if state is RunState.READY:
-                order = await self._creator.begin_standby(live, turn)
-            else:
-                async with self._context.database.transaction() as tx:
-                    order = await self._start_turn(tx, turn, live)
+            async with self._context.database.transaction() as tx:
+                order = await self._start_turn(tx, turn, live)
             is_recorded = order is not None
         finally:
             if not is_recorded and live.state is RunState.BUSY:
-                live.enter(state, since_ms)
-        if is_recorded and live.is_unused:
-            self._live_runs.foresight.count_hit(live)
-        elif live.is_unused and live.is_retired:
-            self._termination.dismiss(live, reason=GROUP_CHANGED)
+                live.enter(RunState.IDLE, idle_since_ms)
         return order
 
     async def _start_turn(self, tx: Tx, turn: Turn, live: LiveRunState) -> TurnOrder | None:

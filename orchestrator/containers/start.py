@@ -122,16 +122,15 @@ class RunCreator:
     async def begin_standby(self, live: LiveRunState, turn: Turn) -> TurnOrder | None:
         """Record a turn as running in a run that was started ahead, and return it with the run's terms.
 
-        All that it says is decided now. None when the turn is gone, or when the container that was made does
-        not fit the group any more: that one is retired then.
+        All that it says is decided now. None when the turn or the container is gone, or when the container
+        does not fit the group any more.
         """
         restoration = None if turn.is_isolated else await self._plan_restoration(turn)
         async with self._context.database.transaction() as tx:
             group = await groups.by_folder(tx, turn.folder)
-            if live.verdict is not None or not await is_queued(tx, turn):
+            if live.state is not RunState.BUSY or live.is_retired or not await is_queued(tx, turn):
                 return None
-            if group is None or live.is_retired or not await self._fits(tx, live, turn, group):
-                live.is_retired = True
+            if group is None or not await self._fits(tx, live, turn, group):
                 return None
             restoration = await _still_valid(tx, turn, group, restoration)
             run = _with_restoration(live.run, restoration)

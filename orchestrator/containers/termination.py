@@ -285,11 +285,13 @@ class Termination:
         live.enter(RunState.CLOSING, self._context.clock.steady_ms())  # it is given no turn any more
         if live.is_unused:
             self._live_runs.foresight.count_miss(live, now_ms=self._context.clock.steady_ms())
-        # A container that was started ahead and has not taken its turn costs whoever asked no pause.
+        # A container that was started ahead and has not taken its turn costs whoever asked neither a pause
+        # nor, before that is recorded, an attempt.
         is_untouched = live.sign is not None and live.last_frame == 0
+        made_for = None if live.is_unused else live.turn_id
         async for attempt in until_stored():
             with attempt:
-                await self.settle(live.run, ended, made_for=live.turn_id, is_at_once=is_untouched)
+                await self.settle(live.run, ended, made_for=made_for, is_at_once=is_untouched)
         await asyncio.to_thread(self._context.ports.remove_run_files, live.run.folder, live.run.id)
         if live.container is not None and not live.has_exited:
             await self._orphans.remove(live.container, Orphan.of(live.run))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Iterable
 
 import structlog
@@ -22,6 +23,8 @@ from orchestrator.store.model_refusals import ModelRefusal
 log = structlog.get_logger(__name__)
 
 SWEEP_SECONDS = 60.0
+PAUSE_SECONDS = 0.25
+"""Between two looks: a chat in which hundreds of messages come is not worth hundreds of looks."""
 
 
 class WarmStarts:
@@ -45,7 +48,8 @@ class WarmStarts:
         """Start containers ahead until cancelled."""
         while True:
             seconds = await self.look()
-            await self._host.wakeups.foresight.wait(at_most_seconds=seconds)
+            await asyncio.sleep(PAUSE_SECONDS)
+            await self._host.wakeups.foresight.wait(at_most_seconds=max(0.0, seconds - PAUSE_SECONDS))
 
     async def look(self) -> float:
         """Act on the signs that have come, and on what is due soon; return in how many seconds to look again.

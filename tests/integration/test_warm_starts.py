@@ -19,6 +19,7 @@ from agent_runner.wire.frames import Ack, Result, Standby, TurnEnd
 from agent_runner.wire.order import TurnOrder
 from orchestrator.containers import timeouts
 from orchestrator.containers.pool import RunPool
+from orchestrator.containers.ports import Restoration, resume_plainly
 from orchestrator.domain.failures import ModelError
 from orchestrator.domain.home import Home
 from orchestrator.domain.settings import Settings
@@ -27,6 +28,7 @@ from orchestrator.domain.values import (
     ChatJid,
     ContextMode,
     Folder,
+    Group,
     RunId,
     RunState,
     Schedule,
@@ -58,6 +60,8 @@ class House:
         """The turns that were written for containers, by number."""
         self.refusal: ModelRefusal | None = None
         self.environment: dict[str, str] = {}
+        self.may_restore = asyncio.Event()
+        self.may_restore.set()
         self.pool: RunPool
         self.foresight: WarmStarts
         self.host: HostContext
@@ -79,6 +83,7 @@ class House:
             scripted_ports(),
             write_turn=lambda folder, order: self.files.update({order.turn: order}),
             environment=lambda group, agent, token: dict(self.environment),
+            restore=self._restore,
             new_run_id=lambda: RunId(secrets.token_hex(6)),
             token=lambda: ("token", secrets.token_hex(6)),
         )
@@ -101,6 +106,11 @@ class House:
             await asyncio.sleep(0)
             for task in [loop, *pool.tasks()]:
                 task.cancel()
+
+    async def _restore(self, turn: Turn, group: Group, session_id: str | None) -> Restoration:
+        if turn.folder == FAMILY:
+            await self.may_restore.wait()
+        return await resume_plainly(turn, group, session_id)
 
     async def _refusal_of(self, *_: Any) -> ModelRefusal | None:
         return self.refusal
@@ -238,6 +248,32 @@ async def test_a_container_that_no_longer_fits_is_ended_and_another_is_started(
         again.say(Ack(n=1, turn=turn.id))
         again.say(TurnEnd(n=2, turn=turn.id))
         await until(lambda: house.states() == [RunState.IDLE], "it is answered")
+        assert (await house.household.turn(turn.id)).attempt == 1
+
+
+async def test_nobody_waits_until_another_groups_conversation_is_read(house: House) -> None:
+    async with house.open():
+        container = await house.ready()
+        house.may_restore.clear()
+        turn = await house.ask()
+        await until(lambda: house.states() == [RunState.BUSY], "its conversation is being read")
+        await house.ask(folder=WORK)
+        await until(lambda: house.states(WORK) == [RunState.BUSY], "the other group has its container")
+        assert turn.id not in house.files
+        house.may_restore.set()
+        await house.answer(container, turn)
+
+
+async def test_one_that_dies_while_its_turn_is_prepared_costs_no_attempt(house: House) -> None:
+    async with house.open():
+        container = await house.ready()
+        house.may_restore.clear()
+        turn = await house.ask()
+        await until(lambda: house.states() == [RunState.BUSY], "its conversation is being read")
+        container.end()
+        await until(lambda: container not in house.runtime.present, "it is gone")
+        house.may_restore.set()
+        await until(lambda: len(house.runtime.started) == 2, "another container is started")
         assert (await house.household.turn(turn.id)).attempt == 1
 
 
