@@ -90,6 +90,8 @@ class RunTerms(Document):
     egress: Egress = "none"
     """What the container may reach: nothing, the hosts in `reachable` by the proxy in HTTPS_PROXY, or all."""
     reachable: tuple[str, ...] = ()
+    asks_egress: bool = False
+    """Whether the owner is asked about a place that is not in `reachable`."""
     web_search: bool = False
     """Whether the model service may search the web."""
     progress: bool = False

@@ -34,6 +34,7 @@ class CommandEntry:
 
 
 COMMANDS = (
+    CommandEntry("approvals", "approvals:approvals_app", "What agents ask to be allowed, and your answer."),
     CommandEntry(
         "audit", "accounts:audit_app", "What was asked, refused and reached, as it was written then."
     ),

@@ -101,7 +101,8 @@ def config(
             help="Keys to change, as a JSON object; null takes one away. Known: mounts (a list of"
             " {path, name, writable}), timeout_ms, memory_mb, cpus, agent, model, timezone,"
             ' egress (none, open, or {"allowlist": ["host:port"]}),'
-            " web_search and speech (true or false), skills (a list of names).",
+            " web_search and speech (true or false), skills (a list of names),"
+            ' ask (what you are asked before: a list of "egress", "mcp:*", "mcp:SERVER", "mcp:SERVER/TOOL").',
         ),
     ] = None,
     as_json: JsonOption = False,

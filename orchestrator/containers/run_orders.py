@@ -79,6 +79,7 @@ class RunOrders:
             ),
             egress=feature.egress_of(config),
             reachable=feature.reachable(config),
+            asks_egress=config.asks_egress,
             web_search=group_config.may_search(config, self._settings),
             progress=True,
         )

@@ -204,7 +204,7 @@ class RunCreator:
     ) -> RunOrder:
         session_id = restoration.session_id if restoration is not None else None
         order = self._context.ports.order(run, group, first, session_id)
-        order = _with_servers(order, await mcp_servers.of_group(tx, group.folder))
+        order = _with_servers(order, group, await mcp_servers.of_group(tx, group.folder))
         return order if restoration is None else order.model_copy(update={"restore": restoration.restore})
 
     def _publish(self, turn: Turn, new: NewRun) -> None:
@@ -247,9 +247,11 @@ def _nothing_asked(run: Run, turn: Turn) -> TurnOrder:
     return TurnOrder(run=run.id, turn=0, kind=turn.kind.value, prompt="")
 
 
-def _with_servers(order: RunOrder, servers: Sequence[McpServer]) -> RunOrder:
+def _with_servers(order: RunOrder, group: Group, servers: Sequence[McpServer]) -> RunOrder:
+    """Leave out a program that a rule asks about: it runs in the container, past the proxy that asks."""
+    asks = settings.of(group).asks_mcp
     at_proxy = tuple(server.name for server in servers if server.url)
-    programs = {server.name: server.command for server in servers if server.command}
+    programs = {server.name: server.command for server in servers if server.command and not asks(server.name)}
     return order.model_copy(update={"mcp_servers": at_proxy, "mcp_programs": programs})
 
 

@@ -97,6 +97,7 @@ def _from_json(value: Any) -> Any:
 
 
 RETENTION_DAYS = {
+    "approvals": 365,
     "commands": 90,
     "cycles": 365,
     "dashboard_tasks": 365,

@@ -12,7 +12,17 @@ from pydantic import BaseModel, ConfigDict, Field
 from orchestrator.domain.errors import BadRequest
 from orchestrator.domain.values import ChatJid, Folder, Group, Turn, TurnKind, TurnState
 from orchestrator.groups import settings
-from orchestrator.store import audit, chats, dashboard_notifications, groups, outbox, task_stops, tasks, turns
+from orchestrator.store import (
+    approvals,
+    audit,
+    chats,
+    dashboard_notifications,
+    groups,
+    outbox,
+    task_stops,
+    tasks,
+    turns,
+)
 from orchestrator.store.database import Tx
 
 _FOLDER = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
@@ -165,6 +175,7 @@ async def unregister(tx: Tx, folder: str, *, now_ms: int) -> Departure:
     if group.is_main:
         raise BadRequest("The main group cannot be removed: it administers the others.")
     await groups.remove(tx, group.folder)
+    await approvals.remove_of(tx, group.folder)
     paused = await task_stops.stop_of_group(tx, group.folder, reason=GONE, now_ms=now_ms)
     waiting = [turn for turn in await turns.unsettled_of(tx, group.folder) if turn.state is TurnState.QUEUED]
     for turn in waiting:

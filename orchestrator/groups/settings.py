@@ -3,12 +3,21 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 from zoneinfo import ZoneInfo
 
 import structlog
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StrictBool, ValidationError
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    StrictBool,
+    ValidationError,
+    ValidationInfo,
+)
 
 from orchestrator.domain.errors import BadRequest
 from orchestrator.domain.network_targets import NetworkTarget, parse_target
@@ -20,6 +29,10 @@ log = structlog.get_logger(__name__)
 
 MAX_MOUNTS = 20
 MAX_TARGETS = 200
+MAX_RULES = 50
+EGRESS_RULE, MCP_RULE = "egress", "mcp:"
+_RULE = re.compile(r"egress|mcp:\*|mcp:[a-z][a-z0-9-]{0,31}(?:/[^\s/]{1,100})?")
+EVERY_SERVER = "mcp:*"
 
 
 class ConfigRefused(BadRequest):
@@ -39,6 +52,18 @@ class MountRequest(_Strict):
     name: Annotated[str, Field(min_length=1, max_length=128)] | None = None
     """Default: the last part of the path."""
     writable: StrictBool = False
+
+
+def _one_rule(text: str) -> str:
+    if not _RULE.fullmatch(text):
+        raise ValueError("write egress, mcp:SERVER, mcp:SERVER/TOOL or mcp:*")
+    return text
+
+
+def _something_to_ask(rules: tuple[str, ...], info: ValidationInfo) -> tuple[str, ...]:
+    if EGRESS_RULE in rules and info.data.get("egress") == "open":
+        raise ValueError("egress is open, so there is nothing to ask about: give a list, or none")
+    return rules
 
 
 def _one_form(text: str) -> str:
@@ -78,6 +103,29 @@ class GroupConfig(_Strict):
     skills: Annotated[tuple[Annotated[str, Field(max_length=64)], ...], Field(max_length=50)] | None = None
     """The names of the skills that its agent is told of; those that are not given are all there are."""
 
+    ask: Annotated[
+        tuple[Annotated[str, Field(max_length=150), AfterValidator(_one_rule)], ...],
+        Field(max_length=MAX_RULES),
+        AfterValidator(_something_to_ask),
+    ] = ()
+    """What its agent does only once the owner has allowed it: `egress` (a place that is not listed),
+    `mcp:SERVER` (each call of its tools), `mcp:SERVER/TOOL`, or `mcp:*` (each call of any server's).
+    """
+
+    @property
+    def asks_egress(self) -> bool:
+        """Whether the owner is asked about a place outside that is not on the list."""
+        return EGRESS_RULE in self.ask
+
+    def asks_mcp(self, server: str, tool: str | None = None) -> bool:
+        """Whether the owner is asked before a tool of a server is called; without a `tool`, before any."""
+        if EVERY_SERVER in self.ask:
+            return True
+        rule = f"{MCP_RULE}{server}"
+        if tool is None:
+            return any(one == rule or one.startswith(f"{rule}/") for one in self.ask)
+        return rule in self.ask or f"{rule}/{tool}" in self.ask
+
     @property
     def targets(self) -> frozenset[NetworkTarget]:
         """The hosts and ports on the allowlist; empty when there is no list."""
@@ -113,7 +161,7 @@ def parsed(fields: Mapping[str, Any], folder: str) -> GroupConfig:
         return GroupConfig.model_validate(fields)
     except ValidationError as error:
         log.warning("group.config_unreadable", group=folder, reason=_explained(error))
-        return GroupConfig(web_search=False)
+        return GroupConfig(web_search=False, ask=(EVERY_SERVER,))
 
 
 def may_search(config: GroupConfig, settings: Settings) -> bool:

@@ -14,11 +14,20 @@ from orchestrator.base.event_bus import EventBus
 from orchestrator.base.wakeups import Wakeups
 from orchestrator.domain.errors import TextEmpty, TextTooLong
 from orchestrator.domain.turn_signs import Sign
-from orchestrator.domain.values import ChatJid, Group, Inbound, Message, Seq, SessionCommand, TurnId
+from orchestrator.domain.values import (
+    ChatJid,
+    Group,
+    Inbound,
+    Message,
+    Quote,
+    Seq,
+    SessionCommand,
+    TurnId,
+)
 from orchestrator.groups import owner
 from orchestrator.groups.host_context import HostContext
 from orchestrator.groups.owner import OwnerRules
-from orchestrator.inbound import amendments, senders, triggers
+from orchestrator.inbound import amendments, approval_replies, senders, triggers
 from orchestrator.inbound.amendments import Amendment
 from orchestrator.inbound.senders import SenderRules, SenderVerdict
 from orchestrator.store import chats, groups, messages, outbox, turns, wake_requests
@@ -384,6 +393,13 @@ async def _is_addressed(tx: Tx, message: Inbound) -> bool:
 
 def build_intake(host: HostContext, *, at_once: AtOnce) -> Intake:
     """Make a host's intake, which reads the owner's list of senders anew when that file changes."""
+
+    async def first_approvals(
+        tx: Tx, group: Group, text: str, quote: Quote | None, *, is_asked: bool
+    ) -> str | None:
+        reply = await approval_replies.answer(tx, group, text, now_ms=host.clock.now_ms())
+        return reply or await at_once(tx, group, text, quote, is_asked=is_asked)
+
     return Intake(
         host.database,
         clock=host.clock,
@@ -391,6 +407,6 @@ def build_intake(host: HostContext, *, at_once: AtOnce) -> Intake:
         wakeups=host.wakeups,
         bus=host.bus,
         read_senders=owner.OwnerFile(owner.owner_directory() / senders.FILE, SenderRules).read,
-        at_once=at_once,
+        at_once=first_approvals,
         on_talk=lambda jid: host.signs.note(Sign.TALK, jid=jid),
     )

@@ -7,20 +7,25 @@ import socket
 from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
 from functools import partial
+from typing import cast
 
 import structlog
 
 from agent_runner.wire.order import AgentName, Egress
+from orchestrator.base.redaction import Redactor
 from orchestrator.domain.errors import SettingError
+from orchestrator.domain.network_targets import NetworkTarget
 from orchestrator.domain.values import Folder, Group, TurnKind
 from orchestrator.groups import settings
 from orchestrator.groups.host_context import HostContext
 from orchestrator.groups.settings import EgressAllowlist, GroupConfig
+from orchestrator.proxies import approvals
+from orchestrator.proxies.approvals import Approvals
 from orchestrator.proxies.egress.proxy import EgressCaller, EgressProxy
 from orchestrator.proxies.mcp_gateway import McpGateway
 from orchestrator.proxies.model import health
 from orchestrator.proxies.model.budget_admission import Admission, OnRunaway
-from orchestrator.proxies.model.credentials import CredentialSource, CredentialStatus
+from orchestrator.proxies.model.credentials import CredentialSource, CredentialStatus, KnownSecrets
 from orchestrator.proxies.model.exchange import Answered, RunIdentity
 from orchestrator.proxies.model.health import ModelHealth
 from orchestrator.proxies.model.host_calls import HostModelCalls
@@ -29,6 +34,7 @@ from orchestrator.proxies.model.server import ProxyServer, bind
 from orchestrator.proxies.model.token_usage import Prices, per_million
 from orchestrator.proxies.run_tokens import token_hash
 from orchestrator.store import budgets, groups, mcp_servers, runs
+from orchestrator.store.approvals import ApprovalKind, ApprovalRequest
 from orchestrator.store.budgets import Budget
 from orchestrator.store.database import Tx
 from orchestrator.store.mcp_servers import McpServer
@@ -84,6 +90,14 @@ class ContainerProxies:
             ),
         )
         self._own = HostModelCalls(self._budgets)
+        self._approvals = Approvals(
+            host.database,
+            host.reader,
+            clock=host.clock,
+            bus=host.bus,
+            outbox=host.wakeups.outbox,
+            redact=Redactor(KnownSecrets(credentials)).redact,
+        )
         self.proxy = CredentialProxy(
             credentials,
             self._identify,
@@ -96,6 +110,7 @@ class ContainerProxies:
                 credentials.value,
                 note=self.admission.usage_writer.note,
                 clock=host.clock,
+                approve=self._approve_call,
             ),
         )
         self.health = ModelHealth(
@@ -120,6 +135,7 @@ class ContainerProxies:
             identify=self._caller,
             note=self.admission.usage_writer.note,
             clock=self._host.clock,
+            approve=self._approve_target,
         )
         stack.callback(self._egress.close)
 
@@ -162,7 +178,7 @@ class ContainerProxies:
         if agent == "claude":
             variables["ANTHROPIC_BASE_URL"] = f"http://{self._address}:{self._server.port}"
             variables["ANTHROPIC_API_KEY"] = token
-        if isinstance(settings.of(group).egress, EgressAllowlist):
+        if egress_of(settings.of(group)) == "allowlist":
             proxy = f"http://run:{token}@{self._address}:{self._egress.port}"
             around = f"{self._address},localhost,127.0.0.1"
             variables |= {"HTTPS_PROXY": proxy, "https_proxy": proxy, "NO_PROXY": around, "no_proxy": around}
@@ -246,12 +262,45 @@ class ContainerProxies:
             folder=identity.folder,
             turn_id=identity.turn_id,
             allowed=config.targets,
+            asks=config.asks_egress,
+        )
+
+    async def _approve_target(self, caller: EgressCaller, target: NetworkTarget) -> str | None:
+        return await self._approvals.ask(
+            ApprovalRequest(
+                folder=caller.folder,
+                kind=ApprovalKind.EGRESS,
+                subject=str(target),
+                run_id=caller.run_id,
+                turn_id=caller.turn_id,
+            )
+        )
+
+    async def _approve_call(
+        self, identity: RunIdentity, server: str, tool: str, arguments: object
+    ) -> str | None:
+        async with self._reader.reading() as tx:
+            group = await groups.by_folder(tx, identity.folder)
+        if group is None or not settings.of(group).asks_mcp(server, tool):
+            return None
+        call_hash, detail = approvals.call_of(arguments)
+        return await self._approvals.ask(
+            ApprovalRequest(
+                folder=group.folder,
+                kind=ApprovalKind.MCP,
+                subject=f"{server}/{tool}",
+                call_hash=call_hash,
+                detail=detail,
+                run_id=identity.run_id,
+                turn_id=identity.turn_id,
+            )
         )
 
 
 def egress_of(config: GroupConfig) -> Egress:
     """Return how a run's order states what the group reaches outside."""
-    return "allowlist" if isinstance(config.egress, EgressAllowlist) else config.egress
+    is_listed = isinstance(config.egress, EgressAllowlist) or config.asks_egress
+    return "allowlist" if is_listed else cast("Egress", config.egress)
 
 
 def reachable(config: GroupConfig) -> tuple[str, ...]:

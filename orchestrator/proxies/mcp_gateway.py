@@ -7,8 +7,9 @@ It is streamable HTTP: POST sends a message, GET listens, DELETE ends a session.
 
 from __future__ import annotations
 
+import json
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from orchestrator.base.clock import Clock
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from orchestrator.proxies.model.upstream_client import UpstreamClient, UpstreamRequest
 
 PREFIX = "/mcp/"
+CALL = "tools/call"
 METHODS = ("POST", "GET", "DELETE")
 CALLS_A_TURN = 300
 MAX_REQUEST_BYTES = 4 * MIB
@@ -50,16 +52,29 @@ FindSecret = Callable[[str], str | None]
 """Return the value that is set under this name; None where none is."""
 
 
+Approve = Callable[[RunIdentity, str, str, object], Awaitable[str | None]]
+"""`(identity, server, tool, arguments)`: ask the owner where a rule of the group says so. Return None when it
+may be called, else why not.
+"""
+
+
 class McpGateway:
     """Passes calls on. Whose they are, the credential proxy has found out before."""
 
     def __init__(
-        self, find: FindServer, secret: FindSecret, *, note: Callable[[AuditEvent], None], clock: Clock
+        self,
+        find: FindServer,
+        secret: FindSecret,
+        *,
+        note: Callable[[AuditEvent], None],
+        clock: Clock,
+        approve: Approve | None = None,
     ) -> None:
         self._find = find
         self._secret = secret
         self._note = note
         self._clock = clock
+        self._approve = approve
         self._calls = TurnCounts()
 
     async def pass_on(
@@ -80,9 +95,14 @@ class McpGateway:
             )
         secret = self._secret_of(server)
         body = b"".join([chunk async for chunk in client.body(MAX_REQUEST_BYTES)])
-        detail = {"server": server.name, **_called(client.method, body)}
+        message = _message(client.method, body)
+        detail = {"server": server.name, **_called(client.method, message)}
         began = time.perf_counter()
         try:
+            if (reason := await self._why_not(server, identity, message)) is not None:
+                detail["refused"] = reason
+                await _answer_refusal(client, message, reason)
+                return
             await _exchange(_request(server, server.url, secret, client, body), client, upstream, secret)
         finally:
             detail |= {
@@ -102,6 +122,16 @@ class McpGateway:
                 )
             )
 
+    async def _why_not(
+        self, server: McpServer, identity: RunIdentity, message: Mapping[str, Any]
+    ) -> str | None:
+        """Ask the owner before a tool is called; None where it may be."""
+        parameters = message.get("params")
+        if self._approve is None or message.get("method") != CALL:
+            return None
+        given = parameters if isinstance(parameters, dict) else {}
+        return await self._approve(identity, server.name, str(given.get("name")), given.get("arguments"))
+
     def _secret_of(self, server: McpServer) -> str | None:
         if server.secret_env is None:
             return None
@@ -115,16 +145,30 @@ class McpGateway:
         return secret
 
 
-def _called(method: str, body: bytes) -> dict[str, Any]:
+def _message(method: str, body: bytes) -> dict[str, Any]:
+    """Return the message that is sent; an empty one where the method sends none."""
+    message = request_policy.parsed(body) if method == "POST" else {}
+    if not isinstance(message, dict):
+        raise ProxyRefused(error_responses.malformed("an MCP server takes one message at a time"))
+    return message
+
+
+async def _answer_refusal(client: ClientSide, message: Mapping[str, Any], reason: str) -> None:
+    """Answer a call that is not passed on as a tool does that has failed, so that the agent reads why."""
+    result = {"content": [{"type": "text", "text": f"Not done: {reason}."}], "isError": True}
+    answer = {"jsonrpc": "2.0", "id": message.get("id"), "result": result}
+    await client.begin(200, [(b"content-type", b"application/json")])
+    await client.write(json.dumps(answer).encode())
+    await client.end()
+
+
+def _called(method: str, message: Mapping[str, Any]) -> dict[str, Any]:
     """What is called, for the audit: names, and nothing of what is handed over."""
     if method != "POST":
         return {"method": method}
-    message = request_policy.parsed(body)
-    if not isinstance(message, dict):
-        raise ProxyRefused(error_responses.malformed("an MCP server takes one message at a time"))
     called: dict[str, Any] = {"method": _bounded(message.get("method"))}
     parameters = message.get("params")
-    if called["method"] == "tools/call" and isinstance(parameters, dict):
+    if called["method"] == CALL and isinstance(parameters, dict):
         called["tool"] = _bounded(parameters.get("name"))
     return called
 

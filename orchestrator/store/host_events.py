@@ -115,6 +115,18 @@ async def command_refused(tx: Tx, folder: Folder, command: str, reason: str, *, 
     )
 
 
+async def approval_decided(tx: Tx, folder: Folder, text: str, *, now_ms: int) -> None:
+    """Add the notice that the owner has decided what the group's agent had asked for."""
+    await _note(
+        tx,
+        folder,
+        "host.approval.decided",
+        lead="What the owner was asked",
+        item=quoted(text, 200),
+        now_ms=now_ms,
+    )
+
+
 async def _note(
     tx: Tx,
     folder: Folder,

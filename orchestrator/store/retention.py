@@ -118,6 +118,7 @@ POLICIES = (
         " AND NOT EXISTS (SELECT 1 FROM turns AS t WHERE t.task_id = scheduled_tasks.id"
         " AND t.state IN ('queued', 'running'))",
     ),
+    RetentionPolicy(table="approvals", time="expires_ms", is_over="state <> 'always'"),
     RetentionPolicy(
         table="tool_calls",
         time="started_ms",

@@ -16,7 +16,7 @@ from orchestrator.base.asgi_server import listen
 from orchestrator.domain.network_targets import NetworkTarget, parse_target
 from orchestrator.domain.values import Folder, RunId, TurnId
 from orchestrator.proxies.egress.destinations import Resolver
-from orchestrator.proxies.egress.proxy import EgressCaller, EgressLimits, EgressProxy
+from orchestrator.proxies.egress.proxy import Approve, EgressCaller, EgressLimits, EgressProxy
 from orchestrator.store.audit import AuditEvent
 from tests.doubles.clock import FakeClock
 from tests.processes.small_internet import PUBLIC, SmallInternet
@@ -79,8 +79,10 @@ async def echo(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> No
 
 
 @asynccontextmanager
-async def serving(*allowed: str, limits: EgressLimits | None = None, **names: str) -> AsyncIterator[Served]:
-    """A proxy that lets one run out to `allowed`."""
+async def serving(
+    *allowed: str, limits: EgressLimits | None = None, approve: Approve | None = None, **names: str
+) -> AsyncIterator[Served]:
+    """A proxy that lets one run out to `allowed`, and asks about other places with `approve`."""
     server = await asyncio.start_server(echo, "127.0.0.1", 0)
     internet = SmallInternet(port=server.sockets[0].getsockname()[1])
     internet.names = {"good.example": [[PUBLIC]], **{name: [[address]] for name, address in names.items()}}
@@ -95,11 +97,21 @@ async def serving(*allowed: str, limits: EgressLimits | None = None, **names: st
         if token != TOKEN:
             return None
         return EgressCaller(
-            run_id=RunId("r"), folder=Folder("family"), turn_id=TurnId(1), allowed=frozenset(served.allowed)
+            run_id=RunId("r"),
+            folder=Folder("family"),
+            turn_id=TurnId(1),
+            allowed=frozenset(served.allowed),
+            asks=approve is not None,
         )
 
     proxy = EgressProxy(
-        listener, identify=identify, note=served.note, clock=FakeClock(), internet=internet, limits=limits
+        listener,
+        identify=identify,
+        note=served.note,
+        clock=FakeClock(),
+        approve=approve,
+        internet=internet,
+        limits=limits,
     )
     task = asyncio.create_task(proxy.serve(), name="egress")
     try:
@@ -111,6 +123,38 @@ async def serving(*allowed: str, limits: EgressLimits | None = None, **names: st
         proxy.close()
         server.close()
         await server.wait_closed()
+
+
+async def test_a_place_that_is_not_listed_waits_for_the_owner_where_a_rule_says_so() -> None:
+    asked: list[str] = []
+    answers: asyncio.Queue[str | None] = asyncio.Queue()
+
+    async def approve(caller: EgressCaller, target: NetworkTarget) -> str | None:
+        asked.append(f"{caller.folder} {target}")
+        return await answers.get()
+
+    async with serving(approve=approve) as served:
+        assert await served.status("good.example:443") == 200
+        assert asked == [], "what is listed is not asked about"
+        waiting = asyncio.create_task(served.status("good.example:8443"), name="waiting")
+        async with asyncio.timeout(60):
+            while not asked:  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
+        assert not waiting.done()
+        answers.put_nowait(None)
+        assert await waiting == 200
+        answers.put_nowait("the owner has refused it")
+        assert await served.status("other.example:443") == 403
+        answers.put_nowait(None)
+        assert await served.status("nowhere.example:443") == 403, "allowed, and not of the internet"
+        assert await served.status("good.example:443", token="of-nobody") == 407
+        reasons = [one.detail["reason"] for one in served.events if one.kind == "egress.refused"]
+    assert "the owner has refused it" in reasons
+    assert asked == [
+        "family good.example:8443",
+        "family other.example:443",
+        "family nowhere.example:443",
+    ]
 
 
 async def test_a_listed_place_is_reached_and_its_bytes_are_counted() -> None:

@@ -13,7 +13,8 @@ import pytest
 from orchestrator.domain.errors import BadRequest
 from orchestrator.domain.values import Folder
 from orchestrator.proxies import mcp_gateway
-from orchestrator.proxies.mcp_gateway import McpGateway, SecretMask
+from orchestrator.proxies.mcp_gateway import Approve, McpGateway, SecretMask
+from orchestrator.proxies.model.exchange import RunIdentity
 from orchestrator.reports import mcp
 from orchestrator.store import mcp_servers
 from orchestrator.store.audit import AuditEvent
@@ -54,7 +55,7 @@ async def servers(tmp_path: Path) -> AsyncIterator[Servers]:
 
 
 @asynccontextmanager
-async def serving(home: Path, **changes: object) -> AsyncIterator[Servers]:
+async def serving(home: Path, *, approve: Approve | None = None, **changes: object) -> AsyncIterator[Servers]:
     async with FaultyUpstream() as upstream:
         upstream.behave = answer(200, b"{}")
         notes = a_server(**{"url": f"{upstream.url}/deep/mcp", **changes})
@@ -68,6 +69,7 @@ async def serving(home: Path, **changes: object) -> AsyncIterator[Servers]:
             lambda name: made[0].secrets.get(name),
             note=lambda event: made[0].noted.append(event),
             clock=FakeClock(),
+            approve=approve,
         )
         async with proxied(home, mcp=gateway) as served:
             made.append(Servers(served, upstream))
@@ -93,6 +95,30 @@ async def test_the_secret_is_added_and_the_run_token_taken_off(servers: Servers)
     assert received.values("mcp-session-id") == ["s1"]
     assert servers.served.token not in repr(received)
     assert not received.values("cookie") + received.values("x-api-key")
+
+
+async def test_a_call_that_the_owner_does_not_allow_is_not_passed_on_and_the_agent_reads_why(
+    tmp_path: Path,
+) -> None:
+    asked: list[object] = []
+    answers = ["the owner has refused it (request 1)", None]
+
+    async def approve(identity: RunIdentity, server: str, tool: str, arguments: object) -> str | None:
+        asked.append((identity.folder, server, tool, arguments))
+        return answers.pop(0)
+
+    async with serving(tmp_path, approve=approve) as servers:
+        response = await servers.served.call("/mcp/notes", content=json.dumps(CALL))
+        assert response.status_code == 200
+        result = response.json()
+        assert (result["id"], result["result"]["isError"]) == (1, True)
+        assert result["result"]["content"][0]["text"] == "Not done: the owner has refused it (request 1)."
+        assert servers.upstream.received == []
+        assert servers.noted[0].detail["refused"] == "the owner has refused it (request 1)"
+        assert await servers.call() == 200
+        assert await servers.call(message={"jsonrpc": "2.0", "id": 2, "method": "tools/list"}) == 200
+        assert len(servers.upstream.received) == 2
+        assert asked == [("group-0", "notes", "write", {"t": "x"})] * 2, "only calls of tools are asked about"
 
 
 async def test_a_group_that_is_not_listed_gets_403_and_nothing_is_sent(servers: Servers) -> None:

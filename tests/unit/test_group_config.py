@@ -12,7 +12,7 @@ from tests.support.household import a_group
 @pytest.mark.parametrize(
     ("fields", "told"),
     [
-        ({"memroy_mb": 512}, "'memroy_mb' is no key of a group's configuration. Known: agent, cpus"),
+        ({"memroy_mb": 512}, "'memroy_mb' is no key of a group's configuration. Known: agent, ask, cpus"),
         ({"mounts": [{"path": "/a", "rw": True}]}, "'mounts.0.rw' is no key"),
         ({"mounts": [{"path": "/a", "rw": True}]}, "Known: name, path, writable"),
         ({"memory_mb": 1}, "memory_mb: Input should be greater than or equal to 256 (it is 1)"),
@@ -23,6 +23,8 @@ from tests.support.household import a_group
         ({"mounts": [{"path": "/a", "writable": "yes"}]}, "mounts.0.writable:"),
         ({"mounts": [{"path": "/a"}] * 21}, "mounts:"),
         ({"is_main": True}, "'is_main' is no key"),
+        ({"ask": ["bash"]}, "ask.0: Value error, write egress, mcp:SERVER"),
+        ({"ask": ["egress"], "egress": "open"}, "egress is open, so there is nothing to ask about"),
     ],
 )
 def test_what_cannot_be_used_is_named(fields, told):
@@ -49,6 +51,19 @@ def test_an_unknown_key_is_refused_also_where_it_is_taken_away():
 
 def test_a_stored_configuration_that_cannot_be_read_gives_the_group_nothing():
     group = a_group(container_config={"mounts": [{"path": "/"}], "old_key": 1})
-    assert settings.of(group) == GroupConfig(web_search=False)
+    assert settings.of(group) == GroupConfig(web_search=False, ask=("mcp:*",))
     readable = a_group(container_config={"mounts": [{"path": "/a", "writable": True}]})
     assert settings.of(readable).mounts == (MountRequest(path="/a", writable=True),)
+
+
+def test_a_rule_names_what_the_owner_is_asked_before():
+    config = settings.checked({"ask": ["egress", "mcp:mail/send", "mcp:bank"]})
+    assert config.asks_egress
+    assert config.asks_mcp("mail", "send")
+    assert not config.asks_mcp("mail", "read")
+    assert config.asks_mcp("mail"), "some tool of it"
+    assert config.asks_mcp("bank", "anything")
+    assert not config.asks_mcp("ban")
+    assert not GroupConfig().asks_egress
+    assert not GroupConfig().asks_mcp("mail", "send")
+    assert settings.checked({"ask": ["mcp:*"]}).asks_mcp("whichever", "tool")

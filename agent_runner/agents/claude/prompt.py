@@ -42,6 +42,10 @@ No page of the internet can be opened here and nothing be installed from it."""
 LISTED = """\
 The internet is closed here but for these places, by https through the proxy in HTTPS_PROXY, which curl, \
 pip and WebFetch use by themselves: {reachable}."""
+ASKED = """\
+Any other place is asked of the owner when you try it, which takes up to a minute. If the proxy then refuses \
+with 403, the owner said no or has not answered yet: say so in the chat instead of trying on."""
+NO_PLACE = "none"
 MAX_REACHABLE_CHARS = 8_000
 
 
@@ -69,7 +73,8 @@ def _outside(order: Mapping[str, Any]) -> str:
             return search
         case "allowlist":
             reachable = ", ".join(order.get("reachable") or ())[:MAX_REACHABLE_CHARS]
-            return f"{search}\n{LISTED.format(reachable=reachable)}"
+            asked = f" {ASKED}" if order.get("asks_egress") else ""
+            return f"{search}\n{LISTED.format(reachable=reachable or NO_PLACE)}{asked}"
         case _:
             return f"{search}\n{CLOSED}"
 

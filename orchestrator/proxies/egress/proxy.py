@@ -64,10 +64,14 @@ class EgressCaller:
     folder: Folder
     turn_id: TurnId | None
     allowed: frozenset[NetworkTarget]
+    asks: bool = False
+    """Whether the owner is asked about other places."""
 
 
 Identify = Callable[[str], Awaitable[EgressCaller | None]]
 """Tell whose token this is; None for an unknown one and for that of a run that has ended."""
+Approve = Callable[[EgressCaller, NetworkTarget], Awaitable[str | None]]
+"""Ask the owner, for a while; return None when it is allowed, else why not."""
 Note = Callable[[AuditEvent], None]
 """Take a row for the audit. Must be quick and must not raise."""
 
@@ -82,6 +86,7 @@ class EgressProxy:
         identify: Identify,
         note: Note,
         clock: Clock,
+        approve: Approve | None = None,
         internet: Resolver | None = None,
         limits: EgressLimits | None = None,
     ) -> None:
@@ -89,6 +94,7 @@ class EgressProxy:
         self._identify = identify
         self._note = note
         self._clock = clock
+        self._approve = approve
         self._internet = internet or Resolver()
         self._limits = limits or EgressLimits()
         self._open: Counter[Folder] = Counter()
@@ -151,8 +157,8 @@ class EgressProxy:
                 request = await read_connect(reader)
             target = request.target
             caller = await self._identify(request.token)
-            self._check(caller, target, peer)
-            assert caller is not None
+            caller = self._known(caller, peer)
+            await self._check(caller, target)
             with _counted(self._open, caller.folder):
                 line = await self._reach(target)
                 await self._carry(caller, request, (reader, writer), line)
@@ -161,13 +167,20 @@ class EgressProxy:
             self._refused(caller, target, peer, str(error))
             await _refuse(writer, status, str(error))
 
-    def _check(self, caller: EgressCaller | None, target: NetworkTarget, peer: str) -> None:
+    def _known(self, caller: EgressCaller | None, peer: str) -> EgressCaller:
         if caller is None:
             raise BadHead(407, "this token belongs to no run that is alive")
         if not self._token_binding.owns(caller.run_id, peer):
             raise BadHead(407, "this token belongs to another container")
+        return caller
+
+    async def _check(self, caller: EgressCaller, target: NetworkTarget) -> None:
         if target not in caller.allowed:
-            raise EgressUnreachable("it is not on the list of this group")
+            reason: str | None = "it is not on the list of this group"
+            if caller.asks and self._approve is not None:
+                reason = await self._approve(caller, target)
+            if reason is not None:
+                raise EgressUnreachable(reason)
         if self._open[caller.folder] >= self._limits.connections_a_group:
             raise EgressUnreachable("this group has too many connections open")
 

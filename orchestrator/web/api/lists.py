@@ -24,7 +24,17 @@ from orchestrator.context.context_manager import ContextManager
 from orchestrator.dashboard.services.reminders import ReminderService
 from orchestrator.domain.home import Home
 from orchestrator.domain.values import Folder, RunId, TurnId
-from orchestrator.reports import audit, context, costs, loop, message_timeline, messages, notices, turn_work
+from orchestrator.reports import (
+    approvals,
+    audit,
+    context,
+    costs,
+    loop,
+    message_timeline,
+    messages,
+    notices,
+    turn_work,
+)
 from orchestrator.reports import groups as group_reports
 from orchestrator.reports import notifications as notification_reports
 from orchestrator.reports import search as search_reports
@@ -197,6 +207,14 @@ async def _search(source: ApiSource, asked: SearchQuery, _: Mapping[str, str]) -
         )
     )
     return _older(found, asked, "seq")
+
+
+async def _approvals(source: ApiSource, asked: GroupPageQuery, _: Mapping[str, str]) -> Any:
+    more, now_ms = asked.limit + 1, source.clock.now_ms()
+    found = await source.look(
+        lambda tx: approvals.rows(tx, asked.group, limit=more, now_ms=now_ms, before=asked.cursor)
+    )
+    return _older(found, asked, "id")
 
 
 async def _tasks(source: ApiSource, asked: OverQuery, _: Mapping[str, str]) -> Any:
@@ -375,6 +393,13 @@ RESOURCES = (
         ApiQuery,
         schemas.AuditVerdictSchema,
         _verdict,
+    ),
+    _list(
+        "approvals",
+        "What agents asked their owner to allow and what was decided, newest first.",
+        GroupPageQuery,
+        schemas.ApprovalSchema,
+        _approvals,
     ),
     _list(
         "commands",

@@ -192,6 +192,20 @@ class NotificationSchema(ApiSchema):
     version: int
 
 
+class ApprovalSchema(ApiSchema):
+    id: int
+    group: str
+    kind: str = Field(description="egress: to reach a place; mcp: to call a tool of an MCP server.")
+    subject: str = Field(description="host:port, or server/tool.")
+    detail: str = Field(description="What the tool is called with; secrets are taken out.")
+    turn: int | None
+    state: str = Field(description="waiting, lapsed, once, always, used, or refused.")
+    asked_ms: int
+    expires_ms: int | None = Field(description="Until when it waits or holds; null for ever.")
+    decided_ms: int | None
+    decided_by: str | None
+
+
 class OutboxSchema(ApiSchema):
     id: int
     group: str | None

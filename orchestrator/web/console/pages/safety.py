@@ -5,16 +5,21 @@ from __future__ import annotations
 import asyncio
 import os
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast, get_args
 
 from starlette.responses import Response
 
 from orchestrator.containers.allowlist import Extra
+from orchestrator.domain.errors import BadRequest
 from orchestrator.domain.values import Group
 from orchestrator.groups import settings
+from orchestrator.proxies import approvals as decisions
+from orchestrator.proxies.approvals import Decision
 from orchestrator.proxies.model.credentials import CredentialSource
-from orchestrator.reports import audit, mcp
+from orchestrator.reports import approvals, audit, mcp
+from orchestrator.store import approvals as approval_store
 from orchestrator.store import groups
+from orchestrator.web.console.forms import SentForm
 from orchestrator.web.console.page import Page, View
 
 ROWS, FEW = 50, 10
@@ -28,6 +33,7 @@ AUDITED = (
     "dashboard.changed",
 )
 """Events that come with a row of the audit. Rows of commands in a terminal are seen by the clock."""
+DECIDER = "the console"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,6 +50,8 @@ class GroupReach:
     """Each that is granted: its path on this machine, that in the container, whether it is writable."""
     refused_mounts: tuple[str, ...]
     servers: tuple[str, ...]
+    ask: tuple[str, ...]
+    """What its agent does only once the owner has allowed it."""
 
 
 async def show(view: View) -> Response:
@@ -58,6 +66,9 @@ async def show(view: View) -> Response:
         found = await groups.every(tx)
         refused = await audit.rows(tx, None, since=0, limit=FEW, only_refused=True)
         commands = await audit.command_rows(tx, None, limit=FEW)
+        asked = await approval_store.open_and_standing(tx, now_ms=view.now_ms)
+        decided = await approvals.rows(tx, None, limit=FEW, now_ms=view.now_ms)
+    requests = [approvals.approval_row(one, now_ms=view.now_ms) for one in asked]
     orders = view.web.containers.orders
     granted = [await asyncio.to_thread(orders.granted, group) for group in found]
     return view.render(
@@ -66,7 +77,24 @@ async def show(view: View) -> Response:
         servers=servers,
         refused=_told(refused),
         commands=commands,
+        waiting=[one for one in requests if one["state"] == "waiting"],
+        always=[one for one in requests if one["state"] == "always"],
+        decided=[one for one in decided if one["state"] not in ("waiting", "always")],
     )
+
+
+async def decide(view: View, form: SentForm) -> Response:
+    """Allow or refuse what an agent asked for, or take back what was allowed."""
+    number, decision = form.text("request"), form.text("decision")
+    if decision not in get_args(Decision):
+        raise BadRequest("A request is allowed, allowed always, or refused.")
+    request_id = int(number) if number.isascii() and number.isdigit() and len(number) < 16 else 0
+    async with view.web.host.database.transaction() as tx:
+        decided = await decisions.decide(
+            tx, request_id, cast("Decision", decision), by=DECIDER, now_ms=view.now_ms
+        )
+    view.web.host.bus.publish("approval.decided", group=decided.folder, detail=str(decided.id))
+    return view.done("/safety", view.t(f".decided_{decision}", subject=decided.subject))
 
 
 async def show_audit(view: View) -> Response:
@@ -120,6 +148,7 @@ def _reach(view: View, group: Group, extra: Extra, servers: list[dict[str, Any]]
         mounts=tuple((str(one.source), one.target, one.is_writable) for one in extra.mounts),
         refused_mounts=extra.refusals,
         servers=tuple(one["name"] for one in servers if group.folder in one["groups"]),
+        ask=config.ask,
     )
 
 
@@ -137,5 +166,11 @@ PAGE = Page(
     name="safety",
     order=80,
     shows={"/safety": show, "/safety/audit": show_audit, "/safety/commands": show_commands},
-    live={"refused": AUDITED, "asked": ("command.*",), "rows": AUDITED},
+    changes={"/safety/approvals": decide},
+    live={
+        "approvals": ("approval.*", "message.queued"),
+        "refused": AUDITED,
+        "asked": ("command.*",),
+        "rows": AUDITED,
+    },
 )

@@ -1,0 +1,78 @@
+"""`andy approvals`."""
+
+from __future__ import annotations
+
+import asyncio
+from functools import partial
+from typing import Annotated
+
+from cyclopts import App, Parameter
+
+from orchestrator.cli.options import GroupOption, HomeOption, JsonOption, LimitOption, read
+
+approvals_app = App(name="approvals")
+NumberArgument = Annotated[int, Parameter(help="Its number in 'andy approvals list'.")]
+DECIDER = "the command line"
+
+
+@approvals_app.command(name="list")
+def list_approvals(
+    group: GroupOption = None,
+    *,
+    limit: LimitOption = 30,
+    as_json: JsonOption = False,
+    home: HomeOption = None,
+) -> None:
+    """List what agents asked to be allowed and what was decided, newest first. Works with Andy down.
+
+    Example: `andy approvals list`
+    """
+    from orchestrator.cli import terminal
+    from orchestrator.reports import approvals
+
+    at = terminal.moment(home)
+    read(
+        home,
+        lambda tx: approvals.rows(tx, group, limit=limit, now_ms=at.now_ms),
+        partial(approvals.lines, zone=at.zone),
+        as_json=as_json,
+    )
+
+
+@approvals_app.command
+def allow(
+    number: NumberArgument,
+    /,
+    *,
+    always: Annotated[
+        bool, Parameter(negative="", help="From now on, not only for this call or 15 minutes.")
+    ] = False,
+    home: HomeOption = None,
+) -> None:
+    """Allow what an agent asks for: a tool's call once, a place outside for 15 minutes.
+
+    Example: `andy approvals allow 7 --always`
+    """
+    _decide(number, "always" if always else "allow", home)
+
+
+@approvals_app.command
+def refuse(number: NumberArgument, /, *, home: HomeOption = None) -> None:
+    """Refuse what an agent asks for, or take back what was allowed.
+
+    Example: `andy approvals refuse 7`
+    """
+    _decide(number, "refuse", home)
+
+
+def _decide(number: int, decision: str, home: object) -> None:
+    from orchestrator.cli import terminal
+    from orchestrator.proxies import approvals
+
+    decided = asyncio.run(
+        terminal.change(
+            home,  # type: ignore[arg-type]
+            lambda tx, now_ms: approvals.decide(tx, number, decision, by=DECIDER, now_ms=now_ms),  # type: ignore[arg-type]
+        )
+    )
+    print(f"{approvals.outcome(decided)}: {decided.subject} for '{decided.folder}'.")

@@ -1,0 +1,233 @@
+"""Ask the owner before an agent does what a rule of its group names, and take the owner's decision.
+
+The proxies ask: a container cannot get around them. A request waits `WAIT_SECONDS` for an answer; then the
+agent is told that the owner was asked, and what is decided later holds for its next try.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Literal
+
+import structlog
+
+from orchestrator.base.clock import Clock
+from orchestrator.base.event_bus import EventBus, HostEvent
+from orchestrator.base.wakeups import Wakeup
+from orchestrator.domain.errors import BadRequest
+from orchestrator.groups import owner
+from orchestrator.store import approvals, audit, groups, host_events
+from orchestrator.store.approvals import Approval, ApprovalKind, ApprovalRequest, ApprovalState
+from orchestrator.store.database import Database, Tx
+
+log = structlog.get_logger(__name__)
+
+MINUTE_MS = 60_000
+WAIT_SECONDS = 45.0
+"""Shorter than what clients wait for a proxy or an MCP server, so that they are told and do not give up."""
+SWEEP_SECONDS = 2.0
+"""How often a request that waits looks by itself: the command line decides in another process."""
+LAPSE_MS = 60 * MINUTE_MS
+"""How long the owner may take."""
+HOLD_MS = 15 * MINUTE_MS
+"""How long it is allowed for once, or refused, before the owner is asked anew."""
+MAX_WAITING = 10
+"""Of one group at a time: a container may ask for anything."""
+MAX_DETAIL_CHARS, MAX_TOLD_CHARS = 4_000, 500
+
+Decision = Literal["allow", "always", "refuse"]
+_STATES: dict[Decision, ApprovalState] = {
+    "allow": ApprovalState.ONCE,
+    "always": ApprovalState.ALWAYS,
+    "refuse": ApprovalState.REFUSED,
+}
+
+
+class UnknownApproval(BadRequest):
+    """There is no such request."""
+
+    code = "unknown_approval"
+    http_status = 404
+
+
+class ApprovalIsOver(BadRequest):
+    """The request has lapsed, or was decided already."""
+
+    code = "approval_is_over"
+    http_status = 409
+
+
+class Approvals:
+    """Asks the owner of one host. A request that is made again joins the one that waits."""
+
+    def __init__(
+        self,
+        database: Database,
+        reader: Database,
+        *,
+        clock: Clock,
+        bus: EventBus,
+        outbox: Wakeup,
+        redact: Callable[[str], str],
+        wait_seconds: float = WAIT_SECONDS,
+    ) -> None:
+        """`redact` may block; `outbox` wakes who sends the question."""
+        self._database = database
+        self._reader = reader
+        self._clock = clock
+        self._bus = bus
+        self._outbox = outbox
+        self._redact = redact
+        self._wait_seconds = wait_seconds
+
+    async def ask(self, request: ApprovalRequest) -> str | None:
+        """Wait for the owner's decision; return None when it is allowed, else the reason for the agent."""
+        detail = await asyncio.to_thread(self._redact, request.detail)
+        request = replace(request, detail=_shortened(detail, MAX_DETAIL_CHARS))
+        # Listened to from before the first look. A decision in the chat is known by its message.
+        with self._bus.listening("approval.decided", "message.queued") as events:
+            found = await self._take(request)
+            try:
+                async with asyncio.timeout(self._wait_seconds):
+                    while found is not None and found.state is ApprovalState.WAITING:
+                        await _until_news(events)
+                        if await self._is_decided(found):
+                            found = await self._take(request)
+            except TimeoutError:
+                pass
+        return _refusal(found)
+
+    async def _is_decided(self, approval: Approval) -> bool:
+        async with self._reader.reading() as tx:
+            now = await approvals.get(tx, approval.id)
+        return now is None or now.state is not ApprovalState.WAITING
+
+    async def _take(self, request: ApprovalRequest) -> Approval | None:
+        """Return what holds of a request, which is asked if nothing does; None where too many wait."""
+        now_ms = self._clock.now_ms()
+        async with self._database.transaction() as tx:
+            found = await approvals.standing(tx, request, now_ms=now_ms)
+            if found is not None:
+                if found.state is ApprovalState.ONCE and found.kind is ApprovalKind.MCP:
+                    await approvals.use(tx, found.id)
+                return found
+            if await approvals.count_waiting(tx, request.folder, now_ms=now_ms) >= MAX_WAITING:
+                return None
+            asked = await approvals.add(tx, request, now_ms=now_ms, expires_ms=now_ms + LAPSE_MS)
+            await _note(tx, asked, "approval.asked", now_ms=now_ms)
+            await owner.notify(tx, question(asked), about=f"approval:{asked.id}", now_ms=now_ms)
+        self._bus.publish("approval.asked", group=asked.folder, turn=asked.turn_id, detail=str(asked.id))
+        self._outbox.set()
+        log.info("approval.asked", group=asked.folder, kind=asked.kind.value, approval=asked.id)
+        return asked
+
+
+async def decide(tx: Tx, approval_id: int, decision: Decision, *, by: str, now_ms: int) -> Approval:
+    """Record what the owner decided of a request that waits, or take back what was allowed, with `refuse`.
+
+    The agent is told in its next turn.
+
+    Raises:
+        UnknownApproval, ApprovalIsOver
+    """
+    found = await approvals.get(tx, approval_id)
+    if found is None:
+        raise UnknownApproval(f"There is no request {approval_id}: see 'andy approvals list'.")
+    is_taken_back = decision == "refuse" and found.state in (ApprovalState.ONCE, ApprovalState.ALWAYS)
+    if not (found.is_waiting(now_ms) or is_taken_back):
+        was = "lapsed" if found.state is ApprovalState.WAITING else f"decided already ({found.state.value})"
+        raise ApprovalIsOver(f"Request {approval_id} has {was}: the agent asks again when it needs it.")
+    # What is taken back is asked anew at the next try.
+    holds_ms = 0 if is_taken_back else HOLD_MS
+    await approvals.decide(
+        tx, approval_id, _STATES[decision], by=by, expires_ms=now_ms + holds_ms, now_ms=now_ms
+    )
+    decided = replace(found, state=_STATES[decision], decided_by=by, decided_ms=now_ms)
+    word = "refused" if decision == "refuse" else "allowed"
+    await _note(tx, decided, f"approval.{word}", now_ms=now_ms, by=by, decision=decision)
+    if await groups.by_folder(tx, found.folder) is not None:
+        text = f"{outcome(decided)}: {_what(decided)}"
+        await host_events.approval_decided(tx, found.folder, text, now_ms=now_ms)
+    return decided
+
+
+def question(asked: Approval) -> str:
+    """Return what the owner is told in main of a request. Pure."""
+    told = f"\nWith: {_shortened(asked.detail, MAX_TOLD_CHARS)}" if asked.detail else ""
+    return (
+        f"🔐 The agent of '{asked.folder}' asks to {_what(asked)} (request {asked.id}).{told}\n"
+        f"Answer here: allow {asked.id}, always allow {asked.id}, or refuse {asked.id}."
+        f" Without an answer in {LAPSE_MS // MINUTE_MS} minutes it is refused."
+    )
+
+
+def outcome(decided: Approval) -> str:
+    """Return in a few words what a decision means. Pure."""
+    match decided.state:
+        case ApprovalState.ALWAYS:
+            return "Allowed from now on"
+        case ApprovalState.ONCE | ApprovalState.USED if decided.kind is ApprovalKind.MCP:
+            return "Allowed for this one call"
+        case ApprovalState.ONCE | ApprovalState.USED:
+            return f"Allowed for {HOLD_MS // MINUTE_MS} minutes"
+        case ApprovalState.REFUSED:
+            return "Refused"
+        case ApprovalState.WAITING:
+            return "Waits for the owner"
+
+
+def call_of(arguments: object) -> tuple[str, str]:
+    """Return the hash by which a tool's call is known, and what it is called with, as text. Pure."""
+    text = json.dumps(arguments, ensure_ascii=False, sort_keys=True)
+    return hashlib.sha256(text.encode("utf-8", "replace")).hexdigest(), text
+
+
+def _what(asked: Approval) -> str:
+    if asked.kind is ApprovalKind.EGRESS:
+        return f"reach {asked.subject}"
+    server, _, tool = asked.subject.partition("/")
+    return f"call {tool} of the MCP server {server}"
+
+
+def _refusal(found: Approval | None) -> str | None:
+    if found is None:
+        return f"{MAX_WAITING} requests of this group wait for the owner already, who was not asked again"
+    match found.state:
+        case ApprovalState.WAITING:
+            return (
+                f"the owner was asked (request {found.id}) and has not answered yet: say so in the chat, and"
+                " try the very same again once it is allowed"
+            )
+        case ApprovalState.REFUSED:
+            return f"the owner has refused it (request {found.id}): do not try it again"
+        case _:
+            return None
+
+
+async def _until_news(events: asyncio.Queue[HostEvent]) -> None:
+    try:
+        async with asyncio.timeout(SWEEP_SECONDS):
+            await events.get()
+    except TimeoutError:
+        return
+
+
+async def _note(tx: Tx, approval: Approval, kind: str, *, now_ms: int, **more: str) -> None:
+    detail = {"request": approval.id, "what": approval.kind.value, "target": approval.subject, **more}
+    event = audit.AuditEvent(
+        at_ms=now_ms,
+        kind=kind,
+        folder=approval.folder,
+        run_id=approval.run_id,
+        turn_id=approval.turn_id,
+        detail=detail,
+    )
+    await audit.append(tx, event)
+
+
+def _shortened(text: str, limit: int) -> str:
+    return text if len(text) <= limit else f"{text[:limit]}… ({len(text) - limit:,} more characters)"

@@ -1,0 +1,56 @@
+"""Reports what agents asked their owner to allow, and what was decided."""
+
+from __future__ import annotations
+
+from typing import Any
+from zoneinfo import ZoneInfo
+
+from orchestrator.base.clock import local_second
+from orchestrator.base.tables import Rows, short, table
+from orchestrator.store import approvals, groups
+from orchestrator.store.approvals import Approval, ApprovalState
+from orchestrator.store.database import Tx
+
+
+async def rows(tx: Tx, folder: str | None, *, limit: int, now_ms: int, before: int | None = None) -> Rows:
+    """The newest requests, or those before an `id`, newest first. Raises `UnknownGroup`."""
+    group = (await groups.known(tx, folder)).folder if folder is not None else None
+    found = await approvals.newest(tx, limit=limit, folder=group, before=before)
+    return [approval_row(one, now_ms=now_ms) for one in found]
+
+
+def approval_row(one: Approval, *, now_ms: int) -> dict[str, Any]:
+    is_lapsed = one.state is ApprovalState.WAITING and not one.is_waiting(now_ms)
+    return {
+        "id": one.id,
+        "group": one.folder,
+        "kind": one.kind.value,
+        "subject": one.subject,
+        "detail": one.detail,
+        "turn": one.turn_id,
+        "state": "lapsed" if is_lapsed else one.state.value,
+        "asked_ms": one.asked_ms,
+        "expires_ms": None if one.state is ApprovalState.ALWAYS else one.expires_ms,
+        "decided_ms": one.decided_ms,
+        "decided_by": one.decided_by,
+    }
+
+
+def lines(found: Rows, *, zone: ZoneInfo) -> list[str]:
+    if not found:
+        return ["No agent has asked for anything: see 'ask' in 'andy groups config --help'."]
+    return table(
+        ("request", "asked", "group", "to", "with", "state", "by"),
+        [
+            (
+                row["id"],
+                local_second(row["asked_ms"], zone),
+                row["group"],
+                f"{row['kind']} {row['subject']}",
+                short(row["detail"], 40),
+                row["state"],
+                row["decided_by"] or "",
+            )
+            for row in found
+        ],
+    )

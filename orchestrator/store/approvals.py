@@ -1,0 +1,187 @@
+"""`approvals`: what agents asked to be allowed, and what their owner decided."""
+
+from __future__ import annotations
+
+import sqlite3
+from dataclasses import dataclass
+from enum import StrEnum
+
+from orchestrator.domain.values import Folder, RunId, TurnId
+from orchestrator.store.database import Tx, returned
+
+
+class ApprovalKind(StrEnum):
+    EGRESS = "egress"
+    """To reach a place outside: `host:port`."""
+    MCP = "mcp"
+    """To call a tool of an MCP server: `server/tool`."""
+
+
+class ApprovalState(StrEnum):
+    WAITING = "waiting"
+    ONCE = "once"
+    """Allowed for a while, a tool's call for once."""
+    ALWAYS = "always"
+    USED = "used"
+    """Allowed for once, and done."""
+    REFUSED = "refused"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Approval:
+    """A request and what was decided of it."""
+
+    id: int
+    folder: Folder
+    kind: ApprovalKind
+    subject: str
+    call_hash: str
+    """Of a tool: which call it is, whatever its name; empty for other kinds."""
+    detail: str
+    run_id: RunId
+    turn_id: TurnId | None
+    state: ApprovalState
+    asked_ms: int
+    expires_ms: int
+    decided_ms: int | None
+    decided_by: str | None
+
+    def is_waiting(self, now_ms: int) -> bool:
+        """Tell whether it can still be decided."""
+        return self.state is ApprovalState.WAITING and now_ms < self.expires_ms
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ApprovalRequest:
+    """What a group's agent asks to be allowed."""
+
+    folder: Folder
+    kind: ApprovalKind
+    subject: str
+    call_hash: str = ""
+    detail: str = ""
+    run_id: RunId
+    turn_id: TurnId | None
+
+
+async def add(tx: Tx, request: ApprovalRequest, *, now_ms: int, expires_ms: int) -> Approval:
+    """Add a request that waits until `expires_ms`."""
+    cursor = await tx.execute(
+        """
+        INSERT INTO approvals (group_folder, kind, subject, call_hash, detail, run_id, turn_id, state,
+                               asked_ms, expires_ms)
+        VALUES (?, ?, ?, ?, ?, ?, ?, 'waiting', ?, ?) RETURNING *
+        """,
+        (
+            request.folder,
+            request.kind,
+            request.subject,
+            request.call_hash,
+            request.detail,
+            request.run_id,
+            request.turn_id,
+            now_ms,
+            expires_ms,
+        ),
+    )
+    return _from_row(await returned(cursor))
+
+
+async def standing(tx: Tx, request: ApprovalRequest, *, now_ms: int) -> Approval | None:
+    """Return what holds now of a request; that just this was refused goes before what is allowed for ever."""
+    cursor = await tx.execute(
+        """
+        SELECT * FROM approvals
+        WHERE group_folder = :folder AND kind = :kind AND subject = :subject
+          AND (state = 'always' OR (state IN ('waiting', 'once', 'refused') AND call_hash = :hash
+                                    AND expires_ms > :now))
+        ORDER BY CASE state WHEN 'refused' THEN 0 WHEN 'always' THEN 1 ELSE 2 END, id DESC LIMIT 1
+        """,
+        {
+            "folder": request.folder,
+            "kind": request.kind,
+            "subject": request.subject,
+            "hash": request.call_hash,
+            "now": now_ms,
+        },
+    )
+    row = await cursor.fetchone()
+    return _from_row(row) if row else None
+
+
+async def decide(
+    tx: Tx, approval_id: int, state: ApprovalState, *, by: str, expires_ms: int, now_ms: int
+) -> None:
+    """Record a decision that holds until `expires_ms`."""
+    await tx.execute(
+        "UPDATE approvals SET state = ?, decided_by = ?, decided_ms = ?, expires_ms = ? WHERE id = ?",
+        (state, by, now_ms, expires_ms, approval_id),
+    )
+
+
+async def use(tx: Tx, approval_id: int) -> None:
+    """Record that what was allowed for once is done."""
+    await tx.execute("UPDATE approvals SET state = 'used' WHERE id = ? AND state = 'once'", (approval_id,))
+
+
+async def count_waiting(tx: Tx, folder: Folder, *, now_ms: int) -> int:
+    cursor = await tx.execute(
+        "SELECT count(*) AS n FROM approvals WHERE group_folder = ? AND state = 'waiting' AND expires_ms > ?",
+        (folder, now_ms),
+    )
+    return int((await returned(cursor))["n"])
+
+
+async def get(tx: Tx, approval_id: int) -> Approval | None:
+    cursor = await tx.execute("SELECT * FROM approvals WHERE id = ?", (approval_id,))
+    row = await cursor.fetchone()
+    return _from_row(row) if row else None
+
+
+async def newest(
+    tx: Tx, *, limit: int, folder: Folder | None = None, before: int | None = None
+) -> list[Approval]:
+    """Return the newest requests, or the newest numbered below `before`, newest first."""
+    rows = await tx.execute_fetchall(
+        """
+        SELECT * FROM approvals
+        WHERE (:folder IS NULL OR group_folder = :folder) AND id < coalesce(:before, 1 << 62)
+        ORDER BY id DESC LIMIT :limit
+        """,
+        {"folder": folder, "before": before, "limit": limit},
+    )
+    return [_from_row(row) for row in rows]
+
+
+async def open_and_standing(tx: Tx, *, now_ms: int) -> list[Approval]:
+    """Return what waits and what is allowed for ever, oldest first."""
+    rows = await tx.execute_fetchall(
+        """
+        SELECT * FROM approvals WHERE state = 'always' OR (state = 'waiting' AND expires_ms > ?) ORDER BY id
+        """,
+        (now_ms,),
+    )
+    return [_from_row(row) for row in rows]
+
+
+async def remove_of(tx: Tx, folder: Folder) -> None:
+    """Delete all of a group that is gone: another one may get its folder."""
+    await tx.execute("DELETE FROM approvals WHERE group_folder = ? COLLATE NOCASE", (folder,))
+
+
+def _from_row(row: sqlite3.Row) -> Approval:
+    return Approval(
+        id=row["id"],
+        folder=Folder(row["group_folder"]),
+        kind=ApprovalKind(row["kind"]),
+        subject=row["subject"],
+        call_hash=row["call_hash"],
+        detail=row["detail"],
+        run_id=RunId(row["run_id"]),
+        turn_id=row["turn_id"],
+        state=ApprovalState(row["state"]),
+        asked_ms=row["asked_ms"],
+        expires_ms=row["expires_ms"],
+        decided_ms=row["decided_ms"],
+        decided_by=row["decided_by"],
+    )

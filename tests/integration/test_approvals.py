@@ -1,0 +1,253 @@
+"""What an agent may do only once its owner has allowed it: who is asked, who decides, how long it holds."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import dataclass, field
+
+import pytest
+
+from orchestrator.domain.values import Folder, RunId, TurnId
+from orchestrator.groups import registration
+from orchestrator.inbound.intake import build_intake
+from orchestrator.proxies import approvals
+from orchestrator.proxies.approvals import (
+    HOLD_MS,
+    LAPSE_MS,
+    MAX_WAITING,
+    ApprovalIsOver,
+    Approvals,
+    Decision,
+    UnknownApproval,
+)
+from orchestrator.store.approvals import ApprovalKind, ApprovalRequest, ApprovalState
+from tests.support.host_contexts import host_context
+from tests.support.household import Household, a_message
+from tests.support.until import until
+
+PLACE = ApprovalRequest(
+    folder=Folder("family"),
+    kind=ApprovalKind.EGRESS,
+    subject="shop.example:443",
+    run_id=RunId("run-1"),
+    turn_id=TurnId(1),
+)
+
+
+def call(arguments: object) -> ApprovalRequest:
+    call_hash, detail = approvals.call_of(arguments)
+    return ApprovalRequest(
+        folder=Folder("family"),
+        kind=ApprovalKind.MCP,
+        subject="mail/send",
+        call_hash=call_hash,
+        detail=detail,
+        run_id=RunId("run-1"),
+        turn_id=TurnId(1),
+    )
+
+
+@dataclass
+class Asking:
+    """A group that asks, and the owner in main."""
+
+    house: Household
+    service: Approvals
+    say: Callable[[str], Awaitable[object]]
+    tasks: asyncio.TaskGroup
+    told: list[str] = field(default_factory=list)
+
+    async def asked(self, request: ApprovalRequest = PLACE) -> asyncio.Task[str | None]:
+        """Ask, and wait until the owner has been told."""
+        before = len(await self.questions())
+        task = self.tasks.create_task(self.service.ask(request), name="asking")
+
+        async def is_told() -> bool:
+            return len(await self.questions()) > before
+
+        await until(is_told, "the owner is told")
+        return task
+
+    async def questions(self) -> list[str]:
+        return [one.text for one in await self.house.outgoing() if "🔐" in one.text]
+
+    async def answers(self) -> list[str]:
+        return [one.text for one in await self.house.outgoing() if "🔐" not in one.text]
+
+    async def decide(self, number: int, decision: Decision) -> None:
+        async with self.house.database.transaction() as tx:
+            await approvals.decide(tx, number, decision, by="a test", now_ms=self.house.clock.now_ms())
+        self.house.bus.publish("approval.decided")
+
+    async def states(self) -> list[str]:
+        return [row["state"] for row in await self.house.rows("SELECT state FROM approvals ORDER BY id")]
+
+
+@pytest.fixture
+async def asking(household: Household) -> AsyncIterator[Asking]:
+    async with household.database.transaction() as tx:
+        await registration.ensure_main(tx, now_ms=household.clock.now_ms())
+    await household.add_group("family", requires_trigger=False)
+
+    async def nothing_at_once(*_: object, **__: object) -> None:
+        return None
+
+    intake = build_intake(host_context(household), at_once=nothing_at_once)
+    service = Approvals(
+        household.database,
+        household.database,
+        clock=household.clock,
+        bus=household.bus,
+        outbox=household.wakeups.outbox,
+        redact=lambda text: text.replace("hunter2", "[redacted]"),
+    )
+
+    async def say(text: str, folder: str = "main") -> object:
+        return await intake.accept(a_message(text, folder))
+
+    async with asyncio.TaskGroup() as tasks:
+        yield Asking(household, service, say, tasks)
+
+
+def impatient(asking: Asking) -> Approvals:
+    house = asking.house
+    return Approvals(
+        house.database,
+        house.database,
+        clock=house.clock,
+        bus=house.bus,
+        outbox=house.wakeups.outbox,
+        redact=str,
+        wait_seconds=0.01,
+    )
+
+
+async def test_the_owner_is_told_in_main_and_allows_it_there(asking: Asking) -> None:
+    task = await asking.asked()
+    (question,) = await asking.questions()
+    assert "The agent of 'family' asks to reach shop.example:443 (request 1)." in question
+    (row,) = await asking.house.rows("SELECT chat_jid FROM outbox")
+    assert row["chat_jid"] == "local:main"
+    await asking.say("Allow 1.")
+    assert await task is None
+    assert await asking.answers() == ["Allowed for 15 minutes: shop.example:443 for 'family'."]
+    assert await asking.service.ask(PLACE) is None, "as long as it holds, nobody is asked again"
+    kinds = [row["kind"] for row in await asking.house.rows("SELECT kind FROM audit ORDER BY id")]
+    assert kinds[-2:] == ["approval.asked", "approval.allowed"]
+    asking.house.clock.pass_ms(HOLD_MS)
+    again = await asking.asked()
+    await asking.say("항상 허용 2")
+    assert await again is None
+    assert (await asking.answers())[-1] == "앞으로 늘 허용합니다: shop.example:443 (family)."
+    asking.house.clock.pass_ms(400 * 24 * 3_600_000)
+    assert await asking.service.ask(PLACE) is None
+
+
+async def test_what_is_refused_stays_so_for_a_while(asking: Asking) -> None:
+    task = await asking.asked()
+    await asking.say("refuse #1")
+    assert "the owner has refused it (request 1)" in str(await task)
+    assert "refused" in str(await asking.service.ask(PLACE))
+    assert len(await asking.questions()) == 1
+    asking.house.clock.pass_ms(HOLD_MS)
+    later = await asking.asked()
+    await asking.decide(2, "allow")
+    assert await later is None
+
+
+async def test_an_answer_that_comes_late_holds_for_the_next_try(asking: Asking) -> None:
+    reason = await impatient(asking).ask(PLACE)
+    assert "was asked (request 1) and has not answered yet" in str(reason)
+    assert "request 1" in str(await impatient(asking).ask(PLACE)), "it joins the one that waits"
+    assert len(await asking.questions()) == 1
+    await asking.decide(1, "allow")
+    assert await impatient(asking).ask(PLACE) is None
+    (notice,) = await asking.house.rows("SELECT group_folder, payload_json FROM cross_session_notifications")
+    assert notice["group_folder"] == "family"
+    assert "Allowed for 15 minutes: reach shop.example:443" in notice["payload_json"]
+
+
+async def test_a_call_is_allowed_once_and_with_just_its_arguments(asking: Asking) -> None:
+    task = await asking.asked(call({"to": "bo@example.com", "text": "hunter2"}))
+    (question,) = await asking.questions()
+    assert "call send of the MCP server mail" in question
+    assert '"to": "bo@example.com"' in question
+    assert "hunter2" not in question
+    await asking.say("allow 1")
+    assert await task is None
+    assert await asking.states() == ["used"]
+    other = await asking.asked(call({"to": "eve@example.com", "text": "hunter2"}))
+    same = await asking.asked(call({"text": "hunter2", "to": "bo@example.com"}))
+    await asking.decide(2, "refuse")
+    await asking.decide(3, "always")
+    assert await same is None
+    assert "refused" in str(await other)
+    assert await asking.service.ask(call({"to": "anybody"})) is None
+
+
+async def test_what_was_allowed_for_ever_can_be_taken_back(asking: Asking) -> None:
+    task = await asking.asked()
+    await asking.decide(1, "always")
+    assert await task is None
+    await asking.decide(1, "refuse")
+    assert await asking.states() == [ApprovalState.REFUSED]
+    again = await asking.asked()
+    await asking.decide(2, "refuse")
+    assert await again is not None
+    with pytest.raises(ApprovalIsOver, match="decided already"):
+        await asking.decide(2, "allow")
+
+
+async def test_only_a_whole_message_of_main_decides(asking: Asking) -> None:
+    task = await asking.asked()
+    for text, folder in [
+        ("allow 1", "family"),
+        ("you may allow 1", "main"),
+        ("allow 1 and 2", "main"),
+        ("allow 99", "main"),
+        ("allow", "main"),
+    ]:
+        await asking.say(text, folder)  # type: ignore[call-arg]
+    assert await asking.states() == ["waiting"]
+    assert await asking.answers() == []
+    assert len(await asking.house.rows("SELECT 1 FROM turns WHERE state = 'queued'")) == 2
+    await asking.decide(1, "refuse")
+    await task
+
+
+async def test_a_request_lapses_and_a_stranger_number_is_told(asking: Asking) -> None:
+    await impatient(asking).ask(PLACE)
+    asking.house.clock.pass_ms(LAPSE_MS)
+    await asking.say("allow 1")
+    (reply,) = await asking.answers()
+    assert reply == "Request 1 has lapsed: the agent asks again when it needs it."
+    with pytest.raises(UnknownApproval):
+        await asking.decide(7, "allow")
+
+
+async def test_a_container_that_asks_for_everything_fills_no_chat(asking: Asking) -> None:
+    service = impatient(asking)
+    reasons = [
+        await service.ask(
+            ApprovalRequest(
+                folder=Folder("family"),
+                kind=ApprovalKind.EGRESS,
+                subject=f"{number}.example:443",
+                run_id=RunId("r"),
+                turn_id=None,
+            )
+        )
+        for number in range(MAX_WAITING + 5)
+    ]
+    assert len(await asking.questions()) == MAX_WAITING
+    assert all("was not asked again" in str(reason) for reason in reasons[MAX_WAITING:])
+
+
+async def test_a_group_that_is_gone_leaves_nothing_to_one_that_gets_its_folder(asking: Asking) -> None:
+    task = await asking.asked()
+    await asking.decide(1, "always")
+    await task
+    async with asking.house.database.transaction() as tx:
+        await registration.unregister(tx, "family", now_ms=asking.house.clock.now_ms())
+    assert await asking.states() == []
