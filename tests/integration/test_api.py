@@ -23,7 +23,8 @@ from orchestrator.groups import changes
 from orchestrator.reports import costs
 from orchestrator.scheduler import scheduled_task_service
 from orchestrator.scheduler.timing import schedule_reader
-from orchestrator.store import audit, groups, loops, outbox, usage
+from orchestrator.store import approvals, audit, groups, loops, outbox, usage
+from orchestrator.store.approvals import ApprovalKind, ApprovalRequest
 from orchestrator.store.budgets import Period
 from orchestrator.store.loops import NextWake
 from orchestrator.web.api.lists import RESOURCES, ApiResource, ApiSource, list_routes
@@ -84,6 +85,7 @@ async def _fill(house: Household) -> None:
             await outbox.add(tx, chat_jid=family.jid, text="out", dedupe_key=f"{number}", now_ms=now_ms)
             await audit.append(tx, audit.AuditEvent(at_ms=now_ms, kind="egress.refused"))
             await usage.add(tx, _usage(number, now_ms))
+            await approvals.add(tx, _asked(number), now_ms=now_ms, expires_ms=now_ms + HOUR_MS)
             await changes.configure(tx, "family", {"cpus": number}, by="a browser", now_ms=now_ms)
         await loops.switch_on(
             tx,
@@ -101,6 +103,16 @@ async def _fill(house: Household) -> None:
                 is_background=False,
                 now_ms=now_ms,
             )
+
+
+def _asked(number: int) -> ApprovalRequest:
+    return ApprovalRequest(
+        folder=Folder("family"),
+        kind=ApprovalKind.EGRESS,
+        subject=f"{number}.example:443",
+        run_id=RunId("R"),
+        turn_id=None,
+    )
 
 
 def _usage(number: int, now_ms: int) -> usage.UsageEntry:
