@@ -169,6 +169,7 @@ class Orchestrator:
         await asyncio.to_thread(self._home.address_file.write_text, address)
         log.info("host.started", address=address, version=__version__)
         on_ready(address)
+        tasks.create_task(self._containers.prepare(), name="prepare")
         await stop.wait()
         log.info("host.stopping")
         await self._shut_down()

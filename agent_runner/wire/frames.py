@@ -188,6 +188,11 @@ class UnknownKind(WireError):
     """A frame of a kind that a later runner may send: it is passed over."""
 
 
+def build() -> None:
+    """Build the models of frames, which takes some milliseconds: a first frame need not wait for it."""
+    _adapter.rebuild(force=False)
+
+
 def parse_frame(line: str) -> Frame:
     """Read the line between the markers.
 

@@ -8,14 +8,14 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Callable, Collection, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from cyclopts import App, Parameter
 
 from orchestrator.base.clock import SystemClock
+from orchestrator.base.import_blocker import without
 from orchestrator.cli.options import HomeOption, Runtime
 from orchestrator.cli.terminal import home_of, say_aside, settings_of
 from orchestrator.domain.home import Home
@@ -113,8 +113,7 @@ def _restore_what_was_asked_for(home: Home) -> bool:
 
 
 async def _run(home: Home, settings: Settings, started: Callable[[], None]) -> bool:
-    with without("rich"):  # 5 MiB, which both would load, and which the host never uses
-        import httpx  # noqa: F401
+    with without("rich"):  # 5 MiB, which it would load, and which the host never uses
         import structlog  # noqa: F401
 
     from orchestrator.app import Orchestrator
@@ -154,22 +153,6 @@ def _stop_or_die(stop: asyncio.Event) -> None:
         os._exit(130)
     say_aside("Letting what runs come to its end (at most 30 s); once more to stop at once.")
     stop.set()
-
-
-@contextmanager
-def without(module: str) -> Iterator[None]:
-    """Let `import module` fail inside the block, as if it were not installed; it can be imported afterwards.
-
-    For a library that is an extra of another one, which loads it where it is installed.
-    """
-    if module in sys.modules:
-        yield
-        return
-    sys.modules[module] = None  # type: ignore[assignment]
-    try:
-        yield
-    finally:
-        del sys.modules[module]
 
 
 def _build_image(given: Path | None, *, base: str, tag: str | None, layers: Collection[str] | None) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 
 import structlog
 
+from agent_runner.wire import frames
 from orchestrator.base.redaction import Redactor
 from orchestrator.containers import runtime_selection, set_id, timeouts
 from orchestrator.containers.logs.run_log import RunLogs
@@ -79,6 +80,7 @@ class ContainersFeature:
 
     async def connect(self, proxies: ContainerProxies, credentials: CredentialSource) -> None:
         """Let containers reach the proxies and nothing else of the host; make the orders of runs."""
+        self._proxies = proxies
         await self.selected.shut_host(proxies.ports, self._say)
         token = await asyncio.to_thread(self._host.home.token)
         self.redactor = Redactor(KnownSecrets(credentials, own=[token]))
@@ -89,6 +91,11 @@ class ContainersFeature:
             uid=self.selected.uid,
             hindrance=self.selected.hindrance,
         )
+
+    async def prepare(self) -> None:
+        """Load what the first turn would wait for; call when the host answers, which then was not later."""
+        await asyncio.to_thread(_load)
+        await self._proxies.prepare()
 
     def start_pool(self, ports: RunPorts, tasks: asyncio.TaskGroup) -> RunPool:
         """Make the pool, whose runs are tasks of `tasks`."""
@@ -149,3 +156,9 @@ class ContainersFeature:
             await self.pool.stop_all()
         if not self.pool.live():
             await self.selected.open_host()
+
+
+def _load() -> None:
+    import stamina  # noqa: F401
+
+    frames.build()

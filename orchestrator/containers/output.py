@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 from contextlib import aclosing
 
-import stamina
 import structlog
 
 from agent_runner.wire.document import WireError
@@ -111,6 +110,8 @@ class OutputReader:
         Raises:
             TimeoutError: no engine answered in time.
         """
+        import stamina
+
         async with asyncio.timeout(REJOIN_SECONDS):
             async for attempt in stamina.retry_context(
                 on=EngineGone, attempts=None, timeout=None, wait_initial=0.5, wait_max=5

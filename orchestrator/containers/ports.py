@@ -5,9 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
-
-import stamina
+from typing import TYPE_CHECKING, Any
 
 from agent_runner.wire.order import AgentName, RestoreMode, RestoreOrder, RunOrder, TurnOrder
 from orchestrator.base.clock import Clock
@@ -20,6 +18,9 @@ from orchestrator.domain.errors import StoreCorrupt, StoreError
 from orchestrator.domain.protocols import ContainerRuntime, Mount
 from orchestrator.domain.values import OFFLINE, Folder, Group, Run, RunId, Turn, TurnState
 from orchestrator.store.database import Database, Tx
+
+if TYPE_CHECKING:
+    from stamina import Attempt
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -118,8 +119,10 @@ class PoolContext:
     bus: EventBus
 
 
-def until_stored() -> AsyncIterator[stamina.Attempt]:
+def until_stored() -> AsyncIterator[Attempt]:
     """Try again while the disk refuses: `async for attempt in until_stored(): with attempt: …`."""
+    import stamina
+
     return stamina.retry_context(on=_passes, attempts=None, timeout=None, wait_initial=0.5, wait_max=10)
 
 

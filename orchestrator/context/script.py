@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-import regex
+import re
+from functools import cache
+from typing import Any
 
 WIDE_WEIGHT, NARROW_WEIGHT = 7, 4
 FULL = 2_800
@@ -11,9 +13,17 @@ ELLIPSIS = "…"
 MAX_GRAPHEME = 64
 """A cluster of more code points is made to choke; it may be cut."""
 
-_WIDE = regex.compile(r"[\p{Hangul}\p{Han}\p{Hiragana}\p{Katakana}\u3000-\u303f\uff66-\uff9f]")
-_GRAPHEME = regex.compile(r"\X")
-_SENTENCE_END = regex.compile(r"[.!?…。！？](?=\s|$)|\n")
+_WIDE = r"[\p{Hangul}\p{Han}\p{Hiragana}\p{Katakana}\u3000-\u303f\uff66-\uff9f]"
+_GRAPHEME = r"\X"
+_SENTENCE_END = re.compile(r"[.!?…。！？](?=\s|$)|\n")
+
+
+@cache
+def _compiled(pattern: str) -> Any:
+    """Compile at the first use: to load the library takes 8 ms, which no start has to wait for."""
+    import regex
+
+    return regex.compile(pattern)
 
 
 def weight(text: str) -> int:
@@ -21,7 +31,7 @@ def weight(text: str) -> int:
 
     `FULL` is the limit.
     """
-    wide = len(_WIDE.findall(text))
+    wide = len(_compiled(_WIDE).findall(text))
     return wide * WIDE_WEIGHT + (len(text) - wide) * NARROW_WEIGHT
 
 
@@ -30,7 +40,7 @@ def prefix(text: str, most: int) -> str:
     if len(text) <= most:
         return text
     end = 0
-    for found in _GRAPHEME.finditer(text[: most + MAX_GRAPHEME]):
+    for found in _compiled(_GRAPHEME).finditer(text[: most + MAX_GRAPHEME]):
         if found.end() > most:
             break
         end = found.end()
@@ -44,7 +54,7 @@ def suffix(text: str, most: int) -> str:
     start = len(text) - max(most, 0)
     before = max(start - MAX_GRAPHEME, 0)
     # Whether a cluster is open at `before` matters nothing 64 code points later.
-    for found in _GRAPHEME.finditer(text[before:]):
+    for found in _compiled(_GRAPHEME).finditer(text[before:]):
         if before + found.start() >= start:
             return text[before + found.start() :]
     return text[start:]

@@ -139,7 +139,7 @@ class ContainerProxies:
         )
         stack.callback(self._egress.close)
 
-    async def _prepare(self) -> None:
+    async def prepare(self) -> None:
         """Load what the first request of an agent would wait for, where there is a credential for one."""
         if (await asyncio.to_thread(self.credential)).setting is not None:
             await self.proxy.upstream()
@@ -153,7 +153,6 @@ class ContainerProxies:
         """Return the loops to run, by the names that the status shows."""
         return {
             "proxy": self._server.serve,
-            "model-client": self._prepare,
             "usage": self.admission.usage_writer.run,
             "egress": self._egress.serve,
             "model-health": self.health.run,

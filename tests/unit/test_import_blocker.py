@@ -7,13 +7,13 @@ import sys
 
 import pytest
 
-from orchestrator.cli import up
+from orchestrator.base.import_blocker import without
 
 
 def test_a_module_is_as_if_not_installed_inside_the_block_alone(monkeypatch):
     monkeypatch.delitem(sys.modules, "colorsys", raising=False)
 
-    with up.without("colorsys"), pytest.raises(ImportError):
+    with without("colorsys"), pytest.raises(ImportError):
         import colorsys
     import colorsys
 
@@ -21,7 +21,7 @@ def test_a_module_is_as_if_not_installed_inside_the_block_alone(monkeypatch):
 
 
 def test_a_module_that_is_loaded_already_stays(monkeypatch):
-    with up.without("json"):
+    with without("json"):
         import json
 
     assert json is sys.modules["json"]
@@ -30,8 +30,8 @@ def test_a_module_that_is_loaded_already_stays(monkeypatch):
 def test_what_the_host_uses_can_do_without_rich():
     script = """
 import sys
-from orchestrator.cli import up
-with up.without("rich"):
+from orchestrator.base.import_blocker import without
+with without("rich"):
     import httpx, structlog
 from orchestrator.base import logging
 import orchestrator.app, orchestrator.proxies.model.upstream_client

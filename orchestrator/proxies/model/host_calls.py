@@ -11,6 +11,7 @@ import secrets
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any
 
+from orchestrator.base.import_blocker import without
 from orchestrator.domain.errors import AndyError
 from orchestrator.domain.values import Folder, RunId
 from orchestrator.proxies.model.exchange import RunIdentity
@@ -76,7 +77,8 @@ class HostModelCalls:
 
 
 async def _answer(app: ASGIApp, token: str, body: dict[str, Any]) -> str:
-    import httpx
+    with without("rich"):  # 5 MiB for the command that httpx also is
+        import httpx
 
     headers = {"x-api-key": token, "anthropic-version": "2023-06-01"}
     transport = httpx.ASGITransport(app, raise_app_exceptions=False)
