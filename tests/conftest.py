@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import gc
+import os
 import shutil
 import subprocess
 import warnings
 from collections import Counter
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from hypothesis import HealthCheck, settings
 from orchestrator.store import database as store_database
 from orchestrator.store.database import Database
 from tests.doubles.clock import FakeClock
+from tests.processes.synapse import PYTHON, Synapse
 from tests.support.household import Household
 
 # How long an example takes says more of the machine than of the code. The same examples each time: what was
@@ -73,6 +75,17 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     if _left:
         folders = ", ".join(f"{count} of tests/{name}" for name, count in sorted(_left.items()))
         terminalreporter.write_line(f"Left to 'make check': {_left.total()} tests ({folders}).")
+
+
+@pytest.fixture(scope="session")
+def homeserver(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Synapse]:
+    """A real homeserver of Matrix for all tests of this process: it takes seconds to start."""
+    if not PYTHON.exists():
+        if os.environ.get("TESTS_NEED_MATRIX"):
+            pytest.fail("TESTS_NEED_MATRIX is set, and no homeserver is installed: make matrix-server")
+        pytest.skip("no homeserver is installed: make matrix-server")
+    with Synapse(tmp_path_factory.mktemp("homeserver")) as server:
+        yield server
 
 
 @pytest.fixture

@@ -116,5 +116,6 @@ class ChannelDescription:
         """The sentence for a channel whose library is not installed."""
         return (
             f"{self.title} needs a library that is not installed:"
-            f" pip install 'andy-assistant[{self.extra or self.name}]', then start Andy again."
+            f" 'make messengers' in a checkout, else pip install 'andy-assistant[{self.extra or self.name}]'."
+            " Then start Andy again."
         )

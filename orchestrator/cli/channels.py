@@ -122,7 +122,10 @@ async def switch_on(home: Home, name: str, given: dict[str, str]) -> str:
     if channel.log_in is not None:
         answers = {one.name: given.get(one.name) or await _asked(one) for one in channel.questions}
         await asyncio.to_thread(home.make)
-        said = f"{await channel.log_in(home.root, answers)} "
+        try:
+            said = f"{await channel.log_in(home.root, answers)} "
+        except ImportError as error:
+            raise SettingError(channel.missing_library) from error
     await asyncio.to_thread(_write, home, [*settings_of(home).channels, name])
     pair = f" Pair it: '{channel.pair_command}'." if channel.pair_command else ""
     return f"{said}{channel.title} is on from Andy's next start.{pair}"
@@ -170,7 +173,10 @@ async def switch_off(home: Home, name: str) -> str:
     await asyncio.to_thread(_write, home, [one for one in settings_of(home).channels if one != name])
     said = f"{channel.title} is off from Andy's next start."
     if channel.log_out is not None:
-        return f"{said} {await channel.log_out(home.root)}"
+        try:
+            return f"{said} {await channel.log_out(home.root)}"
+        except ImportError:
+            return f"{said} Its login stays in the home: {channel.missing_library}"
     return f"{said} Its login stays in the home."
 
 

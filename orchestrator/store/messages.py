@@ -142,6 +142,15 @@ async def own_by_channel_id(tx: Tx, chat_jid: ChatJid, channel_id: MessageId) ->
     return MessageId(row["id"]) if row else None
 
 
+async def channel_id_of(tx: Tx, chat_jid: ChatJid, message_id: MessageId) -> MessageId | None:
+    """Return what the messenger calls a message of Andy's own, or None where it takes Andy's id."""
+    cursor = await tx.execute(
+        "SELECT channel_id FROM messages WHERE chat_jid = ? AND id = ?", (chat_jid, message_id)
+    )
+    row = await cursor.fetchone()
+    return MessageId(row["channel_id"]) if row and row["channel_id"] else None
+
+
 async def rewrite(tx: Tx, seq: Seq, text: str, *, is_request: bool) -> None:
     """Give a message other words; its file stays, and one that asked before still asks."""
     await tx.execute(

@@ -262,14 +262,14 @@ async def try_later(tx: Tx, outgoing_id: int, *, at_ms: int, error: str) -> None
     )
 
 
-async def hurry(tx: Tx, endings: Sequence[str], *, now_ms: int) -> int:
-    """Make messages that failed before due now in chats whose address ends so, and return how many."""
+async def hurry(tx: Tx, patterns: Sequence[str], *, now_ms: int) -> int:
+    """Make messages that failed before due now in chats whose address is LIKE one; return how many."""
     cursor = await tx.execute(
         f"""
         UPDATE outbox SET next_attempt_ms = ? WHERE state = 'pending' AND next_attempt_ms > ?
-            AND attempts > 0 AND ({" OR ".join("chat_jid LIKE '%' || ?" for _ in endings)})
+            AND attempts > 0 AND ({" OR ".join("chat_jid LIKE ?" for _ in patterns)})
         """,  # noqa: S608 - only placeholders are joined
-        (now_ms, now_ms, *endings),
+        (now_ms, now_ms, *patterns),
     )
     return cursor.rowcount
 

@@ -23,6 +23,7 @@ from orchestrator.domain.protocols import Channel, Feature
 from orchestrator.domain.values import Attachment, ChatJid, ChatMember, Inbound, Message, MessageId, Seq
 from orchestrator.groups import registration
 from orchestrator.store.database import Database
+from tests.processes.synapse import Synapse
 from tests.support.household import a_group
 from tests.support.until import until
 
@@ -92,7 +93,41 @@ class WhatsAppHarness:
         return [one.removeprefix("Andy: ") for one in self.phone.texts()]
 
 
-HARNESSES: dict[str, Any] = {"local": LocalHarness, "whatsapp": WhatsAppHarness}
+class MatrixHarness:
+    """Matrix with a real homeserver, in a room where somebody else has a client of their own."""
+
+    has_outside = True
+
+    def __init__(self, context: ChannelContext, monkeypatch: pytest.MonkeyPatch, homeserver: Synapse) -> None:
+        del monkeypatch
+        pytest.importorskip("nio")
+        from tests.support.matrix_home import MatrixHome, address_of
+
+        self._house = MatrixHome(context.home, context.database, homeserver)
+        self._room = self._house.owner.make_room(self._house.andy, name="Family")
+        homeserver.post(f"join/{self._room}", token=self._house.token)
+        self.jid = address_of(self._room)
+        self.channel = self._house.new_channel()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+    @property
+    def is_connected(self) -> bool:
+        return self.channel._session is not None
+
+    def write(self, text: str, heard: list[Inbound]) -> None:
+        del heard
+        self._house.owner.write(self._room, text)
+
+    def shown(self) -> list[str]:
+        return self._house.owner.texts(self._room, self._house.andy)
+
+
+HARNESSES: dict[str, Any] = {"local": LocalHarness, "whatsapp": WhatsAppHarness, "matrix": MatrixHarness}
 
 
 @pytest.fixture
@@ -111,13 +146,22 @@ async def context(tmp_path: Path, database: Database) -> ChannelContext:
     )
 
 
-@pytest.fixture(params=sorted(HARNESSES))
+NEEDS = {"matrix": ("homeserver",)}
+"""What a harness is given beside the context."""
+WHOLE = {"matrix"}
+"""What takes long enough to be left to `make check`."""
+
+
+@pytest.fixture(
+    params=[pytest.param(name, marks=[pytest.mark.host] * (name in WHOLE)) for name in sorted(HARNESSES)]
+)
 async def harness(
     request: pytest.FixtureRequest,
     context: ChannelContext,
     monkeypatch: pytest.MonkeyPatch,
 ) -> AsyncIterator[Any]:
-    with HARNESSES[request.param](context, monkeypatch) as made:
+    needed = [request.getfixturevalue(name) for name in NEEDS.get(request.param, ())]
+    with HARNESSES[request.param](context, monkeypatch, *needed) as made:
         async with context.database.transaction() as tx:
             await registration.register(tx, a_group(jid=made.jid))
         yield made
@@ -165,13 +209,22 @@ def test_its_methods_are_those_of_the_protocol(harness):
 def test_it_owns_its_own_addresses_and_raises_at_none(harness, odd):
     assert harness.channel.owns(harness.jid)
     harness.channel.owns(ChatJid(odd))
-    others = {"local": "120@g.us", "whatsapp": "local:family"}
+    others = {"local": "120@g.us", "whatsapp": "local:family", "matrix": "!room:server"}
     assert not harness.channel.owns(ChatJid(others[harness.channel.name]))
 
 
 def test_no_two_channels_own_one_address(context):
     channels = registry.build(context, discovery.names())
-    for jid in ("local:main", "local:x@g.us", "1203@g.us", "49@s.whatsapp.net", "1@lid", "foreign:x"):
+    for jid in (
+        "local:main",
+        "local:x@g.us",
+        "1203@g.us",
+        "49@s.whatsapp.net",
+        "1@lid",
+        "matrix:!r:s",
+        "matrix:!r",
+        "foreign:x",
+    ):
         assert sum(one.owns(ChatJid(jid)) for one in channels) <= 1, jid
 
 

@@ -27,8 +27,9 @@ import orchestrator
 from orchestrator import __main__
 
 MAX_ORDER_BYTES = 200_000
-FOREIGN = ("orchestrator.channels.whatsapp.",)
-"""Starts threads as it is imported, which no fork survives: whoever needs it imports it."""
+FOREIGN = ("orchestrator.channels.whatsapp.", "orchestrator.channels.matrix.")
+"""Messengers with libraries of their own, one of which starts threads that no fork survives: whoever needs
+them imports them."""
 LIBRARIES = ("httpcore", "tzlocal")
 """What `andy` imports only once it is needed."""
 

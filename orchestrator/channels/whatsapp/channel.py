@@ -275,9 +275,9 @@ class WhatsAppChannel:
         now_ms = self._context.clock.now_ms()
         await self._status.record(state="connected", connected_since_ms=now_ms, advice="", next_try_ms=None)
         # What waited for WhatsApp goes out now, not when its own pause is over.
-        endings = [f"@{server}" for server in (addresses.GROUP, addresses.PHONE, addresses.LID)]
+        addressed = [f"%@{server}" for server in (addresses.GROUP, addresses.PHONE, addresses.LID)]
         async with self._context.database.transaction() as tx:
-            await outbox.hurry(tx, endings, now_ms=now_ms)
+            await outbox.hurry(tx, addressed, now_ms=now_ms)
         self._context.wake_outbox()
 
     def _note_received(self) -> None:

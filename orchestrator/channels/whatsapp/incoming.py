@@ -15,10 +15,12 @@ from typing import Any
 
 import structlog
 
+from orchestrator.channels import attachments
+from orchestrator.channels.attachments import FetchedFile
 from orchestrator.channels.context import ChannelContext
 from orchestrator.channels.whatsapp import media_download
 from orchestrator.channels.whatsapp.bridge_process import BridgeProcess
-from orchestrator.channels.whatsapp.media_download import FetchedFile, MediaDownloader
+from orchestrator.channels.whatsapp.media_download import MediaDownloader
 from orchestrator.channels.whatsapp.neonize_database import NeonizeDatabase
 from orchestrator.channels.whatsapp.protocol import (
     BridgeMessage,
@@ -140,9 +142,7 @@ class MessageReader:
         return Read(chat=message.chat, message=message.id, author=message.sender)
 
     def _placeholder(self, media: MediaReference | None, *, is_to_come: bool) -> str | None:
-        return media_download.placeholder_of(
-            media, is_to_come=is_to_come, limit=self._context.attachment_bytes
-        )
+        return attachments.placeholder_of(media, is_to_come=is_to_come, limit=self._context.attachment_bytes)
 
     def _answers_assistant(self, quoted: QuotedMessage | None) -> bool:
         # All that an account of the assistant's own said is the assistant's, also what an earlier login sent.

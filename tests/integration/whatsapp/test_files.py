@@ -10,6 +10,7 @@ from neonize.proto.waE2E import WAWebProtobufsE2E_pb2 as e2e
 from neonize.proto.waE2E.WAWebProtobufsE2E_pb2 import Message
 
 from orchestrator.base.clock import SystemClock
+from orchestrator.channels import attachments
 from orchestrator.channels.whatsapp import media_download
 from orchestrator.store import turns
 from tests.doubles import whatsapp_events as wa
@@ -52,7 +53,7 @@ async def test_a_file_that_does_not_come_holds_up_no_message_and_its_turn_only_f
     assert now_ms < turn.not_before_ms <= now_ms + 60_000
 
     phone.hanging.clear()
-    monkeypatch.setattr(media_download, "FETCH_SECONDS", 0.05)
+    monkeypatch.setattr(attachments, "FETCH_SECONDS", 0.05)
     phone.hanging.add(b"other")
     phone.write(wa.heard(Message(imageMessage=a_photo(key=b"other")), message_id="3A3"))
     await until(lambda: has_file(house, "3A3"), "given up")

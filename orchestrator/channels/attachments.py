@@ -1,0 +1,144 @@
+"""Put the files that messages carry into the folder of their group, and name them in the message.
+
+The text of a message names its file in square brackets: `[image attachments/20261122-0930-image.jpg]`. What a
+voice note says stands on the line before: `🎤 please buy milk`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import mimetypes
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Protocol
+
+from orchestrator.channels.context import ChannelContext
+from orchestrator.channels.voice.transcriber import SpokenText, language_of
+from orchestrator.domain.values import Group
+from orchestrator.groups import attachments
+from orchestrator.store import messages
+
+FETCH_SECONDS = 30.0
+"""How long a file may take, and a second more for each MB of it."""
+FETCH_PAUSE_SECONDS = 5.0
+"""How long to wait between two tries to fetch one file."""
+MAX_FETCHES = 4
+"""At most so many files are fetched at once."""
+VOICE_NOTE = "voice note"
+LANGUAGE_MESSAGES = 50
+"""The newest messages of a chat tell which language its voice notes are in."""
+TO_COME = "not fetched yet"
+ENDINGS = {"audio/ogg": ".ogg", "audio/mp4": ".m4a", "image/jpeg": ".jpg", "image/webp": ".webp"}
+"""File name endings that the system's own table does not know, or knows differently on each system."""
+
+
+class FileFacts(Protocol):
+    """What a messenger says of a file before it is fetched."""
+
+    @property
+    def kind(self) -> str:
+        """The kind in words: `image`, `document`, `voice note` …"""
+        ...
+
+    @property
+    def mime(self) -> str: ...
+
+    @property
+    def name(self) -> str:
+        """The file's own name; empty when it has none."""
+        ...
+
+    @property
+    def size(self) -> int:
+        """Its size in bytes."""
+        ...
+
+    @property
+    def seconds(self) -> int:
+        """How long it plays; 0 for what does not."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FetchedFile:
+    """The words that stand for a file in its message, and what it says if it is a voice note."""
+
+    words: str
+    spoken: str = ""
+
+
+async def keep(
+    context: ChannelContext, file: FileFacts, group: Group, body: Path, *, sent_ms: int
+) -> FetchedFile:
+    """Copy a fetched file into its group's folder and write down what a voice note says.
+
+    `body` lies in a folder of the host's own: the group's is in a container's hands, and `attachments.keep`
+    follows no link that is planted there.
+
+    Raises:
+        OSError: it cannot be copied; nothing is left half written.
+    """
+    transcript = await _transcribe(context, file, group, body)
+    path = await asyncio.to_thread(
+        attachments.keep, context.home, group.folder, file_name(file, sent_ms=sent_ms), body
+    )
+    return FetchedFile(words=words_of(file, path, transcript), spoken=transcript.text)
+
+
+async def _transcribe(context: ChannelContext, file: FileFacts, group: Group, body: Path) -> SpokenText:
+    if context.voice is None or file.kind != VOICE_NOTE:
+        return SpokenText()
+    async with context.database.reading() as tx:
+        newest = await messages.newest_texts(tx, group.jid, limit=LANGUAGE_MESSAGES)
+    return await context.voice.transcribe(body, seconds=file.seconds, language=language_of(newest))
+
+
+def wait_seconds(context: ChannelContext, file: FileFacts) -> float:
+    """Return for how many seconds a turn waits for a file of its message."""
+    voice = context.voice
+    listening = voice.seconds_for(file.seconds) if voice and file.kind == VOICE_NOTE else 0
+    return fetch_seconds(file) + listening
+
+
+def fetch_seconds(file: FileFacts) -> float:
+    """Return how many seconds a file may take, all tries together. Pure."""
+    return FETCH_SECONDS + file.size / 1_000_000
+
+
+def failed(file: FileFacts) -> FetchedFile:
+    """Return the words for a file that could not be fetched. Pure."""
+    return FetchedFile(words=f"[{file.kind}: it could not be fetched]")
+
+
+def placeholder_of(file: FileFacts | None, *, is_to_come: bool, limit: int) -> str | None:
+    """Return the words for a file that is not there: not yet, or because it never will be. Pure."""
+    if file is None:
+        return None
+    if file.size > limit:
+        return f"[{file.kind}, {_size(file.size)}: too large to fetch, at most {_size(limit)}]"
+    return f"[{file.kind}: {TO_COME}]" if is_to_come else f"[{file.kind}]"
+
+
+def words_of(file: FileFacts, path: str, transcript: SpokenText | None = None) -> str:
+    """Return the words for a file at `path`: `[voice note attachments/a.ogg, 12 s]`. Pure."""
+    seconds = f", {file.seconds} s" if file.seconds else ""
+    failure = f": {transcript.failure}" if transcript and transcript.failure else ""
+    words = f"[{file.kind} {path}{seconds}{failure}]"
+    return f"🎤 {transcript.text}\n{words}" if transcript and transcript.text else words
+
+
+def file_name(file: FileFacts, *, sent_ms: int) -> str:
+    """Return the name to keep a file under: when it was sent, then its own name or its kind. Pure."""
+    # The sender chooses this time: a date that no calendar has must not keep the file away.
+    at = datetime.fromtimestamp(min(max(sent_ms, 0), 4_000_000_000_000) / 1000, UTC)
+    given = attachments.safe_name(file.name)
+    if given:
+        return f"{at:%Y%m%d-%H%M}-{given}"
+    mime = file.mime.partition(";")[0].strip().lower()
+    ending = ENDINGS.get(mime) or mimetypes.guess_extension(mime) or ""
+    return f"{at:%Y%m%d-%H%M}-{file.kind.replace(' ', '_')}{ending}"
+
+
+def _size(count: int) -> str:
+    return f"{count / 1024 / 1024:.1f} MB"

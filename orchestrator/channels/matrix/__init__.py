@@ -1,0 +1,1 @@
+"""Matrix, by matrix-nio. `events` and `content` are pure. Start with `channel.py`."""

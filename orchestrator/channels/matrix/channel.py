@@ -1,0 +1,213 @@
+"""The Matrix channel: holds one login, hands in what happens in its rooms, and sends.
+
+The id that the outbox chose for a message is the transaction of its event. The homeserver shows a repeated
+transaction once, so a send whose answer was lost is simply sent again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import secrets
+from collections.abc import Callable
+from typing import Any
+
+import structlog
+
+from orchestrator.channels.context import ChannelContext
+from orchestrator.channels.matrix import content, events, login
+from orchestrator.channels.matrix.description import CHANNEL, MAX_TEXT_CHARS, PREFIX
+from orchestrator.channels.matrix.incoming import RoomReceiver
+from orchestrator.channels.matrix.login import MatrixLogin
+from orchestrator.channels.matrix.session import CALL_SECONDS, LoggedOut, MatrixSession
+from orchestrator.channels.status import StatusFile
+from orchestrator.domain.errors import ChannelDown, ChannelError
+from orchestrator.domain.protocols import Receive
+from orchestrator.domain.values import Attachment, ChatJid, ChatMember, Message, MessageId
+from orchestrator.store import messages, outbox
+
+log = structlog.get_logger(__name__)
+
+LOGIN_SECONDS = 5.0
+"""How often a login is looked for where there is none: one look at one file."""
+FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 1.0, 300.0
+
+
+class MatrixChannel:
+    """Owns the chats whose address is `matrix:!room:server`."""
+
+    name = CHANNEL.name
+    features = CHANNEL.features
+    max_text_chars: int | None = MAX_TEXT_CHARS
+    max_file_bytes = CHANNEL.max_file_bytes
+
+    def __init__(self, context: ChannelContext, *, chance: Callable[[], float] = random.random) -> None:
+        """`chance` returns a number from [0, 1), by which waits differ a little from each other."""
+        self._context = context
+        self._chance = chance
+        self._status = StatusFile(context.home / CHANNEL.status_file)
+        self._session: MatrixSession | None = None
+        self._login: MatrixLogin | None = None
+
+    def owns(self, jid: ChatJid) -> bool:
+        """Return whether `jid` is a room of Matrix."""
+        return CHANNEL.owns(jid)
+
+    def status(self) -> dict[str, Any]:
+        """Return the state of the connection and what is known of it, for `/status`."""
+        return self._status.as_data()
+
+    # The connection
+
+    async def run(self, receive: Receive) -> None:
+        """Stay connected until cancelled. Nobody logged in and logged out are states, no errors."""
+        await self._status.load()
+        failures = 0
+        while True:
+            try:
+                found = await asyncio.to_thread(login.read, self._context.home)
+                if found is None:
+                    await self._wait_for_login()
+                    continue
+                await self._run_session(found, receive)
+            except* LoggedOut as ended:
+                await self._wait_for_another_login(found, str(_first(ended)))
+            except* ChannelError as ended:
+                failures = 1 if self._status.current.state == "connected" else failures + 1
+                await self._pause(str(_first(ended)), failures)
+
+    async def _wait_for_login(self) -> None:
+        if self._status.current.state != "unpaired":
+            await self._status.record(state="unpaired", account="", connected_since_ms=None)
+        await asyncio.sleep(LOGIN_SECONDS)
+
+    async def _run_session(self, found: MatrixLogin, receive: Receive) -> None:
+        await self._status.record(state="connecting", account=found.user_id, next_try_ms=None)
+        try:
+            async with (
+                MatrixSession.open(self._context.home, found) as session,
+                asyncio.TaskGroup() as tasks,
+            ):
+                receiver = RoomReceiver(self._context, session, found, receive, tasks=tasks)
+                place = await receiver.place()
+                while True:
+                    news = await session.look(place)
+                    place = news.place
+                    self._login = found
+                    if self._session is None:
+                        self._session = session
+                        await self._on_connected()
+                    if await receiver.take(news):
+                        self._status.change(last_message_ms=self._context.clock.now_ms())
+        finally:
+            self._session = None
+
+    async def _on_connected(self) -> None:
+        now_ms = self._context.clock.now_ms()
+        await self._status.record(state="connected", connected_since_ms=now_ms, advice="", next_try_ms=None)
+        log.info("matrix.connected")
+        self._context.bus.publish("channel.state", detail=f"{self.name} connected")
+        # What waited for the homeserver goes out now, not when its own pause is over.
+        async with self._context.database.transaction() as tx:
+            await outbox.hurry(tx, [f"{PREFIX}%"], now_ms=now_ms)
+        self._context.wake_outbox()
+
+    async def _pause(self, reason: str, failures: int) -> None:
+        longest = min(FIRST_PAUSE_SECONDS * 2.0 ** min(failures - 1, 20), LONGEST_PAUSE_SECONDS)
+        # Not all hosts come back at once.
+        seconds = longest * (1 - self._chance() / 2)
+        await self._record_end("disconnected", reason, seconds=seconds)
+        log.warning("matrix.down", reason=reason, pause_seconds=seconds)
+        await asyncio.sleep(seconds)
+
+    async def _wait_for_another_login(self, ended: MatrixLogin | None, reason: str) -> None:
+        await self._record_end("logged_out", reason, seconds=None)
+        log.error("matrix.logged_out", reason=reason)
+        # Another process writes the file: there is no event to wait for.
+        while await asyncio.to_thread(login.read, self._context.home) == ended:  # noqa: ASYNC110
+            await asyncio.sleep(LOGIN_SECONDS)
+
+    async def _record_end(self, state: str, reason: str, *, seconds: float | None) -> None:
+        now_ms = self._context.clock.now_ms()
+        words = CHANNEL.advice[state]["en"].format(reason=reason)
+        await self._status.record(
+            state=state,
+            connected_since_ms=None,
+            last_disconnect=reason,
+            last_disconnect_ms=now_ms,
+            last_error=reason,
+            advice=words,
+            next_try_ms=now_ms + int(seconds * 1000) if seconds is not None else None,
+        )
+        self._context.bus.publish("channel.state", detail=f"{self.name} {state}", reason=reason)
+
+    # Going out
+
+    async def send(
+        self,
+        jid: ChatJid,
+        text: str,
+        message_id: MessageId,
+        *,
+        attachment: Attachment | None = None,
+        quote: Message | None = None,
+        mention: ChatMember | None = None,
+        thread: str | None = None,
+    ) -> MessageId | None:
+        """Send a message, as `Channel.send` says; return the id of its event."""
+        session, room = self._connected(), jid.removeprefix(PREFIX)
+        body = content.text_content(text, mention=mention)
+        if attachment is not None:
+            uploaded = await session.upload(room, attachment)
+            body = content.file_content(**{**uploaded, "caption": text})
+        answers = await self._event_of(jid, quote.id) if quote is not None else ""
+        body = content.with_relations(body, answers=answers, thread=thread or "")
+        try:
+            return MessageId(await session.send(room, events.MESSAGE, body, transaction=message_id))
+        except LoggedOut as error:
+            raise ChannelDown(f"Matrix has logged Andy out: {error}") from error
+
+    async def _event_of(self, jid: ChatJid, message_id: MessageId) -> str:
+        """Return the event of a message; the ids of Andy's own are not those of their events."""
+        async with self._context.database.reading() as tx:
+            return await messages.channel_id_of(tx, jid, message_id) or message_id
+
+    def _connected(self) -> MatrixSession:
+        """Return the session. Raises `ChannelDown` when there is none."""
+        if self._session is None:
+            status = self._status.current
+            raise ChannelDown(status.advice or f"Matrix is {status.state.replace('_', ' ')}.")
+        return self._session
+
+    async def set_typing(self, jid: ChatJid, *, is_typing: bool) -> None:
+        """Show or hide the typing sign in a room; nothing happens while Matrix is down."""
+        if self._session is None:
+            return
+        try:
+            async with asyncio.timeout(CALL_SECONDS):
+                await self._session.set_typing(jid.removeprefix(PREFIX), is_typing=is_typing)
+        except (ChannelError, TimeoutError) as error:
+            log.debug("matrix.typing_failed", reason=str(error))
+
+    async def react(self, message: Message, sign: str) -> None:
+        """Put a sign under a message in place of the last one; an empty sign takes that away."""
+        session, own = self._session, self._login
+        if session is None or own is None:
+            return
+        room, jid = message.chat_jid.removeprefix(PREFIX), message.chat_jid
+        try:
+            async with asyncio.timeout(CALL_SECONDS):
+                event = await self._event_of(jid, message.id)
+                before = await session.own_reaction(room, event, own.user_id)
+                if before is not None:
+                    await session.redact(room, before)
+                if sign:
+                    body = content.reaction_content(event, sign)
+                    await session.send(room, events.REACTION, body, transaction=secrets.token_hex(10))
+        except (ChannelError, TimeoutError) as error:
+            log.debug("matrix.reaction_failed", reason=str(error))
+
+
+def _first(group: BaseExceptionGroup[BaseException]) -> BaseException:
+    error = group.exceptions[0]
+    return _first(error) if isinstance(error, BaseExceptionGroup) else error

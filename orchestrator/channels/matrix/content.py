@@ -1,0 +1,73 @@
+"""Write messages as the content of Matrix events. Pure.
+
+The text leaves twice: plain, and as HTML made of its Markdown, in which HTML of its own is only text.
+"""
+
+from __future__ import annotations
+
+import html
+import json
+from functools import cache
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote as percent
+
+from orchestrator.domain.values import ChatMember
+
+if TYPE_CHECKING:
+    from markdown_it import MarkdownIt
+
+MAX_CONTENT_BYTES = 44_000
+"""An event may have 64 KiB, with its keys, its signature and, encrypted, a third more."""
+MSGTYPES = {"image": "m.image", "audio": "m.audio", "video": "m.video"}
+
+
+@cache
+def _markdown() -> MarkdownIt:
+    from markdown_it import MarkdownIt
+
+    options = {"html": False, "breaks": True, "linkify": False}
+    return MarkdownIt("commonmark", options).enable(["table", "strikethrough"])
+
+
+def text_content(text: str, *, mention: ChatMember | None = None) -> dict[str, Any]:
+    """Return the content of a message with Markdown in it, for `mention` if somebody is named."""
+    plain = _addressed(text, mention)
+    content: dict[str, Any] = {"msgtype": "m.text", "body": plain, "m.mentions": {}}
+    shown = _markdown().render(plain).strip()
+    if mention is not None:
+        content["m.mentions"] = {"user_ids": [mention.jid]}
+        name = html.escape(mention.name or mention.jid)
+        link = f'<a href="https://matrix.to/#/{percent(mention.jid)}">{name}</a>'
+        shown = shown.replace(name, link, 1)
+    if shown != f"<p>{html.escape(plain)}</p>":
+        formatted = content | {"format": "org.matrix.custom.html", "formatted_body": shown}
+        if len(json.dumps(formatted, ensure_ascii=False).encode()) <= MAX_CONTENT_BYTES:
+            return formatted
+    return content
+
+
+def _addressed(text: str, mention: ChatMember | None) -> str:
+    name = (mention.name or mention.jid) if mention else ""
+    return text if not name or name in text else f"{name}: {text}"
+
+
+def file_content(*, caption: str, name: str, mime: str, size: int, source: dict[str, Any]) -> dict[str, Any]:
+    """Return the content of a message with an uploaded file; `source` has its `url` or encrypted `file`."""
+    content = text_content(caption) if caption else {"body": name, "m.mentions": {}}
+    kind = MSGTYPES.get(mime.partition("/")[0], "m.file")
+    return content | {"msgtype": kind, "filename": name, "info": {"mimetype": mime, "size": size}, **source}
+
+
+def with_relations(content: dict[str, Any], *, answers: str, thread: str) -> dict[str, Any]:
+    """Return the content as an answer to an event, in a thread, or both."""
+    relation: dict[str, Any] = {}
+    if thread:
+        # Clients without threads show it as an answer to the first message of the thread.
+        relation = {"rel_type": "m.thread", "event_id": thread, "is_falling_back": not answers}
+    if answers or thread:
+        relation["m.in_reply_to"] = {"event_id": answers or thread}
+    return content | {"m.relates_to": relation} if relation else content
+
+
+def reaction_content(event_id: str, sign: str) -> dict[str, Any]:
+    return {"m.relates_to": {"rel_type": "m.annotation", "event_id": event_id, "key": sign}}

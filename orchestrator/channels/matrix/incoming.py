@@ -1,0 +1,257 @@
+"""Hand what happens in rooms to the host: messages in order, their files, then the place in the stream.
+
+The place is stored with the last message of a page. While files of earlier messages are being fetched it is
+not: after a crash the homeserver then tells of these messages again, and their files are fetched then.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from dataclasses import replace
+from pathlib import Path
+
+import structlog
+
+from orchestrator.channels import attachments
+from orchestrator.channels.context import ChannelContext
+from orchestrator.channels.matrix import events
+from orchestrator.channels.matrix.description import CHANNEL, FOLDER, PREFIX
+from orchestrator.channels.matrix.events import MatrixFile, RoomMessage
+from orchestrator.channels.matrix.login import MatrixLogin
+from orchestrator.channels.matrix.session import MatrixSession, News
+from orchestrator.domain.errors import BadRequest, ChannelError, StoreError
+from orchestrator.domain.protocols import Receive
+from orchestrator.domain.values import ChatJid, Inbound, MessageId, Quote
+from orchestrator.store import chats, groups, messages
+
+log = structlog.get_logger(__name__)
+
+TAKE_TRIES = 5
+"""How often a message is handed in that the host cannot take, before it is left out."""
+TAKE_PAUSE_SECONDS = 5.0
+REACTION = "reaction"
+UNREADABLE = (
+    "🔒 This room is encrypted, and the library that could read it is not installed where I run. Please"
+    " invite me to a room without encryption, or have my owner install it: pip install 'matrix-nio[e2e]'."
+)
+
+
+def address_of(room_id: str) -> ChatJid:
+    return ChatJid(f"{PREFIX}{room_id}")
+
+
+class RoomReceiver:
+    """Hands in what one session is told. One task calls `take`."""
+
+    def __init__(
+        self,
+        context: ChannelContext,
+        session: MatrixSession,
+        login: MatrixLogin,
+        receive: Receive,
+        *,
+        tasks: asyncio.TaskGroup,
+    ) -> None:
+        self._context = context
+        self._session = session
+        self._login = login
+        self._receive = receive
+        self._tasks = tasks
+        self._fetching: set[asyncio.Task[None]] = set()
+        self._slots = asyncio.Semaphore(attachments.MAX_FETCHES)
+        self._place = ""
+
+    @property
+    def stored_as(self) -> str:
+        """What marks a stored place as one of this login: another login's would lead nowhere."""
+        return f"{self._login.user_id} {self._login.device_id} "
+
+    async def place(self) -> str | None:
+        """Return the place up to which all was stored in an earlier life, or None."""
+        async with self._context.database.reading() as tx:
+            stored = await chats.cursor(tx, CHANNEL.name) or ""
+        return stored.removeprefix(self.stored_as) if stored.startswith(self.stored_as) else None
+
+    async def take(self, news: News) -> int:
+        """Hand everything in that happened; return how many messages that were."""
+        for room_id, inviter in news.invited_by.items():
+            await self._answer_invitation(room_id, inviter)
+        found = [
+            (room.room_id, one) for room in news.rooms for event in room.events if (one := events.read(event))
+        ]
+        found = [one for one in found if one[1].sender != self._login.user_id]
+        self._place = news.place
+        is_stored = False
+        for number, (room_id, message) in enumerate(found, start=1):
+            is_stored = await self._take(room_id, message, is_last=number == len(found))
+        if not is_stored and not self._fetching:
+            await self._store_place()
+        await self._mark_read(dict(found))
+        return len(found)
+
+    async def _store_place(self) -> None:
+        async with self._context.database.transaction() as tx:
+            await chats.set_cursor(tx, CHANNEL.name, self.stored_as + self._place)
+
+    async def _answer_invitation(self, room_id: str, inviter: str) -> None:
+        """Accept an invitation of the owner; reject any other."""
+        is_owner = inviter == self._login.owner
+        try:
+            await (self._session.join(room_id) if is_owner else self._session.leave(room_id))
+        except ChannelError as error:
+            log.warning("matrix.invitation", room=room_id, by=inviter, reason=str(error))
+            return
+        log.info("matrix.invitation", room=room_id, by=inviter, accepted=is_owner)
+        if is_owner:
+            async with self._context.database.transaction() as tx:
+                await chats.upsert(
+                    tx, address_of(room_id), name=None, channel=CHANNEL.name, is_group=False, at_ms=None
+                )
+            self._context.bus.publish("chats.seen", detail="1 room")
+
+    async def _mark_read(self, newest: dict[str, RoomMessage]) -> None:
+        """Show the people of registered rooms that their messages were read."""
+        for room_id, message in newest.items():
+            async with self._context.database.reading() as tx:
+                group = await groups.by_jid(tx, address_of(room_id))
+            if group is not None:
+                try:
+                    await self._session.mark_read(room_id, message.event_id)
+                except ChannelError as error:
+                    log.debug("matrix.not_marked_read", reason=str(error))
+
+    # One message
+
+    async def _take(self, room_id: str, message: RoomMessage, *, is_last: bool) -> bool:
+        """Hand a message in; return whether the place was stored with it."""
+        inbound = await self._inbound(room_id, message)
+        if inbound.is_unreadable and not self._session.is_readable(room_id):
+            await self._refuse_room(room_id)
+        file = message.file if inbound.file_until_ms is not None else None
+        cursor = self.stored_as + self._place if is_last and file is None and not self._fetching else None
+        if not await self._hand_in(inbound, cursor=cursor):
+            return False
+        if file is not None:
+            task = self._tasks.create_task(
+                self._take_with_file(inbound, file), name=f"matrix:file:{message.event_id}"
+            )
+            self._fetching.add(task)
+        return cursor is not None
+
+    async def _hand_in(self, inbound: Inbound, *, cursor: str | None) -> bool:
+        """Hand a message in, with several tries; return whether the host has it."""
+        tries = 0
+        while tries < TAKE_TRIES:
+            try:
+                await self._receive(inbound, cursor=cursor)
+            except BadRequest as refused:
+                log.warning("matrix.message_refused", message=inbound.id, reason=str(refused))
+                return False
+            except StoreError as error:
+                # Not the message's fault, so it counts as no try.
+                log.warning("matrix.message_waits", message=inbound.id, reason=str(error))
+                await asyncio.sleep(TAKE_PAUSE_SECONDS)
+            except Exception:
+                tries += 1
+                log.exception("matrix.message_not_taken", message=inbound.id, attempt=tries)
+                await asyncio.sleep(TAKE_PAUSE_SECONDS)
+            else:
+                return True
+        return False
+
+    async def _refuse_room(self, room_id: str) -> None:
+        """Say in an encrypted room that nobody here can read it, and leave it."""
+        try:
+            body = {"msgtype": "m.notice", "body": UNREADABLE}
+            await self._session.send(room_id, events.MESSAGE, body, transaction=f"unreadable{room_id}")
+            await self._session.leave(room_id)
+        except ChannelError as error:
+            log.warning("matrix.encrypted_room", room=room_id, reason=str(error))
+
+    async def _inbound(self, room_id: str, message: RoomMessage) -> Inbound:
+        jid = address_of(room_id)
+        quote = await self._quote(room_id, message) if message.answers else None
+        async with self._context.database.reading() as tx:
+            group = await groups.by_jid(tx, jid)
+            known = await messages.find(tx, jid, MessageId(message.event_id))
+        limit, file_until_ms = self._context.attachment_bytes, None
+        if known is not None:
+            # The turn waits no longer than was said before, however often it is told of again.
+            file_until_ms = known.file_until_ms
+        elif group is not None and message.file is not None and message.file.size <= limit:
+            seconds = attachments.wait_seconds(self._context, message.file)
+            file_until_ms = self._context.clock.now_ms() + int(seconds * 1000)
+        is_group = self._session.is_group(room_id)
+        name = self._session.member_name(room_id, message.sender)
+        return Inbound(
+            chat_jid=jid,
+            id=MessageId(message.event_id),
+            sender=message.sender,
+            sender_name=name,
+            text=f"[reacted {message.sign}]" if message.sign else message.text,
+            sent_ms=message.sent_ms,
+            is_from_me=message.sender == self._login.owner,
+            chat_name=self._session.room_name(room_id),
+            channel=CHANNEL.name,
+            is_group=is_group,
+            quote=quote,
+            is_call=self._login.user_id in message.mentions,
+            edits=MessageId(message.edits) if message.edits else None,
+            deletes=MessageId(message.redacts) if message.redacts else None,
+            ignored=REACTION if message.sign else None,
+            reaction=message.sign or None,
+            is_unreadable=message.is_unreadable,
+            file=attachments.placeholder_of(message.file, is_to_come=file_until_ms is not None, limit=limit),
+            file_until_ms=file_until_ms,
+            thread=message.thread or None,
+        )
+
+    async def _quote(self, room_id: str, message: RoomMessage) -> Quote:
+        """Return the message that one answers; Andy's own by the id by which the host knows it."""
+        jid, answered = address_of(room_id), MessageId(message.answers)
+        async with self._context.database.reading() as tx:
+            own = await messages.own_by_channel_id(tx, jid, answered)
+            if own is not None:
+                return Quote(message_id=own, sender=self._context.assistant, text="")
+            known = await messages.find(tx, jid, answered)
+        if known is not None:
+            return Quote(message_id=answered, sender=known.sender_name, text=known.text)
+        event = await self._session.event(room_id, message.answers)
+        found = events.read(event) if event else None
+        if found is None:
+            return Quote(message_id=answered, sender="", text="")
+        return Quote(
+            message_id=answered, sender=self._session.member_name(room_id, found.sender), text=found.text
+        )
+
+    # Its file
+
+    async def _take_with_file(self, inbound: Inbound, file: MatrixFile) -> None:
+        try:
+            async with self._slots:
+                words = await self._fetched(inbound, file)
+            whole = replace(inbound, file=words.words, spoken=words.spoken, file_until_ms=None)
+            await self._hand_in(whole, cursor=None)
+        finally:
+            task = asyncio.current_task()
+            assert task is not None
+            self._fetching.discard(task)
+        if not self._fetching:
+            await self._store_place()
+
+    async def _fetched(self, inbound: Inbound, file: MatrixFile) -> attachments.FetchedFile:
+        body = Path(self._context.home, FOLDER, f"in-{secrets.token_hex(8)}")
+        try:
+            async with self._context.database.reading() as tx:
+                group = await groups.by_jid(tx, inbound.chat_jid)
+            if group is None:
+                return attachments.failed(file)
+            limit, seconds = self._context.attachment_bytes, attachments.fetch_seconds(file)
+            await self._session.download(file, body, limit=limit, seconds=seconds)
+            return await attachments.keep(self._context, file, group, body, sent_ms=inbound.sent_ms)
+        except (ChannelError, OSError) as error:
+            log.warning("matrix.file_not_fetched", message=inbound.id, reason=str(error))
+            return attachments.failed(file)
+        finally:
+            await asyncio.to_thread(body.unlink, missing_ok=True)

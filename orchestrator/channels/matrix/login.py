@@ -1,0 +1,162 @@
+"""Log in to a homeserver once by password, and keep the token in a file that only the owner can read."""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+import re
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import aiohttp
+import nio
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from agent_runner.wire.files import write_whole
+from orchestrator.channels.matrix.description import FOLDER, LOGIN
+from orchestrator.domain.errors import BadRequest, ChannelDown, ChannelRefused
+
+DEVICE = "Andy"
+CRYPTO = f"{FOLDER}/crypto"
+UNREACHABLE = (aiohttp.ClientError, TimeoutError, OSError)
+SECONDS = 60.0
+_ACCOUNT = re.compile(r"@[^\s:@]{1,200}:[^\s@]{1,200}")
+
+
+class MatrixLogin(BaseModel):
+    """Who is logged in where, with the token that stands for the password."""
+
+    model_config = ConfigDict(frozen=True)
+
+    homeserver: str
+    user_id: str
+    device_id: str
+    token: str
+    owner: str
+    """Whose invitations are accepted."""
+
+
+def read(home: Path) -> MatrixLogin | None:
+    """Return the login of a home, or None. Blocks.
+
+    Raises:
+        ChannelDown: it is there and cannot be read.
+    """
+    path = home / LOGIN
+    try:
+        return MatrixLogin.model_validate_json(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return None
+    except (OSError, ValidationError) as error:
+        raise ChannelDown(f"The Matrix login {path} cannot be read: 'andy channels add matrix'.") from error
+
+
+def make_client(home: Path, login: MatrixLogin) -> nio.AsyncClient:
+    """Return a client with this login, whose keys of encrypted rooms are loaded. Blocks."""
+    store = home / CRYPTO
+    store.mkdir(mode=0o700, parents=True, exist_ok=True)
+    client = _client(login.homeserver, login.user_id, store=str(store), device_id=login.device_id)
+    client.restore_login(login.user_id, login.device_id, login.token)
+    return client
+
+
+def _client(homeserver: str, user: str, *, store: str = "", device_id: str = "") -> nio.AsyncClient:
+    # No retry of the library's own: the channel has to know that it is down, and waits longer each time.
+    config = nio.AsyncClientConfig(
+        max_timeouts=0,
+        request_timeout=SECONDS,
+        store_sync_tokens=False,
+        encryption_enabled=nio.crypto.ENCRYPTION_ENABLED and bool(store),
+    )
+    return nio.AsyncClient(homeserver, user, device_id=device_id or None, store_path=store, config=config)
+
+
+def checked_address(text: str) -> str:
+    """Return the address of a homeserver. Raises `BadRequest` where no password must be sent. Pure."""
+    parts = urlsplit(text if "://" in text else f"https://{text}")
+    if parts.scheme not in ("https", "http") or not parts.hostname or parts.username or parts.query:
+        raise BadRequest(f"'{text}' is no address of a homeserver, such as https://matrix.org.")
+    if parts.scheme == "http" and not _is_loopback(parts.hostname):
+        raise BadRequest(f"The password would cross the network in the open: use https://{parts.netloc}.")
+    return f"{parts.scheme}://{parts.netloc}{parts.path.rstrip('/')}"
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+async def log_in(home: Path, answers: Mapping[str, str]) -> str:
+    """Log in with `homeserver`, `user`, `owner` and `password`; return a sentence about what is so now.
+
+    Raises:
+        BadRequest: an answer cannot be used.
+        ChannelRefused: the homeserver does not take the password.
+        ChannelDown: it cannot be reached.
+    """
+    homeserver, user, owner = checked_address(answers["homeserver"]), answers["user"], answers["owner"]
+    for account in (user, owner):
+        if not _ACCOUNT.fullmatch(account):
+            raise BadRequest(f"'{account}' is no account of Matrix, such as @andy:matrix.org.")
+    if user == owner:
+        raise BadRequest("Andy needs an account of his own: make a second one, and name yours as the owner.")
+    client = _client(homeserver, user)
+    try:
+        answer = await client.login(answers["password"], device_name=DEVICE)
+    except UNREACHABLE as error:
+        raise ChannelDown(f"{homeserver} cannot be reached ({_reason(error)}).") from error
+    finally:
+        await client.close()
+    if not isinstance(answer, nio.LoginResponse):
+        raise ChannelRefused(f"{homeserver} refuses the login: {answer.message or answer.status_code}.")
+    login = MatrixLogin(
+        homeserver=homeserver,
+        user_id=answer.user_id,
+        device_id=answer.device_id,
+        token=answer.access_token,
+        owner=owner,
+    )
+    before = await asyncio.to_thread(read, home)
+    await asyncio.to_thread(_write, home, login)
+    if before is not None:
+        await _end(before)
+    return f"Logged in as {login.user_id}; {owner} may invite it."
+
+
+def _write(home: Path, login: MatrixLogin) -> None:
+    path = home / LOGIN
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    # Keys belong to a device: another login has others.
+    shutil.rmtree(home / CRYPTO, ignore_errors=True)
+    write_whole(path, login.model_dump_json(indent=2) + "\n", mode=0o600)
+
+
+async def log_out(home: Path) -> str:
+    """End the login at the homeserver and delete it here; return a sentence about what is so now."""
+    login = await asyncio.to_thread(read, home)
+    if login is None:
+        return "Nobody was logged in."
+    is_ended = await _end(login)
+    await asyncio.to_thread(shutil.rmtree, home / FOLDER, ignore_errors=True)
+    if is_ended:
+        return f"{login.user_id} is logged out."
+    return f"The login is deleted here; {login.homeserver} did not answer: end the session '{DEVICE}' there."
+
+
+async def _end(login: MatrixLogin) -> bool:
+    client = _client(login.homeserver, login.user_id)
+    client.access_token = login.token
+    try:
+        return isinstance(await client.logout(), nio.LogoutResponse)
+    except UNREACHABLE:
+        return False
+    finally:
+        await client.close()
+
+
+def _reason(error: BaseException) -> str:
+    return " ".join(str(error).split())[:200] or type(error).__name__

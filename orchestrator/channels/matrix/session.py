@@ -1,0 +1,359 @@
+"""Speak with the homeserver through one client: fetch what happened, without gaps, and send.
+
+Only this module knows how matrix-nio answers; for all others an answer is a value or an error of channels.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import nio
+import structlog
+from nio.api import RelationshipType
+from nio.crypto.attachments import decrypt_attachment
+
+from orchestrator.channels.matrix import events
+from orchestrator.channels.matrix.events import MatrixFile
+from orchestrator.channels.matrix.login import UNREACHABLE, MatrixLogin, make_client
+from orchestrator.domain.errors import ChannelDown, ChannelError, ChannelRefused
+from orchestrator.domain.values import Attachment
+
+log = structlog.get_logger(__name__)
+
+POLL_MS = 30_000
+"""How long the homeserver holds a request for which there is nothing new."""
+PAGE_EVENTS = 100
+MAX_GAP_EVENTS = 5_000
+"""So many messages of a room are fetched after a long cut; older ones are left out."""
+TYPING_MS = 20_000
+CALL_SECONDS = 20.0
+CHUNK_BYTES = 64 * 1024
+FILTER = {
+    "presence": {"types": []},
+    "account_data": {"types": []},
+    "room": {"timeline": {"limit": PAGE_EVENTS}, "ephemeral": {"types": []}, "account_data": {"types": []}},
+}
+_NEVER = frozenset(
+    {"M_FORBIDDEN", "M_TOO_LARGE", "M_NOT_FOUND", "M_BAD_JSON", "M_INVALID_PARAM", "M_UNKNOWN_ROOM"}
+)
+_LOGGED_OUT = frozenset({"M_UNKNOWN_TOKEN", "M_MISSING_TOKEN", "M_USER_DEACTIVATED"})
+
+
+class LoggedOut(ChannelError):
+    """The homeserver has ended the login."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RoomNews:
+    """What happened in a room since the last look, oldest first."""
+
+    room_id: str
+    events: list[dict[str, Any]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class News:
+    """What happened since the last look, and the place in the stream behind it."""
+
+    place: str
+    rooms: list[RoomNews]
+    invited_by: dict[str, str]
+    """Each room that Andy is invited to, with the account that invites."""
+
+
+class MatrixSession:
+    """One client that is logged in. One task calls `look`; all else may come from others at any time."""
+
+    def __init__(self, client: nio.AsyncClient, login: MatrixLogin) -> None:
+        self._client = client
+        self._login = login
+        self._has_state = False
+        self._sending = asyncio.Lock()
+        """nio shares out the keys of an encrypted room in several steps, which must not mingle."""
+
+    @classmethod
+    @asynccontextmanager
+    async def open(cls, home: Path, login: MatrixLogin) -> AsyncGenerator[MatrixSession]:
+        """Open a client; the connection is made by the first `look`."""
+        client = make_client(home, login)
+        try:
+            yield cls(client, login)
+        finally:
+            await client.close()
+
+    async def look(self, place: str | None) -> News:
+        """Return what happened after `place`; wait for it for a while. Without a place, the past is left out.
+
+        Raises:
+            ChannelDown: the homeserver cannot be reached.
+            LoggedOut: the login is over.
+        """
+        answer = await self._asked(
+            self._client.sync(
+                timeout=POLL_MS if self._has_state else 0,
+                sync_filter=FILTER,
+                since=place,
+                # The rooms, their names and members are kept by nobody between two lives.
+                full_state=not self._has_state or None,
+            )
+        )
+        self._has_state = True
+        rooms = [
+            RoomNews(room_id=room_id, events=await self._timeline(room_id, info, place))
+            for room_id, info in answer.rooms.join.items()
+            if place is not None
+        ]
+        await self._exchange_keys()
+        return News(
+            place=answer.next_batch,
+            rooms=[one for one in rooms if one.events],
+            invited_by={room_id: self._inviter(info) for room_id, info in answer.rooms.invite.items()},
+        )
+
+    async def _timeline(self, room_id: str, info: Any, place: str | None) -> list[dict[str, Any]]:
+        found = [_source(one) for one in info.timeline.events]
+        joined = [number for number, one in enumerate(found) if events.is_join_of(one, self._login.user_id)]
+        if joined:
+            # What was said before Andy came is not for him.
+            return found[joined[-1] + 1 :]
+        if info.timeline.limited and info.timeline.prev_batch and place:
+            missed = await self._missed(room_id, start=info.timeline.prev_batch, end=place)
+            known = {one.get("event_id") for one in found}
+            found = [one for one in missed if one.get("event_id") not in known] + found
+        return found
+
+    async def _missed(self, room_id: str, *, start: str, end: str) -> list[dict[str, Any]]:
+        """Return what a page of the stream left out, oldest first."""
+        found: list[dict[str, Any]] = []
+        while len(found) < MAX_GAP_EVENTS:
+            answer = await self._asked(
+                self._client.room_messages(
+                    room_id, start, end=end, direction=nio.MessageDirection.back, limit=PAGE_EVENTS
+                )
+            )
+            found += [_source(self._decrypted(one)) for one in answer.chunk]
+            if not answer.chunk or not answer.end or answer.end == start:
+                break
+            start = answer.end
+        log.info("matrix.caught_up", room=room_id, events=len(found))
+        return found[::-1]
+
+    def _decrypted(self, event: Any) -> Any:
+        if not isinstance(event, nio.MegolmEvent) or self._client.olm is None:
+            return event
+        try:
+            return self._client.decrypt_event(event)
+        except nio.exceptions.EncryptionError:
+            return event
+
+    def _inviter(self, info: Any) -> str:
+        """Return who invites; empty when the invitation does not say."""
+        return next(
+            (
+                one.sender
+                for one in info.invite_state
+                if isinstance(one, nio.InviteMemberEvent)
+                and one.state_key == self._login.user_id
+                and one.membership == "invite"
+            ),
+            "",
+        )
+
+    async def _exchange_keys(self) -> None:
+        """Do what encrypted rooms need between two looks."""
+        client = self._client
+        if client.olm is None:
+            return
+        if client.should_upload_keys:
+            await self._asked(client.keys_upload())
+        if client.should_query_keys:
+            await self._asked(client.keys_query())
+        if client.should_claim_keys:
+            await self._asked(client.keys_claim(client.get_users_for_key_claiming()))
+        for answer in await client.send_to_device_messages():
+            _checked(answer)
+
+    async def _asked(self, call: Any) -> Any:
+        """Return the answer to a request. Raises `ChannelDown`, `LoggedOut`."""
+        try:
+            return _checked(await call)
+        except UNREACHABLE as error:
+            reason = " ".join(str(error).split())[:200] or type(error).__name__
+            raise ChannelDown(f"{self._login.homeserver} cannot be reached: {reason}.") from error
+        except nio.exceptions.ProtocolError as error:
+            raise ChannelDown(f"The Matrix library cannot do this now: {error}.") from error
+
+    # Rooms
+
+    def room_name(self, room_id: str) -> str | None:
+        room = self._client.rooms.get(room_id)
+        return str(room.display_name) if room is not None else None
+
+    def is_group(self, room_id: str) -> bool:
+        """Return whether more than two are in a room, or it has a name."""
+        room = self._client.rooms.get(room_id)
+        return room is not None and (room.member_count > 2 or bool(room.name))
+
+    def is_readable(self, room_id: str) -> bool:
+        """Return whether messages of a room can be read here: it is not encrypted, or there are keys."""
+        room = self._client.rooms.get(room_id)
+        return self._client.olm is not None or room is None or not room.encrypted
+
+    def member_name(self, room_id: str, user_id: str) -> str:
+        """Return how somebody is called in a room; their account when nobody knows."""
+        room = self._client.rooms.get(room_id)
+        name = room.user_name(user_id) if room is not None else None
+        return str(name or user_id.removeprefix("@").partition(":")[0])
+
+    async def join(self, room_id: str) -> None:
+        await self._asked(self._client.join(room_id))
+
+    async def leave(self, room_id: str) -> None:
+        """Leave a room, or reject the invitation to it."""
+        await self._asked(self._client.room_leave(room_id))
+
+    async def event(self, room_id: str, event_id: str) -> dict[str, Any] | None:
+        """Return one event of a room, or None when it cannot be had."""
+        try:
+            answer = await self._asked(self._client.room_get_event(room_id, event_id))
+        except ChannelError:
+            return None
+        return _source(self._decrypted(answer.event))
+
+    async def mark_read(self, room_id: str, event_id: str) -> None:
+        await self._asked(self._client.room_read_markers(room_id, event_id, event_id))
+
+    async def set_typing(self, room_id: str, *, is_typing: bool) -> None:
+        await self._asked(self._client.room_typing(room_id, typing_state=is_typing, timeout=TYPING_MS))
+
+    # Sending
+
+    async def send(self, room_id: str, kind: str, body: dict[str, Any], *, transaction: str) -> str:
+        """Send an event and return its id; a repeated transaction is shown once and has the same id.
+
+        Raises:
+            ChannelDown, LoggedOut: it may work later.
+            ChannelRefused: the homeserver will never take it.
+        """
+        if room_id not in self._client.rooms:
+            raise ChannelRefused("Andy is not in this room: invite him again.")
+        async with self._sending:
+            answer = await self._asked(
+                self._client.room_send(room_id, kind, body, tx_id=transaction, ignore_unverified_devices=True)
+            )
+        return str(answer.event_id)
+
+    async def redact(self, room_id: str, event_id: str) -> None:
+        await self._asked(self._client.room_redact(room_id, event_id, tx_id=secrets.token_hex(10)))
+
+    async def upload(self, room_id: str, file: Attachment) -> dict[str, Any]:
+        """Upload a file for a room; return what its message says of where it is.
+
+        Raises:
+            ChannelDown, LoggedOut, ChannelRefused: as `send` does.
+        """
+        room = self._client.rooms.get(room_id)
+        is_encrypted = bool(room and room.encrypted and self._client.olm)
+        size = (await asyncio.to_thread(file.path.stat)).st_size
+
+        async def uploaded() -> Any:
+            answer, keys = await self._client.upload(
+                lambda *_: str(file.path),
+                content_type=file.mime,
+                filename=None if is_encrypted else file.name,
+                encrypt=is_encrypted,
+                filesize=size,
+            )
+            return _Uploaded(answer, keys)
+
+        found = await self._asked(uploaded())
+        body = {"caption": "", "name": file.name, "mime": file.mime, "size": size}
+        uri = found.answer.content_uri
+        return body | {"source": {"file": {**found.keys, "url": uri}} if found.keys else {"url": uri}}
+
+    async def own_reaction(self, room_id: str, event_id: str, user_id: str) -> str | None:
+        """Return the newest sign of an account under an event, by its id, or None."""
+        try:
+            async for one in self._client.room_get_event_relations(
+                room_id, event_id, RelationshipType.annotation, events.REACTION
+            ):
+                if one.sender == user_id and not isinstance(one, nio.RedactedEvent):
+                    return str(one.event_id)
+        except (AttributeError, *UNREACHABLE):
+            # The library (0.26) raises the first where the homeserver knows no such event.
+            return None
+        return None
+
+    # Files
+
+    async def download(self, file: MatrixFile, target: Path, *, limit: int, seconds: float) -> None:
+        """Write a file to `target`, which must not exist.
+
+        Raises:
+            ChannelDown: the homeserver cannot be reached.
+            ChannelRefused: it does not have the file, or the file is larger than `limit` bytes.
+        """
+        path = f"/_matrix/client/v1/media/download/{file.uri.removeprefix('mxc://')}"
+        headers = {"Authorization": f"Bearer {self._login.token}"}
+        try:
+            async with asyncio.timeout(seconds):
+                answer = await self._client.send("GET", path, headers=headers)
+                async with answer:
+                    if answer.status != 200:
+                        raise ChannelRefused(f"The homeserver does not give the file (HTTP {answer.status}).")
+                    body = bytearray()
+                    async for chunk in answer.content.iter_chunked(CHUNK_BYTES):
+                        body += chunk
+                        if len(body) > limit:
+                            raise ChannelRefused(f"The file has more than {limit} bytes.")
+        except UNREACHABLE as error:
+            raise ChannelDown(f"The file could not be fetched ({type(error).__name__}).") from error
+        await asyncio.to_thread(_write, target, _opened(bytes(body), file.key))
+
+
+@dataclass(frozen=True, slots=True)
+class _Uploaded:
+    answer: Any
+    keys: dict[str, Any] | None
+
+
+def _checked(answer: Any) -> Any:
+    """Return an answer that is no error. Raises `ChannelDown`, `LoggedOut`, `ChannelRefused`."""
+    error = answer.answer if isinstance(answer, _Uploaded) else answer
+    if not isinstance(error, nio.ErrorResponse):
+        return answer
+    code = str(error.status_code or "")
+    text = f"{error.message or code or 'the homeserver did not say why'}"[:200]
+    if code in _LOGGED_OUT:
+        raise LoggedOut(text)
+    if code in _NEVER:
+        raise ChannelRefused(f"The homeserver refuses: {text}.")
+    raise ChannelDown(f"The homeserver has trouble of its own: {text}.")
+
+
+def _source(event: Any) -> dict[str, Any]:
+    source = event.source
+    return source if isinstance(source, dict) else {}
+
+
+def _opened(body: bytes, key: dict[str, Any] | None) -> bytes:
+    """Decrypt a file of an encrypted room. Raises `ChannelRefused` when that cannot be done."""
+    if key is None:
+        return body
+    try:
+        plain: bytes = decrypt_attachment(body, key["key"]["k"], key["hashes"]["sha256"], key["iv"])
+    except (KeyError, TypeError, ValueError, nio.exceptions.EncryptionError) as error:
+        raise ChannelRefused("The file could not be decrypted.") from error
+    return plain
+
+
+def _write(target: Path, body: bytes) -> None:
+    target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    with target.open("xb") as file:
+        file.write(body)

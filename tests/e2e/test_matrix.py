@@ -1,0 +1,21 @@
+"""The main job over Matrix: the demo of the documentation, on a real homeserver and a real `andy up`."""
+
+from __future__ import annotations
+
+import pytest
+
+pytest.importorskip("nio")
+
+from tests.processes.matrix_demo import Demo
+
+pytestmark = pytest.mark.host
+
+
+def test_the_demo_of_the_documentation_happens(tmp_path, homeserver, capsys):
+    (tmp_path / "home").mkdir()
+    Demo(tmp_path, homeserver).run()
+
+    shown = capsys.readouterr().out
+    assert "Andy:" in shown
+    assert "✓ All of it happened" in shown
+    assert "drink water" in shown

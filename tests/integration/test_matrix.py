@@ -1,0 +1,404 @@
+"""Matrix against a real homeserver, as another client sees it: nothing lost, nothing twice."""
+
+from __future__ import annotations
+
+import asyncio
+import stat
+
+import pytest
+
+pytest.importorskip("nio")
+
+from orchestrator.channels.matrix import description, login
+from orchestrator.channels.matrix.incoming import address_of
+from orchestrator.channels.matrix.session import MatrixSession
+from orchestrator.domain.errors import BadRequest, ChannelDown, ChannelRefused
+from orchestrator.domain.values import Attachment, ChatMember
+from orchestrator.store import chats, messages
+from tests.support.matrix_home import MatrixHome, seen
+from tests.support.until import until
+
+pytestmark = pytest.mark.host
+
+
+@pytest.fixture
+async def house(tmp_path, database, homeserver) -> MatrixHome:
+    return await asyncio.to_thread(MatrixHome, tmp_path, database, homeserver)
+
+
+async def ask(call, *args, **more):
+    """Have a person do something at the homeserver."""
+    return await asyncio.to_thread(lambda: call(*args, **more))
+
+
+# In
+
+
+async def test_a_room_is_a_chat_from_the_owners_invitation_on(house):
+    async with house.living():
+        room = await house.add_room("Family")
+        await ask(house.owner.write, room, "hello Andy")
+        await house.until_heard("hello Andy")
+
+    (row,) = await house.rows("SELECT * FROM messages")
+    assert (row["sender"], row["is_from_me"]) == (house.owner.user_id, 1)
+    (chat,) = await house.rows("SELECT * FROM chats")
+    assert (chat["jid"], chat["name"], chat["channel"], chat["is_group"]) == (
+        address_of(room), "Family", "matrix", 1
+    )  # fmt: skip
+    await seen(lambda: receipt(house, room) == row["id"], "it is marked as read")
+
+
+def receipt(house, room):
+    """Return the newest event that Andy has read, as the owner's client shows it."""
+    found = house.owner.now(room).get("m.receipt", {})
+    return next((event for event, kinds in found.items() if house.andy in kinds.get("m.read", {})), None)
+
+
+async def test_an_invitation_of_anybody_else_is_rejected(house, homeserver):
+    stranger = await ask(homeserver.person, "stranger")
+    async with house.living():
+        room = await ask(stranger.make_room, house.andy)
+        members = f"rooms/{room}/members?membership=leave"
+        await seen(lambda: stranger.call("GET", members)["chunk"], "rejected")
+        assert await ask(stranger.members, room) == [stranger.user_id]
+    assert await house.rows("SELECT * FROM chats") == []
+
+
+async def test_what_was_said_before_andy_came_is_not_for_him(house):
+    async with house.living():
+        room = await ask(house.owner.make_room)
+        await house.register(room)
+        for number in range(3):
+            await ask(house.owner.write, room, f"old {number}")
+        await ask(house.owner.call, "POST", f"rooms/{room}/invite", user_id=house.andy)
+        await seen(lambda: house.andy in house.owner.members(room), "he comes")
+        await ask(house.owner.write, room, "new")
+        await house.until_heard("new")
+
+
+async def test_a_room_that_is_not_registered_is_known_and_nothing_in_it_is_stored(house):
+    async with house.living():
+        room = await ask(house.owner.make_room, house.andy, name="Strangers")
+        await seen(lambda: house.andy in house.owner.members(room), "he comes")
+        await ask(house.owner.write, room, "@Andy hi")
+
+        async def is_named() -> bool:
+            return bool(await house.rows("SELECT 1 FROM chats WHERE name = 'Strangers'"))
+
+        await until(is_named, "known by its name")
+    assert await house.texts() == []
+    assert "m.receipt" not in await ask(house.owner.now, room)
+
+
+async def test_edits_redactions_replies_reactions_threads_and_mentions_come_in(house):
+    async with house.living():
+        room = await house.add_room()
+        first = await ask(house.owner.write, room, "first")
+        await house.until_heard("first")
+        edit = {"rel_type": "m.replace", "event_id": first}
+        await ask(
+            house.owner.write, room, "* better", **{"m.new_content": {"body": "better"}, "m.relates_to": edit}
+        )
+        await house.until_heard("better")
+        answer = {"m.relates_to": {"m.in_reply_to": {"event_id": first}}}
+        await ask(house.owner.write, room, "> <@a:b> first\n\nand?", **answer)
+        await house.until_heard("better", "and?")
+        sign = {"m.relates_to": {"rel_type": "m.annotation", "event_id": first, "key": "👍"}}
+        await ask(house.owner.send, room, "m.reaction", sign)
+        await house.until_heard("better", "and?", "[reacted 👍]")
+        in_thread = {"rel_type": "m.thread", "event_id": first, "is_falling_back": True,
+                     "m.in_reply_to": {"event_id": first}}  # fmt: skip
+        mention = {"m.mentions": {"user_ids": [house.andy]}, "m.relates_to": in_thread}
+        await ask(house.owner.write, room, "you there", **mention)
+        await house.until_heard("better", "and?", "[reacted 👍]", "you there")
+        await ask(house.owner.redact, room, first)
+        await house.until_heard("", "and?", "[reacted 👍]", "you there")
+
+    rows = await house.rows("SELECT * FROM messages ORDER BY seq")
+    assert [(one["quoted_id"], one["thread"]) for one in rows] == [
+        (None, None), (first, None), (first, None), (None, first),
+    ]  # fmt: skip
+    assert [one["is_request"] for one in rows] == [0, 1, 0, 1]
+
+
+async def test_a_reply_to_andys_words_calls_him_by_the_id_that_the_host_knows(house):
+    async with house.living():
+        room = await house.add_room()
+        ours = await house.post(room, "Shall I?")
+        await house.until_sent()
+        (event,) = await ask(house.owner.events, room)
+        relation = {"m.relates_to": {"m.in_reply_to": {"event_id": event["event_id"]}}}
+        await ask(house.owner.write, room, "yes", **relation)
+        await house.until_heard("yes")
+
+    (row,) = await house.rows("SELECT * FROM messages WHERE is_bot_message = 0")
+    assert (row["quoted_id"], row["quoted_content"]) == (ours, "Shall I?")
+
+
+async def test_files_come_into_the_groups_folder_and_leave_from_it(house, tmp_path):
+    async with house.living():
+        room = await house.add_room()
+        uri = await ask(house.owner.upload, b"a picture", "image/png")
+        picture = {"url": uri, "info": {"mimetype": "image/png", "size": 9}, "filename": "cat.png"}
+        await ask(
+            house.owner.send, room, "m.room.message", {"msgtype": "m.image", "body": "my cat", **picture}
+        )
+        big = {"msgtype": "m.file", "body": "big.iso", "url": uri, "info": {"size": 10_001}}
+        await ask(house.owner.send, room, "m.room.message", big)
+        await until(lambda: has_no_file_to_come(house, 2), "both files are settled")
+
+        (tmp_path / "plan").write_bytes(b"%PDF plan")
+        file = Attachment(path=tmp_path / "plan", name="plan.pdf", mime="application/pdf")
+        await house.post(room, "the **plan**", attachment=file)
+        await house.until_sent()
+
+    cat, large = await house.texts()
+    assert cat.startswith("my cat\n[image attachments/")
+    assert large == "[document, 0.0 MB: too large to fetch, at most 0.0 MB]"
+    (kept,) = (tmp_path / "groups/family/attachments").iterdir()
+    assert kept.read_bytes() == b"a picture"
+    assert list((tmp_path / description.FOLDER).glob("in-*")) == []
+    content = (await ask(house.owner.events, room))[-1]["content"]
+    assert (content["msgtype"], content["body"], content["filename"]) == (
+        "m.file", "the **plan**", "plan.pdf"
+    )  # fmt: skip
+    assert await ask(house.owner.download, content["url"]) == b"%PDF plan"
+
+
+async def has_no_file_to_come(house, count):
+    rows = await house.rows("SELECT file_until_ms FROM messages WHERE file_words IS NOT NULL")
+    return len(rows) == count and all(one["file_until_ms"] is None for one in rows)
+
+
+# Out
+
+
+async def test_an_answer_has_its_marks_its_question_its_thread_and_who_it_is_for(house):
+    jid = None
+    async with house.living():
+        room = await house.add_room()
+        jid = address_of(room)
+        question = await ask(house.owner.write, room, "where?")
+        await house.until_heard("where?")
+        async with house.database.reading() as tx:
+            asked = await messages.find(tx, jid, question)
+        await house.channel.send(jid, "At the **lake** <b>", "M1", quote=asked)
+        await house.channel.send(jid, "in it", "M2", thread=question)
+        person = ChatMember(jid=house.owner.user_id, name="Jane")
+        await house.channel.send(jid, "for you", "M3", mention=person)
+        await house.channel.set_typing(jid, is_typing=True)
+        await seen(
+            lambda: house.andy in house.owner.now(room).get("m.typing", {}).get("user_ids", []), "typing"
+        )
+        await house.channel.react(asked, "👀")
+        await house.channel.react(asked, "✅")
+        signs = [
+            one["content"].get("m.relates_to") for one in await ask(house.owner.events, room, "m.reaction")
+        ]
+
+    quoted, in_thread, mentioned = [one["content"] for one in (await ask(house.owner.events, room))[1:]]
+    assert quoted["formatted_body"] == "<p>At the <strong>lake</strong> &lt;b&gt;</p>"
+    assert quoted["m.relates_to"] == {"m.in_reply_to": {"event_id": question}}
+    assert in_thread["m.relates_to"]["rel_type"] == "m.thread"
+    assert mentioned["body"] == "Jane: for you"
+    assert mentioned["m.mentions"] == {"user_ids": [house.owner.user_id]}
+    # The first sign was taken back, so its event says nothing any more.
+    assert [one["key"] for one in signs if one] == ["✅"]
+
+
+async def test_the_same_message_id_is_one_event_also_after_the_homeserver_has_died(house, homeserver):
+    async with house.living():
+        room = await house.add_room()
+        first = await house.channel.send(address_of(room), "once", "M1")
+        await asyncio.to_thread(homeserver.kill)
+        with pytest.raises(ChannelDown):
+            await house.channel.send(address_of(room), "once", "M1")
+        await asyncio.to_thread(homeserver.start)
+        await house.until_state("connected")
+        assert await house.channel.send(address_of(room), "once", "M1") == first
+    assert await ask(house.owner.texts, room, house.andy) == ["once"]
+
+
+async def test_a_homeserver_that_restarts_in_the_middle_loses_and_doubles_nothing(house, homeserver):
+    async with house.living():
+        room = await house.add_room()
+        for number in range(5):
+            await house.post(room, f"out {number}")
+            await ask(house.owner.write, room, f"in {number}")
+        await asyncio.to_thread(homeserver.kill)
+        await house.until_state("disconnected")
+        for number in range(5, 10):
+            await house.post(room, f"out {number}")
+        await asyncio.to_thread(homeserver.start)
+        for number in range(5, 10):
+            await ask(house.owner.write, room, f"in {number}")
+        await house.until_heard(*(f"in {number}" for number in range(10)))
+        await house.until_sent()
+    assert await ask(house.owner.texts, room, house.andy) == [f"out {number}" for number in range(10)]
+
+
+async def test_all_of_a_long_cut_comes_in_once_and_in_order(house):
+    async with house.living():
+        room = await house.add_room()
+        await ask(house.owner.write, room, "before")
+        await house.until_heard("before")
+    count = 130  # more than the homeserver tells of at once
+
+    def write() -> None:
+        for number in range(count):
+            house.owner.write(room, f"m{number}")
+
+    await asyncio.to_thread(write)
+    house.channel = house.new_channel()
+    async with house.living():
+        await house.until_heard("before", *(f"m{number}" for number in range(count)))
+
+
+async def test_a_crash_between_two_messages_of_a_page_stores_each_once(house):
+    async with house.living():
+        room = await house.add_room()
+        await ask(house.owner.write, room, "m0")
+        await house.until_heard("m0")
+    for number in range(1, 31):
+        await ask(house.owner.write, room, f"m{number}")
+
+    class Crash(BaseException):
+        pass
+
+    taken = []
+
+    async def receive(message, *, cursor=None):
+        if len(taken) == 12:
+            raise Crash
+        taken.append(message)
+        await house.intake.receive(message, cursor=cursor)
+
+    with pytest.raises(BaseExceptionGroup):
+        await house.new_channel().run(receive)
+    house.channel = house.new_channel()
+    async with house.living():
+        await house.until_heard(*(f"m{number}" for number in range(31)))
+
+
+async def test_a_login_that_the_homeserver_has_ended_is_told_and_another_one_goes_on(house, homeserver):
+    async with house.living():
+        room = await house.add_room()
+        ended = login.read(house.home)
+        await ask(lambda: homeserver.post("logout", token=ended.token))
+        await house.until_state("logged_out")
+        assert "andy channels add matrix" in house.channel.status()["advice"]
+        with pytest.raises(ChannelDown, match="andy channels add matrix"):
+            await house.channel.send(address_of(room), "x", "M1")
+
+        answers = {"homeserver": homeserver.address, "user": house.andy, "password": "secret",
+                   "owner": house.owner.user_id}  # fmt: skip
+        await login.log_in(house.home, answers)
+        await house.until_state("connected")
+        await house.channel.send(address_of(room), "x", "M1")
+    async with house.database.reading() as tx:
+        assert login.read(house.home).device_id in (await chats.cursor(tx, "matrix"))
+
+
+# The login
+
+
+async def test_a_login_by_password_leaves_a_token_that_only_the_owner_can_read(tmp_path, homeserver):
+    andy = await ask(homeserver.person, "by-password")
+    answers = {
+        "homeserver": homeserver.address,
+        "user": andy.user_id,
+        "password": "secret",
+        "owner": "@me:localhost",
+    }
+    assert "@me:localhost may invite" in await login.log_in(tmp_path, answers)
+
+    path = tmp_path / description.LOGIN
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert "secret" not in path.read_text()
+    assert description.account(tmp_path) == andy.user_id
+    first = login.read(tmp_path)
+    await login.log_in(tmp_path, answers)
+    with pytest.raises(AssertionError):
+        await ask(lambda: homeserver.post("account/whoami", token=first.token, method="GET"))
+
+    assert "is logged out" in await login.log_out(tmp_path)
+    assert not path.exists()
+    assert description.account(tmp_path) == ""
+
+
+@pytest.mark.parametrize(("changes", "error", "says"), [
+    ({"password": "wrong"}, ChannelRefused, "Invalid username or password"),
+    ({"homeserver": "http://127.0.0.1:1"}, ChannelDown, "cannot be reached"),
+    ({"homeserver": "http://matrix.example.org"}, BadRequest, "in the open"),
+    ({"homeserver": "ftp://x"}, BadRequest, "no address of a homeserver"),
+    ({"owner": "me"}, BadRequest, "'me' is no account"),
+    ({"owner": "@wrong:localhost"}, BadRequest, "an account of his own"),
+])  # fmt: skip
+async def test_a_login_that_fails_says_why_and_writes_nothing(tmp_path, homeserver, changes, error, says):
+    answers = {
+        "homeserver": homeserver.address,
+        "user": "@wrong:localhost",
+        "password": "x",
+        "owner": "@me:localhost",
+    }
+    with pytest.raises(error, match=says):
+        await login.log_in(tmp_path, answers | changes)
+    assert not (tmp_path / "data").exists()
+
+
+async def test_the_token_is_in_no_address_that_the_homeserver_writes_down(tmp_path, database, homeserver):
+    house = await asyncio.to_thread(MatrixHome, tmp_path, database, homeserver)
+    async with house.living():
+        room = await house.add_room()
+        await house.post(room, "hello")
+        await house.until_sent()
+    asked = homeserver.requests()
+    assert any("/send/m.room.message/" in line for line in asked)
+    assert not any("access_token" in line or login.read(tmp_path).token in line for line in asked)
+
+
+# Encrypted rooms
+
+
+async def test_an_encrypted_room_is_read_and_answered(house, tmp_path, homeserver):
+    own = login.MatrixLogin(
+        homeserver=homeserver.address,
+        user_id=house.owner.user_id,
+        device_id=house.owner.device_id,
+        token=house.owner.token,
+        owner="",
+    )
+    encryption = {"type": "m.room.encryption", "content": {"algorithm": "m.megolm.v1.aes-sha2"}}
+    async with house.living(), MatrixSession.open(tmp_path / "owners", own) as owner:
+        place = (await owner.look(None)).place
+        room = await house.add_room(initial_state=[encryption])
+        heard: list[str] = []
+
+        async def look() -> bool:
+            nonlocal place
+            news = await owner.look(place)
+            place = news.place
+            heard.extend(one["content"].get("body", "") for part in news.rooms for one in part.events)
+            return "Hello **Jane**" in heard
+
+        await look()
+        await owner.send(room, "m.room.message", {"msgtype": "m.text", "body": "a secret"}, transaction="O1")
+        await house.until_heard("a secret")
+        (event,) = await ask(house.owner.events, room, "m.room.encrypted")
+        assert "a secret" not in str(event)
+        await house.post(room, "Hello **Jane**")
+        await house.until_sent()
+        await until(look, "the owner's device reads the answer")
+    assert await ask(house.owner.texts, room, house.andy) == []
+
+
+async def test_an_encrypted_room_is_refused_with_a_sentence_where_it_cannot_be_read(house, monkeypatch):
+    monkeypatch.setattr(MatrixSession, "is_readable", lambda self, room: False)
+    encrypted = {"algorithm": "m.megolm.v1.aes-sha2", "ciphertext": "x", "session_id": "s", "device_id": "D",
+                 "sender_key": "k"}  # fmt: skip
+    async with house.living():
+        room = await house.add_room()
+        await ask(house.owner.send, room, "m.room.encrypted", encrypted)
+        await seen(lambda: house.andy not in house.owner.members(room), "he leaves")
+        assert "encrypted" in (await ask(house.owner.texts, room, house.andy))[0]

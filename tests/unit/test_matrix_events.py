@@ -1,0 +1,126 @@
+"""Events of rooms as messages, whatever their senders put into them; and messages as events."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+pytest.importorskip("markdown_it")
+
+from orchestrator.channels.matrix import content, description, events
+from orchestrator.domain.values import ChatJid, ChatMember
+
+HEAD = {"event_id": "$e", "sender": "@jane:x", "origin_server_ts": 5}
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=8),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner, max_size=3),
+    max_leaves=8,
+)
+
+
+def message(kind="m.room.message", **fields):
+    return events.read({**HEAD, "type": kind, "content": fields})
+
+
+def test_a_text_is_a_message_of_its_sender():
+    read = message(msgtype="m.text", body="hello")
+    assert read == events.RoomMessage(event_id="$e", sender="@jane:x", sent_ms=5, text="hello")
+    assert message(msgtype="m.emote", body="waves").text == "* waves"
+
+
+def test_quoted_words_of_older_clients_are_left_out_of_an_answer_alone():
+    body = "> <@a:b> first\n> second\n\nmine\n> not quoted"
+    answer = {"m.relates_to": {"m.in_reply_to": {"event_id": "$q"}}}
+    assert message(body=body, **answer).text == "mine\n> not quoted"
+    assert message(body=body, **answer).answers == "$q"
+    assert message(body=body).text == body
+
+
+def test_an_answer_that_only_shows_a_thread_to_older_clients_answers_nobody():
+    relation = {"rel_type": "m.thread", "event_id": "$t", "m.in_reply_to": {"event_id": "$last"}}
+    read = message(body="x", **{"m.relates_to": {**relation, "is_falling_back": True}})
+    assert (read.thread, read.answers) == ("$t", "")
+    assert message(body="x", **{"m.relates_to": relation}).answers == "$last"
+
+
+@pytest.mark.parametrize("redaction", [{"redacts": "$r"}, {"content": {"redacts": "$r"}}])
+def test_a_redaction_names_its_event_in_either_of_two_places(redaction):
+    read = events.read({**HEAD, "type": "m.room.redaction", "content": {}, **redaction})
+    assert read.redacts == "$r"
+
+
+def test_a_file_has_a_caption_only_where_its_name_is_told_apart():
+    picture = {"msgtype": "m.image", "url": "mxc://x/abc", "info": {"mimetype": "image/png", "size": 3}}
+    assert message(body="cat.png", **picture).text == ""
+    read = message(body="my cat", filename="cat.png", **picture)
+    assert (read.text, read.file.name, read.file.kind, read.file.size) == ("my cat", "cat.png", "image", 3)
+    voice = {"msgtype": "m.audio", "url": "mxc://x/abc", events.VOICE: {}, "info": {"duration": 2500}}
+    assert (message(body="Voice", **voice).file.kind, message(body="Voice", **voice).file.seconds) == (
+        "voice note",
+        2,
+    )
+
+
+@pytest.mark.parametrize("uri", ["http://x/y", "mxc://x", "mxc://x/../../y", "mxc://x/a?b=c", "", None, 3])
+def test_an_address_that_is_none_of_the_media_store_is_no_file(uri):
+    assert message(msgtype="m.file", body="x", url=uri).file is None
+
+
+def test_somebody_comes_only_when_they_were_not_there():
+    join = {"type": "m.room.member", "state_key": "@andy:x", "content": {"membership": "join"}}
+    assert events.is_join_of(join, "@andy:x")
+    renamed = join | {"unsigned": {"prev_content": {"membership": "join"}}}
+    assert not events.is_join_of(renamed, "@andy:x")
+    assert not events.is_join_of(join, "@jane:x")
+
+
+@given(
+    st.dictionaries(st.sampled_from(["type", "content", "redacts", "state_key", "origin_server_ts"]), JSON)
+)
+def test_no_event_of_any_shape_raises(fields):
+    events.read({**HEAD, **fields})
+
+
+KEYS = ["body", "msgtype", "url", "file", "filename", "info", "m.relates_to", "m.new_content", "m.mentions"]
+RELATIONS = st.fixed_dictionaries(
+    {"rel_type": st.sampled_from(["m.replace", "m.thread", "m.annotation"]), "event_id": JSON, "key": JSON}
+)
+
+
+@given(
+    st.sampled_from(["m.room.message", "m.reaction", "m.room.redaction", "m.room.encrypted"]),
+    st.dictionaries(st.sampled_from(KEYS), JSON | RELATIONS),
+)
+def test_no_content_of_any_shape_raises(kind, fields):
+    events.read({**HEAD, "type": kind, "content": fields})
+
+
+def test_html_of_an_answer_is_only_text():
+    body = content.text_content("<script>x</script> **b** [l](javascript:x) ![i](http://t/p.png)")
+    assert "<script>" not in body["formatted_body"]
+    assert "javascript:" not in body["formatted_body"].replace("[l](javascript:x)", "")
+    assert "<strong>b</strong>" in body["formatted_body"]
+
+
+def test_a_name_with_marks_in_it_cannot_leave_its_link():
+    body = content.text_content("hi", mention=ChatMember(jid="@j:x", name='"><img src=x>'))
+    assert "<img" not in body["formatted_body"]
+    assert body["m.mentions"] == {"user_ids": ["@j:x"]}
+
+
+def test_plain_words_leave_without_marks_and_long_ones_fit_an_event():
+    assert "formatted_body" not in content.text_content("plain words")
+    for text in ("한" * description.MAX_TEXT_CHARS, "**한** " * (description.MAX_TEXT_CHARS // 6)):
+        assert len(json.dumps(content.text_content(text), ensure_ascii=False).encode()) < 48_000
+
+
+@pytest.mark.parametrize(("jid", "is_owned"), [
+    ("matrix:!abc:server.org", True), ("matrix:!abc", True), ("matrix:!a:b:8448", True),
+    ("matrix:#alias:x", False), ("matrix:", False), ("!abc:x", False), ("matrix:!a b:x", False),
+    ("matrix:!a/b", False), ("matrix:!a?b", False),
+])  # fmt: skip
+def test_a_room_is_known_by_its_address(jid, is_owned):
+    assert description.owns(ChatJid(jid)) == is_owned
