@@ -4,24 +4,42 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import stat
+import tarfile
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any, Self
 
 import pytest
 
+from orchestrator.backup.make import back_up
 from orchestrator.base.clock import SystemClock
 from orchestrator.base.event_bus import EventBus
+from orchestrator.base.wakeups import Wakeups
 from orchestrator.channels import discovery, registry
 from orchestrator.channels.context import ChannelContext
 from orchestrator.channels.local.channel import LocalChannel, written
 from orchestrator.channels.whatsapp.channel import WhatsAppChannel
 from orchestrator.channels.whatsapp.send_rate import SendRate
 from orchestrator.domain.errors import ChannelDown
-from orchestrator.domain.protocols import Channel, Feature
-from orchestrator.domain.values import Attachment, ChatJid, ChatMember, Inbound, Message, MessageId, Seq
+from orchestrator.domain.home import Home
+from orchestrator.domain.protocols import Channel, Feature, Receive
+from orchestrator.domain.values import (
+    Attachment,
+    ChatJid,
+    ChatMember,
+    Folder,
+    Inbound,
+    Message,
+    MessageId,
+    Seq,
+)
 from orchestrator.groups import registration
+from orchestrator.inbound.intake import Intake
+from orchestrator.outbound.delivery import Delivery
+from orchestrator.store import outbox
 from orchestrator.store.database import Database
 from tests.processes.synapse import Synapse
 from tests.support.household import a_group
@@ -67,6 +85,7 @@ class WhatsAppHarness:
         from tests.doubles.whatsapp_phone import Phone
 
         self._wa, self._numbers = wa, iter(range(1_000))
+        self._ids: dict[str, str] = {}
         self.jid = ChatJid(f"{wa.FAMILY}@g.us")
         self.phone = Phone(context.home)
         for name, value in self.phone.environment.items():
@@ -87,7 +106,24 @@ class WhatsAppHarness:
 
     def write(self, text: str, heard: list[Inbound]) -> None:
         del heard
-        self.phone.write(self._wa.heard(text, message_id=f"3A{next(self._numbers)}"))
+        self._ids[text] = f"3A{next(self._numbers)}"
+        self.phone.write(self._wa.heard(text, message_id=self._ids[text]))
+
+    def change(self, text: str, new: str) -> None:
+        edit = self._wa.edit(self._ids[text], self._wa.text(new))
+        self.phone.write(self._wa.heard(edit, message_id=f"3A{next(self._numbers)}"))
+
+    def take_back(self, text: str) -> None:
+        deletion = self._wa.deletion(self._ids[text])
+        self.phone.write(self._wa.heard(deletion, message_id=f"3A{next(self._numbers)}"))
+
+    def answer(self, text: str, words: str) -> None:
+        quoted = {"stanzaID": self._ids[text], "participant": f"{self._wa.JANE}@s.whatsapp.net"}
+        answer = self._wa.text(words, **quoted)
+        self.phone.write(self._wa.heard(answer, message_id=f"3A{next(self._numbers)}"))
+
+    def secrets(self) -> list[str]:
+        return []
 
     def shown(self) -> list[str]:
         return [one.removeprefix("Andy: ") for one in self.phone.texts()]
@@ -108,6 +144,7 @@ class MatrixHarness:
         homeserver.post(f"join/{self._room}", token=self._house.token)
         self.jid = address_of(self._room)
         self.channel = self._house.new_channel()
+        self._ids: dict[str, str] = {}
 
     def __enter__(self) -> Self:
         return self
@@ -121,7 +158,22 @@ class MatrixHarness:
 
     def write(self, text: str, heard: list[Inbound]) -> None:
         del heard
-        self._house.owner.write(self._room, text)
+        self._ids[text] = self._house.owner.write(self._room, text)
+
+    def change(self, text: str, new: str) -> None:
+        relation = {"rel_type": "m.replace", "event_id": self._ids[text]}
+        more = {"m.new_content": {"msgtype": "m.text", "body": new}, "m.relates_to": relation}
+        self._house.owner.write(self._room, f"* {new}", **more)
+
+    def take_back(self, text: str) -> None:
+        self._house.owner.redact(self._room, self._ids[text])
+
+    def answer(self, text: str, words: str) -> None:
+        relation = {"m.relates_to": {"m.in_reply_to": {"event_id": self._ids[text]}}}
+        self._house.owner.write(self._room, words, **relation)
+
+    def secrets(self) -> list[str]:
+        return [self._house.token]
 
     def shown(self) -> list[str]:
         return self._house.owner.texts(self._room, self._house.andy)
@@ -332,3 +384,230 @@ def test_its_condition_can_be_told_as_json_at_any_time(harness):
     import json
 
     json.dumps(harness.channel.status())
+
+
+# In a host: with the intake, the database and the outbox
+
+
+@pytest.fixture
+def outside(harness: Any) -> Any:
+    """A channel with somebody at its other end."""
+    if not harness.has_outside:
+        pytest.skip("chats of this machine have no other end: clients read and write the store")
+    return harness
+
+
+class ContractHost:
+    """What of a host stands around a channel: what comes in is stored, what is in the outbox is sent."""
+
+    def __init__(self, context: ChannelContext, harness: Any) -> None:
+        self.context, self.harness = context, harness
+        self.wakeups = Wakeups()
+        self.intake = Intake(
+            context.database, clock=context.clock, name="Andy", wakeups=self.wakeups, bus=context.bus
+        )
+
+    async def rows(self, sql: str) -> list[dict[str, Any]]:
+        async with self.context.database.reading() as tx:
+            return [dict(row) for row in await tx.execute_fetchall(sql)]
+
+    async def texts(self) -> list[str]:
+        rows = await self.rows("SELECT content FROM messages WHERE is_bot_message = 0 ORDER BY seq")
+        return [row["content"] for row in rows]
+
+    async def until_heard(self, *texts: str) -> None:
+        async def holds() -> bool:
+            await asyncio.sleep(0.02)
+            return await self.texts() == list(texts)
+
+        await until(holds, f"heard {texts}")
+
+    async def post(self, *texts: str) -> None:
+        async with self.context.database.transaction() as tx:
+            for text in texts:
+                now_ms = self.context.clock.now_ms()
+                await outbox.add(
+                    tx, chat_jid=self.harness.jid, text=text, dedupe_key=text[:40], now_ms=now_ms
+                )
+        self.wakeups.outbox.set()
+
+    async def until_settled(self) -> None:
+        async def holds() -> bool:
+            await asyncio.sleep(0.02)
+            return not await self.rows("SELECT 1 FROM outbox WHERE state IN ('pending', 'sending')")
+
+        await until(holds, "nothing waits")
+
+    @asynccontextmanager
+    async def living(
+        self, *, receive: Receive | None = None, kind: type[Delivery] = Delivery
+    ) -> AsyncIterator[None]:
+        channel = self.harness.channel
+        async with asyncio.TaskGroup() as tasks:
+            delivery = kind(
+                self.context.database,
+                clock=self.context.clock,
+                name="Andy",
+                channel_for=lambda jid: channel if channel.owns(jid) else None,
+                tasks=tasks,
+                wakeup=self.wakeups.outbox,
+                bus=self.context.bus,
+            )
+            connection = tasks.create_task(channel.run(receive or self.intake.receive), name="channel")
+            try:
+                await until(lambda: self.harness.is_connected, "connected")
+                sending = tasks.create_task(delivery.run(), name="delivery")
+                yield
+                sending.cancel()
+            finally:
+                connection.cancel()
+        await until(lambda: not self.harness.is_connected, "gone")
+
+
+@pytest.fixture
+def host(context: ChannelContext, outside: Any) -> ContractHost:
+    return ContractHost(context, outside)
+
+
+async def in_thread(call: Any, *given: Any) -> None:
+    """Have somebody at the other end do something, while the host goes on."""
+    await asyncio.to_thread(call, *given)
+
+
+async def test_all_of_a_cut_comes_in_once_and_in_its_order(host, outside):
+    async with host.living():
+        await in_thread(outside.write, "before", [])
+        await host.until_heard("before")
+    missed = [f"missed {number}" for number in range(30)]
+    for text in missed:
+        await in_thread(outside.write, text, [])
+    async with host.living():
+        await in_thread(outside.write, "after", [])
+        await host.until_heard("before", *missed, "after")
+
+
+async def test_what_is_not_stored_yet_comes_again_and_is_one_row(host, outside):
+    refused = []
+
+    async def refuse_first(message: Inbound, *, cursor: str | None = None) -> None:
+        refused.append(message.text)
+        await asyncio.Event().wait()
+
+    async with host.living(receive=refuse_first):
+        await in_thread(outside.write, "first", [])
+        await until(lambda: refused, "it is handed in, and the host dies before it is stored")
+    assert await host.texts() == []
+    async with host.living():
+        await host.until_heard("first")
+        await in_thread(outside.write, "second", [])
+        await host.until_heard("first", "second")
+    async with host.living():
+        await in_thread(outside.write, "third", [])
+        await host.until_heard("first", "second", "third")
+
+
+async def test_nothing_of_a_chat_is_stored_before_it_is_registered(host, outside):
+    async with host.context.database.transaction() as tx:
+        await registration.unregister(tx, Folder("family"), now_ms=1)
+    async with host.living():
+        await in_thread(outside.write, "early", [])
+
+        async def is_known() -> bool:
+            await asyncio.sleep(0.02)
+            found = await host.rows("SELECT channel, last_message_ms FROM chats")
+            return any(one["channel"] == outside.channel.name and one["last_message_ms"] for one in found)
+
+        await until(is_known, "the chat is known, with its channel")
+        async with host.context.database.transaction() as tx:
+            await registration.register(tx, a_group(jid=outside.jid))
+        await in_thread(outside.write, "late", [])
+        await host.until_heard("late")
+
+
+async def test_edits_deletions_and_replies_come_in_as_such(host, outside):
+    async with host.living():
+        for text in ("one", "two"):
+            await in_thread(outside.write, text, [])
+        await host.until_heard("one", "two")
+        await in_thread(outside.answer, "one", "an answer")
+        await host.until_heard("one", "two", "an answer")
+        (row,) = await host.rows("SELECT * FROM messages WHERE content = 'an answer'")
+        assert row["quoted_content"] == "one"
+        if Feature.EDITS in outside.channel.features:
+            await in_thread(outside.change, "one", "changed")
+            await host.until_heard("changed", "two", "an answer")
+        if Feature.DELETIONS in outside.channel.features:
+            await in_thread(outside.take_back, "two")
+
+            async def is_taken_back() -> bool:
+                await asyncio.sleep(0.02)
+                return "two" not in await host.texts()
+
+            await until(is_taken_back, "taken back")
+
+
+async def test_a_long_text_leaves_in_parts_that_are_all_of_it(host, outside):
+    word = "word "
+    text = (word * (3 * (outside.channel.max_text_chars or 1_000) // len(word))).strip()
+    async with host.living():
+        await host.post(text)
+        await host.until_settled()
+    parts = outside.shown()
+    assert len(parts) >= 3
+    assert " ".join(parts).split() == text.split()
+
+
+class Crash(BaseException):
+    """Stands for `kill -9`: nothing that handles errors sees it."""
+
+
+class DyingDelivery(Delivery):
+    """Dies after a message was sent and before that is recorded, as by `kill -9`: once for each message."""
+
+    async def _mark_sent(self, head: Any, *more: Any) -> None:
+        if head.attempts == 0:
+            raise Crash
+        await super()._mark_sent(head, *more)
+
+
+async def test_what_was_sent_and_not_recorded_is_never_twice_in_the_chat(host, outside):
+    texts = [f"message {number}" for number in range(5)]
+    await host.post(*texts)
+    for _ in texts:
+        with pytest.raises(BaseExceptionGroup):
+            async with host.living(kind=DyingDelivery):
+                await asyncio.Event().wait()
+    async with host.living():
+        await host.until_settled()
+    assert outside.shown() == texts
+    states = {row["state"] for row in await host.rows("SELECT state FROM outbox")}
+    # Where a repeated message would be a second one, nobody knows whether it has arrived.
+    assert states == {"sent" if Feature.IDEMPOTENT in outside.channel.features else "dead"}
+
+
+async def test_its_secrets_are_in_no_log_and_in_no_backup(host, outside, capfd, tmp_path_factory):
+    async with host.living():
+        await host.post("hello")
+        await host.until_settled()
+    target = tmp_path_factory.mktemp("backup") / "b.tar.gz"
+    await asyncio.to_thread(
+        partial(
+            back_up,
+            Home(host.context.home),
+            target,
+            with_env=False,
+            replaces=False,
+            clock=host.context.clock,
+            say=print,
+        )
+    )
+    with tarfile.open(target) as archive:
+        bodies = [file.read() for one in archive if (file := archive.extractfile(one)) is not None]
+    assert bodies
+    said = capfd.readouterr()
+    for secret in outside.secrets():
+        assert secret not in said.out + said.err
+        assert not any(secret.encode() in body for body in bodies)
+    for path in discovery.find(outside.channel.name).secret_files:
+        file = host.context.home / path
+        assert not file.exists() or stat.S_IMODE(file.stat().st_mode) == 0o600
