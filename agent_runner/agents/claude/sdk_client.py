@@ -19,6 +19,7 @@ from claude_agent_sdk.types import HookContext, HookInput, HookJSONOutput
 from agent_runner.agents.claude.cli_command import SETTINGS, CliSettings, additions
 from agent_runner.agents.claude.cli_transport import CliProcess
 from agent_runner.agents.claude.restore import Hooks
+from agent_runner.agents.claude.shown_files import Block
 from agent_runner.ans.sdk_hooks import NoticeHooks
 from agent_runner.ans.sdk_stream import SdkStreamEvents
 from agent_runner.error_log import log_fault
@@ -205,9 +206,12 @@ class PromptOutcome:
 
 
 async def ask(
-    client: sdk.ClaudeSDKClient, prompt: str, on_session: Callable[[str], None], stream: SdkStreamEvents
+    client: sdk.ClaudeSDKClient,
+    prompt: str | list[Block],
+    on_session: Callable[[str], None],
+    stream: SdkStreamEvents,
 ) -> PromptOutcome:
-    """Ask once and return what came of it.
+    """Ask once and return what came of it. `prompt` is a text, or what `shown_files` made of one.
 
     `on_session` hears of the session's id with the first message that tells it.
     """
@@ -252,7 +256,7 @@ def _context_tokens(used: dict[str, Any]) -> int:
     return sum(int(used.get(part) or 0) for part in parts)
 
 
-async def _one_message(prompt: str, prompt_id: str) -> AsyncIterator[dict[str, Any]]:
+async def _one_message(prompt: str | list[Block], prompt_id: str) -> AsyncIterator[dict[str, Any]]:
     content = {"role": "user", "content": prompt}
     yield {"type": "user", "uuid": prompt_id, "message": content, "parent_tool_use_id": None}
 

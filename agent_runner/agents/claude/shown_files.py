@@ -1,0 +1,104 @@
+"""Show a model the files that came with messages: pictures as pictures, short texts as text.
+
+A message names its file in square brackets, `[image attachments/20261122-0930-image.jpg]`. What is too large,
+or neither a picture nor a text, stays what it is in the prompt: a path that the tools of the model can read.
+"""
+
+from __future__ import annotations
+
+import base64
+import os
+import re
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+MAX_PICTURES, MAX_TEXTS = 5, 3
+MAX_PICTURE_BYTES = 3_700_000
+"""The service takes 5 MB of a picture, written in base64."""
+MAX_BYTES = 10_000_000
+"""Of all pictures of one prompt."""
+MAX_TEXT_BYTES = 12_000
+MAX_PIXELS = 8_000
+"""A side of a picture may be so long."""
+_NAMED = re.compile(r"\[[^\[\]\n]{1,60}? (attachments/[\w(+-][\w.,()+-]{0,200})")
+_TEXTS = (".txt", ".md", ".csv", ".tsv", ".json", ".log", ".ics", ".vcf", ".xml", ".yaml", ".yml", ".toml")
+
+Block = dict[str, Any]
+
+
+def content_of(prompt: str, folder: Path) -> str | list[Block]:
+    """Return a prompt with the files that it names from an agent's folder; the prompt alone where it names
+    none that can be shown. Blocks.
+    """
+    names = list(dict.fromkeys(_NAMED.findall(prompt)))
+    blocks = [*_texts(names, folder), *_pictures(names, folder)] if names else []
+    return [{"type": "text", "text": prompt}, *blocks] if blocks else prompt
+
+
+def has_pictures(content: str | list[Block]) -> bool:
+    """Return whether a model is shown a picture."""
+    return isinstance(content, list) and any(block["type"] == "image" for block in content)
+
+
+def _texts(names: list[str], folder: Path) -> Iterator[Block]:
+    chosen = [name for name in names if name.lower().endswith(_TEXTS)]
+    for name in chosen[-MAX_TEXTS:]:
+        body = _read(folder / name, limit=MAX_TEXT_BYTES)
+        try:
+            text = body.decode()
+        except UnicodeDecodeError:
+            continue
+        if text.strip() and "\0" not in text:
+            safe = text.replace("&", "&amp;").replace("<", "&lt;")
+            yield {"type": "text", "text": f'<file path="{name}">\n{safe}\n</file>'}
+
+
+def _pictures(names: list[str], folder: Path) -> Iterator[Block]:
+    """Yield the newest pictures, each after its name, the oldest of them first."""
+    found: list[list[Block]] = []
+    left = MAX_BYTES
+    for name in reversed(names):
+        body = _read(folder / name, limit=min(left, MAX_PICTURE_BYTES))
+        if (kind := kind_of(body)) is None:
+            continue
+        left -= len(body)
+        source = {"type": "base64", "media_type": kind, "data": base64.b64encode(body).decode("ascii")}
+        found.append([{"type": "text", "text": f"{name}:"}, {"type": "image", "source": source}])
+        if len(found) == MAX_PICTURES:
+            break
+    for blocks in reversed(found):
+        yield from blocks
+
+
+def kind_of(body: bytes) -> str | None:
+    """Return the media type of a whole picture that the service reads, by its first and last bytes.
+
+    None of any other file, of one that was cut short and of one with too many pixels. Pure.
+    """
+    if body.startswith(b"\x89PNG\r\n\x1a\n") and b"IEND" in body[-16:]:
+        sides = int.from_bytes(body[16:20], "big"), int.from_bytes(body[20:24], "big")
+        return "image/png" if min(sides) > 0 and max(sides) <= MAX_PIXELS else None
+    if body.startswith(b"\xff\xd8\xff") and body.rstrip(b"\0").endswith(b"\xff\xd9"):
+        return "image/jpeg"
+    if body[:6] in (b"GIF87a", b"GIF89a") and body.endswith(b";"):
+        return "image/gif"
+    if body[:4] == b"RIFF" and body[8:12] == b"WEBP" and int.from_bytes(body[4:8], "little") + 8 <= len(body):
+        return "image/webp"
+    return None
+
+
+def _read(path: Path, *, limit: int) -> bytes:
+    """Return a file of at most `limit` bytes; nothing of a larger one, of a link or of no file at all."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+    except OSError:
+        return b""
+    try:
+        info = os.fstat(descriptor)
+        if not stat.S_ISREG(info.st_mode) or info.st_size > limit:
+            return b""
+        return b"".join(iter(lambda: os.read(descriptor, limit), b""))[:limit]
+    finally:
+        os.close(descriptor)
