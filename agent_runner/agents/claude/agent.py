@@ -214,26 +214,16 @@ class ClaudeAgent:
 
     async def _ask(self, prompt: str, say: Say) -> TurnOutcome:
         content = await asyncio.to_thread(shown_files.content_of, prompt, self._workspace.group)
-        answered = await self._ask_once(content)
-        outcome: TurnOutcome = self._sdk.outcome_of(answered)
-        if outcome.error and shown_files.has_pictures(content) and "image" in outcome.error.lower():
-            # The session has the picture now, and the service would refuse it again with every question.
-            logger.warning("the service refused a picture; the model is told its path alone")
-            await self._start_afresh()
-            answered = await self._ask_once(prompt)
-            outcome = self._sdk.outcome_of(answered)
-        if outcome.error is None:
-            for text in _spoken(self._hooks.answered_already, answered.result.result):
-                await say(text)
-        return outcome
-
-    async def _ask_once(self, content: str | list[shown_files.Block]) -> Any:
         answered = await self._sdk.ask(self._client, content, self._know_session, self._stream)
         if answered.is_dropped:
             logger.warning("the CLI dropped a prompt whose hooks took too long; it is asked again")
             self._restoring.again()
             answered = await self._sdk.ask(self._client, content, self._know_session, self._stream)
-        return answered
+        outcome: TurnOutcome = self._sdk.outcome_of(answered)
+        if outcome.error is None:
+            for text in _spoken(self._hooks.answered_already, answered.result.result):
+                await say(text)
+        return outcome
 
     def _know_session(self, session_id: str) -> None:
         self.session_id = session_id

@@ -37,11 +37,6 @@ def content_of(prompt: str, folder: Path) -> str | list[Block]:
     return [{"type": "text", "text": prompt}, *blocks] if blocks else prompt
 
 
-def has_pictures(content: str | list[Block]) -> bool:
-    """Return whether a model is shown a picture."""
-    return isinstance(content, list) and any(block["type"] == "image" for block in content)
-
-
 def _texts(names: list[str], folder: Path) -> Iterator[Block]:
     chosen = [name for name in names if name.lower().endswith(_TEXTS)]
     for name in chosen[-MAX_TEXTS:]:
