@@ -7,8 +7,10 @@ unexport PYTHONDONTWRITEBYTECODE
 # Most tests wait for something: one more at a time than there are processors. The quick ones are independent of each
 # other, so whoever is free takes the next; those with a host or an engine share it by file, and keep to three at a time.
 PYTEST := $(BIN)/python -m pytest -n $(or $(TESTERS),$(shell expr $$(getconf _NPROCESSORS_ONLN) + 1))
-QUICK := $(PYTEST) --dist worksteal -m "not docker and not host and not browser"
+QUICK := $(PYTEST) --dist worksteal -m "not docker and not host and not browser and not swarm"
 REST := $(BIN)/python -m pytest -n $(or $(TESTERS),3) --dist loadfile --no-loadscope-reorder -m "docker or host or browser"
+# Three engines with twenty containers: alone on the machine, and last.
+NODES := $(BIN)/python -m pytest -m swarm tests/swarm
 READY := .venv/.ready
 SBOM ?= build/sbom
 
@@ -76,6 +78,7 @@ check: $(READY) ## Format, lint, types, architecture, tests: what CI runs
 soak: $(READY) ## Random examples by the hundred, tests/e2e in both runtimes, then SOAK_KILLS (1000) kills of host, containers and engine, for hours
 	$(PYTEST) --dist loadfile --hypothesis-profile=soak tests/unit tests/integration tests/faults/mailbox
 	env -u TESTS_NEED_DOCKER $(PYTEST) --dist loadfile tests/e2e
+	$(NODES)
 	SOAK_KILLS=$(or $(SOAK_KILLS),1000) $(BIN)/python -m pytest tests/faults/test_kill_at_random.py tests/faults/test_kill_containers.py
 
 format: $(READY) ## Format and mend what can be mended

@@ -73,6 +73,9 @@ COMMANDS = (
         "List a group's newest messages with what became of each, or all that befell one.",
     ),
     CommandEntry(
+        "nodes", "nodes:nodes", "List the machines of the swarm, what runs there, and what is wrong."
+    ),
+    CommandEntry(
         "notices",
         "notices:notices_app",
         "What agents are to notice later: their own notes, and facts of the host.",

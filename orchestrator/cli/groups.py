@@ -102,6 +102,7 @@ def config(
             " {path, name, writable}), timeout_ms, memory_mb, cpus, agent, model, timezone,"
             ' egress (none, open, or {"allowlist": ["host:port"]}),'
             " web_search and speech (true or false), skills (a list of names),"
+            " node_label (NAME=VALUE, on a swarm),"
             ' ask (what you are asked before: a list of "egress", "mcp:*", "mcp:SERVER", "mcp:SERVER/TOOL").',
         ),
     ] = None,

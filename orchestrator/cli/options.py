@@ -14,7 +14,7 @@ from orchestrator.base.terminal_escaping import one_line
 from orchestrator.domain.errors import BadRequest
 
 FAILED = 1
-Runtime = Literal["auto", "docker", "process"]
+Runtime = Literal["auto", "docker", "process", "swarm"]
 
 
 class UsageError(BadRequest):

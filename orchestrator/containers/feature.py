@@ -60,13 +60,14 @@ class ContainersFeature:
         settings, home = self._host.settings, self._host.home
         await asyncio.to_thread(self._ensure_shared_memory)
         async with self._host.reader.reading() as tx:
-            has_containers = any(run.runtime == "docker" for run in await runs.live(tx))
+            has_containers = any(run.runtime in {"docker", "swarm"} for run in await runs.live(tx))
         self.selected = await runtime_selection.choose(
             settings.andy_runtime,
             home=home.root,
             install=home.install_id(),
             tag=settings.andy_image,
             has_containers=has_containers,
+            last_frame=self._last_frame,
             on_log=self._logs.take_stderr,
             say=self._say,
         )
@@ -77,6 +78,11 @@ class ContainersFeature:
         stack.push_async_callback(self.selected.runtime.close)
         if not self._leaves_containers:
             stack.push_async_callback(self.selected.forget)
+
+    async def _last_frame(self, run_id: RunId) -> int:
+        async with self._host.reader.reading() as tx:
+            run = await runs.get(tx, run_id)
+        return 0 if run is None else run.last_frame
 
     async def connect(self, proxies: ContainerProxies, credentials: CredentialSource) -> None:
         """Let containers reach the proxies and nothing else of the host; make the orders of runs."""

@@ -9,7 +9,7 @@ from contextlib import closing, suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, TypeVar
 
 from orchestrator.containers.docker import client as docker_client
 from orchestrator.containers.docker import host_paths, network
@@ -21,6 +21,15 @@ from orchestrator.containers.docker.runtime import DockerRuntime
 from orchestrator.containers.firewall import Firewall, FirewallOutOfReach
 from orchestrator.containers.image import build
 from orchestrator.containers.process.runtime import ProcessRuntime
+from orchestrator.containers.swarm.runtime import SwarmRuntime
+from orchestrator.containers.swarm.services import (
+    ManagerEngine,
+    SwarmServices,
+    ensure_gate,
+    remove_all,
+    swarm_image,
+)
+from orchestrator.containers.swarm.session import LastFrame
 from orchestrator.domain.errors import ContainerError
 from orchestrator.domain.protocols import ContainerRuntime
 
@@ -53,6 +62,8 @@ class SelectedRuntime:
     """The rule that keeps agents from the rest of the host, where they share a network with it."""
     siblings: HostPaths | None = None
     """The path mapping of this process's own container, where it runs in one."""
+    admit: Callable[[frozenset[int]], Awaitable[frozenset[int]]] | None = None
+    """Let agents reach these ports of the host by another way; return the ports at which that way begins."""
 
     @property
     def front_address(self) -> str | None:
@@ -61,6 +72,8 @@ class SelectedRuntime:
 
     async def shut_host(self, ports: Collection[int], say: Say) -> None:
         """Keep agents from all of the host but these ports; say where that cannot be done."""
+        if self.admit is not None:
+            ports = await self.admit(frozenset(ports))
         if self.firewall is None:
             return
         try:
@@ -79,7 +92,7 @@ class SelectedRuntime:
 
     async def has_engine(self) -> bool:
         """Tell whether a container could be started at this moment."""
-        return self.runtime.name != "docker" or await docker_engine.answers(seconds=ENGINE_SECONDS)
+        return self.runtime.name == "process" or await docker_engine.answers(seconds=ENGINE_SECONDS)
 
     def hindrance(self, path: Path) -> str | None:
         """Return why containers cannot be given a folder of the owner's; None when they can."""
@@ -87,22 +100,26 @@ class SelectedRuntime:
 
 
 async def choose(
-    wanted: Literal["auto", "docker", "process"],
+    wanted: Literal["auto", "docker", "process", "swarm"],
     *,
     home: Path,
     install: str,
     tag: str,
     has_containers: bool,
+    last_frame: LastFrame,
     on_log: OnLog,
     say: Say,
 ) -> SelectedRuntime:
     """Return a runtime; with `auto`, report why when it cannot be Docker. `on_log` takes containers' stderr.
 
-    `has_containers` says that an earlier host left some in Docker, which may still run.
+    `has_containers` says that an earlier host left some in Docker, which may still run; `last_frame` returns
+    the last frame of a run that the store has.
 
     Raises:
         ContainerError: Docker was asked for by name, or is needed for what was left there, and cannot be had.
     """
+    if wanted == "swarm":
+        return await _swarm(home, install, tag, say, on_log=on_log, last_frame=last_frame)
     if wanted == "process":
         return _process(home, say, on_log=on_log, why="as you asked")
     try:
@@ -167,9 +184,71 @@ async def _beside(
     )
 
 
-def _with_client(work: Callable[[APIClient], None]) -> None:
+async def _swarm(
+    home: Path, install: str, tag: str, say: Say, *, on_log: OnLog, last_frame: LastFrame
+) -> SelectedRuntime:
+    """Run agents on the nodes of the swarm that this machine's engine manages."""
+    await docker_engine.probe()
+    own = await asyncio.to_thread(host_paths.find)
+    await asyncio.to_thread(ensure_image, tag, say)
+    image = await asyncio.to_thread(_with_client, partial(swarm_image, tag=tag))
+    services = SwarmServices(install=install, image=image)
+    engine = ManagerEngine(services)
+    joined = None if own is not None else await network.ensure_network(install)
+    runtime = SwarmRuntime(
+        engine,
+        data=home / "data",
+        last_frame=last_frame,
+        on_log=on_log,
+        address=EVERY_ADDRESS if joined is None else joined.gateway,
+    )
+
+    async def admit(ports: frozenset[int]) -> frozenset[int]:
+        runtime.ports = ports
+        await runtime.open()
+        if joined is None:
+            assert own is not None
+            services.gate_id = own.own_id
+        else:
+            make = partial(
+                ensure_gate,
+                install=install,
+                image=image,
+                network=joined.name,
+                port=runtime.door.port,
+                address=joined.gateway,
+            )
+            services.gate_id = await asyncio.to_thread(_with_client, make)
+        await engine.tidy()
+        return frozenset({runtime.door.port})
+
+    async def forget() -> None:
+        await asyncio.to_thread(_with_client, partial(remove_all, install=install, services=services))
+        if joined is not None:
+            await network.remove_network(install)
+
+    return SelectedRuntime(
+        runtime=runtime,
+        # In the container the carrier listens where the proxies of the host do, and passes on to them.
+        host_address="127.0.0.1",
+        listen_address="127.0.0.1",
+        uid=os.getuid(),
+        forget=forget,
+        image=tag,
+        firewall=None
+        if joined is None
+        else Firewall(install=install, bridge=joined.bridge, gateway=joined.gateway),
+        siblings=own,
+        admit=admit,
+    )
+
+
+T = TypeVar("T")
+
+
+def _with_client(work: Callable[[APIClient], T]) -> T:
     with docker_client.translated(), closing(docker_client.connect()) as client:
-        work(client)
+        return work(client)
 
 
 def _process(home: Path, say: Say, *, on_log: OnLog, why: str) -> SelectedRuntime:

@@ -384,6 +384,7 @@ def _container_spec(new: NewRun, mounts: Sequence[Mount]) -> ContainerSpec:
         memory_bytes=config.memory_mb * 1024**2 if config.memory_mb else spec.memory_bytes,
         cpus=config.cpus or spec.cpus,
         is_open=config.egress == "open",
+        node_label=config.node_label,
     )
 
 

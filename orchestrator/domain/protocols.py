@@ -149,6 +149,8 @@ class ContainerSpec:
     pids: int = 512
     is_open: bool = False
     """Whether it may reach the internet, on a second network that is not closed."""
+    node_label: str | None = None
+    """`NAME=VALUE`: a runtime of several machines starts it only where this label stands."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

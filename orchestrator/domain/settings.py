@@ -160,8 +160,9 @@ class Settings(BaseModel):
         default_factory=zone_of_this_machine,
         description="The time zone of prompts, reminders and schedules.",
     )
-    andy_runtime: Literal["auto", "docker", "process"] = Field(
-        "auto", description="Where agents run: `docker`, or `process`, which isolates nothing."
+    andy_runtime: Literal["auto", "docker", "process", "swarm"] = Field(
+        "auto",
+        description="Where agents run: `docker`; `swarm`, on several machines; `process` isolates nothing.",
     )
     andy_agent: Literal["auto", "claude", "offline"] = Field(
         "auto", description="Who answers: `claude` with a credential, `offline` without a model."

@@ -100,6 +100,9 @@ class GroupConfig(_Strict):
     speech: StrictBool = False
     """Whether its replies are read aloud too, by the program of `ANDY_SPEECH_COMMAND`."""
 
+    node_label: Annotated[str, Field(pattern=r"^[A-Za-z0-9_.-]{1,63}=[A-Za-z0-9_.-]{1,63}$")] | None = None
+    """`NAME=VALUE`: on a swarm, its containers run only on nodes with this label."""
+
     skills: Annotated[tuple[Annotated[str, Field(max_length=64)], ...], Field(max_length=50)] | None = None
     """The names of the skills that its agent is told of; those that are not given are all there are."""
 

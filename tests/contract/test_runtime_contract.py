@@ -17,6 +17,7 @@ from tests.support.runtimes import (
     Bench,
     DockerBench,
     ProcessBench,
+    SwarmBench,
     a_spec,
     all_of,
     eventually,
@@ -67,11 +68,14 @@ print('up', flush=True)
 
 
 @pytest.fixture(
-    params=["process", pytest.param("docker", marks=[pytest.mark.docker, pytest.mark.timeout(900)])]
+    params=["process", "swarm", pytest.param("docker", marks=[pytest.mark.docker, pytest.mark.timeout(900)])]
 )
 def bench(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Bench]:
     if request.param == "process":
         yield ProcessBench(tmp_path / "home")
+        return
+    if request.param == "swarm":
+        yield SwarmBench(tmp_path / "home")
         return
     client = request.getfixturevalue("docker_client")
     tag = build.TAG if build.is_present(client) else request.getfixturevalue("agent_image")

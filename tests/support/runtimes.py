@@ -16,8 +16,10 @@ import docker
 
 from orchestrator.containers.docker.runtime import INSTALL_LABEL, DockerRuntime
 from orchestrator.containers.process.runtime import ProcessRuntime
+from orchestrator.containers.swarm.runtime import SwarmRuntime
 from orchestrator.domain.protocols import ContainerRuntime, ContainerSpec, RunningContainer
 from orchestrator.domain.values import Folder, RunId
+from tests.doubles.swarm_engine import ProcessSwarmEngine, StartedProcess
 from tests.support.engine_cleanup import clear_engine
 
 DEADLINE_SECONDS = 180.0
@@ -70,6 +72,34 @@ class ProcessBench:
     def left(self) -> list[str]:
         runs = self.home / "data" / "process"
         return [run.name for run in runs.iterdir()] if runs.is_dir() else []
+
+
+@dataclass
+class SwarmBench:
+    """A swarm of one node that is this machine."""
+
+    home: Path
+    started: dict[str, StartedProcess] = field(default_factory=dict)
+
+    def runtime(self, script: str, *, command: list[str] | None = None) -> SwarmRuntime:
+        command = command or [sys.executable, "-S", "-c", script]
+        engine = ProcessSwarmEngine(self.home, command, started=self.started)
+        (self.home / "data").mkdir(parents=True, exist_ok=True)
+
+        async def last_frame(run_id: RunId) -> int:
+            return 0
+
+        return SwarmRuntime(
+            engine,
+            data=self.home / "data",
+            last_frame=last_frame,
+            on_log=lambda *_: None,
+            address="127.0.0.1",
+            host_name="127.0.0.1",
+        )
+
+    def left(self) -> list[str]:
+        return list(self.started)
 
 
 def a_spec(**changes: object) -> ContainerSpec:

@@ -1,0 +1,57 @@
+"""Connect to the host, prove that it is the one, and show it the token of the run."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import ssl
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from agent_runner.wire.carrier import VERSION, CarrierConnection, CarrierMessage, ConnectionLost
+
+CONNECT_SECONDS = 10.0
+
+
+class Refused(Exception):
+    """The host takes nothing of this run, now or later."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CarrierOrder:
+    """Where the host is, how it proves itself, and what this run proves itself with."""
+
+    address: str
+    port: int
+    certificate: str
+    token: str
+
+    @classmethod
+    def read(cls, path: Path) -> CarrierOrder:
+        return cls(**json.loads(path.read_text(encoding="utf-8")))
+
+    async def connect(self, **hello: Any) -> tuple[CarrierConnection, CarrierMessage]:
+        """Open a connection and show the token. Raises `Refused`, `ConnectionLost`, `OSError`."""
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        context.minimum_version = ssl.TLSVersion.TLSv1_3
+        context.check_hostname = False  # the one certificate is pinned, under whatever name it is reached
+        context.load_verify_locations(cadata=self.certificate)
+        async with asyncio.timeout(CONNECT_SECONDS):
+            reader, writer = await asyncio.open_connection(self.address, self.port, ssl=context)
+        connection = CarrierConnection(reader, writer)
+        try:
+            await connection.send("hello", v=VERSION, token=self.token, **hello)
+            answer = _welcomed(await connection.receive())
+        except BaseException:
+            connection.close()
+            raise
+        return connection, answer
+
+
+def _welcomed(answer: CarrierMessage) -> CarrierMessage:
+    if answer.kind == "refused":
+        raise Refused(answer.fields.get("reason"))
+    if answer.kind != "welcome":
+        raise ConnectionLost(f"'{answer.kind}' for a hello")
+    return answer

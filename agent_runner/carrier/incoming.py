@@ -1,0 +1,89 @@
+"""The files that the host lays down for a run, as its messages bring them."""
+
+from __future__ import annotations
+
+import asyncio
+import tempfile
+from typing import Any
+
+from agent_runner.carrier.local_trees import LocalTrees
+from agent_runner.wire import trees
+from agent_runner.wire.carrier import ENTRIES_A_MESSAGE, CarrierConnection, CarrierMessage, changes_from
+from agent_runner.wire.trees import Tree
+
+
+class IncomingFiles:
+    """What the host described, and what of it has not come yet."""
+
+    def __init__(self, local: LocalTrees) -> None:
+        self._trees = local
+        self._wanted: dict[str, Tree] = {}
+        self._incoming: dict[tuple[str, str], Any] = {}
+        self._missing: set[tuple[str, str]] = set()
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether all files that were described have come."""
+        return not self._missing
+
+    def begin_anew(self) -> None:
+        """Forget what another connection began to lay down: all of it comes again."""
+        for known in (self._wanted, self._missing, self._incoming):
+            known.clear()
+
+    async def take(self, message: CarrierMessage) -> None:
+        """Take a message about the files of the run."""
+        if message.kind == "tree":
+            await self._take_tree(message)
+        elif message.kind == "change":
+            await self._take_change(message)
+        else:
+            await self._take_file(message)
+
+    async def _take_tree(self, message: CarrierMessage) -> None:
+        target = message.text("target")
+        wanted = self._wanted.setdefault(target, {})
+        for path, fields in message.mapping("entries").items():
+            wanted[trees.checked_path(path)] = trees.entry_from(fields)
+        if not message.fields.get("is_last"):
+            return
+        needed = await asyncio.to_thread(
+            self._trees.lay,
+            target,
+            wanted,
+            is_whole=bool(message.fields.get("is_whole")),
+            is_writable=bool(message.fields.get("is_writable")),
+        )
+        self._missing |= {(target, path) for path in needed}
+
+    async def ask_for_files(self, connection: CarrierConnection) -> None:
+        """Ask for the files that are missing, and say when nothing more is asked for."""
+        by_target: dict[str, list[str]] = {}
+        for target, path in sorted(self._missing):
+            by_target.setdefault(target, []).append(path)
+        for target, paths in by_target.items():
+            for at in range(0, len(paths), ENTRIES_A_MESSAGE):
+                await connection.send("need", target=target, paths=paths[at : at + ENTRIES_A_MESSAGE])
+        await connection.send("ready")
+
+    async def _take_change(self, message: CarrierMessage) -> None:
+        target = message.text("target")
+        changed = changes_from(message)
+        await asyncio.to_thread(self._trees.change, target, changed)
+        self._wanted.setdefault(target, {}).update(changed.put)
+
+    async def _take_file(self, message: CarrierMessage) -> None:
+        """Take a part of a file; with its last part it is put into place."""
+        key = message.text("target"), message.text("path")
+        if key not in self._incoming:
+            self._incoming[key] = tempfile.TemporaryFile()  # noqa: SIM115  # closed with its last part
+        file = self._incoming[key]
+        await asyncio.to_thread(file.write, message.payload)
+        if not message.fields.get("is_last"):
+            return
+        del self._incoming[key]
+        with file:
+            entry = self._wanted[key[0]][key[1]]
+            file.seek(0)
+            await asyncio.to_thread(self._trees.put_file, *key, entry, file)
+        self._missing.discard(key)

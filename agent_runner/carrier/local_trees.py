@@ -1,0 +1,98 @@
+"""The directories of a run in its container: laid down as the host says, and looked at for changes."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from agent_runner.wire import trees
+from agent_runner.wire.trees import Changes, Entry, HashCache, Tree, TreeError
+
+
+class LocalTrees:
+    """The directories of the run as this container has them, and what of them the host has."""
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
+        self._writable: dict[str, Tree] = {}
+        """What the host has of each tree that the agent writes, by its target."""
+        self._caches: dict[str, HashCache] = {}
+
+    def path_of(self, target: str) -> Path:
+        """Return where a target of a mount lies here. Raises `TreeError` for one that lies nowhere."""
+        if target == "/home/andy/.claude":
+            return self._root / ".home" / ".claude"
+        if not target.startswith("/workspace/"):
+            raise TreeError(f"{target!r} has no place here")
+        return self._root / trees.checked_path(target.removeprefix("/workspace/"))
+
+    def lay(self, target: str, wanted: Tree, *, is_whole: bool, is_writable: bool) -> list[str]:
+        """Make a tree what the host says, but for its files, whose paths are returned. Blocks."""
+        path = self.path_of(target)
+        path.mkdir(parents=True, exist_ok=True)
+        with trees.opened_root(path) as root:
+            here = trees.scan(root, self._caches.setdefault(target, {}))
+            different = trees.changes(here, wanted)
+            if not is_whole:
+                different = Changes((), different.put)
+            needed = _apply_frame(root, different)
+        if is_writable:
+            self._writable[target] = dict(wanted)
+        return needed
+
+    def change(self, target: str, changed: Changes) -> None:
+        """Take over what has changed on the host; the files of it follow. Blocks."""
+        with trees.opened_root(self.path_of(target)) as root:
+            _apply_frame(root, changed)
+        if target in self._writable:
+            _note(self._writable[target], changed)
+
+    def put_file(self, target: str, path: str, entry: Entry, source: Any) -> None:
+        """Put a file that came whole. Blocks."""
+        with trees.opened_root(self.path_of(target)) as root:
+            trees.put_file(root, path, entry, source.read)
+
+    def look(self) -> dict[str, Changes]:
+        """Return what the agent has changed since the host had all, by target. Blocks. Raises `TreeError`."""
+        found: dict[str, Changes] = {}
+        for target, before in self._writable.items():
+            with trees.opened_root(self.path_of(target)) as root:
+                if changed := trees.changes(before, trees.scan(root, self._caches.setdefault(target, {}))):
+                    found[target] = changed
+        return found
+
+    def one(self, target: str, path: str) -> dict[str, Changes]:
+        """Return one file of a tree as a change, if it is one. Blocks."""
+        with suppress(OSError, TreeError), trees.opened_root(self.path_of(target)) as root:
+            whole = trees.scan(root, self._caches.setdefault(target, {}))
+            parents = {path[:at]: whole[path[:at]] for at, c in enumerate(path) if c == "/"}
+            if whole[path].kind == "file" and target in self._writable:
+                return {target: Changes((), {**parents, path: whole[path]})}
+        return {}
+
+    def took(self, taken: dict[str, Changes]) -> None:
+        """Note that the host has these changes now."""
+        for target, changed in taken.items():
+            _note(self._writable[target], changed)
+
+
+def _apply_frame(root: int, changed: Changes) -> list[str]:
+    """Apply all of a change but its files, and return the paths of those."""
+    for path in changed.removed:
+        trees.remove(root, path)
+    needed = []
+    for path, entry in changed.put.items():
+        if entry.kind == "dir":
+            trees.put_directory(root, path, entry)
+        elif entry.kind == "link":
+            trees.put_link(root, path, entry)
+        else:
+            needed.append(path)
+    return needed
+
+
+def _note(tree: Tree, changed: Changes) -> None:
+    for path in changed.removed:
+        tree.pop(path, None)
+    tree.update(changed.put)

@@ -1,0 +1,33 @@
+"""The request files that an agent writes, as the carrier reads them before it sends them."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+from agent_runner.wire import trees
+from agent_runner.wire.trees import TreeError
+
+MAX_REQUEST_BYTES = 1024 * 1024
+
+
+def read_request(path: Path) -> bytes | None:
+    """Return what a request file holds; None for what is no file, too large, or gone."""
+    try:
+        with trees.opened_root(path.parent) as root, trees.open_file(root, path.name) as file:
+            text: bytes = file.read(MAX_REQUEST_BYTES + 1)
+    except OSError:
+        return None
+    return text if len(text) <= MAX_REQUEST_BYTES else None
+
+
+def file_named_in(text: bytes) -> str | None:
+    """Return the path of the file that a request asks to send, if it does."""
+    try:
+        request = json.loads(text)
+        if request["type"] == "send_file":
+            return trees.checked_path(os.path.normpath(request["path"]).removeprefix("/workspace/group/"))
+    except (KeyError, TypeError, ValueError, TreeError):
+        return None
+    return None

@@ -1,0 +1,294 @@
+"""Compare and copy directories of which one side is hostile: plain files, directories and links, by content.
+
+A tree is scanned into `{path: Entry}`, two scans give the changes between them, and changes are applied
+below an open directory, so that no link that is swapped in meanwhile leads out of it. Devices, pipes and
+sockets are left out; a link is copied as what it says and never followed.
+"""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import os
+import secrets
+import stat
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from typing import Any, Literal
+
+MAX_ENTRIES = 50_000
+MAX_FILE_BYTES = 256 * 1024 * 1024
+MAX_TREE_BYTES = 2 * 1024 * 1024 * 1024
+MAX_PATH_BYTES = 4_000
+MAX_DEPTH = 64
+CHUNK_BYTES = 256 * 1024
+PARTIAL = ".andy-partial-"
+"""How the name of a file begins that is being written here. No scan sees it, nor those of `write_whole`."""
+
+Kind = Literal["file", "dir", "link"]
+
+
+class TreeError(Exception):
+    """A tree is larger than it may be, or names a path that leads out of it; the text says which."""
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One path of a tree. `content` is the SHA-256 of a file in hex, or where a link points."""
+
+    kind: Kind
+    mode: int = 0
+    size: int = 0
+    content: str = ""
+
+
+Tree = dict[str, Entry]
+HashCache = dict[tuple[int, int, int, int, int], str]
+"""What a file held when it was last read, by device, inode, size and both times of change (ns)."""
+
+
+def checked_path(path: str) -> str:
+    """Return a relative path as it came. Raises `TreeError` for one that leads out of its tree."""
+    parts = path.split("/")
+    is_fair = (
+        len(path.encode("utf-8", "surrogateescape")) <= MAX_PATH_BYTES
+        and len(parts) <= MAX_DEPTH
+        and "\0" not in path
+        and not any(part in {"", ".", ".."} or part.startswith(PARTIAL) for part in parts)
+    )
+    if not is_fair:
+        raise TreeError(f"{path[:80]!r} is no path of a tree")
+    return path
+
+
+def entry_from(fields: Mapping[str, Any]) -> Entry:
+    """Return the entry that the other side described. Raises `TreeError` when it is none."""
+    kind, mode, size, content = (fields.get(name) for name in ("kind", "mode", "size", "content"))
+    if kind not in {"file", "dir", "link"} or not isinstance(content, str) or len(content) > MAX_PATH_BYTES:
+        raise TreeError("an entry of no known kind")
+    if not isinstance(mode, int) or not isinstance(size, int) or not 0 <= size <= MAX_FILE_BYTES:
+        raise TreeError(f"a file of more than {MAX_FILE_BYTES // 1024**2} MiB")
+    # Neither a set-id bit nor a sticky one passes from one machine to the other.
+    return Entry(kind=kind, mode=mode & 0o777, size=size, content=content)
+
+
+def fields_of(entry: Entry) -> dict[str, Any]:
+    """Return an entry as JSON fields, which `entry_from` reads."""
+    return {"kind": entry.kind, "mode": entry.mode, "size": entry.size, "content": entry.content}
+
+
+def scan(root: int, cache: HashCache | None = None) -> Tree:
+    """Read a tree below the open directory `root`. Blocks.
+
+    A file that changes while it is read is taken as it was read; the next scan sees what came of it.
+
+    Raises:
+        TreeError: it holds more than may travel.
+    """
+    tree: Tree = {}
+    room = [MAX_TREE_BYTES]
+    known: HashCache = {}
+    _scan_into(tree, root, "", {} if cache is None else cache, known, room)
+    if cache is not None:
+        cache.clear()
+        cache.update(known)
+    return tree
+
+
+def _scan_into(
+    tree: Tree, directory: int, prefix: str, cache: HashCache, known: HashCache, room: list[int]
+) -> None:
+    for name in sorted(os.listdir(directory)):
+        if name.startswith(PARTIAL) or (name.startswith(".") and name.endswith(".partial")):
+            continue
+        path = checked_path(f"{prefix}{name}")
+        if len(tree) >= MAX_ENTRIES:
+            raise TreeError(f"more than {MAX_ENTRIES} files")
+        with suppress(FileNotFoundError):  # removed since the listing
+            info = os.stat(name, dir_fd=directory, follow_symlinks=False)
+            if stat.S_ISDIR(info.st_mode):
+                tree[path] = Entry("dir", stat.S_IMODE(info.st_mode) & 0o777)
+                with _inner(directory, name) as inner:
+                    _scan_into(tree, inner, f"{path}/", cache, known, room)
+            elif stat.S_ISLNK(info.st_mode):
+                tree[path] = Entry("link", content=os.readlink(name, dir_fd=directory))
+            elif stat.S_ISREG(info.st_mode):
+                room[0] -= info.st_size
+                if info.st_size > MAX_FILE_BYTES or room[0] < 0:
+                    limit = MAX_FILE_BYTES if info.st_size > MAX_FILE_BYTES else MAX_TREE_BYTES
+                    raise TreeError(f"{path[:80]!r} goes beyond {limit // 1024**2} MiB")
+                tree[path] = _file_entry(directory, name, info, cache, known)
+
+
+def scan_file(directory: int, name: str) -> Entry:
+    """Read one plain file of an open directory. Blocks. Raises `OSError`."""
+    info = os.stat(name, dir_fd=directory, follow_symlinks=False)
+    return _file_entry(directory, name, info, {}, {})
+
+
+def check_file(path: str | os.PathLike[str], entry: Entry) -> None:
+    """Check that a file of one's own holds what an entry promises. Blocks. Raises `TreeError`."""
+    with open(path, "rb") as file:  # noqa: PTH123  # any path-like
+        if hashlib.file_digest(file, "sha256").hexdigest() != entry.content:
+            raise TreeError("a file that is not what was announced")
+
+
+def _file_entry(directory: int, name: str, info: os.stat_result, cache: HashCache, known: HashCache) -> Entry:
+    key = (info.st_dev, info.st_ino, info.st_size, info.st_mtime_ns, info.st_ctime_ns)
+    digest = cache.get(key)
+    if digest is None:
+        with open_file(directory, name) as file:
+            digest = hashlib.file_digest(file, "sha256").hexdigest()
+    known[key] = digest
+    return Entry("file", stat.S_IMODE(info.st_mode) & 0o777, info.st_size, digest)
+
+
+@dataclass(frozen=True, slots=True)
+class Changes:
+    """What makes one tree of another: what is removed, deepest first; then what is put, parents first."""
+
+    removed: tuple[str, ...]
+    put: dict[str, Entry]
+
+    def __bool__(self) -> bool:
+        return bool(self.removed or self.put)
+
+
+def changes(before: Tree, after: Tree) -> Changes:
+    """Return what makes `after` of `before`. Pure. A path that changes its kind is removed and put anew."""
+    removed = [path for path, entry in before.items() if path not in after or after[path].kind != entry.kind]
+    put = {path: after[path] for path in sorted(after) if before.get(path) != after[path]}
+    return Changes(tuple(sorted(removed, key=lambda path: (-path.count("/"), path))), put)
+
+
+def remove(root: int, path: str) -> None:
+    """Remove what lies at a path, with all below it, following no link. One that is gone is no error."""
+    with suppress(FileNotFoundError, NotADirectoryError), _parent(root, path) as (directory, name):
+        _remove_entry(directory, name)
+
+
+def _remove_entry(directory: int, name: str) -> None:
+    info = os.stat(name, dir_fd=directory, follow_symlinks=False)
+    if not stat.S_ISDIR(info.st_mode):
+        os.unlink(name, dir_fd=directory)
+        return
+    with _inner(directory, name) as inner:
+        for each in os.listdir(inner):  # noqa: PTH208  # below an open directory there are no paths
+            _remove_entry(inner, each)
+    os.rmdir(name, dir_fd=directory)
+
+
+def put_directory(root: int, path: str, entry: Entry) -> None:
+    """Make a directory where there is none, in place of whatever else is there."""
+    with _parent(root, path) as (directory, name):
+        try:
+            os.mkdir(name, 0o700, dir_fd=directory)
+        except FileExistsError:
+            if not stat.S_ISDIR(os.stat(name, dir_fd=directory, follow_symlinks=False).st_mode):
+                _remove_entry(directory, name)
+                os.mkdir(name, 0o700, dir_fd=directory)
+        with _inner(directory, name) as inner:
+            os.fchmod(inner, entry.mode | 0o700)
+
+
+def put_link(root: int, path: str, entry: Entry) -> None:
+    """Make a link that says what the entry says, in place of whatever is there."""
+    with _parent(root, path) as (directory, name):
+        with suppress(FileNotFoundError):
+            _remove_entry(directory, name)
+        os.symlink(entry.content, name, dir_fd=directory)
+
+
+def put_file(root: int, path: str, entry: Entry, read: Callable[[int], bytes]) -> None:
+    """Write a file under another name and rename it into place; `read(n)` gives its next bytes.
+
+    Raises:
+        TreeError: the bytes are not those that the entry promises. What was there stays.
+    """
+    with _parent(root, path) as (directory, name):
+        partial = f"{PARTIAL}{secrets.token_hex(6)}"
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+        descriptor = os.open(partial, flags, 0o600, dir_fd=directory)
+        try:
+            with os.fdopen(descriptor, "wb") as file:
+                _copy(file.write, read, entry)
+                os.fchmod(file.fileno(), entry.mode | 0o400)
+            if _is_directory(directory, name):
+                _remove_entry(directory, name)
+            os.rename(partial, name, src_dir_fd=directory, dst_dir_fd=directory)
+        except BaseException:
+            with suppress(FileNotFoundError):
+                os.unlink(partial, dir_fd=directory)
+            raise
+
+
+def _copy(write: Callable[[bytes], object], read: Callable[[int], bytes], entry: Entry) -> None:
+    digest, left = hashlib.sha256(), entry.size
+    while left > 0 and (data := read(min(CHUNK_BYTES, left))):
+        digest.update(data)
+        write(data)
+        left -= len(data)
+    if left or digest.hexdigest() != entry.content:
+        raise TreeError("a file that is not what was announced")
+
+
+def _is_directory(directory: int, name: str) -> bool:
+    try:
+        return stat.S_ISDIR(os.stat(name, dir_fd=directory, follow_symlinks=False).st_mode)
+    except FileNotFoundError:
+        return False
+
+
+@contextmanager
+def open_file(directory: int, name: str) -> Iterator[Any]:
+    """Open a plain file of an open directory for reading, and nothing else. Raises `OSError`."""
+    flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+    with os.fdopen(os.open(name, flags, dir_fd=directory), "rb") as file:
+        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+            raise OSError(errno.EINVAL, "no plain file", name)
+        yield file
+
+
+@contextmanager
+def opened(root: int, path: str) -> Iterator[Any]:
+    """Open the plain file at a path of a tree for reading. Raises `OSError`."""
+    with _parent(root, path) as (directory, name), open_file(directory, name) as file:
+        yield file
+
+
+@contextmanager
+def _parent(root: int, path: str) -> Iterator[tuple[int, str]]:
+    """Open the directory that holds a path, without following a link on the way."""
+    *above, name = checked_path(path).split("/")
+    here = os.dup(root)
+    try:
+        for part in above:
+            inner = os.open(part, _DIRECTORY, dir_fd=here)
+            os.close(here)
+            here = inner
+        yield here, name
+    finally:
+        os.close(here)
+
+
+_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+
+
+@contextmanager
+def _inner(directory: int, name: str) -> Iterator[int]:
+    descriptor = os.open(name, _DIRECTORY, dir_fd=directory)
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+@contextmanager
+def opened_root(path: str | os.PathLike[str]) -> Iterator[int]:
+    """Open the directory at the top of a tree. Raises `OSError`, also where a link stands in its place."""
+    descriptor = os.open(path, _DIRECTORY)
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,156 @@
+"""Where carriers connect to the host: over TLS, with the token of their run, or not at all."""
+
+from __future__ import annotations
+
+import asyncio
+import datetime as dt
+import hashlib
+import os
+import ssl
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+
+import structlog
+
+from agent_runner.wire.carrier import VERSION, CarrierConnection, CarrierMessage, ConnectionLost, relay
+from orchestrator.containers.swarm.session import CarrierSession
+
+log = structlog.get_logger(__name__)
+
+HELLO_SECONDS = 10.0
+MAX_STRANGERS = 64
+"""How many connections may be open that have shown no token yet."""
+MAX_RELAYS = 64
+"""How many connections to the proxies one run may have open."""
+CERTIFICATE_DAYS = 3650
+NAME = "andy"
+
+
+class CarrierDoor:
+    """A TLS server. Each connection shows the token of a run, and serves that run's control or one relay."""
+
+    def __init__(self, data: Path, *, find: Callable[[str], CarrierSession | None]) -> None:
+        """`find` returns the live session whose token has this SHA-256 (hex); None for any other."""
+        self._files = data / "carrier.crt", data / "carrier.key"
+        self._find = find
+        self._server: asyncio.Server | None = None
+        self._meetings: set[asyncio.Task[None]] = set()
+        self._strangers = asyncio.Semaphore(MAX_STRANGERS)
+        self.port = 0
+
+    async def open(self, address: str, preferred_port: int = 0) -> None:
+        """Listen at an address, on the preferred port if that is free. Raises `OSError`."""
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.minimum_version = ssl.TLSVersion.TLSv1_3
+        await asyncio.to_thread(ensure_certificate, *self._files)
+        context.load_cert_chain(*self._files)
+        try:
+            self._server = await asyncio.start_server(self._begin, address, preferred_port, ssl=context)
+        except OSError:
+            self._server = await asyncio.start_server(self._begin, address, 0, ssl=context)
+        self.port = int(self._server.sockets[0].getsockname()[1])
+
+    @property
+    def certificate(self) -> str:
+        """Return the certificate that a carrier pins, as PEM."""
+        return self._files[0].read_text(encoding="ascii")
+
+    async def close(self) -> None:
+        """Take no more connections, and end those that are open."""
+        if self._server is not None:
+            self._server.close()
+        for meeting in tuple(self._meetings):
+            meeting.cancel()
+        if self._meetings:
+            await asyncio.wait(self._meetings)
+
+    def _begin(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        # A task of our own: asyncio's reports one that was cancelled as an error.
+        meeting = asyncio.create_task(self._meet(reader, writer), name="carrier-door")
+        self._meetings.add(meeting)
+        meeting.add_done_callback(self._meetings.discard)
+
+    async def _meet(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        connection = CarrierConnection(reader, writer)
+        try:
+            async with self._strangers, asyncio.timeout(HELLO_SECONDS):
+                hello = await connection.receive()
+                session = self._session_of(hello)
+            if session is None:
+                # Said once and for all: a carrier that is refused ends its agent.
+                await connection.send("refused", reason="this run is over, or no run of this host")
+                log.info("carrier.refused")
+            elif "port" in hello.fields:
+                await self._relay(connection, session, hello.number("port"))
+            else:
+                await session.serve(connection, hello)
+        except (ConnectionLost, OSError, TimeoutError):
+            pass
+        finally:
+            connection.close()
+
+    def _session_of(self, hello: CarrierMessage) -> CarrierSession | None:
+        if hello.kind != "hello" or hello.fields.get("v") != VERSION:
+            return None
+        token = hello.text("token")
+        return self._find(hashlib.sha256(token.encode("utf-8", "replace")).hexdigest())
+
+    async def _relay(self, connection: CarrierConnection, session: CarrierSession, port: int) -> None:
+        """Carry a connection of an agent to a proxy, which knows the run by an address of its own."""
+        if port not in session.ports or len(session.relays) >= MAX_RELAYS:
+            await connection.send("refused", reason="no such proxy, or too many connections")
+            return
+        task = asyncio.current_task()
+        assert task is not None
+        session.relays.add(task)
+        try:
+            other = await asyncio.open_connection(
+                "127.0.0.1", port, local_addr=(loopback_of(session.run_id), 0)
+            )
+            await connection.send("welcome", out=0)
+            await relay(connection.reader, connection.writer, other)
+        finally:
+            session.relays.discard(task)
+
+
+def loopback_of(run_id: str) -> str:
+    """Return an address of this machine that stands for a run: a token counts from one address only."""
+    digest = hashlib.sha256(run_id.encode()).digest()
+    return f"127.{digest[0] % 254 + 1}.{digest[1]}.{digest[2] % 254 + 1}"
+
+
+def ensure_certificate(certificate: Path, key: Path) -> None:
+    """Make the certificate that carriers pin, where there is none. Blocks. Raises `OSError`."""
+    if certificate.is_file() and key.is_file():
+        return
+    from cryptography import x509
+    from cryptography.hazmat.primitives import hashes, serialization
+    from cryptography.hazmat.primitives.asymmetric import ec
+
+    private = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, NAME)])
+    now = dt.datetime.now(dt.UTC)
+    made = (
+        x509.CertificateBuilder()
+        .subject_name(name)
+        .issuer_name(name)
+        .public_key(private.public_key())
+        .serial_number(x509.random_serial_number())
+        # Nodes whose clocks are behind take it, too.
+        .not_valid_before(now - dt.timedelta(days=2))
+        .not_valid_after(now + dt.timedelta(days=CERTIFICATE_DAYS))
+        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+        .sign(private, hashes.SHA256())
+    )
+    secret = private.private_bytes(
+        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    )
+    for path, text in ((key, secret), (certificate, made.public_bytes(serialization.Encoding.PEM))):
+        partial = path.with_name(f".{path.name}.new")
+        with suppress(FileNotFoundError):
+            partial.unlink()
+        descriptor = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(text)
+        partial.rename(path)

@@ -1,0 +1,353 @@
+"""Containers on the nodes of a Docker Swarm, which the engine of this machine manages."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+import secrets
+from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+from typing import Protocol
+
+import structlog
+from watchdog.observers import Observer
+
+from agent_runner.wire.files import write_whole
+from orchestrator.containers.swarm.door import CarrierDoor
+from orchestrator.containers.swarm.group_files import BOXES, SharedTree, Stages, shared_trees
+from orchestrator.containers.swarm.services import ALIAS, KeptService, TaskState, refuse_failed
+from orchestrator.containers.swarm.session import CarrierSession, LastFrame, OnLog, RunFiles, settle_stages
+from orchestrator.domain.errors import AndyError, ContainerError
+from orchestrator.domain.protocols import ContainerSpec, Exit
+from orchestrator.domain.values import Folder, RunId
+
+log = structlog.get_logger(__name__)
+
+START_SECONDS = 120.0
+"""How long a node may take to start a container; then the turn is tried again, maybe on another."""
+LOOK_SECONDS = 0.5
+LOOK_GONE_SECONDS = 2.0
+END_SECONDS = 5.0
+"""How much longer than its grace an agent may take to end before its container is removed."""
+RUN_FILE = "run.json"
+
+
+class SwarmEngine(Protocol):
+    """What the runtime asks of a manager's engine. Each call raises `EngineGone`, `ContainerError`."""
+
+    async def create(self, spec: ContainerSpec, *, secret: dict[str, object], token_hash: str) -> str:
+        """Have a node start the container of a run; return how the engine calls it."""
+        ...
+
+    async def remove(self, ref: str) -> None:
+        """Kill and remove it. One that is gone is no error."""
+        ...
+
+    async def kept(self) -> list[KeptService]:
+        """List the runs of this install."""
+        ...
+
+    async def task(self, ref: str) -> TaskState:
+        """Return how far the engine is with a run."""
+        ...
+
+    async def close(self) -> None:
+        """Close threads and connections."""
+        ...
+
+
+class SwarmContainer:
+    """A `RunningContainer` on some node."""
+
+    def __init__(
+        self, session: CarrierSession, ref: str, engine: SwarmEngine, forget: Callable[[], None]
+    ) -> None:
+        self.run_id = session.run_id
+        self.folder = session.folder
+        self.ref = ref
+        self.session = session
+        self._engine = engine
+        self._forget = forget
+        self._watch = asyncio.create_task(self._watch_task(), name=f"swarm-task:{self.run_id}")
+
+    async def _watch_task(self) -> None:
+        """Give a run up as soon as the engine knows that its container is gone, before silence tells it."""
+        while not self.session.ended.is_set():
+            await asyncio.sleep(LOOK_GONE_SECONDS)
+            if self.session.is_connected:
+                continue
+            with suppress(AndyError):
+                task = await self._engine.task(self.ref)
+                if task.has_ended and not self.session.is_connected:
+                    self.session.give_up(f"its container is gone: {task.error or task.state}")
+
+    def close(self) -> None:
+        """Let go of its tasks; the container stays."""
+        self._watch.cancel()
+        self.session.close()
+
+    def output(self) -> AsyncGenerator[bytes, None]:
+        return self.session.output()
+
+    async def wait(self) -> Exit:
+        await self.session.ended.wait()
+        return self.session.exit
+
+    async def stop(self, *, grace_seconds: float = 2.0) -> None:
+        await self.session.send("stop", milliseconds=round(grace_seconds * 1000))
+        try:
+            async with asyncio.timeout(grace_seconds + END_SECONDS):
+                await self.session.ended.wait()
+        except TimeoutError:
+            self.session.give_up("it did not end when it was told to")
+            await self._engine.remove(self.ref)
+
+    async def remove(self) -> None:
+        await self.session.send("bye")
+        await self._engine.remove(self.ref)
+        self.session.give_up("it was removed")
+        await self._forget_files()
+        self._forget()
+
+    async def _forget_files(self) -> None:
+        """Remove what was staged, but for what counts and could not be put in place: the next start tries."""
+        await self.session.settle()
+        if not await self.session.has_due_files():
+            await asyncio.to_thread(self.session.files.stages.drop)
+
+
+class SwarmRuntime:
+    """A `ContainerRuntime` over the nodes of a swarm.
+
+    The host is one process, at a manager; a carrier in each container connects to it.
+    """
+
+    name = "swarm"
+    is_isolated = True
+
+    def __init__(
+        self,
+        engine: SwarmEngine,
+        *,
+        data: Path,
+        last_frame: LastFrame,
+        on_log: OnLog,
+        address: str,
+        host_name: str = ALIAS,
+    ) -> None:
+        """`data` is the host's own directory; it listens at `address`, which carriers call `host_name`."""
+        self._engine = engine
+        self._data = data
+        self._last_frame = last_frame
+        self._on_log = on_log
+        self._address = address
+        self._host_name = host_name
+        self._sessions: dict[str, CarrierSession] = {}
+        self._containers: dict[RunId, SwarmContainer] = {}
+        self._starting: set[RunId] = set()
+        self._opening = asyncio.Lock()
+        self._observer = Observer()
+        self._observer.daemon = True
+        self.ports: frozenset[int] = frozenset()
+        """The proxies of the host that agents may connect to."""
+        self.door = CarrierDoor(data, find=self._find)
+
+    async def open(self) -> None:
+        """Listen for carriers; called again, it does nothing. Raises `OSError`."""
+        async with self._opening:
+            if not self.door.port:
+                await self._listen()
+
+    async def _listen(self) -> None:
+        kept = self._data / "carrier-port"
+        preferred = int(kept.read_text()) if kept.is_file() else 0
+        await self.door.open(self._address, preferred)
+        kept.write_text(str(self.door.port))
+        self._observer.start()
+
+    async def start(self, spec: ContainerSpec, order: str) -> SwarmContainer:
+        await self.open()
+        self._starting.add(spec.run_id)
+        try:
+            return await self._start(spec, order)
+        finally:
+            self._starting.discard(spec.run_id)
+
+    async def _start(self, spec: ContainerSpec, order: str) -> SwarmContainer:
+        try:
+            await self._drop_strangers({session.run_id for session in self._sessions.values()})
+        except OSError as error:
+            raise ContainerError(f"The files of an earlier turn cannot be put in place: {error}") from error
+        token = secrets.token_urlsafe(32)
+        token_hash = hashlib.sha256(token.encode()).hexdigest()
+        files = await asyncio.to_thread(self._new_files, spec)
+        session = self._session(spec.run_id, spec.folder, files)
+        session.order, session.environment, session.ports = order.encode(), dict(spec.environment), self.ports
+        self._sessions[token_hash] = session
+        secret: dict[str, object] = {
+            "address": self._host_name,
+            "port": self.door.port,
+            "certificate": self.door.certificate,
+            "token": token,
+        }
+        creating = asyncio.create_task(
+            self._engine.create(spec, secret=secret, token_hash=token_hash), name=f"swarm-start:{spec.run_id}"
+        )
+        try:
+            ref = await asyncio.shield(creating)
+            await self._until_started(session, ref)
+        except BaseException:
+            session.give_up("its start failed")
+            self._forget(token_hash, spec.run_id)
+            with suppress(AndyError, asyncio.CancelledError):
+                await self._engine.remove(await creating)
+            await asyncio.to_thread(files.stages.drop)
+            raise
+        return self._container(session, ref, token_hash)
+
+    async def adopt(self) -> Sequence[SwarmContainer]:
+        await self.open()
+        found = []
+        kept = await self._engine.kept()
+        for one in kept:
+            container = self._containers.get(RunId(one.run_id))
+            if container is None and RunId(one.run_id) not in self._starting:
+                container = await self._adopted(one)
+            if container is not None:
+                found.append(container)
+        await self._drop_strangers({one.run_id for one in kept})
+        return found
+
+    async def close(self) -> None:
+        for container in tuple(self._containers.values()):
+            container.close()
+        for session in tuple(self._sessions.values()):
+            session.close()
+        await self.door.close()
+        if self._observer.is_alive():
+            self._observer.stop()
+        await self._engine.close()
+
+    def runs(self) -> dict[RunId, CarrierSession]:
+        """Return the sessions of the runs that live, by run."""
+        return {session.run_id: session for session in self._sessions.values()}
+
+    def _find(self, token_hash: str) -> CarrierSession | None:
+        """Return the session of a token, unless it was given up: nothing of that counts any more."""
+        session = self._sessions.get(token_hash)
+        return None if session is None or session.is_given_up else session
+
+    async def _until_started(self, session: CarrierSession, ref: str) -> None:
+        """Wait until the agent runs on a node.
+
+        Raises:
+            ContainerError: no node takes it, or the one that did could not start it, with the reason.
+        """
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + START_SECONDS
+        task = TaskState(state="new")
+        while not session.has_started.is_set():
+            with suppress(TimeoutError):
+                async with asyncio.timeout(LOOK_SECONDS):
+                    await session.has_started.wait()
+                return
+            if session.is_hardened is False:
+                raise ContainerError(
+                    'The node lets programs gain privileges: set "no-new-privileges": true in its'
+                    " /etc/docker/daemon.json and restart its engine."
+                )
+            task = await self._engine.task(ref)
+            refuse_failed(task)
+            if loop.time() > deadline:
+                why = task.error or f"its task is '{task.state}'"
+                raise ContainerError(f"No node started it in {START_SECONDS:g} s: {why}.")
+
+    async def _adopted(self, one: KeptService) -> SwarmContainer | None:
+        """Take over a run of an earlier host; its carrier connects soon. None for one that never began."""
+        files = await asyncio.to_thread(self._kept_files, RunId(one.run_id))
+        if files is None or not one.token_hash:
+            await self._engine.remove(one.ref)
+            return None
+        session = self._session(RunId(one.run_id), Folder(one.folder), files, is_adopted=True)
+        session.ports = self.ports
+        await session.settle()
+        self._sessions[one.token_hash] = session
+        return self._container(session, one.ref, one.token_hash)
+
+    def _session(
+        self, run_id: RunId, folder: Folder, files: RunFiles, *, is_adopted: bool = False
+    ) -> CarrierSession:
+        return CarrierSession(
+            run_id,
+            folder,
+            files,
+            observer=self._observer,
+            last_frame=self._last_frame,
+            on_log=self._on_log,
+            is_adopted=is_adopted,
+        )
+
+    def _container(self, session: CarrierSession, ref: str, token_hash: str) -> SwarmContainer:
+        container = SwarmContainer(
+            session, ref, self._engine, partial(self._forget, token_hash, session.run_id)
+        )
+        self._containers[session.run_id] = container
+        return container
+
+    def _forget(self, token_hash: str, run_id: RunId) -> None:
+        session = self._sessions.pop(token_hash, None)
+        if session is not None:
+            session.close()
+        container = self._containers.pop(run_id, None)
+        if container is not None:
+            container.close()
+
+    # What of a run is on disk, for a host that starts anew
+
+    def _directory(self, run_id: str) -> Path:
+        return self._data / "swarm" / run_id
+
+    def _new_files(self, spec: ContainerSpec) -> RunFiles:
+        try:
+            shared = shared_trees(spec.mounts)
+        except OSError as error:
+            raise ContainerError(f"A folder of the group cannot be sent to a node: {error}") from error
+        directory = self._directory(spec.run_id)
+        directory.mkdir(parents=True)
+        boxes = {BOXES[mount.target]: mount.source for mount in spec.mounts if mount.target in BOXES}
+        record = {
+            "shared": [
+                [each.target, str(each.source), each.is_writable, each.only] for each in shared.values()
+            ],
+            "boxes": {name: str(path) for name, path in boxes.items()},
+        }
+        write_whole(directory / RUN_FILE, json.dumps(record), mode=0o600)
+        return RunFiles(shared=shared, boxes=boxes, stages=Stages(directory))
+
+    def _kept_files(self, run_id: RunId) -> RunFiles | None:
+        directory = self._directory(run_id)
+        try:
+            record = json.loads((directory / RUN_FILE).read_text(encoding="utf-8"))
+        except (OSError, ValueError):
+            return None
+        shared = {}
+        for target, source, is_writable, only in record["shared"]:
+            key = target if only is None else f"{target}#{only}"
+            shared[key] = SharedTree(target, Path(source), is_writable, only)
+        boxes = {name: Path(path) for name, path in record["boxes"].items()}
+        return RunFiles(shared=shared, boxes=boxes, stages=Stages(directory))
+
+    async def _drop_strangers(self, kept: set[str]) -> None:
+        """Put in place what counts of runs that the engine has no more, and remove the rest of them."""
+        root = self._data / "swarm"
+        for directory in await asyncio.to_thread(lambda: list(root.iterdir()) if root.is_dir() else []):
+            run_id = RunId(directory.name)
+            if run_id in kept or run_id in self._containers or run_id in self._starting:
+                continue
+            files = await asyncio.to_thread(self._kept_files, run_id)
+            if files is not None:
+                await settle_stages(files, run_id, self._last_frame)
+            await asyncio.to_thread(Stages(directory).drop)

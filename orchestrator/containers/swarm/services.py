@@ -1,0 +1,414 @@
+"""What the engine keeps of a run on a swarm: a job, its secret, its group's network, and the gate on that."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import threading
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import structlog
+
+from orchestrator.containers.docker import client as docker_client
+from orchestrator.containers.docker.client import EngineCalls
+from orchestrator.containers.docker.runtime import GROUP_LABEL, INSTALL_LABEL, NO_NAMES, RUN_LABEL
+from orchestrator.domain.errors import ContainerError
+from orchestrator.domain.protocols import ContainerSpec
+from orchestrator.domain.values import Folder
+
+APIClient = Any
+"""docker-py's client: its calls for swarms have no types."""
+log = structlog.get_logger(__name__)
+
+TOKEN_LABEL = "andy.carrier"  # noqa: S105  # the name of a label
+"""The SHA-256 of the token that the carrier of a run shows: what a host that starts anew knows it by."""
+GATE_LABEL = "andy.gate"
+GATE_BYTES = 128 * 1024**2
+ALIAS = "orchestrator"
+USER = "1000:1000"
+SCRATCH_BYTES = 256 * 1024**2
+STOP_SECONDS = 10
+FAILED_STATES = frozenset({"failed", "rejected", "orphaned", "remove", "shutdown"})
+ENDED_STATES = FAILED_STATES | {"complete"}
+SECRET_TARGET = "andy"  # noqa: S105  # the name of a file
+_NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9-]")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeptService:
+    """A run that the engine knows: its service, and what the host wrote on it."""
+
+    ref: str
+    run_id: str
+    folder: str
+    token_hash: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskState:
+    """How far the engine is with a run. `state` is Swarm's word; `error` says why it goes no further."""
+
+    state: str
+    error: str = ""
+    node: str | None = None
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether no container of the run lives any more, or ever will."""
+        return self.state in ENDED_STATES
+
+
+class SwarmServices:
+    """The calls to a manager's engine. All of them block, and raise what docker-py raises."""
+
+    def __init__(
+        self, *, install: str, image: str, gate_id: str = "", command: list[str] | None = None
+    ) -> None:
+        """`gate_id` is the container through which agents reach the host; `command` replaces the runner."""
+        self._install = install
+        self._image = image
+        self.gate_id = gate_id
+        self._command = command or []
+        self._one_at_a_time = threading.Lock()
+
+    def create(
+        self,
+        client: APIClient,
+        spec: ContainerSpec,
+        *,
+        secret: Mapping[str, object],
+        token_hash: str,
+    ) -> str:
+        """Have the swarm start the container of a run; return the service's id."""
+        labels = self._labels(spec.folder, spec.run_id) | {TOKEN_LABEL: token_hash}
+        name = _NOT_IN_NAMES.sub("-", f"andy-{spec.run_id}")
+        network = self._network(client, spec.folder)
+        secret_id = client.create_secret(name, json.dumps(secret).encode(), labels=labels)["ID"]
+        try:
+            made = client.create_service(
+                _template(
+                    spec,
+                    labels,
+                    self._image,
+                    self._command,
+                    (secret_id, name),
+                    network,
+                    f"andy-{self._install}-{spec.folder}",
+                ),
+                name=name,
+                labels=labels,
+                mode={"ReplicatedJob": {"MaxConcurrent": 1, "TotalCompletions": 1}},
+                endpoint_spec={"Mode": "dnsrr"},
+            )
+        except BaseException:
+            self.remove(client, name)
+            raise
+        return str(made["ID"])
+
+    def remove(self, client: APIClient, ref: str) -> None:
+        """Remove a run's service and secret; its container is killed. One that is gone is no error."""
+        run_id = ref
+        for found in client.services(filters={"id": ref}) or client.services(filters={"name": ref}):
+            run_id = found["Spec"]["Labels"].get(RUN_LABEL, "")
+            with docker_client.already_so():
+                client.remove_service(found["ID"])
+        for one in client.secrets(filters={"label": [f"{INSTALL_LABEL}={self._install}"]}):
+            if run_id and run_id in (one["Spec"]["Labels"].get(RUN_LABEL), one["Spec"]["Name"]):
+                with docker_client.already_so():
+                    client.remove_secret(one["ID"])
+
+    def kept(self, client: APIClient) -> list[KeptService]:
+        """List the runs of this install."""
+        return [
+            KeptService(
+                ref=one["ID"],
+                run_id=one["Spec"]["Labels"][RUN_LABEL],
+                folder=one["Spec"]["Labels"][GROUP_LABEL],
+                token_hash=one["Spec"]["Labels"].get(TOKEN_LABEL, ""),
+            )
+            for one in client.services(filters={"label": [f"{INSTALL_LABEL}={self._install}"]})
+            if RUN_LABEL in one["Spec"]["Labels"]
+        ]
+
+    def task(self, client: APIClient, ref: str) -> TaskState:
+        """Return the state of a run's task; `remove` when the engine has none."""
+        found = client.tasks(filters={"service": ref})
+        if not found:
+            is_there = bool(client.services(filters={"id": ref}))
+            return TaskState(state="new" if is_there else "remove")
+        newest = max(found, key=lambda one: one["CreatedAt"])
+        status = newest["Status"]
+        error = status.get("Err") or ""
+        return TaskState(state=status["State"], error=error, node=newest.get("NodeID"))
+
+    def tidy(self, client: APIClient) -> None:
+        """Remove secrets and networks of this install that no run needs any more."""
+        mine = {"label": [f"{INSTALL_LABEL}={self._install}"]}
+        live = {one.run_id for one in self.kept(client)}
+        folders = {one.folder for one in self.kept(client)}
+        for secret in client.secrets(filters=mine):
+            if secret["Spec"]["Labels"].get(RUN_LABEL) not in live:
+                with docker_client.already_so():
+                    client.remove_secret(secret["ID"])
+        with self._one_at_a_time:
+            for one in client.networks(filters=mine):
+                if one["Driver"] == "overlay" and (one["Labels"] or {}).get(GROUP_LABEL) not in folders:
+                    self._drop_network(client, one["Id"])
+
+    def _labels(self, folder: Folder, run_id: str) -> dict[str, str]:
+        return {INSTALL_LABEL: self._install, GROUP_LABEL: folder, RUN_LABEL: run_id}
+
+    def _network(self, client: APIClient, folder: Folder) -> str:
+        """Return the id of a group's closed network, made where missing, with the gate on it."""
+        # Swarm wants names of hosts: a folder's may be longer, and have other letters.
+        name = f"andy-{self._install}-{hashlib.sha256(folder.encode()).hexdigest()[:12]}"
+        with self._one_at_a_time:
+            found = [one for one in client.networks(names=[f"^{re.escape(name)}$"]) if one["Name"] == name]
+            if found:
+                ref = str(found[0]["Id"])
+            else:
+                # Not encrypted by the engine: all that passes is TLS to a pinned certificate.
+                ref = client.create_network(
+                    name,
+                    driver="overlay",
+                    internal=True,
+                    attachable=True,
+                    scope="swarm",
+                    labels={INSTALL_LABEL: self._install, GROUP_LABEL: folder},
+                )["Id"]
+            if self.gate_id not in (client.inspect_network(ref)["Containers"] or {}):
+                with docker_client.already_so():
+                    client.connect_container_to_network(self.gate_id, ref, aliases=[ALIAS])
+        return ref
+
+    def _drop_network(self, client: APIClient, ref: str) -> None:
+        import docker.errors
+
+        try:
+            if self.gate_id in (client.inspect_network(ref)["Containers"] or {}):
+                client.disconnect_container_from_network(self.gate_id, ref, force=True)
+            client.remove_network(ref)
+        except docker.errors.APIError as error:  # a container is still leaving it: the next look removes it
+            log.info("network.kept", reason=str(error.explanation or error))
+
+
+def swarm_image(client: APIClient, *, tag: str) -> str:
+    """Return how nodes are told the image: by its digest in a registry, else by its id, which they must have.
+
+    By its tag, each start would first ask a registry, for 20 s where none answers. Blocks.
+
+    Raises:
+        ContainerError: this engine manages no swarm.
+    """
+    check_manager(client)
+    found = client.inspect_image(tag)
+    return str((found.get("RepoDigests") or [found["Id"]])[0])
+
+
+def check_manager(client: APIClient) -> None:
+    """Check that this machine's engine manages a swarm. Blocks. Raises `ContainerError` with the fix."""
+    swarm = client.info()["Swarm"]
+    if swarm["LocalNodeState"] != "active" or not swarm["ControlAvailable"]:
+        raise ContainerError(
+            "This machine's Docker manages no swarm: 'docker swarm init' makes one;"
+            " ANDY_RUNTIME=docker needs none."
+        )
+
+
+def ensure_gate(client: APIClient, *, install: str, image: str, network: str, port: int, address: str) -> str:
+    """Find or make the container that passes agents' connections on to `address:port`; return its id. Blocks.
+
+    Raises what docker-py raises.
+    """
+    import docker.errors
+
+    name = f"andy-{install}-gate"
+    wanted = {INSTALL_LABEL: install, GATE_LABEL: f"{image} {network} {address}:{port}"}
+    try:
+        found = client.inspect_container(name)
+        if found["Config"]["Labels"].items() >= wanted.items() and found["State"]["Running"]:
+            return str(found["Id"])
+        client.remove_container(name, force=True)
+    except docker.errors.NotFound:
+        pass
+    made = client.create_container(
+        image,
+        entrypoint=["/opt/andy/bin/python", "-m", "agent_runner.gate"],
+        command=[str(port), address],
+        name=name,
+        hostname="gate",
+        user=USER,
+        labels=wanted,
+        host_config=client.create_host_config(
+            network_mode=network,
+            read_only=True,
+            init=True,
+            cap_drop=["ALL"],
+            security_opt=["no-new-privileges"],
+            mem_limit=GATE_BYTES,
+            pids_limit=64,
+            restart_policy={"Name": "unless-stopped"},
+        ),
+    )
+    client.start(made["Id"])
+    return str(made["Id"])
+
+
+def remove_all(client: APIClient, *, install: str, services: SwarmServices) -> None:
+    """Remove what the install keeps on the swarm: runs, secrets, the gate, networks. Blocks."""
+    for one in services.kept(client):
+        services.remove(client, one.ref)
+    services.tidy(client)
+    with docker_client.already_so():
+        client.remove_container(f"andy-{install}-gate", force=True)
+
+
+def _template(
+    spec: ContainerSpec,
+    labels: dict[str, str],
+    image: str,
+    command: list[str],
+    secret: tuple[str, str],
+    network: str,
+    volume: str,
+) -> dict[str, Any]:
+    uid, _, gid = USER.partition(":")
+    placement: dict[str, Any] = {}  # Swarm starts a container where the fewest are
+    if spec.node_label is not None:
+        name, _, value = spec.node_label.partition("=")
+        placement["Constraints"] = [f"node.labels.{name}=={value}"]
+    limits = {"NanoCPUs": round(spec.cpus * 1e9), "MemoryBytes": spec.memory_bytes, "Pids": spec.pids}
+    return {
+        "ContainerSpec": {
+            "Image": image,
+            "Labels": labels,
+            "Command": ["/opt/andy/bin/python", "-m", "agent_runner.carrier"],
+            "Args": command,
+            "Hostname": "andy",
+            "User": USER,
+            "Init": True,
+            "ReadOnly": True,
+            "CapabilityDrop": ["ALL"],
+            "StopSignal": "SIGTERM",
+            "StopGracePeriod": STOP_SECONDS * 10**9,
+            "DNSConfig": {"Nameservers": list(NO_NAMES)},
+            "Mounts": [
+                # The group's files stay on the node for its next run there; no other group's has them.
+                {
+                    "Type": "volume",
+                    "Source": volume,
+                    "Target": "/workspace",
+                    "VolumeOptions": {"Labels": {GROUP_LABEL: spec.folder}},
+                },
+                _scratch("/tmp"),  # noqa: S108  # the container's own
+            ],
+            "Secrets": [
+                {
+                    "SecretID": secret[0],
+                    "SecretName": secret[1],
+                    "File": {"Name": SECRET_TARGET, "UID": uid, "GID": gid, "Mode": 0o400},
+                }
+            ],
+        },
+        "Resources": {"Limits": limits},
+        "RestartPolicy": {"Condition": "none"},
+        "Placement": placement,
+        "Networks": [{"Target": network}],
+        "LogDriver": {"Name": "json-file", "Options": {"max-size": "1m", "max-file": "2"}},
+    }
+
+
+def _scratch(target: str) -> dict[str, Any]:
+    return {"Type": "tmpfs", "Target": target, "TmpfsOptions": {"SizeBytes": SCRATCH_BYTES, "Mode": 0o1777}}
+
+
+def refuse_failed(task: TaskState) -> None:
+    """Do nothing while a run may still come. Raises `ContainerError` with the engine's reason otherwise."""
+    if not task.has_ended:
+        return
+    reason = task.error or f"its task is '{task.state}'"
+    if "No such image" in reason:
+        reason = "the node has not the agent image: give it to all nodes by a registry or 'docker load'"
+    raise ContainerError(f"No node could start it: {reason}.")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeReport:
+    """One machine of the swarm, as `andy nodes` shows it."""
+
+    name: str
+    address: str
+    state: str
+    """`ready` or `down`, with `drain` or `pause` where it takes nothing new."""
+    labels: tuple[str, ...]
+    groups: tuple[str, ...]
+    """The groups whose containers run there."""
+    problem: str | None
+
+
+def list_nodes(client: APIClient, *, install: str) -> list[NodeReport]:
+    """List the machines of the swarm with what runs there. Blocks. Raises what docker-py raises."""
+    services = {
+        one["ID"]: one["Spec"]["Labels"]
+        for one in client.services(filters={"label": [f"{INSTALL_LABEL}={install}"]})
+    }
+    running: dict[str, list[str]] = {}
+    for task in client.tasks():
+        if task["ServiceID"] in services and task["Status"]["State"] == "running":
+            running.setdefault(task["NodeID"], []).append(services[task["ServiceID"]][GROUP_LABEL])
+    return [_report(node, running.get(node["ID"], [])) for node in client.nodes()]
+
+
+def _report(node: dict[str, Any], groups: list[str]) -> NodeReport:
+    state, availability = node["Status"]["State"], node["Spec"]["Availability"]
+    problem = None
+    if state != "ready":
+        problem = node["Status"].get("Message") or "it does not answer"
+    elif availability == "drain":
+        problem = "it is drained: 'docker node update --availability active' lets it take containers again"
+    return NodeReport(
+        name=node["Description"]["Hostname"],
+        address=node["Status"].get("Addr", ""),
+        state=state if availability == "active" else f"{state}, {availability}",
+        labels=tuple(f"{key}={value}" for key, value in sorted((node["Spec"].get("Labels") or {}).items())),
+        groups=tuple(sorted(groups)),
+        problem=problem,
+    )
+
+
+class ManagerEngine:
+    """`SwarmServices` with each call in a thread of its own; what fails is an error of the host."""
+
+    def __init__(self, services: SwarmServices) -> None:
+        self.services = services
+        self._calls = EngineCalls()
+
+    async def create(self, spec: ContainerSpec, *, secret: dict[str, object], token_hash: str) -> str:
+        """Have the swarm start the container of a run; return the service's id."""
+        return await self._calls.call(
+            partial(self.services.create, spec=spec, secret=secret, token_hash=token_hash)
+        )
+
+    async def remove(self, ref: str) -> None:
+        """Remove a run's service and secret; its container is killed. One that is gone is no error."""
+        await self._calls.call(partial(self.services.remove, ref=ref))
+
+    async def kept(self) -> list[KeptService]:
+        """List the runs of this install."""
+        return await self._calls.call(self.services.kept)
+
+    async def task(self, ref: str) -> TaskState:
+        """Return the state of a run's task."""
+        return await self._calls.call(partial(self.services.task, ref=ref))
+
+    async def tidy(self) -> None:
+        """Remove secrets and networks that no run needs any more."""
+        await self._calls.call(self.services.tidy)
+
+    async def close(self) -> None:
+        """Wait for the calls under way, then close the connections."""
+        await self._calls.close()

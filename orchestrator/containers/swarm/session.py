@@ -1,0 +1,450 @@
+"""One run on a node, as the host sees it: the files it is sent, what it says, and what it leaves.
+
+The carrier of the run connects, and connects again whenever the connection breaks. A run of which nothing is
+heard for `SILENCE_SECONDS` is given up: its output ends, its token counts nowhere, and a carrier of it that
+comes back later is refused. So two containers never both count for one session.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import structlog
+from watchdog.observers.api import BaseObserver, ObservedWatch
+
+from agent_runner.wire import trees
+from agent_runner.wire.carrier import (
+    ENTRIES_A_MESSAGE,
+    SILENCE_SECONDS,
+    CarrierConnection,
+    CarrierMessage,
+    ConnectionLost,
+    changes_from,
+    send_changes,
+    send_file,
+)
+from agent_runner.wire.files import write_whole
+from agent_runner.wire.trees import Changes, HashCache, TreeError
+from orchestrator.base.clock import SystemClock
+from orchestrator.base.file_watch import WatchHandler
+from orchestrator.base.rate_limits import BYTES_A_SECOND, BYTES_AT_ONCE, TokenBucket
+from orchestrator.containers.streams import Tail
+from orchestrator.containers.swarm.group_files import (
+    INPUT,
+    LIVE,
+    OpenStage,
+    SharedTree,
+    Stages,
+)
+from orchestrator.domain.protocols import Exit
+from orchestrator.domain.values import Folder, RunId
+
+log = structlog.get_logger(__name__)
+
+OnLog = Callable[[RunId, bytes], None]
+LastFrame = Callable[[RunId], Awaitable[int]]
+"""Return the number of the last frame of a run that the store has."""
+CHUNKS_AHEAD = 16
+SWEEP_SECONDS = 2.0
+MAX_WAITING_REQUESTS = 500
+BOX_FULL_PAUSE_SECONDS = 0.2
+SETTLE_PAUSE_SECONDS = 0.02
+_REQUEST_NAME = re.compile(r"[0-9A-Za-z][0-9A-Za-z._-]{0,99}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunFiles:
+    """What a run shares with the host: trees by target, mailboxes by name, and where stages are kept."""
+
+    shared: dict[str, SharedTree]
+    boxes: dict[str, Path]
+    stages: Stages
+    caches: dict[str, HashCache] = field(default_factory=dict)
+
+    @property
+    def writable(self) -> dict[str, Path]:
+        """Return the host's directories that take what the agent changed, by target."""
+        return {one.target: one.source for one in self.shared.values() if one.is_writable}
+
+
+class CarrierSession:
+    """One run. `serve` is called by the door for each connection of its carrier; one is served at a time."""
+
+    def __init__(
+        self,
+        run_id: RunId,
+        folder: Folder,
+        files: RunFiles,
+        *,
+        observer: BaseObserver,
+        last_frame: LastFrame,
+        on_log: OnLog,
+        is_adopted: bool,
+    ) -> None:
+        """`is_adopted` tells that an earlier host has started it."""
+        self.run_id = run_id
+        self.folder = folder
+        self.files = files
+        self.environment: dict[str, str] = {}
+        self.ports: frozenset[int] = frozenset()
+        self.order = b""
+        self.is_hardened: bool | None = None
+        self.has_started = asyncio.Event()
+        self.is_given_up = False
+        self.ended = asyncio.Event()
+        self.exit = Exit(code=None)
+        self.relays: set[asyncio.Task[None]] = set()
+        self._observer = observer
+        self._last_frame = last_frame
+        self._on_log = on_log
+        self._is_adopted = is_adopted
+        self._stderr = Tail()
+        self._received = 0
+        self._output: asyncio.Queue[bytes | None] = asyncio.Queue(CHUNKS_AHEAD)
+        self._pace = TokenBucket(SystemClock(), at_once=BYTES_AT_ONCE, a_second=BYTES_A_SECOND)
+        self._connection: CarrierConnection | None = None
+        self._serving: asyncio.Task[None] | None = None
+        self._stage: OpenStage | None = None
+        self._files_lock = asyncio.Lock()
+        self._changed = asyncio.Event()
+        self._watches: list[ObservedWatch] = []
+        self._loop = asyncio.get_running_loop()
+        self._heard = self._loop.time()
+        self._watchdog = asyncio.create_task(self._watch_silence(), name=f"carrier-silence:{run_id}")
+
+    # The connection
+
+    async def serve(self, connection: CarrierConnection, hello: CarrierMessage) -> None:
+        """Serve a connection whose token was checked, until it breaks; a newer one replaces it."""
+        if self._serving is not None:
+            self._serving.cancel()
+            await asyncio.wait([self._serving])
+        self._serving = asyncio.current_task()
+        self._connection = connection
+        self._heard = self._loop.time()
+        self.is_hardened = hello.fields.get("is_hardened") is True
+        try:
+            if not self.is_hardened:
+                await connection.send("refused", reason="its node lets programs gain privileges")
+                return
+            if self.has_started.is_set() and hello.fields.get("is_started") is not True:
+                # Swarm has made another container of the run: what the first one did is unknown.
+                await connection.send("refused", reason="this run had a container before")
+                self.give_up("its container is gone, and another came")
+                return
+            await connection.send("welcome", out=self._received)
+            async with asyncio.TaskGroup() as tasks:
+                tasks.create_task(connection.keep_alive(), name=f"carrier-ping:{self.run_id}")
+                if hello.fields.get("is_started") is not True:
+                    await self._lay_down(connection)
+                else:
+                    self.has_started.set()
+                    await self._adopt_base()
+                tasks.create_task(self._keep_in_step(connection), name=f"carrier-files:{self.run_id}")
+                while True:
+                    await self._take(connection, await connection.receive())
+        except* (ConnectionLost, OSError) as lost:
+            log.info("carrier.lost", run=self.run_id, group=self.folder, reason=str(lost.exceptions[0]))
+        except* TreeError as refused:
+            await self._refuse_files(connection, str(refused.exceptions[0]))
+        finally:
+            self._stage = None
+            if self._connection is connection:
+                self._last_heard()
+                self._connection = None
+            connection.close()
+
+    @property
+    def is_connected(self) -> bool:
+        """Whether the carrier of this run is connected now."""
+        return self._connection is not None
+
+    async def send(self, kind: str, **fields: Any) -> bool:
+        """Send a message over the present connection; return False when there is none."""
+        if self._connection is None:
+            return False
+        try:
+            await self._connection.send(kind, **fields)
+        except ConnectionLost:
+            return False
+        return True
+
+    def give_up(self, why: str) -> None:
+        """Take nothing of this run from now on: its output ends, and its exit is unknown."""
+        if self.ended.is_set():
+            return
+        self.is_given_up = True
+        log.warning("run.given_up", run=self.run_id, group=self.folder, reason=why)
+        self._end(Exit(code=None, stderr_tail=self._stderr.text()))
+
+    def close(self) -> None:
+        """Let go of tasks, watches and connections; the container stays."""
+        for task in (self._watchdog, self._serving, *self.relays):
+            if task is not None:
+                task.cancel()
+        for watch in self._watches:
+            with suppress(KeyError):
+                self._observer.unschedule(watch)
+        self._watches.clear()
+
+    async def _watch_silence(self) -> None:
+        if not self._is_adopted:
+            await self.has_started.wait()  # until then it is its start that takes too long, or fails
+        while True:
+            left = self._last_heard() + SILENCE_SECONDS - self._loop.time()
+            if left <= 0 and not self._is_reading():
+                break
+            await asyncio.sleep(max(left, SILENCE_SECONDS / 10))
+        self.give_up(f"nothing was heard of it for {SILENCE_SECONDS:g} s")
+
+    def _last_heard(self) -> float:
+        if self._connection is not None:
+            self._heard = max(self._heard, self._connection.last_heard)
+        return self._heard
+
+    def _is_reading(self) -> bool:
+        """Whether what came is still being handled: then the silence is the host's own."""
+        return self._connection is not None and self._output.full()
+
+    def _end(self, exited: Exit) -> None:
+        self.exit = exited
+        self.ended.set()
+        if self._serving is not None and self.is_given_up:
+            self._serving.cancel()
+        for relay in self.relays:
+            relay.cancel()
+        self._watchdog.cancel()
+        # A full queue is emptied by its reader, who sees then that the run has ended.
+        with suppress(asyncio.QueueFull):
+            self._output.put_nowait(None)
+
+    # What is laid down, and kept in step
+
+    async def _lay_down(self, connection: CarrierConnection) -> None:
+        """Send all files that the container has not, then have the agent start."""
+        await self.settle()
+        for key, shared in self.files.shared.items():
+            tree = shared.base = await asyncio.to_thread(shared.read, self._cache(key))
+            items = list(tree.items())
+            for at in range(0, max(1, len(items)), ENTRIES_A_MESSAGE):
+                await connection.send(
+                    "tree",
+                    target=shared.target,
+                    entries={p: trees.fields_of(e) for p, e in items[at : at + ENTRIES_A_MESSAGE]},
+                    is_last=at + ENTRIES_A_MESSAGE >= len(items),
+                    is_whole=shared.only is None,
+                    is_writable=shared.is_writable,
+                )
+        await connection.send("laid")
+        while (message := await connection.receive()).kind != "ready":
+            if message.kind != "need":
+                raise ConnectionLost(f"a '{message.kind}' before the start")
+            await self._send_needed(connection, message)
+        await connection.send("start", self.order, environment=self.environment, ports=sorted(self.ports))
+        self.has_started.set()
+
+    async def _send_needed(self, connection: CarrierConnection, message: CarrierMessage) -> None:
+        target = message.text("target")
+        for shared in self.files.shared.values():
+            if shared.target != target or shared.base is None:
+                continue
+            for path in message.texts("paths"):
+                if path in shared.base:
+                    await send_file(connection, shared.source, target, path, shared.base[path])
+
+    async def _adopt_base(self) -> None:
+        """Take the host's files for what both sides have: the host began anew in the middle of a run."""
+        await self.settle()
+        for key, shared in self.files.shared.items():
+            if shared.target in LIVE:
+                shared.base = {}  # what was written meanwhile is sent in any case
+            elif shared.base is None:
+                shared.base = await asyncio.to_thread(shared.read, self._cache(key))
+
+    async def _keep_in_step(self, connection: CarrierConnection) -> None:
+        """Send what changes on the host, as long as this connection lasts."""
+        self._watch()
+        while True:
+            self._changed.clear()
+            try:
+                async with self._files_lock:
+                    await self._send_changes(connection)
+            except FileNotFoundError:  # removed since it was listed: look anew
+                self._changed.set()
+            with suppress(TimeoutError):
+                async with asyncio.timeout(SWEEP_SECONDS):
+                    await self._changed.wait()
+
+    async def _send_changes(self, connection: CarrierConnection) -> None:
+        """Send what the host wrote for the agent; before a new turn, also what else has changed since."""
+        live = [one for target in LIVE for one in self.files.shared.values() if one.target == target]
+        pending = {key: one for key, one in self.files.shared.items() if one not in live}
+        for shared in live:
+            now = await asyncio.to_thread(shared.read, {})
+            changed = trees.changes(shared.base or {}, now)
+            if not changed:
+                continue
+            if shared.target == INPUT and changed.put:
+                for key, other in pending.items():
+                    await self._send_change(connection, other, self._cache(key))
+            await send_changes(connection, "change", shared.target, shared.source, changed)
+            shared.base = now
+
+    async def _send_change(self, connection: CarrierConnection, shared: SharedTree, cache: HashCache) -> None:
+        now = await asyncio.to_thread(shared.read, cache)
+        changed = trees.changes(shared.base or {}, now)
+        if changed:
+            await send_changes(connection, "change", shared.target, shared.source, changed)
+            shared.base = now
+
+    def _watch(self) -> None:
+        if self._watches:
+            return
+        handler = WatchHandler(self._hint)
+        for shared in self.files.shared.values():
+            if shared.target in LIVE:
+                with suppress(OSError):  # the sweep is left
+                    self._watches.append(self._observer.schedule(handler, str(shared.source), recursive=True))
+
+    def _hint(self) -> None:
+        """Called in the observer's thread."""
+        if not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(self._changed.set)
+
+    def _cache(self, key: str) -> HashCache:
+        return self.files.caches.setdefault(key, {})
+
+    # What comes
+
+    async def _take(self, connection: CarrierConnection, message: CarrierMessage) -> None:
+        match message.kind:
+            case "out":
+                await self._take_output(message)
+            case "err":
+                self._stderr.add(message.payload)
+                self._on_log(self.run_id, message.payload)
+            case "request":
+                await self._take_request(connection, message)
+            case "stage" | "file" | "stage_end":
+                await self._take_stage(connection, message)
+            case "too_much":
+                await self._refuse_files(connection, str(message.fields.get("reason"))[:200])
+            case "exit":
+                code = min(message.number("code"), 255)
+                was_oom_killed = message.fields.get("was_oom_killed") is True
+                tail = self._stderr.text()
+                await self._output.put(None)
+                self._end(Exit(code=code, was_oom_killed=was_oom_killed, stderr_tail=tail))
+            case other:
+                raise ConnectionLost(f"an unknown message '{other[:40]}'")
+
+    async def _take_output(self, message: CarrierMessage) -> None:
+        at, data = message.number("at"), message.payload
+        if at > self._received:
+            raise ConnectionLost("a gap in its output")
+        data = data[self._received - at :]
+        await self._pace.wait(len(data))
+        if data:
+            self._received += len(data)
+            await self._output.put(data)
+
+    async def _take_request(self, connection: CarrierConnection, message: CarrierMessage) -> None:
+        box, name = message.text("box"), message.text("name")
+        directory = self.files.boxes.get(box)
+        if directory is None or not _REQUEST_NAME.fullmatch(name) or name.endswith(".partial"):
+            raise ConnectionLost("a request of no mailbox")
+        while await asyncio.to_thread(_count, directory) >= MAX_WAITING_REQUESTS:
+            self._heard = self._loop.time()
+            await asyncio.sleep(BOX_FULL_PAUSE_SECONDS)
+        text = message.payload.decode("utf-8", "replace")
+        await asyncio.to_thread(write_whole, directory / name, text, mode=0o600)
+        await connection.send("took", box=box, name=name)
+
+    async def _take_stage(self, connection: CarrierConnection, message: CarrierMessage) -> None:
+        if message.kind == "stage_end":
+            n = message.number("n")
+            stage, self._stage = self._stage, None
+            if stage is None or stage.n != n:
+                stage = await asyncio.to_thread(self.files.stages.open, n)
+            if n == 0:  # what was left before it comes first, once that counts
+                while await asyncio.to_thread(self.files.stages.sealed) and not self.ended.is_set():
+                    await self.settle()
+                    await asyncio.sleep(SETTLE_PAUSE_SECONDS)
+            await asyncio.to_thread(stage.seal)
+            if n == 0:
+                await self.settle()
+            await connection.send("staged", n=n)
+        elif message.kind == "stage":
+            n = message.number("n")
+            if self._stage is None or self._stage.n != n:
+                self._stage = await asyncio.to_thread(self.files.stages.open, n)
+            self._stage.extend(message.text("target"), changes_from(message))
+        elif self._stage is not None:
+            await asyncio.to_thread(
+                self._stage.write, message.text("target"), message.text("path"), message.payload
+            )
+
+    async def _refuse_files(self, connection: CarrierConnection, reason: str) -> None:
+        """End a run whose files are more than may travel; its turn is not answered without them."""
+        log.warning("run.files_refused", run=self.run_id, group=self.folder, reason=reason)
+        self._stderr.add(f"\nIts files cannot be kept: {reason}.\n".encode())
+        with suppress(ConnectionLost):
+            await connection.send("too_much", reason=reason)
+
+    # What the pool reads
+
+    async def output(self) -> AsyncGenerator[bytes, None]:
+        """Yield stdout until the run has ended. A turn's files are put in place once its end is recorded."""
+        try:
+            while (data := await self._next_output()) is not None:
+                yield data
+                await self.settle()
+        finally:
+            await asyncio.shield(asyncio.create_task(self.settle(), name=f"settle:{self.run_id}"))
+
+    async def _next_output(self) -> bytes | None:
+        if self.is_given_up or (self.ended.is_set() and self._output.empty()):
+            return None
+        return await self._output.get()
+
+    async def settle(self) -> None:
+        """Put the files of the turns in place whose end the store has. They lie apart until then."""
+        if not await asyncio.to_thread(self.files.stages.sealed):
+            return
+        try:
+            async with self._files_lock:
+                for applied in await settle_stages(self.files, self.run_id, self._last_frame):
+                    self._note(applied)
+        except (
+            OSError
+        ) as error:  # such as a full disk: it is tried again, at the latest before the next start
+            log.warning("run.files_wait", run=self.run_id, group=self.folder, reason=str(error))
+
+    async def has_due_files(self) -> bool:
+        """Return whether files that count still wait to be put in place."""
+        recorded = await self._last_frame(self.run_id)
+        return any(n <= recorded for n in await asyncio.to_thread(self.files.stages.sealed))
+
+    def _note(self, applied: dict[str, Changes]) -> None:
+        for shared in self.files.shared.values():
+            if shared.base is not None and shared.target in applied:
+                for path in applied[shared.target].removed:
+                    shared.base.pop(path, None)
+                shared.base.update(applied[shared.target].put)
+
+
+async def settle_stages(files: RunFiles, run_id: RunId, last_frame: LastFrame) -> list[dict[str, Changes]]:
+    """Put the sealed stages of a run in place whose turn ends the store has; return what that changed."""
+    recorded = await last_frame(run_id)
+    due = [n for n in await asyncio.to_thread(files.stages.sealed) if n <= recorded]
+    return [await asyncio.to_thread(files.stages.apply, n, files.writable) for n in due]
+
+
+def _count(directory: Path) -> int:
+    return sum(1 for _ in directory.iterdir()) if directory.is_dir() else 0

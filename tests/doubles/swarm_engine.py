@@ -1,0 +1,86 @@
+"""A swarm's engine whose containers are processes of this machine: the carrier is real, the node is not."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import sys
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from orchestrator.containers.swarm.services import KeptService, TaskState
+from orchestrator.domain.protocols import ContainerSpec
+
+
+@dataclass
+class StartedProcess:
+    kept: KeptService
+    process: asyncio.subprocess.Process
+    workspace: Path
+    secret: Path
+
+
+@dataclass
+class ProcessSwarmEngine:
+    """`command` replaces the runner, as it does in a service; each group's workspace is kept between runs."""
+
+    root: Path
+    command: list[str]
+    privileges: list[str] = field(default_factory=lambda: ["setpriv", "--no-new-privs"])
+    started: dict[str, StartedProcess] = field(default_factory=dict)
+
+    async def create(self, spec: ContainerSpec, *, secret: dict[str, object], token_hash: str) -> str:
+        workspace = self.root / "nodes" / spec.folder
+        workspace.mkdir(parents=True, exist_ok=True)
+        path = self.root / f"{spec.run_id}.secret"
+        path.write_text(json.dumps(secret))
+        process = await asyncio.create_subprocess_exec(
+            *self.privileges,
+            sys.executable,
+            "-m",
+            "agent_runner.carrier",
+            *self.command,
+            stdin=asyncio.subprocess.DEVNULL,
+            env={**os.environ, "ANDY_WORKSPACE": str(workspace), "ANDY_CARRIER_SECRET": str(path)},
+            start_new_session=True,
+        )
+        ref = f"service-{spec.run_id}"
+        kept = KeptService(ref=ref, run_id=spec.run_id, folder=spec.folder, token_hash=token_hash)
+        self.started[ref] = StartedProcess(kept, process, workspace, path)
+        return ref
+
+    async def remove(self, ref: str) -> None:
+        one = self.started.pop(ref, None)
+        if one is None:
+            return
+        self.kill(one)
+        await one.process.wait()
+        one.secret.unlink()
+
+    def kill(self, one: StartedProcess) -> None:
+        """End the carrier and its agent as a node does that is gone."""
+        for child in (
+            Path(f"/proc/{one.process.pid}/task/{one.process.pid}/children").read_text().split()
+            if one.process.returncode is None
+            else ()
+        ):
+            with suppress(ProcessLookupError):
+                os.killpg(int(child), signal.SIGKILL)
+        with suppress(ProcessLookupError):
+            one.process.kill()
+
+    async def kept(self) -> list[KeptService]:
+        return [one.kept for one in self.started.values()]
+
+    async def task(self, ref: str) -> TaskState:
+        one = self.started.get(ref)
+        if one is None:
+            return TaskState(state="remove")
+        code = one.process.returncode
+        return TaskState(state="running" if code is None else "complete" if code == 0 else "failed")
+
+    async def close(self) -> None:
+        pass

@@ -1,0 +1,342 @@
+"""Runs on a swarm, with real carriers: what a turn left counts with its end, and of a hostile one nothing."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+import os
+from contextlib import aclosing, suppress
+
+import pytest
+
+from agent_runner.wire.carrier import CarrierConnection, ConnectionLost
+from orchestrator.containers.swarm import session as swarm_session
+from orchestrator.containers.swarm.door import loopback_of
+from orchestrator.domain.errors import ContainerError
+from tests.support.runtimes import all_of, eventually
+from tests.support.swarm_harness import SwarmHarness, appears, connect, frames_of
+
+pytestmark = pytest.mark.timeout(120)
+
+ONE_TURN = """
+frame(1, 'ack', turn=1)
+pathlib.Path('notes').mkdir()
+pathlib.Path('notes/today.md').write_text('milk' * 100_000)
+pathlib.Path('old.md').unlink()
+frame(2, 'turn_end', turn=1, status='success')
+until('../ipc/input/_close')
+"""
+NO_END = "frame(1, 'ack', turn=1); pathlib.Path('half.md').write_text('half'); time.sleep(600)"
+SLEEP = "frame(1, 'ready'); time.sleep(600)"
+
+
+@pytest.fixture
+def host(tmp_path) -> SwarmHarness:
+    made = SwarmHarness(tmp_path)
+    (made.group / "old.md").write_text("old")
+    return made
+
+
+async def test_a_group_finds_its_files_and_only_the_writable_ones_come_back(host):
+    (host.group / "sub").mkdir()
+    (host.group / "sub" / "a.txt").write_text("가")
+    (host.group / "link").symlink_to("sub/a.txt")
+    (host.home / "global" / "SOUL.md").write_text("kind")
+    script = """
+print(pathlib.Path('link').read_text(), pathlib.Path('../global/SOUL.md').read_text())
+pathlib.Path('../global/SOUL.md').write_text('spoilt'); pathlib.Path('new').symlink_to('/etc/passwd')
+"""
+    async with host.running(script) as (_, container):
+        assert (await all_of(container)).decode() == "가 kind\n"
+        assert (await container.wait()).code == 0
+
+    assert (host.group / "new").readlink().as_posix() == "/etc/passwd"
+    assert (host.home / "global" / "SOUL.md").read_text() == "kind"
+
+
+async def test_the_files_of_a_turn_are_put_in_place_once_its_end_is_recorded(host):
+    async with host.running(ONE_TURN) as (_, container), aclosing(container.output()) as output:
+        text = b""
+        while b"turn_end" not in text:
+            text += await anext(output)
+        assert not (host.group / "notes").exists()
+        assert (host.group / "old.md").exists()
+
+        host.recorded[container.run_id] = 2
+        (host.home / "input" / "_close").touch()
+        assert b"".join([chunk async for chunk in output]) is not None
+
+        assert (host.group / "notes" / "today.md").read_text() == "milk" * 100_000
+        assert not (host.group / "old.md").exists()
+
+
+async def test_the_files_of_a_turn_that_never_counted_are_dropped(host):
+    async with host.running(ONE_TURN) as (_, container):
+        assert await frames_of(container, until=2) == [1, 2]
+
+    assert sorted(path.name for path in host.group.iterdir()) == ["old.md"]
+    assert list((host.home / "data" / "swarm").iterdir()) == []
+
+
+async def test_a_node_that_dies_in_a_turn_takes_its_files_with_it(host):
+    async with host.running(NO_END) as (runtime, container):
+        await appears(host.workspace / "group" / "half.md")
+        engine = runtime._engine
+        engine.kill(host.started[container.ref])
+        await all_of(container)
+
+        assert (await container.wait()).code is None
+    assert not (host.group / "half.md").exists()
+
+
+async def test_a_connection_that_breaks_costs_no_byte_of_the_output(host):
+    script = """
+for number in range(3_000): print('line', number, '가' * 50)
+until('../ipc/input/_close')
+print('end')
+"""
+    expected = "".join(f"line {n} {'가' * 50}\n" for n in range(3_000)) + "end\n"
+    async with host.running(script) as (_, container), aclosing(container.output()) as output:
+        text = await anext(output)
+        for _ in range(3):
+            container.session._connection.close()
+            with suppress(TimeoutError):
+                async with asyncio.timeout(0.5):
+                    text += await anext(output)
+            await eventually(lambda: container.session.is_connected, "it is connected again")
+        (host.home / "input" / "_close").touch()
+        async for chunk in output:
+            text += chunk
+
+    assert text.decode() == expected
+
+
+async def test_a_host_that_starts_anew_hears_all_again_and_puts_in_place_what_counted(host):
+    first = host.runtime(ONE_TURN)
+    left = await first.start(host.spec(), "{}")
+    await frames_of(left, until=2)
+    await first.close()  # as kill -9 leaves it: staged, recorded, not in place
+    host.recorded[left.run_id] = 2
+    assert not (host.group / "notes").exists()
+
+    second = host.runtime(ONE_TURN)
+    try:
+        (adopted,) = await second.adopt()
+        assert (host.group / "notes" / "today.md").exists()
+        (host.home / "input" / "_close").touch()
+        assert (await all_of(adopted)).count(b'"kind"') == 2
+        assert (await adopted.wait()).code == 0
+        await adopted.remove()
+    finally:
+        await second.close()
+
+
+async def test_a_run_that_the_engine_has_no_more_gives_what_counted_and_loses_the_rest(host):
+    first = host.runtime(ONE_TURN)
+    for run, recorded in (("r1", 2), ("r2", 1)):
+        left = await first.start(host.spec(run), "{}")
+        await frames_of(left, until=2)
+        host.recorded[left.run_id] = recorded
+        await first._engine.remove(left.ref)
+    await first.close()
+
+    second = host.runtime("")
+    try:
+        assert await second.adopt() == []
+    finally:
+        await second.close()
+
+    assert (host.group / "notes" / "today.md").exists()
+    assert list((host.home / "data" / "swarm").iterdir()) == []
+
+
+async def test_silence_gives_a_run_up_and_a_carrier_that_comes_back_is_refused_and_ends(host, monkeypatch):
+    monkeypatch.setattr(swarm_session, "SILENCE_SECONDS", 7.0)  # pings come every five
+    async with host.running(NO_END) as (_, container):
+        await appears(host.workspace / "group" / "half.md")
+        process = host.started[container.ref].process
+        os.kill(process.pid, 19)  # SIGSTOP: to the host as a cut cable
+        await all_of(container)
+        assert (await container.wait()).code is None
+        os.kill(process.pid, 18)
+        assert await process.wait() == 75
+
+    assert not (host.group / "half.md").exists()
+
+
+async def test_what_the_host_writes_arrives_before_the_turn_that_needs_it(host):
+    script = """
+frame(1, 'ready')
+until('../ipc/input/turn.json')
+print(pathlib.Path('../env/tasks.json').read_text(), pathlib.Path('told.md').read_text())
+until('../ipc/replies/r.json')
+"""
+    async with host.running(script) as (_, container), aclosing(container.output()) as output:
+        text = await anext(output)
+        (host.home / "env" / "tasks.json").write_text("tasks")
+        (host.group / "told.md").write_text("told")
+        (host.home / "input" / "turn.json").write_text("{}")
+        while b"told" not in text:
+            text += await anext(output)
+        (host.home / "replies" / "r.json").write_text("{}")
+        async for chunk in output:
+            text += chunk
+
+    assert text.endswith(b"tasks told\n")
+
+
+async def test_requests_arrive_as_files_and_a_file_to_be_sent_arrives_before(host):
+    script = """
+frame(1, 'ready')
+pathlib.Path('chart.png').write_bytes(b'png')
+box = pathlib.Path('../ipc/tasks')
+(box / '.1.partial').write_text(json.dumps({'type': 'send_file', 'path': '/workspace/group/chart.png'}))
+(box / '.1.partial').rename(box / '1795405691483-6f28b620.json')
+time.sleep(600)
+"""
+    async with host.running(script):
+        await appears(host.home / "tasks" / "1795405691483-6f28b620.json")
+        assert (host.group / "chart.png").read_bytes() == b"png"
+        await eventually(
+            lambda: not list((host.workspace / "ipc" / "tasks").iterdir()), "the request is removed"
+        )
+
+
+async def test_an_agent_reaches_the_hosts_proxies_from_an_address_of_its_run_alone(host):
+    peers = []
+
+    async def proxy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        peers.append(writer.get_extra_info("peername")[0])
+        writer.write(await reader.readline())
+        await writer.drain()
+        writer.close()
+
+    server = await asyncio.start_server(proxy, "127.0.0.1", 0)
+    port = server.sockets[0].getsockname()[1]
+    async with server, host.running(SLEEP) as (runtime, container):
+        container.session.ports = frozenset({port})
+        connection = await host.connect(runtime, container.ref, port=port)
+        assert (await connection.receive()).kind == "welcome"
+        connection.writer.write(b"hello\n")
+        assert await connection.reader.readline() == b"hello\n"
+        connection.close()
+
+        refused = await host.connect(runtime, container.ref, port=22)
+        assert (await refused.receive()).kind == "refused"
+        refused.close()
+
+    assert peers == [loopback_of("r1")]
+    assert peers != [loopback_of("r2")]
+
+
+async def test_a_stranger_is_refused(host):
+    async with host.running(SLEEP) as (runtime, _):
+        for token in ("", "x" * 43):
+            connection = await connect(runtime, token)
+            assert (await connection.receive()).kind == "refused"
+            connection.close()
+
+
+async def test_a_node_that_lets_programs_gain_privileges_is_refused_with_the_fix(tmp_path):
+    host = SwarmHarness(tmp_path, privileges=[])
+    with pytest.raises(ContainerError, match="no-new-privileges"):
+        async with host.running(SLEEP):
+            pass
+    assert host.started == {}
+
+
+FILE = {"kind": "file", "mode": 0o644, "size": 3, "content": hashlib.sha256(b"abc").hexdigest()}
+
+TREE = {"n": 2, "target": "/workspace/group", "removed": [], "put": {}}
+
+
+@pytest.mark.parametrize(
+    "messages",
+    [
+        [("stage", {**TREE, "put": {"../out": FILE}}, b"")],
+        [("stage", {**TREE, "removed": ["../../data"]}, b"")],
+        [("stage", {**TREE, "put": {"a": FILE}}, b""),
+         ("file", {"target": "/workspace/group", "path": "b", "is_last": True}, b"abc")],
+        [("stage", {**TREE, "put": {"a": FILE}}, b""),
+         ("file", {"target": "/workspace/group", "path": "a", "is_last": True}, b"abcd")],
+        [("stage", {**TREE, "put": {"a": FILE}}, b""),
+         ("file", {"target": "/workspace/group", "path": "a", "is_last": True}, b"abd"),
+         ("stage_end", {"n": 2}, b"")],
+        [("stage", {**TREE, "put": {"a": FILE}}, b""), ("stage_end", {"n": 2}, b"")],
+        [("stage", {**TREE, "n": -1}, b"")],
+        [("out", {"at": 1_000}, b"late")],
+        [("request", {"box": "tasks", "name": "../../x.json"}, b"{}")],
+        [("request", {"box": "../groups/family", "name": "x.json"}, b"{}")],
+        [("nonsense", {}, b"")],
+        [("exit", {"code": "zero"}, b"")],
+    ],
+)  # fmt: skip
+async def test_what_a_hostile_carrier_sends_ends_its_own_connection_and_leaves_nothing(host, messages):
+    before = {path for path in host.home.rglob("*") if "nodes" not in path.parts}
+    async with host.running(SLEEP) as (runtime, container):
+        host.recorded[container.run_id] = 9
+        connection = await host.connect(runtime, container.ref, is_started=True, is_hardened=True)
+        assert (await connection.receive()).kind == "welcome"
+        for kind, fields, payload in messages:
+            await connection.send(kind, payload, **fields)
+        with pytest.raises(ConnectionLost):
+            await until_staged(connection)
+        connection.close()
+        after = {path for path in host.home.rglob("*") if "nodes" not in path.parts}
+
+        assert {path.relative_to(host.home).parts[:2] for path in after - before} <= {
+            ("r1.secret",), ("data", "swarm"), ("data", "carrier.crt"), ("data", "carrier.key"),
+            ("data", "carrier-port"),
+        }  # fmt: skip
+    assert sorted(path.name for path in host.group.iterdir()) == ["old.md"]
+
+
+async def until_staged(connection: CarrierConnection) -> None:
+    while (await connection.receive()).kind != "staged":
+        continue
+
+
+async def test_a_link_in_the_way_of_a_turns_file_is_not_followed(host):
+    outside = host.home / "data" / "token"
+    outside.write_text("secret")
+    async with host.running(SLEEP) as (runtime, container):
+        host.recorded[container.run_id] = 9
+        connection = await host.connect(runtime, container.ref, is_started=True, is_hardened=True)
+        assert (await connection.receive()).kind == "welcome"
+        link = {"kind": "link", "mode": 0, "size": 0, "content": "../../data"}
+        tree = {"target": "/workspace/group", "removed": []}
+        await connection.send("stage", n=2, **tree, put={"d": link})
+        await connection.send("stage_end", n=2)
+        await until_staged(connection)
+        await container.session.settle()
+        assert (host.group / "d").is_symlink()
+        await connection.send("stage", n=3, **tree, put={"d/token": FILE})
+        await connection.send("file", b"abc", target="/workspace/group", path="d/token", is_last=True)
+        await connection.send("stage_end", n=3)
+        await until_staged(connection)
+        with suppress(OSError):
+            await container.session.settle()
+        connection.close()
+
+    assert outside.read_text() == "secret"
+
+
+async def test_more_files_than_may_travel_end_the_run_and_its_turn_does_not_count(host):
+    script = """
+frame(1, 'ack', turn=1)
+open('big', 'wb').truncate(300 * 1024**2)
+frame(2, 'turn_end', turn=1)
+time.sleep(600)
+"""
+    async with host.running(script) as (_, container):
+        assert (
+            await all_of(container)
+            == b"---NANOCLAW_OUTPUT_START---\n"
+            + json.dumps({"v": 1, "n": 1, "kind": "ack", "turn": 1}, separators=(",", ":")).encode()
+            + b"\n---NANOCLAW_OUTPUT_END---\n---NANOCLAW_OUTPUT_START---\n"
+        )
+        ended = await container.wait()
+
+    assert ended.code == 137
+    assert "256 MiB" in ended.stderr_tail

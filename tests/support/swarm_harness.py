@@ -1,0 +1,140 @@
+"""A swarm runtime over processes: carriers, TLS and files are real; agents and nodes are not."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+from collections.abc import AsyncIterator
+from contextlib import aclosing, asynccontextmanager
+from pathlib import Path
+
+from agent_runner.wire.carrier import VERSION, CarrierConnection
+from orchestrator.containers.swarm.runtime import SwarmContainer, SwarmRuntime
+from orchestrator.domain.protocols import ContainerSpec, Mount
+from orchestrator.domain.values import Folder, RunId
+from tests.doubles.swarm_engine import ProcessSwarmEngine, StartedProcess
+from tests.support.runtimes import eventually
+
+RUNNER = """
+import json, os, pathlib, sys, time
+os.chdir(pathlib.Path(os.environ['ANDY_WORKSPACE']) / 'group')
+order = sys.stdin.readline()
+def frame(n, kind, **more):
+    print('---NANOCLAW_OUTPUT_START---')
+    print(json.dumps({'v': 1, 'n': n, 'kind': kind, **more}, separators=(',', ':')))
+    print('---NANOCLAW_OUTPUT_END---', flush=True)
+def until(path):
+    while not pathlib.Path(path).exists(): time.sleep(0.01)
+"""
+"""What the script of an agent begins with."""
+
+
+class SwarmHarness:
+    """One host's runtime and its home; `recorded` is the last frame of each run that its store has."""
+
+    def __init__(self, home: Path, *, privileges: list[str] | None = None) -> None:
+        self.home = home
+        self.started: dict[str, StartedProcess] = {}
+        self.recorded: dict[RunId, int] = {}
+        self.logged: list[bytes] = []
+        self._privileges = privileges
+        for name in ("data", "groups/family", "env", "input", "replies", "messages", "tasks", "global"):
+            (home / name).mkdir(parents=True, exist_ok=True)
+
+    def runtime(self, script: str) -> SwarmRuntime:
+        engine = ProcessSwarmEngine(
+            self.home, [sys.executable, "-S", "-c", RUNNER + script], started=self.started
+        )
+        if self._privileges is not None:
+            engine.privileges = self._privileges
+
+        async def last_frame(run_id: RunId) -> int:
+            return self.recorded.get(run_id, 0)
+
+        return SwarmRuntime(
+            engine,
+            data=self.home / "data",
+            last_frame=last_frame,
+            on_log=lambda _, data: self.logged.append(data),
+            address="127.0.0.1",
+            host_name="127.0.0.1",
+        )
+
+    @property
+    def group(self) -> Path:
+        """The group's folder as the host has it."""
+        return self.home / "groups" / "family"
+
+    @property
+    def workspace(self) -> Path:
+        """The workspace as the node has it."""
+        return self.home / "nodes" / "family"
+
+    def spec(self, run: str = "r1") -> ContainerSpec:
+        writable = {"/workspace/ipc/messages", "/workspace/ipc/tasks", "/workspace/group"}
+        places = {
+            "/workspace/ipc/input": "input",
+            "/workspace/ipc/replies": "replies",
+            "/workspace/ipc/messages": "messages",
+            "/workspace/ipc/tasks": "tasks",
+            "/workspace/env": "env",
+            "/workspace/global": "global",
+            "/workspace/group": "groups/family",
+        }
+        mounts = [
+            Mount(source=self.home / path, target=target, is_writable=target in writable)
+            for target, path in places.items()
+        ]
+        return ContainerSpec(run_id=RunId(run), folder=Folder("family"), mounts=mounts)
+
+    @asynccontextmanager
+    async def running(
+        self, script: str, *, run: str = "r1"
+    ) -> AsyncIterator[tuple[SwarmRuntime, SwarmContainer]]:
+        """A started container of the script; removed at the end, its runtime closed."""
+        runtime = self.runtime(script)
+        try:
+            container = await runtime.start(self.spec(run), "{}")
+            try:
+                yield runtime, container
+            finally:
+                await container.remove()
+        finally:
+            await runtime.close()
+
+    async def connect(self, runtime: SwarmRuntime, ref: str, **hello: object) -> CarrierConnection:
+        """Connect as the carrier of a started run would; its own connection is replaced."""
+        secret = json.loads(self.started[ref].secret.read_text())
+        return await connect(runtime, secret["token"], **hello)
+
+
+async def connect(runtime: SwarmRuntime, token: str, **hello: object) -> CarrierConnection:
+    """Connect to the host with a token, trusting whatever certificate it shows."""
+    import ssl
+
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    connection = CarrierConnection(
+        *await asyncio.open_connection("127.0.0.1", runtime.door.port, ssl=context)
+    )
+    await connection.send("hello", v=VERSION, token=token, **hello)
+    return connection
+
+
+async def frames_of(container: SwarmContainer, *, until: int) -> list[int]:
+    """Read the output up to frame `until`, and return the numbers of all frames seen."""
+    seen: list[int] = []
+    text = b""
+    async with aclosing(container.output()) as output:
+        async for chunk in output:
+            text += chunk
+            seen = [json.loads(line)["n"] for line in text.splitlines() if line.startswith(b"{")]
+            if until in seen:
+                break
+    return seen
+
+
+async def appears(path: Path) -> None:
+    """Wait until a path is there."""
+    await eventually(path.exists, f"{path.name} is there")
