@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Awaitable, Callable, Iterable, Sequence
+from html import escape
 from itertools import islice
-from xml.sax.saxutils import escape
 from zoneinfo import ZoneInfo
 
 from agent_runner.wire.order import Request, TurnOrder
@@ -161,7 +161,7 @@ def render(
 
 
 def _header(zone: ZoneInfo, now_ms: int) -> str:
-    return f'<context timezone="{escape(str(zone.key))}" now="{local_iso(now_ms, zone)}"/>'
+    return f'<context timezone="{escape(str(zone.key), quote=False)}" now="{local_iso(now_ms, zone)}"/>'
 
 
 def _line(message: Message, zone: ZoneInfo) -> str:
@@ -176,4 +176,6 @@ def _line(message: Message, zone: ZoneInfo) -> str:
 
 
 def _safe(text: str) -> str:
-    return schedule_tag.neutralise(escape(_UNSPEAKABLE.sub("�", text), {'"': "&quot;"}))
+    # An apostrophe needs no escape here, and prose is full of them.
+    escaped = escape(_UNSPEAKABLE.sub("�", text), quote=False).replace('"', "&quot;")
+    return schedule_tag.neutralise(escaped)

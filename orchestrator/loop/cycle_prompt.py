@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from xml.sax.saxutils import escape
+from html import escape
 from zoneinfo import ZoneInfo
 
 from agent_runner.wire.wakes import GUIDANCE
@@ -72,7 +72,8 @@ async def _since(tx: Tx, folder: Folder, last_end_ms: int | None, *, zone: ZoneI
 def _summary_block(summary: str | None) -> str:
     if not summary:
         return ""
-    return f"<dashboard>\n{schedule_tag.neutralise(escape(summary[:MAX_SUMMARY_CHARS]))}\n</dashboard>"
+    shown = escape(summary[:MAX_SUMMARY_CHARS], quote=False)
+    return f"<dashboard>\n{schedule_tag.neutralise(shown)}\n</dashboard>"
 
 
 def _safe(text: str) -> str:
