@@ -21,20 +21,13 @@ from orchestrator.containers.docker.runtime import DockerRuntime
 from orchestrator.containers.firewall import Firewall, FirewallOutOfReach
 from orchestrator.containers.image import build
 from orchestrator.containers.process.runtime import ProcessRuntime
-from orchestrator.containers.swarm.runtime import SwarmRuntime
-from orchestrator.containers.swarm.services import (
-    ManagerEngine,
-    SwarmServices,
-    ensure_gate,
-    remove_all,
-    swarm_image,
-)
-from orchestrator.containers.swarm.session import LastFrame
 from orchestrator.domain.errors import ContainerError
 from orchestrator.domain.protocols import ContainerRuntime
 
 if TYPE_CHECKING:
     from docker import APIClient
+
+    from orchestrator.containers.swarm.session import LastFrame
 
 Say = Callable[[str], None]
 AGENT_UID = 1000
@@ -188,6 +181,16 @@ async def _swarm(
     home: Path, install: str, tag: str, say: Say, *, on_log: OnLog, last_frame: LastFrame
 ) -> SelectedRuntime:
     """Run agents on the nodes of the swarm that this machine's engine manages."""
+    # Imported here: most hosts have no swarm, and start without it.
+    from orchestrator.containers.swarm.runtime import SwarmRuntime
+    from orchestrator.containers.swarm.services import (
+        ManagerEngine,
+        SwarmServices,
+        ensure_gate,
+        remove_all,
+        swarm_image,
+    )
+
     await docker_engine.probe()
     own = await asyncio.to_thread(host_paths.find)
     await asyncio.to_thread(ensure_image, tag, say)

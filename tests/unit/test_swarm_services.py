@@ -1,0 +1,192 @@
+"""What the engine of a swarm is asked for: hardened jobs on closed networks, and nothing secret in them."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from orchestrator.containers.swarm import services
+from orchestrator.containers.swarm.services import SwarmServices, TaskState
+from orchestrator.domain.errors import ContainerError
+from orchestrator.domain.protocols import ContainerSpec, Mount
+from orchestrator.domain.values import Folder, RunId
+
+
+class FakeManager:
+    """A manager that writes down what it is asked to make; its answers have the shapes of the real one."""
+
+    def __init__(self) -> None:
+        self.made: dict[str, dict[str, Any]] = {}
+        self.removed: list[str] = []
+        self.swarm = {"LocalNodeState": "active", "ControlAvailable": True}
+        self.node: dict[str, Any] = {
+            "ID": "n1",
+            "Spec": {"Labels": {"disk": "fast"}, "Availability": "active"},
+            "Description": {"Hostname": "one"},
+            "Status": {"State": "ready", "Addr": "10.0.0.1"},
+        }
+
+    def info(self) -> dict[str, Any]:
+        return {"Swarm": self.swarm}
+
+    def networks(self, **_: object) -> list[dict[str, Any]]:
+        return []
+
+    def create_network(self, name: str, **options: Any) -> dict[str, str]:
+        self.made["network"] = {"name": name, **options}
+        return {"Id": "net1"}
+
+    def inspect_network(self, _: str) -> dict[str, Any]:
+        return {"Containers": {}}
+
+    def connect_container_to_network(self, container: str, network: str, **options: Any) -> None:
+        self.made["connected"] = {"container": container, "network": network, **options}
+
+    def create_secret(self, name: str, data: bytes, **options: Any) -> dict[str, str]:
+        self.made["secret"] = {"name": name, "data": data, **options}
+        return {"ID": "sec1"}
+
+    def create_service(self, template: dict[str, Any], **options: Any) -> dict[str, str]:
+        self.made["service"] = {"template": template, **options}
+        return {"ID": "svc1"}
+
+    def services(self, **_: object) -> list[dict[str, Any]]:
+        made = self.made.get("service")
+        return (
+            [] if made is None else [{"ID": "svc1", "Spec": {"Labels": made["labels"], "Name": made["name"]}}]
+        )
+
+    def secrets(self, **_: object) -> list[dict[str, Any]]:
+        made = self.made["secret"]
+        return [{"ID": "sec1", "Spec": {"Labels": made["labels"], "Name": made["name"]}}]
+
+    def remove_service(self, ref: str) -> None:
+        self.removed.append(ref)
+
+    def remove_secret(self, ref: str) -> None:
+        self.removed.append(ref)
+
+    def nodes(self) -> list[dict[str, Any]]:
+        return [self.node]
+
+    def tasks(self) -> list[dict[str, Any]]:
+        return [{"ServiceID": "svc1", "NodeID": "n1", "Status": {"State": "running"}}]
+
+
+@pytest.fixture
+def manager() -> FakeManager:
+    return FakeManager()
+
+
+def create(manager: FakeManager, **changes: Any) -> dict[str, Any]:
+    spec = ContainerSpec(
+        **{
+            "run_id": RunId("r1:x"),
+            "folder": Folder("family"),
+            "mounts": (Mount(source=services.__file__, target="/workspace/group", is_writable=True),),
+            "environment": {"ANTHROPIC_API_KEY": "andy-token-of-the-run"},
+            "memory_bytes": 1024**3,
+            "cpus": 1.5,
+            "pids": 300,
+            **changes,
+        }
+    )
+    own = SwarmServices(install="i1", image="sha256:abc", gate_id="gate1")
+    ref = own.create(manager, spec, secret={"token": "carrier-secret"}, token_hash="hash")
+    assert ref == "svc1"
+    return manager.made["service"]
+
+
+def test_a_run_is_a_hardened_job_that_is_never_started_twice(manager):
+    made = create(manager)
+    container = made["template"]["ContainerSpec"]
+
+    assert made["mode"] == {"ReplicatedJob": {"MaxConcurrent": 1, "TotalCompletions": 1}}
+    assert made["endpoint_spec"] == {"Mode": "dnsrr"}
+    assert made["template"]["RestartPolicy"] == {"Condition": "none"}
+    assert (container["User"], container["ReadOnly"], container["Init"]) == ("1000:1000", True, True)
+    assert container["CapabilityDrop"] == ["ALL"]
+    assert container["DNSConfig"] == {"Nameservers": ["127.0.0.1"]}
+    assert made["template"]["Resources"] == {
+        "Limits": {"NanoCPUs": 1_500_000_000, "MemoryBytes": 1024**3, "Pids": 300}
+    }
+    assert made["labels"] == container["Labels"]
+    assert container["Labels"].items() >= {"andy.install": "i1", "andy.group": "family"}.items()
+
+
+def test_no_directory_of_the_node_and_nothing_secret_stands_in_the_service(manager):
+    made = create(manager)
+    text = json.dumps(made)
+
+    assert [mount["Type"] for mount in made["template"]["ContainerSpec"]["Mounts"]] == ["volume", "tmpfs"]
+    assert made["template"]["ContainerSpec"]["Mounts"][0]["Source"] == "andy-i1-family"
+    assert "andy-token-of-the-run" not in text
+    assert "carrier-secret" not in text
+    assert json.loads(manager.made["secret"]["data"]) == {"token": "carrier-secret"}
+
+
+def test_a_group_has_a_closed_network_of_its_own_with_the_gate_on_it(manager):
+    create(manager)
+
+    network = manager.made["network"]
+    assert (network["driver"], network["internal"], network["attachable"]) == ("overlay", True, True)
+    assert network["name"].startswith("andy-i1-")
+    assert "." not in network["name"]
+    assert manager.made["connected"] == {"container": "gate1", "network": "net1", "aliases": ["orchestrator"]}
+
+
+def test_a_group_stays_on_the_nodes_with_its_label(manager):
+    assert create(manager)["template"]["Placement"] == {}
+    labelled = create(manager, node_label="disk=fast")
+    assert labelled["template"]["Placement"] == {"Constraints": ["node.labels.disk==fast"]}
+
+
+def test_removing_a_run_removes_its_secret(manager):
+    create(manager)
+
+    SwarmServices(install="i1", image="", gate_id="").remove(manager, "svc1")
+
+    assert manager.removed == ["svc1", "sec1"]
+
+
+@pytest.mark.parametrize(
+    ("state", "error", "says"),
+    [
+        ("rejected", "No such image: andy-agent@sha256:1", "has not the agent image"),
+        ("failed", "task: non-zero exit (75)", "non-zero exit"),
+        ("complete", "", "its task is 'complete'"),
+    ],
+)
+def test_a_task_that_has_ended_before_it_began_says_why(state, error, says):
+    with pytest.raises(ContainerError, match=says.replace("(", r"\(")):
+        services.refuse_failed(TaskState(state=state, error=error))
+
+
+def test_a_task_that_may_still_come_is_waited_for():
+    services.refuse_failed(TaskState(state="pending", error="no suitable node (1 node not available)"))
+
+
+def test_nodes_are_listed_with_what_runs_there_and_what_is_wrong(manager):
+    create(manager)
+
+    (found,) = services.list_nodes(manager, install="i1")
+    assert (found.name, found.address, found.state) == ("one", "10.0.0.1", "ready")
+    assert (found.groups, found.labels, found.problem) == (("family",), ("disk=fast",), None)
+
+    manager.node["Status"] = {"State": "down", "Addr": "10.0.0.1", "Message": "heartbeat failure"}
+    assert services.list_nodes(manager, install="i1")[0].problem == "heartbeat failure"
+
+    manager.node["Status"] = {"State": "ready"}
+    manager.node["Spec"]["Availability"] = "drain"
+    (drained,) = services.list_nodes(manager, install="i1")
+    assert drained.state == "ready, drain"
+    assert "docker node update" in drained.problem
+
+
+def test_an_engine_that_manages_no_swarm_is_refused_with_the_fix(manager):
+    services.check_manager(manager)
+    manager.swarm = {"LocalNodeState": "inactive", "ControlAvailable": False}
+    with pytest.raises(ContainerError, match="docker swarm init"):
+        services.check_manager(manager)
