@@ -34,6 +34,8 @@ log = structlog.get_logger(__name__)
 FIRST_BACKOFF_MS = 5_000
 LONGEST_BACKOFF_MS = 3_600_000
 GIVE_UP_MS = 24 * 3_600_000
+KEPT_FILES = 20
+"""Copies of sent files that are kept for each group, so that the owner can open them in the console."""
 GIVE_UP_ATTEMPTS = 10
 """By the clock alone, a jump of it or a day off would end what was hardly tried."""
 SEND_SECONDS = 60.0
@@ -209,8 +211,11 @@ class Delivery:
             )
             if self._hooks is not None:
                 await self._hooks.note_sent(tx, head, now_ms=now_ms)
-        if head.attachment is not None:
-            await asyncio.to_thread(head.attachment.path.unlink, missing_ok=True)
+            surplus = []
+            if head.attachment is not None:
+                surplus = await outbox.surplus_files(tx, head.folder, keeps=KEPT_FILES)
+        for path in surplus:
+            await asyncio.to_thread(path.unlink, missing_ok=True)
         self._bus.publish(
             "message.sent",
             group=head.folder,

@@ -36,6 +36,19 @@ class NoMessage(BadRequest):
     http_status = 404
 
 
+async def sent_file(tx: Tx, folder: str, asked: str) -> Outgoing:
+    """Return a message of a group, by its id, that left with a file.
+
+    Raises:
+        UnknownGroup, NoMessage
+    """
+    group = await groups.known(tx, folder)
+    said = await outbox.by_message_id(tx, MessageId(asked))
+    if said is None or said.chat_jid != group.jid or said.attachment is None:
+        raise NoMessage(f"There is no message '{asked[:80]}' with a file in '{folder}'.")
+    return said
+
+
 async def find(tx: Tx, folder: str, asked: str) -> dict[str, Any]:
     """What the store knows of a message, by its id or its number; also of one that Andy said.
 
@@ -139,6 +152,7 @@ def _reply_told(one: Outgoing) -> dict[str, Any]:
         "next_try_ms": one.next_attempt_ms if one.sent_ms is None else None,
         "sent_ms": one.sent_ms,
         "error": one.error,
+        "file": one.attachment.name if one.attachment else None,
     }
 
 

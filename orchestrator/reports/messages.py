@@ -9,7 +9,7 @@ from zoneinfo import ZoneInfo
 from orchestrator.base.clock import local_second
 from orchestrator.base.tables import Rows, short
 from orchestrator.domain.values import Message, Turn, TurnId, TurnState
-from orchestrator.store import groups, messages, turns
+from orchestrator.store import groups, messages, outbox, turns
 from orchestrator.store.database import Tx
 
 
@@ -19,7 +19,8 @@ async def rows(
     """A page of a group's messages, oldest first: the newest, those `before` a `seq`, or those `after` one.
 
     `outcome` is in words; `state` is that of the turn (queued, running, answered, failed), `ignored`, or
-    `said` of Andy's own, whose `turn` is the one that said it. `place` is that in the queue.
+    `said` of Andy's own, whose `turn` is the one that said it. `place` is that in the queue. `file` is the
+    name of the file that Andy sent with it.
 
     Raises:
         UnknownGroup
@@ -31,7 +32,8 @@ async def rows(
     known = {turn.id: turn for turn in await turns.some(tx, ids)}
     is_queued = any(turn.state is TurnState.QUEUED for turn in known.values())
     places = await turns.places(tx) if is_queued else {}
-    return [_row(one, known, said_in, places) for one in found]
+    files = await outbox.file_names(tx, [one.id for one in found if one.is_bot_message])
+    return [{**_row(one, known, said_in, places), "file": files.get(one.id)} for one in found]
 
 
 def _row(

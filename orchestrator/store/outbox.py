@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import secrets
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -125,15 +126,42 @@ async def unsent_files(tx: Tx, folder: Folder, *, since_ms: int) -> int:
 
 
 async def kept_files(tx: Tx, *, since_ms: int) -> frozenset[Path]:
-    """Return the copies of files that are still needed: on their way, or dead since `since_ms`."""
+    """Return the copies of files that are still needed: on their way, or sent or dead since `since_ms`."""
     rows = await tx.execute_fetchall(
         """
         SELECT file_path FROM outbox WHERE file_path IS NOT NULL
-            AND (state IN ('held', 'pending', 'sending') OR (state = 'dead' AND created_ms >= ?))
+            AND (state IN ('held', 'pending', 'sending') OR (state IN ('sent', 'dead') AND created_ms >= ?))
         """,
         (since_ms,),
     )
     return frozenset(Path(row["file_path"]) for row in rows)
+
+
+async def surplus_files(tx: Tx, folder: Folder | None, *, keeps: int) -> list[Path]:
+    """Return the copies of sent files of a group that are older than the newest `keeps`, the next ones first.
+
+    At most `keeps` of them: those before were surplus earlier.
+    """
+    rows = await tx.execute_fetchall(
+        """
+        SELECT file_path FROM outbox WHERE group_folder IS ? AND file_path IS NOT NULL AND state = 'sent'
+        ORDER BY sent_ms DESC, id DESC LIMIT ? OFFSET ?
+        """,
+        (folder, keeps, keeps),
+    )
+    return [Path(row["file_path"]) for row in rows]
+
+
+async def file_names(tx: Tx, message_ids: Collection[MessageId]) -> dict[str, str]:
+    """Return the names of the files that left with messages, by the ids of those that had one."""
+    rows = await tx.execute_fetchall(
+        """
+        SELECT message_id, file_name FROM outbox WHERE file_path IS NOT NULL
+            AND message_id IN (SELECT value FROM json_each(?))
+        """,
+        (json.dumps(list(message_ids)),),
+    )
+    return {row["message_id"]: row["file_name"] for row in rows}
 
 
 async def _amount(tx: Tx, where: str, value: object) -> OutboxSize:

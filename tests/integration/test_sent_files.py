@@ -16,6 +16,7 @@ from orchestrator.ipc.handlers import files as file_handlers
 from orchestrator.ipc.handlers.files import OutgoingFiles
 from orchestrator.ipc.mailbox_worker import MailboxWorker
 from orchestrator.ipc.watcher import MailboxWatcher
+from orchestrator.outbound import delivery as delivery_module
 from orchestrator.outbound.delivery import Delivery
 from orchestrator.scheduler.timing import schedule_reader
 from orchestrator.scheduler.when import point_ms
@@ -148,8 +149,11 @@ async def test_where_files_are_switched_off_none_is_sent(household, desk):
     assert (await closed.send("out/plan.pdf")).code == "bad_file"
 
 
-async def test_a_file_leaves_once_is_told_in_the_history_and_its_copy_is_removed(desk):
-    await desk.send("out/plan.pdf", caption="the *plan*")
+async def test_a_file_leaves_once_and_of_what_was_sent_the_newest_copies_are_kept(desk, monkeypatch):
+    monkeypatch.setattr(delivery_module, "KEPT_FILES", 2)
+    for number in range(4):
+        await desk.send("out/plan.pdf", caption="the *plan*", requestId=f"r{number}")
+        desk.house.clock.pass_ms(1)
     channel = ScriptedChannel()
     async with asyncio.TaskGroup() as tasks:
         delivery = Delivery(
@@ -162,11 +166,17 @@ async def test_a_file_leaves_once_is_told_in_the_history_and_its_copy_is_removed
             bus=desk.bus,
         )
         loop = tasks.create_task(delivery.run())
-        await until(lambda: not desk.copies, "the copy gone")
+        await until(lambda: len(channel.shown) == 4 and len(desk.copies) == 2, "the older copies gone")
         loop.cancel()
 
-    assert [(one.text, one.file) for one in channel.shown] == [("the *plan*", b"%PDF of family")]
-    assert [one.text for one in await desk.house.messages()] == ["the *plan*\n[file plan.pdf]"]
+    assert {(one.text, one.file) for one in channel.shown} == {("the *plan*", b"%PDF of family")}
+    assert {one.text for one in await desk.house.messages()} == {"the *plan*\n[file plan.pdf]"}
+    async with desk.house.database.reading() as tx:
+        rows = await tx.execute_fetchall("SELECT file_path FROM outbox ORDER BY id DESC LIMIT 2")
+        kept = {Path(row["file_path"]) for row in rows}
+        assert set(desk.copies) == kept
+        assert await outbox.kept_files(tx, since_ms=0) >= kept
+        assert await outbox.kept_files(tx, since_ms=desk.house.clock.now_ms() + 1) == frozenset()
 
 
 async def test_copies_that_no_message_has_are_swept_and_the_others_stay(desk, tmp_path):

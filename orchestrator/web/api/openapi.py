@@ -74,6 +74,18 @@ OPERATIONS = (
     Operation(method="get", path="/healthz", summary="Whether Andy runs; needs no token."),
     Operation(method="get", path="/metrics", summary="Counts for Prometheus.", media="text/plain"),
     Operation(method="get", path=PATH, summary="This description."),
+    Operation(
+        method="get",
+        path="/api/groups/{folder}/files/{name}",
+        summary="A file that came with a message, by its name in attachments/.",
+        media="application/octet-stream",
+    ),
+    Operation(
+        method="get",
+        path="/api/messages/{group}/{id}/file",
+        summary="The file that Andy sent with a message, while its copy is kept.",
+        media="application/octet-stream",
+    ),
     Operation(method="get", path="/groups", summary="The registered groups."),
     Operation(method="post", path="/groups", summary="Register a chat.", body=Registration, codes=(201,)),
     Operation(method="delete", path="/groups/{folder}", summary="Take a chat's agent away."),

@@ -72,6 +72,7 @@ def more_routes(services: ApiServices) -> list[Route]:
     from orchestrator.web.api.pairing import pairing_routes
     from orchestrator.web.api.reminders import reminder_routes
     from orchestrator.web.api.tasks import task_routes
+    from orchestrator.web.downloads import file_routes
 
     return [
         metrics_route(services.metrics),
@@ -82,6 +83,7 @@ def more_routes(services: ApiServices) -> list[Route]:
         *(route for name, one in services.pairings.items() for route in pairing_routes(name, one)),
         *dashboard_routes(services.dashboards),
         *list_routes(services.lists),
+        *file_routes(services.lists),
         openapi_route(),
     ]
 

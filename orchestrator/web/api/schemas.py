@@ -47,6 +47,9 @@ class MessageSchema(ApiSchema):
     reason: str | None
     place: int | None = Field(description="In the queue, from 1 on.")
     outcome: str = Field(description="What became of it, in words.")
+    file: str | None = Field(
+        description="The name of the file that Andy sent with it: GET /api/messages/{group}/{id}/file."
+    )
 
 
 class TimelineMessageSchema(ApiSchema):

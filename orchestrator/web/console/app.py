@@ -172,7 +172,7 @@ class _Routes:
         if request.headers.get("hx-request"):
             return Response(status_code=401, headers={"HX-Redirect": f"{ROOT}/sign-in"})
         if request.method != "GET":
-            return RedirectResponse(f"{ROOT}/sign-in", status_code=303)
+            return RedirectResponse(f"{ROOT}/sign-in?lost=form", status_code=303)
         return RedirectResponse(f"{ROOT}/sign-in?{_next_query(request)}", status_code=303)
 
     # The ways in
@@ -223,7 +223,8 @@ class _Routes:
         view = View(self._console, request, page=None, signed_in=None)
         view.error = _text_of(view, error) if error else None
         status = error.http_status if error else 200
-        return view.render("sign_in.html", status=status, next=_wanted(request) or "")
+        is_lost = error is None and request.query_params.get("lost") == "form"
+        return view.render("sign_in.html", status=status, next=_wanted(request) or "", is_lost=is_lost)
 
     async def _sign_in(self, request: Request) -> Response:
         async with read_form(request) as form:

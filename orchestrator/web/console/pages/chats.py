@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Iterator
 from dataclasses import replace
-from typing import Any, BinaryIO
-from urllib.parse import quote
+from typing import Any
 
-from starlette.responses import Response, StreamingResponse
+from starlette.responses import Response
 
 from orchestrator.domain.errors import BadRequest
 from orchestrator.domain.values import Group, Inbound
@@ -19,6 +17,7 @@ from orchestrator.reports import message_timeline, messages, turn_work
 from orchestrator.reports.audit import detail_text
 from orchestrator.store import audit, groups, outbox, runs, turns
 from orchestrator.store import messages as message_store
+from orchestrator.web import downloads
 from orchestrator.web.console.forms import SentForm, UploadedFile
 from orchestrator.web.console.page import Page, View
 
@@ -112,7 +111,8 @@ async def one_message(view: View) -> Response:
             await message_store.at(tx, found["chat"], found["message"]["seq"]) if found["message"] else None
         )
     found = await asyncio.to_thread(message_timeline.with_logs, found, view.web.host.home.logs)
-    return view.render("chats_message.html", found=found, message=message, folder=folder)
+    files = FILE.findall(found["message"]["text"]) if found["message"] else []
+    return view.render("chats_message.html", found=found, message=message, folder=folder, files=files)
 
 
 async def say(view: View, form: SentForm) -> Response:
@@ -155,22 +155,12 @@ async def _kept(view: View, folder: str, file: UploadedFile) -> str:
 
 async def download(view: View) -> Response:
     """Give a file of a group's attachments, never to be shown in the page."""
-    host = view.web.host
-    async with host.reader.reading() as tx:
-        group = await groups.known(tx, view.given("folder"))
-    name = view.given("name")
-    path = f"{attachments.FOLDER}/{name}"
-    body = await asyncio.to_thread(
-        attachments.open_own, host.home.root, group.folder, path, limit=MAX_UPLOAD_BYTES
-    )
-    headers = {"Content-Disposition": f"attachment; filename*=UTF-8''{quote(name, safe='')}"}
-    return StreamingResponse(_chunks(body), media_type="application/octet-stream", headers=headers)
+    return await downloads.received(view.api.lists, view.given("folder"), view.given("name"))
 
 
-def _chunks(body: BinaryIO) -> Iterator[bytes]:
-    with body:
-        while chunk := body.read(CHUNK_BYTES):
-            yield chunk
+async def download_sent(view: View) -> Response:
+    """Give the copy of a file that left with a message."""
+    return await downloads.sent(view.api.lists, view.given("folder"), view.given("message"))
 
 
 async def stop(view: View, form: SentForm) -> Response:
@@ -202,6 +192,7 @@ PAGE = Page(
         "/chats/{folder}": conversation,
         "/chats/{folder}/messages/{message}": one_message,
         "/chats/{folder}/files/{name}": download,
+        "/chats/{folder}/sent/{message}": download_sent,
     },
     changes={
         "/chats/{folder}/say": say,

@@ -1,0 +1,107 @@
+"""Files of chats to fetch: those that came with messages, and copies of those that agents sent.
+
+They are never shown, only saved: whoever wrote them may mean harm to a page.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+from collections.abc import Iterator
+from contextlib import ExitStack
+from typing import BinaryIO
+from urllib.parse import quote
+
+from starlette.requests import Request
+from starlette.responses import Response, StreamingResponse
+from starlette.routing import Route
+
+from orchestrator.base.dirfd import inner, open_file, opened
+from orchestrator.domain.errors import BadRequest
+from orchestrator.domain.home import Home
+from orchestrator.domain.values import Outgoing
+from orchestrator.groups import attachments
+from orchestrator.reports.message_timeline import sent_file
+from orchestrator.store import groups
+from orchestrator.web.api.lists import ApiSource
+
+CHUNK_BYTES = 256 * 1024
+MAX_BYTES = 512 * 1024 * 1024
+_COPY = re.compile(r"out-[0-9a-f]+")
+
+
+class FileNotKept(BadRequest):
+    """This file is not kept any more: of each group the newest 20 that were sent are, for a week."""
+
+    code = "file_not_kept"
+    http_status = 404
+
+
+async def received(source: ApiSource, folder: str, name: str) -> Response:
+    """Answer with a file of a group's attachments.
+
+    Raises:
+        UnknownGroup, FileRefused
+    """
+    group = await source.look(lambda tx: groups.known(tx, folder))
+    path = f"{attachments.FOLDER}/{name}"
+    body = await asyncio.to_thread(
+        attachments.open_own, source.home.root, group.folder, path, limit=MAX_BYTES
+    )
+    return _answer(body, name)
+
+
+async def sent(source: ApiSource, folder: str, message: str) -> Response:
+    """Answer with the copy of the file that left with a message of Andy's.
+
+    Raises:
+        UnknownGroup, NoMessage, FileNotKept
+    """
+    found = await source.look(lambda tx: sent_file(tx, folder, message))
+    body = await asyncio.to_thread(_open_copy, source.home, found)
+    return _answer(body, found.attachment.name if found.attachment else "file")
+
+
+def file_routes(source: ApiSource) -> list[Route]:
+    """Return the routes by which programs fetch both."""
+
+    async def get_received(request: Request) -> Response:
+        return await received(source, request.path_params["folder"], request.path_params["name"])
+
+    async def get_sent(request: Request) -> Response:
+        return await sent(source, request.path_params["group"], request.path_params["id"])
+
+    return [
+        Route("/api/groups/{folder}/files/{name}", get_received),
+        Route("/api/messages/{group}/{id}/file", get_sent),
+    ]
+
+
+def _open_copy(home: Home, message: Outgoing) -> BinaryIO:
+    """Open a copy. Blocks. Only the name of its path counts: the store may be that of another home."""
+    name = message.attachment.path.name if message.attachment else ""
+    if not _COPY.fullmatch(name):
+        raise FileNotKept
+    try:
+        with ExitStack() as stack:
+            data = stack.enter_context(opened(home.data))
+            return os.fdopen(open_file(stack.enter_context(inner(data, "outgoing")), name), "rb")
+    except OSError as error:
+        raise FileNotKept from error
+
+
+def _answer(body: BinaryIO, name: str) -> Response:
+    headers = {
+        "Content-Disposition": f"attachment; filename*=UTF-8''{quote(name, safe='')}",
+        "X-Content-Type-Options": "nosniff",
+        "Content-Security-Policy": "default-src 'none'; sandbox",
+        "Cache-Control": "no-store",
+    }
+    return StreamingResponse(_chunks(body), media_type="application/octet-stream", headers=headers)
+
+
+def _chunks(body: BinaryIO) -> Iterator[bytes]:
+    with body:
+        while chunk := body.read(CHUNK_BYTES):
+            yield chunk
