@@ -19,6 +19,7 @@ for layer in "$@"; do
             cp /opt/layers/browser/plugin.json /opt/browser/.claude-plugin/plugin.json
             chmod -R a+rX /opt/browser
             install -m 0755 /opt/layers/browser/browse.py /usr/local/bin/browse
+            python3 /opt/layers/browser/policy.py
             ;;
         node) packages nodejs npm ;;
         pip) ;;

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import stat
 import subprocess
 import sys
@@ -11,7 +12,10 @@ from pathlib import Path
 
 import pytest
 
+from agent_runner.tools.table import tools_for
+from agent_runner.tools.wire import DASHBOARD_TOOLS
 from orchestrator.groups import skills
+from tests.support.pdfs import a_pdf
 
 SHIPPED = ["chart", "summarise-pdf", "weekly-review"]
 PNG = b"\x89PNG\r\n\x1a\n"
@@ -85,6 +89,14 @@ def test_a_shipped_skill_costs_the_model_few_words_until_it_is_needed(name: str)
     assert len(body) < 2_000
 
 
+def test_the_tools_that_the_weekly_review_names_are_there() -> None:
+    text = (skills.available(Path("/nowhere"))["weekly-review"] / "SKILL.md").read_text()
+    named = {word for word in re.findall(r"`([a-z_]+)`", text) if "_" in word}
+    offered = {tool.name for tool in (*tools_for(is_main=False), *DASHBOARD_TOOLS)}
+    assert named
+    assert named - offered == set()
+
+
 def run(name: str, program: str, *words: str) -> subprocess.CompletedProcess[str]:
     script = skills.available(Path("/nowhere"))[name] / program
     return subprocess.run([sys.executable, str(script), *words], capture_output=True, text=True, check=False)
@@ -125,28 +137,6 @@ def test_numbers_that_cannot_be_drawn_are_refused_in_a_line(
     assert done.returncode == 1
     assert words in done.stderr
     assert done.stderr.count("\n") == 1
-
-
-def a_pdf(*pages: str) -> bytes:
-    """A PDF as it is written by hand: a page for each text."""
-    kids = " ".join(f"{3 + 2 * index} 0 R" for index in range(len(pages)))
-    parts = ["<< /Type /Catalog /Pages 2 0 R >>", f"<< /Type /Pages /Kids [{kids}] /Count {len(pages)} >>"]
-    font = "<< /Font << /F1 << /Type /Font /Subtype /Type1 /BaseFont /Helvetica >> >> >>"
-    for index, words in enumerate(pages):
-        stream = f"BT /F1 12 Tf 50 700 Td ({words}) Tj ET" if words else ""
-        parts.append(
-            f"<< /Type /Page /Parent 2 0 R /MediaBox [0 0 600 800] /Resources {font}"
-            f" /Contents {4 + 2 * index} 0 R >>"
-        )
-        parts.append(f"<< /Length {len(stream)} >>\nstream\n{stream}\nendstream")
-    body, places = b"%PDF-1.4\n", []
-    for number, part in enumerate(parts, 1):
-        places.append(len(body))
-        body += f"{number} 0 obj\n{part}\nendobj\n".encode()
-    table = "".join(f"{place:010d} 00000 n \n" for place in places)
-    head = f"xref\n0 {len(parts) + 1}\n0000000000 65535 f \n{table}"
-    tail = f"trailer\n<< /Size {len(parts) + 1} /Root 1 0 R >>\nstartxref\n{len(body)}\n%%EOF\n"
-    return body + (head + tail).encode()
 
 
 def test_the_text_of_a_pdf_comes_page_by_page(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ import argparse
 import base64
 import html.parser
 import os
+import re
 import socket
 import subprocess
 import sys
@@ -20,6 +21,12 @@ from pathlib import Path
 
 MAX_CHARS = 60_000
 SECONDS = 90
+NOWHERE = "http://127.0.0.1:9"
+OF_ITS_MAKER = ("gaia", "google-apis", "google-base")
+"""Addresses that Chromium asks whatever its policy says, which the proxy would refuse and write down."""
+ERROR_PAGE = re.compile(r'<body[^>]* class="(?:neterror|ssl)\b')
+"""Of Chromium's own, in place of a page that it could not open."""
+ERROR_CODE = re.compile(r"ERR_[A-Z0-9_]+")
 
 
 class PageReader(html.parser.HTMLParser):
@@ -75,8 +82,11 @@ class PageReader(html.parser.HTMLParser):
         return "\n".join(line for line in lines if line)[:MAX_CHARS]
 
 
-def local_proxy() -> str | None:
-    """Return the address of a proxy on loopback that adds the proof, which Chromium takes from no setting."""
+def local_proxy(refused: list[str]) -> str | None:
+    """Return the address of a proxy on loopback that adds the proof, which Chromium takes from no setting.
+
+    `refused` gets each place that the group's proxy refuses; None without such a proxy.
+    """
     outer = urllib.parse.urlsplit(os.environ.get("HTTPS_PROXY", ""))
     if not outer.hostname or not outer.port:
         return None
@@ -98,10 +108,14 @@ def local_proxy() -> str | None:
         first, _, rest = head.partition(b"\r\n")
         try:
             way_out = socket.create_connection((outer.hostname, outer.port), timeout=SECONDS)
+            way_out.sendall(first + f"\r\nProxy-Authorization: Basic {proof}\r\n".encode() + rest)
+            answer = way_out.recv(65_536)
+            client.sendall(answer)
         except OSError:
             client.close()
             return
-        way_out.sendall(first + f"\r\nProxy-Authorization: Basic {proof}\r\n".encode() + rest)
+        if b" 403 " in answer.partition(b"\r\n")[0]:
+            refused.append(first.split()[1].decode("latin-1"))
         back = threading.Thread(target=pump, args=(way_out, client), name="back", daemon=True)
         back.start()
         pump(client, way_out)
@@ -123,17 +137,21 @@ def pump(source: socket.socket, target: socket.socket) -> None:
         pass
 
 
-def run(*flags: str, wait: int) -> str:
-    """Run Chromium and return what it printed. Exits with its complaint when it fails."""
-    proxy = local_proxy()
+def run(url: str, *flags: str, wait: int) -> str:
+    """Open a page in Chromium and return its markup. Exits with the reason when it cannot be opened."""
+    refused: list[str] = []
+    proxy = local_proxy(refused)
     with tempfile.TemporaryDirectory(prefix="browser-") as profile:
         command = [
             "chromium", "--headless=new", "--disable-gpu", "--disable-dev-shm-usage", "--hide-scrollbars",
             # The container is the fence: it gives no process the means that Chromium's own would need.
             "--no-sandbox",
             "--no-first-run", "--disable-extensions", "--disable-background-networking",
-            f"--user-data-dir={profile}", f"--virtual-time-budget={wait * 1000}", "--window-size=1280,1600",
-            *([f"--proxy-server={proxy}"] if proxy else []), *flags,
+            "--disable-component-update", "--disable-default-apps", "--disable-domain-reliability",
+            "--disable-sync", "--no-pings", *(f"--{what}-url={NOWHERE}" for what in OF_ITS_MAKER),
+            f"--user-data-dir={profile}", f"--virtual-time-budget={wait * 1000}",
+            "--window-size=1280,1600",
+            *([f"--proxy-server={proxy}"] if proxy else []), "--dump-dom", *flags, url,
         ]  # fmt: skip
         environment = {**os.environ, "HOME": profile, "XDG_CONFIG_HOME": profile, "XDG_CACHE_HOME": profile}
         try:
@@ -144,7 +162,24 @@ def run(*flags: str, wait: int) -> str:
             sys.exit(f"The page took more than {SECONDS} seconds.")
     if done.returncode != 0:
         sys.exit(f"Chromium failed: {done.stderr[-1000:]}")
+    if ERROR_PAGE.search(done.stdout):
+        sys.exit(why_not(url, done.stdout, refused))
+    if refused:
+        print(
+            f"Not loaded, for it is not on this group's list: {', '.join(sorted(set(refused)))}",
+            file=sys.stderr,
+        )
     return done.stdout
+
+
+def why_not(url: str, page: str, refused: list[str]) -> str:
+    """Say why a page was not opened, by the page that Chromium shows in its place."""
+    parts = urllib.parse.urlsplit(url)
+    place = f"{parts.hostname}:{parts.port or 443}"
+    if place in refused:
+        return f"{place} is not on the list of places that this group reaches: its owner can put it there."
+    code = ERROR_CODE.search(page)
+    return f"{url} cannot be opened: {code[0] if code else 'Chromium does not say why'}."
 
 
 def main() -> None:
@@ -157,7 +192,8 @@ def main() -> None:
     parser.add_argument("file", nargs="?")
     parser.add_argument("--wait", type=int, default=2)
     given = parser.parse_args()
-    if urllib.parse.urlsplit(given.url).scheme not in {"http", "https"}:
+    scheme = urllib.parse.urlsplit(given.url).scheme
+    if scheme not in ({"https"} if os.environ.get("HTTPS_PROXY") else {"http", "https"}):
         parser.error("the address has to begin with https://")
     wait = max(1, min(given.wait, 60))
     if given.what in {"shot", "pdf"}:
@@ -165,13 +201,13 @@ def main() -> None:
             parser.error(f"browse {given.what} URL FILE")
         target = Path(given.file).absolute()
         flag = "--screenshot" if given.what == "shot" else "--print-to-pdf"
-        run(f"{flag}={target}", "--no-pdf-header-footer", given.url, wait=wait)
+        run(given.url, f"{flag}={target}", "--no-pdf-header-footer", wait=wait)
         if not target.is_file():
             sys.exit("Nothing was made of it.")
         print(f"{given.file}: {target.stat().st_size:,} bytes")
         return
     reader = PageReader()
-    reader.feed(run("--dump-dom", given.url, wait=wait))
+    reader.feed(run(given.url, wait=wait))
     print(reader.text() if given.what == "text" else "\n".join(dict.fromkeys(reader.links)))
 
 
