@@ -48,6 +48,8 @@ def test_a_question_a_tool_and_a_follow_up(andy: AndyProcess, api: ScriptedMessa
     first = andy.say("How is the weather?")
     assert first["reply"] == "One moment …\n\nIt is sunny, 안녕하세요."
     assert "on its way" in json.dumps(tool_results(api.turns[1]))
+    (call,) = andy.rows("SELECT tool, summary, is_ok FROM tool_calls")
+    assert tuple(call) == ("mcp__andy__send_message", "One moment …", 1)
 
     second = andy.say("Are you sure?")
     assert second["reply"] == "As I said: sunny."

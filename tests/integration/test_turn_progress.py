@@ -171,3 +171,7 @@ async def test_a_frame_that_is_read_again_neither_adds_nor_ends_a_call(household
     assert [bool(one and one.is_progress) for one in news] == [True, True, False, False]
     (row,) = await household.rows("SELECT tool, is_ok, attempt FROM tool_calls")
     assert dict(row) == {"tool": "Bash", "is_ok": 1, "attempt": 1}
+    again = ToolEnd(n=3, turn=turn.id, call="c1", ms=9, status="error")
+    assert not (await household.take(run, again)).is_progress  # type: ignore[union-attr]
+    (row,) = await household.rows("SELECT is_ok, duration_ms FROM tool_calls")
+    assert dict(row)["is_ok"] == 1, "a call ends once"

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from typing import Any
 
+from claude_agent_sdk import StreamEvent
+
+from agent_runner.ans.sdk_stream import report_progress
 from agent_runner.frame_writer import FrameWriter
 from agent_runner.progress import TurnProgress, summary
 from agent_runner.wire.frames import (
@@ -89,6 +93,16 @@ async def test_a_call_begins_once_and_ends_once_and_only_in_its_turn() -> None:
     progress.tool_ended("c1", ok=True)
     progress.tool_started("c3", "Read", {})
     assert [(one.turn, one.kind) for one in frames[2:]] == [(2, "tool_start")]
+
+
+async def test_the_words_of_a_subagent_are_not_the_turns_text() -> None:
+    progress, frames = telling()
+    event = {"type": "content_block_delta", "delta": {"type": "text_delta", "text": "its words"}}
+    told = StreamEvent(uuid="u", session_id="s", event=event, parent_tool_use_id="toolu_1")
+    report_progress(progress, told)
+    report_progress(progress, replace(told, parent_tool_use_id=None))
+    progress.text_begins()
+    assert [one.text for one in frames if isinstance(one, Draft)] == ["its words"]
 
 
 def test_a_summary_is_one_bounded_line_of_what_tells_most() -> None:
