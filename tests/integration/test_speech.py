@@ -89,7 +89,8 @@ async def test_a_reply_is_followed_by_its_sound_where_the_group_wants_one(
     assert sound[:4] == (b"OggS" if shutil.which("ffmpeg") else b"RIFF")
     assert len(sound) > 1000
     assert [one.text for one in channel.shown if one.jid == "local:work"] == ["It is nine o'clock."]
-    assert list((tmp_path / "data" / "outgoing").iterdir()) == [], "what is sent is not kept"
+    names = [path.name for path in (tmp_path / "data" / "outgoing").iterdir()]
+    assert len(names) == len([name for name in names if name.startswith("out-")]) == 2, "nothing half written"
 
 
 async def test_a_program_that_fails_costs_no_text_and_the_owner_is_told_once(
