@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from dataclasses import fields
 from pathlib import Path
@@ -335,3 +336,24 @@ async def test_a_client_that_was_away_goes_on_after_the_last_message_it_saw(clie
     rows = (await client.get("/api/messages?group=family")).json()["rows"]
     later = (await client.get(f"/api/messages?group=family&after={rows[1]['seq']}&limit=1")).json()["rows"]
     assert later == rows[2:3]
+
+
+async def test_routes_that_nobody_has_asked_for_are_made_at_the_first_request_and_once():
+    made = []
+
+    async def found(_: Request) -> Response:
+        return Response("found")
+
+    def more() -> list[Route]:
+        made.append(1)
+        return [Route("/later", found)]
+
+    app = web_app([Route("/healthz", found)], token="secret", on_refusal=lambda _: None, more_routes=more)
+    transport = httpx.ASGITransport(app=app)
+    async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1", headers=TOKEN) as client:
+        assert (await client.get("/healthz")).text == "found"
+        assert made == []
+        answers = await asyncio.gather(*(client.get("/later") for _ in range(5)))
+        assert {answer.text for answer in answers} == {"found"}
+        assert (await client.get("/nowhere")).status_code == 404
+    assert made == [1]

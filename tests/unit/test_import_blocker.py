@@ -1,4 +1,4 @@
-"""What the host does without."""
+"""What the host does without, for good or until somebody needs it."""
 
 from __future__ import annotations
 
@@ -46,3 +46,20 @@ except ZeroDivisionError:
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert "ZeroDivisionError" in done.stderr
+
+
+def test_a_start_loads_nothing_that_the_first_message_does_not_need():
+    later = {
+        "docker", "httpx", "jinja2", "prometheus_client", "regex", "segno", "stamina", "tiktoken",
+        "orchestrator.web.api.lists", "orchestrator.web.api.openapi", "orchestrator.web.console.app",
+        "orchestrator.proxies.model.upstream_client", "orchestrator.channels.whatsapp.channel",
+    }  # fmt: skip
+    script = """
+import sys
+from orchestrator.cli import main, up
+import orchestrator.app, orchestrator.web.api.routes, orchestrator.web.app, orchestrator.web.console.sessions
+print(*sys.modules)
+"""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert "orchestrator.app" in done.stdout.split()
+    assert later & set(done.stdout.split()) == set()
