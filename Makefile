@@ -79,7 +79,7 @@ soak: $(READY) ## Random examples by the hundred, tests/e2e in both runtimes, th
 	$(PYTEST) --dist loadfile --hypothesis-profile=soak tests/unit tests/integration tests/faults/mailbox
 	TESTS_OF_LAYERS=1 env -u TESTS_NEED_DOCKER $(PYTEST) --dist loadfile tests/e2e
 	$(NODES)
-	SOAK_KILLS=$(or $(SOAK_KILLS),1000) $(BIN)/python -m pytest tests/faults/test_kill_at_random.py tests/faults/test_kill_containers.py
+	SOAK_KILLS=$(or $(SOAK_KILLS),1000) MATRIX_KILLS=50 $(BIN)/python -m pytest tests/faults/test_kill_at_random.py tests/faults/test_kill_containers.py tests/faults/test_kill_matrix.py
 
 format: $(READY) ## Format and mend what can be mended
 	$(BIN)/ruff format .

@@ -8,6 +8,7 @@ packages are found by entry points of the group `andy.channels`, each naming a `
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from functools import cache
 from importlib import import_module
 from pathlib import Path
@@ -72,6 +73,15 @@ def find(name: str) -> ChannelDescription:
             ) from error
     if not isinstance(found, ChannelDescription) or found.name != name:
         raise BrokenChannel(f"The channel '{name}' does not describe itself as a ChannelDescription.")
+    return found
+
+
+def installed() -> list[ChannelDescription]:
+    """Return every description that can be loaded; those that cannot are left out."""
+    found = []
+    for name in names():
+        with suppress(BrokenChannel):
+            found.append(find(name))
     return found
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -89,10 +90,11 @@ def add(
 
     Example: `andy channels add matrix --set homeserver=https://matrix.org --set user=@andy:matrix.org`
     """
-    print(asyncio.run(switch_on(home_of(home), channel, _answers(given or []))))
+    print(asyncio.run(switch_on(home_of(home), channel, answers_of(given or []))))
 
 
-def _answers(given: list[str]) -> dict[str, str]:
+def answers_of(given: Sequence[str]) -> dict[str, str]:
+    """Return what `--set` says, by name. Raises `UsageError`. Pure."""
     answers = {}
     for one in given:
         name, sign, value = one.partition("=")
@@ -102,7 +104,7 @@ def _answers(given: list[str]) -> dict[str, str]:
     return answers
 
 
-async def switch_on(home: Home, name: str, given: dict[str, str]) -> str:
+async def switch_on(home: Home, name: str, given: Mapping[str, str]) -> str:
     """Log in to a channel and write it into the setting; return what is so now.
 
     Raises:

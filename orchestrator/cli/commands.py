@@ -96,7 +96,7 @@ COMMANDS = (
     ),
     CommandEntry("service", "service:service_app", "Andy as a service of systemd."),
     CommandEntry("sessions", "web:sessions_app", "The browsers that are signed in to the console."),
-    CommandEntry("setup", "setup:setup", "Set Andy up: a model, WhatsApp, the main group, a test message."),
+    CommandEntry("setup", "setup:setup", "Set Andy up: a model, messengers, the main group, a test message."),
     CommandEntry("status", "activity:status", "Tell what runs, waits and is stuck."),
     CommandEntry("tasks", "tasks:tasks_app", "What agents are asked at a time, or again and again."),
     CommandEntry("turns", "activity:turns", "List what agents were asked, newest first."),

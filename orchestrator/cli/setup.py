@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -48,6 +48,15 @@ def setup(
             negative="--shared-number", help="Whether the WhatsApp account is Andy's alone, not yours."
         ),
     ] = None,
+    channel: Annotated[
+        str | None, Parameter(help="Another messenger to log in to, by its name: see 'andy channels list'.")
+    ] = None,
+    answers: Annotated[
+        list[str] | None,
+        Parameter(
+            name="--set", negative="", help="What --channel asks, as NAME=VALUE; secrets are a line of stdin."
+        ),
+    ] = None,
     main: Annotated[
         str | None,
         Parameter(
@@ -58,17 +67,22 @@ def setup(
     test: Annotated[bool | None, Parameter(help="Whether to send a test message to main.")] = None,
     home: HomeOption = None,
 ) -> None:
-    """Set Andy up: a model, WhatsApp, the main group, a test message. What no flag tells is asked for.
+    """Set Andy up: a model, messengers, the main group, a test message. What no flag tells is asked for.
 
     Without a terminal only what flags tell is done. It can be run again: what is there is kept.
 
     Example: `andy setup --credential none --whatsapp --main self --test`
+    Example: `andy setup --credential none --channel matrix --set user=@andy:matrix.org --main local`
     """
+    from orchestrator.cli import channels
+
     wish = SetupFlags(
         credential=credential,
         whatsapp=True if phone and whatsapp is None else whatsapp,
         phone=phone or "",
         own_number=own_number,
+        channel=channel,
+        answers=channels.answers_of(answers or []),
         main=main,
         test=test,
     )
@@ -83,6 +97,9 @@ class SetupFlags:
     whatsapp: bool | None = None
     phone: str = ""
     own_number: bool | None = None
+    channel: str | None = None
+    """Another messenger to log in to."""
+    answers: Mapping[str, str] = field(default_factory=dict)
     main: str | None = None
     test: bool | None = None
 
@@ -130,6 +147,7 @@ class Setup:
         steps = (
             ("A model", self._credential),
             ("WhatsApp", self._whatsapp),
+            ("Other messengers", self._messengers),
             ("Main", self._main),
             ("Test", self._test),
         )
@@ -138,6 +156,7 @@ class Setup:
             print(f"    {await step()}", flush=True)
 
     def _check_flags(self, *, own: str) -> None:
+        from orchestrator.channels import discovery
         from orchestrator.channels.whatsapp.pairing import number_of
         from orchestrator.proxies.model.credentials import read_credential
 
@@ -147,6 +166,8 @@ class Setup:
             read_credential(self._pasted)
         if self._wish.phone:
             number_of(self._wish.phone)
+        if self._wish.channel is not None:
+            discovery.find(self._wish.channel)
         if self._wish.main is not None:
             will_pair = self._wish.whatsapp or (self._wish.whatsapp is None and self._asking.is_possible)
             chat_of(self._wish.main, own=own or "0" * will_pair, is_own_number=self._wish.own_number or False)
@@ -202,6 +223,25 @@ class Setup:
         elif self._wish.own_number is not None:
             await self._choose_number()
         return f"Paired with {account.number}." if account else "Not paired: later with 'andy whatsapp pair'."
+
+    async def _messengers(self) -> str:
+        """Log in to the messengers that are wanted, of those that take a login by answers."""
+        from orchestrator.channels import discovery
+        from orchestrator.cli import channels
+
+        said = []
+        for one in discovery.installed():
+            if one.log_in is None:
+                continue
+            account = await asyncio.to_thread(one.account, self._home.root)
+            if account and one.name != self._wish.channel:
+                said.append(f"{one.title}: {account}.")
+            elif one.name == self._wish.channel or await _asked(
+                partial(self._asking.yes, default=False), f"Log in to {one.title}, too?"
+            ):
+                answers = self._wish.answers if one.name == self._wish.channel else {}
+                said.append(await channels.switch_on(self._home, one.name, answers))
+        return " ".join(said) or "None: later with 'andy channels add NAME'."
 
     async def _choose_number(self) -> None:
         is_own = self._wish.own_number
@@ -283,7 +323,7 @@ class Setup:
                     if found is not None and found.state == "dead":
                         raise AndyError(f"The test message could not be sent: {found.error}")
                     await asyncio.sleep(0.5)
-        return "It has not left yet: 'andy whatsapp status' and 'andy outbox list' say why."
+        return "It has not left yet: 'andy channels status' and 'andy outbox list' say why."
 
     async def _tell_running(self) -> bool:
         """Have a running Andy read the change at once; return False when none runs."""
@@ -312,8 +352,10 @@ def chat_of(text: str, *, own: str, is_own_number: bool) -> str:
     Raises:
         BadRequest: it is none.
     """
+    from orchestrator.channels import discovery
     from orchestrator.channels.whatsapp import addresses
     from orchestrator.channels.whatsapp.pairing import number_of
+    from orchestrator.domain.values import ChatJid
     from orchestrator.groups.registration import MAIN_JID
 
     match text:
@@ -327,6 +369,8 @@ def chat_of(text: str, *, own: str, is_own_number: bool) -> str:
             raise BadRequest("Nobody has paired: add --whatsapp, or use --main local.")
         case "self":
             return f"{own}@{addresses.PHONE}"
+    if any(one.owns(ChatJid(text)) for one in discovery.installed()):
+        return text
     if "@" in text or text.startswith("local:"):
         address = addresses.parse(text)
         if str(address) != text and not text.startswith("local:"):

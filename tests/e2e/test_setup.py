@@ -13,6 +13,7 @@ import pytest
 
 pytest.importorskip("tests.support.whatsapp_library", exc_type=ImportError)
 
+from orchestrator.channels import discovery
 from tests.doubles import whatsapp_events as wa
 from tests.doubles.whatsapp_phone import Phone
 from tests.processes.andy import AndyProcess, until
@@ -130,11 +131,14 @@ def test_a_person_is_led_through_it(andy, phone):
         while words.encode() not in shown:
             shown += os.read(leader, 4096)
 
+    others = [one.title for one in discovery.installed() if one.log_in is not None]
+    assert "Matrix" in others
     # A secret, then what is offered each time.
     for question, answer in (
         ("empty for none):", ""),
         ("Pair WhatsApp now?", ""),
         ("Andy's alone", "n"),
+        *((f"Log in to {title}, too?", "") for title in others),
         ("talk to Andy alone", ""),
         ("Send a test message", "y"),
     ):

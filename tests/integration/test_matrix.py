@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import io
 import stat
+import sys
 
 import pytest
 
@@ -12,8 +14,12 @@ pytest.importorskip("nio")
 from orchestrator.channels.matrix import description, login
 from orchestrator.channels.matrix.incoming import address_of
 from orchestrator.channels.matrix.session import MatrixSession
+from orchestrator.cli import terminal
+from orchestrator.cli.setup import Setup, SetupFlags, SetupPrompts
+from orchestrator.domain import settings
 from orchestrator.domain.errors import BadRequest, ChannelDown, ChannelRefused
 from orchestrator.domain.values import Attachment, ChatMember
+from orchestrator.reports import groups as group_reports
 from orchestrator.store import chats, messages
 from tests.support.matrix_home import MatrixHome, seen
 from tests.support.until import until
@@ -356,6 +362,28 @@ async def test_the_token_is_in_no_address_that_the_homeserver_writes_down(tmp_pa
     asked = homeserver.requests()
     assert any("/send/m.room.message/" in line for line in asked)
     assert not any("access_token" in line or login.read(tmp_path).token in line for line in asked)
+
+
+async def test_setup_logs_in_and_makes_a_room_of_it_main(tmp_path, homeserver, monkeypatch):
+    andy = await ask(homeserver.person, "set-up")
+    monkeypatch.setenv("ANDY_HOME", str(tmp_path))
+    monkeypatch.delenv("ANDY_CHANNELS", raising=False)
+    monkeypatch.setattr(sys, "stdin", io.StringIO("secret\n"))
+    answers = {"homeserver": homeserver.address, "user": andy.user_id, "owner": "@me:localhost"}
+    flags = SetupFlags(
+        credential="none",
+        whatsapp=False,
+        channel="matrix",
+        answers=answers,
+        main="matrix:!room:localhost",
+        test=False,
+    )
+    await Setup(tmp_path, flags, SetupPrompts(is_possible=False)).run()
+
+    assert description.account(tmp_path) == andy.user_id
+    assert settings.load(tmp_path, {}).channels == ("whatsapp", "matrix")
+    (row,) = terminal.read(tmp_path, lambda tx: group_reports.group_rows(tx))
+    assert row["jid"] == "matrix:!room:localhost"
 
 
 # Encrypted rooms

@@ -33,6 +33,7 @@ MAX_GAP_EVENTS = 5_000
 """So many messages of a room are fetched after a long cut; older ones are left out."""
 TYPING_MS = 20_000
 CALL_SECONDS = 20.0
+LONGEST_SECONDS = 300.0
 CHUNK_BYTES = 64 * 1024
 FILTER = {
     "presence": {"types": []},
@@ -182,7 +183,9 @@ class MatrixSession:
     async def _asked(self, call: Any) -> Any:
         """Return the answer to a request. Raises `ChannelDown`, `LoggedOut`."""
         try:
-            return _checked(await call)
+            # The library itself waits for a first look, an upload and a download without an end.
+            async with asyncio.timeout(LONGEST_SECONDS):
+                return _checked(await call)
         except UNREACHABLE as error:
             reason = " ".join(str(error).split())[:200] or type(error).__name__
             raise ChannelDown(f"{self._login.homeserver} cannot be reached: {reason}.") from error
