@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import psutil
 import pytest
 from playwright.sync_api import BrowserContext, Page, expect
 
-from tests.browser.signed_in import Visit, assert_accessible
+from tests.browser.signed_in import Visit, assert_accessible, suspend_agent
 from tests.processes.andy import AndyProcess, until
 
 HOSTILE = (
@@ -179,10 +178,7 @@ def test_the_lights_of_now_have_their_fixes(page: Page):
 def test_a_turn_is_stopped_and_asked_again(page: Page, andy: AndyProcess):
     address = chat_of(andy, "stuck")
     andy.say("@Andy echo one", group="stuck")
-    run = andy.rows("SELECT id FROM runs WHERE group_folder = 'stuck' AND ended_ms IS NULL")[0]["id"]
-    for process in psutil.Process(andy.pid).children(recursive=True):
-        if any("agent_runner" in word for word in process.cmdline()):
-            process.suspend() if run in str(process.environ()) or run in str(process.cmdline()) else None
+    suspend_agent(andy, "stuck")
     page.goto(address)
     andy.say("@Andy echo two", group="stuck", wait=0)
     asked = page.locator("article:not(.own)").filter(has_text="echo two")
@@ -195,33 +191,3 @@ def test_a_turn_is_stopped_and_asked_again(page: Page, andy: AndyProcess):
     asked.get_by_role("button", name="Try again").click()
     expect(asked.get_by_text("answered", exact=True)).to_be_visible()
     expect(page.locator("article.own").filter(has_text="two")).to_be_visible()
-
-
-def tab_to(page: Page, name: str) -> None:
-    """Press Tab until something of this name has the focus."""
-    for _ in range(80):
-        page.keyboard.press("Tab")
-        found = page.evaluate(
-            "() => { const e = document.activeElement;"
-            " return (e.getAttribute('aria-label') || e.labels?.[0]?.innerText || e.innerText || '').trim() }"
-        )
-        if found.startswith(name):
-            return
-    raise AssertionError(f"Tab does not lead to '{name}'")
-
-
-def test_the_keyboard_alone_is_enough(page: Page):
-    page.goto(page.url)
-    page.keyboard.press("Tab")
-    expect(page.get_by_role("link", name="Skip to the content")).to_be_focused()
-    tab_to(page, "Chats")
-    page.keyboard.press("Enter")
-    page.wait_for_url("**/console/chats")
-    tab_to(page, "Main")
-    page.keyboard.press("Enter")
-    page.wait_for_url("**/console/chats/main")
-    box = page.get_by_label("Write a message")
-    expect(box).to_be_focused()
-    page.keyboard.type("echo by hand")
-    page.keyboard.press("Enter")
-    expect(page.locator("article.own").filter(has_text="by hand")).to_be_visible()

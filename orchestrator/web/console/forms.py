@@ -125,6 +125,11 @@ def shown_state(state: Mapping[str, object]) -> dict[str, str]:
     return {name: "" if value is None else str(value) for name, value in state.items()}
 
 
+def typed(form: SentForm | None, *names: str) -> dict[str, str]:
+    """Return what was typed into a form that is shown again, or nothing into one that is new. Pure."""
+    return {name: form.raw(name) if form else "" for name in names}
+
+
 class FormGuard:
     """Makes the sealed numbers of forms, and takes each once."""
 

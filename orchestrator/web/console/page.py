@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 import secrets
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -23,6 +23,7 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 
 from orchestrator.base.clock import Clock
+from orchestrator.domain.values import Group
 from orchestrator.reports.audit import AuditCheck
 from orchestrator.web.console import marks
 from orchestrator.web.console.catalogue import LANGUAGES, Catalogue, preferred_language
@@ -162,6 +163,10 @@ class View:
     def given(self, name: str) -> str:
         """Return what stands in the path for `{name}`."""
         return str(self.request.path_params[name])
+
+    def choices(self, found: Iterable[Group], *, first: str = "base.all_groups") -> list[tuple[str, str]]:
+        """Return the options of a select of groups; `first` names what is meant without one, if anything."""
+        return [*([("", self.t(first))] if first else []), *((one.folder, one.folder) for one in found)]
 
     # What is said
 

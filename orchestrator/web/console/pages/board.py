@@ -13,7 +13,7 @@ from orchestrator.dashboard.views import board, notification_log
 from orchestrator.domain.dashboard import BoardTask, Notification, NotificationStatus, Question
 from orchestrator.domain.errors import BadRequest
 from orchestrator.store import dashboard_notifications, dashboard_tasks, groups
-from orchestrator.web.console.forms import FormForged, SentForm
+from orchestrator.web.console.forms import FormForged, SentForm, typed
 from orchestrator.web.console.page import Page, View
 
 DAY_MS = 86_400_000
@@ -178,14 +178,13 @@ async def _show(view: View, wanted: str, *, error: str = "", form: SentForm | No
         since_ms = view.now_ms - TOLD_DAYS * DAY_MS
         told = await dashboard_notifications.listed(tx, group.folder, statuses=OVER, from_ms=since_ms)
     zone = view.web.host.zone_of(group)
-    given = {name: form.raw(name) if form else "" for name in ("title", "deadline")}
     return view.render(
         "board.html",
         status=422 if error else 200,
         error=error,
         here=view.url(f"/board?group={group.folder}&history={many}"),
         group=group.folder,
-        choices=[(one.folder, one.folder) for one in every],
+        choices=view.choices(every, first=""),
         zone=zone,
         tasks=_by_state(seen.tasks if seen else ()),
         titles={one.id: one.title for one in (*(seen.tasks if seen else ()), *archived)},
@@ -195,7 +194,7 @@ async def _show(view: View, wanted: str, *, error: str = "", form: SentForm | No
         older=view.url(f"/board?group={group.folder}&history={many + HISTORY_STEP}#part-history")
         if len(archived) > many
         else "",
-        given=given,
+        given=typed(form, "title", "deadline"),
         seen_of=lambda row: _seen(view, row, zone),
     )
 

@@ -10,7 +10,7 @@ from orchestrator.domain.errors import AndyError, BadRequest
 from orchestrator.reports import tasks, upcoming
 from orchestrator.store import groups
 from orchestrator.web.api.reminders import NewReminder
-from orchestrator.web.console.forms import SentForm
+from orchestrator.web.console.forms import SentForm, typed
 from orchestrator.web.console.page import Page, View
 
 TASK_ACTIONS = ("pause", "resume", "run", "cancel")
@@ -34,9 +34,7 @@ async def add_reminder(view: View, form: SentForm) -> Response:
         row = await view.api.reminders.add(wish)
     except (AndyError, ValueError) as error:
         why = str(error) if isinstance(error, AndyError) else view.t(".incomplete")
-        return await _show(
-            view, error=why, text=form.raw("text"), at=form.raw("at"), whose=form.text("whose")
-        )
+        return await _show(view, error=why, form=form)
     return view.done("/coming", view.t(".added", number=row["id"]))
 
 
@@ -58,24 +56,24 @@ async def act_on_task(view: View, _: SentForm) -> Response:
     return view.done("/coming", view.t(f".task_{view.given('action')}"))
 
 
-async def _show(view: View, *, error: str = "", text: str = "", at: str = "", whose: str = "") -> Response:
+async def _show(view: View, *, error: str = "", form: SentForm | None = None) -> Response:
     folder, zone = view.query("group") or None, view.console.zone
+    given = typed(form, "text", "at", "whose")
     async with view.web.host.reader.reading() as tx:
         found = await upcoming.week(tx, folder, now_ms=view.now_ms, zone=zone)
         scheduled = await tasks.every(tx, folder, with_over=True)
-        folders = [one.folder for one in await groups.every(tx)]
+        every = await groups.every(tx)
     return view.render(
         "coming.html",
         status=422 if error else 200,
         days=_by_day(found),
         scheduled=[one for one in scheduled if one.status in ("active", "paused")],
         group=folder or "",
-        choices=[("", view.t("base.all_groups")), *((one, one) for one in folders)],
-        folders=[(one, one) for one in folders],
+        choices=view.choices(every),
+        folders=view.choices(every, first=""),
         error=error,
-        text=text,
-        at=at,
-        whose=whose or folder or "",
+        given=given,
+        whose=given["whose"] or folder or "",
     )
 
 

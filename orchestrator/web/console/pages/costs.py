@@ -72,7 +72,7 @@ async def _show(view: View, *, error: str = "", amount: str = "") -> Response:
     async with view.web.host.reader.reading() as tx:
         found = await costs.usage(tx, folder, by=by, now_ms=now_ms, zone=zone)
         by_day = await costs.usage(tx, folder, by="day", now_ms=now_ms, zone=zone)
-        folders = [one.folder for one in await groups.every(tx)]
+        every = await groups.every(tx)
         refused = await _refusals(tx, folder, since_ms=now_ms - DAYS * DAY_MS)
     return view.render(
         "costs.html",
@@ -83,7 +83,7 @@ async def _show(view: View, *, error: str = "", amount: str = "") -> Response:
         by=by,
         ways=[(one, view.t(f".by_{one}")) for one in BY],
         group=folder or "",
-        choices=[("", view.t("base.all_groups")), *((one, one) for one in folders)],
+        choices=view.choices(every),
         bars=bars(by_day["rows"], until=date.fromisoformat(local_iso(now_ms, zone)[:10]), days=DAYS),
         refused=refused,
     )

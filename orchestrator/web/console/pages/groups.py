@@ -15,7 +15,7 @@ from orchestrator.groups.settings import ConfigRefused
 from orchestrator.reports import groups as group_reports
 from orchestrator.store import group_changes, groups
 from orchestrator.store.group_changes import GroupChange, GroupPart
-from orchestrator.web.console.forms import SentForm
+from orchestrator.web.console.forms import SentForm, typed
 from orchestrator.web.console.page import Page, View
 
 
@@ -121,7 +121,7 @@ async def _show(view: View, *, error: str = "", values: SentForm | None = None) 
     async with view.web.host.reader.reading() as tx:
         rows = await group_reports.group_rows(tx)
         seen = [one for one in await group_reports.chat_rows(tx) if one["group"] is None]
-    given = {name: values.raw(name) if values else "" for name in ("folder", "jid", "name", "trigger")}
+    given = typed(values, "folder", "jid", "name", "trigger")
     given["jid"] = given["jid"] or view.query("jid")
     given["name"] = given["name"] or view.query("name")
     return view.render(

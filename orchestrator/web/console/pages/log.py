@@ -25,7 +25,7 @@ LEVELS = {"": (), "warning": ("[warning", "[error", "[critical"), "error": ("[er
 async def show(view: View) -> Response:
     folder, run, level = view.query("group") or None, view.query("run") or None, view.query("level")
     async with view.web.host.reader.reading() as tx:
-        folders = [one.folder for one in await groups.every(tx)]
+        every = await groups.every(tx)
         if folder:
             await groups.known(tx, folder)  # it becomes part of a path
         runs = await queues.run_rows(tx, folder, limit=RUNS) if folder else []
@@ -49,7 +49,7 @@ async def show(view: View) -> Response:
         run=run or "",
         level=level if level in LEVELS else "",
         words=view.query("words"),
-        choices=[("", view.t(".host")), *((one, one) for one in folders)],
+        choices=view.choices(every, first=".host"),
         levels=[(one, view.t(f".level_{one or 'all'}")) for one in LEVELS],
         runs=[("", view.t(".newest")), *((one["id"], _name(view, one)) for one in runs)],
     )
@@ -61,7 +61,7 @@ async def find(view: View) -> Response:
     found: list[dict[str, Any]] = []
     problem = ""
     async with view.web.host.reader.reading() as tx:
-        folders = [one.folder for one in await groups.every(tx)]
+        every = await groups.every(tx)
         if text:
             try:
                 before = view.number("before") or None
@@ -75,7 +75,7 @@ async def find(view: View) -> Response:
         older=found[FOUND - 1]["seq"] if len(found) > FOUND else 0,
         problem=problem,
         group=folder or "",
-        choices=[("", view.t("base.all_groups")), *((one, one) for one in folders)],
+        choices=view.choices(every),
     )
 
 

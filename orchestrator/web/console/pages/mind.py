@@ -46,7 +46,7 @@ async def _show(view: View, folder: str, *, error: str = "", summary: str | None
         status=422 if error else 200,
         error=error,
         group=group.folder,
-        choices=[(one.folder, one.folder) for one in every],
+        choices=view.choices(every, first=""),
         zone=view.web.host.zone_of(group),
         kept=kept,
         summary=now,

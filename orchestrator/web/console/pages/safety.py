@@ -107,7 +107,7 @@ async def show_audit(view: View) -> Response:
         verdict = await view.api.lists.look(lambda tx: check(tx, now_ms=view.now_ms, reads_all=reads_all))
     async with view.web.host.reader.reading() as tx:
         rows = await audit.rows(tx, folder, since=0, limit=ROWS + 1, before=before, only_refused=only_refused)
-        choices = await _choices(view, tx)
+        choices = view.choices(await groups.every(tx))
     shown = _told(rows)[:ROWS]
     return view.render(
         "safety_audit.html",
@@ -126,7 +126,7 @@ async def show_commands(view: View) -> Response:
     folder, before = view.query("group") or None, view.number("before") or None
     async with view.web.host.reader.reading() as tx:
         rows = await audit.command_rows(tx, folder, limit=ROWS + 1, before=before)
-        choices = await _choices(view, tx)
+        choices = view.choices(await groups.every(tx))
     return view.render(
         "safety_commands.html",
         rows=rows[:ROWS],
@@ -155,11 +155,6 @@ def _reach(view: View, group: Group, extra: Extra, servers: list[dict[str, Any]]
 def _told(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Return rows of the audit newest first, each with its detail in one line. Pure."""
     return [{**row, "text": audit.detail_text(row["detail"])} for row in reversed(rows)]
-
-
-async def _choices(view: View, tx: Any) -> list[tuple[str, str]]:
-    folders = [one.folder for one in await groups.every(tx)]
-    return [("", view.t("base.all_groups")), *((one, one) for one in folders)]
 
 
 PAGE = Page(

@@ -1,0 +1,135 @@
+"""A new user's first day in the console: without a key, a phone or a terminal; and by the keyboard alone."""
+
+from __future__ import annotations
+
+import pytest
+
+pytest.importorskip("tests.support.whatsapp_library", exc_type=ImportError)
+
+from collections.abc import Iterator
+
+from playwright.sync_api import BrowserContext, Page, expect
+
+from tests.browser.signed_in import Visit
+from tests.doubles.whatsapp_phone import Phone
+from tests.processes.andy import AndyProcess
+
+MOST_TABS = 120
+FOCUSED = """() => {
+    const one = document.activeElement, style = getComputedStyle(one);
+    const name = one.getAttribute("aria-label") || one.labels?.[0]?.innerText || one.innerText || "";
+    return [name.trim(), style.outlineStyle !== "none" && parseFloat(style.outlineWidth) > 0];
+}"""
+
+
+@pytest.fixture(scope="module")
+def phone(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Phone]:
+    with Phone(tmp_path_factory.mktemp("day") / "home") as made:
+        made.haste |= {"pairing_session.SETTLE_SECONDS": 0, "pairing_session.FIRST_SECONDS": 0}
+        yield made
+
+
+@pytest.fixture(scope="module")
+def andy(phone: Phone) -> Iterator[AndyProcess]:
+    with AndyProcess(phone.store.parent.parent, environment=phone.environment) as host:
+        yield host
+
+
+def test_a_first_day_needs_no_key_no_phone_and_no_terminal(visitor: Visit, andy: AndyProcess) -> None:
+    """`visitor` came in by what `andy open` does; from here on everything is done in its page."""
+    page = visitor.page
+
+    def open_page(name: str) -> None:
+        page.get_by_role("navigation", name="Pages").get_by_role("link", name=name, exact=True).click()
+        page.wait_for_url(f"**/console/{name.lower()}")
+
+    open_page("Chats")
+    page.get_by_role("link", name="Main").click()
+    page.get_by_label("Write a message").fill("hello")
+    page.get_by_role("button", name="Send").click()
+    expect(page.locator("article.own").filter(has_text="I'm Andy")).to_be_visible()
+
+    open_page("Groups")
+    page.get_by_label("Folder").fill("garden")
+    page.get_by_label("Name").fill("The garden")
+    page.get_by_role("button", name="Register", exact=True).click()
+    expect(page.get_by_text("'garden' is registered")).to_be_visible()
+
+    open_page("Coming")
+    page.get_by_label("Group").last.select_option("garden")
+    page.get_by_label("What to say").fill("Water the roses")
+    page.get_by_label("When").fill("in 3 seconds")
+    page.get_by_role("button", name="Save").click()
+    expect(page.get_by_text("is set")).to_be_visible()
+    open_page("Chats")
+    page.get_by_role("link", name="The garden").click()
+    expect(page.locator("article.own").filter(has_text="Water the roses")).to_be_visible(timeout=60_000)
+
+    page.get_by_label("Write a message").fill("we need a new hose")
+    page.get_by_role("button", name="Send").click()
+    ignored = page.locator("article:not(.own)").filter(has_text="a new hose")
+    expect(ignored.get_by_text("not for Andy")).to_be_visible()
+    expect(ignored.get_by_text("write @Andy in the message")).to_be_visible()
+    page.get_by_label("Write a message").fill("@Andy echo found it")
+    page.get_by_role("button", name="Send").click()
+    expect(page.locator("article.own").filter(has_text="found it")).to_be_visible()
+
+    open_page("Care")
+    page.get_by_role("button", name="Make a backup").click()
+    expect(page.get_by_text("is made.")).to_be_visible()
+    with page.expect_download() as fetched:
+        page.get_by_role("link", name="Download").first.click()
+    assert fetched.value.path().stat().st_size > 1_000
+
+
+class Keyboard:
+    """Someone who has no mouse."""
+
+    def __init__(self, page: Page) -> None:
+        self.page = page
+
+    def to(self, name: str) -> None:
+        """Press Tab until what has this name has the focus; whatever has it on the way is seen to."""
+        for _ in range(MOST_TABS):
+            self.page.keyboard.press("Tab")
+            found, is_seen = self.page.evaluate(FOCUSED)
+            assert is_seen or not found, f"the focus on '{found}' cannot be seen"
+            if found.startswith(name):
+                return
+        raise AssertionError(f"Tab does not lead to '{name}' on {self.page.url}")
+
+    def press(self, name: str) -> None:
+        self.to(name)
+        self.page.keyboard.press("Enter")
+
+    def write(self, name: str, text: str) -> None:
+        self.to(name)
+        self.page.keyboard.press("Control+A")
+        self.page.keyboard.type(text)
+
+    def open(self, name: str) -> None:
+        self.press(name)
+        self.page.wait_for_url(f"**/console/{name.lower()}")
+        self.page.keyboard.press("Tab")
+        expect(self.page.get_by_role("link", name="Skip to the content")).to_be_focused()
+        self.page.keyboard.press("Enter")
+        expect(self.page.locator("main")).to_be_focused()
+
+
+def test_the_keyboard_alone_is_enough(context: BrowserContext, andy: AndyProcess) -> None:
+    page = context.new_page()
+    page.set_default_timeout(60_000)
+    keys = Keyboard(page)
+    page.goto(andy.address)
+    keys.write("Token", (andy.home / "data" / "token").read_text())
+    page.keyboard.press("Enter")
+    page.wait_for_url("**/console/now")
+
+    keys.open("Chats")
+    keys.press("Main")
+    page.wait_for_url("**/console/chats/main")
+    box = page.get_by_label("Write a message")
+    expect(box).to_be_focused()
+    page.keyboard.type("echo by hand")
+    page.keyboard.press("Enter")
+    expect(page.locator("article.own").filter(has_text="by hand")).to_be_visible()
