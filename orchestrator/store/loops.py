@@ -71,6 +71,7 @@ async def alive(tx: Tx) -> list[Loop]:
 
 async def switch_on(tx: Tx, folder: Folder, *, auto_ms: int, next_wake: NextWake, now_ms: int) -> None:
     """Let a group's agent wake by itself from now on."""
+    # Old streaks and a reason to hold back belong to the time before and would bind the new beginning.
     await tx.execute(
         """
         INSERT INTO loop_state (group_folder, status, auto_interval_ms, next_wake_ms, wake_set_by,
@@ -113,6 +114,7 @@ async def set_times(tx: Tx, folder: Folder, *, next_wake_ms: int | None, last_st
 
 async def hold(tx: Tx, folder: Folder, reason: str | None) -> None:
     """Store why no cycle is started though it is time; None says that nothing holds it back."""
+    # Written only when it differs: the loop looks after each event and mostly finds the same reason.
     await tx.execute(
         "UPDATE loop_state SET held_reason = ? WHERE group_folder = ? AND held_reason IS NOT ?",
         (reason, folder, reason),
@@ -126,6 +128,7 @@ async def lease(
 
     It counts as a start, so that one that comes to nothing is not tried again at once.
     """
+    # The condition and the write are one statement, so two that try at once cannot both win.
     cursor = await tx.execute(
         """
         UPDATE loop_state SET lease_owner = :owner, lease_until_ms = :until, last_start_ms = :now,
@@ -153,6 +156,7 @@ async def renew(tx: Tx, folder: Folder, *, until_ms: int) -> None:
 
 async def start(tx: Tx, folder: Folder, turn_id: TurnId, *, now_ms: int, until_ms: int) -> None:
     """Begin a cycle: its turn takes the lease, whoever waited with one."""
+    # A question that begins while a free cycle waits is the cycle from now on.
     await tx.execute(
         """
         UPDATE loop_state SET lease_owner = ?, lease_until_ms = ?, last_start_ms = ?, held_reason = NULL
@@ -164,6 +168,7 @@ async def start(tx: Tx, folder: Folder, turn_id: TurnId, *, now_ms: int, until_m
 
 async def release(tx: Tx, folder: Folder, turn_id: TurnId | None = None) -> None:
     """Free the lease of this turn, or of whichever turn has it."""
+    # With a turn given, a lease that a later turn has taken meanwhile is left alone.
     await tx.execute(
         """
         UPDATE loop_state SET lease_owner = NULL, lease_until_ms = NULL
@@ -206,6 +211,7 @@ async def set_prompt(tx: Tx, turn_id: TurnId, prompt: str) -> None:
 
 async def drop_waiting_turn(tx: Tx, folder: Folder) -> bool:
     """Remove a free cycle that never began and return whether there was one; it leaves no trace."""
+    # One that was in a run may have said something and has to end like any other turn.
     cursor = await tx.execute(
         """
         DELETE FROM turns WHERE group_folder = ? AND kind = 'auto' AND state = 'queued' AND run_id IS NULL

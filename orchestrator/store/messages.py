@@ -72,6 +72,7 @@ async def complete(tx: Tx, message: Message, whole: Inbound) -> None:
 
     An edit or a deletion that came meanwhile is left as it is. Who quoted the message sees the file too.
     """
+    # An empty `content` means that the message was deleted while its file was fetched: it stays empty.
     await tx.execute(
         """
         UPDATE messages SET file_until_ms = NULL, file_words = CASE WHEN content = '' THEN NULL ELSE :new END,
@@ -102,6 +103,7 @@ async def complete(tx: Tx, message: Message, whole: Inbound) -> None:
 
 async def claim(tx: Tx, seq: Seq, turn_id: TurnId) -> None:
     """Let a message that had no turn ask something in one: it turned out to be a request."""
+    # One statement for all three columns, because a CHECK wants a turn or a reason, never both.
     await tx.execute(
         "UPDATE messages SET turn_id = ?, is_request = 1, ignored_reason = NULL WHERE seq = ?",
         (turn_id, seq),
@@ -123,6 +125,7 @@ async def add_own(
 
     `channel_id` is the messenger's own id of it, where it has one.
     """
+    # Sending and storing are two steps; a host that is killed between them stores the same message again.
     await tx.execute(
         """
         INSERT INTO messages (chat_jid, id, sender, sender_name, content, sent_ms, received_ms,
@@ -153,6 +156,7 @@ async def channel_id_of(tx: Tx, chat_jid: ChatJid, message_id: MessageId) -> Mes
 
 async def rewrite(tx: Tx, seq: Seq, text: str, *, is_request: bool) -> None:
     """Give a message other words; its file stays, and one that asked before still asks."""
+    # `max` keeps a question a question: its turn exists already and would otherwise hold nothing.
     await tx.execute(
         """
         UPDATE messages SET content = :text || coalesce(char(10) || file_words, ''),
@@ -165,6 +169,7 @@ async def rewrite(tx: Tx, seq: Seq, text: str, *, is_request: bool) -> None:
 
 async def blank(tx: Tx, message: Message) -> None:
     """Take a message's words out of the store, also where others quote them. The row and its outcome stay."""
+    # The row stays, so that the same message is not taken for a new one when the channel delivers it again.
     await tx.execute("UPDATE messages SET content = '', file_words = NULL WHERE seq = ?", (message.seq,))
     await tx.execute(
         "UPDATE messages SET quoted_content = '' WHERE chat_jid = ? AND quoted_id = ?",
@@ -188,6 +193,7 @@ async def release_all(tx: Tx, turn_id: TurnId, *, reason: str) -> None:
 
 
 async def find(tx: Tx, chat_jid: ChatJid, message_id: MessageId) -> Message | None:
+    # Ids are unique only within a chat: senders choose their own.
     cursor = await tx.execute("SELECT * FROM messages WHERE chat_jid = ? AND id = ?", (chat_jid, message_id))
     row = await cursor.fetchone()
     return from_row(row) if row else None
@@ -213,6 +219,8 @@ async def since(tx: Tx, chat_jid: ChatJid, cursor_seq: Seq, last_seq: Seq, *, li
     Andy's own are left out, for the session holds them, except those no turn said (a reminder). So are
     session commands, which are said to the conversation and not in it.
     """
+    # The newest and not the oldest are kept when there are too many: what was said last is what is asked
+    # about.
     rows = await tx.execute_fetchall(
         """
         SELECT * FROM (
@@ -251,6 +259,7 @@ async def requests_of(tx: Tx, turn_id: TurnId, *, limit: int) -> list[Message]:
 
 async def asked_in_groups(tx: Tx, *, is_running: bool) -> dict[TurnId, Message]:
     """The last question of each open chat turn of a group that was started, or that runs now."""
+    # Only turns that were started: what waits in the queue got no reaction under it yet.
     rows = await tx.execute_fetchall(
         """
         SELECT m.*, t.id AS turn FROM turns t
@@ -268,6 +277,8 @@ async def asked_in_groups(tx: Tx, *, is_running: bool) -> dict[TurnId, Message]:
 async def asker_of(tx: Tx, *turn_ids: TurnId | int | None) -> str | None:
     """The address of who asked last, but for the account itself, in the first of these turns that has one."""
     for turn_id in turn_ids:
+        # The account itself is left out: an owner who writes from the assistant's own number is nobody to
+        # mention.
         cursor = await tx.execute(
             """
             SELECT sender FROM messages WHERE turn_id = ? AND is_request = 1 AND is_from_me = 0
@@ -283,6 +294,7 @@ async def asker_of(tx: Tx, *turn_ids: TurnId | int | None) -> str | None:
 
 async def author(tx: Tx, chat_jid: ChatJid, sender: str) -> ChatMember | None:
     """Somebody who has written in a group, by the name that they have now; None of a chat between two."""
+    # A mention needs the name by which the chat knows somebody; who never wrote here has none.
     cursor = await tx.execute(
         """
         SELECT m.sender_name FROM messages m JOIN chats c ON c.jid = m.chat_jid AND c.is_group = 1
@@ -299,6 +311,7 @@ async def to_quote(tx: Tx, turn_id: TurnId, chat_jid: ChatJid) -> Message | None
     asked = await requests_of(tx, turn_id, limit=1)
     if not asked or asked[0].chat_jid != chat_jid:
         return None
+    # Without other messages in between a quote tells people nothing that they do not see.
     cursor = await tx.execute(
         """
         SELECT m.seq FROM messages m WHERE m.chat_jid = :jid AND m.seq > :asked AND m.seq > coalesce((
@@ -325,6 +338,7 @@ async def page(
     tx: Tx, chat_jid: ChatJid, *, limit: int, before: int | None = None, after: int | None = None
 ) -> list[Message]:
     """Messages of a chat, oldest first, Andy's own among them: the newest, or those next to a `seq`."""
+    # From a `seq` on, the nearest are wanted and not the newest; both come out oldest first.
     order = "DESC" if after is None else "ASC"
     rows = await tx.execute_fetchall(
         f"""
@@ -341,6 +355,7 @@ async def page(
 
 async def turns_that_said(tx: Tx, said: Sequence[Message]) -> dict[int, int]:
     """The turn that each of Andy's own messages was said in, by the `seq` of the message."""
+    # Andy's own messages have no turn in this table; only the outbox knows who said them.
     ids = {one.id: one.seq for one in said if one.is_bot_message}
     rows = await tx.execute_fetchall(
         """

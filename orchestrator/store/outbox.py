@@ -39,6 +39,7 @@ async def add(
 
     The channel's message id is chosen here, before any attempt, so that a resend cannot double.
     """
+    # A turn that is tried again says the same things under the same keys, and only the first counts.
     cursor = await tx.execute(
         """
         INSERT INTO outbox (group_folder, chat_jid, text, dedupe_key, message_id, state,
@@ -78,11 +79,13 @@ async def add_failure(tx: Tx, turn: Turn, text: str, *, now_ms: int) -> None:
 
 
 def _new_message_id() -> MessageId:
+    # WhatsApp clients write ids in this form, `3EB0` and upper-case hexadecimal digits; others stand out.
     return MessageId(f"3EB0{secrets.token_hex(9).upper()}")
 
 
 async def release(tx: Tx, turn_id: TurnId, *, now_ms: int) -> int:
     """Release the messages that a turn held back, and return how many."""
+    # The time is set anew: the message may have been held for longer than any retry would wait.
     cursor = await tx.execute(
         "UPDATE outbox SET state = 'pending', next_attempt_ms = ? WHERE turn_id = ? AND state = 'held'",
         (now_ms, turn_id),
@@ -115,6 +118,7 @@ async def waiting_of(tx: Tx, folder: Folder) -> OutboxSize:
 
 async def unsent_files(tx: Tx, folder: Folder, *, since_ms: int) -> int:
     """Count the files of a group that wait, or that could not be sent since `since_ms`."""
+    # Dead ones count for a while: the owner may still have them sent again.
     cursor = await tx.execute(
         """
         SELECT count(*) AS n FROM outbox WHERE group_folder = ? AND file_path IS NOT NULL
@@ -142,6 +146,7 @@ async def surplus_files(tx: Tx, folder: Folder | None, *, keeps: int) -> list[Pa
 
     At most `keeps` of them: those before were surplus earlier.
     """
+    # Sorted by the time of sending, for a file that was retried for hours is newer than its id says.
     rows = await tx.execute_fetchall(
         """
         SELECT file_path FROM outbox WHERE group_folder IS ? AND file_path IS NOT NULL AND state = 'sent'
@@ -178,6 +183,7 @@ async def unspoken(tx: Tx, *, since_ms: int) -> list[Outgoing]:
 
     Of the last thousand messages: there are no others so new. One in parts is too long to be spoken.
     """
+    # Without the bound on ids this would read the whole table each time that something was sent.
     rows = await tx.execute_fetchall(
         """
         SELECT outbox.* FROM outbox JOIN turns ON turns.id = outbox.turn_id
@@ -195,6 +201,7 @@ async def unspoken(tx: Tx, *, since_ms: int) -> list[Outgoing]:
 
 async def add_voice(tx: Tx, spoken: Outgoing, file: Attachment | None, *, now_ms: int) -> Outgoing:
     """Hold the voice note of a reply, once, until its file is there; return it, also one from before."""
+    # The key is that of the reply, so a host that is killed while it speaks makes no second voice note.
     key = f"speech:{spoken.id}"
     await add(
         tx,
@@ -222,11 +229,13 @@ async def release_voice(tx: Tx, outgoing_id: int, *, now_ms: int) -> None:
 
 async def drop_held(tx: Tx, turn_id: TurnId) -> None:
     """Delete the held messages of an attempt that did not end well."""
+    # Nothing of them was sent, so the next attempt may say all of it again without saying it twice.
     await tx.execute("DELETE FROM outbox WHERE turn_id = ? AND state = 'held'", (turn_id,))
 
 
 async def heads(tx: Tx) -> list[Outgoing]:
     """Return the next message of each chat: each chat keeps its order and waits for no other chat."""
+    # The parts of a long message sort by the id of the whole, or later messages would come between them.
     rows = await tx.execute_fetchall(
         """
         SELECT * FROM (
@@ -240,6 +249,7 @@ async def heads(tx: Tx) -> list[Outgoing]:
 
 async def is_as_read(tx: Tx, one: Outgoing) -> bool:
     """Return whether a message still waits with the text that was read; it may have been called back."""
+    # Between reading the queue and sending, an agent may have cancelled or changed a notification.
     cursor = await tx.execute(
         "SELECT 1 FROM outbox WHERE id = ? AND state IN ('pending', 'sending') AND text = ?",
         (one.id, one.text),
@@ -253,6 +263,7 @@ async def split(tx: Tx, whole: Outgoing, parts: Sequence[str]) -> Outgoing:
     Each part has a message id of its own, so that one sent before a crash is not sent again after it.
     """
     await tx.execute("UPDATE outbox SET text = ?, part = 0 WHERE id = ?", (parts[0], whole.id))
+    # Only the first row keeps the key, so a repeat of the whole message still finds it and adds nothing.
     for number, text in enumerate(parts[1:], start=1):
         await tx.execute(
             """
@@ -268,6 +279,7 @@ async def split(tx: Tx, whole: Outgoing, parts: Sequence[str]) -> Outgoing:
 
 
 async def begin_attempt(tx: Tx, outgoing_id: int) -> None:
+    # Committed before the send: after a crash the row says that the message may be out already.
     await tx.execute(
         "UPDATE outbox SET state = 'sending', attempts = attempts + 1 WHERE id = ?", (outgoing_id,)
     )
@@ -277,6 +289,7 @@ async def finish(
     tx: Tx, outgoing_id: int, state: OutboxState, *, now_ms: int, error: str | None = None
 ) -> None:
     """Record the end of a message: `SENT`, `SKIPPED` or `DEAD`."""
+    # Only what was sent has a time of sending; the surplus of files is counted by it.
     await tx.execute(
         "UPDATE outbox SET state = ?, sent_ms = ?, error = ? WHERE id = ?",
         (state, now_ms if state is OutboxState.SENT else None, error, outgoing_id),
@@ -304,6 +317,7 @@ async def hurry(tx: Tx, patterns: Sequence[str], *, now_ms: int) -> int:
 
 async def revive(tx: Tx, outgoing_id: int, *, now_ms: int) -> bool:
     """Queue a dead message again and return whether it was dead."""
+    # It counts as new, or the age limit for messages would give it up again at once.
     cursor = await tx.execute(
         """
         UPDATE outbox SET state = 'pending', attempts = 0, created_ms = :now, next_attempt_ms = :now
@@ -343,6 +357,7 @@ async def by_key(tx: Tx, key: str) -> Outgoing | None:
 
 async def blank(tx: Tx, message_id: MessageId) -> TurnId | None:
     """Take the words out of what was sent as a message; return the turn that said them, None of no turn."""
+    # Somebody deletes one part in the messenger and means the message: all its parts lose their words.
     cursor = await tx.execute(
         "SELECT coalesce(part_of, id) AS whole, turn_id FROM outbox WHERE message_id = ? AND state = 'sent'",
         (message_id,),

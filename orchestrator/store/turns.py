@@ -35,6 +35,7 @@ away is read beside the output of the containers that it takes over.
 
 async def join_chat(tx: Tx, group: Group, *, now_ms: int) -> TurnId:
     """Return the queued chat turn of the group, and create it when there is none."""
+    # A unique index allows one such turn a chat: what people write while an agent works becomes one question.
     waiting = await queued_chat(tx, group.jid)
     if waiting is not None:
         return waiting.id
@@ -50,6 +51,8 @@ async def join_chat(tx: Tx, group: Group, *, now_ms: int) -> TurnId:
 
 async def add_command(tx: Tx, group: Group, command: SessionCommand, *, now_ms: int) -> TurnId:
     """Queue a command: it runs after what was asked before it, and no later message joins that."""
+    # A command needs a turn of its own even beside a queued question: it is said to the conversation, not in
+    # it.
     cursor = await tx.execute(
         """
         INSERT INTO turns (group_folder, chat_jid, kind, state, queued_ms, not_before_ms,
@@ -63,6 +66,7 @@ async def add_command(tx: Tx, group: Group, command: SessionCommand, *, now_ms: 
 
 async def add_answered(tx: Tx, group: Group, *, reason: str, now_ms: int) -> TurnId:
     """Record a chat turn that was answered without an agent."""
+    # The message needs a turn, for a CHECK wants each to have either a turn or a reason why it has none.
     cursor = await tx.execute(
         """
         INSERT INTO turns (group_folder, chat_jid, kind, state, reason, queued_ms, not_before_ms, ended_ms,
@@ -83,6 +87,7 @@ async def _last_command(tx: Tx, jid: ChatJid) -> int:
 
 async def add_task(tx: Tx, task: ScheduledTask, *, chat_jid: ChatJid, now_ms: int) -> TurnId:
     """Queue a turn that asks an agent what a task says, to be answered in `chat_jid`."""
+    # The prompt is copied: a task that is changed while this waits does not change what was due.
     cursor = await tx.execute(
         """
         INSERT INTO turns (group_folder, chat_jid, kind, is_isolated, task_id, prompt, state,
@@ -111,6 +116,8 @@ async def queued_of_task(tx: Tx, task_id: str) -> list[Turn]:
 
 async def queued_chat(tx: Tx, jid: ChatJid) -> Turn | None:
     """Return the queued turn that a message joins that comes now, or None."""
+    # Only a turn behind the newest command may take the message: `/clear` must not swallow what was said
+    # after it.
     return await _queued_after(tx, jid, await _last_command(tx, jid))
 
 
@@ -128,6 +135,7 @@ async def _queued_after(tx: Tx, jid: ChatJid, command_id: int) -> Turn | None:
 
 async def extend(tx: Tx, turn_id: TurnId, seq: Seq) -> None:
     """Make a queued turn include the message at `seq`."""
+    # An edit may turn an older message into a request, so the new place can lie before the first as well.
     await tx.execute(
         """
         UPDATE turns SET first_seq = min(coalesce(first_seq, :seq), :seq),
@@ -143,6 +151,7 @@ async def unsettled(tx: Tx) -> list[Turn]:
 
     What is asked in a chat waits for files of that chat which are still being fetched, but not for ever.
     """
+    # The wait is computed at each look and not stored: a file that arrives early lets its turn start at once.
     rows = await tx.execute_fetchall(
         """
         SELECT t.*, (SELECT max(m.file_until_ms) FROM messages m
@@ -157,6 +166,7 @@ async def unsettled(tx: Tx) -> list[Turn]:
 def _waiting_for_files(turn: Turn, until_ms: int | None) -> Turn:
     if until_ms is None or turn.kind is not TurnKind.CHAT:
         return turn
+    # A chat that is sent one file after another would otherwise never be answered.
     until_ms = min(until_ms, turn.queued_ms + LONGEST_WAIT_FOR_FILES_MS)
     return replace(turn, not_before_ms=max(turn.not_before_ms, until_ms))
 
@@ -221,6 +231,7 @@ async def asking(tx: Tx, folder: Folder, *, claimed: int | None, now_ms: int) ->
     A request outlives who wrote it. When the host or the container dies before it is read, its turn waits to
     be tried again; when the host was away for longer than its agent waits, its turn has ended by now.
     """
+    # The number comes from the container, so it counts only for a turn of the container's own group.
     turn = await get(tx, TurnId(claimed)) if claimed is not None else None
     if turn is not None and turn.folder == folder and _may_have_asked(turn, now_ms=now_ms):
         return turn
@@ -232,15 +243,19 @@ def _may_have_asked(turn: Turn, *, now_ms: int) -> bool:
         case TurnState.RUNNING:
             return True
         case TurnState.QUEUED:
+            # A queued turn that was in a run was given back by a crash; one that never ran cannot have asked.
             return turn.run_id is not None
         case TurnState.ANSWERED:
             return turn.ended_ms is not None and now_ms - turn.ended_ms <= ASKED_BEFORE_END_MS
         case TurnState.FAILED:
+            # A failed turn was reported to people as such: nothing more may be done in its name.
             return False
 
 
 async def _given_back(tx: Tx, folder: Folder) -> Turn | None:
     """Return the turn of a group that has been in a run and waits for the next."""
+    # The upkeep of a dashboard has a running turn of its own beside the chat, so a group may have two of
+    # these.
     cursor = await tx.execute(
         """
         SELECT * FROM turns WHERE group_folder = ? AND state = 'queued' AND run_id IS NOT NULL
@@ -262,6 +277,7 @@ async def answering_chats(tx: Tx) -> list[ChatJid]:
 
 async def recent(tx: Tx, *, limit: int, folder: str | None = None, before: int | None = None) -> list[Turn]:
     """Return the newest turns, or the newest with an id below `before`, newest first."""
+    # Paged by id and not by offset, so that turns which come meanwhile shift no page.
     rows = await tx.execute_fetchall(
         """
         SELECT * FROM turns
@@ -275,6 +291,7 @@ async def recent(tx: Tx, *, limit: int, folder: str | None = None, before: int |
 
 async def start(tx: Tx, turn_id: TurnId, run_id: RunId, *, now_ms: int) -> None:
     """Give a queued turn to a run: it is running from now on."""
+    # The time of an earlier attempt's acknowledgement would make this one look as if its agent had answered.
     await tx.execute(
         """
         UPDATE turns SET state = 'running', run_id = ?, started_ms = ?, acked_ms = NULL
@@ -301,6 +318,8 @@ async def settle(
 
     A failure counts against the task if it `is_own_fault`.
     """
+    # Two may end a turn at once (its run's exit and its last frame); the condition on the state lets the
+    # first win.
     await tx.execute(
         """
         UPDATE turns SET state = ?, reason = ?, ended_ms = ? WHERE id = ? AND state IN ('queued', 'running')
@@ -314,9 +333,11 @@ async def put_back(
     tx: Tx, turn: Turn, *, reason: str, not_before_ms: int, counts_as_attempt: bool = True
 ) -> None:
     """Queue a turn again. A chat turn that was queued behind it joins it: one question, one answer."""
+    # A command is never merged: what came after it must not slip in before it.
     is_question = turn.kind is TurnKind.CHAT and turn.command is None
     younger = await _queued_after(tx, turn.chat_jid, turn.after_command) if is_question else None
     if younger is not None and younger.id != turn.id:
+        # First the messages, then the turn: a message without a turn needs a reason, and it has none.
         await tx.execute("UPDATE messages SET turn_id = ? WHERE turn_id = ?", (turn.id, younger.id))
         await tx.execute("DELETE FROM turns WHERE id = ?", (younger.id,))
     await tx.execute(
@@ -331,6 +352,7 @@ async def put_back(
 
 async def hurry(tx: Tx, turn_id: TurnId, *, now_ms: int) -> None:
     """Let a queued turn wait no longer for its next try."""
+    # `min`, because a turn that is due already must not be put off.
     await tx.execute(
         "UPDATE turns SET not_before_ms = min(not_before_ms, ?) WHERE id = ? AND state = 'queued'",
         (now_ms, turn_id),
@@ -339,6 +361,7 @@ async def hurry(tx: Tx, turn_id: TurnId, *, now_ms: int) -> None:
 
 async def take_over(tx: Tx, turn_id: TurnId, failed: Turn) -> None:
     """Give the messages of a failed turn to a queued one of the same chat."""
+    # A failed turn stays failed: its outcome was told to people. Only its messages are asked again.
     await tx.execute("UPDATE messages SET turn_id = ? WHERE turn_id = ?", (turn_id, failed.id))
     await tx.execute(
         """
@@ -354,6 +377,7 @@ async def split(tx: Tx, turn: Turn, *, after: Seq) -> Turn:
     """Let what came to a turn that runs `after` a message wait in a turn of its own, which is the next of its
     chat. Return the turn that is left; put back, it takes all of it in again.
     """
+    # It keeps the time at which the whole was queued, so that who wrote last loses no place in the queue.
     cursor = await tx.execute(
         """
         INSERT INTO turns (group_folder, chat_jid, kind, state, queued_ms, not_before_ms, after_command,
@@ -365,6 +389,7 @@ async def split(tx: Tx, turn: Turn, *, after: Seq) -> Turn:
         {"id": turn.id, "after": after},
     )
     rest = (await returned(cursor))["id"]
+    # In the same transaction as the new turn: a crash in between would leave messages in both or in neither.
     await tx.execute("UPDATE messages SET turn_id = ? WHERE turn_id = ? AND seq > ?", (rest, turn.id, after))
     await tx.execute("UPDATE turns SET last_seq = ? WHERE id = ?", (after, turn.id))
     return replace(turn, last_seq=after)
