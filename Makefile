@@ -47,7 +47,7 @@ certificates: ## Take this machine's own certificate authorities along into the 
 demo: $(READY) ## A message, a reply, a follow-up and a reminder, with no key and no phone
 	@$(BIN)/andy demo
 
-messengers: $(READY) ## Install what Matrix needs; then: andy channels add matrix
+messengers: $(READY) ## Install what Matrix and Telegram need; then: andy channels add matrix
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements-messengers.lock
 
 # Its libraries do not fit beside Andy's.
@@ -117,7 +117,7 @@ lock: $(READY) ## Renew the locked dependencies
 	$(BIN)/uv pip compile --quiet --upgrade --universal --generate-hashes --no-annotate --no-header --python-version 3.11 --group agent -c requirements.lock -o container/requirements.lock
 	$(BIN)/uv pip compile --quiet --upgrade --universal --generate-hashes --no-annotate --no-header --python-version 3.11 --extra voice pyproject.toml -c requirements.lock -o requirements-voice.lock
 	$(BIN)/uv pip compile --quiet --upgrade --universal --generate-hashes --no-annotate --no-header --python-version 3.11 --group voice-model -o tests/voice-model.lock
-	$(BIN)/uv pip compile --quiet --upgrade --universal --generate-hashes --no-annotate --no-header --python-version 3.11 --extra matrix pyproject.toml -c requirements.lock -o requirements-messengers.lock
+	$(BIN)/uv pip compile --quiet --upgrade --universal --generate-hashes --no-annotate --no-header --python-version 3.11 --extra matrix --extra telegram pyproject.toml -c requirements.lock -o requirements-messengers.lock
 	$(BIN)/uv pip compile --quiet --upgrade --universal --generate-hashes --no-annotate --no-header --python-version 3.11 --group matrix-server -o tests/matrix-server.lock
 
 clean: ## Remove .venv and caches

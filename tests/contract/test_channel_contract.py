@@ -179,7 +179,69 @@ class MatrixHarness:
         return self._house.owner.texts(self._room, self._house.andy)
 
 
-HARNESSES: dict[str, Any] = {"local": LocalHarness, "whatsapp": WhatsAppHarness, "matrix": MatrixHarness}
+class TelegramHarness:
+    """Telegram with the real library and a Bot API of this machine, in a group where somebody writes."""
+
+    has_outside = True
+    jid = ChatJid("tg:-100200")
+    _chat = -100200
+
+    def __init__(self, context: ChannelContext, monkeypatch: pytest.MonkeyPatch) -> None:
+        pytest.importorskip("telegram")
+        from orchestrator.channels.telegram import login
+        from orchestrator.channels.telegram.channel import TelegramChannel
+        from tests.doubles.telegram_api import BOT, TOKEN, ScriptedBotApi
+
+        self.api = ScriptedBotApi()
+        monkeypatch.setenv(login.API_SETTING, self.api.url)
+        username = str(BOT["username"])
+        made = login.TelegramLogin(token=TOKEN, bot_id=123456, username=username, owner=1)
+        login.write(context.home, made)
+        self.channel = TelegramChannel(context, chance=lambda: 0.0, poll_seconds=1)
+        self._ids: dict[str, int] = {}
+
+    def __enter__(self) -> Self:
+        self.api.__enter__()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.api.__exit__(None, None, None)
+
+    @property
+    def is_connected(self) -> bool:
+        return self.channel._bot is not None
+
+    def write(self, text: str, heard: list[Inbound]) -> None:
+        del heard
+        self._ids[text] = self.api.write(self._chat, text)
+
+    def change(self, text: str, new: str) -> None:
+        self.api.edit(self._chat, self._ids[text], new)
+
+    def answer(self, text: str, words: str) -> None:
+        answered = {
+            "message_id": self._ids[text],
+            "date": 1_780_000_000,
+            "chat": {"id": self._chat, "type": "supergroup"},
+            "text": text,
+        }
+        self.api.write(self._chat, words, reply_to_message=answered)
+
+    def secrets(self) -> list[str]:
+        from tests.doubles.telegram_api import TOKEN
+
+        return [TOKEN, TOKEN.partition(":")[2]]
+
+    def shown(self) -> list[str]:
+        return self.api.shown(self._chat)
+
+
+HARNESSES: dict[str, Any] = {
+    "local": LocalHarness,
+    "whatsapp": WhatsAppHarness,
+    "matrix": MatrixHarness,
+    "telegram": TelegramHarness,
+}
 
 
 @pytest.fixture
@@ -261,7 +323,12 @@ def test_its_methods_are_those_of_the_protocol(harness):
 def test_it_owns_its_own_addresses_and_raises_at_none(harness, odd):
     assert harness.channel.owns(harness.jid)
     harness.channel.owns(ChatJid(odd))
-    others = {"local": "120@g.us", "whatsapp": "local:family", "matrix": "!room:server"}
+    others = {
+        "local": "120@g.us",
+        "whatsapp": "local:family",
+        "matrix": "!room:server",
+        "telegram": "tg:family",
+    }
     assert not harness.channel.owns(ChatJid(others[harness.channel.name]))
 
 
@@ -276,6 +343,7 @@ def test_no_two_channels_own_one_address(context):
         "matrix:!r:s",
         "matrix:!r",
         "foreign:x",
+        "tg:-100123",
     ):
         assert sum(one.owns(ChatJid(jid)) for one in channels) <= 1, jid
 

@@ -1,0 +1,344 @@
+"""The Telegram channel: asks for updates by long polling, hands them in, and sends.
+
+Telegram knows no key by which a repeated message would be shown once. So a send whose answer was lost ends as
+unsure, and is told to the owner instead of being sent again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections import OrderedDict
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+
+import httpx
+import structlog
+import telegram
+from telegram import MessageEntity, ReactionTypeEmoji, ReplyParameters
+from telegram.constants import ChatAction
+from telegram.error import (
+    BadRequest,
+    ChatMigrated,
+    Conflict,
+    Forbidden,
+    InvalidToken,
+    NetworkError,
+    RetryAfter,
+    TelegramError,
+)
+
+from orchestrator.channels.context import ChannelContext
+from orchestrator.channels.status import StatusFile
+from orchestrator.channels.telegram import login, updates
+from orchestrator.channels.telegram.description import CHANNEL, MAX_TEXT_CHARS, PREFIX
+from orchestrator.channels.telegram.entities import Mark, marked, units
+from orchestrator.channels.telegram.incoming import UpdateReceiver
+from orchestrator.channels.telegram.login import TelegramLogin
+from orchestrator.domain.errors import ChannelDown, ChannelError, ChannelRefused, ChannelUnsure
+from orchestrator.domain.protocols import Receive
+from orchestrator.domain.values import Attachment, ChatJid, ChatMember, Message, MessageId
+from orchestrator.store import messages, outbox
+
+log = structlog.get_logger(__name__)
+
+POLL_SECONDS = 50
+LOGIN_SECONDS = 5.0
+"""How often a login is looked for where there is none: one look at one file."""
+FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 1.0, 300.0
+MAX_CAPTION = 1_024
+MAX_REMEMBERED = 1_000
+"""So many sent messages are remembered, lest one be sent twice by this process."""
+NOT_SENT = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout)
+"""What happens before a request leaves."""
+REACTIONS = {"⏳": "👀", "✅": "👍", "❌": "👎"}
+"""Signs of ours that Telegram does not know, by those that it does."""
+
+
+class LoggedOut(ChannelError):
+    """Telegram does not take the token any more."""
+
+
+class TelegramChannel:
+    """Owns the chats whose address is `tg:NUMBER`."""
+
+    name = CHANNEL.name
+    features = CHANNEL.features
+    max_text_chars: int | None = MAX_TEXT_CHARS
+    max_file_bytes = CHANNEL.max_file_bytes
+
+    def __init__(
+        self,
+        context: ChannelContext,
+        *,
+        chance: Callable[[], float] = random.random,
+        poll_seconds: int = POLL_SECONDS,
+    ) -> None:
+        """`chance` returns a number from [0, 1), by which waits differ a little from each other."""
+        self._context = context
+        self._chance = chance
+        self._poll_seconds = poll_seconds
+        self._status = StatusFile(context.home / CHANNEL.status_file)
+        self._bot: telegram.Bot | None = None
+        self._sent: OrderedDict[MessageId, MessageId] = OrderedDict()
+        self._silent_until = 0.0
+
+    def owns(self, jid: ChatJid) -> bool:
+        """Return whether `jid` is a chat of Telegram."""
+        return CHANNEL.owns(jid)
+
+    def status(self) -> dict[str, Any]:
+        """Return the state of the connection and what is known of it, for `/status`."""
+        return self._status.as_data()
+
+    # The connection
+
+    async def run(self, receive: Receive) -> None:
+        """Stay connected until cancelled. No token and a token that was revoked are states, no errors."""
+        await self._status.load()
+        failures = 0
+        while True:
+            try:
+                found = await asyncio.to_thread(login.read, self._context.home)
+                if found is None:
+                    await self._wait_for_login()
+                    continue
+                await self._poll(found, receive)
+            except LoggedOut as ended:
+                await self._wait_for_another_login(found, str(ended))
+            except ChannelError as ended:
+                failures = 1 if self._status.current.state == "connected" else failures + 1
+                await self._pause(str(ended), failures)
+
+    async def _wait_for_login(self) -> None:
+        if self._status.current.state != "unpaired":
+            await self._status.record(state="unpaired", account="", connected_since_ms=None)
+        await asyncio.sleep(LOGIN_SECONDS)
+
+    async def _poll(self, found: TelegramLogin, receive: Receive) -> None:
+        await self._status.record(state="connecting", account=f"@{found.username}", next_try_ms=None)
+        bot = login.make_bot(found.token)
+        try:
+            await _asked(bot.initialize())
+            receiver = UpdateReceiver(self._context, bot, found, receive)
+            place = await receiver.next_update()
+            while True:
+                # The first look waits for nothing: it tells whether the token is taken.
+                seconds = self._poll_seconds if self._bot is not None else 0
+                page = await _asked(
+                    bot.get_updates(offset=place, timeout=seconds, allowed_updates=list(updates.KINDS))
+                )
+                if self._bot is None:
+                    self._bot = bot
+                    await self._on_connected()
+                place = await receiver.take(page) or place
+                if page:
+                    self._status.change(last_message_ms=self._context.clock.now_ms())
+        finally:
+            self._bot = None
+            await asyncio.shield(bot.shutdown())
+
+    async def _on_connected(self) -> None:
+        now_ms = self._context.clock.now_ms()
+        await self._status.record(state="connected", connected_since_ms=now_ms, advice="", next_try_ms=None)
+        log.info("telegram.connected")
+        self._context.bus.publish("channel.state", detail=f"{self.name} connected")
+        async with self._context.database.transaction() as tx:
+            await outbox.hurry(tx, [f"{PREFIX}%"], now_ms=now_ms)
+        self._context.wake_outbox()
+
+    async def _pause(self, reason: str, failures: int) -> None:
+        longest = min(FIRST_PAUSE_SECONDS * 2.0 ** min(failures - 1, 20), LONGEST_PAUSE_SECONDS)
+        # Not all hosts come back at once.
+        seconds = longest * (1 - self._chance() / 2)
+        await self._record_end("disconnected", reason, seconds=seconds)
+        log.warning("telegram.down", reason=reason, pause_seconds=seconds)
+        await asyncio.sleep(seconds)
+
+    async def _wait_for_another_login(self, ended: TelegramLogin | None, reason: str) -> None:
+        await self._record_end("logged_out", reason, seconds=None)
+        log.error("telegram.logged_out", reason=reason)
+        # Another process writes the file: there is no event to wait for.
+        while await asyncio.to_thread(login.read, self._context.home) == ended:  # noqa: ASYNC110
+            await asyncio.sleep(LOGIN_SECONDS)
+
+    async def _record_end(self, state: str, reason: str, *, seconds: float | None) -> None:
+        now_ms = self._context.clock.now_ms()
+        await self._status.record(
+            state=state,
+            connected_since_ms=None,
+            last_disconnect=reason,
+            last_disconnect_ms=now_ms,
+            last_error=reason,
+            advice=CHANNEL.advice[state]["en"].format(reason=reason),
+            next_try_ms=now_ms + int(seconds * 1000) if seconds is not None else None,
+        )
+        self._context.bus.publish("channel.state", detail=f"{self.name} {state}", reason=reason)
+
+    # Going out
+
+    async def send(
+        self,
+        jid: ChatJid,
+        text: str,
+        message_id: MessageId,
+        *,
+        attachment: Attachment | None = None,
+        quote: Message | None = None,
+        mention: ChatMember | None = None,
+        thread: str | None = None,
+    ) -> MessageId | None:
+        """Send a message, as `Channel.send` says; return the number that Telegram gives it."""
+        if message_id in self._sent:
+            return self._sent[message_id]
+        bot, chat_id = self._connected(), int(jid.removeprefix(PREFIX))
+        common: dict[str, Any] = {"chat_id": chat_id, "message_thread_id": int(thread) if thread else None}
+        answered = await self._number_of(jid, quote.id) if quote is not None else None
+        if answered is not None:
+            # A message that is gone by now must not keep its answer away.
+            common["reply_parameters"] = ReplyParameters(answered, allow_sending_without_reply=True)
+        plain, marks = marked(text) if text else ("", ())
+        plain, marks = _addressed(plain, marks, mention)
+        entities = [_entity(mark) for mark in marks]
+        if attachment is None:
+            sent = await self._send(
+                bot.send_message(text=plain or "…", entities=entities, **common)
+                if units(plain) <= MAX_TEXT_CHARS
+                else _in_parts(bot, plain, common)
+            )
+        else:
+            has_caption = units(plain) <= MAX_CAPTION
+            caption = {"caption": plain, "caption_entities": entities} if plain and has_caption else {}
+            sent = await self._send(_send_file(bot, attachment, {**common, **caption}))
+            if not has_caption:
+                await self._send(bot.send_message(text=plain, entities=entities, **common))
+        self._remember(message_id, MessageId(str(sent.message_id)))
+        return MessageId(str(sent.message_id))
+
+    async def _send(self, call: Any) -> Any:
+        """Send a request that shows something. Raises `ChannelDown`, `ChannelRefused`, `ChannelUnsure`."""
+        loop = asyncio.get_running_loop()
+        if loop.time() < self._silent_until:
+            call.close()
+            raise ChannelDown("Telegram asked for a pause.")
+        try:
+            return await call
+        except RetryAfter as error:
+            pause = error.retry_after
+            seconds = pause.total_seconds() if isinstance(pause, timedelta) else float(pause)
+            self._silent_until = loop.time() + seconds
+            raise ChannelDown(f"Telegram asks to wait {seconds:.0f} s.") from error
+        except ChatMigrated as error:
+            raise ChannelRefused(
+                f"This group is a supergroup now, with another address: register {PREFIX}{error.new_chat_id}."
+            ) from error
+        except (BadRequest, Forbidden) as error:
+            raise ChannelRefused(f"Telegram refuses: {error}.") from error
+        except InvalidToken as error:
+            raise ChannelDown("Telegram does not take the bot's token any more.") from error
+        except NetworkError as error:
+            if isinstance(error.__cause__, NOT_SENT):
+                raise ChannelDown("Telegram cannot be reached.") from error
+            raise ChannelUnsure from error
+        except TelegramError as error:
+            raise ChannelDown(f"Telegram has trouble: {error}.") from error
+
+    def _remember(self, message_id: MessageId, number: MessageId) -> None:
+        self._sent[message_id] = number
+        if len(self._sent) > MAX_REMEMBERED:
+            self._sent.popitem(last=False)
+
+    async def _number_of(self, jid: ChatJid, message_id: MessageId) -> int | None:
+        """Return Telegram's number of a message; the ids of Andy's own are others."""
+        async with self._context.database.reading() as tx:
+            number = await messages.channel_id_of(tx, jid, message_id) or message_id
+        number = MessageId(number.partition(".")[0])
+        return int(number) if number.isdecimal() else None
+
+    def _connected(self) -> telegram.Bot:
+        """Return the bot. Raises `ChannelDown` when it is not connected."""
+        if self._bot is None:
+            status = self._status.current
+            raise ChannelDown(status.advice or f"Telegram is {status.state.replace('_', ' ')}.")
+        return self._bot
+
+    async def set_typing(self, jid: ChatJid, *, is_typing: bool) -> None:
+        """Show the typing sign in a chat; Telegram takes it away after five seconds."""
+        if self._bot is None or not is_typing or not self.owns(jid):
+            return
+        try:
+            await self._bot.send_chat_action(int(jid.removeprefix(PREFIX)), ChatAction.TYPING)
+        except TelegramError as error:
+            log.debug("telegram.typing_failed", reason=str(error))
+
+    async def react(self, message: Message, sign: str) -> None:
+        """Put a sign under a message in place of the last one; an empty sign takes that away."""
+        if self._bot is None:
+            return
+        number = await self._number_of(message.chat_jid, message.id)
+        if number is None:
+            return
+        signs = [ReactionTypeEmoji(REACTIONS.get(sign, sign))] if sign else []
+        try:
+            await self._bot.set_message_reaction(
+                int(message.chat_jid.removeprefix(PREFIX)), number, reaction=signs
+            )
+        except TelegramError as error:
+            log.debug("telegram.reaction_failed", reason=str(error))
+
+
+async def _asked(call: Any) -> Any:
+    """Return the answer to a request that shows nothing. Raises `ChannelDown`, `LoggedOut`."""
+    try:
+        return await call
+    except InvalidToken as error:
+        raise LoggedOut("the token is not known there") from error
+    except Conflict as error:
+        raise ChannelDown(
+            "another program asks for this bot's messages: stop it, or use another bot"
+        ) from error
+    except TelegramError as error:
+        raise ChannelDown(" ".join(str(error).split())[:200] or type(error).__name__) from error
+
+
+async def _in_parts(bot: telegram.Bot, text: str, common: dict[str, Any]) -> Any:
+    """Send a text whose signs take two places each; return its first message."""
+    half = len(text) // 2
+    first = await bot.send_message(text=text[:half], **common)
+    await bot.send_message(text=text[half:], **common)
+    return first
+
+
+async def _send_file(bot: telegram.Bot, file: Attachment, common: dict[str, Any]) -> Any:
+    """Send a file as what it is: Telegram shows pictures, voice notes, music and films as such."""
+    body = await asyncio.to_thread(file.path.read_bytes)
+    kind = file.mime.partition("/")[0]
+    if file.mime in {"image/jpeg", "image/png"} and len(body) <= 10 * 1000**2:
+        return await bot.send_photo(photo=body, filename=file.name, **common)
+    if file.mime == "audio/ogg":
+        return await bot.send_voice(voice=body, filename=file.name, **common)
+    if kind == "audio":
+        return await bot.send_audio(audio=body, filename=file.name, **common)
+    if kind == "video":
+        return await bot.send_video(video=body, filename=file.name, **common)
+    return await bot.send_document(document=body, filename=file.name, **common)
+
+
+def _addressed(
+    text: str, marks: tuple[Mark, ...], mention: ChatMember | None
+) -> tuple[str, tuple[Mark, ...]]:
+    """Put the name of a person before a text, with a mark by which they are told."""
+    if mention is None or not text:
+        return text, marks
+    name = mention.name or mention.jid
+    url = f"tg://user?id={mention.jid.removeprefix(PREFIX)}"
+    if (at := text.find(name)) >= 0:
+        return text, (*marks, Mark("text_link", units(text[:at]), units(name), url))
+    shift = units(f"{name}: ")
+    moved = [Mark(m.kind, m.offset + shift, m.length, m.url, m.language) for m in marks]
+    return f"{name}: {text}", (Mark("text_link", 0, units(name), url), *moved)
+
+
+def _entity(mark: Mark) -> MessageEntity:
+    return MessageEntity(mark.kind, mark.offset, mark.length, url=mark.url, language=mark.language)

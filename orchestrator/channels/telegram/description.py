@@ -1,0 +1,116 @@
+"""Describe Telegram, where Andy is a bot that its owner has made."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from orchestrator.channels.description import ChannelDescription, ChannelFinding, LoginQuestion
+from orchestrator.domain.errors import ChannelDown
+from orchestrator.domain.protocols import Channel, Feature
+from orchestrator.domain.values import ChatJid
+
+if TYPE_CHECKING:
+    from orchestrator.channels.context import ChannelContext
+
+PREFIX = "tg:"
+FOLDER = "data/channels/telegram"
+LOGIN = f"{FOLDER}/login.json"
+MAX_TEXT_CHARS = 4_096
+MAX_FILE_BYTES = 50 * 1000**2
+"""What a bot may send; it may fetch 20 MB."""
+_CHAT = re.compile(r"tg:-?[0-9]{1,20}")
+
+
+def owns(jid: ChatJid) -> bool:
+    """Return whether `jid` is a chat: `tg:-1001234567890`."""
+    return _CHAT.fullmatch(jid) is not None
+
+
+def build(context: ChannelContext) -> Channel:
+    from orchestrator.channels.telegram.channel import TelegramChannel
+
+    return TelegramChannel(context)
+
+
+def account(home: Path) -> str:
+    """Return the bot that is logged in, or an empty text. Blocks. Raises `ChannelDown`."""
+    path = home / LOGIN
+    try:
+        return f"@{json.loads(path.read_text(encoding='utf-8'))['username']}"
+    except FileNotFoundError:
+        return ""
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise ChannelDown(
+            f"The Telegram login {path} cannot be read: 'andy channels add telegram'."
+        ) from error
+
+
+async def log_in(home: Path, answers: Mapping[str, str]) -> str:
+    from orchestrator.channels.telegram import login
+
+    return await login.log_in(home, answers)
+
+
+async def log_out(home: Path) -> str:
+    from orchestrator.channels.telegram import login
+
+    return await login.log_out(home)
+
+
+def _check_library(home: Path) -> ChannelFinding:
+    del home
+    try:
+        import telegram
+    except ImportError:
+        return ChannelFinding(is_problem=True, text=CHANNEL.missing_library)
+    return ChannelFinding(is_problem=False, text=f"python-telegram-bot {telegram.__version__}.")
+
+
+def _check_login(home: Path) -> ChannelFinding:
+    try:
+        found = account(home)
+    except ChannelDown as error:
+        return ChannelFinding(is_problem=True, text=str(error))
+    text = f"The bot is {found}." if found else "No bot is logged in to Telegram."
+    return ChannelFinding(is_problem=False, text=text)
+
+
+CHANNEL = ChannelDescription(
+    name="telegram",
+    title="Telegram",
+    about={
+        "en": "Chats and groups of Telegram, with a bot of your own from @BotFather.",
+        "ko": "텔레그램의 대화와 그룹입니다. @BotFather에서 만든 내 봇을 씁니다.",
+    },
+    owns=owns,
+    build=build,
+    features=frozenset(Feature) - {Feature.IDEMPOTENT, Feature.DELETIONS, Feature.READ_RECEIPTS},
+    max_text_chars=MAX_TEXT_CHARS,
+    max_file_bytes=MAX_FILE_BYTES,
+    media=("image", "audio", "video"),
+    extra="telegram",
+    questions=(
+        LoginQuestion(name="owner", text="Your own numeric user id; @userinfobot tells it", default="0"),
+        LoginQuestion(name="token", text="The bot's token from @BotFather", is_secret=True),
+    ),
+    log_in=log_in,
+    log_out=log_out,
+    account=account,
+    status_file=f"{FOLDER}/condition.json",
+    secret_files=(LOGIN,),
+    checks=(_check_library, _check_login),
+    advice={
+        "logged_out": {
+            "en": "Telegram does not take the bot's token any more ({reason}): 'andy channels add telegram'.",
+            "ko": "텔레그램이 봇 토큰을 더는 받지 않습니다({reason}): 'andy channels add telegram'",
+        },
+        "disconnected": {
+            "en": "Telegram cannot be reached ({reason}). Andy tries again by himself.",
+            "ko": "텔레그램에 연결할 수 없습니다({reason}). Andy가 저절로 다시 시도합니다.",
+        },
+    },
+)

@@ -1,0 +1,185 @@
+"""Hand what a bot is told to the host: in order, each with its place in the stream of updates.
+
+Telegram forgets an update once a later one is asked for. So the next page is asked for only when all of this
+one is stored, files too: after a crash Telegram tells of the rest again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections.abc import Coroutine, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import structlog
+import telegram
+from telegram.error import TelegramError
+
+from orchestrator.channels import attachments
+from orchestrator.channels.context import ChannelContext
+from orchestrator.channels.telegram import updates
+from orchestrator.channels.telegram.description import CHANNEL, FOLDER, PREFIX
+from orchestrator.channels.telegram.login import TelegramLogin
+from orchestrator.channels.telegram.updates import ChatUpdate, TelegramFile
+from orchestrator.domain.errors import BadRequest, StoreError
+from orchestrator.domain.protocols import Receive
+from orchestrator.domain.values import ChatJid, Inbound, MessageId, Quote
+from orchestrator.store import chats, groups, messages
+
+log = structlog.get_logger(__name__)
+
+TAKE_TRIES = 5
+"""How often a message is handed in that the host cannot take, before it is left out."""
+TAKE_PAUSE_SECONDS = 5.0
+REACTION = "reaction"
+MAX_FETCH_BYTES = 20 * 1000**2
+"""What Telegram lets a bot fetch."""
+
+
+class UpdateReceiver:
+    """Hands in what one bot is told. One task calls `take`."""
+
+    def __init__(
+        self, context: ChannelContext, bot: telegram.Bot, login: TelegramLogin, receive: Receive
+    ) -> None:
+        self._context = context
+        self._bot = bot
+        self._login = login
+        self._receive = receive
+        self._slots = asyncio.Semaphore(attachments.MAX_FETCHES)
+        self._limit = min(context.attachment_bytes, MAX_FETCH_BYTES)
+
+    async def next_update(self) -> int | None:
+        """Return the number of the first update that is not stored yet; None when that is not known."""
+        async with self._context.database.reading() as tx:
+            stored = await chats.cursor(tx, CHANNEL.name) or ""
+        bot, _, number = stored.partition(" ")
+        return int(number) if bot == str(self._login.bot_id) and number.isdecimal() else None
+
+    async def take(self, page: Sequence[telegram.Update]) -> int | None:
+        """Store all of a page; return the number of the next update, or None for an empty page."""
+        fetching: list[Coroutine[Any, Any, None]] = []
+        for update in page:
+            found = updates.read(update, bot_id=self._login.bot_id, username=self._login.username)
+            # Behind a file that is being fetched the place stays: after a crash its message comes again.
+            place = None if fetching else self._place_after(update)
+            if found is None or found.sender_id == self._login.bot_id:
+                await self._move_place(place)
+                continue
+            inbound = await self._inbound(found)
+            is_fetched = found.file is not None and inbound.file_until_ms is not None
+            if not await self._hand_in(inbound, None if is_fetched else place):
+                await self._move_place(place)
+            elif found.file is not None and is_fetched:
+                fetching.append(self._take_file(inbound, found.file))
+        await asyncio.gather(*fetching)
+        if not page:
+            return None
+        if fetching:
+            await self._move_place(self._place_after(page[-1]))
+        return page[-1].update_id + 1
+
+    def _place_after(self, update: telegram.Update) -> str:
+        return f"{self._login.bot_id} {update.update_id + 1}"
+
+    async def _move_place(self, place: str | None) -> None:
+        if place is None:
+            return
+        async with self._context.database.transaction() as tx:
+            await chats.set_cursor(tx, CHANNEL.name, place)
+
+    async def _hand_in(self, inbound: Inbound, place: str | None) -> bool:
+        """Hand a message in, with several tries; return whether the host has it."""
+        tries = 0
+        while tries < TAKE_TRIES:
+            try:
+                await self._receive(inbound, cursor=place)
+            except BadRequest as refused:
+                log.warning("telegram.message_refused", message=inbound.id, reason=str(refused))
+                return False
+            except StoreError as error:
+                # Not the message's fault, so it counts as no try.
+                log.warning("telegram.message_waits", message=inbound.id, reason=str(error))
+                await asyncio.sleep(TAKE_PAUSE_SECONDS)
+            except Exception:
+                tries += 1
+                log.exception("telegram.message_not_taken", message=inbound.id, attempt=tries)
+                await asyncio.sleep(TAKE_PAUSE_SECONDS)
+            else:
+                return True
+        return False
+
+    async def _inbound(self, found: ChatUpdate) -> Inbound:
+        jid = ChatJid(f"{PREFIX}{found.chat_id}")
+        async with self._context.database.reading() as tx:
+            group = await groups.by_jid(tx, jid)
+            known = await messages.find(tx, jid, MessageId(found.message_id))
+        file_until_ms = None
+        if known is not None:
+            file_until_ms = known.file_until_ms
+        elif group is not None and found.file is not None and found.file.size <= self._limit:
+            seconds = attachments.wait_seconds(self._context, found.file)
+            file_until_ms = self._context.clock.now_ms() + int(seconds * 1000)
+        return Inbound(
+            chat_jid=jid,
+            id=MessageId(found.message_id),
+            sender=f"{PREFIX}{found.sender_id}",
+            sender_name=found.sender_name,
+            text=f"[reacted {found.sign}]" if found.sign else found.text,
+            sent_ms=found.sent_ms,
+            is_from_me=found.sender_id == self._login.owner,
+            chat_name=found.chat_name,
+            channel=CHANNEL.name,
+            is_group=found.is_group,
+            quote=await self._quote(jid, found) if found.answers else None,
+            is_call=found.is_call or found.answers_bot,
+            edits=MessageId(str(found.edits)) if found.edits else None,
+            ignored=REACTION if found.sign else None,
+            reaction=found.sign or None,
+            file=attachments.placeholder_of(
+                found.file, is_to_come=file_until_ms is not None, limit=self._limit
+            ),
+            file_until_ms=file_until_ms,
+            thread=found.thread or None,
+        )
+
+    async def _quote(self, jid: ChatJid, found: ChatUpdate) -> Quote:
+        """Return the message that one answers; Andy's own by the id by which the host knows it."""
+        answered = MessageId(str(found.answers))
+        async with self._context.database.reading() as tx:
+            own = await messages.own_by_channel_id(tx, jid, answered)
+        return Quote(message_id=own or answered, sender=found.answered_name, text=found.answered_text)
+
+    async def _take_file(self, inbound: Inbound, file: TelegramFile) -> None:
+        async with self._slots:
+            words = await self._fetched(inbound, file)
+        whole = replace(inbound, file=words.words, spoken=words.spoken, file_until_ms=None)
+        await self._hand_in(whole, None)
+
+    async def _fetched(self, inbound: Inbound, file: TelegramFile) -> attachments.FetchedFile:
+        body = Path(self._context.home, FOLDER, f"in-{secrets.token_hex(8)}")
+        try:
+            async with self._context.database.reading() as tx:
+                group = await groups.by_jid(tx, inbound.chat_jid)
+            if group is None:
+                return attachments.failed(file)
+            async with asyncio.timeout(attachments.fetch_seconds(file)):
+                found = await self._bot.get_file(file.file_id)
+                data = await found.download_as_bytearray()
+            if len(data) > self._limit:
+                return attachments.failed(file)
+            await asyncio.to_thread(_write, body, bytes(data))
+            return await attachments.keep(self._context, file, group, body, sent_ms=inbound.sent_ms)
+        except (TelegramError, OSError, TimeoutError) as error:
+            log.warning("telegram.file_not_fetched", message=inbound.id, reason=str(error))
+            return attachments.failed(file)
+        finally:
+            await asyncio.to_thread(body.unlink, missing_ok=True)
+
+
+def _write(target: Path, body: bytes) -> None:
+    target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    with target.open("xb") as file:
+        file.write(body)

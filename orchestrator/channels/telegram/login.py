@@ -1,0 +1,125 @@
+"""Check a bot's token once, and keep it in a file that only the owner can read."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import re
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+
+import telegram
+from pydantic import BaseModel, ConfigDict, ValidationError
+from telegram.error import InvalidToken, TelegramError
+from telegram.request import HTTPXRequest
+
+from agent_runner.wire.files import write_whole
+from orchestrator.channels.telegram.description import FOLDER, LOGIN
+from orchestrator.domain.errors import BadRequest, ChannelDown, ChannelRefused
+
+# The library gives spans of time as numbers until it is told otherwise, and warns each time that it does.
+os.environ.setdefault("PTB_TIMEDELTA", "1")
+
+API = "https://api.telegram.org"
+API_SETTING = "ANDY_TELEGRAM_API"
+"""Names another server of the Bot API, such as one of the owner's own."""
+SECONDS = 30.0
+_TOKEN = re.compile(r"[0-9]{3,20}:[A-Za-z0-9_-]{20,100}")
+
+
+class TelegramLogin(BaseModel):
+    """The bot and its owner. `token` is all that is needed to be the bot."""
+
+    model_config = ConfigDict(frozen=True)
+
+    token: str
+    bot_id: int
+    username: str
+    owner: int
+    """The owner's user id; 0 where it is not known."""
+
+
+def read(home: Path) -> TelegramLogin | None:
+    """Return the login of a home, or None. Blocks. Raises `ChannelDown` when it cannot be read."""
+    path = home / LOGIN
+    try:
+        return TelegramLogin.model_validate_json(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return None
+    except (OSError, ValidationError) as error:
+        raise ChannelDown(
+            f"The Telegram login {path} cannot be read: 'andy channels add telegram'."
+        ) from error
+
+
+def write(home: Path, login: TelegramLogin) -> None:
+    """Keep a login. Blocks."""
+    path = home / LOGIN
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    write_whole(path, login.model_dump_json(indent=2) + "\n", mode=0o600)
+
+
+def make_bot(token: str) -> telegram.Bot:
+    """Return a client of the Bot API."""
+    # The token is a part of each address, which both libraries would log.
+    for name in ("httpx", "httpcore", "telegram"):
+        logging.getLogger(name).setLevel(logging.WARNING)
+    api = os.environ.get(API_SETTING, API).rstrip("/")
+    return telegram.Bot(
+        token,
+        base_url=f"{api}/bot",
+        base_file_url=f"{api}/file/bot",
+        request=_requests(connections=16),
+        get_updates_request=_requests(connections=1),
+    )
+
+
+def _requests(*, connections: int) -> HTTPXRequest:
+    return HTTPXRequest(
+        connection_pool_size=connections,
+        connect_timeout=10.0,
+        read_timeout=SECONDS,
+        write_timeout=SECONDS,
+        pool_timeout=10.0,
+    )
+
+
+async def log_in(home: Path, answers: Mapping[str, str]) -> str:
+    """Ask Telegram who the bot is, and keep its token; return a sentence about what is so now.
+
+    Raises:
+        BadRequest: an answer cannot be used.
+        ChannelRefused: Telegram does not know the token.
+        ChannelDown: it cannot be reached.
+    """
+    token, owner = answers["token"].strip(), answers["owner"].strip()
+    if not _TOKEN.fullmatch(token):
+        raise BadRequest("That is no token of a bot: @BotFather gives one such as 123456:ABC-def….")
+    if not owner.isdecimal():
+        raise BadRequest(f"'{owner}' is no user id: it is a number, which @userinfobot tells you.")
+    try:
+        async with make_bot(token) as bot:
+            me = await bot.get_me()
+    except InvalidToken as error:
+        raise ChannelRefused("Telegram does not know this token: ask @BotFather for /token.") from error
+    except TelegramError as error:
+        raise ChannelDown(f"Telegram cannot be reached ({error}).") from error
+    login = TelegramLogin(token=token, bot_id=me.id, username=me.username or "", owner=int(owner))
+    await asyncio.to_thread(write, home, login)
+    hint = (
+        ""
+        if me.can_read_all_group_messages
+        else " In groups it sees only what calls or answers it, until /setprivacy of @BotFather is 'Disable'."
+    )
+    return f"The bot is @{login.username}; write to it, or add it to a group.{hint}"
+
+
+async def log_out(home: Path) -> str:
+    """Delete the token here; return a sentence about what is so now."""
+    login = await asyncio.to_thread(read, home)
+    if login is None:
+        return "No bot was logged in."
+    await asyncio.to_thread(shutil.rmtree, home / FOLDER, ignore_errors=True)
+    return f"The token of @{login.username} is deleted here; @BotFather's /revoke ends it everywhere."

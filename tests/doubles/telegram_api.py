@@ -1,0 +1,246 @@
+"""A Bot API on a real socket, with chats that a test writes in and reads; it fails when it is told to.
+
+It runs in a thread of its own:
+
+    with ScriptedBotApi() as api:
+        api.write(-100, "hello")                # somebody writes
+        api.fail("sendMessage", 429, retry=3)   # the next call of a method fails
+        assert api.shown(-100) == ["hi"]        # what the bot has sent
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import json
+import threading
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import Any, Self
+
+import uvicorn
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+
+from orchestrator.base.asgi_server import listen
+
+TOKEN = "123456:abcdefghijklmnopqrstuvwxyz"
+BOT = {"id": 123456, "is_bot": True, "first_name": "Andy", "username": "andy_test_bot"}
+JANE = {"id": 77, "is_bot": False, "first_name": "Jane", "last_name": "Doe"}
+SENDING = ("sendMessage", "sendPhoto", "sendDocument", "sendVoice", "sendAudio", "sendVideo")
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """How one call fails: an answer with this status, or with `is_cut` no answer at all."""
+
+    status: int = 0
+    parameters: dict[str, Any] = field(default_factory=dict)
+    text: str = "refused by the script"
+    is_cut: bool = False
+    is_done: bool = False
+    """Whether it is carried out all the same."""
+
+
+class ScriptedBotApi:
+    """Enter it to start; leave it to end."""
+
+    def __init__(self) -> None:
+        self.sent: list[dict[str, Any]] = []
+        """The messages that the bot has sent, as Telegram would show them."""
+        self.calls: list[tuple[str, dict[str, Any]]] = []
+        self.is_token_known = True
+        self.files: dict[str, bytes] = {}
+        self._updates: list[dict[str, Any]] = []
+        self._failures: dict[str, list[Failure]] = {}
+        self._numbers = itertools.count(1)
+        self._update_numbers = itertools.count(1_000)
+        self._polling = 0
+        self._lock = threading.Lock()
+        self._listener = listen("127.0.0.1", 0)
+        self.url = f"http://127.0.0.1:{self._listener.getsockname()[1]}"
+
+    def __enter__(self) -> Self:
+        routes = [
+            Route("/bot{token}/{method}", self._call, methods=["GET", "POST"]),
+            Route("/file/bot{token}/{name}", self._file),
+        ]
+        config = uvicorn.Config(Starlette(routes=routes), log_level="error", lifespan="off", ws="none")
+        self._server = uvicorn.Server(config)
+        self._thread = threading.Thread(
+            target=lambda: asyncio.run(self._server.serve([self._listener])), name="bot-api", daemon=True
+        )
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._server.should_exit = self._server.force_exit = True
+        self._thread.join()
+        self._listener.close()
+
+    # What people do
+
+    def write(self, chat: int, text: str, *, sender: dict[str, Any] = JANE, **more: Any) -> int:
+        """Have somebody write in a chat; return the message's number."""
+        return self._add("message", {**self._message(chat, sender), "text": text, **more})
+
+    def send_file(self, chat: int, kind: str, body: bytes, **more: Any) -> int:
+        """Have somebody send a file; `kind` is Telegram's word, such as `document`."""
+        file_id = f"f{next(self._numbers)}"
+        self.files[file_id] = body
+        facts = {"file_id": file_id, "file_unique_id": file_id, "file_size": len(body), **more}
+        shown = [{**facts, "width": 1, "height": 1}] if kind == "photo" else facts
+        return self._add("message", {**self._message(chat, JANE), kind: shown})
+
+    def edit(self, chat: int, number: int, text: str) -> None:
+        """Have somebody change a message."""
+        message = {
+            **self._message(chat, JANE),
+            "message_id": number,
+            "edit_date": 1_780_000_100,
+            "text": text,
+        }
+        self._add("edited_message", message)
+
+    def react(self, chat: int, number: int, sign: str) -> None:
+        """Have somebody put a sign under a message."""
+        self._add(
+            "message_reaction",
+            {
+                "chat": self._chat(chat),
+                "message_id": number,
+                "user": JANE,
+                "date": 1_780_000_000,
+                "old_reaction": [],
+                "new_reaction": [{"type": "emoji", "emoji": sign}],
+            },
+        )
+
+    def repeat(self) -> None:
+        """Tell of all that was not confirmed again, the newest first."""
+        with self._lock:
+            self._updates.reverse()
+
+    def shown(self, chat: int) -> list[str]:
+        """Return the texts that the bot has sent to a chat, those under files too."""
+        return [one.get("text", one.get("caption", "")) for one in self.sent if one["chat"]["id"] == chat]
+
+    def fail(self, method: str, status: int = 0, **more: Any) -> None:
+        """Have the next call of a method fail."""
+        parameters = {"retry_after": more.pop("retry")} if "retry" in more else {}
+        self._failures.setdefault(method, []).append(Failure(status, parameters, **more))
+
+    @property
+    def is_polled(self) -> bool:
+        """Whether a bot waits for updates now."""
+        return self._polling > 0
+
+    def _message(self, chat: int, sender: dict[str, Any]) -> dict[str, Any]:
+        return {
+            "message_id": next(self._numbers),
+            "from": sender,
+            "chat": self._chat(chat),
+            "date": 1_780_000_000,
+        }
+
+    def _chat(self, chat: int) -> dict[str, Any]:
+        if chat > 0:
+            return {"id": chat, "type": "private", "first_name": "Jane"}
+        return {"id": chat, "type": "supergroup", "title": "Family"}
+
+    def _add(self, kind: str, content: dict[str, Any]) -> int:
+        with self._lock:
+            self._updates.append({"update_id": next(self._update_numbers), kind: content})
+        return int(content.get("message_id", 0))
+
+    # What the bot asks
+
+    async def _call(self, request: Request) -> Response:
+        method = request.path_params["method"]
+        if request.path_params["token"] != TOKEN or not self.is_token_known:
+            return _error(401, "Unauthorized")
+        given = await _given(request)
+        self.calls.append((method, given))
+        failure = self._failures[method].pop(0) if self._failures.get(method) else None
+        if failure is not None and not failure.is_done and not failure.is_cut:
+            return _error(failure.status, failure.text, **failure.parameters)
+        result = None
+        if failure is None or failure.is_done:
+            result = await self._answer(request, method, given)
+        if failure is not None:
+            return _Cut()
+        if isinstance(result, Response):
+            return result
+        return JSONResponse({"ok": True, "result": result})
+
+    async def _answer(self, request: Request, method: str, given: dict[str, Any]) -> Any:
+        if method == "getUpdates":
+            return await self._updates_after(request, given)
+        if method == "getMe":
+            return {**BOT, "can_join_groups": True, "can_read_all_group_messages": False}
+        if method == "getFile":
+            name = given["file_id"]
+            return {"file_id": name, "file_unique_id": name, "file_path": name}
+        if method not in SENDING:
+            return True
+        chat = int(given["chat_id"])
+        if len(str(given.get("text", "")).encode("utf-16-le")) // 2 > 4096:
+            return _error(400, "Bad Request: message is too long")
+        message = {**self._message(chat, BOT), **{k: given[k] for k in ("text", "caption") if k in given}}
+        for key in ("entities", "caption_entities", "reply_parameters", "message_thread_id"):
+            if key in given:
+                message[f"given_{key}"] = given[key]
+        self.sent.append(message)
+        return {key: value for key, value in message.items() if not key.startswith("given_")}
+
+    async def _updates_after(self, request: Request, given: dict[str, Any]) -> Any:
+        if self._polling:
+            return _error(409, "Conflict: terminated by other getUpdates request")
+        offset, loop = int(given.get("offset", 0)), asyncio.get_running_loop()
+        deadline = loop.time() + float(given.get("timeout", 0))
+        self._polling += 1
+        try:
+            while True:
+                with self._lock:
+                    self._updates = [one for one in self._updates if one["update_id"] >= offset]
+                    found = list(self._updates[:100])
+                if found or loop.time() >= deadline or await request.is_disconnected():
+                    return found
+                await asyncio.sleep(0.01)
+        finally:
+            self._polling -= 1
+
+    async def _file(self, request: Request) -> Response:
+        if request.path_params["token"] != TOKEN:
+            return _error(401, "Unauthorized")
+        return Response(self.files[request.path_params["name"]])
+
+
+class _Cut(Response):
+    """An answer that breaks off before it begins."""
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"99")]})
+        raise ConnectionResetError
+
+
+def _error(status: int, text: str, **parameters: Any) -> Response:
+    body = {"ok": False, "error_code": status, "description": text, "parameters": parameters}
+    return JSONResponse(body, status_code=status)
+
+
+async def _given(request: Request) -> dict[str, Any]:
+    given: dict[str, Any] = dict(request.query_params)
+    if request.headers.get("content-type", "").startswith("application/json"):
+        return given | json.loads(await request.body())
+    async with request.form() as form:
+        for key, value in form.items():
+            given[key] = value if isinstance(value, str) else f"({value.filename})"
+    for key in ("entities", "caption_entities", "reply_parameters"):
+        if key in given:
+            given[key] = json.loads(given[key])
+    return given

@@ -1,0 +1,255 @@
+"""Telegram with the real library against a Bot API of this machine that fails as the real one does."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import stat
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("telegram")
+
+from orchestrator.base.clock import SystemClock
+from orchestrator.base.event_bus import EventBus
+from orchestrator.base.wakeups import Wakeups
+from orchestrator.channels.context import ChannelContext
+from orchestrator.channels.telegram import login
+from orchestrator.channels.telegram.channel import TelegramChannel
+from orchestrator.channels.telegram.login import TelegramLogin
+from orchestrator.domain.errors import BadRequest, ChannelDown, ChannelRefused, ChannelUnsure
+from orchestrator.domain.values import ChatJid, ChatMember, MessageId
+from orchestrator.groups import registration
+from orchestrator.inbound.intake import Intake
+from orchestrator.store import chats
+from orchestrator.store.database import Database
+from tests.doubles.telegram_api import BOT, JANE, TOKEN, ScriptedBotApi
+from tests.support.household import a_group
+from tests.support.until import until
+
+CHAT, JID = -100200, ChatJid("tg:-100200")
+
+
+class TelegramHome:
+    """A home with a bot, whose group is one chat."""
+
+    def __init__(self, home: Path, database: Database, api: ScriptedBotApi) -> None:
+        self.home, self.database, self.api = home, database, api
+        self.clock = SystemClock()
+        bus, wakeups = EventBus(self.clock), Wakeups()
+        (home / "groups").mkdir()
+        self.intake = Intake(database, clock=self.clock, name="Andy", wakeups=wakeups, bus=bus)
+        self.context = ChannelContext(
+            home=home, database=database, clock=self.clock, bus=bus, assistant="Andy", has_own_number=True,
+            attachment_bytes=1_000, wake_outbox=wakeups.outbox.set,
+        )  # fmt: skip
+        login.write(home, TelegramLogin(token=TOKEN, bot_id=123456, username="andy_test_bot", owner=77))
+        self.channel = TelegramChannel(self.context, chance=lambda: 0.0, poll_seconds=1)
+
+    @property
+    def state(self) -> str:
+        return str(self.channel.status()["state"])
+
+    @asynccontextmanager
+    async def living(self, receive: Callable[..., Any] | None = None) -> AsyncIterator[TelegramChannel]:
+        connection = asyncio.create_task(self.channel.run(receive or self.intake.receive), name="telegram")
+        try:
+            yield self.channel
+        finally:
+            connection.cancel()
+            await asyncio.wait([connection])
+
+    async def rows(self, sql: str) -> list[dict[str, Any]]:
+        async with self.database.reading() as tx:
+            return [dict(row) for row in await tx.execute_fetchall(sql)]
+
+    async def until_row(self, sql: str) -> dict[str, Any]:
+        found: list[dict[str, Any]] = []
+
+        async def holds() -> bool:
+            found[:] = await self.rows(sql)
+            await asyncio.sleep(0.01)
+            return bool(found)
+
+        await until(holds, sql)
+        return found[0]
+
+    async def cursor(self) -> str | None:
+        async with self.database.reading() as tx:
+            return await chats.cursor(tx, "telegram")
+
+
+@pytest.fixture
+async def home(
+    tmp_path: Path, database: Database, monkeypatch: pytest.MonkeyPatch
+) -> AsyncIterator[TelegramHome]:
+    with ScriptedBotApi() as api:
+        monkeypatch.setenv(login.API_SETTING, api.url)
+        made = TelegramHome(tmp_path, database, api)
+        async with database.transaction() as tx:
+            await registration.register(tx, a_group(jid=JID))
+        yield made
+
+
+async def connected(home: TelegramHome) -> None:
+    await until(lambda: home.state == "connected", "connected")
+
+
+def mention(text: str, name: str) -> dict[str, Any]:
+    return {"entities": [{"type": "mention", "offset": text.index(name), "length": len(name)}]}
+
+
+async def test_a_message_is_stored_with_its_place_and_a_mention_or_an_answer_is_a_call(home):
+    async with home.living() as channel:
+        home.api.write(CHAT, "good morning")
+        row = await home.until_row("SELECT * FROM messages WHERE content = 'good morning'")
+        assert (row["turn_id"], row["sender"], row["sender_name"]) == (None, "tg:77", "Jane Doe")
+        assert row["is_from_me"] == 1
+
+        text = "hey @andy_test_bot help"
+        home.api.write(CHAT, text, **mention(text, "@andy_test_bot"))
+        assert (await home.until_row("SELECT * FROM messages WHERE content LIKE 'hey%'"))["turn_id"]
+
+        number = await channel.send(JID, "hello", MessageId("3EB0A"))
+        answered = {"message_id": int(number), "date": 1, "chat": {"id": CHAT, "type": "group"}, "from": BOT,
+                    "text": "hello"}  # fmt: skip
+        home.api.write(CHAT, "and now?", reply_to_message=answered)
+        assert (await home.until_row("SELECT * FROM messages WHERE content = 'and now?'"))["turn_id"]
+
+        async def is_stored() -> bool:
+            await asyncio.sleep(0.01)
+            return await home.cursor() == "123456 1003"
+
+        await until(is_stored, "the place is stored")
+
+
+async def test_topics_are_threads_and_answers_go_into_them(home):
+    async with home.living() as channel:
+        home.api.write(CHAT, "@Andy in a topic", is_topic_message=True, message_thread_id=9)
+        row = await home.until_row("SELECT * FROM messages")
+        assert row["thread"] == "9"
+        await channel.send(JID, "there", MessageId("3EB0A"), thread="9")
+    assert home.api.sent[0]["given_message_thread_id"] == "9"
+
+
+async def test_edits_and_reactions_come_in_as_such(home):
+    async with home.living():
+        number = home.api.write(CHAT, "@Andy milk")
+        await home.until_row("SELECT * FROM messages WHERE content = '@Andy milk'")
+        home.api.edit(CHAT, number, "@Andy bread")
+        await home.until_row("SELECT * FROM messages WHERE content = '@Andy bread'")
+        home.api.react(CHAT, number, "👍")
+        row = await home.until_row("SELECT * FROM messages WHERE content = '[reacted 👍]'")
+        assert (row["quoted_id"], row["quoted_content"]) == (str(number), "@Andy bread")
+
+
+async def test_a_file_comes_into_the_groups_folder_and_a_large_one_is_named(home):
+    async with home.living():
+        home.api.send_file(CHAT, "document", b"content", file_name="notes.txt", mime_type="text/plain")
+        row = await home.until_row("SELECT * FROM messages WHERE content LIKE '%notes.txt%'")
+        path = row["content"].partition("attachments/")[2].rstrip("]")
+        assert (home.home / "groups" / "family" / "attachments" / path).read_bytes() == b"content"
+        home.api.send_file(CHAT, "video", b"x" * 2_000, width=1, height=1, duration=3)
+        await home.until_row("SELECT * FROM messages WHERE content LIKE '%too large%'")
+
+
+async def test_what_was_not_stored_comes_again_and_what_was_does_not(home):
+    seen: list[str] = []
+
+    async def die(message: Any, *, cursor: str | None = None) -> None:
+        seen.append(message.text)
+        await asyncio.Event().wait()
+
+    home.api.write(CHAT, "@Andy one")
+    async with home.living(die):
+        await until(lambda: seen, "it is handed in")
+    assert await home.cursor() is None
+    async with home.living():
+        await home.until_row("SELECT * FROM messages")
+        home.api.write(CHAT, "@Andy two")
+        await home.until_row("SELECT * FROM messages WHERE content = '@Andy two'")
+    assert len(await home.rows("SELECT * FROM messages")) == 2
+
+
+async def test_a_pause_that_telegram_asks_for_is_kept(home):
+    async with home.living() as channel:
+        await connected(home)
+        home.api.fail("sendMessage", 429, retry=30)
+        with pytest.raises(ChannelDown, match="30 s"):
+            await channel.send(JID, "a", MessageId("3EB0A"))
+        with pytest.raises(ChannelDown, match="pause"):
+            await channel.send(JID, "b", MessageId("3EB0B"))
+    assert [name for name, _ in home.api.calls].count("sendMessage") == 1
+
+
+@pytest.mark.parametrize("failure", [{"is_cut": True, "is_done": True}, {"status": 502}])
+async def test_a_send_whose_answer_was_lost_is_unsure(home, failure):
+    async with home.living() as channel:
+        await connected(home)
+        home.api.fail("sendMessage", **failure)
+        with pytest.raises(ChannelUnsure):
+            await channel.send(JID, "a", MessageId("3EB0A"))
+
+
+async def test_what_telegram_refuses_for_good_says_why(home):
+    async with home.living() as channel:
+        await connected(home)
+        home.api.fail("sendMessage", 403, text="Forbidden: bot was kicked from the group chat")
+        with pytest.raises(ChannelRefused, match="kicked"):
+            await channel.send(JID, "a", MessageId("3EB0A"))
+
+
+async def test_another_program_with_the_bot_is_named_and_the_channel_comes_back(home):
+    home.api.fail("getUpdates", 409, text="Conflict: terminated by other getUpdates request")
+    async with home.living():
+        await until(lambda: home.state == "disconnected", "down")
+        assert "another program" in home.channel.status()["last_error"]
+        await connected(home)
+
+
+async def test_a_token_that_is_revoked_is_told_and_a_new_one_is_taken(home, monkeypatch):
+    from orchestrator.channels.telegram import channel
+
+    monkeypatch.setattr(channel, "LOGIN_SECONDS", 0.01)
+    home.api.is_token_known = False
+    async with home.living():
+        await until(lambda: home.state == "logged_out", "logged out")
+        home.api.is_token_known = True
+        login.write(home.home, TelegramLogin(token=TOKEN, bot_id=123456, username="andy_test_bot", owner=1))
+        await connected(home)
+
+
+async def test_marks_leave_as_places_and_a_person_is_mentioned(home):
+    jane = ChatMember(jid=f"tg:{JANE['id']}", name="Jane")
+    async with home.living() as channel:
+        await connected(home)
+        await channel.send(JID, "**now** 😀", MessageId("3EB0A"), mention=jane)
+    (sent,) = home.api.sent
+    assert sent["text"] == "Jane: now 😀"
+    assert sent["given_entities"] == [
+        {"type": "text_link", "offset": 0, "length": 4, "url": "tg://user?id=77"},
+        {"type": "bold", "offset": 6, "length": 3},
+    ]
+
+
+async def test_logging_in_asks_who_the_bot_is_and_keeps_the_token_closed(home):
+    said = await login.log_in(home.home, {"token": TOKEN, "owner": "42"})
+    path = home.home / "data" / "channels" / "telegram" / "login.json"
+    assert "@andy_test_bot" in said
+    assert "setprivacy" in said
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert json.loads(path.read_text())["owner"] == 42
+    for token in ("", "hello", "123:short"):
+        with pytest.raises(BadRequest, match="BotFather"):
+            await login.log_in(home.home, {"token": token, "owner": "42"})
+    with pytest.raises(BadRequest, match="user id"):
+        await login.log_in(home.home, {"token": TOKEN, "owner": "@jane"})
+    home.api.is_token_known = False
+    with pytest.raises(ChannelRefused, match="does not know"):
+        await login.log_in(home.home, {"token": TOKEN, "owner": "42"})
+    assert "deleted" in await login.log_out(home.home)
+    assert not path.exists()
