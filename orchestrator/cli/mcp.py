@@ -18,8 +18,8 @@ def add(
     name: Annotated[str, Parameter(help="What agents call it, such as notes.")],
     url: Annotated[str | None, Parameter(help="Where it listens for streamable HTTP.")] = None,
     /,
-    group: GroupOption = None,
     *,
+    group: GroupOption = None,
     command: Annotated[
         str | None,
         Parameter(

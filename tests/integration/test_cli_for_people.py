@@ -116,10 +116,12 @@ def is_one_group(argument: Argument) -> bool:
     return "--group" in argument.names and get_origin(argument.hint) is not tuple
 
 
+BY_OPTION_ALONE = {"mcp add"}
+"""Commands in which what stands before the group can be left out."""
 OF_A_GROUP = {
     words: [one.name for one in found.assemble_argument_collection() if one.required]
     for words, found in commands()
-    if any(is_one_group(one) for one in found.assemble_argument_collection())
+    if words not in BY_OPTION_ALONE and any(is_one_group(one) for one in found.assemble_argument_collection())
 }
 
 
