@@ -56,7 +56,7 @@ REACTIONS = {"⏳": "👀", "✅": "👍", "❌": "👎"}
 """Signs of ours that Telegram does not know, by those that it does."""
 
 
-class LoggedOut(ChannelError):
+class TokenRevoked(ChannelError):
     """Telegram does not take the token any more."""
 
 
@@ -105,7 +105,7 @@ class TelegramChannel:
                     await self._wait_for_login()
                     continue
                 await self._poll(found, receive)
-            except LoggedOut as ended:
+            except TokenRevoked as ended:
                 await self._wait_for_another_login(found, str(ended))
             except ChannelError as ended:
                 failures = 1 if self._status.current.state == "connected" else failures + 1
@@ -289,11 +289,11 @@ class TelegramChannel:
 
 
 async def _asked(call: Any) -> Any:
-    """Return the answer to a request that shows nothing. Raises `ChannelDown`, `LoggedOut`."""
+    """Return the answer to a request that shows nothing. Raises `ChannelDown`, `TokenRevoked`."""
     try:
         return await call
     except InvalidToken as error:
-        raise LoggedOut("the token is not known there") from error
+        raise TokenRevoked("the token is not known there") from error
     except Conflict as error:
         raise ChannelDown(
             "another program asks for this bot's messages: stop it, or use another bot"
