@@ -10,13 +10,15 @@ from collections.abc import Iterator
 
 from playwright.sync_api import BrowserContext, Page, expect
 
-from tests.browser.signed_in import Visit
+from tests.browser.signed_in import Visit, suspend_agent
+from tests.doubles import whatsapp_events as wa
 from tests.doubles.whatsapp_phone import Phone
 from tests.processes.andy import AndyProcess
 
 MOST_TABS = 120
 FOCUSED = """() => {
     const one = document.activeElement, style = getComputedStyle(one);
+    if (one === document.body) return ["", true];  // between the last and the first stop
     const name = one.getAttribute("aria-label") || one.labels?.[0]?.innerText || one.innerText || "";
     return [name.trim(), style.outlineStyle !== "none" && parseFloat(style.outlineWidth) > 0];
 }"""
@@ -116,7 +118,7 @@ class Keyboard:
         expect(self.page.locator("main")).to_be_focused()
 
 
-def test_the_keyboard_alone_is_enough(context: BrowserContext, andy: AndyProcess) -> None:
+def test_the_keyboard_alone_is_enough(context: BrowserContext, andy: AndyProcess, phone: Phone) -> None:
     page = context.new_page()
     page.set_default_timeout(60_000)
     keys = Keyboard(page)
@@ -133,3 +135,43 @@ def test_the_keyboard_alone_is_enough(context: BrowserContext, andy: AndyProcess
     page.keyboard.type("echo by hand")
     page.keyboard.press("Enter")
     expect(page.locator("article.own").filter(has_text="by hand")).to_be_visible()
+
+    suspend_agent(andy, "main")
+    expect(box).to_be_focused()  # it is written in again at once
+    page.keyboard.type("echo never")
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("heading", name="At work now")).to_be_visible()
+    keys.press("Stop")
+    expect(page.get_by_text("it was stopped by hand").first).to_be_visible()
+
+    keys.open("Groups")
+    keys.write("Folder", "chess")
+    keys.press("Register")
+    expect(page.get_by_text("'chess' is registered")).to_be_visible()
+
+    with andy.http() as http:
+        asked = {"question": "Which hall shall we take?"}
+        assert http.post("/dashboards/main/tools/create_question", json=asked).is_success
+        wish = {"group": "main", "text": "Pack the tent", "at": "in 3 hours"}
+        assert http.post("/reminders", json=wish).is_success
+    keys.open("Board")
+    keys.press("Answer")
+    keys.write("Your answer", "The big one")
+    keys.press("Send the answer")
+    expect(page.get_by_text("The question is answered.")).to_be_visible()
+
+    keys.open("Coming")
+    keys.press("Change")
+    keys.write("Move to", "in 5 hours")
+    keys.press("Move")
+    expect(page.get_by_text("The reminder is moved.")).to_be_visible()
+
+    keys.open("Channels")
+    keys.press("Show a QR code")
+    expect(page.get_by_role("img", name="QR code")).to_be_visible()
+    phone.scan()
+    expect(page.get_by_text(f"WhatsApp is paired with +{wa.ANDY}.")).to_be_visible()
+
+    keys.open("Care")
+    keys.press("Make a backup")
+    expect(page.get_by_text("is made.")).to_be_visible()

@@ -97,6 +97,12 @@
       field.form.requestSubmit();
     }
   };
+  // Browsers pass over `autofocus` where the address has a part after '#', as it has once a message was sent, and
+  // let go of the focus when they have scrolled there.
+  window.addEventListener("load", () => requestAnimationFrame(() => {
+    if (document.activeElement !== document.body) return;
+    document.querySelector("[autofocus]")?.focus({ preventScroll: true });
+  }));
   if (document.readyState === "loading") document.addEventListener("DOMContentLoaded", start);
   else start();
 })();
