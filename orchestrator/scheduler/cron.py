@@ -35,6 +35,8 @@ class _Field:
                 raise BadSchedule(f"cron: '{item}' is no {self.name}: {self._rule()}.")
 
     def _fits(self, whole: str, first: str | None, last: str | None, step: str | None) -> bool:
+        # croniter reads `5/15` as `5-59/15`, which not every cron does: it is refused here instead of
+        # guessed.
         if step is not None and not (0 < int(step) <= self.high - self.low and (whole == "*" or last)):
             return False
         if first is None:
@@ -78,6 +80,7 @@ def checked(text: str) -> str:
     for field, value in zip(_FIELDS, fields, strict=True):
         field.check(value)
     expression = " ".join(fields)
+    # The 30th of February passes each field alone and would be searched for at every look.
     if next(_walls(expression, datetime(2024, 1, 1)), None) is None:  # noqa: DTZ001 - what clocks show
         raise BadSchedule(f"cron: '{expression}' never comes: there is no such date.")
     return expression
@@ -92,6 +95,8 @@ def next_ms(expression: str, *, after_ms: int, zone: ZoneInfo, dst: Dst) -> int:
     """Return the first due time later than `after_ms`, epoch ms. Raises `BadSchedule` when there is none."""
     after = after_ms // 1000
     found: list[int] = []
+    # Clocks that are set back show a later time earlier, so the first wall time found is not always the
+    # first.
     for wall in _walls(expression, _first_wall(after, zone)):
         moments = _moments(wall, zone, dst)
         if found and moments and moments[0] > min(found):
@@ -106,8 +111,10 @@ def next_ms(expression: str, *, after_ms: int, zone: ZoneInfo, dst: Dst) -> int:
 
 def _walls(expression: str, after: datetime) -> Iterator[datetime]:
     """Yield the due times later than `after` on clocks that never change."""
+    # Imported late: most commands never read a cron expression.
     from croniter import CroniterBadDateError, croniter
 
+    # Given a time without a zone, croniter knows no daylight saving: `_moments` decides what that means.
     times = croniter(expression, after, max_years_between_matches=MAX_YEARS)
     try:
         while True:
@@ -120,12 +127,14 @@ def _first_wall(after: int, zone: ZoneInfo) -> datetime:
     """Return where to begin: earlier than the clocks show when they are about to be set back."""
     now = datetime.fromtimestamp(after, zone)
     soon = datetime.fromtimestamp(after + LONGEST_SHIFT.total_seconds(), zone)
+    # In the hour that comes twice a wall time behind the present one may still be ahead.
     set_back = max(timedelta(0), _offset(now) - _offset(soon))
     return now.replace(tzinfo=None, second=0) - set_back
 
 
 def _moments(wall: datetime, zone: ZoneInfo, dst: Dst) -> list[int]:
     """Return the moments, in epoch seconds, at which the clocks show `wall`; none if they skip it."""
+    # The two readings differ only where clocks are changed: in the hour that is skipped or repeated.
     first, second = (int(wall.replace(tzinfo=zone, fold=fold).timestamp()) for fold in (0, 1))
     if first == second:
         return [first]
@@ -138,6 +147,7 @@ def _moments(wall: datetime, zone: ZoneInfo, dst: Dst) -> list[int]:
 def _jump(before: int, behind: int, zone: ZoneInfo) -> int:
     """Return the first second of the offset that holds at `behind`."""
     offset = _offset(datetime.fromtimestamp(behind, zone))
+    # zoneinfo does not tell when an offset changes; halving the span finds it in about a dozen steps.
     while behind - before > 1:
         middle = (before + behind) // 2
         if _offset(datetime.fromtimestamp(middle, zone)) == offset:

@@ -67,6 +67,7 @@ async def _fire(tx: Tx, task: ScheduledTask, *, now_ms: int) -> FiredTask:
 async def _carry_out(
     tx: Tx, task: ScheduledTask, group: Group, decision: DueDecision, *, now_ms: int
 ) -> FiredTask:
+    # The next time is set with the turn in one transaction: a crash neither loses a run nor repeats it.
     await tasks.advance(tx, task.id, decision.next_ms)
     if decision.left_out_ms is not None:
         await task_runs.skip(
@@ -83,6 +84,7 @@ async def _carry_out(
         )
         for at in decision.run
     ]
+    # A one-time task that was missed and not caught up has no turn whose end would complete it.
     if not turns and decision.next_ms is None:
         await tasks.complete(tx, task.id, result=f"Left out: {decision.reason}", now_ms=now_ms)
     return FiredTask(task=task, outcome="due" if turns else "skipped", turns=tuple(turns))
@@ -100,6 +102,7 @@ def _cause(due_ms: int, now_ms: int) -> Cause:
 async def follow_clock(tx: Tx, *, now_ms: int) -> None:
     """Bring a due time closer that lies further off than its schedule allows: the clock was set back."""
     for task in await tasks.every(tx):
+        # A single time is a moment that somebody named: no change of the clock moves it.
         if task.next_ms is None or task.schedule.kind is ScheduleKind.ONCE:
             continue
         schedule = task.schedule
@@ -119,6 +122,8 @@ async def follow_zones(tx: Tx, zone_of: Callable[[Group], ZoneInfo], *, now_ms: 
         group = registered.get(task.folder)
         if group is None or task.schedule.kind is not ScheduleKind.CRON:
             continue
+        # Intervals and single times are moments and hold in every zone; only cron follows the clock on the
+        # wall.
         zone = zone_of(group)
         if zone.key != task.schedule.timezone:
             planned = timing.plan(
@@ -148,6 +153,7 @@ def decide(task: ScheduledTask, open_turns: Collection[TurnState], *, now_ms: in
     """
     assert task.next_ms is not None
     times = timing.due_times(task.schedule, task.next_ms, now_ms=now_ms)
+    # First what was missed, then what overlaps: a time that is not caught up cannot stand in a run's way.
     wanted = _to_catch_up(times, task.catch_up, now_ms)
     run = _without_overlap(wanted, open_turns, task.overlap)
     left_out = [at for at in times if at not in run]
@@ -167,6 +173,8 @@ def is_late(due_ms: int, *, now_ms: int) -> bool:
 def _to_catch_up(times: tuple[int, ...], catch_up: CatchUp, now_ms: int) -> tuple[int, ...]:
     match catch_up:
         case CatchUp.SKIP:
+            # Even with `skip` the newest time runs when it is only a little late: the loop sleeps up to a
+            # minute.
             return tuple(at for at in times[-1:] if not is_late(at, now_ms=now_ms))
         case CatchUp.LATEST:
             return times[-1:]
@@ -181,11 +189,13 @@ def _without_overlap(
         return wanted
     if overlap is Overlap.SKIP or TurnState.QUEUED in open_turns:
         return ()
+    # One may wait behind the one that runs; more would pile up behind a task that is always slow.
     return wanted[-1:]
 
 
 def _reason(count: int, *, is_overlap: bool) -> str:
     why = OVERLAPS if is_overlap else MISSED
+    # The list of missed times is cut, so the count may say only "or more".
     if count == 1:
         return why
     return f"{why} ({count}{' or more' if count >= timing.MAX_CAUGHT_UP - 1 else ''} due times)"

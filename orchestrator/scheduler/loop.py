@@ -57,16 +57,19 @@ class Scheduler:
             # After what was due meanwhile: that was due by the old zone.
             await due_tasks.follow_zones(tx, self._zone_of, now_ms=now_ms)
             next_ms = await tasks.next_due_ms(tx)
+        # Published after the commit: who hears of a turn has to find its row.
         if fired:
             self._publish(fired)
         if next_ms is None:
             return SWEEP_SECONDS
         self._wakeups.foresight.set()
+        # Never longer than the sweep, for the wall clock may be set while this sleeps.
         return min(SWEEP_SECONDS, max(0.0, (next_ms - self._clock.now_ms()) / 1000))
 
     def _was_set_back(self, now_ms: int) -> bool:
         """Return whether the clock went back since the last look; the first look assumes so."""
         before, self._ahead_ms = self._ahead_ms, now_ms - self._clock.steady_ms()
+        # The steady clock never jumps, so a change of the difference is the wall clock's.
         return before is None or self._ahead_ms < before - SET_BACK_MS
 
     def _publish(self, fired: list[due_tasks.FiredTask]) -> None:

@@ -83,6 +83,7 @@ async def find(tx: Tx, task_id: str, *, folder: Folder | None = None) -> Schedul
         UnknownTask: there is none; another group's is told of no more than one that is not there.
     """
     task = await tasks.get(tx, task_id)
+    # The same answer for both, so that no group can find out which ids others have.
     if task is None or folder not in (None, task.folder):
         raise UnknownTask(task_id)
     return task
@@ -127,6 +128,7 @@ async def update(
     is_moved = any((request.kind, request.value, request.dst))
     if task.status is TaskStatus.CANCELLED or (task.is_over and not is_moved):
         raise TaskRefused(f"Task {task.id} is {task.status.value}.")
+    # Who changes a task has looked at its failures, so they are counted anew.
     changed = replace(_with_choices(task, request), prompt=request.prompt or task.prompt, failures=0)
     if is_moved:
         group = await groups.known(tx, task.folder)
@@ -141,6 +143,7 @@ def _moved(
     if request.value is None and kind != task.schedule.kind:
         raise BadSchedule(f"A change to {kind} needs a value too.")
     value = request.value or task.schedule.value
+    # With a new expression the default for daylight saving is chosen anew: it depends on the expression.
     dst = request.dst or (task.schedule.dst.value if request.value is None else None)
     planned = times.plan(group, kind, value, dst=dst, now_ms=now_ms)
     is_revived = task.status is TaskStatus.COMPLETED
@@ -172,6 +175,7 @@ async def resume(tx: Tx, task: ScheduledTask, times: ScheduleReader, *, now_ms: 
     _refuse_over(task)
     if task.status is TaskStatus.ACTIVE:
         return task
+    # Missed times are not caught up: who paused a task did not want them.
     next_ms = None if task.next_ms is None else times.following(task.schedule, task.next_ms, now_ms)
     if next_ms is None:
         raise TaskRefused(f"The time of task {task.id} has passed: give it a new one.")
@@ -201,6 +205,7 @@ async def cancel(tx: Tx, task: ScheduledTask, *, now_ms: int) -> ScheduledTask:
                 next_ms=None,
             ),
         )
+        # Only what waits: one that runs may be in the middle of something that its tools cannot undo.
         await task_stops.stop_queued(tx, task, reason="its task was cancelled.", now_ms=now_ms)
     return await find(tx, task.id)
 
@@ -216,6 +221,7 @@ async def run_now(tx: Tx, task: ScheduledTask, *, now_ms: int) -> TurnId:
         raise TaskRefused(f"Task {task.id} is cancelled.")
     if await task_runs.open_turns(tx, task.id):
         raise TaskRefused(f"Task {task.id} runs already, or waits to.")
+    # The schedule is untouched: a run by hand is one more, and the due time stays.
     group = await groups.known(tx, task.folder)
     return await scheduled_task_turns.queue_turn(
         tx, task, group, cause=Cause.BY_HAND, due_ms=now_ms, now_ms=now_ms
@@ -238,6 +244,7 @@ def _choice(kind: type[Choice], text: str | None, name: str, usual: Choice) -> C
     try:
         return kind(text)
     except ValueError:
+        # `from None`: who asked sees the words that fit, not Python's own message.
         raise BadSchedule(f"{name}: '{text}' is unknown: use {', '.join(kind)}.") from None
 
 

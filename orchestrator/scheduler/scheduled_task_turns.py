@@ -23,6 +23,7 @@ async def queue_turn(
 async def why_stopped(tx: Tx, turn: Turn) -> str | None:
     """Return why a turn is not tried again: its scheduled task was paused or cancelled meanwhile."""
     task = await tasks.get(tx, turn.task_id) if turn.task_id is not None else None
+    # A change before the turn was queued does not count: a run by hand of a paused task goes on.
     if task is None or task.status_ms <= turn.queued_ms:
         return None
     is_stopped = task.status in (TaskStatus.PAUSED, TaskStatus.CANCELLED)
@@ -35,6 +36,7 @@ async def report_failure(tx: Tx, turn: Turn, *, reason: str, now_ms: int) -> Non
     run = await task_runs.of_turn(tx, turn.id)
     if task is None or run is None:
         return
+    # A repeating task comes again by itself; one line for each failure would flood the chat.
     if task.schedule.kind is ScheduleKind.ONCE or run.cause is Cause.BY_HAND:
         text = f"⚠️ I could not do “{shorten(task)}”: {reason}"
         await _notify_group(tx, task, turn, text, key=f"task-failed:{turn.id}", now_ms=now_ms)
@@ -51,6 +53,7 @@ async def pause_failing(tx: Tx, task: ScheduledTask, turn: Turn, *, reason: str,
     """Pause a scheduled task and notify its group, once."""
     why = f"it failed {task.failures} times in a row, last with: {reason}"
     await task_stops.stop(tx, task, reason=why, now_ms=now_ms)
+    # With the time in the key each pause is told, also of a task that was resumed and failed anew.
     text = f"⏸️ I have paused “{shorten(task)}” ({task.id}): {why} It goes on when it is resumed."
     await _notify_group(tx, task, turn, text, key=f"task-paused:{task.id}:{now_ms}", now_ms=now_ms)
 

@@ -31,6 +31,7 @@ async def every(tx: Tx) -> list[Dashboard]:
 
 async def ensure(tx: Tx, folder: Folder, *, now_ms: int) -> Dashboard:
     """Return the group's dashboard, and create it if there is none."""
+    # Two requests may create it at once; the second finds the row of the first.
     await tx.execute(
         "INSERT INTO dashboards (group_folder, created_ms) VALUES (?, ?) ON CONFLICT DO NOTHING",
         (folder, now_ms),
@@ -65,6 +66,7 @@ async def note_rules(tx: Tx, folder: Folder, *, now_ms: int, next_ms: int) -> No
 
 async def wake_rules(tx: Tx, folder: Folder, *, now_ms: int) -> None:
     """Make the rules look at a dashboard now instead of at the next beat."""
+    # `min`, so that a board that is due already is not put off.
     await tx.execute(
         "UPDATE dashboards SET rules_next_ms = min(rules_next_ms, ?) WHERE group_folder = ?", (now_ms, folder)
     )
@@ -82,6 +84,7 @@ async def hasten_rules(tx: Tx) -> None:
     That is a day before it and at its time; of a moment also two hours before. A day is over 23 to 25 hours
     after it began, and what is said of that is said in the morning after.
     """
+    # The bounds on the deadline keep the join to tasks near enough to matter: 25 h back, 24 h ahead.
     await tx.execute(
         """
         UPDATE dashboards SET rules_next_ms = near.at FROM (
@@ -129,6 +132,7 @@ async def lease(tx: Tx, folder: Folder, owner: str, *, now_ms: int, until_ms: in
 
 
 async def release(tx: Tx, folder: Folder, owner: str) -> None:
+    # Only by its owner: a pass that outlived its lease must not free that of the next one.
     await tx.execute(
         """
         UPDATE dashboards SET lease_owner = NULL, lease_until_ms = NULL
@@ -145,6 +149,7 @@ TABLES = ("dashboard_tasks", "questions", "notifications", "insights", "people",
 async def ids_in(tx: Tx, folder: Folder, table: str) -> set[str]:
     """Return the ids that a group has in one of `TABLES`."""
     assert table in TABLES
+    # A table's name cannot be a parameter in SQL, hence the check above.
     rows = await tx.execute_fetchall(
         f"SELECT id FROM {table} WHERE group_folder = ?",  # noqa: S608 - one of ours
         (folder,),
@@ -185,6 +190,7 @@ async def put_row(tx: Tx, table: str, row: Mapping[str, object], *, was: int | N
     if was is None:
         await tx.execute(_insert(table, tuple(row)), row)
         return True
+    # The version stands in the WHERE clause, so nobody can write between the look and the update.
     cursor = await tx.execute(_update(table, tuple(row)), {**row, "was": was})
     return cursor.rowcount == 1
 

@@ -46,6 +46,7 @@ async def claim(tx: Tx, turn: Turn, *, session_id: str | None, now_ms: int) -> l
     """
     if turn.kind is TurnKind.CHAT:
         await _count_turn(tx, turn)
+    # A second call in one attempt counts what the first has taken, or a turn could be told twice as much.
     room = MAX_TOLD - len(await claimed_by(tx, turn))
     await tx.execute(
         f"""
@@ -80,6 +81,7 @@ _MADE_IN_OPEN_TURN = """coalesce(made_turn IN (
 
 async def _count_turn(tx: Tx, turn: Turn) -> None:
     """A turn of the chat begins: what waits for a number of them waits for one less. Each counts once."""
+    # `counted_turn` holds over retries and restarts: a turn that is tried three times counts once.
     await tx.execute(
         f"""
         UPDATE cross_session_notifications SET turns_remaining = turns_remaining - 1, counted_turn = :turn
@@ -123,6 +125,7 @@ async def settle(
 
     What a container says of notices that this attempt does not have counts for nothing.
     """
+    # Only ids of this attempt count: a container must not mark another turn's notices as told.
     texts = {one.id: plain(one.text) for one in told if one.id is not None}
     done = [kept for kept in await claimed_by(tx, turn) if kept.id in texts]
     await tx.executemany(
@@ -134,6 +137,7 @@ async def settle(
         """,
         [(now_ms, session_id, texts[kept.id], kept.id) for kept in done],
     )
+    # What the agent was not told comes again with the next turn, so everything left is freed here.
     await release(tx, turn, now_ms=now_ms)
     await _record(tx, turn, _for_people(turn, told, done, now_ms=now_ms))
     return [kept.id for kept in done]
@@ -148,12 +152,14 @@ async def release(tx: Tx, turn: Turn, *, now_ms: int) -> None:
         """,
         (turn.id,),
     )
+    # An isolated task talks in a session that nobody resumes, so its notes can reach no one.
     if turn.is_isolated:
         await _end_where(tx, "made_turn = ?", turn.id, folder=turn.folder, now_ms=now_ms)
 
 
 async def free_stale(tx: Tx, *, now_ms: int) -> int:
     """Free the claims of attempts that run no more, and return how many; normally there are none."""
+    # The clock alone would free the claims of a turn that thinks for half an hour, and tell them twice.
     cursor = await tx.execute(
         """
         UPDATE cross_session_notifications SET claim_turn = NULL, claim_attempt = NULL, claimed_ms = NULL
@@ -175,6 +181,7 @@ async def enter_session(tx: Tx, folder: Folder, session_id: str | None) -> None:
     What waits in it goes along, also where the old session was lost or too old: for those who talk it is the
     same conversation, and what was noted may be all that is left of it.
     """
+    # Only what is still pending moves; what was told belongs to the session that has read it.
     await tx.execute(
         f"""
         UPDATE cross_session_notifications SET session_id = :session
@@ -211,9 +218,11 @@ def _for_people(
     known = {kept.id: kept for kept in done}
     shown: list[ToldNoticeRow] = []
     for one in told[:MAX_TOLD]:
+        # Taken out of the map, so a container that names one notice twice shows it once.
         kept = known.pop(one.id, None) if one.id is not None else None
         if one.id is not None and kept is None:
             continue
+        # For a kept notice the host's priority counts: a container could call anything critical.
         priority = kept.priority if kept else one.priority
         if priority not in ("high", "critical"):
             continue
@@ -267,5 +276,6 @@ def plain(text: str) -> str:
     """Return a text of a container as the store takes it: bounded, without control characters and halves of
     pairs.
     """
+    # Half a surrogate pair cannot be stored as UTF-8, and a container may send one.
     whole = text[:MAX_NOTICE_CHARS].encode("utf-8", "replace").decode("utf-8")
     return "".join(sign if sign.isprintable() or sign == "\n" else " " for sign in whole)

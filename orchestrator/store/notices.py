@@ -203,6 +203,7 @@ async def undelivered(tx: Tx, folder: Folder, maker: NoticeMaker) -> int:
 
 async def of_group(tx: Tx, folder: Folder, *, with_over: bool, limit: int) -> list[NoticeRow]:
     """Return the notices that wait or were told and not acknowledged, the most urgent first."""
+    # With those that are over, the newest is what somebody looks for, however urgent an older one was.
     rows = await tx.execute_fetchall(
         f"""
         SELECT * FROM cross_session_notifications
@@ -241,6 +242,7 @@ async def cancel(tx: Tx, folder: Folder, notice_id: int, *, reason: str, now_ms:
 async def forget(tx: Tx, folder: Folder, notice_id: int, *, now_ms: int) -> None:
     """Cancel a notice and take its words out of the store."""
     await cancel(tx, folder, notice_id, reason="forgotten", now_ms=now_ms)
+    # The row stays for the counts; its words go, because somebody took back what it quotes.
     await tx.execute(
         """
         UPDATE cross_session_notifications SET payload_json = '{}', formatted_content = NULL
@@ -252,6 +254,7 @@ async def forget(tx: Tx, folder: Folder, notice_id: int, *, now_ms: int) -> None
 
 async def expire(tx: Tx, *, now_ms: int) -> list[NoticeRow]:
     """End and return all notices whose time is over and that no turn has claimed."""
+    # One that is claimed is being told right now: its turn decides, and the next look comes anyway.
     rows = await tx.execute_fetchall(
         """
         UPDATE cross_session_notifications
@@ -268,6 +271,8 @@ async def expire(tx: Tx, *, now_ms: int) -> list[NoticeRow]:
 
 async def prune(tx: Tx, *, now_ms: int) -> None:
     """Delete notices that ended long ago, and those that were told long ago and have no time to end by."""
+    # A notice that was told and never acknowledged may have no end; without the second case it would stay for
+    # ever.
     before = {"before": now_ms - KEPT_MS}
     await tx.execute(
         """

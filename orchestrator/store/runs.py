@@ -67,6 +67,7 @@ async def note_restored(tx: Tx, run_id: RunId, mode: RestoreMode, *, reason: str
 
 async def note_context(tx: Tx, run_id: RunId, *, tokens: int, window: int) -> None:
     """Store how much of the model's window the conversation fills, as far as that is known."""
+    # 0 means unknown: an answer without numbers must not wipe out what was measured before.
     await tx.execute(
         """
         UPDATE runs SET context_tokens = coalesce(nullif(?, 0), context_tokens),
@@ -79,6 +80,7 @@ async def note_context(tx: Tx, run_id: RunId, *, tokens: int, window: int) -> No
 
 async def window_of(tx: Tx, model: str | None) -> int | None:
     """Return the size of a model's window in tokens when it was last used, or None."""
+    # The same model may be served with another window, so the newest run is believed.
     cursor = await tx.execute(
         """
         SELECT context_window FROM runs WHERE model IS ? AND context_window > 0
@@ -103,6 +105,8 @@ async def last_restores(tx: Tx) -> list[Run]:
 
 async def advance_frame(tx: Tx, run_id: RunId, frame: int) -> bool:
     """Record frame number `frame` and return True; False when it, or a later one, was recorded before."""
+    # A host that takes over a container reads its output again from the start; frames that counted are passed
+    # over.
     cursor = await tx.execute(
         "UPDATE runs SET last_frame = ? WHERE id = ? AND last_frame < ?", (frame, run_id, frame)
     )
@@ -110,6 +114,7 @@ async def advance_frame(tx: Tx, run_id: RunId, frame: int) -> bool:
 
 
 async def end(tx: Tx, run_id: RunId, *, kind: str, detail: str, now_ms: int) -> None:
+    # The first end stays: a sweep may find a container gone that was recorded as stopped.
     await tx.execute(
         "UPDATE runs SET ended_ms = ?, exit_kind = ?, exit_detail = ? WHERE id = ? AND ended_ms IS NULL",
         (now_ms, kind, detail, run_id),
@@ -138,6 +143,7 @@ class TokenHolder:
 
 async def bearer_of(tx: Tx, token_hash: str) -> TokenHolder | None:
     """Find the owner of the token with this hash, in one statement because every request asks for it."""
+    # An ended run's token opens nothing, whoever has kept it.
     rows = await tx.execute_fetchall(
         f"""
         SELECT runs.id AS run_id, runs.group_folder, turns.id AS turn_id, turns.kind, turns.task_id,
@@ -179,6 +185,7 @@ async def numbered(
     tx: Tx, *, limit: int, folder: str | None = None, before: int | None = None
 ) -> list[tuple[int, Run]]:
     """Return the newest runs, or the newest numbered below `before`, newest first, each with its number."""
+    # Run ids do not grow; the row's number is the only thing that grows and can page.
     rows = await tx.execute_fetchall(
         """
         SELECT rowid AS number, * FROM runs
@@ -194,6 +201,7 @@ async def bad_ends(tx: Tx, *, since_ms: int) -> list[dict[str, Any]]:
     """Summarise by kind how containers ended that nobody asked to end: `{kind, count, last_ms, group,
     reason}`.
     """
+    # `closed` and `stopped` are what the host itself asked for and no failure.
     rows = await tx.execute_fetchall(
         """
         SELECT exit_kind AS kind, count(*) AS count, max(ended_ms) AS last_ms, group_folder AS "group",

@@ -36,6 +36,7 @@ async def _add(
     now_ms: int,
     error: str | None = None,
 ) -> None:
+    # Bounded at each insert: a task that runs every minute writes half a million rows a year.
     await tx.execute(
         """
         INSERT INTO task_run_logs (task_id, cause, due_at, run_at, turn_id, status, error)
@@ -60,6 +61,7 @@ async def close(
     A failure counts against the task if it `is_own_fault`.
     """
     is_success = state is TurnState.ANSWERED
+    # Only a run that is still open: a turn's end may be recorded twice, and counts as one failure.
     cursor = await tx.execute(
         """
         UPDATE task_run_logs SET
@@ -100,6 +102,7 @@ async def cancel(tx: Tx, turn_id: TurnId, *, reason: str) -> None:
 
 async def open_turns(tx: Tx, task_id: str) -> list[TurnState]:
     """Return the states of a task's turns that have not ended: queued, running."""
+    # By the turn's state and not by the log's, because the turn is what really runs or waits.
     rows = await tx.execute_fetchall(
         """
         SELECT turns.state FROM task_run_logs JOIN turns ON turns.id = task_run_logs.turn_id

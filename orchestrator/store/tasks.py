@@ -23,6 +23,7 @@ _OPEN = "status IN ('active', 'paused')"
 
 async def put(tx: Tx, task: ScheduledTask) -> None:
     """Insert or update a task."""
+    # On conflict group, chat and last run stay: a change of a task never moves it to another group.
     await tx.execute(
         """
         INSERT INTO scheduled_tasks
@@ -90,6 +91,7 @@ async def due(tx: Tx, now_ms: int) -> list[ScheduledTask]:
 
 async def next_due_ms(tx: Tx, *, after_ms: int = -1) -> int | None:
     """Return when the next active task is due, of those after `after_ms`; None when there is none."""
+    # The smallest is enough: the scheduler sleeps until then and looks at all that is due.
     cursor = await tx.execute(
         "SELECT min(next_run) AS due FROM scheduled_tasks WHERE status = 'active' AND next_run > ?",
         (after_ms,),
@@ -119,6 +121,7 @@ async def note_end(
     tx: Tx, task_id: str, *, is_success: bool, failures: int, result: str, now_ms: int
 ) -> None:
     """Record how a run ended, and how much a failure counts; it completes a task that runs once."""
+    # Failures count in a row: one success begins anew.
     await tx.execute(
         """
         UPDATE scheduled_tasks SET last_run = :now, last_result = :result,
@@ -138,6 +141,7 @@ async def note_end(
 
 async def complete(tx: Tx, task_id: str, *, result: str, now_ms: int) -> None:
     """End a task that is never due again and has not run."""
+    # For a time that was skipped altogether: `note_end` never comes, as no turn was queued.
     await tx.execute(
         "UPDATE scheduled_tasks SET status = 'completed', status_at = ?, last_result = ? WHERE id = ?",
         (now_ms, result, task_id),

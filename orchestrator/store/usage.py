@@ -110,6 +110,7 @@ def is_background(kind: TurnKind | None) -> bool:
 
 def sums_of(entries: Iterable[UsageEntry]) -> Sums:
     """Return the sums of entries that are not stored yet."""
+    # Answers in flight are not in the table yet, but count against a budget all the same.
     total = Sums()
     for one in entries:
         total += Sums(
@@ -158,6 +159,7 @@ async def add(tx: Tx, entry: UsageEntry) -> None:
 
 async def spent(tx: Tx, *, folder: Folder | None, since_ms: int, only_background: bool) -> Sums:
     """Return the sums since a time, over all groups when `folder` is None."""
+    # A request outside of any turn has no kind and counts as background: nobody waits for it.
     cursor = await tx.execute(
         f"""
         SELECT {_SUMS} FROM usage
@@ -172,6 +174,7 @@ async def spent(tx: Tx, *, folder: Folder | None, since_ms: int, only_background
 async def summed(tx: Tx, column: str, *, folder: Folder | None = None) -> dict[Any, Sums]:
     """Return the sums by `group_folder`, `task_id`, `kind`, `model` or `is_subagent` (1 or 0)."""
     assert column in {"group_folder", "task_id", "kind", "model", "is_subagent"}
+    # The name goes into the SQL text, so only these are let through.
     return {row["key"]: _sums(row) for row in await _grouped(tx, column, folder)}
 
 
@@ -211,6 +214,7 @@ async def shares(tx: Tx) -> dict[Share, Sums]:
 
 async def plain_answers(tx: Tx, *, since_ms: int, until_ms: int) -> list[PlainAnswer]:
     """Return the turns that ended between the two times with one answer of a model and no tool."""
+    # The index is on `at_ms`, so the lower bound keeps this from reading the whole table.
     rows = await tx.execute_fetchall(
         """
         SELECT usage.model, usage.output_tokens,
