@@ -135,6 +135,7 @@ def delta(
     pending = context.pending_user
     lines = _delta_lines(summary, window, pending)
     while _chars(lines) > most:
+        # The longest first: shortening one log loses less than dropping three short answers.
         longest = max(window, key=lambda message: len(_quoted(message.content)))
         if len(longest.content) > LEAST_MESSAGE_CHARS:
             at = window.index(longest)
@@ -164,6 +165,7 @@ def meta(context: Context, workflow: Workflow, counter: TokenCounter) -> str:
 def _parts_of(context: Context, workflow: Workflow, exclude: Collection[str]) -> _Parts:
     memory = context.memory
     plan = workflow.plan(memory.active_plan_id)
+    # The active ids may point at what was removed since; then nothing is active.
     task = plan.task(memory.active_task_id) if plan and memory.active_task_id else None
     project, named_plan, named_task = _head(workflow, plan, task)
     return _Parts(
@@ -220,6 +222,7 @@ def _has_meta(parts: _Parts) -> bool:
 def _meta_fitting(parts: _Parts, counter: TokenCounter) -> _Parts:
     """Leave out files, then decisions, oldest first, until the meta lines keep to their share."""
     parts = replace(parts, detail=_head_fitting(parts.detail, counter))
+    # The detail has a share of its own, so a long plan cannot crowd out the decisions.
     bare = replace(parts, detail=())
     while counter.count("\n".join(_meta_lines(bare))) > META_TOKENS:
         smaller = _less_listed(bare) or _plainer(bare)
@@ -299,6 +302,7 @@ def _fewer_messages(parts: _Parts) -> _Parts | None:
     if len(parts.window) <= 1:
         return None
     users = [number for number, message in enumerate(parts.window) if message.role == "user"]
+    # The newest message of a user is what the next answer is about, so it goes last.
     newest_user = users[-1] if users else len(parts.window) - 1
     droppable = next(number for number in range(len(parts.window)) if number != newest_user)
     return replace(parts, window=(*parts.window[:droppable], *parts.window[droppable + 1 :]))
@@ -362,6 +366,7 @@ def _dialogue_line(message: ContextMessage, pending: str | None) -> str:
 
 def _named(one: Plan | PlanTask, most: int = MAX_TITLE_CHARS) -> str:
     """Its id, and its title in quotes. The id comes from a file too."""
+    # Plans are read from a file that may have been edited; an id could hold a line break.
     return f"{_ID_ONLY.sub('', one.id)[:MAX_ID_CHARS]} {_titled(one.title, most)}"
 
 
@@ -374,6 +379,7 @@ def _listed(texts: Iterable[str]) -> str:
 
 
 def _quoted(text: str) -> str:
+    # JSON on one line, so no message can look like a line of the record itself.
     made = json.dumps(text, ensure_ascii=False)
     for char, escape in _UNSEEN.items():
         made = made.replace(char, escape)

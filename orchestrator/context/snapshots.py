@@ -61,6 +61,7 @@ def name_of(revision: int, at_ms: int) -> str:
 
 def parsed_name(name: str) -> ContextSnapshot | None:
     """Return what a file name says; None when it is not the name of a snapshot."""
+    # Names come from people and from a directory, so nothing but a snapshot's own form passes.
     found = _NAME.fullmatch(name)
     if found is None:
         return None
@@ -110,6 +111,7 @@ class ContextSnapshots:
 
     def create(self, kept: SnapshotContents, *, now_ms: int, reason: str) -> ContextSnapshot | None:
         """Write a snapshot and delete what retention does not keep; None when one of this revision exists."""
+        # A revision never changes, so a second snapshot of it would only push an older one out.
         if any(one.revision == kept.context.revision for one in self.listed()):
             return None
         disk.make_private(self.folder)
@@ -122,6 +124,7 @@ class ContextSnapshots:
             "context": kept.context.model_dump(mode="json"),
             "workflow": kept.workflow.model_dump(mode="json"),
         }
+        # Written before the old ones go: a full disk costs the new snapshot and no old one.
         disk.write_durably(self.folder / name, disk.encoded(document, self.redactor))
         for one in doomed(self.listed(), now_ms=now_ms):
             (self.folder / one.name).unlink(missing_ok=True)
@@ -146,6 +149,7 @@ class ContextSnapshots:
 
     def readable(self) -> Iterator[SnapshotContents]:
         """Yield what each readable snapshot holds, newest first."""
+        # A damaged one is skipped: the others are still of use.
         for one in self.listed():
             with suppress(SnapshotDamaged, UnknownSnapshot):
                 yield self.read(one.name)
@@ -156,6 +160,7 @@ class ContextSnapshots:
         change_plans: Callable[[Workflow], Workflow] = lambda plans: plans,
     ) -> None:
         """Change what is in all readable snapshots; both return the same object where nothing changes."""
+        # What was taken back must go from here too, or a restore would bring it up again.
         for one in self.listed():
             with suppress(SnapshotDamaged, UnknownSnapshot):
                 kept = self.read(one.name)
@@ -182,6 +187,7 @@ class ContextSnapshots:
     def pin(self, name: str) -> None:
         """Protect a snapshot from retention. Raises `UnknownSnapshot`."""
         self._known(name)
+        # A file beside it and not a field in it: the snapshot itself is never written again for this.
         (self.folder / _pin(name)).touch(mode=disk.FILE_MODE)
         disk.sync(self.folder)
 
@@ -205,6 +211,7 @@ def _pin(name: str) -> str:
 
 
 def _kept(name: str, found: dict[str, Any]) -> SnapshotContents:
+    # Only the major number must agree: a later minor version adds fields that can be passed over.
     version = str(found.get("version"))
     if version.partition(".")[0] != models.VERSION.partition(".")[0]:
         raise SnapshotDamaged(name, f"its version is {version}")

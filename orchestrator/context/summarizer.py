@@ -83,6 +83,7 @@ class ModelSummarizer:
             AndyError: the model did not answer, or wrote what cannot be kept.
             TimeoutError: it took longer than 20 s in all.
         """
+        # One limit over all parts, for the jobs of all other groups wait behind this one.
         async with asyncio.timeout(self._seconds):
             parts = await asyncio.to_thread(lambda: list(_parts(evicted, self._counter)))
             if len(parts) <= 1:
@@ -99,11 +100,13 @@ class ModelSummarizer:
 
 def checked(text: str, given: Sequence[str]) -> str:
     """Return a summary as it may be kept. Raises `SummaryRefused`."""
+    # A model may repeat a key that somebody pasted; what is kept goes to later prompts and to disk.
     clean = redact(text.strip())
     if not clean:
         raise SummaryRefused("The summary is empty.")
     if script.weight(clean) > script.FULL:
         raise SummaryRefused(f"The summary is too long ({len(clean)} characters).")
+    # Made-up paths and ids look like memory to the next session, so one of them spoils the whole summary.
     known = "\n".join(given).casefold()
     for found in _NAMED.finditer(clean):
         name = found.group().rstrip(".,;:!?)]}").casefold()
@@ -117,6 +120,7 @@ def _parts(messages: Sequence[ContextMessage], counter: TokenCounter) -> Iterato
     part: list[dict[str, str]] = []
     room = PART_TOKENS
     for message in messages:
+        # One message may be longer than a part, and its ends tell most.
         text = cut_middle(message.content, PART_TOKENS, counter)
         tokens = counter.count(text)
         if part and tokens > room:
@@ -179,6 +183,7 @@ class SummarizerJob:
     def drop(self, folder: Folder) -> None:
         """Drop a group's job: some of the messages in it were deleted."""
         self._jobs.pop(folder, None)
+        # A request that is under way cannot be called back; its result is thrown away when it comes.
         if self._doing == folder:
             self._doing = None
 
@@ -188,6 +193,8 @@ class SummarizerJob:
             while True:
                 await self._until_news(events)
                 for folder in list(self._jobs):
+                    # Nobody waits for a summary, so it waits for the agent, and takes in what is said
+                    # meanwhile.
                     if not await self._is_answering(folder):
                         await self._do(self._jobs.pop(folder))
 
@@ -207,6 +214,7 @@ class SummarizerJob:
         folder = self._doing = job.group.folder
         try:
             summary = await self._summariser(job.group).fold(job.old, job.evicted)
+            # Dropped meanwhile: the text may hold words that somebody took back.
             if self._doing != folder:
                 return
             stood = await asyncio.to_thread(

@@ -69,6 +69,7 @@ def status_of(word: object) -> PlanStatus:
     """Return the state that a word of any known vocabulary means; pending where it means none."""
     key = str(word or "").strip().lower().replace("-", "_").replace(" ", "_")
     key = _ALIASES.get(key, key)
+    # An unknown word means pending, because a file with one odd task must still be read.
     return PlanStatus(key) if key in set(PlanStatus) else PlanStatus.PENDING
 
 
@@ -173,6 +174,7 @@ def migrated(old: Mapping[str, Any], project_name: str, now_ms: int) -> Workflow
     found = old.get("tasks")
     if not isinstance(found, list):
         raise ValueError("it has no list of tasks")  # noqa: TRY004  # of a document, not of an argument
+    # The stored fields come after the number, so a task keeps its own id; the plan's comes last.
     tasks = tuple(
         PlanTask.model_validate({"id": f"task_{number:03d}", **task, "plan_id": LEGACY})
         for number, task in enumerate(found, 1)
@@ -219,6 +221,7 @@ def with_new_plan(
         raise PlanRefused(f"{MAX_PLANS} plans are not over yet: complete or cancel the tasks of one first.")
     if len(tasks) > MAX_TASKS:
         raise PlanRefused(f"A plan has at most {MAX_TASKS} tasks: make several plans of it.")
+    # Plans that were put away count through `last_plan_id`: an id in an old message must not mean a new plan.
     plan_id = _next_id("plan", [workflow.last_plan_id, *(plan.id for plan in workflow.plans)])
     made = tuple(
         _new_task(f"task_{number:03d}", plan_id, task, now_ms) for number, task in enumerate(tasks, 1)
@@ -273,6 +276,7 @@ def with_task(
     if (dependencies := fields.get("dependencies")) is not None:
         changes["dependencies"] = _checked_dependencies(plan, task, dependencies)
     task = task.model_copy(update=changes)
+    # A changed task keeps its place, for the order is the order of work.
     rest = [one for one in plan.tasks if one.id != task.id]
     at = next((number for number, one in enumerate(plan.tasks) if one.id == task.id), len(rest))
     plan = plan.model_copy(update={"tasks": (*rest[:at], task, *rest[at:])})
@@ -316,6 +320,7 @@ def next_task(plan: Plan) -> PlanTask | None:
     """Return the task to go on with: one in progress, else the first pending one that waits for no other."""
     over = {task.id for task in plan.tasks if task.status.is_over}
     going = [task for task in plan.tasks if task.status is PlanStatus.IN_PROGRESS]
+    # What was cancelled counts as over: a task behind it would otherwise wait for ever.
     free = [
         task
         for task in plan.tasks
@@ -393,6 +398,7 @@ def _stamped(workflow: Workflow, now_ms: int, request_id: str | None, made: str)
 
 def _next_id(kind: str, taken: Sequence[str]) -> str:
     numbers = (one.removeprefix(f"{kind}_") for one in taken)
+    # Ids of imported files may be anything; a very long number would make all later ids as long.
     newest = max((int(number) for number in numbers if number.isdecimal() and len(number) < 16), default=0)
     return f"{kind}_{newest + 1:03d}"
 
@@ -424,6 +430,7 @@ def _checked_dependencies(plan: Plan, task: PlanTask, ids: Sequence[str]) -> tup
     """Return the tasks that come before a task. No task may wait for itself, however far around."""
     before = tuple(dict.fromkeys(known_task(plan, one).id for one in ids))
     waits_for = {one.id: one.dependencies for one in plan.tasks}
+    # Walked with a list and not by recursion: a chain of 500 tasks must not meet Python's limit.
     look, seen = list(before), set[str]()
     while look:
         if (one := look.pop()) == task.id:
@@ -436,6 +443,7 @@ def _checked_dependencies(plan: Plan, task: PlanTask, ids: Sequence[str]) -> tup
 
 def _checked_status(word: str) -> PlanStatus:
     status = status_of(word)
+    # An agent is told of a misspelt state, while a file that has one is read as it can be.
     if status is PlanStatus.PENDING and word.strip().lower() not in {"pending", *_ALIASES}:
         raise PlanRefused(f"'{word}' is no state. There are: {', '.join(PlanStatus)}.")
     return status

@@ -121,6 +121,7 @@ class CommandDispatcher:
         """
         command = parse_command(body)
         request_id = command.request_id or _request_id(name, body)
+        # Both before the transaction: what takes a second there would hold up every other writer.
         file = await self._copy_for(group, command, request_id)
         early_result = await self._act_early(group, command, request_id)
         reply: Reply | None = None
@@ -129,6 +130,7 @@ class CommandDispatcher:
                 group, command, request_id, _Prepared(file=file, early_result=early_result)
             )
         finally:
+            # A refused request leaves no copy behind; only an accepted one has an outbox row that names it.
             if isinstance(file, Attachment) and (reply is None or reply.code != "ok"):
                 await asyncio.to_thread(file.path.unlink, missing_ok=True)
         return reply
@@ -141,6 +143,7 @@ class CommandDispatcher:
             return None
         try:
             async with self._database.reading() as tx:
+                # A request that comes again after a crash needs no second copy: its reply is known.
                 if await commands.answered(tx, group.folder, request_id) is not None:
                     return None
                 await files.check_room(tx, group, now_ms=self._clock.now_ms())
@@ -169,6 +172,8 @@ class CommandDispatcher:
             turn = await turns.asking(tx, group.folder, claimed=command.turn, now_ms=self._clock.now_ms())
         if worker_refusal(turn, command) is not None:
             return None
+        # An isolated task talks in a session of its own; what it notes would turn up in a chat that knows
+        # nothing of it.
         if turn is not None and turn.is_isolated:
             return refused("apart", abilities.ISOLATED)
         reply = await self._contexts.use(group, command.tool, command.arguments, request_id)
@@ -180,6 +185,7 @@ class CommandDispatcher:
             if answered is not None:
                 return answered
             now_ms = self._clock.now_ms()
+            # Read inside the transaction: the turn may have ended since the file was written.
             turn = await turns.asking(tx, group.folder, claimed=command.turn, now_ms=now_ms)
             result = await self._call_handler(tx, group, turn, command, request_id, prepared)
             reply = Reply(
@@ -190,6 +196,7 @@ class CommandDispatcher:
                 await commands.record(tx, group.folder, command.title, reply, now_ms=now_ms)
             await late_answers.send_late_answer(tx, group, command, reply, now_ms=now_ms)
             await audit.append(tx, _event(group, turn, command, reply, now_ms=now_ms))
+        # After the commit, so that who is woken sees the rows.
         self._publish(group, command, reply)
         return reply
 
@@ -203,6 +210,7 @@ class CommandDispatcher:
         prepared: _Prepared,
     ) -> CommandResult:
         now_ms = self._clock.now_ms()
+        # Here and not before: refusals are recorded and audited in the same transaction as what was done.
         why_not = refusal(group, command) or worker_refusal(turn, command)
         if why_not is not None:
             log.warning("command.refused", group=group.folder, type=command.type, reason=why_not)

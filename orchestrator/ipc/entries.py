@@ -82,6 +82,7 @@ def opened(directory: Path) -> Iterator[int | None]:
 
 def survey(directory: int, limit: int) -> DirectorySurvey:
     """List at most `limit` entries, in the order in which the file system gives them up."""
+    # Bounded while it is listed: a container may fill its directory with millions of names.
     with os.scandir(directory) as entries:
         seen = list(islice(entries, limit))
         is_cut = next(entries, None) is not None
@@ -107,6 +108,8 @@ def read(directory: int, name: str, owner_uids: frozenset[int]) -> EntryContent 
         file = os.open(name, _OPEN_FILE, dir_fd=directory)
     except FileNotFoundError:
         return None
+    # What the entry causes is the container's fault and rejected; what the machine lacks is raised and tried
+    # again.
     except OSError as error:
         if error.errno not in _OPEN_FAULTS:
             raise
@@ -121,6 +124,7 @@ def remove(directory: int, name: str) -> bool:
     """Remove an entry that is no directory; tell whether it is this call that did."""
     try:
         os.unlink(name, dir_fd=directory)
+    # Something else may lie there by now; it is looked at in the next pass like any new entry.
     except OSError as error:
         if error.errno not in _REMOVE_FAULTS:
             raise
@@ -137,6 +141,7 @@ def fault_of(info: os.stat_result, owner_uids: frozenset[int]) -> str | None:
     """Return why this cannot be a request file; None when it may be one."""
     if not stat.S_ISREG(info.st_mode):
         return f"it is {_KINDS.get(stat.S_IFMT(info.st_mode), 'no regular file')}"
+    # A second link could make the host read a file under another name that the container may still change.
     if info.st_nlink != 1:
         return f"it has {info.st_nlink} links"
     if info.st_size > MAX_FILE_BYTES:
@@ -147,9 +152,11 @@ def fault_of(info: os.stat_result, owner_uids: frozenset[int]) -> str | None:
 
 
 def _read_open(file: int, owner_uids: frozenset[int]) -> EntryContent | EntryFault:
+    # Checked on the open descriptor: between a look at the name and this, the entry may have been swapped.
     info = os.fstat(file)
     if reason := fault_of(info, owner_uids):
         return EntryFault(reason=reason)
+    # One byte more than allowed tells a file that grew from one that just fits.
     body = _read_at_most(file, MAX_FILE_BYTES + 1)
     if len(body) > MAX_FILE_BYTES:
         return EntryFault(reason=f"it grew above {MAX_FILE_BYTES} bytes while it was read")
@@ -165,6 +172,7 @@ def _read_at_most(file: int, limit: int) -> bytes:
 
 
 def _open_within_parent(directory: Path) -> int:
+    # The parent is opened first, so that a link in its place is noticed too.
     parent = _open_directory(directory.parent)
     try:
         return _open_directory(Path(directory.name), within=parent)

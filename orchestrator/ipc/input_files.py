@@ -70,6 +70,7 @@ class InputFiles:
         with self._writing:
             before = self._names.get(order.turn)
             self._names[order.turn] = write_turn(self._of(folder), order)
+        # The new file first: a crash in between leaves the turn twice, and never not at all.
         if before is not None:
             remove_turn(self._of(folder), before)
 
@@ -97,6 +98,7 @@ class InputFiles:
         try:
             with self._writing:
                 kept = clear_stale(self._of(folder), is_over)
+        # What is left is for runs that are over, and no living one takes it; the next look tries again.
         except (MailboxError, OSError) as error:
             log.warning("input.not_cleared", group=folder, reason=str(error))
             return
@@ -134,6 +136,7 @@ def clear_stale(input_dir: Path, is_over: Callable[[str], bool]) -> list[LeftInp
             return kept
         for name in entries.survey(directory, MAX_LEFT).names:
             one = _look(directory, name)
+            # A file that cannot be read names no run, so it goes as well.
             if not all(map(is_over, one.runs)):
                 kept.append(one)
             elif entries.remove(directory, name):
@@ -167,6 +170,7 @@ def write_reply(replies_dir: Path, reply: Reply) -> None:
 def prune_replies(replies_dir: Path, *, now_seconds: float | None = None) -> None:
     """Keep the newest `MAX_REPLIES` of the last `REPLY_SECONDS` (`now_seconds`: epoch, for tests)."""
     now = time.time() if now_seconds is None else now_seconds
+    # By age and number: a container that asks without end must not fill the disk with answers.
     with os.scandir(replies_dir) as found:
         newest_first = sorted(((entry.stat().st_mtime, entry.path) for entry in found), reverse=True)
     for place, (written, path) in enumerate(newest_first):

@@ -33,6 +33,7 @@ async def send_late_answer(tx: Tx, group: Group, command: Command, reply: Reply,
     waited_ms = now_ms - (command.asked_ms or now_ms)
     if waited_ms <= REPLY_SECONDS * 1000 or not _concerns_people(command) or reply.code == SENT_LATE:
         return
+    # Nobody in the chat waits for what a task or the worker has asked.
     turn = await turns.get(tx, TurnId(command.turn)) if command.turn is not None else None
     if turn is not None and (turn.kind is not TurnKind.CHAT or _asks_again(turn, command)):
         return

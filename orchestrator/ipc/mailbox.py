@@ -90,6 +90,7 @@ class Mailbox:
         """
         with entries.opened(self._directory) as directory:
             batch = RequestBatch() if directory is None else self._read_batch(directory, limit)
+        # One record for all, so that a flood of bad files makes no flood of records.
         if batch.rejections:
             self._rejected.keep(self._directory.name, batch.rejections)
         return batch
@@ -104,6 +105,8 @@ class Mailbox:
         with entries.opened(self._directory) as directory:
             if directory is None:
                 return
+            # The version tells whether it is still the file that was read: a new one of its name is another
+            # request.
             info = entries.look(directory, request.name)
             if info is None or entries.version(info) != request.version:
                 return
@@ -112,6 +115,7 @@ class Mailbox:
 
     def reject(self, request: RequestFile, reason: str) -> None:
         """Record a request that was not understood, with the reason, and remove it. Raises like `remove`."""
+        # Recorded before it is removed: a crash in between records it twice and loses nothing.
         rejection = Rejection(name=request.name, reason=reason)
         self._rejected.keep(self._directory.name, [rejection], body=request.body)
         self.remove(request)
@@ -123,6 +127,7 @@ class Mailbox:
         held_bytes = 0
         has_more = False
         for name in survey.names:
+            # Bounded by bytes too: 200 requests of 1 MiB each would be held in memory at once.
             if len(requests) >= limit or len(rejections) >= MAX_REJECTIONS or held_bytes >= MAX_PASS_BYTES:
                 has_more = True
                 break
@@ -141,6 +146,7 @@ class Mailbox:
         info = entries.look(directory, name)
         if info is None:
             return None
+        # By the time of change, which a container cannot set, and not by that of modification, which it can.
         unchanged_ms = self._clock.now_ms() - info.st_ctime_ns // 1_000_000
         if stat.S_ISREG(info.st_mode) and has_grace and may_be_unfinished(name, unchanged_ms):
             return None

@@ -76,6 +76,7 @@ class MailboxWorker:
                 self._watcher.wake(group.folder)  # what came while the host was down
         async with asyncio.TaskGroup() as rounds:
             while True:
+                # Only between rounds: a file that is just being copied has no row yet and would look stray.
                 if not self._going:
                     await self._sweep()
                 for folder in await self._watcher.wait() - self._resting:
@@ -83,6 +84,7 @@ class MailboxWorker:
 
     def _begin(self, folder: Folder, rounds: asyncio.TaskGroup) -> None:
         """Start a task for a group; a change while it has one is looked at after that."""
+        # One task a group: two would read the same file and do its request twice at once.
         if folder in self._going:
             self._again.add(folder)
         else:
@@ -132,6 +134,7 @@ class MailboxWorker:
             folder=group.folder,
             owner_uids=self._owner_uids(),
         )
+        # In a thread, because a slow disk would stop every channel that lives on this event loop.
         batch = await asyncio.to_thread(mailbox.take, BATCH)
         if batch.rejections:
             # One line a batch: who floods a mailbox shall not flood the log. `errors/` has the rest.
@@ -150,6 +153,7 @@ class MailboxWorker:
             await self._answer(group, mailbox, request)
         if batch.has_more:
             self._watcher.wake(group.folder)
+        # After the work: what was read is answered, and only the next batch has to wait.
         self._charge(group.folder, len(batch.requests) + REJECTION_COST * bool(batch.rejections))
 
     async def _audit(self, kind: str, group: Group, *, mailbox: str, first: Rejection, count: int) -> None:
@@ -192,12 +196,15 @@ class MailboxWorker:
             await self._audit("mailbox.not_understood", group, mailbox=mailbox.name, first=refused, count=1)
             await asyncio.to_thread(mailbox.reject, request, str(error))
             return
+        # The reply before the removal: a crash in between handles the file again, finds the reply in the
+        # store and writes it once more.
         await asyncio.to_thread(input_files.write_reply, replies, reply)
         await asyncio.to_thread(mailbox.remove, request)
 
 
 def _file_key(request: RequestFile) -> str:
     """Return what distinguishes this file from a later one of its name, for requests that give no id."""
+    # The name alone is not enough: an agent may write another request under the same name.
     return "-".join(str(part) for part in (*request.version, request.name))
 
 

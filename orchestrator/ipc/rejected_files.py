@@ -45,6 +45,7 @@ class RejectedFiles:
             OSError: it cannot be written.
         """
         self._directory.mkdir(parents=True, exist_ok=True)
+        # The host chooses the name: that of the container may be anything.
         kept = self._directory / files.unique_name()
         if body is not None:
             kept.write_bytes(body)
@@ -59,6 +60,7 @@ class RejectedFiles:
 
     def _prune(self) -> None:
         names = os.listdir(self._directory)  # noqa: PTH208 - names are all that is needed
+        # Records sort by name because names begin with the time; a copy and its reason share their stem.
         oldest_kept = sorted({Path(name).stem for name in names})[-MAX_KEPT:][0]
         for name in names:
             if Path(name).stem < oldest_kept:
@@ -67,4 +69,5 @@ class RejectedFiles:
 
 def _escaped(name: str) -> str:
     """Spell a name as harmless ASCII on one line."""
+    # A name may hold control characters that would move the cursor of whoever reads the record in a terminal.
     return ascii(name[:MAX_NAME_CHARS])[1:-1]

@@ -70,6 +70,7 @@ class MailboxWatcher:
         Called again it watches anew, so a directory that was replaced is no blind spot. When the system
         gives no more watches, the group is swept every `BLIND_SWEEP_SECONDS`.
         """
+        # watchdog calls from a thread of its own, where asyncio's objects must not be touched.
         loop = asyncio.get_running_loop()
 
         def signal() -> None:
@@ -88,6 +89,7 @@ class MailboxWatcher:
     async def unwatch(self, folder: Folder) -> None:
         """Stop signalling for a group, and look one last time. Unknown groups are no error."""
         watch = self._watches.pop(folder, None)
+        # Without the last look, what a container wrote as it ended would lie there until it starts again.
         if watch is not None:
             self.wake(folder)
             await asyncio.to_thread(watch.stop)
@@ -114,6 +116,7 @@ class MailboxWatcher:
         loop = asyncio.get_running_loop()
         while True:
             until_sweep = self._until_sweep(loop.time())
+            # Checked before what was woken, or a group that is always busy would put the sweep off for ever.
             if until_sweep == 0:
                 self._woken.update(self._watches)
                 self._last_sweep = loop.time()
@@ -161,6 +164,7 @@ class _Watch:
                 return
             try:
                 self._observe()
+            # inotify has a limit for each user; Andy goes on without, only slower.
             except OSError as error:
                 self._end()
                 is_limit = error.errno in {errno.ENOSPC, errno.EMFILE}
@@ -189,6 +193,7 @@ class _Watch:
         observer, self._observer = self._observer, None
         if observer is not None:
             observer.stop()
+            # An observer whose start failed has no thread, and joining it would raise.
             if observer.is_alive():
                 observer.join()
 

@@ -95,16 +95,20 @@ class CycleRecorder:
         if turn.command is not None or turn.kind is TurnKind.WORKER:
             return None
         now_ms = self._clock.now_ms()
+        # A host that was killed may have left a cycle open; two open ones would both set the next wake.
         await self._make_room(tx, loop, turn)
         if turn.kind is TurnKind.TASK:
             await wake_requests.add(
                 tx, turn.folder, kind=CRON, key=f"task:{turn.id}", reason=turn.task_id or "", now_ms=now_ms
             )
         pending = await wake_requests.pending(tx, turn.folder)
+        # A question takes messages and the timer alone: a changed file must wait for a cycle that is told of
+        # it.
         taken = [wake for wake in pending if _is_for(wake, turn)]
         by_timer = turn.kind is TurnKind.AUTO and any(wake.kind == HEARTBEAT for wake in taken)
         cycle_id = await cycles.begin(tx, turn, set_by=loop.set_by if by_timer else None, now_ms=now_ms)
         await wake_requests.take(tx, taken, cycle_id)
+        # Read back and not kept: a turn that is tried again has taken some at its first try.
         triggers = tuple(await wake_requests.of_cycle(tx, cycle_id))
         kinds = sorted({wake.kind for wake in triggers})
         await cycles.note_triggers(tx, cycle_id, [cycle_prompt.describe_trigger(wake) for wake in triggers])
@@ -157,6 +161,8 @@ class CycleRecorder:
         tagged = [tags for one in texts if (tags := schedule_tag.find(one.text))][-MAX_TEXTS:]
         if group is None or not tagged:
             return
+        # People can write a tag and have the agent repeat it; whatever stands in the chat is no wish of the
+        # agent.
         incoming = [
             m.text
             for m in await messages.newest(tx, turn.chat_jid, limit=ECHO_MESSAGES)
@@ -174,6 +180,7 @@ class CycleRecorder:
         is_set = False
         for tag in tags:
             asked = self._requested_by(tag, group)
+            # Each refusal is recorded, since an agent whose wish is ignored in silence asks again and again.
             if schedule_tag.is_echo(tag, incoming):
                 await self._reject(tx, cycle, tag.told, "it repeats what somebody wrote")
             elif asked is None:
@@ -215,6 +222,7 @@ class CycleRecorder:
         `touched` are the groups in whose folder something changed while their agent worked.
         """
         ended = []
+        # Looked up in the store, so that a crash before this is made good by the next host.
         for cycle in await cycles.open_ones(tx):
             turn = await turns.get(tx, cycle.turn_id)
             if turn is not None and turn.ended_ms is None:
@@ -230,8 +238,10 @@ class CycleRecorder:
 
     async def _finish(self, tx: Tx, loop: Loop, cycle: Cycle, turn: Turn, *, has_touched: bool) -> None:
         assert turn.ended_ms is not None
+        # Everything counts from the end of the turn and not from now: after a restart the result is the same.
         ended_ms = turn.ended_ms
         outcome = await self._outcome(tx, cycle, turn, has_touched=has_touched)
+        # A message without an answer caps the sleep, or it could lie for as long as the agent wants to sleep.
         waiting = await cycles.unanswered(tx, cycle.folder)
         decision = wake_policy.decide_wake(
             CycleState(
@@ -284,6 +294,7 @@ class CycleRecorder:
             return CycleOutcome.ERROR
         if cycle.has_spoken or has_touched:
             return CycleOutcome.ACTION
+        # Commands that only look or note do not count, or an agent that lists its tasks would never back off.
         actions = await cycles.count_actions(tx, cycle.folder, since_ms=cycle.started_ms, passive=PASSIVE)
         return CycleOutcome.ACTION if actions else CycleOutcome.NOOP
 

@@ -121,6 +121,8 @@ class CycleStarter:
             for loop in await loops.alive(tx):
                 at_ms = await self._start_ms(tx, loop, now_ms)
                 if at_ms is not None and at_ms <= now_ms:
+                    # One after the other: after a night without power all groups would start their containers
+                    # at once.
                     until_ms = now_ms + WARM_UP_MS + STAGGER_MS * len(self._missed)
                     self._missed[loop.folder] = _Missed(until_ms)
 
@@ -144,6 +146,7 @@ class CycleStarter:
         if result.started:
             log.info("loop.cycle_queued", groups=result.started)
             self._wakeups.lanes.set()
+        # After the commit, for ending a run needs transactions of its own.
         for run_id in result.blocking_runs:
             await self._stop_run(run_id, STOP_REASON)
         await self._publish_committed()
@@ -154,6 +157,7 @@ class CycleStarter:
 
     async def _advance(self, tx: Tx, loop: Loop, now_ms: int, result: _LookResult) -> int | None:
         """Queue a free cycle of a group if it is time; tells when to look again, if not at its next event."""
+        # The upkeep of a dashboard runs beside the chat and is no reason for the loop to wait.
         at_work = [t for t in await turns.unsettled_of(tx, loop.folder) if t.kind is not TurnKind.WORKER]
         if at_work:
             await loops.renew(tx, loop.folder, until_ms=now_ms + LEASE_MS)
@@ -171,6 +175,7 @@ class CycleStarter:
             return at_ms
         group = await groups.by_folder(tx, loop.folder)
         why_not = "its group is no longer registered" if group is None else await self._spent(tx, group)
+        # Stored, so that people can be shown why nothing happens though it is time.
         await loops.hold(tx, loop.folder, why_not)
         if group is not None and why_not is None:
             await self._queue(tx, loop, group, now_ms)
@@ -180,6 +185,7 @@ class CycleStarter:
     async def _follow_clock(self, tx: Tx, loop: Loop, now_ms: int) -> Loop:
         """Bring a wake closer that lies further off than any can, because the clock was set back."""
         next_ms, last_ms = loop.next_wake_ms, loop.last_start_ms
+        # No decision sets a wake beyond `max_ms`, so anything further off comes from a clock that was ahead.
         furthest_ms = now_ms + self._recorder.rules.max_ms + CLOCK_SLACK_MS
         is_far = next_ms is not None and next_ms > furthest_ms
         if not is_far and (last_ms is None or last_ms <= now_ms):
@@ -214,12 +220,14 @@ class CycleStarter:
         """Return until when changed files start no cycle; None when they may."""
         most = self._recorder.rules.file_cycles_an_hour
         starts = await cycles.file_starts(tx, folder, since_ms=now_ms - wake_policy.HOUR_MS)
+        # Starts in the future come from a clock that was set back and would block files until then.
         recent = [start for start in starts if start <= now_ms]
         return recent[-most] + wake_policy.HOUR_MS if len(recent) >= most else None
 
     async def _queue(self, tx: Tx, loop: Loop, group: Group, now_ms: int) -> None:
         """Queue the free turn and take the lease for it; the timer is used up and set again at the end."""
         turn_id = await loops.add_turn(tx, group, now_ms=now_ms)
+        # The key holds the time, so a look that is repeated after a crash adds no second request.
         is_timer = loop.next_wake_ms is not None and loop.next_wake_ms <= now_ms
         missed = self._missed.pop(loop.folder, None)
         if is_timer:
@@ -245,6 +253,7 @@ class CycleStarter:
 
     async def _publish_committed(self) -> None:
         """Publish the recorded events that are committed by now."""
+        # Read from the store: an event of a transaction that was rolled back is never told.
         async with self._database.reading() as tx:
             committed = await events.after(tx, self._published_seq or 0)
         if committed and committed[-1].seq // PRUNE_EVERY != (self._published_seq or 0) // PRUNE_EVERY:
@@ -292,6 +301,7 @@ class CycleStarter:
 
 def _stop_blocking_cycles(at_work: Sequence[Turn], now_ms: int, result: _LookResult) -> int | None:
     """Stop free cycles for which a message has waited too long, and return when to check again."""
+    # Only free cycles are stopped; a question or a task that runs was asked for by somebody.
     asked = [t.queued_ms for t in at_work if t.kind is TurnKind.CHAT and t.state is TurnState.QUEUED]
     runs = [
         t.run_id for t in at_work if t.kind is TurnKind.AUTO and t.state is TurnState.RUNNING and t.run_id

@@ -159,6 +159,7 @@ def decide_wake(state: CycleState, now_ms: int, rules: WakePolicy = RULES) -> Wa
 def _back_off(state: CycleState, rules: WakePolicy) -> tuple[int, tuple[str, ...]]:
     if state.outcome is CycleOutcome.ACTION:
         return rules.base_ms, (f"something was done: the pause is {format_span(rules.base_ms)} again",)
+    # An agent that names a time has a plan; only idling without one stretches the pause.
     if state.outcome is CycleOutcome.NOOP and state.sleep_request is None:
         auto_ms = min(state.auto_ms * 2, rules.base_ms * rules.max_factor)
         return auto_ms, (
@@ -183,6 +184,7 @@ def _wanted(
             else state.soonest_streak,
         )
     applied_ms = clamp(sleep_request.asked, rules)
+    # Counted by what applies and not by what was asked: `1s` and `now` come to the same.
     streak = state.soonest_streak + 1 if applied_ms == rules.min_ms else 0
     trace = (*trace, f"the agent asked for {sleep_request.raw!r}: in {format_span(applied_ms)}")
     is_bounded = not sleep_request.asked.is_soonest and applied_ms != sleep_request.asked.ms
@@ -207,6 +209,7 @@ def _capped(state: CycleState, decision: WakeDecision, now_ms: int, rules: WakeP
     latest_ms = now_ms + rules.pending_cap_ms
     if state.caps is None or decision.next_ms <= latest_ms:
         return decision
+    # After two looks in vain the agent has seen the message and left it on purpose.
     if state.caps >= rules.max_caps:
         return _changed(decision, trace=f"a message waits still, but {state.caps} looks at it were in vain")
     times = f"{state.caps + 1} of {rules.max_caps}"
@@ -224,6 +227,7 @@ def _within_budget(state: CycleState, decision: WakeDecision, now_ms: int, rules
     recent = [at for at in state.self_wakes if 0 <= now_ms - at < HOUR_MS]
     if decision.set_by is not SetBy.AGENT or len(recent) < rules.self_wakes_an_hour:
         return decision
+    # The wake moves to when the oldest of them is an hour ago: later, and never lost.
     free_ms = recent[-rules.self_wakes_an_hour] + HOUR_MS
     if decision.next_ms >= free_ms:
         return decision
@@ -281,6 +285,7 @@ def start_ms(
     A clock that was set back makes nothing wait longer than it may.
     """
     last = None if last_start_ms is None else min(last_start_ms, now_ms)
+    # `min` with now, because a time ahead of a clock that was set back would delay the start.
     times = [_not_before(min(pull.at_ms, now_ms), last, _throttle(pull, rules)) for pull in pulls]
     if next_wake_ms is not None:
         times.append(_not_before(min(next_wake_ms, now_ms + rules.max_ms), last, rules.throttle_ms))

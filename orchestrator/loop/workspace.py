@@ -52,6 +52,7 @@ Files = Mapping[str, tuple[int, int]]
 def files_of(folder: Path) -> Files:
     """List a group's folder without hidden files and links, at most `MAX_FILES`. Blocks."""
     found: dict[str, tuple[int, int]] = {}
+    # No link is followed, for the folder is the container's and a link could list the host's files.
     try:
         descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
     except OSError:
@@ -107,6 +108,7 @@ def compare(before: Files, after: Files, recent: list[Turn], *, now_ms: int) -> 
     for path in sorted(before.keys() | after.keys()):
         if before.get(path) == after.get(path):
             continue
+        # A removed file has no time left, and a time ahead of the clock would count as somebody else's.
         changed_ms = min(after[path][0], now_ms) if path in after else now_ms
         is_own = any(_was_at_work(turn, changed_ms) for turn in recent)
         (mine if is_own else others).append(path)
@@ -119,6 +121,7 @@ def compare_unseen(
     """Return what changed since an earlier host looked, which left only a digest of what it saw."""
     if seen.digest == digest_of(after):
         return WorkspaceChanges(by_agent=(), by_others=())
+    # Only the digest was kept, so files with newer times are the best guess at what has changed.
     newer = {path: found for path, found in after.items() if found[0] > seen.at_ms}
     if newer:
         return compare({}, newer, recent, now_ms=now_ms)
@@ -201,6 +204,7 @@ class Workspaces:
             await self._compare(folder)
 
     async def _compare(self, folder: Folder) -> None:
+        # Taken before the listing: a change during it is seen again and not lost.
         looked_ms = self._clock.now_ms()
         found = await asyncio.to_thread(files_of, self._root / folder)
         if self._known.get(folder) == found:
@@ -218,6 +222,7 @@ class Workspaces:
             await sessions.note_workspace(
                 tx, folder, WorkspaceSnapshot(at_ms=looked_ms, digest=digest_of(found))
             )
+        # After the commit: if that fails, the next look finds the same change again.
         self._known[folder] = found
         if changes.by_agent:
             self._touched.add(folder)
@@ -258,6 +263,7 @@ class Workspaces:
                 os.fspath(self._root / folder),
                 event_filter=[FileClosedEvent, FileMovedEvent, FileDeletedEvent],
             )
+        # Said once; from then on the group is listed every few seconds instead.
         except OSError as error:
             if folder not in self._blind:
                 log.warning("workspace.not_watched", group=folder, reason=error.strerror)

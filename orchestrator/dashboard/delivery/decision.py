@@ -72,6 +72,7 @@ def decide(row: Notification, context: DeliveryContext, *, now_ms: int) -> Deliv
     cancel_reason = _cancel_reason(row, context)
     if cancel_reason is not None:
         return Cancel(reason=cancel_reason)
+    # Only before the first attempt: what was tried and failed is retried, and ends with an apology.
     is_too_late = now_ms - row.due_ms > PROMPT_MS and now_ms > _latest_ms(row, context)
     if is_too_late and row.attempts == 0 and not row.is_of_person:
         return Expire()
@@ -81,6 +82,7 @@ def decide(row: Notification, context: DeliveryContext, *, now_ms: int) -> Deliv
         return Postpone(at_ms=context.hours.after_quiet(now_ms), reason="quiet hours")
     if context.daily_limit and context.sent_today >= context.daily_limit:
         tomorrow = context.hours.day_of(now_ms) + timedelta(days=1)
+        # The next morning's slot, or all that was put off would come at midnight.
         slot = context.hours.next_slot(context.hours.start_of(tomorrow))
         return Postpone(at_ms=slot, reason="enough for one day")
     return SendNow()
@@ -88,6 +90,7 @@ def decide(row: Notification, context: DeliveryContext, *, now_ms: int) -> Deliv
 
 def words_of(row: Notification, *, now_ms: int) -> str:
     """Return what the chat is told: the text, which says of a person's reminder that it comes late."""
+    # A time that was past when it was set is late as well, however soon it is sent.
     is_late = now_ms - row.due_ms > LATE_MS or row.due_ms < row.created_ms
     return f"{row.message} (late)" if is_late and row.is_of_person else row.message
 
@@ -106,6 +109,7 @@ def _cancel_reason(row: Notification, context: DeliveryContext) -> str | None:
 
 def _latest_ms(row: Notification, context: DeliveryContext) -> int:
     """Return until when the notification is still worth sending, in epoch ms."""
+    # An alert before a deadline is worth something until the deadline, however long ago it was due.
     is_before = row.type is NotificationType.DEADLINE_ALERT and row.cause != alerts.OVERDUE
     if is_before and context.task is not None and context.task.deadline:
         return slots.end_ms(context.task.deadline, context.hours)

@@ -81,6 +81,7 @@ class NotificationDispatcher:
 
     async def send_due(self) -> float:
         """Dispatch all that is due, and return in how many seconds to look again."""
+        # A read first: most looks find nothing due, and a write transaction would make others wait.
         async with self._database.reading() as tx:
             next_ms = await dashboard_notifications.next_due_ms(tx)
         if next_ms is not None and next_ms <= self._clock.now_ms():
@@ -108,9 +109,12 @@ class NotificationDispatcher:
         if context is not None:
             row = await _with_current_words(tx, row, context, now_ms=now_ms)
         text = decision.words_of(row, now_ms=now_ms)
+        # One that waits in the outbox of a slow channel is still on its way: its claim is extended, not taken
+        # anew.
         if await dashboard_deliveries.keep_claim(tx, row, text=text, until_ms=now_ms + CLAIM_MS):
             return DispatchResult(notification=row, outcome="kept")
         if group is None or context is None:
+            # Only reminders keep their chat: a person asked for them, so they come without a group too.
             if row.chat_jid is not None:
                 return await _claim(tx, row, row.chat_jid, now_ms=now_ms)
             await _cancel(tx, row, NO_GROUP, now_ms=now_ms)
@@ -127,6 +131,8 @@ class NotificationDispatcher:
             case decision.Expire():
                 late_ms = now_ms - row.due_ms
                 await write(tx, row, now_ms=now_ms, status=NotificationStatus.EXPIRED, late_ms=late_ms)
+                # Where the rules say that the task is overdue anyway, a line about a missed alert would only
+                # add to it.
                 outcome = "overtaken"
                 if not alerts.says_overdue(row.cause, context.task, context.hours, now_ms=now_ms):
                     await host_events.notification_expired(tx, row.folder, row.message, now_ms=now_ms)
@@ -191,6 +197,7 @@ async def _claim(tx: Tx, row: Notification, chat_jid: ChatJid, *, now_ms: int) -
     """Claim the notification, unless another dispatcher has it, and put it into the outbox."""
     token = secrets.token_hex(8)
     until_ms = now_ms + CLAIM_MS
+    # Another process may have claimed it since it was read; the version in the row decides.
     if not await dashboard_notifications.claim(tx, row, token, now_ms=now_ms, until_ms=until_ms):
         return DispatchResult(notification=row, outcome="taken")
     text = decision.words_of(row, now_ms=now_ms)
@@ -200,6 +207,7 @@ async def _claim(tx: Tx, row: Notification, chat_jid: ChatJid, *, now_ms: int) -
 
 async def _notify_expired(tx: Tx, expired: Sequence[DispatchResult], *, now_ms: int) -> None:
     """Send each group one line that names the notifications that came too late."""
+    # One line a group: after a long pause there may be dozens.
     groups_of = {row.group.folder: row.group for row in expired if row.group is not None}
     for folder, group in groups_of.items():
         late = [row.notification for row in expired if row.notification.folder == folder]

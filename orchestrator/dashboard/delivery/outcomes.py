@@ -36,6 +36,7 @@ class DeliveryOutcomes:
             return None
         if row.status is not NotificationStatus.SENDING:
             return f"notification {row.id} is {row.status.value}"
+        # An earlier host died between the send and its record, so the chat may get this twice.
         if outgoing.state is OutboxState.SENDING:
             log.warning("notification.maybe_duplicate", notification=row.id, group=row.folder)
         return None
@@ -69,6 +70,7 @@ class DeliveryOutcomes:
             await self._fail(tx, row, error, now_ms=now_ms)
             await _apologise(tx, row, outgoing, now_ms=now_ms)
             return Retry.NEVER
+        # The outbox must not retry beside the ledger, or one reminder would have two clocks.
         await dashboard_deliveries.hold(tx, outgoing, error=error)
         again_ms = now_ms + pause_ms
         await write(
@@ -96,6 +98,7 @@ class DeliveryOutcomes:
 
 async def _apologise(tx: Tx, row: Notification, outgoing: Outgoing, *, now_ms: int) -> None:
     """Queue the text once more as an ordinary message, which the outbox retries for a day: late, not lost."""
+    # The key names the notification, so a host that dies here apologises once.
     await outbox.add(
         tx,
         chat_jid=outgoing.chat_jid,

@@ -97,6 +97,7 @@ class LaterReply:
 
 def read(text: str) -> DoneReply | LaterReply | None:
     """Return what a reply under a notification asks for; None where it takes an agent to understand it."""
+    # A thumb comes in five skin colours and two styles, and means the same in all.
     sign = _SKIN.sub("", text.strip())
     if sign in (CHECK, THUMB):
         return DoneReply(by_sign=sign)
@@ -115,6 +116,7 @@ def read(text: str) -> DoneReply | LaterReply | None:
         return LaterReply(words=f"in {words}")
     if _KOREAN_SPAN.fullmatch(words):
         return LaterReply(words=f"{words} 후")
+    # Without a word such as "later" only a clear span counts: `2h` alone may be an answer to something else.
     if not is_put_off:
         return LaterReply(words=words) if words.startswith("in ") or words.endswith(("후", "뒤")) else None
     return LaterReply(words=words) if words else LaterReply(pause_ms=USUAL_PAUSE_MS)
@@ -134,6 +136,7 @@ def answers(text: str, *, count: int) -> tuple[tuple[int, str], ...] | None:
 
     Numbers are those of a list of `count`; each comes once. What follows a line belongs to its answer.
     """
+    # Lines first: inside a line that is an answer, numbers may be part of it.
     found = _by_lines(text) or _inline(text)
     numbers = [number for number, _ in found]
     if not found or len(set(numbers)) != len(numbers) or not all(1 <= one <= count for one in numbers):

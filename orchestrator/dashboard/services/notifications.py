@@ -136,6 +136,7 @@ async def update(
     )
     if not changed:
         raise ToolRefused("NOTHING_TO_CHANGE", f"Nothing of notification {one.id} would be different.")
+    # Last, after all that may be refused: a message that was called back has to be changed.
     if one.status is NotificationStatus.SENDING:
         changes = await _called_back(ctx, one) | changes
     one = await _put(ctx, replace(one, **changes), was=one)
@@ -259,6 +260,7 @@ async def forget_deadline(ctx: ServiceContext, task: BoardTask, *, shown: str) -
         if one.status.is_open and (one.cause is not None or one.created_by.value == "worker"):
             await _end(ctx, one, f"{DEADLINE_MOVED} to {shown}")
             cancelled += 1
+        # Marked, or the rules would find the old alert and stay silent about the new deadline.
         elif not one.status.is_open and one.cause != dedupe.SUPERSEDED:
             await _put(ctx, replace(one, cause=dedupe.SUPERSEDED), was=one)
     return cancelled
@@ -323,6 +325,7 @@ async def _check_alike(ctx: ServiceContext, request: NotificationRequest, *, but
     rows = await dashboard_notifications.alike(
         ctx.tx, ctx.folder, request.type, task_id=request.task_id, question_id=request.question_id
     )
+    # What the host itself cancelled says nothing of what people want, so it blocks no new one.
     others = [row for row in rows if row.id != but and not _is_of_house(row)]
     found = dedupe.clash(request, others, is_automatic=ctx.caller.is_automatic, now_ms=ctx.now_ms)
     if found is None:

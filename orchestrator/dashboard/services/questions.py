@@ -95,6 +95,7 @@ async def remove(ctx: ServiceContext, *, question_id: str, reason: str = "") -> 
             text=f"Question {one.id} was closed before.", data=serializers.question(one, ctx.zone)
         )
     await ctx.check_seen(one, serializers.question(one, ctx.zone))
+    # The row stays: its cooldown keeps the rules from asking the same thing tomorrow.
     closed = await _close(ctx, one, texts.text("reason", reason) or "Removed")
     return ToolResult(
         text=f"Question {one.id} is closed ({closed.closed_reason}): {one.question}",
@@ -113,9 +114,11 @@ async def answer(ctx: ServiceContext, *, question_id: str, answer: str) -> ToolR
         return ToolResult(
             text=f"Question {one.id} has this answer already.", data=serializers.question(one, ctx.zone)
         )
+    # The version is checked although an answer may be replaced: two people may answer at once.
     ctx.check_version(one, serializers.question(one, ctx.zone))
     if one.closed_ms is not None:
         raise ToolRefused("CLOSED", f"Question {one.id} is closed: {one.closed_reason}")
+    # `processed_ms` is cleared, so that a model looks at the new answer too.
     answered = replace(one, answer=answer, answered_ms=ctx.now_ms, processed_ms=None)
     answered = await _put(ctx, answered, was=one.version)
     await notifications.cancel_of_question(ctx, one.id)
@@ -140,6 +143,7 @@ async def _close(ctx: ServiceContext, one: Question, reason: str) -> Question:
 async def _check_alike(ctx: ServiceContext, text: str, task_id: str | None, kind: QuestionType) -> None:
     same = await dashboard_questions.open_like(ctx.tx, ctx.folder, text)
     of_task = [] if task_id is None else await dashboard_questions.of_task(ctx.tx, ctx.folder, task_id, kind)
+    # The cooldown counts from whatever came last, so an answer or a close does not shorten it.
     open_ones = [*same, *(one for one in of_task if one.is_open)]
     if open_ones:
         one = open_ones[0]

@@ -130,10 +130,12 @@ class ReminderService:
 
     async def _group(self, tx: Tx, one: Notification) -> Group:
         """Return the group of a reminder, also of one that is no longer registered."""
+        # A reminder keeps its chat and comes also when its group is gone, so it can be cancelled as well.
         gone = Group(folder=one.folder, jid=one.chat_jid or ChatJid(""), name=one.folder)
         return await groups.by_folder(tx, one.folder) or gone
 
     async def _done(self, tx: Tx, action: str, one: Notification, *, now_ms: int) -> dict[str, Any]:
+        # The audit outlives the reminder, so its text is not copied there.
         detail = {"reminder": one.number, "due_ms": one.due_ms}
         event = audit.AuditEvent(at_ms=now_ms, kind=f"reminder.{action}", folder=one.folder, detail=detail)
         await audit.append(tx, event)
@@ -151,6 +153,7 @@ class ReminderService:
 
 async def _known(tx: Tx, reminder: str) -> Notification:
     """Return the reminder of a number, or of the id by which agents know it. Raises `UnknownReminder`."""
+    # `isdigit` alone takes digits of other scripts, and a long number would not fit an SQLite integer.
     if reminder.isascii() and reminder.isdigit() and len(reminder) < 16:
         found = await dashboard_notifications.by_number(tx, int(reminder))
     else:

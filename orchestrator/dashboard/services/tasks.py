@@ -87,6 +87,7 @@ async def update(ctx: ServiceContext, task_id: str, changes: TaskChanges) -> Too
     if not given:
         raise ToolRefused("NOTHING_TO_CHANGE", "Say what is to be different.")
     task = await ctx.task(task_id)
+    # Before anything is changed: an agent must not overwrite what it was never shown.
     await ctx.check_seen(task, serializers.task(task, ctx.zone))
     changed = _changed(ctx, task, changes)
     stamped = await _put(ctx, _stamped(ctx, changed, given), was=task.version)
@@ -144,6 +145,7 @@ async def set_recurring(
         raise ToolRefused("VALIDATION", "days_of_week: days are 0 (Monday) to 6 (Sunday).")
     if at and not _TIME_OF_DAY.fullmatch(at):
         raise ToolRefused("VALIDATION", f"check_time: '{at[:20]}' is no time of day such as 18:00.")
+    # In this order the stored streaks win over the zeros of a task that has none yet.
     streaks = {"streak_current": 0, "streak_best": 0, "total_completed": 0, "total_missed": 0}
     merged = {"frequency": "daily", **streaks, **before}
     merged |= {"enabled": enabled, "days_of_week": days, "check_time": at}
@@ -161,11 +163,13 @@ async def follow_zone(ctx: ServiceContext, *, is_news: bool) -> None:
     then only days that are not as they should be tell that it was another.
     """
     days = await dashboard_tasks.days(ctx.tx, ctx.folder)
+    # Each day is computed once: many tasks share one.
     begins = {day: when.day_deadline(date.fromisoformat(day), ctx.zone, text="").at_ms for day in days}
     version = await ctx.version()
     moved = 0
     for day, at_ms in begins.items():
         moved += await dashboard_tasks.move_day(ctx.tx, ctx.folder, day, at_ms=at_ms, version=version)
+    # What rules have timed by the old zone is cancelled, and made again by the pass that is woken here.
     if is_news or moved:
         await notifications.cancel_of_rules(ctx, notifications.ZONE_CHANGED)
         await dashboards.wake_rules(ctx.tx, ctx.folder, now_ms=ctx.now_ms)
@@ -209,6 +213,7 @@ def _blocked(ctx: ServiceContext, task: BoardTask, changes: TaskChanges) -> dict
     if changes.blocked is None and changes.blocker_note is not None and not task.is_blocked:
         raise ToolRefused("VALIDATION", "blocker_note: the task is not blocked; give blocked too.")
     new: dict[str, Any] = {}
+    # A task that is blocked already keeps its time, or each repeat would hide how long it has been.
     if changes.blocked and not task.is_blocked:
         new["blocked_ms"] = ctx.now_ms
     if changes.blocker_note is not None:
@@ -234,6 +239,7 @@ def _with_status(ctx: ServiceContext, task: BoardTask, changes: TaskChanges) -> 
             blocked_ms=None,
             blocker_note=None,
         )
+    # A task that is open again leaves the history, which holds only what is over.
     archived_ms = task.archived_ms if status.is_terminal else None
     return replace(task, status=status, completed_ms=None, archived_ms=archived_ms)
 
@@ -260,6 +266,7 @@ async def _follow(ctx: ServiceContext, before: BoardTask, after: BoardTask) -> _
 
 async def _have_alerted(ctx: ServiceContext, task: BoardTask) -> None:
     """Have the rules look now at a deadline so near that the next beat may come too late for its alerts."""
+    # The rules look once a beat; an alert for the next day may be due before that.
     if task.deadline is not None and task.deadline.at_ms - ctx.now_ms <= alerts.DAY_BEFORE_MS:
         await dashboards.wake_rules(ctx.tx, ctx.folder, now_ms=ctx.now_ms)
 

@@ -84,6 +84,7 @@ async def apply(
     tx, folder, now_ms = ctx.tx, ctx.folder, ctx.now_ms
     cycle_id = await dashboard_cycles.begin(tx, folder, "rules", trigger={"why": why}, now_ms=now_ms)
     log.info("Worker Agent: rules begin", group=folder, why=why)
+    # In the transaction that does it, so the plan cannot be out of date.
     planned = await preview(tx, snapshot, hours, now_ms=now_ms)
     done: list[dict[str, Any]] = []
     skipped = list(planned.skipped)
@@ -105,6 +106,7 @@ async def _try(
 ) -> None:
     """Do one step; a step that fails is undone and recorded, and the others go on."""
     told = describe_step(step)
+    # A savepoint for each step: what a refused step has written is undone, the rest of the pass stays.
     await ctx.tx.execute("SAVEPOINT step")
     try:
         done.append(told | await _do(ctx, step))
@@ -138,6 +140,7 @@ async def _do(ctx: ServiceContext, step: Step) -> dict[str, Any]:
             await questions.remove(ctx, question_id=question_id, reason=reason)
         case Notify(request=request):
             outcome = await notifications.intend(ctx, request)
+            # Raised again so that `_try` undoes the step like any other that is refused.
             if outcome.refused is not None:
                 raise outcome.refused
             assert outcome.notification is not None
@@ -195,6 +198,7 @@ async def _past(tx: Tx, folder: Folder, *, now_ms: int) -> AlertHistory:
             delivered_ms=row["delivered_ms"],
             cancelled_ms=row["cancelled_ms"],
         )
+        # One that is about a task and its question counts for both.
         for key in {row["task_id"], row["question_id"]} - {None}:
             told.setdefault(key, []).append(one)
     asked = await dashboard_deliveries.asked(tx, folder)

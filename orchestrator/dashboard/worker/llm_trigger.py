@@ -51,6 +51,7 @@ def why_ask(dashboard: Dashboard, digest: BoardDigest, *, now_ms: int, period_ms
     if digest.judge and not has_failed and (seen is None or seen.judge != digest.judge):
         return "judge"
     since_ms = dashboard.created_ms if dashboard.worker_last_ms is None else dashboard.worker_last_ms
+    # After a failure too: asking at once would repeat it as often as the rules look.
     if now_ms - since_ms < period_ms:
         return None
     if has_failed:
@@ -60,6 +61,8 @@ def why_ask(dashboard: Dashboard, digest: BoardDigest, *, now_ms: int, period_ms
 
 def _told(task: BoardTask) -> list[object]:
     """What of a task people tell; what rules do to it is no news."""
+    # Rules move tasks between `active` and `someday`; counted as news that would cost a model's turn each
+    # time.
     status = task.status if task.status.is_terminal else BoardTaskStatus.ACTIVE
     deadline = (task.deadline.at_ms, task.deadline.date) if task.deadline else None
     return [
@@ -78,6 +81,7 @@ def _told(task: BoardTask) -> list[object]:
 
 
 def _hash(value: object) -> str:
+    # Sixteen digits are enough to see a change, and stay readable in the store.
     return hashlib.sha256(json.dumps(value, ensure_ascii=False).encode("utf-8", "replace")).hexdigest()[:16]
 
 

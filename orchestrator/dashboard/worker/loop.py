@@ -82,17 +82,20 @@ class WorkerLoop:
 
     async def run(self) -> None:
         """Look after the dashboards until the task is cancelled."""
+        # Listening begins before the first beat, so nothing that happens during it is missed.
         with self._bus.listening() as events:
             while True:
                 await _until_changed(events, seconds=await self.beat())
 
     async def beat(self) -> float:
         """Look after every dashboard that is due, and return in how many seconds to look again."""
+        # First what ended: a failed turn lets the rules stand in within this very beat.
         await self._settle_models()
         await self._follow_zones()
         async with self._database.transaction() as tx:
             await dashboards.hasten_rules(tx)
             due = await dashboards.due_for_rules(tx, self._clock.now_ms())
+        # One transaction for each, so that a board with many tasks holds up nobody else's messages for long.
         for dashboard in due:
             await self.look_after(dashboard.folder)
         async with self._database.reading() as tx:
@@ -106,6 +109,7 @@ class WorkerLoop:
         async with self._database.reading() as tx:
             zones = {group.folder: self._ports.hours_of(group).zone.key for group in await groups.every(tx)}
             boards = await dashboards.every(tx)
+        # Compared outside of a transaction: zones hardly ever change, and this runs at each beat.
         for folder in [one.folder for one in boards if zones.get(one.folder, one.zone) != one.zone]:
             async with self._database.transaction() as tx:
                 dashboard, group = await dashboards.get(tx, folder), await groups.known(tx, folder)
@@ -124,6 +128,7 @@ class WorkerLoop:
                 await self._pass(tx, dashboard, group)
             now_ms = self._clock.now_ms()
             await dashboards.note_rules(tx, folder, now_ms=now_ms, next_ms=now_ms + self._ports.beat_ms)
+            # Again, because the next time was just set and a deadline may come before it.
             await dashboards.hasten_rules(tx)
             await dashboard_cycles.forget_cycles(tx, folder, before_ms=now_ms - KEPT_MS)
         self._wakeups.notifications.set()
@@ -153,6 +158,7 @@ class WorkerLoop:
         now_ms = self._clock.now_ms()
         digest = BoardDigest.of(report.snapshot, report.plan.to_judge)
         why = llm_trigger.why_ask(dashboard, digest, now_ms=now_ms, period_ms=PERIODS * self._ports.beat_ms)
+        # One turn at a time for a board: a second would be shown the same.
         if why is None or await dashboard_cycles.open_model_cycle(tx, group.folder) is not None:
             return
         await self.ask(tx, group, digest, why=why, to_judge=report.plan.to_judge)
@@ -189,6 +195,8 @@ class WorkerLoop:
             await self._note_no_model(tx, group, digest)
             return None
         turn_id = await self._ports.queue(tx, group, now_ms=now_ms)
+        # The digest is stored with the cycle: what counts as seen is the board at the question, not at the
+        # answer.
         trigger = {"why": why, "to_judge": list(to_judge[: cycle.MAX_NOTED]), "digest": str(digest)}
         await dashboard_cycles.begin(tx, group.folder, "llm", trigger=trigger, turn_id=turn_id, now_ms=now_ms)
         log.info("Worker Agent: model asked", group=group.folder, why=why, turn=turn_id)
@@ -212,6 +220,7 @@ class WorkerLoop:
         """Write down how turns of workers ended; where one failed, the rules stand in."""
         async with self._database.reading() as tx:
             ended = await dashboard_cycles.ended_model_cycles(tx)
+        # Found in the store and not by an event, so a turn that ended while the host was down counts too.
         for one in ended:
             async with self._database.transaction() as tx:
                 await self._settle(tx, one)
@@ -239,6 +248,7 @@ class WorkerLoop:
         for question_id in await dashboard_cycles.shown_answers(tx, one.turn_id):
             await dashboard_questions.note_processed(tx, one.folder, question_id, now_ms=now_ms)
         digest = one.digest
+        # With no change beside it, the model's own changes are part of what it has seen.
         if not await dashboard_cycles.was_changed_beside(tx, one.turn_id, one.folder):
             seen = await board.snapshot(tx, one.folder)
             assert seen is not None
@@ -277,6 +287,7 @@ def _failed(digest: str) -> str:
 
 
 async def _until_changed(events: asyncio.Queue[HostEvent], *, seconds: float) -> None:
+    # One timeout around all events: other kinds, which come all the time, must not put the next beat off.
     try:
         async with asyncio.timeout(seconds):
             while (await events.get()).kind not in ENDS:
