@@ -68,6 +68,8 @@ class Accumulator:
         """Take an event that this subscriber takes. `order` grows from event to event."""
         now_ms = event.at_ms
         self.look(now_ms)
+        # A tool that fails in a loop may bring thousands; one that stands for its type keeps the memory
+        # bounded.
         crowded = self._newest.get(event.type) if self._waiting >= self._most_waiting else None
         if crowded is not None:
             crowded.count += 1
@@ -88,6 +90,7 @@ class Accumulator:
         for way in [way for way, each in self._batches.items() if _is_over(each.first_ms, window_ms, now_ms)]:
             self._flush(way)
         window_ms = self.subscriber.batching.dedupe_window_ms
+        # The oldest come first in a dict, so the walk ends at the first window that is still open.
         while self._seen:
             key, (first_ms, _) = next(iter(self._seen.items()))
             if not _is_over(first_ms, window_ms, now_ms):
@@ -112,6 +115,7 @@ class Accumulator:
 
     def tell(self, told: NoticeBatch) -> None:
         """Remove what was told, which may be the first part of a notification."""
+        # What was told before is kept too: a turn that fails takes all of this back.
         for entry in told.entries:
             entry.told_before, entry.told, entry.is_waiting = entry.told, entry.count, False
             self._waiting -= 1
@@ -125,6 +129,7 @@ class Accumulator:
 
     def take_back(self, told: NoticeBatch) -> None:
         """Make due again what was told in a turn that failed: nobody has read it."""
+        # One that waits again already came anew since, and would otherwise be told twice.
         unheard = tuple(each for each in told.entries if not each.is_waiting)
         for entry in unheard:
             entry.told, entry.is_waiting = entry.told_before, True
@@ -160,6 +165,7 @@ class Accumulator:
         way = _way(self.subscriber, entry.event)
         batch = self._batches.setdefault(way, _Batch(first_ms=now_ms))
         batch.entries.append(entry)
+        # A critical event waits for no window: the model may be about to do the wrong thing again.
         is_urgent = way.priority == "critical" or entry.event.severity == EventLevel.CRITICAL
         batching = self.subscriber.batching
         if is_urgent or not batching.window_ms or len(batch.entries) >= batching.max_size:
@@ -180,6 +186,7 @@ class Accumulator:
 
 def _way(subscriber: Subscriber, event: NoticeEvent) -> _Way:
     asked_priority, asked_point = event.payload.get("priority"), event.payload.get("inject_at")
+    # A payload may hold anything; only a known word overrides what the subscriber says.
     priority = next((each for each in RANK if each == asked_priority), None)
     inject_at = next((each for each in POINTS if each == asked_point), None)
     return _Way(

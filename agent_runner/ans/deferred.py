@@ -54,6 +54,7 @@ class DeferredNotices:
 
     def look(self, facts: TurnFacts) -> None:
         """Arm again the conditions that are false now."""
+        # A window that stays full is one event and not one at each look.
         for condition in [each for each in self._edges if not holds(each, facts)]:
             del self._edges[condition]
 
@@ -111,6 +112,7 @@ def holds(condition: Condition, facts: TurnFacts) -> bool:
 
 def is_among(awaited: str, completed: frozenset[str]) -> bool:
     """Return whether the awaited tool has ended. `schedule_task` is also `mcp__andy__schedule_task`."""
+    # The agent names a tool as it is told, the CLI by the server that has it.
     return any(awaited == name or name.endswith(f"__{awaited}") for name in completed)
 
 

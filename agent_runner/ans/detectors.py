@@ -69,6 +69,7 @@ class BudgetWatch:
 
     def seconds_used(self, current: float) -> EventDraft | None:
         """Return `budget.timeout.warning` or None for the seconds that the turn has taken."""
+        # Past the limit the turn is stopped from outside, so there is nobody left to warn.
         if current >= self._max_seconds:
             return None
         return self._judge("time", int(current), int(self._max_seconds), TIME_WARNING, "seconds")
@@ -82,6 +83,7 @@ class BudgetWatch:
         type_ = f"budget.{'timeout' if kind == 'time' else kind}.{'exceeded' if is_exceeded else 'warning'}"
         if type_ in self._said:
             return None
+        # Who was told that a budget is used up needs no warning that it will be.
         self._said |= {type_, type_.replace("exceeded", "warning")}
         return EventDraft(
             type=type_,
@@ -153,6 +155,7 @@ class ContextUse:
         if max_tokens <= 0:
             return None
         limit = threshold(max_tokens, compaction_at)
+        # Two thresholds, so that use that sways around one of them does not warn at each step.
         if current_tokens < min(max_tokens * REARM_SHARE, limit * REARM_SHARE / WARN_SHARE):
             self._is_armed = True
         if current_tokens < limit or not self._is_armed:
@@ -226,6 +229,7 @@ def pattern_of(tool_name: str, arguments: Mapping[str, Any]) -> str:
 
 def likeness(tool_name: str, arguments: Mapping[str, Any]) -> int:
     """Return a number that is the same for calls that do the same thing again."""
+    # Three edits of one file are work and three equal ones a loop, so what is written is compared as a whole.
     has_key = any(arguments.get(key) for key in KEY_ARGUMENTS)
     compared = [name for name in sorted(arguments) if not has_key or name in WRITTEN]
     return hash((pattern_of(tool_name, arguments), *(f"{name}={arguments[name]}" for name in compared)))

@@ -45,6 +45,7 @@ class EventQueue:
 
     def emit(self, event: NoticeEvent) -> None:
         """Add an event; when the queue is full, the least severe events are dropped."""
+        # Room is made for many at once: making it for each event would sort the queue each time.
         if len(self._pending) >= self._limit and not self._has_errors_alone:
             self._make_room()
         if len(self._pending) < self._limit or event.severity >= EventLevel.ERROR:
@@ -54,6 +55,7 @@ class EventQueue:
 
     def drain_pending(self) -> list[NoticeEvent]:
         """Remove and return the events that wait, oldest first; the last one counts what was dropped."""
+        # The count is an event itself, so that nothing is lost without a word.
         if self._dropped:
             event = self._dropped_event()
             self._dropped.clear()

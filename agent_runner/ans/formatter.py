@@ -81,6 +81,7 @@ class Formatter:
         text = self._from_template(notification, shown) or plain(shown)
         if notification.notice_id is not None:
             text = f"{text} (notice {notification.notice_id})"
+        # Last of all: a template or a payload could bring the closing tag of the wrapper with it.
         return without_tags(text)
 
     def _from_template(self, notification: NoticeBatch, shown: Sequence[FormattedEntry]) -> str:
@@ -101,6 +102,7 @@ class Formatter:
             logger.warning("template %s fails, so its notices are told plainly: %s", where, reason)
 
     def _template(self, source: str) -> Template:
+        # Jinja2 is imported only when something is told: most turns have nothing and need not wait for it.
         if source not in self._compiled:
             if self._environment is None:
                 from agent_runner.ans.templating import environment

@@ -84,6 +84,7 @@ class NoticeHooks:
 
     def _matcher(self, hook: Hook, matcher: str | None = None) -> sdk.HookMatcher:
         async def bounded(given: Any, _: str | None, __: Any) -> Any:
+            # After one that took too long the others would make the turn wait for each of them again.
             if self._is_stuck:
                 return {}
             try:
@@ -109,6 +110,7 @@ class NoticeHooks:
         rules = await self._noticing.load()
         await rules.look_at_files()
         await self._stream.measure("turn_start")
+        # A prompt that is repeated gets what it was told before as well, and both share one limit.
         room = MAX_CHARS - len(self._with_prompt)
         text = await rules.drain("turn_start", limit=room)
         self._with_prompt = "\n".join(filter(None, (self._with_prompt, text)))
@@ -116,6 +118,7 @@ class NoticeHooks:
 
     async def _before_tool(self, given: Any) -> dict[str, Any]:
         name = str(given["tool_name"])
+        # A subagent could otherwise take or end notices that are meant for the agent.
         if given.get("agent_id") and name.startswith(OWN_TOOLS):
             return _denied(OF_THE_MAIN_AGENT)
         if name in COMMANDS:
@@ -167,6 +170,8 @@ class NoticeHooks:
 
     async def _turn_end(self, given: Any) -> dict[str, Any]:
         """Make the model go on once for what matters most; the rest waits for the next turn."""
+        # `stop_hook_active` says that the model goes on because of this hook; without the check it would
+        # never stop.
         if given.get("agent_id") or given.get("stop_hook_active"):
             return {}
         room = MAX_CHARS - len(ANSWER_STANDS) - 1
@@ -187,6 +192,7 @@ class NoticeHooks:
         return self._tell(given, "\n".join(filter(None, (told, text))), anew=text)
 
     def _tell(self, given: Any, text: str, *, anew: str) -> dict[str, Any]:
+        # Kept for a compaction, which removes from the conversation what was told in this turn.
         if anew:
             self._told.append(anew)
         if not text:

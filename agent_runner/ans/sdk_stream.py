@@ -77,6 +77,7 @@ class SdkStreamEvents:
 
     async def measure(self, at: InjectAt) -> None:
         """Judge how full the window is, once that can matter; the CLI is asked for its size once."""
+        # Asking the CLI costs a round trip before each prompt, and a small conversation cannot fill a window.
         if self._context_tokens < max(MEASURED_FROM, self._expected * UNEVENTFUL):
             return
         if self._window is None and self.usage is not None:
@@ -95,6 +96,7 @@ class SdkStreamEvents:
         """Read a message of the model; one answer comes as a message for each of its parts."""
         from agent_runner.ans.tool_events import ToolCall
 
+        # An answer with text and two calls comes as three messages of one id, and is one request.
         if message.message_id is None or message.message_id != self._message_id:
             self._message_id = message.message_id
             rules.model_asked()

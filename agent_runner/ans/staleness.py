@@ -60,6 +60,7 @@ class FileMarks:
         name = self._name(path)
         with self._lock:
             mark = _mark(name)
+            # Dropped and added anew, so that the dict's order is that of the last use.
             self._drop(name)
             if mark is not None:
                 self._marks[name] = mark
@@ -68,6 +69,7 @@ class FileMarks:
 
     def take(self) -> list[EventDraft]:
         """Return the changes found and not returned before, each as `source.stale`."""
+        # Counted first: a thread may add while this takes.
         return [self._found.popleft() for _ in range(len(self._found))]
 
     def check(self, path: str) -> None:
@@ -95,6 +97,7 @@ class FileMarks:
             if self._commands:
                 self._adopt()
             else:
+                # Whatever differs before the command starts was somebody else; afterwards nobody could tell.
                 self._look()
                 self._unread = {name for name in self._marks if not self._is_as_marked(name)}
             self._commands.add(call_id)
@@ -108,6 +111,7 @@ class FileMarks:
                 self._commands -= ended
 
     def _look(self) -> None:
+        # Bounded: this runs before a prompt, and 200 files of 4 MiB would be read in full.
         budget = MAX_CHECKED_BYTES
         for name in list(self._marks):
             if budget <= 0:
@@ -151,6 +155,7 @@ class FileMarks:
             self._drop(name)
             return self._stale(name, before, _GONE), 0
         self._marks[name] = now
+        # A file that was saved without a change, or touched, is no news.
         is_same = now.sha256 == before.sha256
         return None if is_same else self._stale(name, before, now.sha256[:_SHOWN_HASH]), now.size
 

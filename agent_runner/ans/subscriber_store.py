@@ -60,6 +60,7 @@ class SubscriberStore:
             return self._shelf if found == self._seen else self._read(descriptor, found)
 
     def _read(self, descriptor: int | None, found: list[FileStamp]) -> SubscriberFolder:
+        # Andy's own never change while a run lasts; only the group's folder is read again.
         if self._seen is None:
             self._base = _subscribers(self._shipped / "subscribers")
         own = _own_subscribers(descriptor, found, taken={each.id for each in self._base})

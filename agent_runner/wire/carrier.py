@@ -76,6 +76,7 @@ class CarrierMessage:
 
     def number(self, name: str) -> int:
         """Return a field that has to be a whole number of at least 0. Raises `ConnectionLost`."""
+        # In Python True is an int too, but no number on the wire.
         value = self.fields.get(name)
         if not isinstance(value, int) or isinstance(value, bool) or value < 0:
             raise ConnectionLost(f"a '{self.kind}' without '{name}'")
@@ -111,6 +112,7 @@ class CarrierConnection:
     async def send(self, kind: str, payload: bytes = b"", **fields: Any) -> None:
         """Send a message and wait until the connection takes it. Raises `ConnectionLost`."""
         header = json.dumps({"kind": kind, **fields}, ensure_ascii=True, separators=(",", ":")).encode()
+        # Several tasks send; without the lock the parts of two messages would mix.
         async with self._sending:
             try:
                 async with asyncio.timeout(SILENCE_SECONDS):
@@ -133,6 +135,7 @@ class CarrierConnection:
         try:
             async with asyncio.timeout(SILENCE_SECONDS):
                 header_bytes, payload_bytes = _LENGTHS.unpack(await self.reader.readexactly(_LENGTHS.size))
+                # Checked before anything is read: the length comes from the other side.
                 if header_bytes > MAX_HEADER_BYTES or payload_bytes > MAX_PAYLOAD_BYTES:
                     raise ConnectionLost("a message larger than any may be")
                 header = json.loads(await self.reader.readexactly(header_bytes))
@@ -188,6 +191,7 @@ async def send_file(connection: CarrierConnection, tree: Path, target: str, path
     Raises:
         ConnectionLost, OSError
     """
+    # Read from the open file, so a swap of the path while it is sent cannot lead elsewhere.
     with trees.opened_root(tree) as root, trees.opened(root, path) as file:
         left = entry.size
         while True:
@@ -210,6 +214,7 @@ async def relay(
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(_carry(reader, other_writer), name="relay:out")
             tasks.create_task(_carry(other_reader, writer), name="relay:in")
+    # Either side may vanish at any time; for a relay that is an ordinary end.
     except* OSError:
         pass
     finally:

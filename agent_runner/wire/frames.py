@@ -203,6 +203,7 @@ def parse_frame(line: str) -> Frame:
     try:
         frame = _adapter.validate_json(line)
     except (ValidationError, RecursionError) as error:
+        # A newer runner beside an older host is usual during an upgrade: what is unknown is passed over.
         if isinstance(error, ValidationError) and error.errors()[0]["type"] == "union_tag_invalid":
             raise UnknownKind("not a frame of a kind that is known here") from error
         raise WireError(f"not a frame: {str(error).splitlines()[0]}") from error
@@ -230,6 +231,7 @@ class FrameDecoder:
         self._body: str | None = None
 
     def feed(self, chunk: bytes) -> Iterator[FrameLine | LogLine]:
+        # The decoder keeps the bytes of a character that a chunk has cut.
         text = self._decode(chunk)
         *whole, rest = text.split("\n")
         for piece in whole:
@@ -240,6 +242,7 @@ class FrameDecoder:
 
     def _keep(self, piece: str) -> None:
         self._rest_chars += len(piece)
+        # An agent can write a line without an end; its memory would be the host's.
         if self._rest_chars > MAX_LINE_CHARS:
             self._rest.clear()
             self._overlong = True
@@ -254,6 +257,7 @@ class FrameDecoder:
         return line
 
     def _line(self, line: str) -> Iterator[FrameLine | LogLine]:
+        # A second start without an end means that the first frame was cut off; it is dropped.
         if line == START:
             self._inside, self._body = True, None
         elif line == END and self._inside:

@@ -100,6 +100,7 @@ def _scan_into(
     tree: Tree, directory: int, prefix: str, cache: HashCache, known: HashCache, room: list[int]
 ) -> None:
     for name in sorted(os.listdir(directory)):
+        # Half-written files would travel as broken ones.
         if name.startswith(PARTIAL) or (name.startswith(".") and name.endswith(".partial")):
             continue
         path = checked_path(f"{prefix}{name}")
@@ -135,6 +136,7 @@ def check_file(path: str | os.PathLike[str], entry: Entry) -> None:
 
 
 def _file_entry(directory: int, name: str, info: os.stat_result, cache: HashCache, known: HashCache) -> Entry:
+    # The time of change is in the key, for a container can set the other one back after it wrote.
     key = (info.st_dev, info.st_ino, info.st_size, info.st_mtime_ns, info.st_ctime_ns)
     digest = cache.get(key)
     if digest is None:
@@ -157,6 +159,7 @@ class Changes:
 
 def changes(before: Tree, after: Tree) -> Changes:
     """Return what makes `after` of `before`. Pure. A path that changes its kind is removed and put anew."""
+    # Deepest first, so that a directory is empty when its turn comes.
     removed = [path for path, entry in before.items() if path not in after or after[path].kind != entry.kind]
     put = {path: after[path] for path in sorted(after) if before.get(path) != after[path]}
     return Changes(tuple(sorted(removed, key=lambda path: (-path.count("/"), path))), put)
@@ -189,6 +192,7 @@ def put_directory(root: int, path: str, entry: Entry) -> None:
                 _remove_entry(directory, name)
                 os.mkdir(name, 0o700, dir_fd=directory)
         with _inner(directory, name) as inner:
+            # The owner's rights stay, or nothing could be put into it or removed from it again.
             os.fchmod(inner, entry.mode | 0o700)
 
 
@@ -214,6 +218,7 @@ def put_file(root: int, path: str, entry: Entry, read: Callable[[int], bytes]) -
             with os.fdopen(descriptor, "wb") as file:
                 _copy(file.write, read, entry)
                 os.fchmod(file.fileno(), entry.mode | 0o400)
+            # A rename replaces a file by itself, but never a directory.
             if _is_directory(directory, name):
                 _remove_entry(directory, name)
             os.rename(partial, name, src_dir_fd=directory, dst_dir_fd=directory)
@@ -229,6 +234,7 @@ def _copy(write: Callable[[bytes], object], read: Callable[[int], bytes], entry:
         digest.update(data)
         write(data)
         left -= len(data)
+    # Checked before the rename, so a file that was swapped on the way never takes the old one's place.
     if left or digest.hexdigest() != entry.content:
         raise TreeError("a file that is not what was announced")
 

@@ -40,6 +40,7 @@ def main() -> None:
 
 def owner_of(home: Path) -> User:
     """Return the owner of `data/`, or an ordinary user where it is root's or missing."""
+    # `data/` and not the home: the image itself makes the home, while `data/` comes from the machine.
     try:
         seen = (home / "data").stat(follow_symlinks=False)
     except FileNotFoundError:
@@ -49,6 +50,7 @@ def owner_of(home: Path) -> User:
 
 def take_over(home: Path, user: User) -> None:
     """Give the user what is root's in a home, and nothing else: also what `sudo andy restore` left there."""
+    # Only Andy's own directories: the home may be a checkout with files of its owner in it.
     for name in OWN:
         if (home / name).is_dir():
             _give(home / name, user)
@@ -57,6 +59,7 @@ def take_over(home: Path, user: User) -> None:
 def become(user: User) -> None:
     """Become that user for good: the capabilities go with root's number."""
     os.setgroups([ORDINARY])  # whose the filter's socket is
+    # The group first: without root's number the group can no longer be changed.
     os.setgid(user.gid)
     os.setuid(user.uid)
     os.environ["HOME"] = NO_HOME
@@ -73,6 +76,7 @@ def _give(folder: Path, user: User) -> None:
 
 def _give_file(folder: int, name: str, user: User) -> None:
     seen = os.stat(name, dir_fd=folder, follow_symlinks=False)
+    # A hard link could be a file of root's elsewhere, and would be given away with its other name.
     if seen.st_uid == ROOT and stat.S_ISREG(seen.st_mode) and seen.st_nlink == 1:
         os.chown(name, user.uid, user.gid, dir_fd=folder, follow_symlinks=False)
 

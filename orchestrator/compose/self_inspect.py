@@ -57,6 +57,7 @@ class BindMount:
 def held_by(held: Sequence[BindMount], source: str) -> BindMount | None:
     """Return the innermost mount that a path of the host lies in. A path with `..` lies in none."""
     path = PurePosixPath(source)
+    # A path with `..` would be compared by its words and mean another place.
     if ".." in path.parts or not path.is_absolute():
         return None
     return max(

@@ -83,6 +83,7 @@ def plan_restore(known: RestoreFacts) -> RestoreDecision:
     resumed = RestoreDecision(
         mode="resume", reason="its session holds all of it", session_id=known.session_id
     )
+    # A slow disk must not cost the conversation its session, which holds more than what was kept.
     if known.transcript is None:
         return replace(resumed, reason="its session could not be looked at")
     resumed = _from_checkpoint(known.transcript, held, resumed)
@@ -129,6 +130,7 @@ def _why_too_much_is_missing(known: RestoreFacts, held: _HeldTurns) -> str | Non
         return None
     if held.last is None and any(mark.uuid for mark in known.marks):
         return "the transcript of its session has none of the answered turns"
+    # Turns that are older than what was kept word for word cannot be told to the session.
     if held.missing and held.missing[0] < min(known.window, default=held.missing[-1] + 1):
         return f"its session lacks {_turns(len(held.missing))}, more than was kept word for word"
     point = known.transcript.asked_after(held.last) if held.last is not None else None
@@ -160,6 +162,7 @@ def _held(known: RestoreFacts) -> _HeldTurns:
     """Find the newest checkpoint that the session holds, and the turns after it."""
     transcript = known.transcript or Transcript(TranscriptState.MISSING)
     last, after = None, 0
+    # All are looked at and not the last alone: a transcript that was cut may hold any of them.
     for place, mark in enumerate(known.marks, start=1):
         if mark.uuid is not None and transcript.has(mark.uuid):
             last, after = mark.uuid, place

@@ -102,6 +102,7 @@ class Home:
             # What lies in these is for the owner alone.
             for folder in (self.data, self.database.parent):
                 folder.chmod(0o711)
+            # Trying is the only sure answer: rights alone say nothing of a read-only or full disk.
             probe = self.data / f".probe-{secrets.token_hex(4)}"
             probe.touch()
             probe.unlink()
@@ -114,6 +115,7 @@ class Home:
     @contextmanager
     def starting(self, *, now_ms: int) -> Iterator[Callable[[], None]]:
         """Show others that this process is starting, until the callable that is yielded is called."""
+        # The mark of another process that is starting is neither replaced nor removed.
         is_first = self.starting_since_ms() is None
 
         def end() -> None:
@@ -134,6 +136,7 @@ class Home:
         except (OSError, ValueError):
             return None
         try:
+            # The file outlives a process that was killed, so the process itself is asked for.
             os.kill(pid, 0)
         except ProcessLookupError:
             return None
@@ -149,6 +152,7 @@ class Home:
         """
         from filelock import FileLock, Timeout
 
+        # The system frees it when the process dies, however that happens; a file alone would stay.
         lock = FileLock(self.lock_file)
         try:
             lock.acquire(timeout=0)

@@ -42,6 +42,7 @@ def _host(text: str) -> str:
         return str(ipaddress.IPv6Address(text[1:-1]))
     name = text.lower().removesuffix(".")
     labels = name.split(".")
+    # A name whose last part is a number is an address to some resolvers, so it has to be a whole one.
     if _NUMBER.fullmatch(labels[-1]):
         return str(ipaddress.IPv4Address(name))
     if len(name) > MAX_HOST_CHARS or not all(_LABEL.fullmatch(label) for label in labels):

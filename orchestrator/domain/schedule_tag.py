@@ -90,6 +90,7 @@ class _Reader:
         value = self._value()
         if name not in ("next", "at", "reason"):
             self.warnings.append(f"unknown attribute {name[:40]}")
+        # A time that was cut off may mean another one; a reason is worth having in part.
         elif not self.is_cut or name == "reason":
             self.found.setdefault(name, value)
 
@@ -109,6 +110,7 @@ class _Reader:
         if end is not None:
             self.at = end + 1
             return re.sub(r"\\(.)", r"\1", self.text[start:end])
+        # A forgotten quotation mark must not swallow the rest of the answer: it ends with its line.
         line_end = _line_end(self.text, start)
         bracket = self.text.find("]", start, line_end)
         self.at = line_end if bracket < 0 else bracket
@@ -140,6 +142,7 @@ def find(text: str) -> tuple[ScheduleTag, ...]:
 
 def strip(text: str) -> str:
     """Return a text without tags, malformed ones and those that appear by removing others included."""
+    # Taking a tag out may join two halves to another; bounded, because the text may be made for that.
     for _ in range(ROUNDS):
         tags = find(text)
         if not tags:
@@ -193,6 +196,7 @@ class _Protected:
         self._reach = 0
 
     def covers(self, place: int) -> bool:
+        # Asked for in their order, so a long text with many spans is walked once.
         while self._spans and self._spans[0][0] <= place:
             self._reach = max(self._reach, self._spans.popleft()[1])
         return place < self._reach
@@ -201,6 +205,7 @@ class _Protected:
 def _tag_at(text: str, name: re.Match[str]) -> ScheduleTag | None:
     """Return the tag at a place; None for prose in brackets that begins with the word."""
     at = _first_after_blanks(text, name.end())
+    # `[Schedule](link)` and `[schedule for Monday]` are prose that people have to see.
     if not _ATTRIBUTE.match(text, at) and (name[1].islower() or text.startswith("](", at)):
         return None
     reader = _Reader(text, name.end())

@@ -65,6 +65,7 @@ def zone(home: Path, environment: Mapping[str, str] = os.environ) -> ZoneInfo:
     Raises:
         SettingError: it is none, or a file cannot be read.
     """
+    # Without pydantic: a command that prints one time would otherwise wait for all settings.
     given = merged(read_sources(home, environment)).get("tz")
     if given is None:
         return ZoneInfo(zone_of_this_machine())
