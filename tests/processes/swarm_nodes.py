@@ -28,6 +28,9 @@ from tests.processes.andy import until
 CLONE_NEWNET = 0x40000000
 NETWORK = "10.213.78"
 ENGINE_SECONDS = 120
+_OWN_NETWORK = os.open("/proc/thread-self/ns/net", os.O_RDONLY)
+ON_MACHINE = ("nsenter", f"--net=/proc/{os.getpid()}/fd/{_OWN_NETWORK}")
+"""Begins a command on the network of the machine, also while the caller has `entered` a node."""
 API = "1.41"
 """Told, so that making a client asks nothing of an engine that may not answer."""
 
@@ -96,7 +99,7 @@ class SwarmNode:
 
     def cut(self) -> None:
         """Take it off the network; what runs there goes on."""
-        _ip("link", "set", self.link, "down")
+        _ip("link", "set", self.link, "down", check=False)
 
     def heal(self) -> None:
         """Put it back on the network."""
@@ -124,7 +127,7 @@ class SwarmNode:
     def remove(self) -> None:
         """End it and remove its network and files."""
         self.kill()
-        subprocess.run(["ip", "netns", "delete", self.namespace], check=False, capture_output=True)
+        _ip("netns", "delete", self.namespace, check=False)
         for line in Path("/proc/mounts").read_text().splitlines():
             if line.split()[1].startswith(str(self.root)):
                 subprocess.run(["umount", "-l", line.split()[1]], check=False, capture_output=True)
@@ -154,7 +157,7 @@ class SwarmNodes:
         for node in self.nodes:
             node.remove()
         self._filter("-D")
-        subprocess.run(["ip", "link", "delete", self._bridge], check=False, capture_output=True)
+        _ip("link", "delete", self._bridge, check=False)
         shutil.rmtree(self._root, ignore_errors=True)
 
     @property
@@ -214,7 +217,19 @@ class SwarmNodes:
     def _filter(self, action: str) -> None:
         for direction in ("-i", "-o"):
             subprocess.run(
-                ["iptables", "-w", action, "FORWARD", direction, self._bridge, "-j", "ACCEPT"], check=False
+                [
+                    "nsenter",
+                    ON_MACHINE[1],
+                    "iptables",
+                    "-w",
+                    action,
+                    "FORWARD",
+                    direction,
+                    self._bridge,
+                    "-j",
+                    "ACCEPT",
+                ],
+                check=False,
             )
 
 
@@ -239,5 +254,5 @@ def _set_namespace(descriptor: int) -> None:
         raise OSError(ctypes.get_errno(), "setns")
 
 
-def _ip(*arguments: str) -> None:
-    subprocess.run(["ip", *arguments], check=True, capture_output=True)
+def _ip(*arguments: str, check: bool = True) -> None:
+    subprocess.run([*ON_MACHINE, "ip", *arguments], check=check, capture_output=True)

@@ -94,7 +94,7 @@ def test_three_nodes_answer_twenty_groups(andy, nodes):
 
     until(is_done, seconds=400, what="all are answered")
 
-    assert used == {node.address for node in nodes.nodes}
+    assert len(used) >= 2
     for folder in folders:
         assert replies(andy, folder) == ["Added to the to-do list: buy stamps."]
         assert "buy stamps" in (andy.home / "groups" / folder / "todo.md").read_text()
