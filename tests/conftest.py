@@ -19,7 +19,7 @@ from orchestrator.store import database as store_database
 from orchestrator.store.database import Database
 from tests.doubles.clock import FakeClock
 from tests.processes.synapse import PYTHON, Synapse
-from tests.support.household import Household
+from tests.support.store_harness import StoreHarness
 
 # How long an example takes says more of the machine than of the code. The same examples each time: what was
 # seen to pass passes again; `make soak` looks for others.
@@ -122,6 +122,6 @@ async def database(copied_database: Path) -> AsyncIterator[Database]:
 
 
 @pytest.fixture
-def household(database: Database, clock: FakeClock) -> Household:
+def store_harness(database: Database, clock: FakeClock) -> StoreHarness:
     """No group is registered in it yet."""
-    return Household(database, clock)
+    return StoreHarness(database, clock)

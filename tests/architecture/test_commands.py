@@ -20,7 +20,7 @@ from orchestrator.cli import commands, main
 from orchestrator.domain.home import Home
 from orchestrator.store.database import Database
 from tests.doubles.clock import FakeClock
-from tests.support.household import Household, a_message
+from tests.support.store_harness import StoreHarness, a_message
 
 LIBRARIES = frozenset(
     {
@@ -100,9 +100,9 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
     async def fill() -> None:
         database = await Database.open(root / "store" / "messages.db")
-        house = Household(database, clock=FakeClock())
-        await house.add_group("family", requires_trigger=False)
-        await house.intake.accept(a_message("what is new?"))
+        harness = StoreHarness(database, clock=FakeClock())
+        await harness.add_group("family", requires_trigger=False)
+        await harness.intake.accept(a_message("what is new?"))
         await database.close()
 
     asyncio.run(fill())

@@ -42,7 +42,7 @@ from orchestrator.outbound.delivery import Delivery
 from orchestrator.store import outbox
 from orchestrator.store.database import Database
 from tests.processes.synapse import Synapse
-from tests.support.household import a_group
+from tests.support.store_harness import a_group
 from tests.support.until import until
 
 
@@ -139,11 +139,11 @@ class MatrixHarness:
         pytest.importorskip("nio")
         from tests.support.matrix_home import MatrixHome, address_of
 
-        self._house = MatrixHome(context.home, context.database, homeserver)
-        self._room = self._house.owner.make_room(self._house.andy, name="Family")
-        homeserver.post(f"join/{self._room}", token=self._house.token)
+        self._harness = MatrixHome(context.home, context.database, homeserver)
+        self._room = self._harness.owner.make_room(self._harness.andy, name="Family")
+        homeserver.post(f"join/{self._room}", token=self._harness.token)
         self.jid = address_of(self._room)
-        self.channel = self._house.new_channel()
+        self.channel = self._harness.new_channel()
         self._ids: dict[str, str] = {}
 
     def __enter__(self) -> Self:
@@ -158,25 +158,25 @@ class MatrixHarness:
 
     def write(self, text: str, heard: list[Inbound]) -> None:
         del heard
-        self._ids[text] = self._house.owner.write(self._room, text)
+        self._ids[text] = self._harness.owner.write(self._room, text)
 
     def change(self, text: str, new: str) -> None:
         relation = {"rel_type": "m.replace", "event_id": self._ids[text]}
         more = {"m.new_content": {"msgtype": "m.text", "body": new}, "m.relates_to": relation}
-        self._house.owner.write(self._room, f"* {new}", **more)
+        self._harness.owner.write(self._room, f"* {new}", **more)
 
     def take_back(self, text: str) -> None:
-        self._house.owner.redact(self._room, self._ids[text])
+        self._harness.owner.redact(self._room, self._ids[text])
 
     def answer(self, text: str, words: str) -> None:
         relation = {"m.relates_to": {"m.in_reply_to": {"event_id": self._ids[text]}}}
-        self._house.owner.write(self._room, words, **relation)
+        self._harness.owner.write(self._room, words, **relation)
 
     def secrets(self) -> list[str]:
-        return [self._house.token]
+        return [self._harness.token]
 
     def shown(self) -> list[str]:
-        return self._house.owner.texts(self._room, self._house.andy)
+        return self._harness.owner.texts(self._room, self._harness.andy)
 
 
 class TelegramHarness:

@@ -18,7 +18,7 @@ from orchestrator.domain.protocols import ContainerSpec, Exit, Mount
 from orchestrator.domain.values import Folder, Group, RunId
 from orchestrator.inbound import prompt
 from orchestrator.queue.retries import requeue_or_fail
-from tests.support.household import SEOUL, Household
+from tests.support.store_harness import SEOUL, StoreHarness
 
 MINUTE_MS = 60_000
 
@@ -147,7 +147,7 @@ def scripted_ports() -> RunPorts:
 
 
 def scripted_pool(
-    household: Household,
+    store_harness: StoreHarness,
     runtime: ScriptedRuntime,
     tasks: asyncio.TaskGroup,
     home: Path,
@@ -155,13 +155,13 @@ def scripted_pool(
     ports: RunPorts | None = None,
 ) -> RunPool:
     return RunPool(
-        household.database,
+        store_harness.database,
         runtime,
         ports or scripted_ports(),
         limits=timeouts.RunTimeouts(idle_ms=30 * MINUTE_MS, age_ms=30 * MINUTE_MS, turn_ms=30 * MINUTE_MS),
-        logs=RunLogs(home, clock=household.clock),
-        clock=household.clock,
+        logs=RunLogs(home, clock=store_harness.clock),
+        clock=store_harness.clock,
         tasks=tasks,
-        wakeups=household.wakeups,
-        bus=household.bus,
+        wakeups=store_harness.wakeups,
+        bus=store_harness.bus,
     )

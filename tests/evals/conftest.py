@@ -8,8 +8,8 @@ import pytest
 
 from agent_runner.workspace import Workspace
 from tests.processes.runner import make_workspace
-from tests.support.dashboard_harness import DashboardHouse
-from tests.support.household import Household
+from tests.support.dashboard_harness import DashboardHarness
+from tests.support.store_harness import StoreHarness
 
 
 @pytest.fixture
@@ -18,5 +18,5 @@ def workspace(tmp_path: Path) -> Workspace:
 
 
 @pytest.fixture
-def home(household: Household) -> DashboardHouse:
-    return DashboardHouse(household)
+def home(store_harness: StoreHarness) -> DashboardHarness:
+    return DashboardHarness(store_harness)

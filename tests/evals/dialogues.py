@@ -25,9 +25,9 @@ from orchestrator.domain.values import Run, Turn
 from orchestrator.inbound import prompt
 from orchestrator.store import groups, turns
 from tests.processes.runner import RUN, RunnerProcess
-from tests.support.dashboard_harness import DAY_MS, FOLDER, HOUR_MS, DashboardHouse, alert, blog
-from tests.support.household import SEOUL
+from tests.support.dashboard_harness import DAY_MS, FOLDER, HOUR_MS, DashboardHarness, alert, blog
 from tests.support.priced_turns import prepare_main
+from tests.support.store_harness import SEOUL
 
 TABLE = Path(__file__).with_name("dialogues.toml")
 MINUTE_MS = 60_000
@@ -128,7 +128,7 @@ def _is_due(given: str, expected: str, asked_ms: int) -> bool:
 
 async def hold(
     dialogue: Dialogue,
-    home: DashboardHouse,
+    home: DashboardHarness,
     workspace: Workspace,
     *,
     environment: dict[str, str],
@@ -138,9 +138,9 @@ async def hold(
     prepare_main(workspace)
     asked_ms = home.clock.wall_ms = round(time.time() * 1000)
     await _fill(home)
-    await home.house.hear(f"@Andy {dialogue.said}", sent_ms=asked_ms)
-    turn = (await home.house.queued())[0]
-    run = await home.house.begin_run()
+    await home.harness.hear(f"@Andy {dialogue.said}", sent_ms=asked_ms)
+    turn = (await home.harness.queued())[0]
+    run = await home.harness.begin_run()
     order = RunOrder(
         run=RUN,
         group=FOLDER,
@@ -166,7 +166,7 @@ async def hold(
         )
 
 
-async def _fill(home: DashboardHouse) -> None:
+async def _fill(home: DashboardHarness) -> None:
     now_ms = home.clock.wall_ms
     times = {"created_ms": now_ms - 5 * DAY_MS, "updated_ms": now_ms, "last_update_ms": now_ms - HOUR_MS}
     until = Deadline(at_ms=now_ms + 9 * DAY_MS, date=None, text="in nine days")
@@ -178,14 +178,14 @@ async def _fill(home: DashboardHouse) -> None:
     made = await home.call_tool(
         "create_question", question="Who books the train?", related_task_id="task_trip"
     )
-    await home.house.rows("UPDATE questions SET id = 'q_train' WHERE id = ?", made.data["id"])
+    await home.harness.rows("UPDATE questions SET id = 'q_train' WHERE id = ?", made.data["id"])
 
 
-async def _compose(home: DashboardHouse, turn: Turn, run: Run) -> TurnOrder:
+async def _compose(home: DashboardHarness, turn: Turn, run: Run) -> TurnOrder:
     async def told(tx: Any, turn: Turn, _: Any) -> str | None:
         return await brief(tx, turn, zone=SEOUL, now_ms=home.clock.now_ms())
 
-    async with home.house.database.transaction() as tx:
+    async with home.harness.database.transaction() as tx:
         group = await groups.known(tx, FOLDER)
         order = await prompt.compose(
             tx, turn, group, run_id=run.id, name="Andy", zone=SEOUL, now_ms=home.clock.now_ms(), brief=told
@@ -194,7 +194,7 @@ async def _compose(home: DashboardHouse, turn: Turn, run: Run) -> TurnOrder:
     return order.model_copy(update={"run": RUN})
 
 
-async def _answer_requests(home: DashboardHouse, workspace: Workspace) -> None:
+async def _answer_requests(home: DashboardHarness, workspace: Workspace) -> None:
     """Carry out what the agent asks, as the host does, until cancelled."""
     while True:
         for path in sorted([*workspace.tasks.glob("*.json"), *workspace.messages.glob("*.json")]):

@@ -23,7 +23,7 @@ from tests.evals.dialogues import (
     read_dialogues,
 )
 from tests.processes.runner import order_of
-from tests.support.dashboard_harness import FEB_9_0830, DashboardHouse
+from tests.support.dashboard_harness import FEB_9_0830, DashboardHarness
 
 CLI_TOOLS = {"(Write|Edit|Bash)"}
 REMINDER = Dialogue(
@@ -91,7 +91,7 @@ def test_silence_is_silence() -> None:
 
 
 async def test_a_dialogue_goes_through_the_real_host_and_its_calls_are_read_back(
-    home: DashboardHouse, workspace: Workspace
+    home: DashboardHarness, workspace: Workspace
 ) -> None:
     dialogue = next(one for one in read_dialogues() if one.name == "several things in one message")
     calls = (
@@ -99,7 +99,7 @@ async def test_a_dialogue_goes_through_the_real_host_and_its_calls_are_read_back
         UseTool("mcp__dashboard__answer_question", {"question_id": "q_train", "answer": "Jun"}),
         UseTool("mcp__dashboard__create_task", {"title": "Birthday cake", "deadline": "2031-03-01"}),
     )
-    await home.house.add_group("family")
+    await home.harness.add_group("family")
     with ScriptedMessagesApi([UseTools(calls), Say("SILENT")]) as api:
         environment = {"ANTHROPIC_BASE_URL": api.url, "ANTHROPIC_API_KEY": "placeholder"}
         done = await hold(dialogue, home, workspace, environment=environment)

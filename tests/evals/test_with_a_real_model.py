@@ -8,7 +8,7 @@ import pytest
 
 from agent_runner.workspace import Workspace
 from tests.evals.dialogues import Dialogue, hold, mistakes, read_dialogues
-from tests.support.dashboard_harness import DashboardHouse
+from tests.support.dashboard_harness import DashboardHarness
 
 KEYS = ("ANTHROPIC_API_KEY", "CLAUDE_CODE_OAUTH_TOKEN", "ANTHROPIC_AUTH_TOKEN")
 PASSED_ON = (*KEYS, "ANTHROPIC_BASE_URL")
@@ -24,9 +24,9 @@ if not any(os.environ.get(name) for name in KEYS):
 
 @pytest.mark.parametrize("dialogue", DIALOGUES, ids=lambda dialogue: dialogue.name)
 async def test_a_model_calls_the_tools_that_are_expected(
-    dialogue: Dialogue, home: DashboardHouse, workspace: Workspace
+    dialogue: Dialogue, home: DashboardHarness, workspace: Workspace
 ) -> None:
-    await home.house.add_group("family", is_main=dialogue.is_main)
+    await home.harness.add_group("family", is_main=dialogue.is_main)
     environment = {name: os.environ[name] for name in PASSED_ON if os.environ.get(name)}
     done = await hold(
         dialogue, home, workspace, environment=environment, model=os.environ.get("EVAL_MODEL") or None

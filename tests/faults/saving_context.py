@@ -16,7 +16,7 @@ NOW = 1_795_339_800_000
 
 
 def main(contexts: Path, first: int, turns: int) -> None:
-    desk = ContextManager.of(contexts, "family", counter=EstimatingCounter(), lock_seconds=240)
+    harness = ContextManager.of(contexts, "family", counter=EstimatingCounter(), lock_seconds=240)
     for turn in range(first, first + turns):
         for who, role in (("u", "user"), ("a", "assistant")):
             message = NewMessage(
@@ -25,12 +25,12 @@ def main(contexts: Path, first: int, turns: int) -> None:
                 content=f"Message {who} of turn {turn}. We decided on it. " * 3,
                 at_ms=NOW + turn,
             )
-            desk.register_message(message, now_ms=NOW + turn)
+            harness.register_message(message, now_ms=NOW + turn)
             print(f"t{turn}.{who}", flush=True)
         if turn % 10 == 0:
-            desk.create_plan(f"Plan {turn}", tasks=["One"], now_ms=NOW + turn)
-            desk.update_plan_task("task_001", status="completed", now_ms=NOW + turn)
-            desk.snapshot(now_ms=NOW + turn * 1_000)
+            harness.create_plan(f"Plan {turn}", tasks=["One"], now_ms=NOW + turn)
+            harness.update_plan_task("task_001", status="completed", now_ms=NOW + turn)
+            harness.snapshot(now_ms=NOW + turn * 1_000)
 
 
 if __name__ == "__main__":

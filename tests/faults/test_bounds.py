@@ -19,13 +19,13 @@ from orchestrator.ipc.handlers import messages
 from orchestrator.queue import next_turns
 from orchestrator.store import groups, outbox, turns
 from orchestrator.store import messages as stored
-from tests.support.household import SEOUL, Household, a_message
+from tests.support.store_harness import SEOUL, StoreHarness, a_message
 
 
 @pytest.fixture
-async def family(household: Household) -> Household:
-    await household.add_group()
-    return household
+async def family(store_harness: StoreHarness) -> StoreHarness:
+    await store_harness.add_group()
+    return store_harness
 
 
 async def test_a_turn_says_a_hundred_things_at_most(family):

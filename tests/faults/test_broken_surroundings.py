@@ -24,7 +24,7 @@ from orchestrator.store.database import Database
 from tests.doubles.clock import FakeClock
 from tests.processes.andy import AndyProcess, until
 from tests.support.homes import furnish
-from tests.support.household import a_group, a_message
+from tests.support.store_harness import a_group, a_message
 
 only_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can mount")
 

@@ -15,8 +15,8 @@ from orchestrator.outbound.delivery import Delivery
 from orchestrator.queue import next_turns
 from orchestrator.store import outbox, turns
 from tests.doubles.channel import ScriptedChannel
-from tests.support.household import Household
-from tests.support.task_harness import DAY_MS, HOUR_MS, MINUTE_MS, TaskHouse
+from tests.support.store_harness import StoreHarness
+from tests.support.task_harness import DAY_MS, HOUR_MS, MINUTE_MS, TaskHarness
 from tests.support.until import until
 
 JUMPS = pytest.mark.parametrize("jump_ms", [DAY_MS, -DAY_MS])
@@ -24,14 +24,14 @@ LIMITS = timeouts.RunTimeouts(idle_ms=1_800_000, age_ms=1_800_000, turn_ms=1_800
 
 
 @pytest.fixture
-async def family(household: Household) -> Household:
-    await household.add_group()
-    return household
+async def family(store_harness: StoreHarness) -> StoreHarness:
+    await store_harness.add_group()
+    return store_harness
 
 
 @pytest.fixture
-async def house(family: Household) -> TaskHouse:
-    return TaskHouse(family)
+async def harness(family: StoreHarness) -> TaskHarness:
+    return TaskHarness(family)
 
 
 @asynccontextmanager
@@ -155,67 +155,67 @@ async def test_no_container_is_killed_for_a_jump_of_the_clock(clock, jump_ms):
     assert timeouts.judge(vitals, LIMITS, now_ms=clock.steady_ms()) is None
 
 
-async def test_reminders_that_a_jump_makes_due_are_sent_once_each(house):
+async def test_reminders_that_a_jump_makes_due_are_sent_once_each(harness):
     for number in range(3):
-        await house.ask("set_reminder", text=f"pill {number}", at=f"{number + 1}h")
-    house.house.clock.wall_ms += DAY_MS
+        await harness.ask("set_reminder", text=f"pill {number}", at=f"{number + 1}h")
+    harness.harness.clock.wall_ms += DAY_MS
     for _ in range(3):
-        await house.after(MINUTE_MS)
+        await harness.after(MINUTE_MS)
 
-    told = [one.text for one in await house.house.outgoing()]
+    told = [one.text for one in await harness.harness.outgoing()]
     assert told == ["pill 0 (late)", "pill 1 (late)", "pill 2 (late)"]
 
 
-async def test_a_reminder_is_not_lost_when_the_clock_goes_back(house):
-    await house.ask("set_reminder", text="pill", at="1h")
-    house.house.clock.wall_ms -= DAY_MS
-    await house.after(HOUR_MS)
-    assert await house.house.outgoing() == []
+async def test_a_reminder_is_not_lost_when_the_clock_goes_back(harness):
+    await harness.ask("set_reminder", text="pill", at="1h")
+    harness.harness.clock.wall_ms -= DAY_MS
+    await harness.after(HOUR_MS)
+    assert await harness.harness.outgoing() == []
 
-    await house.after(DAY_MS)
-    assert [one.text for one in await house.house.outgoing()] == ["pill"]
+    await harness.after(DAY_MS)
+    assert [one.text for one in await harness.harness.outgoing()] == ["pill"]
 
 
 @pytest.mark.parametrize(("kind", "value"), [("interval", "1h"), ("cron", "0 * * * *")])
-async def test_a_task_runs_once_for_all_that_a_jump_forward_left_out(house, kind, value):
-    task = await house.schedule(kind, value)
-    await house.after(0)
-    house.house.clock.wall_ms += DAY_MS
-    queued = [turn for _ in range(3) for turn in await house.after(MINUTE_MS)]
+async def test_a_task_runs_once_for_all_that_a_jump_forward_left_out(harness, kind, value):
+    task = await harness.schedule(kind, value)
+    await harness.after(0)
+    harness.harness.clock.wall_ms += DAY_MS
+    queued = [turn for _ in range(3) for turn in await harness.after(MINUTE_MS)]
 
     assert len({turn.id for turn in queued}) <= 1
-    coming = (await house.task(task)).next_ms
-    assert 0 < coming - house.house.clock.now_ms() <= HOUR_MS
+    coming = (await harness.task(task)).next_ms
+    assert 0 < coming - harness.harness.clock.now_ms() <= HOUR_MS
 
 
 @pytest.mark.parametrize(("kind", "value"), [("interval", "1h"), ("cron", "0 * * * *")])
-async def test_a_task_does_not_sleep_for_a_day_when_the_clock_goes_back(house, kind, value):
-    task = await house.schedule(kind, value)
-    await house.after(0)
-    house.house.clock.wall_ms -= DAY_MS
-    await house.after(MINUTE_MS)
-    assert await house.house.queued() == [], "nothing is due at once"
+async def test_a_task_does_not_sleep_for_a_day_when_the_clock_goes_back(harness, kind, value):
+    task = await harness.schedule(kind, value)
+    await harness.after(0)
+    harness.harness.clock.wall_ms -= DAY_MS
+    await harness.after(MINUTE_MS)
+    assert await harness.harness.queued() == [], "nothing is due at once"
 
-    assert 0 < (await house.task(task)).next_ms - house.house.clock.now_ms() <= HOUR_MS
-    (turn,) = await house.after(HOUR_MS)
+    assert 0 < (await harness.task(task)).next_ms - harness.harness.clock.now_ms() <= HOUR_MS
+    (turn,) = await harness.after(HOUR_MS)
     assert turn.state is TurnState.QUEUED
 
 
-async def test_a_small_step_back_moves_no_task(house):
-    task = await house.schedule("interval", "1h")
-    await house.after(0)
-    before = (await house.task(task)).next_ms
-    house.house.clock.wall_ms -= 30_000
-    await house.after(1_000)
+async def test_a_small_step_back_moves_no_task(harness):
+    task = await harness.schedule("interval", "1h")
+    await harness.after(0)
+    before = (await harness.task(task)).next_ms
+    harness.harness.clock.wall_ms -= 30_000
+    await harness.after(1_000)
 
-    assert (await house.task(task)).next_ms == before
+    assert (await harness.task(task)).next_ms == before
 
 
-async def test_a_task_that_runs_once_keeps_its_moment(house):
-    task = await house.schedule("once", "2h")
-    await house.after(0)
-    before = (await house.task(task)).next_ms
-    house.house.clock.wall_ms -= DAY_MS
-    await house.after(MINUTE_MS)
+async def test_a_task_that_runs_once_keeps_its_moment(harness):
+    task = await harness.schedule("once", "2h")
+    await harness.after(0)
+    before = (await harness.task(task)).next_ms
+    harness.harness.clock.wall_ms -= DAY_MS
+    await harness.after(MINUTE_MS)
 
-    assert (await house.task(task)).next_ms == before
+    assert (await harness.task(task)).next_ms == before

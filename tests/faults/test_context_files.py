@@ -29,7 +29,7 @@ def troubles() -> list[ContextRepair]:
 
 
 @pytest.fixture
-def desk(tmp_path: Path, troubles: list[ContextRepair]) -> ContextManager:
+def context_manager(tmp_path: Path, troubles: list[ContextRepair]) -> ContextManager:
     return manager(tmp_path, troubles)
 
 
@@ -49,9 +49,9 @@ def saver(contexts: Path, first: int, turns: int) -> subprocess.Popen[str]:
     )
 
 
-def converse(desk: ContextManager, turns: int = 2) -> None:
+def converse(context_manager: ContextManager, turns: int = 2) -> None:
     for turn in range(1, turns + 1):
-        desk.register_message(asks(turn, f"Q{turn}"), answers(turn, f"A{turn}"), now_ms=NOW + turn)
+        context_manager.register_message(asks(turn, f"Q{turn}"), answers(turn, f"A{turn}"), now_ms=NOW + turn)
 
 
 # Writers
@@ -98,21 +98,21 @@ def test_kill_9_in_a_thousand_saves_leaves_a_file_that_parses_and_loses_nothing_
     told, kills = map(int, killed.stdout.split())
 
     troubles: list[ContextRepair] = []
-    desk = manager(tmp_path, troubles)
-    desk.record_decision("Go on", now_ms=NOW)
+    context_manager = manager(tmp_path, troubles)
+    context_manager.record_decision("Go on", now_ms=NOW)
     assert told >= 1_000
     assert kills >= 30
     assert troubles == []
-    assert list(desk.files.path.glob("*.tmp-*")) == []
-    assert all(desk.files.snapshots.read(one.name) for one in desk.snapshots())
+    assert list(context_manager.files.path.glob("*.tmp-*")) == []
+    assert all(context_manager.files.snapshots.read(one.name) for one in context_manager.snapshots())
 
 
 def test_a_lock_that_is_held_is_waited_for_and_then_told(tmp_path: Path, troubles: list[ContextRepair]):
-    desk = manager(tmp_path, troubles, lock_seconds=0.1)
-    converse(desk)
+    context_manager = manager(tmp_path, troubles, lock_seconds=0.1)
+    converse(context_manager)
     hasty = manager(tmp_path, troubles, lock_seconds=0.1)
 
-    with desk.files.changed(NOW), ThreadPoolExecutor(1) as other:
+    with context_manager.files.changed(NOW), ThreadPoolExecutor(1) as other:
         with pytest.raises(ContextBusy, match="try again") as raised:
             other.submit(hasty.record_decision, "x", now_ms=NOW).result()
         assert raised.value.code == "context_busy"
@@ -154,19 +154,19 @@ SPOILT = {
 
 @pytest.mark.parametrize("kind", SPOILT)
 def test_c_10_a_spoilt_context_is_kept_aside_and_the_newest_valid_snapshot_restored(
-    desk: ContextManager, troubles: list[ContextRepair], kind: str
+    context_manager: ContextManager, troubles: list[ContextRepair], kind: str
 ):
-    converse(desk)
-    desk.create_plan("Trip", now_ms=NOW)
-    good = desk.snapshot(now_ms=NOW)
-    desk.record_decision("Later", now_ms=NOW)
-    bad = desk.snapshot(now_ms=NOW + MINUTE)
+    converse(context_manager)
+    context_manager.create_plan("Trip", now_ms=NOW)
+    good = context_manager.snapshot(now_ms=NOW)
+    context_manager.record_decision("Later", now_ms=NOW)
+    bad = context_manager.snapshot(now_ms=NOW + MINUTE)
     assert good is not None
     assert bad is not None
-    (desk.files.path / "snapshots" / bad.name).write_text("{")
-    (desk.files.path / "context.json").write_text(SPOILT[kind])
+    (context_manager.files.path / "snapshots" / bad.name).write_text("{")
+    (context_manager.files.path / "context.json").write_text(SPOILT[kind])
 
-    kept = desk.load(now_ms=NOW + 2 * MINUTE)
+    kept = context_manager.load(now_ms=NOW + 2 * MINUTE)
 
     assert [one.id for one in kept.context.conversation.recent_window] == ["t1.u", "t1.a", "t2.u", "t2.a"]
     assert kept.context.memory.active_plan_id == "plan_001"
@@ -175,55 +175,57 @@ def test_c_10_a_spoilt_context_is_kept_aside_and_the_newest_valid_snapshot_resto
     assert trouble.folder == "family"
     assert good.name in trouble.text
     assert trouble.kept_as is not None
-    assert (desk.files.path / trouble.kept_as).read_text() == SPOILT[kind]
+    assert (context_manager.files.path / trouble.kept_as).read_text() == SPOILT[kind]
     assert kept.context.revision > bad.revision, "a number is not given twice"
-    assert desk.load(now_ms=NOW) == kept
+    assert context_manager.load(now_ms=NOW) == kept
     assert len(troubles) == 1, "it is told once"
 
 
-def test_c_10_without_a_snapshot_it_begins_anew(desk: ContextManager, troubles: list[ContextRepair]):
-    converse(desk)
-    (desk.files.path / "context.json").write_text("{")
+def test_c_10_without_a_snapshot_it_begins_anew(
+    context_manager: ContextManager, troubles: list[ContextRepair]
+):
+    converse(context_manager)
+    (context_manager.files.path / "context.json").write_text("{")
 
-    assert desk.load(now_ms=NOW).context.is_empty
+    assert context_manager.load(now_ms=NOW).context.is_empty
     assert "begins anew" in troubles[0].text
-    converse(desk)
-    assert desk.hydrate_prompt(now_ms=NOW)
+    converse(context_manager)
+    assert context_manager.hydrate_prompt(now_ms=NOW)
 
 
 @pytest.mark.parametrize("version", ["2.0", "10.3", "x"])
 def test_an_unknown_major_version_is_set_aside_and_not_overwritten(
-    desk: ContextManager, troubles: list[ContextRepair], version: str
+    context_manager: ContextManager, troubles: list[ContextRepair], version: str
 ):
-    converse(desk)
+    converse(context_manager)
     newer = json.dumps({"version": version, "all": "different"})
-    (desk.files.path / "context.json").write_text(newer)
+    (context_manager.files.path / "context.json").write_text(newer)
 
-    desk.record_decision("Go on", now_ms=NOW)
+    context_manager.record_decision("Go on", now_ms=NOW)
 
     (trouble,) = troubles
     assert trouble.kind == "unknown_version"
     assert trouble.kept_as is not None
-    assert (desk.files.path / trouble.kept_as).read_text() == newer
+    assert (context_manager.files.path / trouble.kept_as).read_text() == newer
 
 
-def test_a_later_minor_version_is_read(desk: ContextManager, troubles: list[ContextRepair]):
-    converse(desk)
-    path = desk.files.path / "context.json"
+def test_a_later_minor_version_is_read(context_manager: ContextManager, troubles: list[ContextRepair]):
+    converse(context_manager)
+    path = context_manager.files.path / "context.json"
     document = json.loads(path.read_text())
     path.write_text(json.dumps({**document, "version": "1.7", "something": {"new": 1}}))
 
-    assert len(desk.load(now_ms=NOW).context.conversation.recent_window) == 4
+    assert len(context_manager.load(now_ms=NOW).context.conversation.recent_window) == 4
     assert troubles == []
 
 
 @pytest.mark.parametrize("kind", ["link", "directory", "fifo", "huge"])
 def test_what_is_no_file_of_ours_is_set_aside(
-    desk: ContextManager, troubles: list[ContextRepair], tmp_path: Path, kind: str
+    context_manager: ContextManager, troubles: list[ContextRepair], tmp_path: Path, kind: str
 ):
-    converse(desk)
-    desk.snapshot(now_ms=NOW)
-    path = desk.files.path / "context.json"
+    converse(context_manager)
+    context_manager.snapshot(now_ms=NOW)
+    path = context_manager.files.path / "context.json"
     path.unlink()
     outside = tmp_path / "outside.json"
     outside.write_text("{}")
@@ -237,22 +239,24 @@ def test_what_is_no_file_of_ours_is_set_aside(
         case _:
             path.write_text(" " * 3_000_000)
 
-    desk.record_decision("Go on", now_ms=NOW)
+    context_manager.record_decision("Go on", now_ms=NOW)
 
     assert [trouble.kind for trouble in troubles] == ["corrupt"]
     assert path.is_file()
     assert not path.is_symlink()
     assert outside.read_text() == "{}"
-    assert len(desk.load(now_ms=NOW).context.conversation.recent_window) == 4
+    assert len(context_manager.load(now_ms=NOW).context.conversation.recent_window) == 4
 
 
-def test_of_spoilt_files_the_newest_five_are_kept(desk: ContextManager, troubles: list[ContextRepair]):
-    converse(desk)
+def test_of_spoilt_files_the_newest_five_are_kept(
+    context_manager: ContextManager, troubles: list[ContextRepair]
+):
+    converse(context_manager)
     for number in range(8):
-        (desk.files.path / "context.json").write_text(f"{{{number}")
-        desk.load(now_ms=NOW + number * MINUTE)
+        (context_manager.files.path / "context.json").write_text(f"{{{number}")
+        context_manager.load(now_ms=NOW + number * MINUTE)
 
-    kept = sorted(path.read_text() for path in desk.files.path.glob("context.corrupt-*.json"))
+    kept = sorted(path.read_text() for path in context_manager.files.path.glob("context.corrupt-*.json"))
     assert kept == ["{3", "{4", "{5", "{6", "{7"]
     assert len(troubles) == 8
 
@@ -261,77 +265,81 @@ def test_of_spoilt_files_the_newest_five_are_kept(desk: ContextManager, troubles
     "content", ["{", '{"version": "2.0", "plans": 7}', '{"version": "1.0"}', '{"version": "3.0"}']
 )
 def test_a_spoilt_workflow_is_kept_aside_and_restored_too(
-    desk: ContextManager, troubles: list[ContextRepair], content: str
+    context_manager: ContextManager, troubles: list[ContextRepair], content: str
 ):
-    desk.create_plan("Trip", now_ms=NOW)
-    desk.record_decision("Go", now_ms=NOW)
-    desk.snapshot(now_ms=NOW)
-    (desk.files.path / "workflow.json").write_text(content)
+    context_manager.create_plan("Trip", now_ms=NOW)
+    context_manager.record_decision("Go", now_ms=NOW)
+    context_manager.snapshot(now_ms=NOW)
+    (context_manager.files.path / "workflow.json").write_text(content)
 
-    kept = desk.load(now_ms=NOW)
+    kept = context_manager.load(now_ms=NOW)
 
     assert [plan.title for plan in kept.workflow.plans] == ["Trip"]
     assert kept.context.memory.active_plan_id == "plan_001"
     assert len(troubles) == 1
-    assert (desk.files.path / str(troubles[0].kept_as)).read_text() == content
+    assert (context_manager.files.path / str(troubles[0].kept_as)).read_text() == content
 
 
 def test_c_8_a_plan_that_is_gone_is_taken_from_the_hand_and_told(
-    desk: ContextManager, troubles: list[ContextRepair]
+    context_manager: ContextManager, troubles: list[ContextRepair]
 ):
-    desk.create_plan("Trip", now_ms=NOW)
-    (desk.files.path / "workflow.json").unlink()
+    context_manager.create_plan("Trip", now_ms=NOW)
+    (context_manager.files.path / "workflow.json").unlink()
 
-    told = desk.hydrate_prompt(now_ms=NOW)
+    told = context_manager.hydrate_prompt(now_ms=NOW)
 
     assert "ACTIVE PLAN: none" in told.text
     assert 'NOTE: "What was in hand changed: the plan plan_001 is gone."' in told.text
     assert [trouble.kind for trouble in troubles] == ["dangling"]
-    desk.create_plan("Another", now_ms=NOW)
-    assert "NOTE" not in desk.hydrate_prompt(now_ms=NOW).text
+    context_manager.create_plan("Another", now_ms=NOW)
+    assert "NOTE" not in context_manager.hydrate_prompt(now_ms=NOW).text
 
 
 def test_c_8_the_workflow_is_written_first_so_a_crash_between_leaves_nothing_dangling(
-    desk: ContextManager, troubles: list[ContextRepair], monkeypatch: pytest.MonkeyPatch
+    context_manager: ContextManager, troubles: list[ContextRepair], monkeypatch: pytest.MonkeyPatch
 ):
-    converse(desk)
-    before = desk.load(now_ms=NOW).context
+    converse(context_manager)
+    before = context_manager.load(now_ms=NOW).context
 
     def crash(*_: object) -> None:
         raise OSError(5, "Input/output error")
 
     with monkeypatch.context() as broken:
-        broken.setattr(type(desk.files), "_put_context", crash)
+        broken.setattr(type(context_manager.files), "_put_context", crash)
         with pytest.raises(OSError, match="Input/output"):
-            desk.create_plan("Trip", request_id="r1", now_ms=NOW)
+            context_manager.create_plan("Trip", request_id="r1", now_ms=NOW)
 
-    assert json.loads((desk.files.path / "context.json").read_text())["revision"] == before.revision
-    assert desk.load(now_ms=NOW).context.memory.active_plan_id == "plan_001"
-    assert desk.create_plan("Trip", request_id="r1", now_ms=NOW).id == "plan_001"
+    assert (
+        json.loads((context_manager.files.path / "context.json").read_text())["revision"] == before.revision
+    )
+    assert context_manager.load(now_ms=NOW).context.memory.active_plan_id == "plan_001"
+    assert context_manager.create_plan("Trip", request_id="r1", now_ms=NOW).id == "plan_001"
     assert troubles == []
 
 
 def test_c_7_a_workflow_of_version_1_is_migrated_once_and_kept(
-    desk: ContextManager, troubles: list[ContextRepair]
+    context_manager: ContextManager, troubles: list[ContextRepair]
 ):
-    converse(desk)
+    converse(context_manager)
     old = {"version": "1.0", "tasks": [{"id": "task_001", "title": "One", "status": "done"}]}
-    (desk.files.path / "workflow.json").write_text(json.dumps(old))
+    (context_manager.files.path / "workflow.json").write_text(json.dumps(old))
 
-    kept = desk.load(now_ms=NOW)
+    kept = context_manager.load(now_ms=NOW)
 
     assert (kept.workflow.version, kept.workflow.plans[0].id) == ("2.0", "plan_legacy")
     assert kept.context.memory.active_plan_id == "plan_legacy"
-    assert desk.load(now_ms=NOW + MINUTE) == kept
-    (copy,) = (desk.files.path / "snapshots").glob("workflow-v1-*.json")
+    assert context_manager.load(now_ms=NOW + MINUTE) == kept
+    (copy,) = (context_manager.files.path / "snapshots").glob("workflow-v1-*.json")
     assert json.loads(copy.read_text()) == old
     assert troubles == []
-    Workflow.model_validate(json.loads((desk.files.path / "workflow.json").read_text()))
+    Workflow.model_validate(json.loads((context_manager.files.path / "workflow.json").read_text()))
 
 
-def test_an_outsized_context_comes_down_to_256_kib(desk: ContextManager, troubles: list[ContextRepair]):
-    converse(desk)
-    path = desk.files.path / "context.json"
+def test_an_outsized_context_comes_down_to_256_kib(
+    context_manager: ContextManager, troubles: list[ContextRepair]
+):
+    converse(context_manager)
+    path = context_manager.files.path / "context.json"
     document = json.loads(path.read_text())
     template = document["conversation"]["recent_window"][0]
     document["conversation"]["recent_window"] = [
@@ -340,11 +348,11 @@ def test_an_outsized_context_comes_down_to_256_kib(desk: ContextManager, trouble
     document["conversation"]["vector_cache"] = [{"id": "msg_034", "embedding": [0.1] * 1_000}]
     path.write_text(json.dumps(document))
 
-    desk.record_decision("Go on", now_ms=NOW)
+    context_manager.record_decision("Go on", now_ms=NOW)
 
     assert path.stat().st_size <= 256 * 1024
     assert troubles == []
-    assert desk.load(now_ms=NOW).context.conversation.recent_window[-1].id == "t149.u"
+    assert context_manager.load(now_ms=NOW).context.conversation.recent_window[-1].id == "t149.u"
 
 
 # The disk
@@ -352,10 +360,10 @@ def test_an_outsized_context_comes_down_to_256_kib(desk: ContextManager, trouble
 
 @pytest.mark.parametrize("call", ["fsync", "replace"])
 def test_a_disk_that_refuses_leaves_what_was_there(
-    desk: ContextManager, monkeypatch: pytest.MonkeyPatch, call: str
+    context_manager: ContextManager, monkeypatch: pytest.MonkeyPatch, call: str
 ):
-    converse(desk)
-    before = desk.load(now_ms=NOW)
+    converse(context_manager)
+    before = context_manager.load(now_ms=NOW)
 
     def full(*_: object) -> None:
         raise OSError(28, "No space left on device")
@@ -363,32 +371,32 @@ def test_a_disk_that_refuses_leaves_what_was_there(
     with monkeypatch.context() as broken:
         broken.setattr(os if call == "fsync" else Path, call, full)
         with pytest.raises(OSError, match="No space"):
-            desk.record_decision("Lost", now_ms=NOW)
+            context_manager.record_decision("Lost", now_ms=NOW)
 
-    assert desk.load(now_ms=NOW) == before
-    assert list(desk.files.path.glob("*.tmp-*")) == []
+    assert context_manager.load(now_ms=NOW) == before
+    assert list(context_manager.files.path.glob("*.tmp-*")) == []
 
 
-def test_what_a_killed_writer_left_is_swept(desk: ContextManager):
-    converse(desk)
-    left = desk.files.path / "context.json.tmp-123-abcdef"
+def test_what_a_killed_writer_left_is_swept(context_manager: ContextManager):
+    converse(context_manager)
+    left = context_manager.files.path / "context.json.tmp-123-abcdef"
     left.write_text("half")
 
-    desk.load(now_ms=NOW)
+    context_manager.load(now_ms=NOW)
 
     assert not left.exists()
 
 
-def test_a_block_that_fails_writes_nothing(desk: ContextManager):
-    converse(desk)
-    before = desk.load(now_ms=NOW)
+def test_a_block_that_fails_writes_nothing(context_manager: ContextManager):
+    converse(context_manager)
+    before = context_manager.load(now_ms=NOW)
 
     def fail() -> None:
-        with desk.files.changed(NOW) as draft:
+        with context_manager.files.changed(NOW) as draft:
             draft.context = draft.context.model_copy(update={"pending_user": "t9.u"})
             raise RuntimeError
 
     with pytest.raises(RuntimeError):
         fail()
 
-    assert desk.load(now_ms=NOW) == before
+    assert context_manager.load(now_ms=NOW) == before

@@ -15,7 +15,7 @@ from tests.doubles.messages_api import Recorded, Say, ScriptedMessagesApi, Step,
 from tests.faults.hostile_commands import COMMANDS
 from tests.processes.andy import AndyProcess, until
 from tests.support.homes import furnish
-from tests.support.household import a_group
+from tests.support.store_harness import a_group
 
 pytestmark = [pytest.mark.docker, pytest.mark.timeout(1500)]
 HONEST_SECONDS = 120

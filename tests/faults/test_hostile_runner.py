@@ -12,7 +12,7 @@ import pytest
 from tests.faults.hostile_scripts import SCENARIOS, Answered, Ended
 from tests.processes.andy import AndyProcess, until
 from tests.support.homes import furnish
-from tests.support.household import a_group
+from tests.support.store_harness import a_group
 
 pytestmark = [pytest.mark.host, pytest.mark.timeout(1500)]
 MAX_GROWTH_BYTES = 100 * 1024 * 1024

@@ -42,15 +42,15 @@ async def fill(home: Path, path: Path, server, texts: list[str]):
     """Have the owner make a room with Andy in it, and put `texts` into the outbox for it."""
     database = await Database.open(path)
     try:
-        house = MatrixHome(home, database, server)
-        owner = house.owner
-        owner.room = owner.make_room(house.andy)
-        server.post(f"join/{owner.room}", token=house.token)
+        harness = MatrixHome(home, database, server)
+        owner = harness.owner
+        owner.room = owner.make_room(harness.andy)
+        server.post(f"join/{owner.room}", token=harness.token)
         async with database.transaction() as tx:
             jid = address_of(owner.room)
             await chats.upsert(tx, jid, name="Room", channel="matrix", is_group=True, at_ms=None)
             for text in texts:
-                await outbox.add(tx, chat_jid=jid, text=text, dedupe_key=text, now_ms=house.clock.now_ms())
+                await outbox.add(tx, chat_jid=jid, text=text, dedupe_key=text, now_ms=harness.clock.now_ms())
     finally:
         await database.close()
-    return owner, house.andy
+    return owner, harness.andy

@@ -20,17 +20,17 @@ from orchestrator.store import sessions
 from orchestrator.store.database import Database
 from tests.processes.andy import AndyProcess, until
 from tests.support.homes import furnish
-from tests.support.household import Household, a_group
 from tests.support.queue_harness import a_run, a_turn
-from tests.support.task_harness import HOUR_MS, TaskHouse
+from tests.support.store_harness import StoreHarness, a_group
+from tests.support.task_harness import HOUR_MS, TaskHarness
 
 LIMITS = timeouts.RunTimeouts(idle_ms=60_000, age_ms=1_800_000, turn_ms=1_800_000)
 
 
 @pytest.fixture
-async def family(household: Household) -> Household:
-    await household.add_group()
-    return household
+async def family(store_harness: StoreHarness) -> StoreHarness:
+    await store_harness.add_group()
+    return store_harness
 
 
 @asynccontextmanager
@@ -38,7 +38,7 @@ async def restarted(family, database_path):
     """The host as it is after a crash: what it knows is what the store has."""
     database = await Database.open(database_path)
     try:
-        yield Household(database, family.clock, numbers=itertools.count(100))
+        yield StoreHarness(database, family.clock, numbers=itertools.count(100))
     finally:
         await database.close()
 
@@ -167,11 +167,11 @@ def test_a_container_that_has_a_turn_is_not_closed_as_idle(clock):
 
 
 async def test_a_task_in_the_groups_context_goes_on_in_its_session(family):
-    house = TaskHouse(family)
-    await house.schedule("interval", "1h", context_mode="group")
-    (turn,) = await house.after(HOUR_MS)
+    harness = TaskHarness(family)
+    await harness.schedule("interval", "1h", context_mode="group")
+    (turn,) = await harness.after(HOUR_MS)
     assert (turn.kind, turn.is_isolated) == (TurnKind.TASK, False)
-    turn, run = await house.begin()
+    turn, run = await harness.begin()
     await family.take(run, TurnEnd(n=2, turn=turn.id, new_session_id="after-the-task"))
 
     async with family.database.reading() as tx:

@@ -12,7 +12,7 @@ from orchestrator.reports import costs
 from orchestrator.reports.since import since_ms
 from orchestrator.store import usage
 from orchestrator.store.budgets import Period, Unit
-from tests.support.household import Household
+from tests.support.store_harness import StoreHarness
 
 SEOUL, KABUL, UTC = ZoneInfo("Asia/Seoul"), ZoneInfo("Asia/Kabul"), ZoneInfo("UTC")
 NOON_MS = round(datetime(2026, 11, 22, 12, tzinfo=SEOUL).timestamp() * 1000)
@@ -38,18 +38,18 @@ def an_entry(**changes: Any) -> usage.UsageEntry:
     return usage.UsageEntry(**{**fields, **changes})
 
 
-async def used(household: Household, *entries: usage.UsageEntry) -> None:
-    await household.add_group("main", is_main=True)
-    await household.add_group()
-    async with household.database.transaction() as tx:
+async def used(store_harness: StoreHarness, *entries: usage.UsageEntry) -> None:
+    await store_harness.add_group("main", is_main=True)
+    await store_harness.add_group()
+    async with store_harness.database.transaction() as tx:
         for entry in entries:
             await usage.add(tx, entry)
 
 
 async def told(
-    household: Household, by: costs.By, group: str | None = None, zone: ZoneInfo = SEOUL
+    store_harness: StoreHarness, by: costs.By, group: str | None = None, zone: ZoneInfo = SEOUL
 ) -> dict[str, Any]:
-    async with household.database.reading() as tx:
+    async with store_harness.database.reading() as tx:
         return await costs.usage(tx, group, by=by, now_ms=NOON_MS, zone=zone)
 
 
@@ -62,61 +62,61 @@ async def told(
     ],
 )
 async def test_a_day_is_one_of_the_owners_zone(
-    household: Household, zone: ZoneInfo, days: dict[str, int]
+    store_harness: StoreHarness, zone: ZoneInfo, days: dict[str, int]
 ) -> None:
     late = [an_entry(at_ms=NOON_MS + hours * HOUR_MS) for hours in (0, 11.9, 12)]
-    await used(household, *late)
-    found = await told(household, "day", zone=zone)
+    await used(store_harness, *late)
+    found = await told(store_harness, "day", zone=zone)
     assert {row["day"]: row["requests"] for row in found["rows"]} == days
 
 
-async def test_usage_is_told_by_group_task_kind_and_model(household: Household) -> None:
+async def test_usage_is_told_by_group_task_kind_and_model(store_harness: StoreHarness) -> None:
     await used(
-        household,
+        store_harness,
         an_entry(),
         an_entry(folder=Folder("main"), kind=TurnKind.TASK, task_id="t-1"),
         an_entry(kind=None, turn_id=None, model="glm", cost_nano_usd=None, is_whole=False, is_subagent=True),
     )
-    by_agent = (await told(household, "agent"))["rows"]
+    by_agent = (await told(store_harness, "agent"))["rows"]
     assert [(row["agent"], row["requests"]) for row in by_agent] == [
         ("the agent itself", 2),
         ("subagents", 1),
     ]
-    by_group = (await told(household, "group"))["rows"]
+    by_group = (await told(store_harness, "group"))["rows"]
     assert [(row["group"], row["requests"], row["cost_usd"]) for row in by_group] == [
         ("family", 2, 0.001),
         ("main", 1, 0.001),
     ]
-    assert [row["task"] for row in (await told(household, "task"))["rows"]] == ["no task", "t-1"]
-    assert [row["kind"] for row in (await told(household, "kind"))["rows"]] == [
+    assert [row["task"] for row in (await told(store_harness, "task"))["rows"]] == ["no task", "t-1"]
+    assert [row["kind"] for row in (await told(store_harness, "kind"))["rows"]] == [
         "outside a turn",
         "chat",
         "task",
     ]
-    by_model = {row["model"]: row["cost_usd"] for row in (await told(household, "model"))["rows"]}
+    by_model = {row["model"]: row["cost_usd"] for row in (await told(store_harness, "model"))["rows"]}
     assert by_model == {"claude-sonnet-4-5": 0.002, "glm": None}
 
 
-async def test_one_group_is_told_alone_and_the_total_adds_up(household: Household) -> None:
-    await used(household, an_entry(), an_entry(), an_entry(folder=Folder("main")))
-    found = await told(household, "day", "family")
+async def test_one_group_is_told_alone_and_the_total_adds_up(store_harness: StoreHarness) -> None:
+    await used(store_harness, an_entry(), an_entry(), an_entry(folder=Folder("main")))
+    found = await told(store_harness, "day", "family")
     assert found["total"]["requests"] == 2
     assert found["total"]["cache_write_tokens"] == 80
     with pytest.raises(UnknownGroup):
-        await told(household, "day", "nobody")
+        await told(store_harness, "day", "nobody")
 
 
-async def test_what_is_not_known_is_said(household: Household) -> None:
-    await used(household, an_entry(), an_entry(cost_nano_usd=None, is_whole=False))
-    text = "\n".join(costs.usage_lines(await told(household, "group")))
+async def test_what_is_not_known_is_said(store_harness: StoreHarness) -> None:
+    await used(store_harness, an_entry(), an_entry(cost_nano_usd=None, is_whole=False))
+    text = "\n".join(costs.usage_lines(await told(store_harness, "group")))
     assert "$0.0010 + unknown" in text
     assert "Of 1 answers the model has no known price" in text
     assert "1 answers broke off" in text
 
 
-async def test_a_price_that_is_assumed_is_said(household: Household) -> None:
-    await used(household, an_entry(), an_entry(model="claude-opus-9", is_assumed=True))
-    text = "\n".join(costs.usage_lines(await told(household, "group")))
+async def test_a_price_that_is_assumed_is_said(store_harness: StoreHarness) -> None:
+    await used(store_harness, an_entry(), an_entry(model="claude-opus-9", is_assumed=True))
+    text = "\n".join(costs.usage_lines(await told(store_harness, "group")))
     assert "$0.0020" in text
     assert "Of 1 answers the model is not on the list: they count as the dearest of its family." in text
     assert "ANDY_PRICES" in text
@@ -125,9 +125,9 @@ async def test_a_price_that_is_assumed_is_said(household: Household) -> None:
 BUDGET_ROWS = "SELECT kind FROM audit WHERE kind LIKE 'budget.%'"
 
 
-async def test_budgets_are_listed_with_what_is_used(household: Household) -> None:
-    await used(household, an_entry(), an_entry(kind=TurnKind.TASK, cost_nano_usd=None))
-    async with household.database.transaction() as tx:
+async def test_budgets_are_listed_with_what_is_used(store_harness: StoreHarness) -> None:
+    await used(store_harness, an_entry(), an_entry(kind=TurnKind.TASK, cost_nano_usd=None))
+    async with store_harness.database.transaction() as tx:
         for text, is_background in (("150", False), ("1usd", False), ("1k", True)):
             await costs.set_budget(
                 tx,
@@ -147,7 +147,7 @@ async def test_budgets_are_listed_with_what_is_used(household: Household) -> Non
     lines = costs.budget_lines(rows)
     assert "SPENT" in lines[1]
     assert "$0.001 + 1 of unknown price" in lines[2].replace("$0.0010", "$0.001")
-    assert [row["kind"] for row in await household.rows(BUDGET_ROWS)] == ["budget.set"] * 3
+    assert [row["kind"] for row in await store_harness.rows(BUDGET_ROWS)] == ["budget.set"] * 3
 
 
 @pytest.mark.parametrize(

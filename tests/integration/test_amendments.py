@@ -9,13 +9,13 @@ import pytest
 from orchestrator.domain.values import Inbound, MessageId, Quote, TurnState
 from orchestrator.inbound import amendments
 from orchestrator.inbound.triggers import NO_TRIGGER
-from tests.support.household import Household, a_message
+from tests.support.store_harness import StoreHarness, a_message
 
 
 @pytest.fixture
-async def family(household: Household) -> Household:
-    await household.add_group()
-    return household
+async def family(store_harness: StoreHarness) -> StoreHarness:
+    await store_harness.add_group()
+    return store_harness
 
 
 def edited(original: Inbound, text: str, **changes: Any) -> Inbound:
@@ -26,7 +26,7 @@ def deleted(original: Inbound, **changes: Any) -> Inbound:
     return a_message("", deletes=original.id, sender=changes.pop("sender", original.sender), **changes)
 
 
-async def texts(family: Household) -> list[str]:
+async def texts(family: StoreHarness) -> list[str]:
     return [one.text for one in await family.messages() if one.text]
 
 
@@ -252,10 +252,10 @@ async def test_the_same_edit_twice_is_done_once(family):
 # What asks for nothing by its nature
 
 
-async def test_a_reaction_is_kept_with_its_reason_and_asks_nothing_even_in_main(household):
-    await household.add_group("main", is_main=True, requires_trigger=False)
+async def test_a_reaction_is_kept_with_its_reason_and_asks_nothing_even_in_main(store_harness):
+    await store_harness.add_group("main", is_main=True, requires_trigger=False)
 
-    accepted = await household.hear("[reacted 👍]", "main", ignored="reaction")
+    accepted = await store_harness.hear("[reacted 👍]", "main", ignored="reaction")
 
     assert (accepted.outcome, accepted.reason) == ("ignored", "reaction")
-    assert await household.queued("main") == []
+    assert await store_harness.queued("main") == []

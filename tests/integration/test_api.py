@@ -34,10 +34,10 @@ from orchestrator.web.api.queries import MAX_LIMIT, PageQuery
 from orchestrator.web.api.routes import ApiServices, api_routes
 from orchestrator.web.app import web_app
 from orchestrator.web.console.sessions import SessionService
-from tests.support.dashboard_harness import FEB_9_1200, HOUR_MS, DashboardHouse, alert
-from tests.support.household import SEOUL, Household
-from tests.support.notice_harness import NoticeHouse
+from tests.support.dashboard_harness import FEB_9_1200, HOUR_MS, DashboardHarness, alert
+from tests.support.notice_harness import NoticeHarness
 from tests.support.reminders import put_reminder
+from tests.support.store_harness import SEOUL, StoreHarness
 
 TOKEN = {"Authorization": "Bearer secret"}
 PATHS = {"group": "family", "id": "M1"}
@@ -51,31 +51,31 @@ QUERIES = {
 
 
 @pytest.fixture
-async def house(household: Household, tmp_path: Path) -> Household:
+async def harness(store_harness: StoreHarness, tmp_path: Path) -> StoreHarness:
     """Something of everything, twice, so that each list has a second page."""
-    clock = household.clock
-    board = DashboardHouse(household)
+    clock = store_harness.clock
+    board = DashboardHarness(store_harness)
     for folder in ("family", "work"):
-        await household.add_group(folder, requires_trigger=False)
+        await store_harness.add_group(folder, requires_trigger=False)
     await board.put(alert(id="n_1", task_id=None), alert(id="n_2", task_id=None, due_ms=FEB_9_1200))
-    notices = NoticeHouse(household)
+    notices = NoticeHarness(store_harness)
     await notices.note("look at the oven")
     await notices.note("look at the cat")
     for number in (1, 2):
-        await household.hear(f"buy milk {number}", id=f"M{number}", quote=None)
+        await store_harness.hear(f"buy milk {number}", id=f"M{number}", quote=None)
         await notices.ask("list_reminders")
-        await household.answer("yes")
-    await household.deliver_all()
-    await _fill(household)
-    logged = await household.rows("SELECT id, group_folder, started_ms FROM runs LIMIT 1")
+        await store_harness.answer("yes")
+    await store_harness.deliver_all()
+    await _fill(store_harness)
+    logged = await store_harness.rows("SELECT id, group_folder, started_ms FROM runs LIMIT 1")
     path = files.path_of(Home(tmp_path).logs, "family", logged[0]["id"], logged[0]["started_ms"])
     files.append(path, files.event_line(clock.now_ms(), "run.begun", {"group": "family"}), may_begin=True)
-    return household
+    return store_harness
 
 
-async def _fill(house: Household) -> None:
-    now_ms, times = house.clock.now_ms(), schedule_reader(lambda _: SEOUL)
-    async with house.database.transaction() as tx:
+async def _fill(harness: StoreHarness) -> None:
+    now_ms, times = harness.clock.now_ms(), schedule_reader(lambda _: SEOUL)
+    async with harness.database.transaction() as tx:
         family = await groups.known(tx, "family")
         for number in (1, 2):
             wish = scheduled_task_service.ScheduledTaskRequest(
@@ -135,15 +135,15 @@ def _usage(number: int, now_ms: int) -> usage.UsageEntry:
 
 
 @pytest.fixture
-async def client(house: Household, tmp_path: Path) -> AsyncIterator[httpx.AsyncClient]:
-    routes = [*list_routes(source_of(house, tmp_path)), openapi_route()]
+async def client(harness: StoreHarness, tmp_path: Path) -> AsyncIterator[httpx.AsyncClient]:
+    routes = [*list_routes(source_of(harness, tmp_path)), openapi_route()]
     app = web_app(routes, token="secret", on_refusal=lambda _: None)
     transport = httpx.ASGITransport(app=app)
     async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1", headers=TOKEN) as client:
         yield client
 
 
-def source_of(house: Household, tmp_path: Path) -> ApiSource:
+def source_of(harness: StoreHarness, tmp_path: Path) -> ApiSource:
     def context_of(folder: Folder) -> ContextManager:
         return ContextManager.of(
             tmp_path / "context",
@@ -158,7 +158,7 @@ def source_of(house: Household, tmp_path: Path) -> ApiSource:
 
     return ApiSource(
         home=Home(tmp_path),
-        clock=house.clock,
+        clock=harness.clock,
         zone=SEOUL,
         reminders=ReminderService(zone_of=lambda _: SEOUL),
         context_of=context_of,
@@ -172,8 +172,8 @@ def address(resource: ApiResource, task: str = "") -> str:
     return f"{path.format(**PATHS)}?{QUERIES.get(resource.path, '')}"
 
 
-async def task_id(house: Household) -> str:
-    return str((await house.rows("SELECT id FROM scheduled_tasks LIMIT 1"))[0]["id"])
+async def task_id(harness: StoreHarness) -> str:
+    return str((await harness.rows("SELECT id FROM scheduled_tasks LIMIT 1"))[0]["id"])
 
 
 def test_every_route_is_described_and_no_other():
@@ -202,8 +202,8 @@ def references(value: Any) -> set[str]:
 
 
 @pytest.mark.parametrize("resource", RESOURCES, ids=lambda one: one.path)
-async def test_each_answer_is_as_it_is_described(house, client, resource):
-    answer = await client.get(address(resource, await task_id(house)))
+async def test_each_answer_is_as_it_is_described(harness, client, resource):
+    answer = await client.get(address(resource, await task_id(harness)))
 
     assert answer.status_code == 200, answer.text
     assert answer.headers["cache-control"] == "no-store"
@@ -221,7 +221,7 @@ async def test_the_description_is_served(client):
     [one for one in RESOURCES if issubclass(one.query, PageQuery)],
     ids=lambda one: one.path,
 )
-async def test_pages_of_one_row_walk_over_every_row_once(house, client, resource):
+async def test_pages_of_one_row_walk_over_every_row_once(harness, client, resource):
     first = address(resource)
     whole = (await client.get(f"{first}&limit={MAX_LIMIT}")).json()
     assert whole["next"] is None
@@ -304,9 +304,11 @@ async def test_nobody_reads_without_the_token_or_from_another_page(client, resou
     assert (await client.post(path)).status_code == 405
 
 
-async def test_who_is_signed_in_to_the_console_reads_and_changes_nothing(household, tmp_path):
-    await household.add_group("family")
-    sessions = SessionService(household.database, household.database, token="secret", clock=household.clock)
+async def test_who_is_signed_in_to_the_console_reads_and_changes_nothing(store_harness, tmp_path):
+    await store_harness.add_group("family")
+    sessions = SessionService(
+        store_harness.database, store_harness.database, token="secret", clock=store_harness.clock
+    )
     signed_in = await sessions.sign_in(sessions.make_code(), browser="Firefox")
 
     async def is_session(cookie: str) -> bool:
@@ -315,7 +317,7 @@ async def test_who_is_signed_in_to_the_console_reads_and_changes_nothing(househo
     async def post(_: Request) -> Response:
         return Response("changed")
 
-    routes = [*list_routes(source_of(household, tmp_path)), Route("/api/x", post, methods=["POST"])]
+    routes = [*list_routes(source_of(store_harness, tmp_path)), Route("/api/x", post, methods=["POST"])]
     app = web_app(routes, token="secret", on_refusal=lambda _: None, is_session=is_session)
     async with httpx.AsyncClient(
         transport=httpx.ASGITransport(app=app), base_url="http://127.0.0.1"

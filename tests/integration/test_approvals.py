@@ -23,7 +23,7 @@ from orchestrator.proxies.approvals import (
 )
 from orchestrator.store.approvals import ApprovalKind, ApprovalRequest, ApprovalState
 from tests.support.host_contexts import host_context
-from tests.support.household import Household, a_message
+from tests.support.store_harness import StoreHarness, a_message
 from tests.support.until import until
 
 PLACE = ApprovalRequest(
@@ -52,7 +52,7 @@ def call(arguments: object) -> ApprovalRequest:
 class Asking:
     """A group that asks, and the owner in main."""
 
-    house: Household
+    harness: StoreHarness
     service: Approvals
     say: Callable[[str], Awaitable[object]]
     tasks: asyncio.TaskGroup
@@ -70,36 +70,36 @@ class Asking:
         return task
 
     async def questions(self) -> list[str]:
-        return [one.text for one in await self.house.outgoing() if "🔐" in one.text]
+        return [one.text for one in await self.harness.outgoing() if "🔐" in one.text]
 
     async def answers(self) -> list[str]:
-        return [one.text for one in await self.house.outgoing() if "🔐" not in one.text]
+        return [one.text for one in await self.harness.outgoing() if "🔐" not in one.text]
 
     async def decide(self, number: int, decision: Decision) -> None:
-        async with self.house.database.transaction() as tx:
-            await approvals.decide(tx, number, decision, by="a test", now_ms=self.house.clock.now_ms())
-        self.house.bus.publish("approval.decided")
+        async with self.harness.database.transaction() as tx:
+            await approvals.decide(tx, number, decision, by="a test", now_ms=self.harness.clock.now_ms())
+        self.harness.bus.publish("approval.decided")
 
     async def states(self) -> list[str]:
-        return [row["state"] for row in await self.house.rows("SELECT state FROM approvals ORDER BY id")]
+        return [row["state"] for row in await self.harness.rows("SELECT state FROM approvals ORDER BY id")]
 
 
 @pytest.fixture
-async def asking(household: Household) -> AsyncIterator[Asking]:
-    async with household.database.transaction() as tx:
-        await registration.ensure_main(tx, now_ms=household.clock.now_ms())
-    await household.add_group("family", requires_trigger=False)
+async def asking(store_harness: StoreHarness) -> AsyncIterator[Asking]:
+    async with store_harness.database.transaction() as tx:
+        await registration.ensure_main(tx, now_ms=store_harness.clock.now_ms())
+    await store_harness.add_group("family", requires_trigger=False)
 
     async def nothing_at_once(*_: object, **__: object) -> None:
         return None
 
-    intake = build_intake(host_context(household), at_once=nothing_at_once)
+    intake = build_intake(host_context(store_harness), at_once=nothing_at_once)
     service = Approvals(
-        household.database,
-        household.database,
-        clock=household.clock,
-        bus=household.bus,
-        outbox=household.wakeups.outbox,
+        store_harness.database,
+        store_harness.database,
+        clock=store_harness.clock,
+        bus=store_harness.bus,
+        outbox=store_harness.wakeups.outbox,
         redact=lambda text: text.replace("hunter2", "[redacted]"),
     )
 
@@ -107,17 +107,17 @@ async def asking(household: Household) -> AsyncIterator[Asking]:
         return await intake.accept(a_message(text, folder))
 
     async with asyncio.TaskGroup() as tasks:
-        yield Asking(household, service, say, tasks)
+        yield Asking(store_harness, service, say, tasks)
 
 
 def impatient(asking: Asking) -> Approvals:
-    house = asking.house
+    harness = asking.harness
     return Approvals(
-        house.database,
-        house.database,
-        clock=house.clock,
-        bus=house.bus,
-        outbox=house.wakeups.outbox,
+        harness.database,
+        harness.database,
+        clock=harness.clock,
+        bus=harness.bus,
+        outbox=harness.wakeups.outbox,
         redact=str,
         wait_seconds=0.01,
     )
@@ -127,20 +127,20 @@ async def test_the_owner_is_told_in_main_and_allows_it_there(asking: Asking) -> 
     task = await asking.asked()
     (question,) = await asking.questions()
     assert "The agent of 'family' asks to reach shop.example:443 (request 1)." in question
-    (row,) = await asking.house.rows("SELECT chat_jid FROM outbox")
+    (row,) = await asking.harness.rows("SELECT chat_jid FROM outbox")
     assert row["chat_jid"] == "local:main"
     await asking.say("Allow 1.")
     assert await task is None
     assert await asking.answers() == ["Allowed for 15 minutes: shop.example:443 for 'family'."]
     assert await asking.service.ask(PLACE) is None, "as long as it holds, nobody is asked again"
-    kinds = [row["kind"] for row in await asking.house.rows("SELECT kind FROM audit ORDER BY id")]
+    kinds = [row["kind"] for row in await asking.harness.rows("SELECT kind FROM audit ORDER BY id")]
     assert kinds[-2:] == ["approval.asked", "approval.allowed"]
-    asking.house.clock.pass_ms(HOLD_MS)
+    asking.harness.clock.pass_ms(HOLD_MS)
     again = await asking.asked()
     await asking.say("항상 허용 2")
     assert await again is None
     assert (await asking.answers())[-1] == "앞으로 늘 허용합니다: shop.example:443 (family)."
-    asking.house.clock.pass_ms(400 * 24 * 3_600_000)
+    asking.harness.clock.pass_ms(400 * 24 * 3_600_000)
     assert await asking.service.ask(PLACE) is None
 
 
@@ -150,7 +150,7 @@ async def test_what_is_refused_stays_so_for_a_while(asking: Asking) -> None:
     assert "the owner has refused it (request 1)" in str(await task)
     assert "refused" in str(await asking.service.ask(PLACE))
     assert len(await asking.questions()) == 1
-    asking.house.clock.pass_ms(HOLD_MS)
+    asking.harness.clock.pass_ms(HOLD_MS)
     later = await asking.asked()
     await asking.decide(2, "allow")
     assert await later is None
@@ -163,7 +163,9 @@ async def test_an_answer_that_comes_late_holds_for_the_next_try(asking: Asking) 
     assert len(await asking.questions()) == 1
     await asking.decide(1, "allow")
     assert await impatient(asking).ask(PLACE) is None
-    (notice,) = await asking.house.rows("SELECT group_folder, payload_json FROM cross_session_notifications")
+    (notice,) = await asking.harness.rows(
+        "SELECT group_folder, payload_json FROM cross_session_notifications"
+    )
     assert notice["group_folder"] == "family"
     assert "Allowed for 15 minutes: reach shop.example:443" in notice["payload_json"]
 
@@ -211,14 +213,14 @@ async def test_only_a_whole_message_of_main_decides(asking: Asking) -> None:
         await asking.say(text, folder)  # type: ignore[call-arg]
     assert await asking.states() == ["waiting"]
     assert await asking.answers() == []
-    assert len(await asking.house.rows("SELECT 1 FROM turns WHERE state = 'queued'")) == 2
+    assert len(await asking.harness.rows("SELECT 1 FROM turns WHERE state = 'queued'")) == 2
     await asking.decide(1, "refuse")
     await task
 
 
 async def test_a_request_lapses_and_a_stranger_number_is_told(asking: Asking) -> None:
     await impatient(asking).ask(PLACE)
-    asking.house.clock.pass_ms(LAPSE_MS)
+    asking.harness.clock.pass_ms(LAPSE_MS)
     await asking.say("allow 1")
     (reply,) = await asking.answers()
     assert reply == "Request 1 has lapsed: the agent asks again when it needs it."
@@ -248,6 +250,6 @@ async def test_a_group_that_is_gone_leaves_nothing_to_one_that_gets_its_folder(a
     task = await asking.asked()
     await asking.decide(1, "always")
     await task
-    async with asking.house.database.transaction() as tx:
-        await registration.unregister(tx, "family", now_ms=asking.house.clock.now_ms())
+    async with asking.harness.database.transaction() as tx:
+        await registration.unregister(tx, "family", now_ms=asking.harness.clock.now_ms())
     assert await asking.states() == []

@@ -19,7 +19,7 @@ from orchestrator.reports import audit as reports
 from orchestrator.store import audit
 from orchestrator.store.database import Database
 from tests.support.command_dispatchers import dispatcher_of
-from tests.support.household import Household
+from tests.support.store_harness import StoreHarness
 
 
 async def fill(database: Database, rows: int = 5) -> None:
@@ -186,28 +186,28 @@ async def test_rows_are_found_by_group_and_time(database: Database) -> None:
     assert [row["turn"] for row in rows] == [3]
 
 
-async def test_a_command_is_written_down_once_with_its_outcome(household: Household) -> None:
-    family = await household.add_group()
-    dispatcher = dispatcher_of(household)
+async def test_a_command_is_written_down_once_with_its_outcome(store_harness: StoreHarness) -> None:
+    family = await store_harness.add_group()
+    dispatcher = dispatcher_of(store_harness)
     secret = {"type": "message", "text": "a text of the chat", "requestId": "r1"}
     refused = {"type": "refresh_groups", "requestId": "r2"}
     for body in (secret, secret, refused):
         await dispatcher.handle(family, "file", json.dumps(body).encode())
-    rows = await household.rows("SELECT * FROM audit WHERE kind <> 'group.registered' ORDER BY id")
+    rows = await store_harness.rows("SELECT * FROM audit WHERE kind <> 'group.registered' ORDER BY id")
     assert [(row["kind"], row["group_folder"]) for row in rows] == [("command", "family")] * 2
     assert [json.loads(row["detail"]) for row in rows] == [
         {"type": "message", "request": "r1", "ok": True, "code": "ok"},
         {"type": "refresh_groups", "request": "r2", "ok": False, "code": "not_allowed"},
     ]
-    assert (await verdict(household.database)).fault is None
+    assert (await verdict(store_harness.database)).fault is None
 
 
-async def test_who_may_do_what_is_written_down_as_it_changes(household: Household) -> None:
-    await household.add_group(container_config={"egress": "open"})
-    async with household.database.transaction() as tx:
+async def test_who_may_do_what_is_written_down_as_it_changes(store_harness: StoreHarness) -> None:
+    await store_harness.add_group(container_config={"egress": "open"})
+    async with store_harness.database.transaction() as tx:
         await changes.configure(tx, "family", {"egress": None, "cpus": 1}, by="a test", now_ms=5)
         await registration.unregister(tx, "family", now_ms=6)
-    rows = await household.rows("SELECT kind, group_folder, detail FROM audit ORDER BY id")
+    rows = await store_harness.rows("SELECT kind, group_folder, detail FROM audit ORDER BY id")
     assert [(row["kind"], json.loads(row["detail"])) for row in rows] == [
         ("group.registered", {"jid": "local:family", "is_main": False, "config": {"egress": "open"}}),
         (
@@ -217,20 +217,20 @@ async def test_who_may_do_what_is_written_down_as_it_changes(household: Househol
         ("group.unregistered", {"jid": "local:family"}),
     ]
     assert {row["group_folder"] for row in rows} == {"family"}
-    assert (await verdict(household.database)).fault is None
+    assert (await verdict(store_harness.database)).fault is None
 
 
-async def test_a_registration_that_is_refused_leaves_no_row(household: Household) -> None:
-    await household.add_group()
+async def test_a_registration_that_is_refused_leaves_no_row(store_harness: StoreHarness) -> None:
+    await store_harness.add_group()
     with pytest.raises(registration.AlreadyRegistered):
-        await household.add_group()
-    assert len(await household.rows("SELECT 1 FROM audit")) == 1
+        await store_harness.add_group()
+    assert len(await store_harness.rows("SELECT 1 FROM audit")) == 1
 
 
 async def test_a_letter_that_is_not_understood_is_written_down_without_what_it_held(
-    household: Household, tmp_path: Path
+    store_harness: StoreHarness, tmp_path: Path
 ) -> None:
-    await household.add_group()
+    await store_harness.add_group()
     letters = tmp_path / "family" / "tasks"
     letters.mkdir(parents=True)
     (letters / "1000000000000-aaaa.json").write_text('{"type": "become_main", "note": "a text of the chat"}')
@@ -238,15 +238,15 @@ async def test_a_letter_that_is_not_understood_is_written_down_without_what_it_h
     watcher = MailboxWatcher(tmp_path)
     post = MailboxWorker(
         tmp_path,
-        database=household.database,
-        dispatcher=dispatcher_of(household),
+        database=store_harness.database,
+        dispatcher=dispatcher_of(store_harness),
         watcher=watcher,
         owner_uids=lambda: frozenset({os.getuid()}),
     )
     async with watcher:
         task = asyncio.create_task(post.run(), name="post")
         try:
-            rows = await until_rows(household, 2)
+            rows = await until_rows(store_harness, 2)
         finally:
             task.cancel()
             await asyncio.wait([task])
@@ -255,13 +255,13 @@ async def test_a_letter_that_is_not_understood_is_written_down_without_what_it_h
     assert told["mailbox.refused"]["file"] == "2000000000000-bbbb.json"
     assert {(each["mailbox"], each["count"]) for each in told.values()} == {("tasks", 1)}
     assert "a text of the chat" not in str(told)
-    assert (await verdict(household.database)).fault is None
+    assert (await verdict(store_harness.database)).fault is None
 
 
-async def until_rows(household: Household, count: int) -> list[sqlite3.Row]:
+async def until_rows(store_harness: StoreHarness, count: int) -> list[sqlite3.Row]:
     async with asyncio.timeout(60):
         while True:
-            found = await household.rows("SELECT kind, detail FROM audit WHERE kind LIKE 'mailbox.%'")
+            found = await store_harness.rows("SELECT kind, detail FROM audit WHERE kind LIKE 'mailbox.%'")
             if len(found) >= count:
                 return found
             await asyncio.sleep(0.02)

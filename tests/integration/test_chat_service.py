@@ -9,7 +9,7 @@ import pytest
 from orchestrator.channels.local.channel import written
 from orchestrator.domain.values import Group, Inbound
 from orchestrator.web.chat_service import ChatService, MessageStatus
-from tests.support.household import Household
+from tests.support.store_harness import StoreHarness
 
 WAIT_SECONDS = 60.0
 
@@ -17,10 +17,10 @@ WAIT_SECONDS = 60.0
 class CountedLooks:
     """The database, and how often it was looked into."""
 
-    def __init__(self, household: Household) -> None:
+    def __init__(self, store_harness: StoreHarness) -> None:
         self.looks = 0
         self.hopeless: set[str] = set()
-        self._database = household.database
+        self._database = store_harness.database
 
     def reading(self):
         self.looks += 1
@@ -28,24 +28,24 @@ class CountedLooks:
 
 
 @pytest.fixture
-async def family(household: Household) -> Household:
-    await household.add_group()
-    return household
+async def family(store_harness: StoreHarness) -> StoreHarness:
+    await store_harness.add_group()
+    return store_harness
 
 
 @pytest.fixture
-def looks(household: Household) -> CountedLooks:
-    return CountedLooks(household)
+def looks(store_harness: StoreHarness) -> CountedLooks:
+    return CountedLooks(store_harness)
 
 
 @pytest.fixture
-def door(household: Household, looks: CountedLooks) -> ChatService:
+def door(store_harness: StoreHarness, looks: CountedLooks) -> ChatService:
     return ChatService(
         looks,  # type: ignore[arg-type]
-        accept=household.intake.accept,
+        accept=store_harness.intake.accept,
         is_hopeless=lambda outcome: outcome in looks.hopeless,
-        clock=household.clock,
-        bus=household.bus,
+        clock=store_harness.clock,
+        bus=store_harness.bus,
     )
 
 
@@ -56,7 +56,7 @@ async def ask(door: ChatService, text: str, *, wait_seconds: float = WAIT_SECOND
     return await door.say(message, "family", wait_seconds=wait_seconds)
 
 
-async def waiting(family: Household) -> None:
+async def waiting(family: StoreHarness) -> None:
     """Wait until whoever asked has heard of the own message and of all since, and has come to rest."""
     async with asyncio.timeout(WAIT_SECONDS):
         while not (family.bus.ring and all(events.empty() for events in family.bus._listeners)):  # noqa: ASYNC110

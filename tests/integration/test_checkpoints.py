@@ -18,16 +18,16 @@ from orchestrator.store import checkpoints, runs, sessions
 from orchestrator.store.checkpoints import CheckpointMark
 from orchestrator.store.database import Database, migrations
 from tests.doubles.scripted_runtime import ScriptedRuntime, scripted_pool, scripted_ports
-from tests.support.household import Household
+from tests.support.store_harness import StoreHarness
 from tests.support.until import until
 
 FAMILY = Folder("family")
 
 
 @pytest.fixture
-async def family(household: Household) -> Household:
-    await household.add_group()
-    return household
+async def family(store_harness: StoreHarness) -> StoreHarness:
+    await store_harness.add_group()
+    return store_harness
 
 
 async def a_run(family, **fields):
@@ -179,7 +179,7 @@ async def test_sessions_from_before_are_taken_to_hold_what_was_answered(tmp_path
 # The pool
 
 
-async def started(family: Household, tmp_path: Path, restore, *, order=0):
+async def started(family: StoreHarness, tmp_path: Path, restore, *, order=0):
     """Start the queued turn with this tie; return what the container was told, and the row of its run."""
     runtime = ScriptedRuntime()
     async with asyncio.TaskGroup() as tasks:

@@ -29,8 +29,8 @@ from orchestrator.store import audit, dashboard_cycles, groups
 from orchestrator.store.budgets import Period
 from orchestrator.store.database import Database
 from tests.doubles.clock import FakeClock
-from tests.support.household import Household, a_message
 from tests.support.reminders import put_reminder
+from tests.support.store_harness import StoreHarness, a_message
 
 HOME_ZONE = ZoneInfo("Asia/Seoul")
 AT_MS = 1_795_372_200_000
@@ -51,9 +51,9 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 async def _fill(root: Path) -> None:
     database = await Database.open(root / "store" / "messages.db")
-    house = Household(database, clock=FakeClock(wall_ms=AT_MS))
-    await house.add_group("family", requires_trigger=False)
-    await house.intake.accept(a_message("what is new?", sent_ms=AT_MS))
+    harness = StoreHarness(database, clock=FakeClock(wall_ms=AT_MS))
+    await harness.add_group("family", requires_trigger=False)
+    await harness.intake.accept(a_message("what is new?", sent_ms=AT_MS))
     async with database.transaction() as tx:
         await registration.ensure_main(tx, now_ms=AT_MS)
         family = await groups.known(tx, "family")

@@ -14,50 +14,50 @@ from orchestrator.scheduler.timing import schedule_reader
 from orchestrator.scheduler.when import point_ms
 from orchestrator.store import groups
 from tests.support.command_dispatchers import dashboards_of
-from tests.support.household import SEOUL, Household
+from tests.support.store_harness import SEOUL, StoreHarness
 
 FAMILY, MAIN, STRANGER = "local:family", "local:main", "49123@s.whatsapp.net"
 
 
-class Desk:
+class Harness:
     """A dispatcher with three groups; `main` administers."""
 
-    def __init__(self, household: Household):
-        self.house = household
-        self.bus = EventBus(household.clock)
+    def __init__(self, store_harness: StoreHarness):
+        self.harness = store_harness
+        self.bus = EventBus(store_harness.clock)
         self.dispatcher = CommandDispatcher(
-            household.database,
-            clock=household.clock,
+            store_harness.database,
+            clock=store_harness.clock,
             read_time=point_ms,
             times=schedule_reader(lambda _: SEOUL),
             zone_of=lambda _: SEOUL,
-            wakeups=household.wakeups,
+            wakeups=store_harness.wakeups,
             bus=self.bus,
-            dashboards=dashboards_of(household, lambda _: SEOUL),
+            dashboards=dashboards_of(store_harness, lambda _: SEOUL),
         )
 
     async def ask(self, asking, /, *, in_file="f.json", **fields):
         return await self.ask_bytes(asking, json.dumps(fields).encode(), name=in_file)
 
     async def ask_bytes(self, folder, body, name="f.json"):
-        async with self.house.database.reading() as tx:
+        async with self.harness.database.reading() as tx:
             group = await groups.known(tx, folder)
         return await self.dispatcher.handle(group, name, body)
 
     async def folders(self):
-        async with self.house.database.reading() as tx:
+        async with self.harness.database.reading() as tx:
             return {one.folder: one for one in await groups.every(tx)}
 
     async def outbox(self):
-        return [(one.chat_jid, one.text) for one in await self.house.outgoing()]
+        return [(one.chat_jid, one.text) for one in await self.harness.outgoing()]
 
 
 @pytest.fixture
-async def desk(household):
-    await household.add_group("main", is_main=True)
-    await household.add_group("family")
-    await household.add_group("work")
-    return Desk(household)
+async def harness(store_harness):
+    await store_harness.add_group("main", is_main=True)
+    await store_harness.add_group("family")
+    await store_harness.add_group("work")
+    return Harness(store_harness)
 
 
 MESSAGE = {"type": "message", "text": "hello"}
@@ -84,9 +84,9 @@ REGISTER = {"type": "register_group", "jid": "new@g.us", "name": "New", "folder"
         ({"type": "list_tasks"}, True, True),
     ],
 )
-async def test_main_may_do_everything_and_others_what_is_theirs(desk, command, main_may, others_may):
-    theirs = await desk.ask("family", **command, requestId="r1")
-    mains = await desk.ask("main", **command, requestId="r1")
+async def test_main_may_do_everything_and_others_what_is_theirs(harness, command, main_may, others_may):
+    theirs = await harness.ask("family", **command, requestId="r1")
+    mains = await harness.ask("main", **command, requestId="r1")
 
     assert (theirs.ok, mains.ok) == (others_may, main_may)
     assert others_may or theirs.code == "not_allowed"
@@ -96,90 +96,90 @@ async def test_main_may_do_everything_and_others_what_is_theirs(desk, command, m
     "command",
     [{**MESSAGE, "chatJid": "local:work"}, REGISTER, {"type": "unregister_group", "folder": "work"}],
 )
-async def test_a_refusal_changes_nothing_and_is_on_record(desk, command):
-    before = await desk.folders()
+async def test_a_refusal_changes_nothing_and_is_on_record(harness, command):
+    before = await harness.folders()
 
-    reply = await desk.ask("family", **command, requestId="r1")
+    reply = await harness.ask("family", **command, requestId="r1")
 
     assert not reply.ok
-    assert await desk.folders() == before
-    assert await desk.outbox() == []
-    (row,) = await desk.house.rows("SELECT * FROM commands")
+    assert await harness.folders() == before
+    assert await harness.outbox() == []
+    (row,) = await harness.harness.rows("SELECT * FROM commands")
     assert (row["group_folder"], row["type"], row["ok"], row["code"]) == (
         "family", command["type"], 0, "not_allowed",
     )  # fmt: skip
-    assert desk.bus.ring[-1].detail == "not_allowed"
+    assert harness.bus.ring[-1].detail == "not_allowed"
 
 
-async def test_no_field_of_a_request_says_who_asks(desk):
+async def test_no_field_of_a_request_says_who_asks(harness):
     claims = {"groupFolder": "main", "isMain": True, "group": "main", "folder": "main"}
 
-    reply = await desk.ask("family", **MESSAGE, chatJid="local:work", **claims)
+    reply = await harness.ask("family", **MESSAGE, chatJid="local:work", **claims)
 
     assert reply.code == "not_allowed"
 
 
-async def test_a_message_is_queued_for_the_groups_own_chat_and_wakes_the_delivery(desk):
-    reply = await desk.ask("family", **MESSAGE)
+async def test_a_message_is_queued_for_the_groups_own_chat_and_wakes_the_delivery(harness):
+    reply = await harness.ask("family", **MESSAGE)
 
     assert reply.ok
-    assert await desk.outbox() == [(FAMILY, "hello")]
+    assert await harness.outbox() == [(FAMILY, "hello")]
     async with asyncio.timeout(60):
-        await desk.house.wakeups.outbox.wait(at_most_seconds=None)
+        await harness.harness.wakeups.outbox.wait(at_most_seconds=None)
 
 
-async def test_a_request_that_comes_again_gets_its_answer_again_and_does_nothing(desk):
-    first = await desk.ask("family", **REMIND, requestId="r1")
-    desk.house.clock.pass_ms(60_000)
-    again = await desk.ask("family", **REMIND, requestId="r1", in_file="other.json")
+async def test_a_request_that_comes_again_gets_its_answer_again_and_does_nothing(harness):
+    first = await harness.ask("family", **REMIND, requestId="r1")
+    harness.harness.clock.pass_ms(60_000)
+    again = await harness.ask("family", **REMIND, requestId="r1", in_file="other.json")
 
     assert again == first
-    assert len(await desk.house.rows("SELECT * FROM notifications")) == 1
+    assert len(await harness.harness.rows("SELECT * FROM notifications")) == 1
 
 
-async def test_two_groups_may_use_the_same_request_id(desk):
-    assert (await desk.ask("family", **REMIND, requestId="r1")).ok
-    reply = await desk.ask("work", **REMIND, requestId="r1")
+async def test_two_groups_may_use_the_same_request_id(harness):
+    assert (await harness.ask("family", **REMIND, requestId="r1")).ok
+    reply = await harness.ask("work", **REMIND, requestId="r1")
 
     assert reply.data["id"] == 2
 
 
-async def test_a_file_without_an_id_is_known_by_its_name_and_content(desk):
-    first = await desk.ask("family", **MESSAGE, in_file="한글 & co.json")
-    again = await desk.ask("family", **MESSAGE, in_file="한글 & co.json")
+async def test_a_file_without_an_id_is_known_by_its_name_and_content(harness):
+    first = await harness.ask("family", **MESSAGE, in_file="한글 & co.json")
+    again = await harness.ask("family", **MESSAGE, in_file="한글 & co.json")
 
     assert first == again
-    assert len(await desk.outbox()) == 1
+    assert len(await harness.outbox()) == 1
 
 
-async def test_a_name_used_again_for_other_words_is_another_request(desk):
-    await desk.ask("family", type="message", text="one", in_file="note.json")
-    await desk.ask("family", type="message", text="two", in_file="note.json")
-    await desk.ask("family", type="message", text="two", in_file="notę.json")
+async def test_a_name_used_again_for_other_words_is_another_request(harness):
+    await harness.ask("family", type="message", text="one", in_file="note.json")
+    await harness.ask("family", type="message", text="two", in_file="note.json")
+    await harness.ask("family", type="message", text="two", in_file="notę.json")
 
-    assert [text for _, text in await desk.outbox()] == ["one", "two", "two"]
+    assert [text for _, text in await harness.outbox()] == ["one", "two", "two"]
 
 
-async def test_a_turn_says_the_same_sentence_once_however_often_it_is_tried(desk):
-    await desk.house.hear("@Andy hi")
-    _, run, _ = await desk.house.start_next()
-    first = await desk.ask("family", **MESSAGE, requestId="r1")
-    await desk.house.lose(run)
-    await desk.house.start_next()
-    again = await desk.ask("family", **MESSAGE, requestId="r2")
-    other = await desk.ask("family", type="message", text="bye", requestId="r3")
+async def test_a_turn_says_the_same_sentence_once_however_often_it_is_tried(harness):
+    await harness.harness.hear("@Andy hi")
+    _, run, _ = await harness.harness.start_next()
+    first = await harness.ask("family", **MESSAGE, requestId="r1")
+    await harness.harness.lose(run)
+    await harness.harness.start_next()
+    again = await harness.ask("family", **MESSAGE, requestId="r2")
+    other = await harness.ask("family", type="message", text="bye", requestId="r3")
 
     assert (first.code, again.code, other.code) == ("ok", "said_before", "ok")
-    assert [text for _, text in await desk.outbox()] == ["hello", "bye"]
+    assert [text for _, text in await harness.outbox()] == ["hello", "bye"]
 
 
-async def test_what_a_turn_said_before_it_was_lost_stays_said(desk):
-    await desk.house.hear("@Andy hi")
-    _, run, _ = await desk.house.start_next()
-    await desk.ask("family", **MESSAGE)
-    await desk.house.lose(run)
+async def test_what_a_turn_said_before_it_was_lost_stays_said(harness):
+    await harness.harness.hear("@Andy hi")
+    _, run, _ = await harness.harness.start_next()
+    await harness.ask("family", **MESSAGE)
+    await harness.harness.lose(run)
 
-    assert [text for _, text in await desk.outbox()] == ["hello"]
+    assert [text for _, text in await harness.outbox()] == ["hello"]
 
 
 @pytest.mark.parametrize(
@@ -202,25 +202,25 @@ async def test_what_a_turn_said_before_it_was_lost_stays_said(desk):
         b'{"type": "message", "text": "' + b"x" * 100_001 + b'"}',
     ],
 )  # fmt: skip
-async def test_what_is_not_understood_does_nothing_and_is_refused_in_one_line(desk, body):
+async def test_what_is_not_understood_does_nothing_and_is_refused_in_one_line(harness, body):
     with pytest.raises(WireError) as caught:
-        await desk.ask_bytes("family", body)
+        await harness.ask_bytes("family", body)
 
     assert "\n" not in str(caught.value)
-    assert await desk.house.rows("SELECT * FROM commands") == []
+    assert await harness.harness.rows("SELECT * FROM commands") == []
 
 
-async def test_fields_of_a_later_minor_version_are_passed_over(desk):
-    assert (await desk.ask("family", **MESSAGE, colour="red", sender="somebody")).ok
+async def test_fields_of_a_later_minor_version_are_passed_over(harness):
+    assert (await harness.ask("family", **MESSAGE, colour="red", sender="somebody")).ok
 
 
-async def test_a_group_that_main_registers_is_there_and_can_never_be_main(desk):
-    reply = await desk.ask("main", **REGISTER, isMain=True, is_main=True, requiresTrigger=False)
+async def test_a_group_that_main_registers_is_there_and_can_never_be_main(harness):
+    reply = await harness.ask("main", **REGISTER, isMain=True, is_main=True, requiresTrigger=False)
 
     assert reply.data == {"folder": "new", "jid": "new@g.us"}
-    new = (await desk.folders())["new"]
+    new = (await harness.folders())["new"]
     assert (new.is_main, new.requires_trigger, new.trigger) == (False, False, "@Andy")
-    assert new.added_ms == desk.house.clock.now_ms()
+    assert new.added_ms == harness.harness.clock.now_ms()
 
 
 @pytest.mark.parametrize(
@@ -233,28 +233,28 @@ async def test_a_group_that_main_registers_is_there_and_can_never_be_main(desk):
         ({"jid": MAIN}, "already_registered"),
     ],
 )
-async def test_a_bad_registration_is_told_why_and_changes_nothing(desk, changes, code):
-    before = await desk.folders()
+async def test_a_bad_registration_is_told_why_and_changes_nothing(harness, changes, code):
+    before = await harness.folders()
 
-    reply = await desk.ask("main", **{**REGISTER, **changes})
+    reply = await harness.ask("main", **{**REGISTER, **changes})
 
     assert (reply.ok, reply.code) == (False, code)
-    assert await desk.folders() == before
+    assert await harness.folders() == before
 
 
-async def test_main_cannot_be_unregistered_and_others_can(desk):
-    refused = await desk.ask("main", type="unregister_group", folder="main", requestId="a")
-    done = await desk.ask("main", type="unregister_group", folder="work", requestId="b")
-    gone = await desk.ask("main", type="unregister_group", folder="work", requestId="c")
+async def test_main_cannot_be_unregistered_and_others_can(harness):
+    refused = await harness.ask("main", type="unregister_group", folder="main", requestId="a")
+    done = await harness.ask("main", type="unregister_group", folder="work", requestId="b")
+    gone = await harness.ask("main", type="unregister_group", folder="work", requestId="c")
 
     assert (refused.ok, done.ok, gone.code) == (False, True, "unknown_group")
-    assert set(await desk.folders()) == {"main", "family"}
+    assert set(await harness.folders()) == {"main", "family"}
 
 
-async def test_main_sees_all_chats_and_which_are_registered(desk):
-    await desk.house.hear("hi", "stranger", chat_name="Strangers", is_group=True)
+async def test_main_sees_all_chats_and_which_are_registered(harness):
+    await harness.harness.hear("hi", "stranger", chat_name="Strangers", is_group=True)
 
-    reply = await desk.ask("main", type="refresh_groups")
+    reply = await harness.ask("main", type="refresh_groups")
 
     assert {one["jid"]: one["folder"] for one in reply.data["chats"]} == {
         MAIN: "main",
@@ -265,59 +265,59 @@ async def test_main_sees_all_chats_and_which_are_registered(desk):
     assert "Strangers (local:stranger): not registered" in reply.text
 
 
-async def test_a_reminder_is_told_back_in_the_groups_time_and_wakes_who_sends_it(desk):
-    reply = await desk.ask("family", **{**REMIND, "at": "2026-06-01T09:00"})
+async def test_a_reminder_is_told_back_in_the_groups_time_and_wakes_who_sends_it(harness):
+    reply = await harness.ask("family", **{**REMIND, "at": "2026-06-01T09:00"})
 
     assert reply.text == "Reminder 1 is set for Mon 2026-06-01 09:00 (Asia/Seoul)."
     assert reply.data["due"] == "2026-06-01T09:00:00+09:00"
     async with asyncio.timeout(60):
-        await desk.house.wakeups.notifications.wait(at_most_seconds=None)
+        await harness.harness.wakeups.notifications.wait(at_most_seconds=None)
 
 
 @pytest.mark.parametrize(
     "at", ["yesterday", "2020-01-01T00:00", "9999-12-31T23:59", "0001-01-01T00:00", "9999d"]
 )
-async def test_a_bad_time_is_refused_with_the_reason(desk, at):
-    reply = await desk.ask("family", **{**REMIND, "at": at})
+async def test_a_bad_time_is_refused_with_the_reason(harness, at):
+    reply = await harness.ask("family", **{**REMIND, "at": at})
 
     assert (reply.ok, reply.code) == (False, "bad_time")
-    assert await desk.house.rows("SELECT * FROM notifications") == []
+    assert await harness.harness.rows("SELECT * FROM notifications") == []
 
 
-async def test_a_group_can_neither_see_nor_cancel_the_reminder_of_another(desk):
-    await desk.ask("family", **REMIND)
+async def test_a_group_can_neither_see_nor_cancel_the_reminder_of_another(harness):
+    await harness.ask("family", **REMIND)
 
-    seen = await desk.ask("work", type="list_reminders")
-    other = await desk.ask("work", type="cancel_reminder", reminderId=1)
-    nobodys = await desk.ask("work", type="cancel_reminder", reminderId=99)
+    seen = await harness.ask("work", type="list_reminders")
+    other = await harness.ask("work", type="cancel_reminder", reminderId=1)
+    nobodys = await harness.ask("work", type="cancel_reminder", reminderId=99)
 
     assert seen.data == {"reminders": []}
     assert (other.ok, other.code) == (nobodys.ok, nobodys.code) == (False, "unknown_reminder")
     assert other.text == nobodys.text.replace("99", "1")
-    assert (await desk.house.rows("SELECT status FROM notifications")) == [{"status": "pending"}]
+    assert (await harness.harness.rows("SELECT status FROM notifications")) == [{"status": "pending"}]
 
 
 @pytest.mark.parametrize("folder", ["family", "main"])
-async def test_a_group_and_main_can_cancel_its_reminder_once(desk, folder):
-    await desk.ask("family", **REMIND)
+async def test_a_group_and_main_can_cancel_its_reminder_once(harness, folder):
+    await harness.ask("family", **REMIND)
 
-    first = await desk.ask(folder, type="cancel_reminder", reminderId=1, requestId="a")
-    again = await desk.ask(folder, type="cancel_reminder", reminderId=1, requestId="b")
+    first = await harness.ask(folder, type="cancel_reminder", reminderId=1, requestId="a")
+    again = await harness.ask(folder, type="cancel_reminder", reminderId=1, requestId="b")
 
     assert (first.ok, again.code) == (True, "not_pending")
-    assert (await desk.ask("family", type="list_reminders")).text == "There are no reminders."
+    assert (await harness.ask("family", type="list_reminders")).text == "There are no reminders."
 
 
-async def test_a_group_sees_its_reminders_in_their_order(desk):
-    await desk.ask("family", **{**REMIND, "at": "2h", "text": "late"}, requestId="a")
-    await desk.ask("family", **{**REMIND, "at": "1h", "text": "soon"}, requestId="b")
+async def test_a_group_sees_its_reminders_in_their_order(harness):
+    await harness.ask("family", **{**REMIND, "at": "2h", "text": "late"}, requestId="a")
+    await harness.ask("family", **{**REMIND, "at": "1h", "text": "soon"}, requestId="b")
 
-    reply = await desk.ask("family", type="list_reminders")
+    reply = await harness.ask("family", type="list_reminders")
 
     assert [one["text"] for one in reply.data["reminders"]] == ["soon", "late"]
 
 
-async def test_there_is_a_handler_for_every_command_of_the_wire(desk):
+async def test_there_is_a_handler_for_every_command_of_the_wire(harness):
     from typing import get_args
 
     from agent_runner.wire.mailbox import Command

@@ -11,21 +11,23 @@ from orchestrator.store import audit, web_sessions
 from orchestrator.web.console.forms import ChangedSince, FormForged, FormGuard, FormSentTwice, SentForm
 from orchestrator.web.console.live import LiveStreams, Watch
 from orchestrator.web.console.sessions import CODE_MS, SessionService, SignInRefused, TooManyTries
-from tests.support.household import Household
+from tests.support.store_harness import StoreHarness
 
 TOKEN = "the-token"
 MINUTE_MS = 60_000
 
 
 @pytest.fixture
-def sessions(household: Household) -> SessionService:
-    return SessionService(household.database, household.database, token=TOKEN, clock=household.clock)
+def sessions(store_harness: StoreHarness) -> SessionService:
+    return SessionService(
+        store_harness.database, store_harness.database, token=TOKEN, clock=store_harness.clock
+    )
 
 
 # Signing in
 
 
-async def test_a_code_works_once_and_for_half_a_minute(sessions, household):
+async def test_a_code_works_once_and_for_half_a_minute(sessions, store_harness):
     used, late = sessions.make_code(), sessions.make_code()
     signed_in = await sessions.sign_in(used, browser="Firefox")
     found = await sessions.find(signed_in.cookie)
@@ -33,7 +35,7 @@ async def test_a_code_works_once_and_for_half_a_minute(sessions, household):
     assert found.session.browser == "Firefox"
     with pytest.raises(SignInRefused):
         await sessions.sign_in(used, browser="")
-    household.clock.pass_ms(CODE_MS)
+    store_harness.clock.pass_ms(CODE_MS)
     with pytest.raises(SignInRefused):
         await sessions.sign_in(late, browser="")
 
@@ -46,21 +48,21 @@ async def test_a_wrong_guess_burns_no_code(sessions):
     await sessions.sign_in(code, browser="")
 
 
-async def test_tries_are_limited_and_the_limit_lets_codes_through(sessions, household):
+async def test_tries_are_limited_and_the_limit_lets_codes_through(sessions, store_harness):
     for _ in range(10):
         with pytest.raises(SignInRefused):
             await sessions.sign_in("wrong", browser="")
     with pytest.raises(TooManyTries):
         await sessions.sign_in(TOKEN, browser="")
     await sessions.sign_in(sessions.make_code(), browser="")
-    household.clock.pass_ms(MINUTE_MS)
+    store_harness.clock.pass_ms(MINUTE_MS)
     await sessions.sign_in(TOKEN, browser="")
 
 
-async def test_the_store_holds_no_secret_and_the_audit_no_code(sessions, household):
+async def test_the_store_holds_no_secret_and_the_audit_no_code(sessions, store_harness):
     code = sessions.make_code()
     signed_in = await sessions.sign_in(code, browser="x")
-    async with household.database.reading() as tx:
+    async with store_harness.database.reading() as tx:
         stored = await web_sessions.find(tx, signed_in.session.id)
         rows = await audit.newest(tx, limit=10)
     assert signed_in.secret not in repr(stored)
@@ -74,14 +76,14 @@ async def test_a_made_up_cookie_is_nobody(sessions, cookie):
     assert await sessions.find(cookie.format(id=signed_in.session.id)) is None
 
 
-async def test_an_unused_session_ends_after_a_week_and_a_used_one_after_a_month(sessions, household):
+async def test_an_unused_session_ends_after_a_week_and_a_used_one_after_a_month(sessions, store_harness):
     idle = await sessions.sign_in(TOKEN, browser="idle")
     used = await sessions.sign_in(TOKEN, browser="used")
     for _ in range(6):
-        household.clock.pass_ms(5 * web_sessions.DAY_MS)
+        store_harness.clock.pass_ms(5 * web_sessions.DAY_MS)
         assert await sessions.find(used.cookie) is not None
     assert await sessions.find(idle.cookie) is None
-    household.clock.pass_ms(web_sessions.DAY_MS)
+    store_harness.clock.pass_ms(web_sessions.DAY_MS)
     assert await sessions.find(used.cookie) is None
 
 
@@ -144,36 +146,36 @@ async def first(streams: LiveStreams, after: str, *, group: str | None = None) -
     return told[:-1]
 
 
-async def test_a_page_that_comes_back_hears_what_changed_meanwhile_and_nothing_else(household):
-    streams = LiveStreams(household.bus, start="s")
-    household.bus.publish("turn.started", group="family")
+async def test_a_page_that_comes_back_hears_what_changed_meanwhile_and_nothing_else(store_harness):
+    streams = LiveStreams(store_harness.bus, start="s")
+    store_harness.bus.publish("turn.started", group="family")
     mark = streams.now
     assert await first(streams, mark) == []
-    household.bus.publish("group.configured", group="family")
+    store_harness.bus.publish("group.configured", group="family")
     assert await first(streams, mark) == ["live-all"]
-    household.bus.publish("turn.answered", group="work")
+    store_harness.bus.publish("turn.answered", group="work")
     assert await first(streams, mark, group="family") == ["live-all"]
     assert await first(streams, mark) == ["live-all", "live-work"]
 
 
 @pytest.mark.parametrize("after", ["", "other-1", "s-", "s-x", "-1", "s-99999999999999999999"])
-async def test_a_page_of_another_start_is_told_to_make_everything_anew(household, after):
-    household.bus.publish("host.started")
-    assert await first(LiveStreams(household.bus, start="s"), after) == ["live-all", "live-work"]
+async def test_a_page_of_another_start_is_told_to_make_everything_anew(store_harness, after):
+    store_harness.bus.publish("host.started")
+    assert await first(LiveStreams(store_harness.bus, start="s"), after) == ["live-all", "live-work"]
 
 
-async def test_a_page_that_missed_more_than_is_kept_is_told_to_make_everything_anew(household):
-    streams = LiveStreams(household.bus, start="s")
-    household.bus.publish("turn.started")
+async def test_a_page_that_missed_more_than_is_kept_is_told_to_make_everything_anew(store_harness):
+    streams = LiveStreams(store_harness.bus, start="s")
+    store_harness.bus.publish("turn.started")
     mark = streams.now
     for _ in range(RING + 1):
-        household.bus.publish("group.configured")
+        store_harness.bus.publish("group.configured")
     assert await first(streams, mark) == ["live-all", "live-work"]
 
 
-async def test_a_stream_ends_when_its_session_is_over(household, monkeypatch):
+async def test_a_stream_ends_when_its_session_is_over(store_harness, monkeypatch):
     monkeypatch.setattr("orchestrator.web.console.live.CHECK_SECONDS", 0.01)
-    streams = LiveStreams(household.bus, start="s")
+    streams = LiveStreams(store_harness.bus, start="s")
 
     async def gone() -> bool:
         return False

@@ -17,8 +17,8 @@ from orchestrator.context.recorder import ContextRecorder
 from orchestrator.context.tokens import EstimatingCounter
 from orchestrator.domain.values import Folder, MessageId
 from orchestrator.store import sessions
-from tests.support.household import Household, a_message
 from tests.support.live_files import contents
+from tests.support.store_harness import StoreHarness, a_message
 from tests.support.until import until
 
 FAMILY = Folder("family")
@@ -28,8 +28,8 @@ LONG = "They spoke of trains and of buses, at length. " * 30
 
 
 @dataclass
-class House:
-    household: Household
+class Harness:
+    store_harness: StoreHarness
     home: Path
     dropped: list[Folder] = field(default_factory=list)
 
@@ -38,22 +38,22 @@ class House:
 
     def again(self) -> None:
         """Another host on the same home."""
-        house = self.household
+        harness = self.store_harness
         self.recorder = ContextRecorder(
-            house.database,
+            harness.database,
             contexts=self.home / "context",
             env=self.home / "env",
             counter=EstimatingCounter(),
-            clock=house.clock,
-            bus=house.bus,
+            clock=harness.clock,
+            bus=harness.bus,
             name="Andy",
-            on_notified=house.wakeups.outbox.set,
+            on_notified=harness.wakeups.outbox.set,
         )
         self.forgetting = DeletionSync(
-            house.database,
+            harness.database,
             self.recorder,
-            clock=house.clock,
-            bus=house.bus,
+            clock=harness.clock,
+            bus=harness.bus,
             name="Andy",
             on_forgetting=self.dropped.append,
             session_files=self.home / "sessions",
@@ -61,7 +61,7 @@ class House:
 
     @property
     def kept(self) -> Context:
-        return self.recorder.manager(FAMILY).load(now_ms=self.household.clock.now_ms()).context
+        return self.recorder.manager(FAMILY).load(now_ms=self.store_harness.clock.now_ms()).context
 
     @property
     def summary(self) -> str:
@@ -75,25 +75,25 @@ class House:
     async def say(self, text: str, answer: str = "Noted.") -> str:
         """A whole turn; the id of what was asked."""
         question = a_message(f"@Andy {text}")
-        await self.household.intake.accept(question)
-        await self.household.answer(answer)
+        await self.store_harness.intake.accept(question)
+        await self.store_harness.answer(answer)
         await self.recorder.catch_up(FAMILY)
         return question.id
 
     async def delete_message(self, message: str) -> None:
-        await self.household.intake.receive(a_message("", deletes=MessageId(message)))
+        await self.store_harness.intake.receive(a_message("", deletes=MessageId(message)))
 
     async def waiting(self) -> list[sessions.PendingDeletion]:
-        async with self.household.database.reading() as tx:
+        async with self.store_harness.database.reading() as tx:
             return await sessions.pending_deletions(tx, FAMILY)
 
     def snapshot(self) -> None:
-        assert self.recorder.manager(FAMILY).snapshot(now_ms=self.household.clock.now_ms())
+        assert self.recorder.manager(FAMILY).snapshot(now_ms=self.store_harness.clock.now_ms())
 
     @asynccontextmanager
     async def looking(self) -> AsyncIterator[None]:
         task = asyncio.create_task(self.forgetting.run(), name="forgetting")
-        await until(lambda: self.household.bus._listeners, "it listens")
+        await until(lambda: self.store_harness.bus._listeners, "it listens")
         try:
             yield
         finally:
@@ -102,117 +102,117 @@ class House:
 
 
 @pytest.fixture
-async def house(household: Household, tmp_path: Path) -> House:
-    await household.add_group()
+async def harness(store_harness: StoreHarness, tmp_path: Path) -> Harness:
+    await store_harness.add_group()
     (tmp_path / "env" / "family").mkdir(parents=True)
-    return House(household, tmp_path)
+    return Harness(store_harness, tmp_path)
 
 
-async def test_a_summary_is_made_anew_without_what_was_taken_back(house: House) -> None:
-    taken = await house.say(CODE, "The bees are fine.")
-    await house.say(f"The ferry leaves at nine. {LONG}")
-    await house.say(LONG)
-    house.snapshot()
-    assert CODE in house.summary
-    async with house.looking():
-        await house.delete_message(taken)
-        await until(lambda: house.having("4711") == [], "the words are in no file")
-    assert "The bees are fine." in house.summary, "what was said besides is there still"
-    assert "The ferry leaves at nine." in house.summary
-    assert TAKEN_BACK not in house.summary
-    assert await house.waiting() == []
-    assert house.dropped == [FAMILY], "nobody sums up what was taken back"
+async def test_a_summary_is_made_anew_without_what_was_taken_back(harness: Harness) -> None:
+    taken = await harness.say(CODE, "The bees are fine.")
+    await harness.say(f"The ferry leaves at nine. {LONG}")
+    await harness.say(LONG)
+    harness.snapshot()
+    assert CODE in harness.summary
+    async with harness.looking():
+        await harness.delete_message(taken)
+        await until(lambda: harness.having("4711") == [], "the words are in no file")
+    assert "The bees are fine." in harness.summary, "what was said besides is there still"
+    assert "The ferry leaves at nine." in harness.summary
+    assert TAKEN_BACK not in harness.summary
+    assert await harness.waiting() == []
+    assert harness.dropped == [FAMILY], "nobody sums up what was taken back"
 
 
-async def test_a_snapshot_lets_go_of_the_words_that_were_in_its_window(house: House) -> None:
-    taken = await house.say(CODE)
-    house.snapshot()
-    other = house.recorder.manager(FAMILY).snapshots()[0].name
-    await house.delete_message(taken)
-    await house.forgetting.sweep()
-    assert house.having("4711") == []
-    assert house.recorder.manager(FAMILY).restore(other, now_ms=house.household.clock.now_ms())
-    window = [one.content for one in house.kept.conversation.recent_window]
+async def test_a_snapshot_lets_go_of_the_words_that_were_in_its_window(harness: Harness) -> None:
+    taken = await harness.say(CODE)
+    harness.snapshot()
+    other = harness.recorder.manager(FAMILY).snapshots()[0].name
+    await harness.delete_message(taken)
+    await harness.forgetting.sweep()
+    assert harness.having("4711") == []
+    assert harness.recorder.manager(FAMILY).restore(other, now_ms=harness.store_harness.clock.now_ms())
+    window = [one.content for one in harness.kept.conversation.recent_window]
     assert window == [TAKEN_BACK, "Noted."]
 
 
-async def test_what_others_asked_in_the_same_turn_stays(house: House) -> None:
+async def test_what_others_asked_in_the_same_turn_stays(harness: Harness) -> None:
     one, two = a_message(f"@Andy {CODE}"), a_message("@Andy the bees sleep.")
     for message in (one, two):
-        await house.household.intake.accept(message)
-    await house.household.answer("Noted.")
-    await house.recorder.catch_up(FAMILY)
+        await harness.store_harness.intake.accept(message)
+    await harness.store_harness.answer("Noted.")
+    await harness.recorder.catch_up(FAMILY)
     for _ in range(2):
-        await house.say(LONG)
-    assert "4711" in house.summary
-    await house.delete_message(one.id)
-    await house.forgetting.sweep()
-    assert "4711" not in house.summary
-    assert "the bees sleep." in house.summary
+        await harness.say(LONG)
+    assert "4711" in harness.summary
+    await harness.delete_message(one.id)
+    await harness.forgetting.sweep()
+    assert "4711" not in harness.summary
+    assert "the bees sleep." in harness.summary
 
 
-async def test_a_host_that_died_before_forgets_when_it_is_there_again(house: House) -> None:
-    taken = await house.say(CODE)
+async def test_a_host_that_died_before_forgets_when_it_is_there_again(harness: Harness) -> None:
+    taken = await harness.say(CODE)
     for _ in range(2):
-        await house.say(LONG)
-    house.snapshot()
-    await house.delete_message(taken)
-    house.again()
-    assert house.having("4711")
-    async with house.looking():
-        await until(lambda: house.having("4711") == [], "the words are in no file")
+        await harness.say(LONG)
+    harness.snapshot()
+    await harness.delete_message(taken)
+    harness.again()
+    assert harness.having("4711")
+    async with harness.looking():
+        await until(lambda: harness.having("4711") == [], "the words are in no file")
 
 
-async def test_what_cannot_be_written_now_is_forgotten_later(house: House, monkeypatch) -> None:
+async def test_what_cannot_be_written_now_is_forgotten_later(harness: Harness, monkeypatch) -> None:
     monkeypatch.setattr("orchestrator.context.context_manager.ContextManager.remove_messages", _full_disk)
-    taken = await house.say(CODE)
+    taken = await harness.say(CODE)
     for _ in range(2):
-        await house.say(LONG)
-    await house.delete_message(taken)
-    await house.forgetting.sweep()
-    assert len(await house.waiting()) == 1
+        await harness.say(LONG)
+    await harness.delete_message(taken)
+    await harness.forgetting.sweep()
+    assert len(await harness.waiting()) == 1
     monkeypatch.undo()
-    await house.forgetting.sweep()
-    assert await house.waiting() == []
-    assert house.having("4711") == []
+    await harness.forgetting.sweep()
+    assert await harness.waiting() == []
+    assert harness.having("4711") == []
 
 
 def _full_disk(*_: object, **__: object) -> None:
     raise OSError(28, "No space left on device")
 
 
-async def test_what_a_session_said_of_itself_goes_with_words_that_it_may_have(house: House) -> None:
+async def test_what_a_session_said_of_itself_goes_with_words_that_it_may_have(harness: Harness) -> None:
     for _ in range(3):
-        await house.say(LONG)
-    taken = await house.say("the code is blue")
-    manager = house.recorder.manager(FAMILY)
-    manager.join_summary("They spoke of a blue code.", now_ms=house.household.clock.now_ms())
-    await house.delete_message(taken)
-    await house.forgetting.sweep()
-    assert house.having("blue") == []
-    assert "trains" in house.summary, "what is known to be of others is there still"
+        await harness.say(LONG)
+    taken = await harness.say("the code is blue")
+    manager = harness.recorder.manager(FAMILY)
+    manager.join_summary("They spoke of a blue code.", now_ms=harness.store_harness.clock.now_ms())
+    await harness.delete_message(taken)
+    await harness.forgetting.sweep()
+    assert harness.having("blue") == []
+    assert "trains" in harness.summary, "what is known to be of others is there still"
 
 
-async def test_words_that_no_summary_has_leave_it_as_it_is(house: House) -> None:
+async def test_words_that_no_summary_has_leave_it_as_it_is(harness: Harness) -> None:
     for _ in range(3):
-        await house.say(LONG)
-    before = house.summary
-    taken = await house.say(CODE)
-    manager = house.recorder.manager(FAMILY)
-    assert manager.put_summary("A better one.", instead_of=house.summary, now_ms=1)
+        await harness.say(LONG)
+    before = harness.summary
+    taken = await harness.say(CODE)
+    manager = harness.recorder.manager(FAMILY)
+    assert manager.put_summary("A better one.", instead_of=harness.summary, now_ms=1)
     assert before
-    await house.delete_message(taken)
-    await house.forgetting.sweep()
-    assert house.summary == "A better one."
-    assert house.having("4711") == []
+    await harness.delete_message(taken)
+    await harness.forgetting.sweep()
+    assert harness.summary == "A better one."
+    assert harness.having("4711") == []
 
 
-async def test_a_reset_brings_nothing_back_when_words_are_taken_back(house: House) -> None:
-    taken = await house.say(CODE)
+async def test_a_reset_brings_nothing_back_when_words_are_taken_back(harness: Harness) -> None:
+    taken = await harness.say(CODE)
     for _ in range(2):
-        await house.say(LONG)
-    house.recorder.manager(FAMILY).reset(now_ms=house.household.clock.now_ms())
-    await house.delete_message(taken)
-    await house.forgetting.sweep()
-    assert house.kept.is_empty
-    assert house.having("4711") == [], "nor has the snapshot that was taken before"
+        await harness.say(LONG)
+    harness.recorder.manager(FAMILY).reset(now_ms=harness.store_harness.clock.now_ms())
+    await harness.delete_message(taken)
+    await harness.forgetting.sweep()
+    assert harness.kept.is_empty
+    assert harness.having("4711") == [], "nor has the snapshot that was taken before"

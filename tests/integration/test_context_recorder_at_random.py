@@ -18,7 +18,7 @@ from orchestrator.context.tokens import EstimatingCounter
 from orchestrator.domain.errors import ContextBusy
 from orchestrator.domain.values import Folder, SessionCommand, TurnState
 from orchestrator.store import exchanges, groups, turns
-from tests.support.household import Household
+from tests.support.store_harness import StoreHarness
 
 STEPS = 25
 FAMILY = Folder("family")
@@ -27,8 +27,8 @@ FAMILY = Folder("family")
 class World:
     """A group that talks, and hosts that come and go."""
 
-    def __init__(self, household: Household, home: Path, dice: random.Random) -> None:
-        self.household = household
+    def __init__(self, store_harness: StoreHarness, home: Path, dice: random.Random) -> None:
+        self.store_harness = store_harness
         self.home = home
         self.dice = dice
         self.number = 0
@@ -36,18 +36,18 @@ class World:
 
     def _host(self) -> ContextRecorder:
         return ContextRecorder(
-            self.household.database,
+            self.store_harness.database,
             contexts=self.home / "context",
             env=self.home / "env",
             counter=EstimatingCounter(),
-            clock=self.household.clock,
-            bus=self.household.bus,
+            clock=self.store_harness.clock,
+            bus=self.store_harness.bus,
             name="Andy",
-            on_notified=self.household.wakeups.outbox.set,
+            on_notified=self.store_harness.wakeups.outbox.set,
         )
 
     async def step(self) -> None:
-        self.household.clock.wall_ms += self.dice.randrange(2_000)
+        self.store_harness.clock.wall_ms += self.dice.randrange(2_000)
         await self.dice.choice((self.ask, self.ask, self.answer, self.answer, self.lose, self.clear))()
         if self.dice.random() < 0.2:
             self.recorder = self._host()
@@ -57,35 +57,37 @@ class World:
 
     async def ask(self) -> None:
         self.number += 1
-        await self.household.hear(f"@Andy question {self.number}")
+        await self.store_harness.hear(f"@Andy question {self.number}")
 
     async def answer(self) -> None:
         if await self._may_start():
-            await self.household.answer(*self.dice.choice((("yes",), ("let me see", "no"), (), ("SILENT",))))
+            await self.store_harness.answer(
+                *self.dice.choice((("yes",), ("let me see", "no"), (), ("SILENT",)))
+            )
 
     async def lose(self) -> None:
         """A turn that is tried again, or fails, after a look in the middle of it."""
         if not await self._may_start():
             return
-        _, run, _ = await self.household.start_next()
+        _, run, _ = await self.store_harness.start_next()
         with suppress(OSError, ContextBusy):
             await self.recorder.catch_up(FAMILY)
-        await self.household.lose(run, is_retryable=self.dice.random() < 0.7)
+        await self.store_harness.lose(run, is_retryable=self.dice.random() < 0.7)
 
     async def clear(self) -> None:
-        if self.dice.random() < 0.6 or await self.household.queued():
+        if self.dice.random() < 0.6 or await self.store_harness.queued():
             return
-        async with self.household.database.transaction() as tx:
+        async with self.store_harness.database.transaction() as tx:
             group = await groups.known(tx, FAMILY)
             turn = await turns.add_command(tx, group, SessionCommand.CLEAR, now_ms=0)
             await turns.settle(tx, turn, TurnState.ANSWERED, reason="cleared", now_ms=0)
 
     async def _may_start(self) -> bool:
-        return bool(await self.household.queued())
+        return bool(await self.store_harness.queued())
 
     async def told(self) -> list[tuple[str, str]]:
         """What the store says since the conversation was cleared last."""
-        async with self.household.database.reading() as tx:
+        async with self.store_harness.database.reading() as tx:
             group = await groups.known(tx, FAMILY)
             found = await exchanges.after(tx, FAMILY, 0, limit=1_000)
         told: list[tuple[str, str]] = []
@@ -104,11 +106,11 @@ class World:
 
 @pytest.mark.parametrize("seed", range(12))
 async def test_in_the_end_the_context_says_what_the_store_says(
-    household: Household, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int
+    store_harness: StoreHarness, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int
 ) -> None:
     dice = random.Random(seed)
-    await household.add_group()
-    world = World(household, tmp_path, dice)
+    await store_harness.add_group()
+    world = World(store_harness, tmp_path, dice)
     write = disk.write_durably
 
     def write_perhaps(path: Path, data: bytes) -> None:
@@ -126,5 +128,5 @@ async def test_in_the_end_the_context_says_what_the_store_says(
     told = await world.told()
     assert sorted(window) == sorted(told)
     assert len(window) < 60, "nothing has left the window, or this would prove nothing"
-    open_turns = {f"t{one.id}.u" for one in await household.queued()}
+    open_turns = {f"t{one.id}.u" for one in await store_harness.queued()}
     assert kept.pending_user in {None, *open_turns}

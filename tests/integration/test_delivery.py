@@ -440,21 +440,21 @@ async def test_the_parts_of_a_turn_are_told_in_their_order(office):
 class Answering:
     """A group with its agent's answers and a messenger that can show what they belong to."""
 
-    def __init__(self, household, *features):
-        self.household = household
+    def __init__(self, store_harness, *features):
+        self.store_harness = store_harness
         self.channel = ScriptedChannel(features=frozenset(features))
 
     async def shown(self, count):
-        house = self.household
+        harness = self.store_harness
         async with asyncio.TaskGroup() as tasks:
             delivery = Delivery(
-                house.database,
-                clock=house.clock,
+                harness.database,
+                clock=harness.clock,
                 name="Andy",
                 channel_for=lambda _: self.channel,
                 tasks=tasks,
-                wakeup=house.wakeups.outbox,
-                bus=house.bus,
+                wakeup=harness.wakeups.outbox,
+                bus=harness.bus,
             )
             running = tasks.create_task(delivery.run(), name="delivery")
             await until(lambda: len(self.channel.shown) >= count, "shown")
@@ -463,13 +463,13 @@ class Answering:
 
 
 @pytest.fixture
-async def answering(household):
-    await household.add_group()
-    return Answering(household, Feature.QUOTES, Feature.MENTIONS)
+async def answering(store_harness):
+    await store_harness.add_group()
+    return Answering(store_harness, Feature.QUOTES, Feature.MENTIONS)
 
 
 async def test_an_answer_quotes_its_question_when_others_wrote_between_and_only_once(answering):
-    family = answering.household
+    family = answering.store_harness
     await family.hear("@Andy where?", id=MessageId("Q1"))
     turn, run, _ = await family.start_next()
     await family.hear("I like cake", sender_name="Bob")
@@ -484,20 +484,20 @@ async def test_an_answer_quotes_its_question_when_others_wrote_between_and_only_
 
 @pytest.mark.parametrize(("features", "thread"), [((Feature.THREADS,), "T1"), ((), None)])
 async def test_an_answer_goes_into_the_thread_of_its_question_where_there_are_threads(
-    household, features, thread
+    store_harness, features, thread
 ):
-    await household.add_group()
-    await household.hear("hello", thread="T0")
-    await household.hear("@Andy where?", thread="T1")
-    await household.answer("At the lake.")
+    await store_harness.add_group()
+    await store_harness.hear("hello", thread="T0")
+    await store_harness.hear("@Andy where?", thread="T1")
+    await store_harness.answer("At the lake.")
 
-    (shown,) = await Answering(household, *features).shown(1)
+    (shown,) = await Answering(store_harness, *features).shown(1)
 
     assert (shown.text, shown.thread) == ("At the lake.", thread)
 
 
 async def test_an_answer_to_the_last_message_quotes_nothing(answering):
-    family = answering.household
+    family = answering.store_harness
     await family.hear("I like cake")
     await family.hear("@Andy where?")
     await family.answer("At the lake.")
@@ -511,31 +511,31 @@ async def test_an_answer_to_the_last_message_quotes_nothing(answering):
     ((Feature.MENTIONS,), True, "Jane"), ((Feature.MENTIONS,), False, None), ((), True, None),
 ])  # fmt: skip
 async def test_a_reminder_mentions_who_asked_for_it_in_a_group_where_that_can_be_shown(
-    household, features, is_group, mentions
+    store_harness, features, is_group, mentions
 ):
-    group = await household.add_group()
-    await household.hear("hello")
-    async with household.database.transaction() as tx:
+    group = await store_harness.add_group()
+    await store_harness.hear("hello")
+    async with store_harness.database.transaction() as tx:
         await tx.execute("UPDATE chats SET is_group = ?", (is_group,))
-        now_ms = household.clock.now_ms()
+        now_ms = store_harness.clock.now_ms()
         await put_reminder(
             tx, group, text="take the bread out", due_ms=now_ms, now_ms=now_ms, asked_by="local:jane"
         )
-    await notifier(household).send_due()
+    await notifier(store_harness).send_due()
 
-    (shown,) = await Answering(household, *features).shown(1)
+    (shown,) = await Answering(store_harness, *features).shown(1)
 
     assert (shown.text, shown.mentions) == ("take the bread out", mentions)
 
 
-async def test_a_channel_without_the_features_is_asked_for_none(household):
-    await household.add_group()
-    await household.hear("@Andy where?")
-    turn, run, _ = await household.start_next()
-    await household.hear("I like cake")
+async def test_a_channel_without_the_features_is_asked_for_none(store_harness):
+    await store_harness.add_group()
+    await store_harness.hear("@Andy where?")
+    turn, run, _ = await store_harness.start_next()
+    await store_harness.hear("I like cake")
     for frame in [Ack(n=1, turn=turn.id), Result(n=2, turn=turn.id, result="x"), TurnEnd(n=3, turn=turn.id)]:
-        await household.take(run, frame)
+        await store_harness.take(run, frame)
 
-    (shown,) = await Answering(household).shown(1)
+    (shown,) = await Answering(store_harness).shown(1)
 
     assert (shown.text, shown.quotes, shown.mentions) == ("x", None, None)

@@ -17,76 +17,76 @@ from orchestrator.store.exchanges import TurnExchange
 
 
 @pytest.fixture
-async def house(household):
-    await household.add_group()
-    return household
+async def harness(store_harness):
+    await store_harness.add_group()
+    return store_harness
 
 
-async def told(house, mark: int = 0, limit: int = 100) -> list[TurnExchange]:
-    async with house.database.reading() as tx:
+async def told(harness, mark: int = 0, limit: int = 100) -> list[TurnExchange]:
+    async with harness.database.reading() as tx:
         return await exchanges.after(tx, "family", mark, limit=limit)
 
 
-async def words_of(house, exchange: TurnExchange) -> str:
-    async with house.database.reading() as tx:
+async def words_of(harness, exchange: TurnExchange) -> str:
+    async with harness.database.reading() as tx:
         group = await groups.known(tx, "family")
     return asked_in_words(exchange, group, name="Andy")
 
 
-async def change(house, sql: str, *values: object) -> None:
-    async with house.database.transaction() as tx:
+async def change(harness, sql: str, *values: object) -> None:
+    async with harness.database.transaction() as tx:
         await tx.execute(sql, values)
 
 
-async def test_an_exchange_is_what_was_asked_and_all_that_was_said(house):
-    await house.hear("@Andy how long to Busan?")
-    await house.hear("no trigger, no question")
-    await house.hear("@Andy by train, please")
-    turn = await house.answer("Let me look.", "<internal>hm</internal>Two hours.", "SILENT")
-    await house.deliver_all()
-    (one,) = await told(house)
+async def test_an_exchange_is_what_was_asked_and_all_that_was_said(harness):
+    await harness.hear("@Andy how long to Busan?")
+    await harness.hear("no trigger, no question")
+    await harness.hear("@Andy by train, please")
+    turn = await harness.answer("Let me look.", "<internal>hm</internal>Two hours.", "SILENT")
+    await harness.deliver_all()
+    (one,) = await told(harness)
     assert (one.turn, one.state, one.is_settled) == (turn.id, TurnState.ANSWERED, True)
-    assert await words_of(house, one) == "Jane: how long to Busan?\nJane: by train, please"
+    assert await words_of(harness, one) == "Jane: how long to Busan?\nJane: by train, please"
     assert said_in_words(one) == "Let me look.\n\nTwo hours."
 
 
-async def test_what_runs_has_its_question_and_what_only_waits_is_not_there_yet(house):
-    await house.hear("@Andy hello")
-    assert await told(house) == []
-    await house.start_next()
-    (one,) = await told(house)
+async def test_what_runs_has_its_question_and_what_only_waits_is_not_there_yet(harness):
+    await harness.hear("@Andy hello")
+    assert await told(harness) == []
+    await harness.start_next()
+    (one,) = await told(harness)
     assert (one.state, one.said, one.is_settled) == (TurnState.RUNNING, (), False)
 
 
-async def test_what_is_held_back_is_not_said_and_a_turn_that_is_tried_again_goes_on(house):
-    await house.hear("@Andy hello")
-    turn, run, _ = await house.start_next()
-    async with house.database.transaction() as tx:
+async def test_what_is_held_back_is_not_said_and_a_turn_that_is_tried_again_goes_on(harness):
+    await harness.hear("@Andy hello")
+    turn, run, _ = await harness.start_next()
+    async with harness.database.transaction() as tx:
         held = {"state": outbox.OutboxState.HELD, "turn_id": turn.id, "now_ms": 0}
         await outbox.add(tx, chat_jid=turn.chat_jid, text="half", dedupe_key="frame:x:1", **held)
-    assert (await told(house))[0].said == ()
-    await house.lose(run)
-    (one,) = await told(house)
+    assert (await told(harness))[0].said == ()
+    await harness.lose(run)
+    (one,) = await told(harness)
     assert (one.state, one.said) == (TurnState.QUEUED, ())
 
 
-async def test_what_the_host_says_of_a_turn_is_no_part_of_it(house):
-    await house.hear("@Andy hello")
-    _, run, _ = await house.start_next()
-    await house.lose(run, is_retryable=False)
-    (one,) = await told(house)
+async def test_what_the_host_says_of_a_turn_is_no_part_of_it(harness):
+    await harness.hear("@Andy hello")
+    _, run, _ = await harness.start_next()
+    await harness.lose(run, is_retryable=False)
+    (one,) = await told(harness)
     assert one.state is TurnState.FAILED
-    assert await house.outgoing(), "the chat is told that it failed"
+    assert await harness.outgoing(), "the chat is told that it failed"
     assert one.said == ()
 
 
-async def test_a_long_answer_in_parts_is_one_answer_in_order(house):
-    await house.hear("@Andy tell me all")
-    await house.answer("first. second.", "third.")
-    async with house.database.transaction() as tx:
+async def test_a_long_answer_in_parts_is_one_answer_in_order(harness):
+    await harness.hear("@Andy tell me all")
+    await harness.answer("first. second.", "third.")
+    async with harness.database.transaction() as tx:
         (whole, *_) = await outbox.heads(tx)
         await outbox.split(tx, whole, ["first.", "second."])
-    assert (await told(house))[0].said == ("first.", "second.", "third.")
+    assert (await told(harness))[0].said == ("first.", "second.", "third.")
 
 
 @pytest.mark.parametrize(
@@ -98,55 +98,55 @@ async def test_a_long_answer_in_parts_is_one_answer_in_order(house):
         "UPDATE turns SET run_id = NULL",
     ],
 )
-async def test_what_is_no_part_of_the_conversation_is_left_out(house, mark):
-    await house.hear("@Andy hello")
-    await house.answer("hi")
-    await change(house, mark)
-    assert await told(house) == []
+async def test_what_is_no_part_of_the_conversation_is_left_out(harness, mark):
+    await harness.hear("@Andy hello")
+    await harness.answer("hi")
+    await change(harness, mark)
+    assert await told(harness) == []
 
 
-async def test_a_cleared_conversation_is_told_in_its_place(house):
-    await house.hear("@Andy one")
-    await house.answer("1")
-    async with house.database.transaction() as tx:
+async def test_a_cleared_conversation_is_told_in_its_place(harness):
+    await harness.hear("@Andy one")
+    await harness.answer("1")
+    async with harness.database.transaction() as tx:
         group = await groups.known(tx, "family")
         clearing = await turns.add_command(tx, group, SessionCommand.CLEAR, now_ms=0)
         assert len(await exchanges.after(tx, group.folder, 0, limit=9)) == 1, "it is not cleared yet"
         await turns.settle(tx, clearing, TurnState.ANSWERED, reason="cleared", now_ms=0)
-    await house.hear("@Andy two")
-    await house.answer("2")
-    assert [one.command for one in await told(house)] == [None, SessionCommand.CLEAR, None]
+    await harness.hear("@Andy two")
+    await harness.answer("2")
+    assert [one.command for one in await told(harness)] == [None, SessionCommand.CLEAR, None]
 
 
-async def test_a_task_and_a_free_cycle_say_that_nobody_asked(house):
-    await house.hear("@Andy hello")
-    await house.answer("hi")
-    await change(house, "UPDATE turns SET kind = 'task', prompt = 'Water the plants?'")
-    (task,) = await told(house)
-    assert await words_of(house, task) == f"{BY_SCHEDULE} Water the plants?"
-    await change(house, "UPDATE turns SET kind = 'auto'")
-    (cycle,) = await told(house)
-    assert await words_of(house, cycle) == BY_ITSELF
+async def test_a_task_and_a_free_cycle_say_that_nobody_asked(harness):
+    await harness.hear("@Andy hello")
+    await harness.answer("hi")
+    await change(harness, "UPDATE turns SET kind = 'task', prompt = 'Water the plants?'")
+    (task,) = await told(harness)
+    assert await words_of(harness, task) == f"{BY_SCHEDULE} Water the plants?"
+    await change(harness, "UPDATE turns SET kind = 'auto'")
+    (cycle,) = await told(harness)
+    assert await words_of(harness, cycle) == BY_ITSELF
     assert is_worth_keeping(cycle)
-    await change(house, "UPDATE outbox SET text = '<internal>nothing</internal>'")
-    assert not is_worth_keeping((await told(house))[0])
+    await change(harness, "UPDATE outbox SET text = '<internal>nothing</internal>'")
+    assert not is_worth_keeping((await told(harness))[0])
 
 
-async def test_only_the_newest_after_the_mark_are_told_oldest_first(house):
+async def test_only_the_newest_after_the_mark_are_told_oldest_first(harness):
     ids = []
     for number in range(4):
-        await house.hear(f"@Andy {number}")
-        ids.append((await house.answer("ok")).id)
-    assert [one.turn for one in await told(house, mark=ids[0], limit=2)] == ids[2:]
+        await harness.hear(f"@Andy {number}")
+        ids.append((await harness.answer("ok")).id)
+    assert [one.turn for one in await told(harness, mark=ids[0], limit=2)] == ids[2:]
 
 
-async def test_the_oldest_open_turn_bounds_what_is_settled(house):
+async def test_the_oldest_open_turn_bounds_what_is_settled(harness):
     async def oldest() -> int | None:
-        async with house.database.reading() as tx:
+        async with harness.database.reading() as tx:
             return await exchanges.oldest_open(tx, "family")
 
     assert await oldest() is None
-    await house.hear("@Andy hello")
-    turn, _, _ = await house.start_next()
-    await house.hear("@Andy and this")
+    await harness.hear("@Andy hello")
+    turn, _, _ = await harness.start_next()
+    await harness.hear("@Andy and this")
     assert await oldest() == turn.id

@@ -8,28 +8,28 @@ from agent_runner.wire.frames import Ack, FailureFrame, Heartbeat, Ready, Result
 from orchestrator.containers import frames
 from orchestrator.domain.values import Folder, OutboxState, TurnState
 from orchestrator.store import sessions
-from tests.support.household import Household
+from tests.support.store_harness import StoreHarness
 
 FAMILY = Folder("family")
 
 
 @pytest.fixture
-async def family(household: Household) -> Household:
-    await household.add_group()
-    return household
+async def family(store_harness: StoreHarness) -> StoreHarness:
+    await store_harness.add_group()
+    return store_harness
 
 
-async def texts(household, state):
-    return [one.text for one in await household.outgoing() if one.state is state]
+async def texts(store_harness, state):
+    return [one.text for one in await store_harness.outgoing() if one.state is state]
 
 
-async def session_of(household):
-    async with household.database.reading() as tx:
+async def session_of(store_harness):
+    async with store_harness.database.reading() as tx:
         return await sessions.current(tx, FAMILY)
 
 
-async def cursor_of(household):
-    async with household.database.reading() as tx:
+async def cursor_of(store_harness):
+    async with store_harness.database.reading() as tx:
         return await sessions.cursor_of(tx, FAMILY)
 
 

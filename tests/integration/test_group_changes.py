@@ -14,20 +14,20 @@ from orchestrator.groups.changes import GroupChangeRefused, diff
 from orchestrator.store import group_changes
 from orchestrator.store.group_changes import KEPT, GroupPart, UnknownGroupChange
 from tests.processes.andy import AndyProcess
-from tests.support.household import Household
+from tests.support.store_harness import StoreHarness
 
 MEMORY, SETTINGS = GroupPart.MEMORY, GroupPart.SETTINGS
 
 
 @pytest.fixture
-async def home(household: Household, tmp_path: Path) -> Path:
-    await household.add_group()
+async def home(store_harness: StoreHarness, tmp_path: Path) -> Path:
+    await store_harness.add_group()
     (tmp_path / "groups" / "family").mkdir(parents=True)
     return tmp_path
 
 
-async def put(household: Household, home: Path, part: GroupPart, text: str, **fields) -> None:
-    async with household.database.transaction() as tx:
+async def put(store_harness: StoreHarness, home: Path, part: GroupPart, text: str, **fields) -> None:
+    async with store_harness.database.transaction() as tx:
         await changes.apply(
             tx,
             home,
@@ -38,31 +38,33 @@ async def put(household: Household, home: Path, part: GroupPart, text: str, **fi
         )
 
 
-async def kept(household: Household) -> list[dict]:
-    async with household.database.reading() as tx:
+async def kept(store_harness: StoreHarness) -> list[dict]:
+    async with store_harness.database.reading() as tx:
         return await group_changes.rows(tx, Folder("family"))
 
 
-async def now(household: Household, home: Path, part: GroupPart) -> str:
-    async with household.database.reading() as tx:
+async def now(store_harness: StoreHarness, home: Path, part: GroupPart) -> str:
+    async with store_harness.database.reading() as tx:
         return await changes.current(tx, home, "family", part)
 
 
-async def test_a_change_keeps_what_was_before_and_who_made_it(household, home):
+async def test_a_change_keeps_what_was_before_and_who_made_it(store_harness, home):
     (home / "groups" / "family" / "CLAUDE.md").write_text("by the agent\n")
-    await put(household, home, MEMORY, "by the owner\n")
-    await put(household, home, SETTINGS, '{"cpus": 2}')
-    assert await now(household, home, MEMORY) == "by the owner\n"
-    assert json.loads(await now(household, home, SETTINGS)) == {"cpus": 2.0}
-    of_settings, of_memory = await kept(household)
+    await put(store_harness, home, MEMORY, "by the owner\n")
+    await put(store_harness, home, SETTINGS, '{"cpus": 2}')
+    assert await now(store_harness, home, MEMORY) == "by the owner\n"
+    assert json.loads(await now(store_harness, home, SETTINGS)) == {"cpus": 2.0}
+    of_settings, of_memory = await kept(store_harness)
     assert (of_memory["by"], of_memory["added"], of_memory["removed"]) == ("a browser", 1, 1)
-    async with household.database.reading() as tx:
+    async with store_harness.database.reading() as tx:
         change = await group_changes.get(tx, Folder("family"), of_memory["number"])
     assert (change.before, change.after) == ("by the agent\n", "by the owner\n")
 
-    await put(household, home, MEMORY, change.before, undoes=change.number)
-    assert await now(household, home, MEMORY) == "by the agent\n"
-    audited = await household.rows("SELECT kind, detail FROM audit WHERE kind LIKE 'group.%ed' ORDER BY id")
+    await put(store_harness, home, MEMORY, change.before, undoes=change.number)
+    assert await now(store_harness, home, MEMORY) == "by the agent\n"
+    audited = await store_harness.rows(
+        "SELECT kind, detail FROM audit WHERE kind LIKE 'group.%ed' ORDER BY id"
+    )
     noted = [(row["kind"], json.loads(row["detail"])) for row in audited][-3:]
     assert [(kind, detail.get("change"), detail["undoes"]) for kind, detail in noted] == [
         ("group.memory_changed", 1, None),
@@ -73,26 +75,26 @@ async def test_a_change_keeps_what_was_before_and_who_made_it(household, home):
     assert of_settings["part"] == "settings"
 
 
-async def test_what_changed_meanwhile_is_not_overwritten(household, home):
+async def test_what_changed_meanwhile_is_not_overwritten(store_harness, home):
     (home / "groups" / "family" / "CLAUDE.md").write_text("new")
 
     def check(found: str) -> None:
         raise GroupChangeRefused(found)
 
     with pytest.raises(GroupChangeRefused, match="new"):
-        await put(household, home, MEMORY, "mine", check=check)
-    assert await now(household, home, MEMORY) == "new"
-    assert await kept(household) == []
+        await put(store_harness, home, MEMORY, "mine", check=check)
+    assert await now(store_harness, home, MEMORY) == "new"
+    assert await kept(store_harness) == []
 
 
-async def test_a_memory_that_cannot_be_written_leaves_no_trace(household, home):
+async def test_a_memory_that_cannot_be_written_leaves_no_trace(store_harness, home):
     folder = home / "groups" / "family"
     folder.rmdir()
     (home / "elsewhere").mkdir()
     folder.symlink_to(home / "elsewhere")
     with pytest.raises(OSError, match="family"):
-        await put(household, home, MEMORY, "mine")
-    assert await kept(household) == []
+        await put(store_harness, home, MEMORY, "mine")
+    assert await kept(store_harness) == []
     assert not list((home / "elsewhere").iterdir())
 
 
@@ -105,27 +107,27 @@ async def test_a_memory_that_cannot_be_written_leaves_no_trace(household, home):
         (MEMORY, "x" * (changes.MAX_MEMORY_CHARS + 1), "shorten it"),
     ],
 )
-async def test_what_cannot_be_kept_is_refused_with_the_reason(household, home, part, text, why):
+async def test_what_cannot_be_kept_is_refused_with_the_reason(store_harness, home, part, text, why):
     with pytest.raises(BadRequest, match=why):
-        await put(household, home, part, text)
-    assert await kept(household) == []
+        await put(store_harness, home, part, text)
+    assert await kept(store_harness) == []
 
 
-async def test_a_memory_too_large_to_be_kept_whole_is_not_replaced(household, home):
+async def test_a_memory_too_large_to_be_kept_whole_is_not_replaced(store_harness, home):
     (home / "groups" / "family" / "CLAUDE.md").write_text("x" * (memory_templates.MAX_READ_BYTES + 1))
     with pytest.raises(GroupChangeRefused, match="64 KiB"):
-        await put(household, home, MEMORY, "mine")
+        await put(store_harness, home, MEMORY, "mine")
 
 
-async def test_the_oldest_changes_of_each_part_are_forgotten(household, home):
+async def test_the_oldest_changes_of_each_part_are_forgotten(store_harness, home):
     for number in range(KEPT + 3):
-        await put(household, home, MEMORY, f"{number}")
-    await put(household, home, SETTINGS, '{"cpus": 2}')
-    await put(household, home, SETTINGS, '{"cpus": 2}')
-    found = await kept(household)
+        await put(store_harness, home, MEMORY, f"{number}")
+    await put(store_harness, home, SETTINGS, '{"cpus": 2}')
+    await put(store_harness, home, SETTINGS, '{"cpus": 2}')
+    found = await kept(store_harness)
     assert [one["part"] for one in found].count("memory") == KEPT
     assert [one["part"] for one in found].count("settings") == 1, "what changes nothing is no change"
-    async with household.database.reading() as tx:
+    async with store_harness.database.reading() as tx:
         with pytest.raises(UnknownGroupChange, match="history"):
             await group_changes.get(tx, Folder("family"), 1)
 

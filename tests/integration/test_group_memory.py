@@ -32,7 +32,7 @@ from orchestrator.store import (
 )
 from orchestrator.store.group_changes import GroupChange, GroupPart
 from tests.support.command_dispatchers import dashboards_of
-from tests.support.household import SEOUL, Household
+from tests.support.store_harness import SEOUL, StoreHarness
 
 FAMILY, WORK = Folder("family"), Folder("work")
 NOTES = "# Family\n- Jane likes jazz on Sundays\n- The dog is Bello\n"
@@ -44,42 +44,46 @@ SESSION = "11111111-2222-3333-4444-555555555555"
 class MemoryHouse:
     """Two groups whose agents have noted much; what was said went through the real intake and outbox."""
 
-    house: Household
+    harness: StoreHarness
     home: Path
 
     def __post_init__(self) -> None:
         self.numbers = itertools.count(1)
         self.recorder = ContextRecorder(
-            self.house.database,
+            self.harness.database,
             contexts=self.home / "data" / "context",
             env=self.home / "data" / "env",
             counter=EstimatingCounter(),
-            clock=self.house.clock,
-            bus=self.house.bus,
+            clock=self.harness.clock,
+            bus=self.harness.bus,
             name="Andy",
-            on_notified=self.house.wakeups.outbox.set,
+            on_notified=self.harness.wakeups.outbox.set,
         )
         self.deletions = DeletionSync(
-            self.house.database,
+            self.harness.database,
             self.recorder,
-            clock=self.house.clock,
-            bus=self.house.bus,
+            clock=self.harness.clock,
+            bus=self.harness.bus,
             name="Andy",
             on_forgetting=lambda _: None,
             session_files=self.home / "data" / "sessions",
         )
         self.dispatcher = CommandDispatcher(
-            self.house.database,
-            clock=self.house.clock,
+            self.harness.database,
+            clock=self.harness.clock,
             read_time=point_ms,
             times=schedule_reader(lambda _: SEOUL),
             zone_of=lambda _: SEOUL,
-            wakeups=self.house.wakeups,
-            bus=self.house.bus,
-            dashboards=dashboards_of(self.house, lambda _: SEOUL),
-            notices=NoticeService(clock=self.house.clock),
+            wakeups=self.harness.wakeups,
+            bus=self.harness.bus,
+            dashboards=dashboards_of(self.harness, lambda _: SEOUL),
+            notices=NoticeService(clock=self.harness.clock),
             contexts=GroupMemory(
-                self.house.database, self.recorder, home=self.home, clock=self.house.clock, bus=self.house.bus
+                self.harness.database,
+                self.recorder,
+                home=self.home,
+                clock=self.harness.clock,
+                bus=self.harness.bus,
             ),
         )
 
@@ -91,7 +95,7 @@ class MemoryHouse:
         return self.home / "groups" / FAMILY / "CLAUDE.md"
 
     async def ask(self, type_: str, /, *, by: str = FAMILY, **fields: Any) -> Reply:
-        async with self.house.database.reading() as tx:
+        async with self.harness.database.reading() as tx:
             group = await groups.known(tx, by)
         body = {"type": type_, "requestId": f"r{next(self.numbers)}", **fields}
         return await self.dispatcher.handle(group, "request", json.dumps(body).encode())
@@ -104,36 +108,36 @@ class MemoryHouse:
 
     async def everything(self) -> str:
         """All that lies in the database and in the files of the home, as text."""
-        tables = await self.house.rows(
+        tables = await self.harness.rows(
             "SELECT name FROM sqlite_master WHERE type = 'table' AND name NOT LIKE 'message_search%'"
         )
-        rows = [await self.house.rows(f"SELECT * FROM {table['name']}") for table in tables]
+        rows = [await self.harness.rows(f"SELECT * FROM {table['name']}") for table in tables]
         files = [path.read_text() for path in self.home.rglob("*") if path.suffix in TEXTS and path.is_file()]
         return "\n".join([json.dumps(rows, ensure_ascii=False, default=str), *files])
 
     async def found(self, word: str) -> int:
-        async with self.house.database.reading() as tx:
+        async with self.harness.database.reading() as tx:
             return len(await message_search.find(tx, [word], limit=50))
 
 
 @pytest.fixture
-async def filled(household: Household, tmp_path: Path) -> MemoryHouse:
+async def filled(store_harness: StoreHarness, tmp_path: Path) -> MemoryHouse:
     for folder in (FAMILY, WORK):
-        await household.add_group(folder)
+        await store_harness.add_group(folder)
         (tmp_path / "groups" / folder / "conversations").mkdir(parents=True)
     (tmp_path / "groups" / "global").mkdir()
     (tmp_path / "groups" / "global" / "USER.md").write_text("# Who\n\n(Write here)\nThe owner is Min.\n")
-    home = MemoryHouse(household, tmp_path)
+    home = MemoryHouse(store_harness, tmp_path)
     home.notes.write_text(NOTES)
     (home.notes.parent / "conversations" / "monday.md").write_text("Jane: I like jazz\nAndy: fine\n")
     transcript = tmp_path / "data" / "sessions" / FAMILY / ".claude" / "projects" / "-workspace-group"
     transcript.mkdir(parents=True)
     (transcript / f"{SESSION}.jsonl").write_text('{"message": "I like jazz"}\n')
-    await household.hear("@Andy I like jazz")
-    await household.answer("So you like jazz!")
-    await household.deliver_all()
+    await store_harness.hear("@Andy I like jazz")
+    await store_harness.answer("So you like jazz!")
+    await store_harness.deliver_all()
     await home.recorder.catch_up(FAMILY)
-    manager, now_ms = home.manager(), household.clock.now_ms()
+    manager, now_ms = home.manager(), store_harness.clock.now_ms()
     manager.record_decision("A jazz concert for Jane", now_ms=now_ms)
     manager.record_decision("We go by train", now_ms=now_ms)
     manager.create_plan("Jazz night", tasks=["tickets"], now_ms=now_ms)
@@ -142,20 +146,20 @@ async def filled(household: Household, tmp_path: Path) -> MemoryHouse:
     change = GroupChange(
         folder=FAMILY, part=GroupPart.MEMORY, at_ms=1, by="cli", before="", after=NOTES, added=3, removed=0
     )
-    async with household.database.transaction() as tx:
+    async with store_harness.database.transaction() as tx:
         await group_changes.add(tx, change)
         await sessions.keep(tx, FAMILY, SESSION, now_ms=now_ms)
-    await household.hear("@Andy go on")
-    await household.start_next()
+    await store_harness.hear("@Andy go on")
+    await store_harness.start_next()
     await home.use("save_insight", content="Jane collects jazz records", category="life")
     await home.use("create_task", title="Water the plants")
-    async with household.database.transaction() as tx:
+    async with store_harness.database.transaction() as tx:
         await dashboard_knowledge.put_person(
             tx, Person(folder=FAMILY, id="person_1", body={"name": "Jane", "notes": "plays jazz piano"})
         )
     note = {"message": "ask about the jazz concert", "persist_cross_session": True}
     assert (await home.ask("notify_self", **note)).ok
-    async with household.database.transaction() as tx:
+    async with store_harness.database.transaction() as tx:
         work = await dashboard_knowledge.insights(tx, WORK)
         assert not work
     home.manager(WORK).record_decision("Jazz in the office", now_ms=now_ms)
@@ -180,7 +184,7 @@ async def test_a_group_is_shown_what_is_remembered_in_all_places(filled: MemoryH
     of_work = await filled.memory("show", by=WORK)
     kinds = [(one["kind"], one["text"]) for one in of_work.data["items"]]
     assert kinds == [("owner", "The owner is Min."), ("decision", "Jazz in the office")]
-    assert await filled.house.rows("SELECT 1 FROM commands WHERE type LIKE '%memory%'") == []
+    assert await filled.harness.rows("SELECT 1 FROM commands WHERE type LIKE '%memory%'") == []
 
 
 async def test_what_is_taken_back_leaves_every_place(filled: MemoryHouse) -> None:
@@ -190,8 +194,10 @@ async def test_what_is_taken_back_leaves_every_place(filled: MemoryHouse) -> Non
 
     done = await filled.memory("forget", "jazz")
     assert (done.ok, "jazz" in done.text.lower()) == (True, False), done.text
-    for turn in await filled.house.rows("SELECT id FROM turns WHERE state = 'running'"):
-        await filled.house.rows("UPDATE turns SET state = 'answered', ended_ms = 1 WHERE id = ?", turn["id"])
+    for turn in await filled.harness.rows("SELECT id FROM turns WHERE state = 'running'"):
+        await filled.harness.rows(
+            "UPDATE turns SET state = 'answered', ended_ms = 1 WHERE id = ?", turn["id"]
+        )
     await filled.deletions.sweep()
 
     left = [line for line in (await filled.everything()).splitlines() if "jazz" in line.lower()]
@@ -203,7 +209,7 @@ async def test_what_is_taken_back_leaves_every_place(filled: MemoryHouse) -> Non
     assert kept.context.memory.last_decisions == ("We go by train",)
     assert [plan.title for plan in kept.workflow.plans] == ["Garden"]
     assert len(filled.manager().snapshots()) >= 1
-    async with filled.house.database.reading() as tx:
+    async with filled.harness.database.reading() as tx:
         assert await sessions.current(tx, FAMILY) is None, "the session has heard it"
         (event,) = await tx.execute_fetchall("SELECT detail FROM audit WHERE kind = 'memory.forgotten'")
         assert (await audit.verify(tx)).fault is None

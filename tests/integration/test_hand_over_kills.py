@@ -26,8 +26,8 @@ from orchestrator.context.tokens import EstimatingCounter, TokenFactors
 from orchestrator.domain.values import Folder, RunId, RunState, Turn, TurnState
 from orchestrator.ipc import input_files
 from tests.doubles.scripted_runtime import ScriptedContainer, ScriptedRuntime, scripted_pool, scripted_ports
-from tests.support.household import Household
 from tests.support.live_files import contents
+from tests.support.store_harness import StoreHarness
 from tests.support.transcripts import SESSION, Writing, place
 from tests.support.until import until
 
@@ -40,7 +40,7 @@ SAID = {FIRST: "Noted.", QUESTION: "It is azure.", NEXT: "I am."}
 class Home:
     """What outlives a host: store, files, the engine with its containers, and the transcript in them."""
 
-    household: Household
+    store_harness: StoreHarness
     root: Path
     runtime: ScriptedRuntime = field(default_factory=ScriptedRuntime)
     transcript: Writing = field(default_factory=Writing)
@@ -50,12 +50,12 @@ class Home:
     def recorder(self) -> ContextRecorder:
         """One that remembers nothing."""
         return ContextRecorder(
-            self.household.database,
+            self.store_harness.database,
             contexts=self.root / "context",
             env=self.root / "env",
             counter=EstimatingCounter(),
-            clock=self.household.clock,
-            bus=self.household.bus,
+            clock=self.store_harness.clock,
+            bus=self.store_harness.bus,
             name="Andy",
             on_notified=lambda: None,
         )
@@ -84,13 +84,13 @@ class Home:
         """A host, killed when it is left: nothing is recorded of its end."""
         recorder, inputs = self.recorder, input_files.InputFiles(self.root / "ipc")
         restoring = SessionRestorer(
-            self.household.database,
+            self.store_harness.database,
             recorder,
             session_files=self.root / "sessions",
             asked=lambda group, kind: AskedAgent(agent="claude", model="opus", service="api"),
             factors=TokenFactors(self.root / "token-factors.json"),
-            clock=self.household.clock,
-            bus=self.household.bus,
+            clock=self.store_harness.clock,
+            bus=self.store_harness.bus,
         )
         ports = replace(
             scripted_ports(),
@@ -103,7 +103,7 @@ class Home:
             token=lambda: ("token", secrets.token_hex(6)),
         )
         async with asyncio.TaskGroup() as tasks:
-            pool = scripted_pool(self.household, self.runtime, tasks, self.root, ports=ports)
+            pool = scripted_pool(self.store_harness, self.runtime, tasks, self.root, ports=ports)
             await pool.adopt()
             following = tasks.create_task(recorder.run(), name="context")
             yield Host(self, pool)
@@ -120,8 +120,8 @@ class Host:
     """All that the model of the newest container is told."""
 
     async def ask(self, text: str) -> Turn:
-        await self.home.household.hear(f"@Andy {text}")
-        return (await self.home.household.queued())[0]
+        await self.home.store_harness.hear(f"@Andy {text}")
+        return (await self.home.store_harness.queued())[0]
 
     async def start(self, turn: Turn) -> ScriptedContainer:
         """Start a container for a turn, which writes down what it is told besides."""
@@ -150,7 +150,7 @@ class Host:
             container.say(frame)
 
         async def is_answered() -> bool:
-            return (await home.household.turn(turn.id)).state is TurnState.ANSWERED
+            return (await home.store_harness.turn(turn.id)).state is TurnState.ANSWERED
 
         await until(is_answered, f"turn {turn.id} is answered")
         await until(lambda: self.states() == [RunState.IDLE], "its container is idle")
@@ -164,9 +164,9 @@ class Host:
 
 
 @pytest.fixture
-async def home(household: Household, tmp_path: Path) -> Home:
-    await household.add_group()
-    made = Home(household, tmp_path)
+async def home(store_harness: StoreHarness, tmp_path: Path) -> Home:
+    await store_harness.add_group()
+    made = Home(store_harness, tmp_path)
     (tmp_path / "ipc" / "family" / "input").mkdir(parents=True)
     (tmp_path / "sessions").mkdir()
     return made
@@ -241,7 +241,7 @@ async def test_a_container_that_answered_while_no_host_was_there_has_its_questio
     container.end()
     async with home.host() as host:
         await until(lambda: host.states() == [], "its container is heard to its end")
-        assert (await home.household.turn(turn.id)).state is TurnState.ANSWERED
+        assert (await home.store_harness.turn(turn.id)).state is TurnState.ANSWERED
         await goes_on(host)
 
 
@@ -258,7 +258,7 @@ async def test_a_question_whose_container_is_gone_is_asked_once_and_kept_once(
     if is_lost:
         home.lose_session()
     async with home.host() as host:
-        again = await home.household.turn(turn.id)
+        again = await home.store_harness.turn(turn.id)
         assert (again.state, again.attempt) == (TurnState.QUEUED, 2)
         assert home.given() == [], "what nobody will read is gone"
         container = await host.start(again)

@@ -11,15 +11,15 @@ from orchestrator.domain.values import ChatJid, MessageId, Quote, TurnState
 from orchestrator.inbound.intake import MAX_TEXT_CHARS
 from orchestrator.inbound.triggers import NO_TRIGGER
 from orchestrator.store import chats, outbox, runs, turns
-from tests.support.household import Household, a_message
+from tests.support.store_harness import StoreHarness, a_message
 
 JANE = ChatJid("local:family")
 
 
 @pytest.fixture
-async def family(household: Household) -> Household:
-    await household.add_group()
-    return household
+async def family(store_harness: StoreHarness) -> StoreHarness:
+    await store_harness.add_group()
+    return store_harness
 
 
 async def test_a_request_is_stored_with_its_queued_turn(family):

@@ -25,9 +25,9 @@ from agent_runner.wire.mailbox import (
 from orchestrator.domain.values import Run, Turn
 from orchestrator.ipc.mailbox_worker import MailboxWorker
 from orchestrator.ipc.watcher import MailboxWatcher
-from tests.support.dashboard_harness import FOLDER, DashboardHouse
-from tests.support.household import Household
+from tests.support.dashboard_harness import FOLDER, DashboardHarness
 from tests.support.reminders import notifier
+from tests.support.store_harness import StoreHarness
 from tests.support.until import until
 
 SECOND_MS = 1_000
@@ -37,17 +37,17 @@ SECOND_MS = 1_000
 class Outage:
     """A group whose requests lie in its directories until a host reads them."""
 
-    home: DashboardHouse
+    home: DashboardHarness
     root: Path
 
     @property
-    def house(self) -> Household:
-        return self.home.house
+    def harness(self) -> StoreHarness:
+        return self.home.harness
 
     async def asked_in_a_turn(self) -> tuple[Turn, Run]:
-        await self.house.hear("@Andy do it")
-        turn, run, _ = await self.house.start_next(FOLDER)
-        await self.house.take(run, Ack(n=1, turn=turn.id))
+        await self.harness.hear("@Andy do it")
+        turn, run, _ = await self.harness.start_next(FOLDER)
+        await self.harness.take(run, Ack(n=1, turn=turn.id))
         return turn, run
 
     def leave(self, command: Command, turn: Turn, *, request_id: str) -> None:
@@ -74,7 +74,7 @@ class Outage:
         async with MailboxWatcher(self.root) as watcher:
             post = MailboxWorker(
                 self.root,
-                database=self.house.database,
+                database=self.harness.database,
                 dispatcher=self.home.dispatcher,
                 watcher=watcher,
                 owner_uids=lambda: frozenset({os.getuid()}),
@@ -87,18 +87,18 @@ class Outage:
                 await asyncio.wait([reading])
 
     async def told(self) -> list[str]:
-        return [one.text for one in await self.house.outgoing()]
+        return [one.text for one in await self.harness.outgoing()]
 
     async def send_reminders(self) -> None:
-        await notifier(self.house).send_due()
+        await notifier(self.harness).send_due()
 
 
 @pytest.fixture
-async def outage(household: Household, tmp_path: Path) -> Outage:
-    await household.add_group(FOLDER)
+async def outage(store_harness: StoreHarness, tmp_path: Path) -> Outage:
+    await store_harness.add_group(FOLDER)
     for name in ("messages", "tasks", "input", "replies"):
         (tmp_path / "ipc" / FOLDER / name).mkdir(parents=True)
-    home = DashboardHouse(household)
+    home = DashboardHarness(store_harness)
     return Outage(home, tmp_path / "ipc")
 
 
@@ -109,16 +109,16 @@ def a_task() -> UseDashboard:
 async def test_what_a_dead_agent_asked_is_done_once_for_its_turn_that_is_tried_again(outage: Outage) -> None:
     turn, run = await outage.asked_in_a_turn()
     outage.leave(a_task(), turn, request_id="t1-r0")
-    await outage.house.lose(run)
+    await outage.harness.lose(run)
 
     done = await outage.reply("t1-r0")
     assert (done.ok, done.code) == (True, "ok"), done.text
 
-    again, _, _ = await outage.house.start_next(FOLDER)
+    again, _, _ = await outage.harness.start_next(FOLDER)
     assert again.id == turn.id
     outage.leave(a_task(), again, request_id="t1-r0")
     assert await outage.reply("t1-r0") == done
-    assert [row["title"] for row in await outage.house.rows("SELECT title FROM dashboard_tasks")] == [
+    assert [row["title"] for row in await outage.harness.rows("SELECT title FROM dashboard_tasks")] == [
         "Buy milk"
     ]
 
@@ -127,32 +127,32 @@ async def test_a_note_of_a_dead_agent_is_given_to_the_next_attempt_at_its_turn(o
     turn, run = await outage.asked_in_a_turn()
     note = NotifySelf(message="the shop shuts at six", deliver_at="immediate", persist_cross_session=True)
     outage.leave(note, turn, request_id="t1-r0")
-    await outage.house.lose(run)
+    await outage.harness.lose(run)
 
     assert (await outage.reply("t1-r0")).ok
-    (kept,) = await outage.house.rows("SELECT made_turn, claim_turn FROM cross_session_notifications")
+    (kept,) = await outage.harness.rows("SELECT made_turn, claim_turn FROM cross_session_notifications")
     assert kept == {"made_turn": turn.id, "claim_turn": None}
 
 
 async def test_what_a_dead_agent_said_is_not_said_again_by_the_next_attempt(outage: Outage) -> None:
     turn, run = await outage.asked_in_a_turn()
     outage.leave(SendMessage(text="On it."), turn, request_id="of-the-first")
-    await outage.house.lose(run)
+    await outage.harness.lose(run)
     assert (await outage.reply("of-the-first")).ok
 
-    again, _, _ = await outage.house.start_next(FOLDER)
+    again, _, _ = await outage.harness.start_next(FOLDER)
     outage.leave(SendMessage(text="On it."), again, request_id="of-the-second")
     assert (await outage.reply("of-the-second")).code == "said_before"
     assert await outage.told() == ["On it."]
 
 
 async def test_another_groups_turn_is_claimed_in_vain(outage: Outage) -> None:
-    await outage.house.add_group("work")
-    await outage.house.hear("@Andy do it", "work")
-    theirs, run, _ = await outage.house.start_next("work")
+    await outage.harness.add_group("work")
+    await outage.harness.hear("@Andy do it", "work")
+    theirs, run, _ = await outage.harness.start_next("work")
     outage.leave(a_task(), theirs, request_id="r0")
     assert (await outage.reply("r0")).code == "NO_TURN"
-    await outage.house.lose(run)
+    await outage.harness.lose(run)
     outage.leave(a_task(), theirs, request_id="r1")
     assert (await outage.reply("r1")).code == "NO_TURN"
 
@@ -161,8 +161,8 @@ async def test_who_only_read_of_no_answer_is_told_what_was_done_then(outage: Out
     turn, run = await outage.asked_in_a_turn()
     outage.leave(a_task(), turn, request_id="r0")
     outage.home.clock.pass_ms(15 * SECOND_MS)
-    await outage.house.take(run, Result(n=2, turn=turn.id, result="The host did not answer in 10 s."))
-    await outage.house.take(run, TurnEnd(n=3, turn=turn.id))
+    await outage.harness.take(run, Result(n=2, turn=turn.id, result="The host did not answer in 10 s."))
+    await outage.harness.take(run, TurnEnd(n=3, turn=turn.id))
 
     done = await outage.reply("r0")
     assert done.ok, done.text
@@ -176,7 +176,7 @@ async def test_what_comes_of_it_is_told_once_where_the_turn_is_tried_again(outag
     turn, run = await outage.asked_in_a_turn()
     outage.leave(a_task(), turn, request_id="r0")
     outage.home.clock.pass_ms(15 * SECOND_MS)
-    await outage.house.lose(run)
+    await outage.harness.lose(run)
     assert (await outage.reply("r0")).ok
     assert await outage.told() == [], "the next attempt gets this answer and tells it"
 
@@ -200,10 +200,10 @@ async def test_a_span_counts_from_when_it_was_asked(outage: Outage) -> None:
     outage.home.clock.pass_ms(60 * SECOND_MS)
 
     assert [(await outage.reply(name)).ok for name in ("r0", "r1")] == [True, True]
-    assert (await outage.house.rows("SELECT next_run FROM scheduled_tasks")) == [
+    assert (await outage.harness.rows("SELECT next_run FROM scheduled_tasks")) == [
         {"next_run": asked_ms + 1_200 * SECOND_MS}
     ]
-    (reminder,) = await outage.house.rows("SELECT due_ms FROM notifications")
+    (reminder,) = await outage.harness.rows("SELECT due_ms FROM notifications")
     assert reminder["due_ms"] == asked_ms + 600 * SECOND_MS
 
 
@@ -212,7 +212,7 @@ async def test_a_reminder_knows_who_asked_for_it(outage: Outage) -> None:
     outage.leave(SetReminder(text="pill", at="10m"), turn, request_id="r0")
 
     assert (await outage.reply("r0")).ok
-    assert await outage.house.rows("SELECT asked_by FROM notifications") == [{"asked_by": "local:jane"}]
+    assert await outage.harness.rows("SELECT asked_by FROM notifications") == [{"asked_by": "local:jane"}]
 
 
 @pytest.mark.parametrize("at", ["10s", "2026-02-09T08:30:10"])
@@ -256,6 +256,6 @@ async def test_a_request_from_the_future_is_asked_now(outage: Outage) -> None:
     outage.home.clock.pass_ms(-3_600 * SECOND_MS)
     now_ms = outage.home.clock.now_ms()
     assert (await outage.reply("r0")).ok
-    assert await outage.house.rows("SELECT due_ms FROM notifications") == [
+    assert await outage.harness.rows("SELECT due_ms FROM notifications") == [
         {"due_ms": now_ms + 600 * SECOND_MS}
     ]

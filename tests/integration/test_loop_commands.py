@@ -16,48 +16,48 @@ from orchestrator.scheduler.timing import schedule_reader
 from orchestrator.scheduler.when import point_ms
 from orchestrator.store import budgets, groups
 from tests.support.host_contexts import host_context
-from tests.support.loop_harness import TAIPEI, LoopHouse, at
+from tests.support.loop_harness import TAIPEI, LoopHarness, at
 
 SILENT = "<internal>nothing to do</internal>"
 
 
 @pytest.fixture
-async def due(household) -> LoopHouse:
-    house = LoopHouse(household)
-    house.set("10:00:00")
-    async with household.database.transaction() as tx:
+async def due(store_harness) -> LoopHarness:
+    harness = LoopHarness(store_harness)
+    harness.set("10:00:00")
+    async with store_harness.database.transaction() as tx:
         await registration.ensure_main(tx, now_ms=0)
-    await house.on(next_wake_ms=at("10:00:00"))
-    return house
+    await harness.on(next_wake_ms=at("10:00:00"))
+    return harness
 
 
 @pytest.fixture
 def waking(due, tmp_path) -> LoopFeature:
-    house = due.house
+    harness = due.harness
 
     async def nothing(tx, turn, group):
         return None
 
-    host = host_context(house, tmp_path, Settings(tz=TAIPEI.key))
+    host = host_context(harness, tmp_path, Settings(tz=TAIPEI.key))
     return LoopFeature(host, summary=nothing, stop_run=stop_nothing)
 
 
 @pytest.fixture
 def ask(due, waking):
-    house = due.house
+    harness = due.harness
     dispatcher = CommandDispatcher(
-        house.database,
-        clock=house.clock,
+        harness.database,
+        clock=harness.clock,
         read_time=point_ms,
         times=schedule_reader(lambda _: TAIPEI),
         zone_of=lambda _: TAIPEI,
-        wakeups=house.wakeups,
-        bus=house.bus,
+        wakeups=harness.wakeups,
+        bus=harness.bus,
         loops=waking,
     )
 
     async def asked(by: str, type_: str, **fields):
-        async with house.database.reading() as tx:
+        async with harness.database.reading() as tx:
             group = await groups.known(tx, by)
         body = json.dumps({"type": type_, "requestId": f"r{next(due.numbers)}", **fields})
         return await dispatcher.handle(group, "request", body.encode())
@@ -90,7 +90,7 @@ async def test_main_switches_loops_and_others_do_not(due, ask):
     assert (await due.loop("main")).status == "on"
     assert (await ask("main", "control_loop", action="dance")).code == "bad_request"
     assert (await ask("main", "control_loop", action="on", targetFolder="nobody")).code == "unknown_group"
-    assert await due.loops._is_news(due.house.bus.ring[-1]), "a switch by an agent is seen at once"
+    assert await due.loops._is_news(due.harness.bus.ring[-1]), "a switch by an agent is seen at once"
 
 
 @pytest.mark.parametrize(
@@ -103,7 +103,7 @@ async def test_main_switches_loops_and_others_do_not(due, ask):
     ],
 )
 async def test_bt_22_a_spent_budget_of_the_background_holds_free_cycles(due, waking, budget, is_held):
-    async with due.house.database.transaction() as tx:
+    async with due.harness.database.transaction() as tx:
         period, unit = budgets.Period.DAY, budgets.Unit.TOKENS
         await budgets.put(tx, **budget, period=period, unit=unit, amount=0, now_ms=0)
         why = await waking._why_spent(tx, await groups.known(tx, "family"))

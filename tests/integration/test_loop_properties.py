@@ -13,8 +13,8 @@ from orchestrator.domain.values import Turn, TurnKind
 from orchestrator.loop.wake_policy import RULES
 from orchestrator.store.database import Database
 from tests.doubles.clock import FakeClock
-from tests.support.household import Household
-from tests.support.loop_harness import LoopHouse, at
+from tests.support.loop_harness import LoopHarness, at
+from tests.support.store_harness import StoreHarness
 
 SILENT = "<internal>nothing</internal>"
 ANSWERS = [
@@ -46,79 +46,79 @@ STEPS = st.lists(
 class Course:
     """Carries out the steps and checks what must hold after each."""
 
-    def __init__(self, house: LoopHouse) -> None:
-        self.house = house
+    def __init__(self, harness: LoopHarness) -> None:
+        self.harness = harness
         self.running: Turn | None = None
 
     async def do(self, step: str, value: int) -> None:
-        house = self.house
+        harness = self.harness
         match step:
             case "pass":
-                house.house.clock.pass_ms(value * 7_000)
+                harness.harness.clock.pass_ms(value * 7_000)
             case "hear":
-                await house.house.hear("hello")
+                await harness.harness.hear("hello")
             case "trigger":
-                await house.trigger()
+                await harness.trigger()
             case "restart":
-                house.loops = house.another_host()
-                await house.loops.wake_up()
+                harness.loops = harness.another_host()
+                await harness.loops.wake_up()
             case "wake" | "pause" | "resume":
-                await house.act(step)
+                await harness.act(step)
             case _:
                 await self._work(step, value)
-        await house.look()
+        await harness.look()
         await self.check()
 
     async def _work(self, step: str, value: int) -> None:
         """What lanes and containers do: a whole cycle, or a part of one."""
-        house = self.house
+        harness = self.harness
         if step == "cycle":
-            await house.act("resume")
-            await house.house.hear("hello")
+            await harness.act("resume")
+            await harness.harness.hear("hello")
         if step in ("begin", "cycle") and self.running is None:
-            self.running = await house.start()
+            self.running = await harness.start()
         if step == "begin" or self.running is None:
             return
         turn, self.running = self.running, None
         if step in ("die", "fail"):
-            await house.fail(turn, is_retryable=step == "die")
+            await harness.fail(turn, is_retryable=step == "die")
         else:
-            await house.end(turn, ANSWERS[value])
+            await harness.end(turn, ANSWERS[value])
 
     async def check(self) -> None:
-        house = self.house
-        assert len(await house.running()) <= 1
-        assert (await house.waiting()).count(TurnKind.AUTO) <= 1
-        open_cycles = [cycle for cycle in await house.cycles() if cycle.ended_ms is None]
+        harness = self.harness
+        assert len(await harness.running()) <= 1
+        assert (await harness.waiting()).count(TurnKind.AUTO) <= 1
+        open_cycles = [cycle for cycle in await harness.cycles() if cycle.ended_ms is None]
         assert len(open_cycles) <= 1
-        for cycle in await house.cycles():
+        for cycle in await harness.cycles():
             if cycle.schedule_applied_ms is not None:
                 assert RULES.min_ms <= cycle.schedule_applied_ms <= RULES.max_ms
-        loop = await house.loop()
+        loop = await harness.loop()
         assert RULES.base_ms <= loop.auto_ms <= RULES.base_ms * RULES.max_factor
         assert loop.next_wake_ms is not None
-        assert loop.next_wake_ms <= house.house.clock.now_ms() + RULES.max_ms
+        assert loop.next_wake_ms <= harness.harness.clock.now_ms() + RULES.max_ms
 
     async def settle(self) -> None:
         """Nothing is in the way any more: what is pending has its cycle within the bound."""
-        house = self.house
-        await house.act("resume")
+        harness = self.harness
+        await harness.act("resume")
         if self.running is not None:
-            await house.end(self.running, SILENT)
-        await house.house.deliver_all()
-        pending = await house.pending()
-        began_ms = house.house.clock.now_ms()
+            await harness.end(self.running, SILENT)
+        await harness.harness.deliver_all()
+        pending = await harness.pending()
+        began_ms = harness.harness.clock.now_ms()
         bound_ms = RULES.throttle_ms + 15_000 + 80_000 + SLACK_MS  # a warm-up, the longest pause of a retry
-        while pending and await house.pending():
-            assert house.house.clock.now_ms() - began_ms <= bound_ms, "a trigger waits for ever"
-            await house.look()
-            turn = await house.start()
+        while pending and await harness.pending():
+            assert harness.harness.clock.now_ms() - began_ms <= bound_ms, "a trigger waits for ever"
+            await harness.look()
+            turn = await harness.start()
             if turn is not None:
-                await house.end(turn, SILENT)
+                await harness.end(turn, SILENT)
             else:
-                house.house.clock.pass_ms(1_000)
+                harness.harness.clock.pass_ms(1_000)
         for kind, key in [
-            (row["kind"], row["cycle_id"]) for row in await house.house.rows("SELECT * FROM wakes")
+            (row["kind"], row["cycle_id"]) for row in await harness.harness.rows("SELECT * FROM wakes")
         ]:
             assert key is not None, f"{kind} was dropped"
 
@@ -133,10 +133,10 @@ def test_in_any_order_one_cycle_runs_and_no_trigger_is_lost(steps):
             database = await Database.open(Path(folder) / "messages.db")
             await database._connection.execute("PRAGMA synchronous = OFF")
             try:
-                house = LoopHouse(Household(database, FakeClock()))
-                house.set("10:00:00")
-                await house.on(next_wake_ms=at("10:05:00"))
-                course = Course(house)
+                harness = LoopHarness(StoreHarness(database, FakeClock()))
+                harness.set("10:00:00")
+                await harness.on(next_wake_ms=at("10:05:00"))
+                course = Course(harness)
                 for step, value in steps:
                     await course.do(step, value)
                 await course.settle()

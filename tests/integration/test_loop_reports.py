@@ -11,28 +11,28 @@ from orchestrator.domain.errors import UnknownGroup
 from orchestrator.loop import service
 from orchestrator.reports import loop
 from orchestrator.web.api.loops import LoopApi, loop_routes
-from tests.support.loop_harness import MINUTE, LoopHouse, at
+from tests.support.loop_harness import MINUTE, LoopHarness, at
 
 ZONE = ZoneInfo("Asia/Taipei")
 SILENT = "<internal>nothing to do</internal>"
 
 
 @pytest.fixture
-async def due(household) -> LoopHouse:
-    house = LoopHouse(household)
-    house.set("10:00:00")
-    await house.on(next_wake_ms=at("10:00:00"))
-    return house
+async def due(store_harness) -> LoopHarness:
+    harness = LoopHarness(store_harness)
+    harness.set("10:00:00")
+    await harness.on(next_wake_ms=at("10:00:00"))
+    return harness
 
 
-async def told(house: LoopHouse, folder: str = "family") -> dict:
-    async with house.house.database.reading() as tx:
-        found = await loop.one(tx, folder, now_ms=house.house.clock.now_ms())
+async def told(harness: LoopHarness, folder: str = "family") -> dict:
+    async with harness.harness.database.reading() as tx:
+        found = await loop.one(tx, folder, now_ms=harness.harness.clock.now_ms())
     return json.loads(json.dumps(found))
 
 
-async def lines(house: LoopHouse) -> str:
-    return "\n".join(loop.show_lines(await told(house), ZONE))
+async def lines(harness: LoopHarness) -> str:
+    return "\n".join(loop.show_lines(await told(harness), ZONE))
 
 
 async def test_the_next_wake_is_told_with_who_set_it_and_every_step(due):
@@ -51,7 +51,7 @@ async def test_the_next_wake_is_told_with_who_set_it_and_every_step(due):
 
 
 async def test_a_cap_is_told_with_what_remains_of_it(due):
-    await due.house.hear("m1")
+    await due.harness.hear("m1")
     await due.cycle(f'{SILENT}[SCHEDULE next="4h"]')
     assert "· capped to 2 min: a message was not answered (1 of 2)" in await lines(due)
 
@@ -77,8 +77,8 @@ async def test_paused_off_and_never_on_are_told(due):
     assert (await lines(due)).startswith("family: paused\n")
     await due.act("off")
     assert await lines(due) == "family: off"
-    await due.house.add_group("work")
-    async with due.house.database.reading() as tx:
+    await due.harness.add_group("work")
+    async with due.harness.database.reading() as tx:
         rows = await loop.every(tx, now_ms=0)
     assert loop.list_lines(rows, ZONE) == ["family: off", "work: off"]
     with pytest.raises(UnknownGroup):
@@ -87,11 +87,13 @@ async def test_paused_off_and_never_on_are_told(due):
 
 async def test_a_loop_is_switched_over_http_and_its_host_told(due):
     async def act(tx, folder, action, reason):
-        return await service.apply_action(tx, folder, action, reason=reason, now_ms=due.house.clock.now_ms())
+        return await service.apply_action(
+            tx, folder, action, reason=reason, now_ms=due.harness.clock.now_ms()
+        )
 
-    loops = LoopApi(due.house.database, act=act, bus=due.house.bus)
+    loops = LoopApi(due.harness.database, act=act, bus=due.harness.bus)
     assert await loops.act("family", "pause", "") == {"group": "family", "action": "pause"}
-    assert due.house.bus.ring[-1].kind == "loop.changed"
+    assert due.harness.bus.ring[-1].kind == "loop.changed"
     assert (await told(due))["status"] == "paused"
     (route,) = loop_routes(loops)
     assert route.path == "/loops/{folder}/{action}"

@@ -15,7 +15,7 @@ from watchdog.observers import Observer
 from orchestrator.domain.values import Folder
 from orchestrator.loop import workspace
 from orchestrator.loop.workspace import Workspaces, compare, files_of
-from tests.support.loop_harness import LoopHouse
+from tests.support.loop_harness import LoopHarness
 from tests.support.until import until
 
 
@@ -26,24 +26,28 @@ def root(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-async def house(household) -> LoopHouse:
-    house = LoopHouse(household)
-    house.house.clock.wall_ms = time.time_ns() // 1_000_000
-    await house.on(next_wake_ms=house.house.clock.now_ms() + 3_600_000)
-    return house
+async def harness(store_harness) -> LoopHarness:
+    harness = LoopHarness(store_harness)
+    harness.harness.clock.wall_ms = time.time_ns() // 1_000_000
+    await harness.on(next_wake_ms=harness.harness.clock.now_ms() + 3_600_000)
+    return harness
 
 
 @pytest.fixture
-async def spaces(house, root) -> AsyncIterator[Workspaces]:
-    async with looking(house, root) as made:
+async def spaces(harness, root) -> AsyncIterator[Workspaces]:
+    async with looking(harness, root) as made:
         yield made
 
 
 @asynccontextmanager
-async def looking(house: LoopHouse, root: Path) -> AsyncIterator[Workspaces]:
+async def looking(harness: LoopHarness, root: Path) -> AsyncIterator[Workspaces]:
     """What a host looks with, until it ends."""
     made = Workspaces(
-        root, house.house.database, clock=house.house.clock, bus=house.house.bus, touched=house.loops.touched
+        root,
+        harness.harness.database,
+        clock=harness.harness.clock,
+        bus=harness.harness.bus,
+        touched=harness.loops.touched,
     )
     yield made
     await asyncio.to_thread(made.stop)
@@ -56,81 +60,81 @@ def write(root: Path, name: str, text: str = "x") -> Path:
     return path
 
 
-async def test_a_file_that_somebody_changes_is_a_trigger_by_its_name(house, spaces, root):
+async def test_a_file_that_somebody_changes_is_a_trigger_by_its_name(harness, spaces, root):
     await spaces.look()
     write(root, "plan.md")
     write(root, "notes/old.txt")
     await spaces.look()
 
-    (row,) = await house.house.rows("SELECT * FROM wakes")
+    (row,) = await harness.harness.rows("SELECT * FROM wakes")
     assert (row["kind"], row["reason"], row["is_direct"]) == ("workspace", "notes/old.txt, plan.md", 0)
     write(root, "more.md")
     await spaces.look()
-    assert len(await house.pending()) == 1, "one is enough"
+    assert len(await harness.pending()) == 1, "one is enough"
 
 
-async def test_what_was_there_when_the_loop_began_is_no_change(house, spaces, root):
+async def test_what_was_there_when_the_loop_began_is_no_change(harness, spaces, root):
     write(root, "plan.md")
     await spaces.look()
     await spaces.look()
-    assert await house.pending() == []
+    assert await harness.pending() == []
 
 
-async def test_a_deleted_file_is_a_change(house, spaces, root):
+async def test_a_deleted_file_is_a_change(harness, spaces, root):
     path = write(root, "plan.md")
     await spaces.look()
     path.unlink()
     await spaces.look()
-    assert await house.pending() == ["workspace"]
+    assert await harness.pending() == ["workspace"]
 
 
-async def test_bt_13_what_the_agent_writes_in_its_turn_is_no_trigger_but_an_action(house, spaces, root):
+async def test_bt_13_what_the_agent_writes_in_its_turn_is_no_trigger_but_an_action(harness, spaces, root):
     await spaces.look()
-    await house.house.hear("write it down")
-    turn = await house.start()
+    await harness.harness.hear("write it down")
+    turn = await harness.start()
     write(root, "plan.md")
     await spaces.look()
-    assert house.loops.touched == {Folder("family")}
-    await house.end(turn)
-    (cycle,) = await house.cycles()
+    assert harness.loops.touched == {Folder("family")}
+    await harness.end(turn)
+    (cycle,) = await harness.cycles()
     assert cycle.outcome == "action"
-    assert await house.pending() == []
-    assert house.loops.touched == set()
+    assert await harness.pending() == []
+    assert harness.loops.touched == set()
 
 
-async def test_bt_13_an_echo_within_three_seconds_is_no_trigger(house, spaces, root):
+async def test_bt_13_an_echo_within_three_seconds_is_no_trigger(harness, spaces, root):
     await spaces.look()
-    await house.house.hear("write it down")
-    await house.end(await house.start())
+    await harness.harness.hear("write it down")
+    await harness.end(await harness.start())
     path = write(root, "plan.md")
-    now = house.house.clock.now_ms() / 1000
+    now = harness.harness.clock.now_ms() / 1000
     os.utime(path, (now + 2.9, now + 2.9))
-    house.house.clock.pass_ms(60_000)
+    harness.harness.clock.pass_ms(60_000)
     await spaces.look()
-    assert await house.pending() == [], "seen late, it is still its agent's"
+    assert await harness.pending() == [], "seen late, it is still its agent's"
     os.utime(path, (now + 3.5, now + 3.5))
     await spaces.look()
-    assert await house.pending() == ["workspace"]
+    assert await harness.pending() == ["workspace"]
 
 
-async def test_a_group_whose_loop_is_off_is_not_looked_at(house, spaces, root):
+async def test_a_group_whose_loop_is_off_is_not_looked_at(harness, spaces, root):
     await spaces.look()
-    await house.act("off")
+    await harness.act("off")
     write(root, "plan.md")
     await spaces.look()
-    await house.act("on")
+    await harness.act("on")
     await spaces.look()
-    assert await house.pending() == []
+    assert await harness.pending() == []
 
 
-async def test_a_change_is_signalled_at_once(house, spaces, root):
+async def test_a_change_is_signalled_at_once(harness, spaces, root):
     async with asyncio.TaskGroup() as tasks:
         running = tasks.create_task(spaces.run(), name="workspaces")
         await until(lambda: spaces._watches and spaces._known, "it watches, and has looked")
         write(root, "plan.md")
 
         async def is_seen() -> bool:
-            return await house.pending() == ["workspace"]
+            return await harness.pending() == ["workspace"]
 
         await until(is_seen, "the change is a trigger")
         running.cancel()
@@ -168,106 +172,109 @@ def test_a_change_without_any_turn_is_anothers():
 
 
 @pytest.fixture
-async def next_host(house, root) -> AsyncIterator[Workspaces]:
+async def next_host(harness, root) -> AsyncIterator[Workspaces]:
     """A host that begins later on the same home."""
-    async with looking(house, root) as made:
+    async with looking(harness, root) as made:
         yield made
 
 
-async def reasons(house) -> list[str]:
+async def reasons(harness) -> list[str]:
     return [
-        row["reason"] for row in await house.house.rows("SELECT reason FROM wakes WHERE kind = 'workspace'")
+        row["reason"]
+        for row in await harness.harness.rows("SELECT reason FROM wakes WHERE kind = 'workspace'")
     ]
 
 
-def changed_at(house, path: Path, *, after_ms: int) -> None:
-    seconds = (house.house.clock.now_ms() + after_ms) / 1000
+def changed_at(harness, path: Path, *, after_ms: int) -> None:
+    seconds = (harness.harness.clock.now_ms() + after_ms) / 1000
     os.utime(path, (seconds, seconds))
 
 
-async def test_what_changed_while_no_host_ran_is_noticed_as_one_begins(house, spaces, next_host, root):
-    changed_at(house, write(root, "old.md"), after_ms=-60_000)
+async def test_what_changed_while_no_host_ran_is_noticed_as_one_begins(harness, spaces, next_host, root):
+    changed_at(harness, write(root, "old.md"), after_ms=-60_000)
     await spaces.look()
-    changed_at(house, write(root, "plan.md"), after_ms=60_000)
-    house.house.clock.pass_ms(120_000)
+    changed_at(harness, write(root, "plan.md"), after_ms=60_000)
+    harness.harness.clock.pass_ms(120_000)
     await next_host.look()
-    assert await reasons(house) == ["plan.md"]
+    assert await reasons(harness) == ["plan.md"]
     await next_host.look()
-    assert await reasons(house) == ["plan.md"]
+    assert await reasons(harness) == ["plan.md"]
 
 
-async def test_what_did_not_change_while_no_host_ran_is_no_trigger(house, spaces, next_host, root):
+async def test_what_did_not_change_while_no_host_ran_is_no_trigger(harness, spaces, next_host, root):
     write(root, "plan.md")
     await spaces.look()
-    house.house.clock.pass_ms(120_000)
+    harness.harness.clock.pass_ms(120_000)
     await next_host.look()
-    assert await house.pending() == []
+    assert await harness.pending() == []
 
 
-async def test_what_was_removed_while_no_host_ran_is_noticed_without_its_name(house, spaces, next_host, root):
+async def test_what_was_removed_while_no_host_ran_is_noticed_without_its_name(
+    harness, spaces, next_host, root
+):
     path = write(root, "plan.md")
     await spaces.look()
     path.unlink()
-    house.house.clock.pass_ms(120_000)
+    harness.harness.clock.pass_ms(120_000)
     await next_host.look()
-    assert await reasons(house) == [workspace.UNNAMED]
+    assert await reasons(harness) == [workspace.UNNAMED]
 
 
 @pytest.mark.parametrize("removes", [True, False])
-async def test_what_its_agent_did_while_no_host_ran_is_its_own(house, spaces, next_host, root, removes):
+async def test_what_its_agent_did_while_no_host_ran_is_its_own(harness, spaces, next_host, root, removes):
     path = write(root, "plan.md")
     await spaces.look()
-    await house.house.hear("write it down")
-    await house.start()  # its container lives on without a host
-    house.house.clock.pass_ms(60_000)
+    await harness.harness.hear("write it down")
+    await harness.start()  # its container lives on without a host
+    harness.harness.clock.pass_ms(60_000)
     if removes:
         path.unlink()
     else:
-        changed_at(house, path, after_ms=-1_000)
+        changed_at(harness, path, after_ms=-1_000)
     await next_host.look()
-    assert await house.pending() == []
-    assert house.loops.touched == {Folder("family")}
+    assert await harness.pending() == []
+    assert harness.loops.touched == {Folder("family")}
 
 
 async def test_a_change_right_after_its_agents_turn_is_noticed_by_a_host_that_begins(
-    house, spaces, next_host, root
+    harness, spaces, next_host, root
 ):
     await spaces.look()
-    await house.house.hear("write it down")
-    turn = await house.start()
+    await harness.harness.hear("write it down")
+    turn = await harness.start()
     path = write(root, "plan.md")
     await spaces.look()
-    await house.end(turn)
-    changed_at(house, path, after_ms=10_000)
-    house.house.clock.pass_ms(20_000)
+    await harness.end(turn)
+    changed_at(harness, path, after_ms=10_000)
+    harness.harness.clock.pass_ms(20_000)
     await next_host.look()
-    assert await reasons(house) == ["plan.md"]
+    assert await reasons(harness) == ["plan.md"]
 
 
-async def test_a_turn_that_waits_for_its_next_attempt_changes_nothing(house, spaces, root):
+async def test_a_turn_that_waits_for_its_next_attempt_changes_nothing(harness, spaces, root):
     await spaces.look()
-    await house.house.hear("write it down")
-    _, run, _ = await house.house.start_next()
-    await house.house.lose(run)
-    changed_at(house, write(root, "plan.md"), after_ms=60_000)
-    house.house.clock.pass_ms(90_000)
+    await harness.harness.hear("write it down")
+    _, run, _ = await harness.harness.start_next()
+    await harness.harness.lose(run)
+    changed_at(harness, write(root, "plan.md"), after_ms=60_000)
+    harness.harness.clock.pass_ms(90_000)
     await spaces.look()
-    assert await reasons(house) == ["plan.md"]
+    assert await reasons(harness) == ["plan.md"]
 
 
-async def test_a_loop_that_was_off_begins_with_what_is_there(house, spaces, next_host, root):
+async def test_a_loop_that_was_off_begins_with_what_is_there(harness, spaces, next_host, root):
     await spaces.look()
-    await house.act("off")
+    await harness.act("off")
     await spaces.look()
-    changed_at(house, write(root, "plan.md"), after_ms=60_000)
-    await house.act("on")
-    house.house.clock.pass_ms(90_000)
+    changed_at(harness, write(root, "plan.md"), after_ms=60_000)
+    await harness.act("on")
+    harness.harness.clock.pass_ms(90_000)
     await next_host.look()
-    assert await house.pending() == []
+    assert await harness.pending() == []
 
 
 async def test_where_the_system_signals_nothing_the_folder_is_looked_at_all_the_same(
-    house, spaces, root, monkeypatch
+    harness, spaces, root, monkeypatch
 ):
     """As when other programs have taken all that Linux has of inotify."""
 
@@ -282,7 +289,7 @@ async def test_where_the_system_signals_nothing_the_folder_is_looked_at_all_the_
         write(root, "plan.md")
 
         async def is_seen() -> bool:
-            return await house.pending() == ["workspace"]
+            return await harness.pending() == ["workspace"]
 
         await until(is_seen, "the change is a trigger")
         monkeypatch.setattr(workspace, "Observer", Observer)

@@ -19,7 +19,7 @@ from orchestrator.ipc.command_dispatcher import CommandDispatcher
 from orchestrator.ipc.mailbox_worker import MailboxWorker
 from orchestrator.ipc.watcher import MailboxWatcher
 from tests.support.command_dispatchers import dispatcher_of
-from tests.support.household import Household
+from tests.support.store_harness import StoreHarness
 from tests.support.until import until
 
 
@@ -67,19 +67,19 @@ async def round_of(post: MailboxWorker, watcher: MailboxWatcher) -> AsyncIterato
 
 
 @pytest.fixture
-async def mail(household: Household, tmp_path: Path) -> AsyncIterator[Mail]:
+async def mail(store_harness: StoreHarness, tmp_path: Path) -> AsyncIterator[Mail]:
     """Of two groups, of which `family` is slow."""
     root = tmp_path / "ipc"
-    dispatcher = SlowDispatcher(dispatcher_of(household), frozenset({"family"}))
+    dispatcher = SlowDispatcher(dispatcher_of(store_harness), frozenset({"family"}))
     watcher = MailboxWatcher(root)
     for folder in ("family", "work"):
-        group = await household.add_group(folder)
+        group = await store_harness.add_group(folder)
         for name in ("messages", "tasks", "input", "replies"):
             (root / folder / name).mkdir(parents=True)
         await watcher.watch(group.folder)
     post = MailboxWorker(
         root,
-        database=household.database,
+        database=store_harness.database,
         dispatcher=dispatcher,  # type: ignore[arg-type]
         watcher=watcher,
         owner_uids=lambda: frozenset({os.getuid()}),

@@ -28,7 +28,7 @@ pytestmark = pytest.mark.host
 
 
 @pytest.fixture
-async def house(tmp_path, database, homeserver) -> MatrixHome:
+async def harness(tmp_path, database, homeserver) -> MatrixHome:
     return await asyncio.to_thread(MatrixHome, tmp_path, database, homeserver)
 
 
@@ -40,234 +40,237 @@ async def ask(call, *args, **more):
 # In
 
 
-async def test_a_room_is_a_chat_from_the_owners_invitation_on(house):
-    async with house.living():
-        room = await house.add_room("Family")
-        await ask(house.owner.write, room, "hello Andy")
-        await house.until_heard("hello Andy")
+async def test_a_room_is_a_chat_from_the_owners_invitation_on(harness):
+    async with harness.living():
+        room = await harness.add_room("Family")
+        await ask(harness.owner.write, room, "hello Andy")
+        await harness.until_heard("hello Andy")
 
-    (row,) = await house.rows("SELECT * FROM messages")
-    assert (row["sender"], row["is_from_me"]) == (house.owner.user_id, 1)
-    (chat,) = await house.rows("SELECT * FROM chats")
+    (row,) = await harness.rows("SELECT * FROM messages")
+    assert (row["sender"], row["is_from_me"]) == (harness.owner.user_id, 1)
+    (chat,) = await harness.rows("SELECT * FROM chats")
     assert (chat["jid"], chat["name"], chat["channel"], chat["is_group"]) == (
         address_of(room), "Family", "matrix", 1
     )  # fmt: skip
-    await seen(lambda: receipt(house, room) == row["id"], "it is marked as read")
+    await seen(lambda: receipt(harness, room) == row["id"], "it is marked as read")
 
 
-def receipt(house, room):
+def receipt(harness, room):
     """Return the newest event that Andy has read, as the owner's client shows it."""
-    found = house.owner.now(room).get("m.receipt", {})
-    return next((event for event, kinds in found.items() if house.andy in kinds.get("m.read", {})), None)
+    found = harness.owner.now(room).get("m.receipt", {})
+    return next((event for event, kinds in found.items() if harness.andy in kinds.get("m.read", {})), None)
 
 
-async def test_an_invitation_of_anybody_else_is_rejected(house, homeserver):
+async def test_an_invitation_of_anybody_else_is_rejected(harness, homeserver):
     stranger = await ask(homeserver.person, "stranger")
-    async with house.living():
-        room = await ask(stranger.make_room, house.andy)
+    async with harness.living():
+        room = await ask(stranger.make_room, harness.andy)
         members = f"rooms/{room}/members?membership=leave"
         await seen(lambda: stranger.call("GET", members)["chunk"], "rejected")
         assert await ask(stranger.members, room) == [stranger.user_id]
-    assert await house.rows("SELECT * FROM chats") == []
+    assert await harness.rows("SELECT * FROM chats") == []
 
 
-async def test_what_was_said_before_andy_came_is_not_for_him(house):
-    async with house.living():
-        room = await ask(house.owner.make_room)
-        await house.register(room)
+async def test_what_was_said_before_andy_came_is_not_for_him(harness):
+    async with harness.living():
+        room = await ask(harness.owner.make_room)
+        await harness.register(room)
         for number in range(3):
-            await ask(house.owner.write, room, f"old {number}")
-        await ask(house.owner.call, "POST", f"rooms/{room}/invite", user_id=house.andy)
-        await seen(lambda: house.andy in house.owner.members(room), "he comes")
-        await ask(house.owner.write, room, "new")
-        await house.until_heard("new")
+            await ask(harness.owner.write, room, f"old {number}")
+        await ask(harness.owner.call, "POST", f"rooms/{room}/invite", user_id=harness.andy)
+        await seen(lambda: harness.andy in harness.owner.members(room), "he comes")
+        await ask(harness.owner.write, room, "new")
+        await harness.until_heard("new")
 
 
-async def test_a_room_that_is_not_registered_is_known_and_nothing_in_it_is_stored(house):
-    async with house.living():
-        room = await ask(house.owner.make_room, house.andy, name="Strangers")
-        await seen(lambda: house.andy in house.owner.members(room), "he comes")
-        await ask(house.owner.write, room, "@Andy hi")
+async def test_a_room_that_is_not_registered_is_known_and_nothing_in_it_is_stored(harness):
+    async with harness.living():
+        room = await ask(harness.owner.make_room, harness.andy, name="Strangers")
+        await seen(lambda: harness.andy in harness.owner.members(room), "he comes")
+        await ask(harness.owner.write, room, "@Andy hi")
 
         async def is_named() -> bool:
-            return bool(await house.rows("SELECT 1 FROM chats WHERE name = 'Strangers'"))
+            return bool(await harness.rows("SELECT 1 FROM chats WHERE name = 'Strangers'"))
 
         await until(is_named, "known by its name")
-    assert await house.texts() == []
-    assert "m.receipt" not in await ask(house.owner.now, room)
+    assert await harness.texts() == []
+    assert "m.receipt" not in await ask(harness.owner.now, room)
 
 
-async def test_edits_redactions_replies_reactions_threads_and_mentions_come_in(house):
-    async with house.living():
-        room = await house.add_room()
-        first = await ask(house.owner.write, room, "first")
-        await house.until_heard("first")
+async def test_edits_redactions_replies_reactions_threads_and_mentions_come_in(harness):
+    async with harness.living():
+        room = await harness.add_room()
+        first = await ask(harness.owner.write, room, "first")
+        await harness.until_heard("first")
         edit = {"rel_type": "m.replace", "event_id": first}
         await ask(
-            house.owner.write, room, "* better", **{"m.new_content": {"body": "better"}, "m.relates_to": edit}
+            harness.owner.write,
+            room,
+            "* better",
+            **{"m.new_content": {"body": "better"}, "m.relates_to": edit},
         )
-        await house.until_heard("better")
+        await harness.until_heard("better")
         answer = {"m.relates_to": {"m.in_reply_to": {"event_id": first}}}
-        await ask(house.owner.write, room, "> <@a:b> first\n\nand?", **answer)
-        await house.until_heard("better", "and?")
+        await ask(harness.owner.write, room, "> <@a:b> first\n\nand?", **answer)
+        await harness.until_heard("better", "and?")
         sign = {"m.relates_to": {"rel_type": "m.annotation", "event_id": first, "key": "👍"}}
-        await ask(house.owner.send, room, "m.reaction", sign)
-        await house.until_heard("better", "and?", "[reacted 👍]")
+        await ask(harness.owner.send, room, "m.reaction", sign)
+        await harness.until_heard("better", "and?", "[reacted 👍]")
         in_thread = {"rel_type": "m.thread", "event_id": first, "is_falling_back": True,
                      "m.in_reply_to": {"event_id": first}}  # fmt: skip
-        mention = {"m.mentions": {"user_ids": [house.andy]}, "m.relates_to": in_thread}
-        await ask(house.owner.write, room, "you there", **mention)
-        await house.until_heard("better", "and?", "[reacted 👍]", "you there")
-        await ask(house.owner.redact, room, first)
-        await house.until_heard("", "and?", "[reacted 👍]", "you there")
+        mention = {"m.mentions": {"user_ids": [harness.andy]}, "m.relates_to": in_thread}
+        await ask(harness.owner.write, room, "you there", **mention)
+        await harness.until_heard("better", "and?", "[reacted 👍]", "you there")
+        await ask(harness.owner.redact, room, first)
+        await harness.until_heard("", "and?", "[reacted 👍]", "you there")
 
-    rows = await house.rows("SELECT * FROM messages ORDER BY seq")
+    rows = await harness.rows("SELECT * FROM messages ORDER BY seq")
     assert [(one["quoted_id"], one["thread"]) for one in rows] == [
         (None, None), (first, None), (first, None), (None, first),
     ]  # fmt: skip
     assert [one["is_request"] for one in rows] == [0, 1, 0, 1]
 
 
-async def test_a_reply_to_andys_words_calls_him_by_the_id_that_the_host_knows(house):
-    async with house.living():
-        room = await house.add_room()
-        ours = await house.post(room, "Shall I?")
-        await house.until_sent()
-        (event,) = await ask(house.owner.events, room)
+async def test_a_reply_to_andys_words_calls_him_by_the_id_that_the_host_knows(harness):
+    async with harness.living():
+        room = await harness.add_room()
+        ours = await harness.post(room, "Shall I?")
+        await harness.until_sent()
+        (event,) = await ask(harness.owner.events, room)
         relation = {"m.relates_to": {"m.in_reply_to": {"event_id": event["event_id"]}}}
-        await ask(house.owner.write, room, "yes", **relation)
-        await house.until_heard("yes")
+        await ask(harness.owner.write, room, "yes", **relation)
+        await harness.until_heard("yes")
 
-    (row,) = await house.rows("SELECT * FROM messages WHERE is_bot_message = 0")
+    (row,) = await harness.rows("SELECT * FROM messages WHERE is_bot_message = 0")
     assert (row["quoted_id"], row["quoted_content"]) == (ours, "Shall I?")
 
 
-async def test_files_come_into_the_groups_folder_and_leave_from_it(house, tmp_path):
-    async with house.living():
-        room = await house.add_room()
-        uri = await ask(house.owner.upload, b"a picture", "image/png")
+async def test_files_come_into_the_groups_folder_and_leave_from_it(harness, tmp_path):
+    async with harness.living():
+        room = await harness.add_room()
+        uri = await ask(harness.owner.upload, b"a picture", "image/png")
         picture = {"url": uri, "info": {"mimetype": "image/png", "size": 9}, "filename": "cat.png"}
         await ask(
-            house.owner.send, room, "m.room.message", {"msgtype": "m.image", "body": "my cat", **picture}
+            harness.owner.send, room, "m.room.message", {"msgtype": "m.image", "body": "my cat", **picture}
         )
         big = {"msgtype": "m.file", "body": "big.iso", "url": uri, "info": {"size": 10_001}}
-        await ask(house.owner.send, room, "m.room.message", big)
-        await until(lambda: has_no_file_to_come(house, 2), "both files are settled")
+        await ask(harness.owner.send, room, "m.room.message", big)
+        await until(lambda: has_no_file_to_come(harness, 2), "both files are settled")
 
         (tmp_path / "plan").write_bytes(b"%PDF plan")
         file = Attachment(path=tmp_path / "plan", name="plan.pdf", mime="application/pdf")
-        await house.post(room, "the **plan**", attachment=file)
-        await house.until_sent()
+        await harness.post(room, "the **plan**", attachment=file)
+        await harness.until_sent()
 
-    cat, large = await house.texts()
+    cat, large = await harness.texts()
     assert cat.startswith("my cat\n[image attachments/")
     assert large == "[document, 0.0 MB: too large to fetch, at most 0.0 MB]"
     (kept,) = (tmp_path / "groups/family/attachments").iterdir()
     assert kept.read_bytes() == b"a picture"
     assert list((tmp_path / description.FOLDER).glob("in-*")) == []
-    content = (await ask(house.owner.events, room))[-1]["content"]
+    content = (await ask(harness.owner.events, room))[-1]["content"]
     assert (content["msgtype"], content["body"], content["filename"]) == (
         "m.file", "the **plan**", "plan.pdf"
     )  # fmt: skip
-    assert await ask(house.owner.download, content["url"]) == b"%PDF plan"
+    assert await ask(harness.owner.download, content["url"]) == b"%PDF plan"
 
 
-async def has_no_file_to_come(house, count):
-    rows = await house.rows("SELECT file_until_ms FROM messages WHERE file_words IS NOT NULL")
+async def has_no_file_to_come(harness, count):
+    rows = await harness.rows("SELECT file_until_ms FROM messages WHERE file_words IS NOT NULL")
     return len(rows) == count and all(one["file_until_ms"] is None for one in rows)
 
 
 # Out
 
 
-async def test_an_answer_has_its_marks_its_question_its_thread_and_who_it_is_for(house):
+async def test_an_answer_has_its_marks_its_question_its_thread_and_who_it_is_for(harness):
     jid = None
-    async with house.living():
-        room = await house.add_room()
+    async with harness.living():
+        room = await harness.add_room()
         jid = address_of(room)
-        question = await ask(house.owner.write, room, "where?")
-        await house.until_heard("where?")
-        async with house.database.reading() as tx:
+        question = await ask(harness.owner.write, room, "where?")
+        await harness.until_heard("where?")
+        async with harness.database.reading() as tx:
             asked = await messages.find(tx, jid, question)
-        await house.channel.send(jid, "At the **lake** <b>", "M1", quote=asked)
-        await house.channel.send(jid, "in it", "M2", thread=question)
-        person = ChatMember(jid=house.owner.user_id, name="Jane")
-        await house.channel.send(jid, "for you", "M3", mention=person)
-        await house.channel.set_typing(jid, is_typing=True)
+        await harness.channel.send(jid, "At the **lake** <b>", "M1", quote=asked)
+        await harness.channel.send(jid, "in it", "M2", thread=question)
+        person = ChatMember(jid=harness.owner.user_id, name="Jane")
+        await harness.channel.send(jid, "for you", "M3", mention=person)
+        await harness.channel.set_typing(jid, is_typing=True)
         await seen(
-            lambda: house.andy in house.owner.now(room).get("m.typing", {}).get("user_ids", []), "typing"
+            lambda: harness.andy in harness.owner.now(room).get("m.typing", {}).get("user_ids", []), "typing"
         )
-        await house.channel.react(asked, "👀")
-        await house.channel.react(asked, "✅")
+        await harness.channel.react(asked, "👀")
+        await harness.channel.react(asked, "✅")
         signs = [
-            one["content"].get("m.relates_to") for one in await ask(house.owner.events, room, "m.reaction")
+            one["content"].get("m.relates_to") for one in await ask(harness.owner.events, room, "m.reaction")
         ]
 
-    quoted, in_thread, mentioned = [one["content"] for one in (await ask(house.owner.events, room))[1:]]
+    quoted, in_thread, mentioned = [one["content"] for one in (await ask(harness.owner.events, room))[1:]]
     assert quoted["formatted_body"] == "<p>At the <strong>lake</strong> &lt;b&gt;</p>"
     assert quoted["m.relates_to"] == {"m.in_reply_to": {"event_id": question}}
     assert in_thread["m.relates_to"]["rel_type"] == "m.thread"
     assert mentioned["body"] == "Jane: for you"
-    assert mentioned["m.mentions"] == {"user_ids": [house.owner.user_id]}
+    assert mentioned["m.mentions"] == {"user_ids": [harness.owner.user_id]}
     # The first sign was taken back, so its event says nothing any more.
     assert [one["key"] for one in signs if one] == ["✅"]
 
 
-async def test_the_same_message_id_is_one_event_also_after_the_homeserver_has_died(house, homeserver):
-    async with house.living():
-        room = await house.add_room()
-        first = await house.channel.send(address_of(room), "once", "M1")
+async def test_the_same_message_id_is_one_event_also_after_the_homeserver_has_died(harness, homeserver):
+    async with harness.living():
+        room = await harness.add_room()
+        first = await harness.channel.send(address_of(room), "once", "M1")
         await asyncio.to_thread(homeserver.kill)
         with pytest.raises(ChannelDown):
-            await house.channel.send(address_of(room), "once", "M1")
+            await harness.channel.send(address_of(room), "once", "M1")
         await asyncio.to_thread(homeserver.start)
-        await house.until_state("connected")
-        assert await house.channel.send(address_of(room), "once", "M1") == first
-    assert await ask(house.owner.texts, room, house.andy) == ["once"]
+        await harness.until_state("connected")
+        assert await harness.channel.send(address_of(room), "once", "M1") == first
+    assert await ask(harness.owner.texts, room, harness.andy) == ["once"]
 
 
-async def test_a_homeserver_that_restarts_in_the_middle_loses_and_doubles_nothing(house, homeserver):
-    async with house.living():
-        room = await house.add_room()
+async def test_a_homeserver_that_restarts_in_the_middle_loses_and_doubles_nothing(harness, homeserver):
+    async with harness.living():
+        room = await harness.add_room()
         for number in range(5):
-            await house.post(room, f"out {number}")
-            await ask(house.owner.write, room, f"in {number}")
+            await harness.post(room, f"out {number}")
+            await ask(harness.owner.write, room, f"in {number}")
         await asyncio.to_thread(homeserver.kill)
-        await house.until_state("disconnected")
+        await harness.until_state("disconnected")
         for number in range(5, 10):
-            await house.post(room, f"out {number}")
+            await harness.post(room, f"out {number}")
         await asyncio.to_thread(homeserver.start)
         for number in range(5, 10):
-            await ask(house.owner.write, room, f"in {number}")
-        await house.until_heard(*(f"in {number}" for number in range(10)))
-        await house.until_sent()
-    assert await ask(house.owner.texts, room, house.andy) == [f"out {number}" for number in range(10)]
+            await ask(harness.owner.write, room, f"in {number}")
+        await harness.until_heard(*(f"in {number}" for number in range(10)))
+        await harness.until_sent()
+    assert await ask(harness.owner.texts, room, harness.andy) == [f"out {number}" for number in range(10)]
 
 
-async def test_all_of_a_long_cut_comes_in_once_and_in_order(house):
-    async with house.living():
-        room = await house.add_room()
-        await ask(house.owner.write, room, "before")
-        await house.until_heard("before")
+async def test_all_of_a_long_cut_comes_in_once_and_in_order(harness):
+    async with harness.living():
+        room = await harness.add_room()
+        await ask(harness.owner.write, room, "before")
+        await harness.until_heard("before")
     count = 130  # more than the homeserver tells of at once
 
     def write() -> None:
         for number in range(count):
-            house.owner.write(room, f"m{number}")
+            harness.owner.write(room, f"m{number}")
 
     await asyncio.to_thread(write)
-    house.channel = house.new_channel()
-    async with house.living():
-        await house.until_heard("before", *(f"m{number}" for number in range(count)))
+    harness.channel = harness.new_channel()
+    async with harness.living():
+        await harness.until_heard("before", *(f"m{number}" for number in range(count)))
 
 
-async def test_a_crash_between_two_messages_of_a_page_stores_each_once(house):
-    async with house.living():
-        room = await house.add_room()
-        await ask(house.owner.write, room, "m0")
-        await house.until_heard("m0")
+async def test_a_crash_between_two_messages_of_a_page_stores_each_once(harness):
+    async with harness.living():
+        room = await harness.add_room()
+        await ask(harness.owner.write, room, "m0")
+        await harness.until_heard("m0")
     for number in range(1, 31):
-        await ask(house.owner.write, room, f"m{number}")
+        await ask(harness.owner.write, room, f"m{number}")
 
     class Crash(BaseException):
         pass
@@ -278,32 +281,32 @@ async def test_a_crash_between_two_messages_of_a_page_stores_each_once(house):
         if len(taken) == 12:
             raise Crash
         taken.append(message)
-        await house.intake.receive(message, cursor=cursor)
+        await harness.intake.receive(message, cursor=cursor)
 
     with pytest.raises(BaseExceptionGroup):
-        await house.new_channel().run(receive)
-    house.channel = house.new_channel()
-    async with house.living():
-        await house.until_heard(*(f"m{number}" for number in range(31)))
+        await harness.new_channel().run(receive)
+    harness.channel = harness.new_channel()
+    async with harness.living():
+        await harness.until_heard(*(f"m{number}" for number in range(31)))
 
 
-async def test_a_login_that_the_homeserver_has_ended_is_told_and_another_one_goes_on(house, homeserver):
-    async with house.living():
-        room = await house.add_room()
-        ended = login.read(house.home)
+async def test_a_login_that_the_homeserver_has_ended_is_told_and_another_one_goes_on(harness, homeserver):
+    async with harness.living():
+        room = await harness.add_room()
+        ended = login.read(harness.home)
         await ask(lambda: homeserver.post("logout", token=ended.token))
-        await house.until_state("logged_out")
-        assert "andy channels add matrix" in house.channel.status()["advice"]
+        await harness.until_state("logged_out")
+        assert "andy channels add matrix" in harness.channel.status()["advice"]
         with pytest.raises(ChannelDown, match="andy channels add matrix"):
-            await house.channel.send(address_of(room), "x", "M1")
+            await harness.channel.send(address_of(room), "x", "M1")
 
-        answers = {"homeserver": homeserver.address, "user": house.andy, "password": "secret",
-                   "owner": house.owner.user_id}  # fmt: skip
-        await login.log_in(house.home, answers)
-        await house.until_state("connected")
-        await house.channel.send(address_of(room), "x", "M1")
-    async with house.database.reading() as tx:
-        assert login.read(house.home).device_id in (await chats.cursor(tx, "matrix"))
+        answers = {"homeserver": homeserver.address, "user": harness.andy, "password": "secret",
+                   "owner": harness.owner.user_id}  # fmt: skip
+        await login.log_in(harness.home, answers)
+        await harness.until_state("connected")
+        await harness.channel.send(address_of(room), "x", "M1")
+    async with harness.database.reading() as tx:
+        assert login.read(harness.home).device_id in (await chats.cursor(tx, "matrix"))
 
 
 # The login
@@ -354,11 +357,11 @@ async def test_a_login_that_fails_says_why_and_writes_nothing(tmp_path, homeserv
 
 
 async def test_the_token_is_in_no_address_that_the_homeserver_writes_down(tmp_path, database, homeserver):
-    house = await asyncio.to_thread(MatrixHome, tmp_path, database, homeserver)
-    async with house.living():
-        room = await house.add_room()
-        await house.post(room, "hello")
-        await house.until_sent()
+    harness = await asyncio.to_thread(MatrixHome, tmp_path, database, homeserver)
+    async with harness.living():
+        room = await harness.add_room()
+        await harness.post(room, "hello")
+        await harness.until_sent()
     asked = homeserver.requests()
     assert any("/send/m.room.message/" in line for line in asked)
     assert not any("access_token" in line or login.read(tmp_path).token in line for line in asked)
@@ -389,18 +392,18 @@ async def test_setup_logs_in_and_makes_a_room_of_it_main(tmp_path, homeserver, m
 # Encrypted rooms
 
 
-async def test_an_encrypted_room_is_read_and_answered(house, tmp_path, homeserver):
+async def test_an_encrypted_room_is_read_and_answered(harness, tmp_path, homeserver):
     own = login.MatrixLogin(
         homeserver=homeserver.address,
-        user_id=house.owner.user_id,
-        device_id=house.owner.device_id,
-        token=house.owner.token,
+        user_id=harness.owner.user_id,
+        device_id=harness.owner.device_id,
+        token=harness.owner.token,
         owner="",
     )
     encryption = {"type": "m.room.encryption", "content": {"algorithm": "m.megolm.v1.aes-sha2"}}
-    async with house.living(), MatrixSession.open(tmp_path / "owners", own) as owner:
+    async with harness.living(), MatrixSession.open(tmp_path / "owners", own) as owner:
         place = (await owner.look(None)).place
-        room = await house.add_room(initial_state=[encryption])
+        room = await harness.add_room(initial_state=[encryption])
         heard: list[str] = []
 
         async def look() -> bool:
@@ -412,21 +415,21 @@ async def test_an_encrypted_room_is_read_and_answered(house, tmp_path, homeserve
 
         await look()
         await owner.send(room, "m.room.message", {"msgtype": "m.text", "body": "a secret"}, transaction="O1")
-        await house.until_heard("a secret")
-        (event,) = await ask(house.owner.events, room, "m.room.encrypted")
+        await harness.until_heard("a secret")
+        (event,) = await ask(harness.owner.events, room, "m.room.encrypted")
         assert "a secret" not in str(event)
-        await house.post(room, "Hello **Jane**")
-        await house.until_sent()
+        await harness.post(room, "Hello **Jane**")
+        await harness.until_sent()
         await until(look, "the owner's device reads the answer")
-    assert await ask(house.owner.texts, room, house.andy) == []
+    assert await ask(harness.owner.texts, room, harness.andy) == []
 
 
-async def test_an_encrypted_room_is_refused_with_a_sentence_where_it_cannot_be_read(house, monkeypatch):
+async def test_an_encrypted_room_is_refused_with_a_sentence_where_it_cannot_be_read(harness, monkeypatch):
     monkeypatch.setattr(MatrixSession, "is_readable", lambda self, room: False)
     encrypted = {"algorithm": "m.megolm.v1.aes-sha2", "ciphertext": "x", "session_id": "s", "device_id": "D",
                  "sender_key": "k"}  # fmt: skip
-    async with house.living():
-        room = await house.add_room()
-        await ask(house.owner.send, room, "m.room.encrypted", encrypted)
-        await seen(lambda: house.andy not in house.owner.members(room), "he leaves")
-        assert "encrypted" in (await ask(house.owner.texts, room, house.andy))[0]
+    async with harness.living():
+        room = await harness.add_room()
+        await ask(harness.owner.send, room, "m.room.encrypted", encrypted)
+        await seen(lambda: harness.andy not in harness.owner.members(room), "he leaves")
+        assert "encrypted" in (await ask(harness.owner.texts, room, harness.andy))[0]

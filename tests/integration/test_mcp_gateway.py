@@ -22,8 +22,8 @@ from orchestrator.store.database import Tx
 from orchestrator.store.mcp_servers import McpServer
 from tests.doubles.clock import FakeClock
 from tests.doubles.faulty_upstream import FaultyUpstream, answer
-from tests.support.household import Household
 from tests.support.running_proxy import Proxied, proxied
+from tests.support.store_harness import StoreHarness
 
 SECRET = "the-secret-of-the-notes"
 CALL = {
@@ -196,28 +196,28 @@ def test_a_secret_is_masked_however_it_is_cut(size: int) -> None:
     ],
 )
 async def test_what_cannot_be_a_server_is_refused_with_the_fix(
-    household: Household, tmp_path: Path, changes: dict[str, object], words: str
+    store_harness: StoreHarness, tmp_path: Path, changes: dict[str, object], words: str
 ) -> None:
-    await household.add_group("main", is_main=True)
+    await store_harness.add_group("main", is_main=True)
     with pytest.raises(BadRequest, match=words):
-        async with household.database.transaction() as tx:
+        async with store_harness.database.transaction() as tx:
             await mcp.add(tx, a_server(**changes), home=tmp_path, now_ms=1)
-    assert await household.rows("SELECT * FROM mcp_servers") == []
+    assert await store_harness.rows("SELECT * FROM mcp_servers") == []
 
 
 async def test_servers_are_set_listed_and_removed_and_that_is_written_down(
-    household: Household, tmp_path: Path
+    store_harness: StoreHarness, tmp_path: Path
 ) -> None:
-    await household.add_group("main", is_main=True)
-    async with household.database.transaction() as tx:
+    await store_harness.add_group("main", is_main=True)
+    async with store_harness.database.transaction() as tx:
         await mcp.add(tx, a_server(url="http://127.0.0.1:9/mcp"), home=tmp_path, now_ms=1)
         await mcp.add(tx, a_server(), home=tmp_path, now_ms=2)
-    async with household.database.reading() as tx:
+    async with store_harness.database.reading() as tx:
         (row,) = await mcp.rows(tx, lambda _: False, home=tmp_path)
     assert (row["url"], row["has_secret"]) == ("https://notes.example/mcp", False)
     assert "NOTES_TOKEN, NOT SET" in "\n".join(mcp.lines([row]))
-    await household.add_group("family")
-    async with household.database.transaction() as tx:
+    await store_harness.add_group("family")
+    async with store_harness.database.transaction() as tx:
         await mcp.add(tx, a_server(groups=(Folder("family"),)), home=tmp_path, now_ms=2)
         assert await names_for(tx, "main") == ["notes"], "both may"
         await mcp.remove(tx, "notes", "main", now_ms=3)
@@ -225,9 +225,9 @@ async def test_servers_are_set_listed_and_removed_and_that_is_written_down(
         assert await names_for(tx, "family") == ["notes"]
         await mcp.remove(tx, "notes", now_ms=3)
     with pytest.raises(BadRequest, match="andy mcp list"):
-        async with household.database.transaction() as tx:
+        async with store_harness.database.transaction() as tx:
             await mcp.remove(tx, "notes", now_ms=3)
-    rows = await household.rows("SELECT kind FROM audit ORDER BY id")
+    rows = await store_harness.rows("SELECT kind FROM audit ORDER BY id")
     assert [row["kind"] for row in rows if row["kind"].startswith("mcp.")] == [
         *["mcp.added"] * 3,
         *["mcp.removed"] * 2,

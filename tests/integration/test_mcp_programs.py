@@ -20,7 +20,7 @@ from orchestrator.store.mcp_servers import McpServer
 from tests.doubles.messages_api import Say, ScriptedMessagesApi, UseTool, tool_names, tool_results
 from tests.processes import mcp_program
 from tests.processes.runner import RUN, RunnerProcess, make_workspace, order_of
-from tests.support.household import Household
+from tests.support.store_harness import StoreHarness
 
 COMMAND = "python3 server.py"
 
@@ -45,18 +45,18 @@ def a_program(command: str = COMMAND, **changes: object) -> McpServer:
     return McpServer(**{**fields, **changes})  # type: ignore[arg-type]
 
 
-async def add(household: Household, server: McpServer, home: Path) -> None:
-    async with household.database.transaction() as tx:
+async def add(store_harness: StoreHarness, server: McpServer, home: Path) -> None:
+    async with store_harness.database.transaction() as tx:
         await mcp.add(tx, server, home=home, now_ms=1)
 
 
 async def test_a_program_of_the_owners_folder_is_set_listed_and_written_down(
-    household: Household, home: Path
+    store_harness: StoreHarness, home: Path
 ) -> None:
-    await household.add_group("main", is_main=True)
+    await store_harness.add_group("main", is_main=True)
     for command in (COMMAND, "python3 -m server", "./server.py --sides 6"):
-        await add(household, a_program(command), home)
-    async with household.database.reading() as tx:
+        await add(store_harness, a_program(command), home)
+    async with store_harness.database.reading() as tx:
         (row,) = await mcp.rows(tx, lambda _: True, home=home)
         assert [one.command for one in await mcp_servers.of_group(tx, Folder("main"))] == [
             ("./server.py", "--sides", "6")
@@ -68,10 +68,10 @@ async def test_a_program_of_the_owners_folder_is_set_listed_and_written_down(
         None,
         True,
     )
-    (added, *_) = await household.rows("SELECT detail FROM audit WHERE kind = 'mcp.added'")
+    (added, *_) = await store_harness.rows("SELECT detail FROM audit WHERE kind = 'mcp.added'")
     assert json.loads(added["detail"])["command"] == ["python3", "server.py"]
     shutil.rmtree(home / "mcp" / "dice")
-    async with household.database.reading() as tx:
+    async with store_harness.database.reading() as tx:
         assert "mcp/dice IS MISSING" in "\n".join(mcp.lines(await mcp.rows(tx, lambda _: True, home=home)))
 
 
@@ -91,14 +91,14 @@ async def test_a_program_of_the_owners_folder_is_set_listed_and_written_down(
     ],
 )
 async def test_what_is_no_program_of_the_owners_is_refused_with_the_fix(
-    household: Household, home: Path, server: McpServer, words: str
+    store_harness: StoreHarness, home: Path, server: McpServer, words: str
 ) -> None:
-    await household.add_group("main", is_main=True)
+    await store_harness.add_group("main", is_main=True)
     (home / "mcp" / "linked").symlink_to(home / "mcp" / "dice")
     (home / "mcp" / "dice" / "closed.py").touch(mode=0o000)
     with pytest.raises(BadRequest, match=words):
-        await add(household, server, home)
-    assert await household.rows("SELECT * FROM mcp_servers") == []
+        await add(store_harness, server, home)
+    assert await store_harness.rows("SELECT * FROM mcp_servers") == []
     assert program_folder(home, "linked") is None
 
 

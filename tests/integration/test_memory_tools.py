@@ -23,44 +23,44 @@ from orchestrator.ipc.command_dispatcher import CommandDispatcher
 from orchestrator.scheduler.timing import schedule_reader
 from orchestrator.scheduler.when import point_ms
 from orchestrator.store import groups
-from tests.support.household import SEOUL, Household
+from tests.support.store_harness import SEOUL, StoreHarness
 
 Ask = Callable[..., Awaitable[Reply]]
 
 
 @pytest.fixture
-async def recorder(household: Household, tmp_path: Path) -> ContextRecorder:
-    await household.add_group()
-    await household.add_group("work")
+async def recorder(store_harness: StoreHarness, tmp_path: Path) -> ContextRecorder:
+    await store_harness.add_group()
+    await store_harness.add_group("work")
     return ContextRecorder(
-        household.database,
+        store_harness.database,
         contexts=tmp_path / "context",
         env=tmp_path / "env",
         counter=EstimatingCounter(),
-        clock=household.clock,
-        bus=household.bus,
+        clock=store_harness.clock,
+        bus=store_harness.bus,
         name="Andy",
-        on_notified=household.wakeups.outbox.set,
+        on_notified=store_harness.wakeups.outbox.set,
     )
 
 
 @pytest.fixture
-def ask(household: Household, recorder: ContextRecorder) -> Ask:
+def ask(store_harness: StoreHarness, recorder: ContextRecorder) -> Ask:
     dispatcher = CommandDispatcher(
-        household.database,
-        clock=household.clock,
+        store_harness.database,
+        clock=store_harness.clock,
         read_time=point_ms,
         times=schedule_reader(lambda _: SEOUL),
         zone_of=lambda _: SEOUL,
-        wakeups=household.wakeups,
-        bus=household.bus,
+        wakeups=store_harness.wakeups,
+        bus=store_harness.bus,
         contexts=recorder,
     )
 
     async def asked(tool: str, *, by: str = "family", request: str | None = None, **arguments: Any) -> Reply:
-        async with household.database.reading() as tx:
+        async with store_harness.database.reading() as tx:
             group = await groups.known(tx, by)
-        number = next(household.numbers)
+        number = next(store_harness.numbers)
         body = {
             "type": "remember",
             "requestId": request or f"r{number}",
@@ -144,11 +144,11 @@ async def test_a_request_that_comes_again_makes_nothing_twice(ask: Ask, family: 
 
 
 async def test_a_host_killed_between_file_and_answer_makes_nothing_twice(
-    ask: Ask, family: ContextManager, household: Household
+    ask: Ask, family: ContextManager, store_harness: StoreHarness
 ) -> None:
     for tool, arguments in (("create_plan", {"title": "Trip"}), ("update_plan_task", {"title": "train"})):
         await ask(tool, request=f"id-{tool}", **arguments)
-        async with household.database.transaction() as tx:
+        async with store_harness.database.transaction() as tx:
             await tx.execute("DELETE FROM commands")
         assert (await ask(tool, request=f"id-{tool}", **arguments)).ok
     (plan,) = family.load(now_ms=0).workflow.plans
@@ -215,11 +215,11 @@ async def test_each_group_keeps_its_own(ask: Ask, recorder: ContextRecorder) -> 
     ("change", "code"), [("kind = 'worker'", "not_allowed"), ("is_isolated = 1", "apart")]
 )
 async def test_workers_and_isolated_runs_keep_nothing(
-    ask: Ask, family: ContextManager, household: Household, change: str, code: str
+    ask: Ask, family: ContextManager, store_harness: StoreHarness, change: str, code: str
 ) -> None:
-    await household.hear("@Andy hello")
-    await household.start_next()
-    async with household.database.transaction() as tx:
+    await store_harness.hear("@Andy hello")
+    await store_harness.start_next()
+    async with store_harness.database.transaction() as tx:
         await tx.execute(f"UPDATE turns SET {change}")
     assert (await ask("record_decision", decision="x")).code == code
     assert family.load(now_ms=0).context.is_empty

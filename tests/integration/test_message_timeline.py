@@ -13,7 +13,7 @@ from orchestrator.domain.values import OutboxState, Run, TurnId, TurnKind
 from orchestrator.reports import message_timeline
 from orchestrator.reports.message_timeline import NoMessage
 from orchestrator.store import audit, outbox, usage
-from tests.support.household import SEOUL, Household
+from tests.support.store_harness import SEOUL, StoreHarness
 
 
 @pytest.fixture
@@ -21,38 +21,40 @@ def logs(tmp_path: Path) -> Path:
     return tmp_path / "logs"
 
 
-async def traced(household: Household, logs: Path, asked: str, folder: str = "family") -> dict[str, Any]:
-    async with household.database.reading() as tx:
+async def traced(
+    store_harness: StoreHarness, logs: Path, asked: str, folder: str = "family"
+) -> dict[str, Any]:
+    async with store_harness.database.reading() as tx:
         found = await message_timeline.find(tx, folder, asked)
     return message_timeline.with_logs(found, logs)
 
 
-def logged(household: Household, logs: Path, run: Run, kind: str, **facts: object) -> None:
+def logged(store_harness: StoreHarness, logs: Path, run: Run, kind: str, **facts: object) -> None:
     path = files.path_of(logs, run.folder, run.id, run.started_ms)
-    files.append(path, files.event_line(household.clock.now_ms(), kind, facts), may_begin=True)
+    files.append(path, files.event_line(store_harness.clock.now_ms(), kind, facts), may_begin=True)
 
 
 def told(found: dict[str, Any]) -> str:
     return "\n".join(line[16:] for line in message_timeline.lines(found, zone=SEOUL))
 
 
-async def test_an_answered_message_is_followed_to_its_reply(household, clock, logs):
-    await household.add_group("family", requires_trigger=False)
-    accepted = await household.hear("what is\nnew?", id="M-one")
+async def test_an_answered_message_is_followed_to_its_reply(store_harness, clock, logs):
+    await store_harness.add_group("family", requires_trigger=False)
+    accepted = await store_harness.hear("what is\nnew?", id="M-one")
     clock.pass_ms(100)
-    turn, run, _ = await household.start_next()
+    turn, run, _ = await store_harness.start_next()
     clock.pass_ms(100)
     for frame in (
         Ack(n=1, turn=turn.id),
         Result(n=2, turn=turn.id, result="nothing"),
         TurnEnd(n=3, turn=turn.id),
     ):
-        await household.take(run, frame)
-    (reply,) = await household.outgoing()
+        await store_harness.take(run, frame)
+    (reply,) = await store_harness.outgoing()
     clock.pass_ms(100)
-    await household.deliver_all()
-    found = await traced(household, logs, "M-one")
-    assert found == await traced(household, logs, str(accepted.seq)), "by its number too"
+    await store_harness.deliver_all()
+    found = await traced(store_harness, logs, "M-one")
+    assert found == await traced(store_harness, logs, str(accepted.seq)), "by its number too"
     assert (found["turn"]["state"], found["turn"]["run_frames"]) == ("answered", 3)
     (attempt,) = found["attempts"]
     assert (attempt["run"], attempt["outcome"]) == (run.id, "answered")
@@ -67,28 +69,28 @@ async def test_an_answered_message_is_followed_to_its_reply(household, clock, lo
         f"said ({reply.id}): nothing",
         f"sent as {reply.message_id}, try 0",
     ]
-    by_reply = await traced(household, logs, reply.message_id)
+    by_reply = await traced(store_harness, logs, reply.message_id)
     assert by_reply["turn"]["id"] == turn.id, "what Andy said leads to what it was asked"
 
 
-async def test_each_attempt_is_told_by_the_log_of_its_run(household, clock, logs):
-    await household.add_group("family", requires_trigger=False)
-    await household.hear("first", id="M1")
-    turn, first, _ = await household.start_next()
-    logged(household, logs, first, "turn.started", turn=turn.id, attempt=1)
-    logged(household, logs, first, "turn.acknowledged", turn=turn.id)
+async def test_each_attempt_is_told_by_the_log_of_its_run(store_harness, clock, logs):
+    await store_harness.add_group("family", requires_trigger=False)
+    await store_harness.hear("first", id="M1")
+    turn, first, _ = await store_harness.start_next()
+    logged(store_harness, logs, first, "turn.started", turn=turn.id, attempt=1)
+    logged(store_harness, logs, first, "turn.acknowledged", turn=turn.id)
     clock.pass_ms(500)
-    await household.lose(first)
-    logged(household, logs, first, "turn.put_back", turn=turn.id, attempt=1, reason="it broke.")
-    found = await traced(household, logs, "M1")
+    await store_harness.lose(first)
+    logged(store_harness, logs, first, "turn.put_back", turn=turn.id, attempt=1, reason="it broke.")
+    found = await traced(store_harness, logs, "M1")
     assert [(one["run"], one["outcome"], one["reason"]) for one in found["attempts"]] == [
         (first.id, "put_back", "it broke.")
     ]
     assert "is to go on from here; place 1, try 2 after it broke." in told(found)
 
-    _, second, _ = await household.start_next()
-    logged(household, logs, second, "turn.started", turn=turn.id, attempt=2)
-    found = await traced(household, logs, "M1")
+    _, second, _ = await store_harness.start_next()
+    logged(store_harness, logs, second, "turn.started", turn=turn.id, attempt=2)
+    found = await traced(store_harness, logs, "M1")
     assert [(one["attempt"], one["run"], one["outcome"]) for one in found["attempts"]] == [
         (1, first.id, "put_back"),
         (2, second.id, None),
@@ -96,51 +98,51 @@ async def test_each_attempt_is_told_by_the_log_of_its_run(household, clock, logs
     assert f"the agent works on it; run {second.id} has sent 0 frames" in told(found)
 
 
-async def test_what_a_log_says_of_other_turns_is_not_told(household, clock, logs):
-    await household.add_group("family", requires_trigger=False)
-    await household.hear("first", id="M1")
-    turn, run, _ = await household.start_next()
-    logged(household, logs, run, "turn.started", turn=turn.id + 10, attempt=1)
+async def test_what_a_log_says_of_other_turns_is_not_told(store_harness, clock, logs):
+    await store_harness.add_group("family", requires_trigger=False)
+    await store_harness.hear("first", id="M1")
+    turn, run, _ = await store_harness.start_next()
+    logged(store_harness, logs, run, "turn.started", turn=turn.id + 10, attempt=1)
     path = files.path_of(logs, run.folder, run.id, run.started_ms)
     forged = files.stderr_line(clock.now_ms(), 10, f"2026-05-28T20:26:40.000Z turn.failed turn={turn.id}")
     files.append(path, forged, may_begin=False)
-    (attempt,) = (await traced(household, logs, "M1"))["attempts"]
+    (attempt,) = (await traced(store_harness, logs, "M1"))["attempts"]
     assert (attempt["run"], attempt["outcome"]) == (run.id, None)
 
 
-async def test_an_ignored_message_says_why_and_a_stuck_reply_what_it_waits_for(household, clock, logs):
-    await household.add_group("family")
-    await household.hear("just talk", id="M1")
-    assert told(await traced(household, logs, "M1")).endswith("no turn: no trigger")
-    await household.hear("@Andy hello", id="M2")
-    await household.answer("hi")
-    async with household.database.transaction() as tx:
+async def test_an_ignored_message_says_why_and_a_stuck_reply_what_it_waits_for(store_harness, clock, logs):
+    await store_harness.add_group("family")
+    await store_harness.hear("just talk", id="M1")
+    assert told(await traced(store_harness, logs, "M1")).endswith("no turn: no trigger")
+    await store_harness.hear("@Andy hello", id="M2")
+    await store_harness.answer("hi")
+    async with store_harness.database.transaction() as tx:
         (one,) = await outbox.heads(tx)
         await outbox.begin_attempt(tx, one.id)
         await outbox.try_later(tx, one.id, at_ms=clock.now_ms() + 5_000, error="The channel is down.")
-    assert "on its way, 1 tries so far: The channel is down." in told(await traced(household, logs, "M2"))
-    async with household.database.transaction() as tx:
+    assert "on its way, 1 tries so far: The channel is down." in told(await traced(store_harness, logs, "M2"))
+    async with store_harness.database.transaction() as tx:
         await outbox.finish(tx, one.id, OutboxState.DEAD, now_ms=clock.now_ms(), error="refused")
-    assert told(await traced(household, logs, "M2")).endswith("dead: refused")
+    assert told(await traced(store_harness, logs, "M2")).endswith("dead: refused")
 
 
 @pytest.mark.parametrize("asked", ["nothing", "99", "9" * 30, "", "٣"])
-async def test_a_message_that_is_not_there_is_said_not_to_be(household, logs, asked):
-    await household.add_group("family")
-    await household.add_group("work", requires_trigger=False)
-    elsewhere = await household.hear("secret", "work", id="M1")
+async def test_a_message_that_is_not_there_is_said_not_to_be(store_harness, logs, asked):
+    await store_harness.add_group("family")
+    await store_harness.add_group("work", requires_trigger=False)
+    elsewhere = await store_harness.hear("secret", "work", id="M1")
     for each in (asked, "M1", str(elsewhere.seq)):
         with pytest.raises(NoMessage):
-            await traced(household, logs, each)
+            await traced(store_harness, logs, each)
 
 
-async def test_what_a_turn_did_and_cost_is_told_between_its_start_and_its_end(household, clock, logs):
-    await household.add_group("family", requires_trigger=False)
-    await household.hear("first", id="M1")
-    turn, run, _ = await household.start_next()
-    logged(household, logs, run, "turn.started", turn=turn.id, attempt=1)
+async def test_what_a_turn_did_and_cost_is_told_between_its_start_and_its_end(store_harness, clock, logs):
+    await store_harness.add_group("family", requires_trigger=False)
+    await store_harness.hear("first", id="M1")
+    turn, run, _ = await store_harness.start_next()
+    logged(store_harness, logs, run, "turn.started", turn=turn.id, attempt=1)
     clock.pass_ms(100)
-    async with household.database.transaction() as tx:
+    async with store_harness.database.transaction() as tx:
         for of_turn in (turn.id, turn.id + 10):
             await audit.append(
                 tx,
@@ -154,12 +156,12 @@ async def test_what_a_turn_did_and_cost_is_told_between_its_start_and_its_end(ho
             )
             await usage.add(tx, answer_of(run, of_turn, at_ms=clock.now_ms()))
     clock.pass_ms(100)
-    await household.take(run, Ack(n=1, turn=turn.id))
-    await household.take(run, TurnEnd(n=2, turn=turn.id))
+    await store_harness.take(run, Ack(n=1, turn=turn.id))
+    await store_harness.take(run, TurnEnd(n=2, turn=turn.id))
     clock.pass_ms(60_000)
-    logged(household, logs, run, "run.ended")
+    logged(store_harness, logs, run, "run.ended")
 
-    found = await traced(household, logs, "M1")
+    found = await traced(store_harness, logs, "M1")
 
     assert [one["step"] for one in found["steps"]] == [
         "received", "queued", "started", "work", "acknowledged", "answered"
@@ -174,17 +176,17 @@ async def test_what_a_turn_did_and_cost_is_told_between_its_start_and_its_end(ho
     assert [line.split()[1] for line in found["log"]] == ["turn.started"], "and nothing of later"
 
 
-async def test_what_subagents_used_is_told_as_a_part_of_what_the_turn_used(household, clock, logs):
-    await household.add_group("family", requires_trigger=False)
-    await household.hear("first", id="M1")
-    turn, run, _ = await household.start_next()
-    async with household.database.transaction() as tx:
+async def test_what_subagents_used_is_told_as_a_part_of_what_the_turn_used(store_harness, clock, logs):
+    await store_harness.add_group("family", requires_trigger=False)
+    await store_harness.hear("first", id="M1")
+    turn, run, _ = await store_harness.start_next()
+    async with store_harness.database.transaction() as tx:
         for is_subagent in (False, True, True):
             await usage.add(tx, answer_of(run, turn.id, at_ms=clock.now_ms(), is_subagent=is_subagent))
-    await household.take(run, Ack(n=1, turn=turn.id))
-    await household.take(run, TurnEnd(n=2, turn=turn.id))
+    await store_harness.take(run, Ack(n=1, turn=turn.id))
+    await store_harness.take(run, TurnEnd(n=2, turn=turn.id))
 
-    found = await traced(household, logs, "M1")
+    found = await traced(store_harness, logs, "M1")
 
     assert [found["cost"][part] for part in ("requests", "input_tokens", "models")] == [3, 30, ["m"]]
     assert (found["cost"]["subagents"]["requests"], found["cost"]["subagents"]["cost_usd"]) == (2, 0.004)

@@ -40,7 +40,7 @@ from tests.doubles.messages_api import (
     system_text,
 )
 from tests.support.host_contexts import host_context
-from tests.support.household import Household
+from tests.support.store_harness import StoreHarness
 
 MODEL = "claude-haiku-4-5"
 COUNTER = EstimatingCounter()
@@ -51,8 +51,8 @@ def said(number: int, content: str, role: str = "user") -> ContextMessage:
 
 
 @dataclass
-class House:
-    household: Household
+class Harness:
+    store_harness: StoreHarness
     proxies: ContainerProxies
     api: ScriptedMessagesApi
     seconds: float = 20.0
@@ -61,7 +61,7 @@ class House:
         return await ModelSummarizer(self._ask, COUNTER, seconds=self.seconds).fold(old, evicted)
 
     async def _ask(self, system: str, text: str) -> str:
-        async with self.household.database.reading() as tx:
+        async with self.store_harness.database.reading() as tx:
             group = await groups.known(tx, "family")
         return await self.proxies.ask_model(
             group, model=MODEL, system=system, text=text, max_tokens=MAX_OUTPUT_TOKENS
@@ -69,30 +69,30 @@ class House:
 
     async def spent(self) -> usage.Sums:
         await self.proxies.admission.usage_writer.flush()
-        async with self.household.database.reading() as tx:
+        async with self.store_harness.database.reading() as tx:
             return await usage.spent(tx, folder=Folder("family"), since_ms=0, only_background=True)
 
 
 @pytest.fixture
 async def make(
-    household: Household, database_path: Path, tmp_path: Path
+    store_harness: StoreHarness, database_path: Path, tmp_path: Path
 ) -> AsyncIterator[Callable[..., Any]]:
     async with AsyncExitStack() as stack:
 
-        async def made(*steps: Any, **options: Any) -> House:
-            await household.add_group()
+        async def made(*steps: Any, **options: Any) -> Harness:
+            await store_harness.add_group()
             api = stack.enter_context(ScriptedMessagesApi(steps, tokens=Tokens(input_tokens=90)))
             reader = await Database.open_readonly(database_path)
             stack.push_async_callback(reader.close)
             environment = {"ANTHROPIC_API_KEY": "sk-ant-api03-the-key", "ANTHROPIC_BASE_URL": api.url}
             proxies = ContainerProxies(
-                host_context(household, tmp_path, reader=reader),
+                host_context(store_harness, tmp_path, reader=reader),
                 credentials=CredentialSource(tmp_path, environment),
                 address="127.0.0.1",
                 on_runaway=_never,
             )
             await proxies.open(stack)
-            return House(household, proxies, api, **options)
+            return Harness(store_harness, proxies, api, **options)
 
         yield made
 
@@ -102,39 +102,39 @@ async def _never(run_id: str, reason: str) -> None:
 
 
 async def test_a_model_writes_the_summary_and_its_spending_is_counted(make):
-    house = await make(Say("They go by train on Saturday."))
-    made = await house.fold("They plan a trip.", said(1, "Train or bus?"), said(1, "Train.", "assistant"))
+    harness = await make(Say("They go by train on Saturday."))
+    made = await harness.fold("They plan a trip.", said(1, "Train or bus?"), said(1, "Train.", "assistant"))
     assert made == "They go by train on Saturday."
-    (asked,) = house.api.turns
+    (asked,) = harness.api.turns
     given = json.loads(last_user_text(asked))
     assert given["summary_so_far"] == "They plan a trip."
     assert [one["text"] for one in given["messages"]] == ["Train or bus?", "Train."]
     assert (asked.body["max_tokens"], asked.body["model"]) == (400, MODEL)
     assert system_text(asked) == SYSTEM
     assert asked.headers["x-api-key"] == "sk-ant-api03-the-key"
-    spent = await house.spent()
+    spent = await harness.spent()
     assert (spent.requests, spent.input_tokens) == (1, 90)
 
 
 async def test_more_than_three_thousand_tokens_are_summarised_in_parts_first(make):
-    house = await make(Say("part one"), Say("part two"), Say("All of it."))
+    harness = await make(Say("part one"), Say("part two"), Say("All of it."))
     long = "word " * 1200
-    assert await house.fold("", said(1, long), said(2, long)) == "All of it."
-    *parts, last = [json.loads(last_user_text(one)) for one in house.api.turns]
+    assert await harness.fold("", said(1, long), said(2, long)) == "All of it."
+    *parts, last = [json.loads(last_user_text(one)) for one in harness.api.turns]
     assert [len(part["messages"]) for part in parts] == [1, 1]
     assert all(COUNTER.count(part["messages"][0]["text"]) <= PART_TOKENS for part in parts)
     assert last == {"summary_so_far": "", "parts": ["part one", "part two"]}
 
 
 async def test_what_a_summary_costs_has_a_bound_however_much_there_is(make):
-    house = await make(*(Say("a part") for _ in range(MAX_PARTS)), Say("The end."))
-    assert await house.fold("", *(said(n, "word " * 2000) for n in range(30))) == "The end."
-    assert len(house.api.turns) == MAX_PARTS + 1
+    harness = await make(*(Say("a part") for _ in range(MAX_PARTS)), Say("The end."))
+    assert await harness.fold("", *(said(n, "word " * 2000) for n in range(30))) == "The end."
+    assert len(harness.api.turns) == MAX_PARTS + 1
 
 
 async def test_a_spent_budget_stops_it_before_the_model_is_asked(make):
-    house = await make()
-    async with house.household.database.transaction() as tx:
+    harness = await make()
+    async with harness.store_harness.database.transaction() as tx:
         await budgets.put(
             tx,
             folder=Folder("family"),
@@ -145,8 +145,8 @@ async def test_a_spent_budget_stops_it_before_the_model_is_asked(make):
             now_ms=0,
         )
     with pytest.raises(NotAnswered, match="budget"):
-        await house.fold("", said(1, "hello"))
-    assert house.api.requests == []
+        await harness.fold("", said(1, "hello"))
+    assert harness.api.requests == []
 
 
 @pytest.mark.parametrize(
@@ -164,21 +164,21 @@ async def test_a_spent_budget_stops_it_before_the_model_is_asked(make):
     ],
 )
 async def test_what_cannot_be_kept_is_refused(make, step, reason):
-    house = await make(step)
+    harness = await make(step)
     with pytest.raises((NotAnswered, SummaryRefused), match=reason):
-        await house.fold("", said(1, "hello"))
+        await harness.fold("", said(1, "hello"))
 
 
 async def test_a_model_that_says_nothing_is_waited_for_a_while(make):
-    house = await make(Hang(), seconds=0.05)
+    harness = await make(Hang(), seconds=0.05)
     with pytest.raises(TimeoutError):
-        await house.fold("", said(1, "hello"))
+        await harness.fold("", said(1, "hello"))
 
 
 async def test_a_token_of_the_host_opens_the_door_once(make):
-    house = await make(Say("One."))
-    await house.fold("", said(1, "hello"))
-    assert house.proxies._own._open == {}
+    harness = await make(Say("One."))
+    await harness.fold("", said(1, "hello"))
+    assert harness.proxies._own._open == {}
 
 
 def test_what_was_spoken_of_may_be_named():

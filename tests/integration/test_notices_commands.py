@@ -6,15 +6,15 @@ import pytest
 
 from agent_runner.wire.notices import MAX_NOTICE_CHARS, MAX_UNDELIVERED
 from orchestrator.domain.values import TurnKind
-from tests.support.notice_harness import HOUR, NoticeHouse, told
+from tests.support.notice_harness import HOUR, NoticeHarness, told
 
 NOTE = {"message": "look at the oven"}
 
 
 @pytest.fixture
-async def home(household) -> NoticeHouse:
-    await household.add_group()
-    return NoticeHouse(household)
+async def home(store_harness) -> NoticeHarness:
+    await store_harness.add_group()
+    return NoticeHarness(store_harness)
 
 
 async def test_a_notice_is_kept_with_all_that_was_said_of_it(home):
@@ -50,7 +50,7 @@ async def test_a_notice_is_kept_with_all_that_was_said_of_it(home):
         "dedupe_key": "rent",
         "count": 1,
         "state": "pending",
-        "expires_ms": home.house.clock.now_ms() + 720 * HOUR,
+        "expires_ms": home.harness.clock.now_ms() + 720 * HOUR,
     }
     assert {name: data.get(name) for name in expected} == expected
 
@@ -114,7 +114,7 @@ async def test_what_does_not_fit_is_refused_with_what_would_and_leaves_nothing(h
     reply = await home.ask("notify_self", **{**NOTE, **given})
     assert (reply.ok, reply.code) == (False, code)
     assert named in reply.text
-    assert await home.house.rows("SELECT * FROM cross_session_notifications") == []
+    assert await home.harness.rows("SELECT * FROM cross_session_notifications") == []
 
 
 @pytest.mark.parametrize(
@@ -190,7 +190,7 @@ async def test_a_letter_that_is_read_twice_keeps_one_notice(home):
 
 async def test_a_store_that_refuses_is_told_and_not_hidden(home):
     """N-42."""
-    async with home.house.database.transaction() as tx:
+    async with home.harness.database.transaction() as tx:
         await tx.execute(
             """
             CREATE TRIGGER full BEFORE INSERT ON cross_session_notifications
@@ -216,7 +216,7 @@ async def test_notices_are_listed_the_most_urgent_first(home):
 
 async def test_a_notice_that_waits_is_cancelled_by_its_key_in_its_own_group_only(home):
     """N-63."""
-    await home.house.add_group("work")
+    await home.harness.add_group("work")
     number = await home.note("pay 10", dedupe_key="rent")
     theirs = await home.note("of work", by="work", dedupe_key="rent")
     reply = await home.ask("cancel_notice", dedupeKey="rent")

@@ -13,15 +13,15 @@ from orchestrator.domain.values import Folder, TurnKind
 from orchestrator.groups import registration
 from orchestrator.store import notice_claims, notices, turns
 from orchestrator.store.notices import NewNotice, NoticeMaker
-from tests.support.notice_harness import HOUR, NoticeHouse, told
+from tests.support.notice_harness import HOUR, NoticeHarness, told
 
 FAMILY = Folder("family")
 
 
 @pytest.fixture
-async def home(household) -> NoticeHouse:
-    await household.add_group()
-    return NoticeHouse(household)
+async def home(store_harness) -> NoticeHarness:
+    await store_harness.add_group()
+    return NoticeHarness(store_harness)
 
 
 async def ids(order):
@@ -47,7 +47,7 @@ async def test_a_notice_for_the_next_turn_is_given_to_it_and_told_once(home):
     assert taken.delivered_notices == (number,)
     kept = await home.kept(number)
     assert (kept.state.value, kept.deliveries, kept.content) == ("delivered", 1, "[NOTE] look at the oven")
-    assert kept.delivered_ms == home.house.clock.now_ms()
+    assert kept.delivered_ms == home.harness.clock.now_ms()
     assert await home.turn() == ()
 
 
@@ -72,7 +72,7 @@ async def test_a_container_that_dies_between_claim_and_end_leaves_it_pending(hom
     number = await home.note()
     _, run, order = await home.begin()
     assert await ids(order) == [number]
-    await home.house.lose(run)
+    await home.harness.lose(run)
     assert ((await home.kept(number)).claim_turn, await home.state(number)) == (None, "pending")
     _, _, order = await home.start()
     assert await ids(order) == [number]
@@ -82,9 +82,9 @@ async def test_a_host_that_is_killed_between_claim_and_end_gives_the_same_again_
     """N-64: the next host adopts the container, and writes its turn anew."""
     first, second = await home.note("one"), await home.note("two")
     turn, run, order = await home.begin()
-    another = NoticeHouse(home.house)
+    another = NoticeHarness(home.harness)
     later = await another.note("three", deliver_at="after_tool", persist_cross_session=True)
-    async with home.house.database.reading() as tx:
+    async with home.harness.database.reading() as tx:
         again = await another.compose(tx, turn, run)
     assert await ids(order) == [first, second]
     assert (await ids(again))[:2] == [first, second]
@@ -104,8 +104,8 @@ async def test_an_end_that_is_read_twice_tells_nothing_twice(home):
     number = await home.note()
     turn, run, _ = await home.begin()
     end = TurnEnd(n=9, turn=turn.id, told=(told(number), told(number)))
-    assert (await home.house.take(run, end)).delivered_notices == (number,)
-    assert await home.house.take(run, end) is None
+    assert (await home.harness.take(run, end)).delivered_notices == (number,)
+    assert await home.harness.take(run, end) is None
     assert (await home.kept(number)).deliveries == 1
 
 
@@ -113,12 +113,12 @@ async def test_a_claim_whose_turn_runs_no_more_is_free_after_ten_minutes(home):
     """N-64."""
     number = await home.note()
     turn, _, _ = await home.begin()
-    async with home.house.database.transaction() as tx:
+    async with home.harness.database.transaction() as tx:
         await turns.put_back(tx, turn, reason="lost", not_before_ms=0)
-    home.house.clock.pass_ms(599_000)
+    home.harness.clock.pass_ms(599_000)
     await home.noticing._keeper.sweep()
     assert (await home.kept(number)).claim_turn == turn.id
-    home.house.clock.pass_ms(1_000)
+    home.harness.clock.pass_ms(1_000)
     await home.noticing._keeper.sweep()
     assert (await home.kept(number)).claim_turn is None
 
@@ -127,7 +127,7 @@ async def test_a_turn_that_runs_for_half_an_hour_still_has_its_claim(home):
     """N-64: by the host's own book, not by the clock alone."""
     number = await home.note()
     turn, run, _ = await home.begin()
-    home.house.clock.pass_ms(HOUR // 2)
+    home.harness.clock.pass_ms(HOUR // 2)
     await home.noticing._keeper.sweep()
     await home.end(turn, run, told(number))
     assert await home.state(number) == "delivered"
@@ -140,7 +140,7 @@ async def test_a_notice_made_in_a_turn_waits_for_that_turns_end_however_often_it
     """N-70."""
     turn, run, _ = await home.begin()
     number = await home.note()
-    await home.house.lose(run)
+    await home.harness.lose(run)
     again, run, order = await home.start()
     assert (again.id, order.notices) == (turn.id, ())
     assert await home.note() == number  # the attempt asks the same again: one notice, not two
@@ -191,10 +191,10 @@ async def test_after_n_turns_counts_the_chats_turns_over_restarts_and_each_attem
     assert order.notices == ()
     await home.end(free, run)
 
-    home = NoticeHouse(home.house)  # another host
+    home = NoticeHarness(home.harness)  # another host
     turn, run, order = await home.begin()
     assert (order.notices, (await home.kept(number)).turns_remaining) == ((), 1)
-    await home.house.lose(run)
+    await home.harness.lose(run)
     turn, run, order = await home.start()
     assert (order.notices, (await home.kept(number)).turns_remaining) == ((), 1)
     await home.end(turn, run)
@@ -203,7 +203,7 @@ async def test_after_n_turns_counts_the_chats_turns_over_restarts_and_each_attem
 
 async def test_the_most_urgent_come_first_and_no_turn_is_given_more_than_it_may_tell(home):
     """N-22, N-62, N-74."""
-    async with home.house.database.transaction() as tx:
+    async with home.harness.database.transaction() as tx:
         for number in range(MAX_TOLD + 10):
             priority = "critical" if number == MAX_TOLD + 9 else "low" if number < 5 else "normal"
             await notices.add(
@@ -314,13 +314,13 @@ async def test_a_notice_waits_for_a_day_unless_it_says_otherwise(home):
     day = await home.note("a", persist_cross_session=True)
     hour = await home.note("b", persist_cross_session=True, expires_in_hours=1)
     never = await home.note("c", persist_cross_session=True, expires_in_hours=0)
-    home.house.clock.pass_ms(HOUR)
+    home.harness.clock.pass_ms(HOUR)
     await home.noticing._keeper.sweep()
     assert [await home.state(one) for one in (day, hour, never)] == ["pending", "expired", "pending"]
-    home.house.clock.pass_ms(23 * HOUR - 1)
+    home.harness.clock.pass_ms(23 * HOUR - 1)
     await home.noticing._keeper.sweep()
     assert await home.state(day) == "pending"
-    home.house.clock.pass_ms(1)
+    home.harness.clock.pass_ms(1)
     assert [one.id for one in await home.turn()] == [never]  # also when nobody has swept yet
     await home.noticing._keeper.sweep()
     assert await home.state(day) == "expired"
@@ -330,23 +330,23 @@ async def test_what_was_told_and_not_acknowledged_expires_too_and_what_ended_is_
     """N-60, N-63, N-64."""
     number = await home.note()
     await home.turn()
-    home.house.clock.pass_ms(24 * HOUR)
+    home.harness.clock.pass_ms(24 * HOUR)
     await home.noticing._keeper.sweep()
     kept = await home.kept(number)
     assert (kept.state.value, kept.reason) == ("expired", "it was told, and not acknowledged in its time")
-    home.house.clock.pass_ms(30 * 24 * HOUR)
+    home.harness.clock.pass_ms(30 * 24 * HOUR)
     await home.noticing._keeper.sweep()
     assert await home.state(number) == "expired"
-    home.house.clock.pass_ms(1)
+    home.harness.clock.pass_ms(1)
     await home.noticing._keeper.sweep()
-    assert await home.house.rows("SELECT * FROM cross_session_notifications") == []
+    assert await home.harness.rows("SELECT * FROM cross_session_notifications") == []
 
 
 # Who may say what
 
 
 async def test_two_groups_never_see_each_others(home):
-    await home.house.add_group("work")
+    await home.harness.add_group("work")
     theirs = await home.note("of work", by="work", persist_cross_session=True)
     mine = await home.note("of family", persist_cross_session=True)
     turn, run, order = await home.begin()
@@ -364,10 +364,10 @@ async def test_two_groups_never_see_each_others(home):
 
 async def test_what_waits_of_a_group_that_is_removed_stays_as_its_history_does(home):
     lasting = await home.note("of all", persist_cross_session=True)
-    async with home.house.database.transaction() as tx:
-        await registration.unregister(tx, "family", now_ms=home.house.clock.now_ms())
+    async with home.harness.database.transaction() as tx:
+        await registration.unregister(tx, "family", now_ms=home.harness.clock.now_ms())
     assert await home.state(lasting) == "pending"
-    await home.house.add_group()
+    await home.harness.add_group()
     assert [one.id for one in await home.turn()] == [lasting]
 
 
@@ -409,7 +409,7 @@ async def test_urgent_notices_of_a_turn_are_kept_for_people_by_the_hosts_own_wor
         told(None, "over budget\x1b[2J", priority="critical", event_type="budget.token.exceeded"),
         told(None, "all is well", event_type="task.checkpoint"),
     )
-    async with home.house.database.reading() as tx:
+    async with home.harness.database.reading() as tx:
         shown = await notice_claims.recently_told(tx, since_ms=0, limit=10)
     assert [(one.event_type, one.priority, one.text, one.notice_id) for one in shown] == [
         ("budget.token.exceeded", "critical", "over budget [2J", None),

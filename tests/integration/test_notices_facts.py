@@ -18,43 +18,43 @@ from orchestrator.store import host_events, notices, outbox
 from orchestrator.store.notices import MAX_HOST_FACTS, NoticeRow
 from tests.support.dashboards import a_notification, a_task
 from tests.support.host_contexts import host_context
-from tests.support.notice_harness import NoticeHouse, told
-from tests.support.notification_harness import NotifiedHouse
+from tests.support.notice_harness import NoticeHarness, told
+from tests.support.notification_harness import NotificationHarness
 
 FAMILY = Folder("family")
 REMINDER = {"type": NotificationType.REMINDER, "priority": Priority.MEDIUM, "created_by": Actor.MAIN_AGENT}
 
 
 @pytest.fixture
-async def home(household) -> NoticeHouse:
-    await household.add_group()
-    return NoticeHouse(household)
+async def home(store_harness) -> NoticeHarness:
+    await store_harness.add_group()
+    return NoticeHarness(store_harness)
 
 
-async def waiting(home: NoticeHouse, folder: str = "family") -> list[NoticeRow]:
-    async with home.house.database.reading() as tx:
+async def waiting(home: NoticeHarness, folder: str = "family") -> list[NoticeRow]:
+    async with home.harness.database.reading() as tx:
         found = await notices.of_group(tx, Folder(folder), with_over=False, limit=100)
     return [one for one in found if one.maker is notices.NoticeMaker.HOST]
 
 
-async def no_turn_waits(home: NoticeHouse) -> bool:
-    return not await home.house.queued()
+async def no_turn_waits(home: NoticeHarness) -> bool:
+    return not await home.harness.queued()
 
 
-async def post(home: NoticeHouse, text: str, key: str) -> None:
-    async with home.house.database.transaction() as tx:
-        now_ms = home.house.clock.now_ms()
+async def post(home: NoticeHarness, text: str, key: str) -> None:
+    async with home.harness.database.transaction() as tx:
+        now_ms = home.harness.clock.now_ms()
         await outbox.add(
             tx, chat_jid=ChatJid("local:family"), text=text, dedupe_key=key, folder=FAMILY, now_ms=now_ms
         )
 
 
 async def test_a_reply_that_could_not_be_delivered_is_noticed_in_the_next_turn(home):
-    told_house = NotifiedHouse(home.house)
-    told_house.channel.will("local:family", ChannelRefused("no such chat"))
+    told_harness = NotificationHarness(home.harness)
+    told_harness.channel.will("local:family", ChannelRefused("no such chat"))
     await post(home, f"the answer is 42 {'and so on ' * 50}", "k1")
-    async with told_house.delivering():
-        await told_house.until_quiet()
+    async with told_harness.delivering():
+        await told_harness.until_quiet()
 
     (fact,) = await waiting(home)
     assert (fact.event_type, fact.priority, fact.severity) == ("host.reply.undelivered", "high", "error")
@@ -69,7 +69,7 @@ async def test_a_reply_that_could_not_be_delivered_is_noticed_in_the_next_turn(h
 
 async def test_facts_of_one_kind_are_one_notice_while_they_wait_counted_and_the_newest_named(home):
     """N-21, N-26."""
-    async with home.house.database.transaction() as tx:
+    async with home.harness.database.transaction() as tx:
         for number in range(7):
             await host_events.notification_delivered(tx, FAMILY, f"text {number}", now_ms=number)
     (fact,) = await waiting(home)
@@ -78,29 +78,29 @@ async def test_facts_of_one_kind_are_one_notice_while_they_wait_counted_and_the_
 
 
 async def test_a_fact_that_comes_while_its_kind_is_being_told_is_told_in_the_next_turn(home):
-    async with home.house.database.transaction() as tx:
-        await host_events.notification_delivered(tx, FAMILY, "one", now_ms=home.house.clock.now_ms())
+    async with home.harness.database.transaction() as tx:
+        await host_events.notification_delivered(tx, FAMILY, "one", now_ms=home.harness.clock.now_ms())
     turn, run, order = await home.begin()
-    async with home.house.database.transaction() as tx:
-        await host_events.notification_delivered(tx, FAMILY, "two", now_ms=home.house.clock.now_ms())
+    async with home.harness.database.transaction() as tx:
+        await host_events.notification_delivered(tx, FAMILY, "two", now_ms=home.harness.clock.now_ms())
     await home.end(turn, run, told(order.notices[0]))
     assert [one.payload["items"] for one in await home.turn()] == [["“two”"]]
     assert await home.turn() == ()
 
 
-async def test_notifications_that_were_delivered_or_came_too_late_are_noticed(household):
-    await household.add_group()
-    told_house = NotifiedHouse(household)
-    told_house.is_now("2026-02-09 08:30")
-    await told_house.put(
+async def test_notifications_that_were_delivered_or_came_too_late_are_noticed(store_harness):
+    await store_harness.add_group()
+    told_harness = NotificationHarness(store_harness)
+    told_harness.is_now("2026-02-09 08:30")
+    await told_harness.put(
         a_task(deadline="2026-02-10"),
         a_notification("n_001", message="The blog is due"),
         a_notification("n_002", due="2026-01-10 09:00", message="too late", task_id=None, **REMINDER),
     )
-    async with told_house.delivering():
-        await told_house.look("2026-02-09 09:00:00")
-        await told_house.until_status("n_001", "delivered")
-    found = {one.event_type: one.message for one in await waiting(NoticeHouse(household))}
+    async with told_harness.delivering():
+        await told_harness.look("2026-02-09 09:00:00")
+        await told_harness.until_status("n_001", "delivered")
+    found = {one.event_type: one.message for one in await waiting(NoticeHarness(store_harness))}
     assert found == {
         "host.notification.delivered": "Sent to the chat: “The blog is due”",
         "host.notification.expired": "Too late, and so never sent; the chat was told: “too late”",
@@ -117,7 +117,7 @@ async def test_a_command_that_is_refused_is_noticed_once_however_often_it_is_tri
 
 
 async def test_a_folder_that_is_not_shown_is_noticed_by_its_name_and_not_by_its_place(
-    household, tmp_path, monkeypatch
+    store_harness, tmp_path, monkeypatch
 ):
     """Where things are on the host is no business of an agent's."""
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
@@ -126,26 +126,26 @@ async def test_a_folder_that_is_not_shown_is_noticed_by_its_name_and_not_by_its_
     rules.write_text(json.dumps({"allowedRoots": [{"path": str(tmp_path / "shown")}]}))
     (tmp_path / "shown" / "album").mkdir(parents=True)
     (tmp_path / "private-place").mkdir()
-    await household.add_group("main", is_main=True)
+    await store_harness.add_group("main", is_main=True)
     wishes = [
         {"path": str(tmp_path / "private-place"), "name": "letters"},
         {"path": str(tmp_path / "shown" / "album"), "writable": True},
     ]
-    group = await household.add_group(container_config={"mounts": wishes})
+    group = await store_harness.add_group(container_config={"mounts": wishes})
     unused: Any = None
     provision = RunOrders(
-        host_context(household, tmp_path / "home"), credentials=unused, proxies=unused, uid=os.getuid()
+        host_context(store_harness, tmp_path / "home"), credentials=unused, proxies=unused, uid=os.getuid()
     )
     for _ in range(3):
         await provision.prepare(group)
-    (fact,) = await waiting(NoticeHouse(household))
+    (fact,) = await waiting(NoticeHarness(store_harness))
     assert fact.message == "Not shown, or not writable; the owner was told why: letters; album"
     assert "private-place" not in json.dumps(dict(fact.payload))
-    assert [one.chat_jid for one in await household.outgoing()] == ["local:main"]
+    assert [one.chat_jid for one in await store_harness.outgoing()] == ["local:main"]
 
 
 async def test_facts_are_bounded(home):
-    async with home.house.database.transaction() as tx:
+    async with home.harness.database.transaction() as tx:
         for number in range(MAX_HOST_FACTS + 10):
             await host_events.budget_warning(
                 tx, FAMILY, "x" * 5_000, percent=80, key=str(number), now_ms=number
@@ -156,15 +156,15 @@ async def test_facts_are_bounded(home):
 
 
 async def test_of_many_folders_that_are_not_shown_some_are_named_and_all_are_counted(home):
-    async with home.house.database.transaction() as tx:
+    async with home.harness.database.transaction() as tx:
         names = [f"folder {number}" for number in range(8)]
-        await host_events.mounts_refused(tx, FAMILY, names, now_ms=home.house.clock.now_ms())
+        await host_events.mounts_refused(tx, FAMILY, names, now_ms=home.harness.clock.now_ms())
     (fact,) = await waiting(home)
     assert fact.message.endswith("folder 3; folder 4; folder 5; folder 6; folder 7 and 3 before")
 
 
 async def test_facts_take_no_room_from_the_agents_own(home):
-    async with home.house.database.transaction() as tx:
+    async with home.harness.database.transaction() as tx:
         for number in range(MAX_HOST_FACTS):
             await host_events.budget_warning(tx, FAMILY, "x", percent=80, key=str(number), now_ms=number)
     assert await home.note()

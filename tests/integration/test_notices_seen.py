@@ -21,7 +21,7 @@ from orchestrator.store.notices import NewNotice, NoticeMaker, NoticeScope
 from orchestrator.web.api.metrics import Metrics, exposition
 from tests.integration.test_status import gathered
 from tests.processes.andy import AndyProcess
-from tests.support.notice_harness import HOUR, NoticeHouse, told
+from tests.support.notice_harness import HOUR, NoticeHarness, told
 
 NOTE = NewNotice(
     folder=Folder("main"),
@@ -33,9 +33,9 @@ NOTE = NewNotice(
 
 
 @pytest.fixture
-async def home(household) -> NoticeHouse:
-    await household.add_group()
-    return NoticeHouse(household)
+async def home(store_harness) -> NoticeHarness:
+    await store_harness.add_group()
+    return NoticeHarness(store_harness)
 
 
 @pytest.fixture
@@ -136,7 +136,7 @@ async def test_urgent_notices_of_turns_are_in_the_status_for_a_day(home):
         *(told(one, f"[NOTE] {one.payload['message']}") for one in order.notices),
         told(None, "x" * 2_000, priority="critical", event_type="agent.loop.detected"),
     )
-    found = await gathered(home.house)
+    found = await gathered(home.harness)
     assert [(one["event_type"], one["id"], one["turn"]) for one in found["notices"]] == [
         ("agent.loop.detected", None, turn.id),
         ("agent.self.notify", high, turn.id),
@@ -145,8 +145,8 @@ async def test_urgent_notices_of_turns_are_in_the_status_for_a_day(home):
     lines = status_lines.lines(found)
     assert "notices     urgent, told in the last 24 hours:" in lines
     assert lines[-1].endswith(f"family, turn {turn.id}: high {high} agent.self.notify: [NOTE] the rent")
-    home.house.clock.pass_ms(24 * HOUR + 1)
-    assert (await gathered(home.house))["notices"] == []
+    home.harness.clock.pass_ms(24 * HOUR + 1)
+    assert (await gathered(home.harness))["notices"] == []
 
 
 async def test_a_container_cannot_fill_the_status_or_the_store(home):
@@ -154,17 +154,17 @@ async def test_a_container_cannot_fill_the_status_or_the_store(home):
         turn, run, _ = await home.begin()
         shouts = [told(None, "!" * 2_000, priority="critical", event_type="x") for _ in range(MAX_TOLD)]
         await home.end(turn, run, *shouts)
-    assert len((await gathered(home.house))["notices"]) == 10
-    home.house.clock.pass_ms(30 * 24 * HOUR + 1)
+    assert len((await gathered(home.harness))["notices"]) == 10
+    home.harness.clock.pass_ms(30 * 24 * HOUR + 1)
     await home.noticing._keeper.sweep()
-    assert await home.house.rows("SELECT * FROM told_notices") == []
+    assert await home.harness.rows("SELECT * FROM told_notices") == []
 
 
 async def test_notices_are_counted_by_their_state(home):
     await home.note("a")
     await home.turn()
     await home.note("b")
-    metrics = Metrics(home.house.database, live=list, refusals=dict)
+    metrics = Metrics(home.harness.database, live=list, refusals=dict)
     text = exposition(await metrics.gather()).decode()
     assert 'andy_notices{state="delivered"} 1.0' in text
     assert 'andy_notices{state="pending"} 1.0' in text
@@ -172,9 +172,9 @@ async def test_notices_are_counted_by_their_state(home):
 
 async def test_what_expires_is_told_to_those_who_watch(home):
     number = await home.note()
-    home.house.clock.pass_ms(24 * HOUR)
-    bus = EventBus(home.house.clock)
-    await NoticeSweeper(home.house.database, clock=home.house.clock, bus=bus).sweep()
+    home.harness.clock.pass_ms(24 * HOUR)
+    bus = EventBus(home.harness.clock)
+    await NoticeSweeper(home.harness.database, clock=home.harness.clock, bus=bus).sweep()
     assert [(one.kind, one.detail, one.group) for one in bus.ring] == [
         ("notice.expired", str(number), "family")
     ]

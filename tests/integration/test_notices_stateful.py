@@ -18,8 +18,8 @@ from agent_runner.wire.notices import MAX_UNDELIVERED
 from orchestrator.store.database import Database
 from orchestrator.store.notice_claims import MAX_DELIVERIES
 from tests.doubles.clock import FakeClock
-from tests.support.household import Household
-from tests.support.notice_harness import HOUR, NoticeHouse, told
+from tests.support.notice_harness import HOUR, NoticeHarness, told
+from tests.support.store_harness import StoreHarness
 
 GROUPS = ("family", "work")
 URGENT = ("high", "critical")
@@ -58,13 +58,13 @@ class Lives(RuleBasedStateMachine):
         self.given: dict[str, list[int]] = {}
         self.do(self._open())
         for folder in GROUPS:
-            self.do(self.home.house.add_group(folder))
+            self.do(self.home.harness.add_group(folder))
 
     def do(self, coroutine):
         return self.runner.run(coroutine)
 
     async def _open(self):
-        self.home = NoticeHouse(Household(await Database.open(self.path), self.clock))
+        self.home = NoticeHarness(StoreHarness(await Database.open(self.path), self.clock))
 
     @property
     def now(self):
@@ -107,7 +107,7 @@ class Lives(RuleBasedStateMachine):
             return
         number = reply.data["id"]
         assert replaced in ([], [number])
-        running, waiting_again = self.running.get(folder), self.do(self.home.house.queued(folder))
+        running, waiting_again = self.running.get(folder), self.do(self.home.harness.queued(folder))
         turns_of_it = [running[0]] if running else [one for one in waiting_again if one.run_id]
         self.known[number] = Mine(
             folder=folder,
@@ -163,7 +163,7 @@ class Lives(RuleBasedStateMachine):
     def begin(self, folder):
         if folder in self.running:
             return
-        again = self.do(self.home.house.queued(folder))
+        again = self.do(self.home.harness.queued(folder))
         turn, run, order = self.do(self.home.start(folder) if again else self.home.begin(folder))
         for one in self.known.values():
             counts = one.made_turn != turn.id and one.counted_turn != turn.id
@@ -208,7 +208,7 @@ class Lives(RuleBasedStateMachine):
         folder = data.draw(st.sampled_from(sorted(self.running)))
         _, run = self.running.pop(folder)
         self.given.pop(folder)
-        self.do(self.home.house.lose(run))
+        self.do(self.home.harness.lose(run))
 
     @rule(folder=st.sampled_from(GROUPS))
     def clear(self, folder):
@@ -234,10 +234,10 @@ class Lives(RuleBasedStateMachine):
 
     @rule()
     def restart_host_which_adopts_the_containers(self):
-        self.do(self.home.house.database.close())
-        numbers, frame = self.home.house.numbers, self.home.frame
+        self.do(self.home.harness.database.close())
+        numbers, frame = self.home.harness.numbers, self.home.frame
         self.do(self._open())
-        self.home.house.numbers, self.home.frame = numbers, frame
+        self.home.harness.numbers, self.home.frame = numbers, frame
         for folder, (turn, run) in self.running.items():
             again = self.do(self._compose(turn, run))
             # The same as before, and what has come due since.
@@ -245,14 +245,14 @@ class Lives(RuleBasedStateMachine):
             self.given[folder] = [one.id for one in again.notices]
 
     async def _compose(self, turn, run):
-        async with self.home.house.database.reading() as tx:
+        async with self.home.harness.database.reading() as tx:
             return await self.home.compose(tx, turn, run)
 
     # What must hold
 
     @invariant()
     def each_is_in_its_state(self):
-        rows = self.do(self.home.house.rows("SELECT * FROM cross_session_notifications"))
+        rows = self.do(self.home.harness.rows("SELECT * FROM cross_session_notifications"))
         found = {row["id"]: row["state"] for row in rows}
         assert found == {number: one.state for number, one in self.known.items()}
         for row in rows:
@@ -262,14 +262,14 @@ class Lives(RuleBasedStateMachine):
     @invariant()
     def a_claim_is_of_a_turn_that_runs(self):
         rows = self.do(
-            self.home.house.rows("SELECT * FROM cross_session_notifications WHERE claim_turn IS NOT NULL")
+            self.home.harness.rows("SELECT * FROM cross_session_notifications WHERE claim_turn IS NOT NULL")
         )
         running = {turn.id: folder for folder, (turn, _) in self.running.items()}
         for row in rows:
             assert running[row["claim_turn"]] == row["group_folder"]
 
     def teardown(self):
-        self.do(self.home.house.database.close())
+        self.do(self.home.harness.database.close())
         self.runner.close()
         self.folder.cleanup()
 

@@ -46,7 +46,7 @@ NOW = datetime(2026, 11, 22, 0, 20, 15, tzinfo=UTC)  # Sunday 09:20:15 in Seoul
 
 
 @dataclass
-class Desk:
+class Harness:
     """The host's side of the mailbox: keeps reminders as a host does and remembers what it was asked."""
 
     workspace: Workspace
@@ -112,7 +112,7 @@ class Chat:
     """A conversation with the agent."""
 
     agent: OfflineAgent
-    desk: Desk
+    harness: Harness
     noticing: LazyNotices
     turns: int = 0
 
@@ -149,13 +149,13 @@ def open_chat(tmp_path: Path) -> Open:
         order = RunOrder(
             run="r1", group="fam", chat_jid="local:fam", is_main=is_main, timezone="Asia/Seoul", turn=turn
         )
-        desk, host = Desk(workspace), HostClient(workspace, reply_seconds=60)
-        serving = asyncio.create_task(desk.serve(), name="desk")
+        harness, host = Harness(workspace), HostClient(workspace, reply_seconds=60)
+        serving = asyncio.create_task(harness.serve(), name="harness")
         noticing = LazyNotices(order, workspace)
         agent = OfflineAgent(order, workspace, host, noticing, now=lambda: now)
         await agent.start()
         try:
-            yield Chat(agent, desk, noticing)
+            yield Chat(agent, harness, noticing)
         finally:
             await agent.close()
             serving.cancel()
@@ -174,7 +174,7 @@ async def test_a_reminder_goes_to_the_host_in_full_and_is_said_back(open_chat: O
     async with open_chat() as chat:
         said = await chat.say("remind me tomorrow at 9am to call mum")
         assert said == "I'll remind you on Mon 2026-11-23 09:00: call mum (reminder 1)."
-        [command] = chat.desk.commands
+        [command] = chat.harness.commands
         assert isinstance(command, SetReminder)
         assert command.at == "2026-11-23T09:00:00+09:00"
         assert command.text == "⏰ Reminder for Min: call mum"
@@ -185,7 +185,7 @@ async def test_a_korean_reminder_is_set_and_answered_in_korean(open_chat: Open) 
     async with open_chat() as chat:
         said = await chat.say("내일 오전 9시에 약 먹으라고 알려줘", sender="민지")
         assert said == "2026-11-23 (월) 09:00에 알려드릴게요: 약 먹기 (알림 1번)."
-        [command] = chat.desk.commands
+        [command] = chat.harness.commands
         assert isinstance(command, SetReminder)
         assert (command.at, command.text) == ("2026-11-23T09:00:00+09:00", "⏰ 민지님 알림: 약 먹기")
 
@@ -209,12 +209,12 @@ async def test_a_call_in_or_after_a_wish_is_no_part_of_it(
 async def test_an_address_in_a_wish_is_no_call(open_chat: Open) -> None:
     async with open_chat() as chat:
         await chat.say("remind me tomorrow at 9am to write to ask@andy.example")
-        assert "ask@andy.example" in str(chat.desk.commands)
+        assert "ask@andy.example" in str(chat.harness.commands)
 
 
 async def test_a_reminder_that_is_sent_late_is_not_promised(open_chat: Open) -> None:
     async with open_chat() as chat:
-        chat.desk.code = "sent_late"
+        chat.harness.code = "sent_late"
         said = await chat.say("remind us in 10 seconds to look up")
         assert said == "I could not be reached until Sun 2026-11-22 09:20:25 had passed: I say it now."
         said = await chat.say("10초 후에 물 마시라고 알려줘")
@@ -224,7 +224,7 @@ async def test_a_reminder_that_is_sent_late_is_not_promised(open_chat: Open) -> 
 async def test_a_reminder_in_seconds_is_said_to_the_second(open_chat: Open) -> None:
     async with open_chat() as chat:
         assert "Sun 2026-11-22 09:20:25" in await chat.say("remind us in 10 seconds to look up")
-        [command] = chat.desk.commands
+        [command] = chat.harness.commands
         assert isinstance(command, SetReminder)
         assert command.text == "⏰ Reminder: look up"
 
@@ -235,9 +235,9 @@ async def test_a_turn_that_is_tried_again_sets_its_reminder_once(open_chat: Open
         first = await chat.take(TurnOrder(run="r1", turn=7, kind="chat", prompt="", requests=requests))
         again = await chat.take(TurnOrder(run="r2", turn=7, kind="chat", prompt="", requests=requests))
         assert first == again
-        assert len(chat.desk.reminders) == 1
+        assert len(chat.harness.reminders) == 1
         await chat.take(TurnOrder(run="r2", turn=8, kind="chat", prompt="", requests=requests))
-        assert len(chat.desk.reminders) == 2
+        assert len(chat.harness.reminders) == 2
 
 
 async def test_reminders_are_listed_and_cancelled(open_chat: Open) -> None:
@@ -253,15 +253,15 @@ async def test_a_time_that_cannot_be_is_refused_without_asking_the_host(open_cha
     async with open_chat() as chat:
         assert "That time is past (Sun 2026-11-22 08:00)" in await chat.say("remind me today at 8:00 to run")
         assert "오전인가요, 오후인가요?" in await chat.say("내일 3시에 약 먹으라고 알려줘")
-        assert chat.desk.commands == []
+        assert chat.harness.commands == []
 
 
 async def test_a_refusal_of_the_host_is_told_as_it_is(open_chat: Open) -> None:
     async with open_chat() as chat:
-        chat.desk.refusal = "There are 500 reminders already: cancel some first."
-        assert await chat.say("remind me in 5 minutes to go") == chat.desk.refusal
-        assert await chat.say("알림 목록") == chat.desk.refusal
-        assert chat.desk.refusal in await chat.say("what's on today?")
+        chat.harness.refusal = "There are 500 reminders already: cancel some first."
+        assert await chat.say("remind me in 5 minutes to go") == chat.harness.refusal
+        assert await chat.say("알림 목록") == chat.harness.refusal
+        assert chat.harness.refusal in await chat.say("what's on today?")
 
 
 async def test_several_requests_are_answered_in_one_text_in_order(open_chat: Open) -> None:
@@ -281,7 +281,7 @@ async def test_lists_are_kept_as_files_of_the_group(open_chat: Open) -> None:
         assert await chat.say("remove eggs from the shopping list") == "Removed from the shopping list: eggs."
         assert await chat.say("우유 장보기 목록에 추가") == "장보기 목록에 추가했어요: 우유."
         assert await chat.say("lists") == "Lists:\n• the shopping list: 0 open\n• the 장보기 list: 1 open"
-        files = chat.desk.workspace.group / "lists"
+        files = chat.harness.workspace.group / "lists"
         assert (files / "shopping.md").read_text() == "# shopping\n\n- [x] milk\n"
 
 
@@ -316,7 +316,7 @@ async def test_groups_are_managed_from_main(open_chat: Open) -> None:
         assert "Our Fam is registered as 'fam'." in said
         assert "'fam' is no longer registered" in said
         assert "• Fam (12@g.us): not registered" in said
-        registered, unregistered, _ = chat.desk.commands
+        registered, unregistered, _ = chat.harness.commands
         assert isinstance(registered, RegisterGroup)
         assert (registered.jid, registered.folder, registered.name) == ("12@g.us", "fam", "Our Fam")
         assert isinstance(unregistered, UnregisterGroup)
@@ -327,7 +327,7 @@ async def test_groups_are_not_managed_from_elsewhere(open_chat: Open) -> None:
     async with open_chat() as chat:
         for text in ("groups", "register group 12@g.us as fam", "unregister group fam"):
             assert await chat.say(text) == "Sorry, groups are only managed from the main group."
-        assert chat.desk.commands == []
+        assert chat.harness.commands == []
         assert "register group" not in await chat.say("help")
 
 
@@ -337,7 +337,7 @@ async def test_what_needs_a_model_is_said_so_without_the_owners_words(open_chat:
             said = await chat.say(text)
             assert said.startswith(("I can't do that", "그건 제가 할 수 없어요"))
             assert "KEY" not in said
-        assert [type(one) for one in chat.desk.commands] == [ModelMissing], (
+        assert [type(one) for one in chat.harness.commands] == [ModelMissing], (
             "main is asked to be told once a day"
         )
 
@@ -378,12 +378,12 @@ async def test_nothing_it_does_by_itself_blocks_the_loop(tmp_path: Path) -> None
         noticing = LazyNotices(order, workspace)
         agent = OfflineAgent(order, workspace, HostClient(workspace), noticing)
         await agent.start()
-        assert "There is no such day" in await Chat(agent, Desk(workspace), noticing).take(turn)
+        assert "There is no such day" in await Chat(agent, Harness(workspace), noticing).take(turn)
 
 
 async def test_a_broken_disk_is_said_and_the_agent_goes_on(open_chat: Open) -> None:
     async with open_chat() as chat:
-        chat.desk.workspace.group.rmdir()
+        chat.harness.workspace.group.rmdir()
         assert "I couldn't read or write the list" in await chat.say("todo buy stamps")
         assert await chat.say("echo still here") == "still here"
 
@@ -395,7 +395,7 @@ async def test_a_file_is_sent_by_the_host(open_chat: Open, text: str) -> None:
     async with open_chat() as chat:
         said = await chat.say(text)
 
-        (command,) = chat.desk.commands
+        (command,) = chat.harness.commands
         assert isinstance(command, SendFile)
         assert (command.path, command.request_id is not None) == ("notes.txt", True)
         assert "notes.txt" in said
@@ -403,8 +403,8 @@ async def test_a_file_is_sent_by_the_host(open_chat: Open, text: str) -> None:
 
 async def test_why_a_file_is_not_sent_is_told(open_chat: Open) -> None:
     async with open_chat() as chat:
-        chat.desk.refusal = "'x' is not in your own folder."
-        assert await chat.say("send file x") == chat.desk.refusal
+        chat.harness.refusal = "'x' is not in your own folder."
+        assert await chat.say("send file x") == chat.harness.refusal
 
 
 def a_note(number: int, text: str, **more: Any) -> Notice:
@@ -442,14 +442,14 @@ async def test_a_note_to_itself_is_kept_by_the_host_for_good(
 ) -> None:
     async with open_chat() as chat:
         assert answer in await chat.say(text)
-        (command,) = chat.desk.commands
+        (command,) = chat.harness.commands
     assert isinstance(command, NotifySelf)
     assert (command.message, command.persist_cross_session, command.expires_in_hours) == (note, True, 0)
 
 
 async def test_a_note_that_is_too_long_is_refused_in_words(open_chat: Open) -> None:
     async with open_chat() as chat:
-        chat.desk.refusal = "20 notices wait already."
+        chat.harness.refusal = "20 notices wait already."
         assert await chat.say("note to self: x") == "20 notices wait already."
 
 
@@ -505,7 +505,7 @@ async def test_what_it_asks_of_the_host_is_a_call_and_a_refusal_a_failure(open_c
         events: list[NoticeEvent] = []
         record_events((await chat.noticing.load()).notices, events.append)
         await chat.say("list reminders")
-        chat.desk.refusal = "The host is full."
+        chat.harness.refusal = "The host is full."
         await chat.say("list reminders")
     assert [event.type for event in events if event.type.startswith("tool.")] == [
         *("tool.call.pending", "tool.call.success", "tool.batch.complete") * 2,

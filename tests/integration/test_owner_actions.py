@@ -9,7 +9,7 @@ from orchestrator.domain.values import RunId, TurnState
 from orchestrator.queue.owner_actions import STOPPED, TurnActions, TurnIsOver, TurnNotRepeatable
 from orchestrator.store import audit, turns
 from tests.support.host_contexts import host_context
-from tests.support.household import Household
+from tests.support.store_harness import StoreHarness
 
 
 class StoppedRuns(list[tuple[RunId, str]]):
@@ -23,18 +23,18 @@ def stopped() -> StoppedRuns:
 
 
 @pytest.fixture
-async def family(household: Household) -> Household:
-    await household.add_group()
-    return household
+async def family(store_harness: StoreHarness) -> StoreHarness:
+    await store_harness.add_group()
+    return store_harness
 
 
 @pytest.fixture
-def actions(family: Household, stopped: StoppedRuns, tmp_path) -> TurnActions:
+def actions(family: StoreHarness, stopped: StoppedRuns, tmp_path) -> TurnActions:
     return TurnActions(host_context(family, tmp_path), stop_run=stopped.stop)
 
 
-async def state_of(house: Household, turn_id: int) -> tuple[TurnState, str | None]:
-    async with house.database.reading() as tx:
+async def state_of(harness: StoreHarness, turn_id: int) -> tuple[TurnState, str | None]:
+    async with harness.database.reading() as tx:
         turn = await turns.get(tx, turn_id)  # type: ignore[arg-type]
     assert turn is not None
     return turn.state, turn.reason

@@ -15,7 +15,7 @@ from orchestrator.domain.errors import AndyError, NotRunning
 from orchestrator.groups import registration
 from orchestrator.store import audit
 from orchestrator.store.database import Database
-from tests.support.household import a_group
+from tests.support.store_harness import a_group
 
 NOW_MS = 1_795_372_200_000
 """2026-11-23 03:30 in Seoul."""

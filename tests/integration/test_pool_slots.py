@@ -8,19 +8,19 @@ from pathlib import Path
 from orchestrator.groups import changes
 from orchestrator.groups.reconciler import GroupReconciler
 from tests.doubles.scripted_runtime import ScriptedRuntime, scripted_pool
-from tests.support.household import Household
+from tests.support.store_harness import StoreHarness
 from tests.support.until import until
 
 
 async def test_a_slot_is_free_once_its_container_has_ended_though_the_engine_still_removes_it(
-    household: Household, tmp_path: Path
+    store_harness: StoreHarness, tmp_path: Path
 ) -> None:
     runtime = ScriptedRuntime()
     async with asyncio.TaskGroup() as tasks:
-        pool = scripted_pool(household, runtime, tasks, tmp_path)
-        await household.add_group()
-        await household.hear("@Andy hi")
-        await pool.start((await household.queued())[0])
+        pool = scripted_pool(store_harness, runtime, tasks, tmp_path)
+        await store_harness.add_group()
+        await store_harness.hear("@Andy hi")
+        await pool.start((await store_harness.queued())[0])
         await until(lambda: runtime.started, "the container is started")
         assert len(pool.live()) == 1
         (container,) = runtime.started
@@ -35,39 +35,41 @@ async def test_a_slot_is_free_once_its_container_has_ended_though_the_engine_sti
 
 
 async def test_a_container_that_began_after_its_group_was_configured_is_kept(
-    household: Household, tmp_path: Path
+    store_harness: StoreHarness, tmp_path: Path
 ) -> None:
     runtime, laid = ScriptedRuntime(), list[str]()
-    await household.add_group(container_config={"egress": "open"})
-    async with household.database.transaction() as tx:
-        await changes.configure(tx, "family", {"egress": None}, by="a test", now_ms=household.clock.now_ms())
-    household.clock.pass_ms(1)
+    await store_harness.add_group(container_config={"egress": "open"})
+    async with store_harness.database.transaction() as tx:
+        await changes.configure(
+            tx, "family", {"egress": None}, by="a test", now_ms=store_harness.clock.now_ms()
+        )
+    store_harness.clock.pass_ms(1)
     async with asyncio.TaskGroup() as tasks:
-        pool = scripted_pool(household, runtime, tasks, tmp_path)
-        await household.hear("@Andy hi")
-        await pool.start((await household.queued())[0])
+        pool = scripted_pool(store_harness, runtime, tasks, tmp_path)
+        await store_harness.hear("@Andy hi")
+        await pool.start((await store_harness.queued())[0])
         await until(lambda: runtime.started, "the container is started")
         upkeep = GroupReconciler(
-            household.database,
+            store_harness.database,
             ensure_folder=lambda group: laid.append(group.folder),
             clear=lambda group: None,
             live=pool.live,
             retire=pool.retire,
-            bus=household.bus,
+            bus=store_harness.bus,
         )
         keeping = tasks.create_task(upkeep.run(), name="upkeep")
         await until(lambda: laid == ["family"], "it looks")
-        await household.add_group("work")
-        household.bus.publish("group.registered", group="work")
+        await store_harness.add_group("work")
+        store_harness.bus.publish("group.registered", group="work")
         await until(lambda: laid == ["family", "work"], "it has looked")
         assert [one.is_worn for one in pool.live()] == [False]
 
-        household.clock.pass_ms(1)
-        async with household.database.transaction() as tx:
+        store_harness.clock.pass_ms(1)
+        async with store_harness.database.transaction() as tx:
             await changes.configure(
-                tx, "family", {"egress": "open"}, by="a test", now_ms=household.clock.now_ms()
+                tx, "family", {"egress": "open"}, by="a test", now_ms=store_harness.clock.now_ms()
             )
-        household.bus.publish("group.configured", group="family")
+        store_harness.bus.publish("group.configured", group="family")
         await until(lambda: [one.is_worn for one in pool.live()] == [True], "it ends after its turn")
         keeping.cancel()
         runtime.started[0].end()

@@ -32,7 +32,7 @@ from orchestrator.groups import registration
 from orchestrator.queue.dispatcher import Containers, Dispatcher
 from orchestrator.store import runs, turns
 from tests.doubles.scripted_runtime import ScriptedContainer, ScriptedRuntime, scripted_pool, scripted_ports
-from tests.support.household import Household
+from tests.support.store_harness import StoreHarness
 from tests.support.until import until
 
 HOLDER = """
@@ -81,16 +81,16 @@ class Gate:
 
 
 @dataclass
-class House:
-    household: Household
+class Harness:
+    store_harness: StoreHarness
     runtime: ScriptedRuntime
     pool: RunPool
     dispatcher: asyncio.Task[None]
 
     async def ask(self, folder: str = "family", text: str = "@Andy hi") -> Turn:
-        accepted = await self.household.hear(text, folder)
+        accepted = await self.store_harness.hear(text, folder)
         assert accepted.turn_id is not None
-        return await self.household.turn(accepted.turn_id)
+        return await self.store_harness.turn(accepted.turn_id)
 
     def states(self) -> list[tuple[str, RunState]]:
         return sorted((run.folder, run.state) for run in self.pool.live())
@@ -117,35 +117,35 @@ class House:
 
     async def until_state(self, turn: Turn, state: TurnState) -> Turn:
         async def is_so() -> bool:
-            return (await self.household.turn(turn.id)).state is state
+            return (await self.store_harness.turn(turn.id)).state is state
 
         await until(is_so, f"turn {turn.id} is {state.value}")
-        return await self.household.turn(turn.id)
+        return await self.store_harness.turn(turn.id)
 
     async def until_free(self) -> None:
         await until(lambda: self.states() == [], "its slot is free")
 
     async def recorded(self) -> list[str]:
-        return [row["id"] for row in await self.household.rows("SELECT id FROM runs")]
+        return [row["id"] for row in await self.store_harness.rows("SELECT id FROM runs")]
 
     async def look(self) -> None:
         """Have the lanes look twice, so that one look is whole."""
         for _ in range(2):
-            self.household.wakeups.lanes.set()
-            async with self.household.database.transaction():
+            self.store_harness.wakeups.lanes.set()
+            async with self.store_harness.database.transaction():
                 pass
             await asyncio.sleep(0)
 
 
 @asynccontextmanager
 async def a_host(
-    household: Household,
+    store_harness: StoreHarness,
     home: Path,
     restore,  # type: ignore[no-untyped-def]
     *,
     cap: int = 5,
     **others: Any,
-) -> AsyncIterator[House]:
+) -> AsyncIterator[Harness]:
     """Lanes and a pool, killed when they are left: nothing is recorded of their end."""
     runtime = ScriptedRuntime()
     async with asyncio.TaskGroup() as tasks:
@@ -153,13 +153,17 @@ async def a_host(
             scripted_ports(), restore=restore, new_run_id=lambda: RunId(secrets.token_hex(6)), **others
         )
         ports = replace(ports, token=lambda: ("token", secrets.token_hex(6)))
-        pool = scripted_pool(household, runtime, tasks, home, ports=ports)
+        pool = scripted_pool(store_harness, runtime, tasks, home, ports=ports)
         containers = Containers(live=pool.live, start=pool.start, hand_over=pool.hand_over, close=pool.close)
         lanes = Dispatcher(
-            household.database, containers, cap=cap, clock=household.clock, wakeups=household.wakeups
+            store_harness.database,
+            containers,
+            cap=cap,
+            clock=store_harness.clock,
+            wakeups=store_harness.wakeups,
         )
         running = tasks.create_task(lanes.run(), name="dispatcher")
-        yield House(household, runtime, pool, running)
+        yield Harness(store_harness, runtime, pool, running)
         running.cancel()
         await asyncio.sleep(0)  # a job that has not begun cannot be cancelled without a word
         for task in pool.tasks():
@@ -167,79 +171,79 @@ async def a_host(
 
 
 @pytest.fixture
-async def groups_of_two(household: Household) -> Household:
-    await household.add_group("family")
-    await household.add_group("work")
-    return household
+async def groups_of_two(store_harness: StoreHarness) -> StoreHarness:
+    await store_harness.add_group("family")
+    await store_harness.add_group("work")
+    return store_harness
 
 
 # Others do not wait
 
 
 async def test_while_one_groups_context_is_held_by_another_process_another_group_is_answered(
-    groups_of_two: Household, tmp_path: Path
+    groups_of_two: StoreHarness, tmp_path: Path
 ) -> None:
-    household = groups_of_two
+    store_harness = groups_of_two
     recorder = ContextRecorder(
-        household.database,
+        store_harness.database,
         contexts=tmp_path / "context",
         env=tmp_path / "env",
         counter=EstimatingCounter(),
-        clock=household.clock,
-        bus=household.bus,
+        clock=store_harness.clock,
+        bus=store_harness.bus,
         name="Andy",
         on_notified=lambda: None,
     )
     restoring = SessionRestorer(
-        household.database,
+        store_harness.database,
         recorder,
         session_files=tmp_path / "sessions",
         asked=lambda group, kind: AskedAgent(agent="claude", model="opus", service="api"),
         factors=TokenFactors(tmp_path / "token-factors.json"),
-        clock=household.clock,
-        bus=household.bus,
+        clock=store_harness.clock,
+        bus=store_harness.bus,
     )
-    await household.hear("@Andy one")
-    await household.answer("1")
+    await store_harness.hear("@Andy one")
+    await store_harness.answer("1")
     await recorder.catch_up(FAMILY)
-    async with a_host(household, tmp_path, restoring.restore) as house:
+    async with a_host(store_harness, tmp_path, restoring.restore) as harness:
         with held_elsewhere(recorder.manager(FAMILY).files.path / ".context.lock"):
-            first = await house.ask("family")
-            await until(lambda: house.states() == [("family", RunState.STARTING)], "it has its slot")
-            second = await house.ask("work")
-            await house.answer(second, await house.container_of("work"))
-            assert [order.group for order in house.runtime.orders] == ["work"], "the other still waits"
-        await house.answer(first, await house.container_of("family"))
-    assert [order.group for order in house.runtime.orders] == ["work", "family"]
+            first = await harness.ask("family")
+            await until(lambda: harness.states() == [("family", RunState.STARTING)], "it has its slot")
+            second = await harness.ask("work")
+            await harness.answer(second, await harness.container_of("work"))
+            assert [order.group for order in harness.runtime.orders] == ["work"], "the other still waits"
+        await harness.answer(first, await harness.container_of("family"))
+    assert [order.group for order in harness.runtime.orders] == ["work", "family"]
 
 
 async def test_a_turn_is_decided_on_once_and_holds_its_groups_only_slot_meanwhile(
-    groups_of_two: Household, tmp_path: Path
+    groups_of_two: StoreHarness, tmp_path: Path
 ) -> None:
     gate = Gate()
-    async with a_host(groups_of_two, tmp_path, gate.restore, cap=1) as house:
-        turn = await house.ask("family")
+    async with a_host(groups_of_two, tmp_path, gate.restore, cap=1) as harness:
+        turn = await harness.ask("family")
         await until(lambda: gate.asked, "it is decided on")
-        await house.ask("work")
-        await house.ask("family", "@Andy and this")
-        await house.look()
-        assert house.states() == [("family", RunState.STARTING)]
+        await harness.ask("work")
+        await harness.ask("family", "@Andy and this")
+        await harness.look()
+        assert harness.states() == [("family", RunState.STARTING)]
         assert [one.id for one in gate.asked] == [turn.id]
-        assert await house.recorded() == []
+        assert await harness.recorded() == []
 
         gate.may.set()
-        container = await house.container_of("family")
-        await house.answer(turn, container)
+        container = await harness.container_of("family")
+        await harness.answer(turn, container)
         container.end()
         await until(lambda: [one.folder for one in gate.asked] == ["family", "work"], "the next has a slot")
-    (order, *_) = house.runtime.orders
+    (order, *_) = harness.runtime.orders
     assert "hi" in order.turn.prompt
     assert "and this" in order.turn.prompt, "what was said meanwhile is asked with it"
     assert (order.restore.text, order.restore.mode) == ("KEPT", "rehydrate")
 
 
 async def test_it_is_recorded_how_it_goes_on_before_there_is_a_container(
-    groups_of_two: Household, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    groups_of_two: StoreHarness, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     seen: list[dict[str, object]] = []
     start = ScriptedRuntime.start
@@ -251,10 +255,10 @@ async def test_it_is_recorded_how_it_goes_on_before_there_is_a_container(
     monkeypatch.setattr(ScriptedRuntime, "start", look_and_start)
     gate = Gate()
     gate.may.set()
-    async with a_host(groups_of_two, tmp_path, gate.restore) as house:
-        turn = await house.ask()
-        await house.answer(turn, await house.container_of("family"))
-        assert house.pool.live()[0].turn_id is None
+    async with a_host(groups_of_two, tmp_path, gate.restore) as harness:
+        turn = await harness.ask()
+        await harness.answer(turn, await harness.container_of("family"))
+        assert harness.pool.live()[0].turn_id is None
     (run,) = seen
     assert (run["restore_mode"], run["restore_reason"]) == ("rehydrate", "it was so decided")
     assert (run["model"], run["provider"]) == ("opus", "api")
@@ -265,66 +269,66 @@ async def test_it_is_recorded_how_it_goes_on_before_there_is_a_container(
 
 
 async def test_a_turn_that_is_taken_back_meanwhile_gets_no_container(
-    groups_of_two: Household, tmp_path: Path
+    groups_of_two: StoreHarness, tmp_path: Path
 ) -> None:
     gate = Gate()
-    async with a_host(groups_of_two, tmp_path, gate.restore) as house:
-        turn = await house.ask()
+    async with a_host(groups_of_two, tmp_path, gate.restore) as harness:
+        turn = await harness.ask()
         await until(lambda: gate.asked, "it is decided on")
         async with groups_of_two.database.transaction() as tx:
             await turns.settle(tx, turn.id, TurnState.ANSWERED, reason="taken back", now_ms=1)
         gate.may.set()
-        await house.until_free()
-        assert (house.runtime.started, await house.recorded()) == ([], [])
+        await harness.until_free()
+        assert (harness.runtime.started, await harness.recorded()) == ([], [])
     assert (await groups_of_two.turn(turn.id)).reason == "taken back"
 
 
 async def test_a_group_that_is_taken_away_meanwhile_gets_no_container(
-    groups_of_two: Household, tmp_path: Path
+    groups_of_two: StoreHarness, tmp_path: Path
 ) -> None:
     gate = Gate()
-    async with a_host(groups_of_two, tmp_path, gate.restore) as house:
-        turn = await house.ask()
+    async with a_host(groups_of_two, tmp_path, gate.restore) as harness:
+        turn = await harness.ask()
         await until(lambda: gate.asked, "it is decided on")
         async with groups_of_two.database.transaction() as tx:
             await registration.unregister(tx, "family", now_ms=1)
         gate.may.set()
-        await house.until_free()
-        assert (house.runtime.started, await house.recorded()) == ([], [])
+        await harness.until_free()
+        assert (harness.runtime.started, await harness.recorded()) == ([], [])
     assert (await groups_of_two.turn(turn.id)).state is TurnState.FAILED
 
 
 async def test_a_run_that_is_stopped_while_it_is_decided_on_makes_no_container(
-    groups_of_two: Household, tmp_path: Path
+    groups_of_two: StoreHarness, tmp_path: Path
 ) -> None:
     gate = Gate()
-    async with a_host(groups_of_two, tmp_path, gate.restore) as house:
-        turn = await house.ask()
+    async with a_host(groups_of_two, tmp_path, gate.restore) as harness:
+        turn = await harness.ask()
         await until(lambda: gate.asked, "it is decided on")
-        (run,) = house.pool.live()
-        await house.pool.stop(run.id, "the owner said so.")
+        (run,) = harness.pool.live()
+        await harness.pool.stop(run.id, "the owner said so.")
         gate.may.set()
-        failed = await house.until_state(turn, TurnState.FAILED)
-        await house.until_free()
+        failed = await harness.until_state(turn, TurnState.FAILED)
+        await harness.until_free()
     assert failed.reason == "the owner said so."
-    assert house.runtime.started == []
+    assert harness.runtime.started == []
 
 
 async def test_what_goes_wrong_counts_as_an_attempt_and_frees_the_slot(
-    groups_of_two: Household, tmp_path: Path
+    groups_of_two: StoreHarness, tmp_path: Path
 ) -> None:
     gate = Gate(error=LookupError("broken"))
     gate.may.set()
-    async with a_host(groups_of_two, tmp_path, gate.restore) as house:
-        turn = await house.ask()
+    async with a_host(groups_of_two, tmp_path, gate.restore) as harness:
+        turn = await harness.ask()
 
         async def is_put_back() -> bool:
             return (await groups_of_two.turn(turn.id)).attempt == 2
 
         await until(is_put_back, "the attempt is counted")
-        await house.until_free()
-        other = await house.ask("work")
-        await house.answer(other, await house.container_of("work"))
+        await harness.until_free()
+        other = await harness.ask("work")
+        await harness.answer(other, await harness.container_of("work"))
     again = await groups_of_two.turn(turn.id)
     assert (again.state, again.reason) == (TurnState.QUEUED, "something went wrong inside Andy.")
     assert again.not_before_ms > groups_of_two.clock.now_ms()
@@ -332,7 +336,7 @@ async def test_what_goes_wrong_counts_as_an_attempt_and_frees_the_slot(
 
 
 async def test_a_folder_on_a_disk_that_hangs_gives_the_slot_back(
-    groups_of_two: Household, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    groups_of_two: StoreHarness, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(start, "PREPARE_SECONDS", 0.05)
 
@@ -343,17 +347,17 @@ async def test_a_folder_on_a_disk_that_hangs_gives_the_slot_back(
 
     gate = Gate()
     gate.may.set()
-    async with a_host(groups_of_two, tmp_path, gate.restore, cap=1, prepare=hang) as house:
-        turn = await house.ask()
+    async with a_host(groups_of_two, tmp_path, gate.restore, cap=1, prepare=hang) as harness:
+        turn = await harness.ask()
         await until(lambda: gate.asked, "it is begun")
-        other = await house.ask("work")
-        await house.answer(other, await house.container_of("work"))
+        other = await harness.ask("work")
+        await harness.answer(other, await harness.container_of("work"))
     again = await groups_of_two.turn(turn.id)
     assert (again.state, again.reason) == (TurnState.QUEUED, "my folders could not be prepared.")
 
 
 async def test_a_disk_without_room_is_waited_for_and_counts_as_no_attempt(
-    groups_of_two: Household, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    groups_of_two: StoreHarness, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     gate, begin, refused = Gate(), runs.begin, []
     gate.may.set()
@@ -365,37 +369,39 @@ async def test_a_disk_without_room_is_waited_for_and_counts_as_no_attempt(
         await begin(tx, run)
 
     monkeypatch.setattr(runs, "begin", begin_later)
-    async with a_host(groups_of_two, tmp_path, gate.restore) as house:
-        turn = await house.ask()
-        await house.answer(turn, await house.container_of("family"))
+    async with a_host(groups_of_two, tmp_path, gate.restore) as harness:
+        turn = await harness.ask()
+        await harness.answer(turn, await harness.container_of("family"))
     assert (await groups_of_two.turn(turn.id)).attempt == 1
-    assert await house.recorded() == refused
+    assert await harness.recorded() == refused
 
 
 async def test_a_host_killed_while_it_decides_leaves_the_turn_to_the_next_as_it_was(
-    groups_of_two: Household, tmp_path: Path
+    groups_of_two: StoreHarness, tmp_path: Path
 ) -> None:
     gate = Gate()
-    async with a_host(groups_of_two, tmp_path, gate.restore) as house:
-        turn = await house.ask()
+    async with a_host(groups_of_two, tmp_path, gate.restore) as harness:
+        turn = await harness.ask()
         await until(lambda: gate.asked, "it is decided on")
     left = await groups_of_two.turn(turn.id)
     assert (left.state, left.attempt, left.run_id) == (TurnState.QUEUED, 1, None)
-    assert await house.recorded() == []
+    assert await harness.recorded() == []
 
     gate.may.set()
-    async with a_host(groups_of_two, tmp_path, gate.restore) as house:
-        await house.pool.adopt()
-        await house.answer(turn, await house.container_of("family"))
+    async with a_host(groups_of_two, tmp_path, gate.restore) as harness:
+        await harness.pool.adopt()
+        await harness.answer(turn, await harness.container_of("family"))
     assert (await groups_of_two.turn(turn.id)).attempt == 1
 
 
-async def test_a_host_that_ends_waits_for_what_it_decides(groups_of_two: Household, tmp_path: Path) -> None:
+async def test_a_host_that_ends_waits_for_what_it_decides(
+    groups_of_two: StoreHarness, tmp_path: Path
+) -> None:
     gate = Gate()
-    async with a_host(groups_of_two, tmp_path, gate.restore) as house:
-        turn = await house.ask()
+    async with a_host(groups_of_two, tmp_path, gate.restore) as harness:
+        turn = await harness.ask()
         await until(lambda: gate.asked, "it is decided on")
-        draining = asyncio.create_task(house.pool.drain(seconds=30), name="draining")
+        draining = asyncio.create_task(harness.pool.drain(seconds=30), name="draining")
         async with groups_of_two.database.transaction() as tx:
             await turns.settle(tx, turn.id, TurnState.ANSWERED, reason="taken back", now_ms=1)
         await asyncio.sleep(0)

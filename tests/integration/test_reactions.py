@@ -16,10 +16,10 @@ from tests.support.until import until
 
 
 class Watched:
-    """A household whose messenger knows reactions, if it is said so."""
+    """A host without containers whose messenger knows reactions, if it is said so."""
 
-    def __init__(self, household, *features):
-        self.household = household
+    def __init__(self, store_harness, *features):
+        self.store_harness = store_harness
         self.channel = ScriptedChannel(features=frozenset(features))
 
     @property
@@ -28,11 +28,11 @@ class Watched:
 
     @asynccontextmanager
     async def open(self):
-        house = self.household
-        reactions = Reactions(house.database, channel_for=lambda _: self.channel, bus=house.bus)
+        harness = self.store_harness
+        reactions = Reactions(harness.database, channel_for=lambda _: self.channel, bus=harness.bus)
         task = asyncio.create_task(reactions.run(), name="reactions")
         try:
-            await until(lambda: house.bus._listeners, "listening")
+            await until(lambda: harness.bus._listeners, "listening")
             yield reactions
         finally:
             task.cancel()
@@ -40,26 +40,26 @@ class Watched:
 
     async def start(self, *texts, is_group=True):
         for number, text in enumerate(texts, start=1):
-            await self.household.hear(text, id=MessageId(f"Q{number}"))
-        async with self.household.database.transaction() as tx:
+            await self.store_harness.hear(text, id=MessageId(f"Q{number}"))
+        async with self.store_harness.database.transaction() as tx:
             await tx.execute("UPDATE chats SET is_group = ?", (is_group,))
-        turn, run, _ = await self.household.start_next()
-        self.household.bus.publish("turn.started", group="family")
+        turn, run, _ = await self.store_harness.start_next()
+        self.store_harness.bus.publish("turn.started", group="family")
         return turn, run
 
 
 @pytest.fixture
-async def watched(household):
-    await household.add_group()
-    return Watched(household, Feature.REACTIONS)
+async def watched(store_harness):
+    await store_harness.add_group()
+    return Watched(store_harness, Feature.REACTIONS)
 
 
 async def test_the_last_question_bears_a_sign_from_the_start_of_its_turn_and_keeps_it_when_answered(watched):
     async with watched.open() as reactions:
         turn, run = await watched.start("@Andy one", "@Andy two", "by the way")
         await until(lambda: watched.signs, "the sign")
-        await watched.household.take(run, TurnEnd(n=1, turn=turn.id))
-        watched.household.bus.publish("turn.answered", group="family")
+        await watched.store_harness.take(run, TurnEnd(n=1, turn=turn.id))
+        watched.store_harness.bus.publish("turn.answered", group="family")
         await until(lambda: reactions._shown == {}, "the end was seen")
     assert watched.signs == [("Q2", "👀")]
 
@@ -68,12 +68,12 @@ async def test_a_turn_that_fails_loses_its_sign_and_one_that_is_tried_again_keep
     async with watched.open():
         _, run = await watched.start("@Andy one")
         await until(lambda: watched.signs, "the sign")
-        await watched.household.lose(run)
-        watched.household.bus.publish("turn.queued", group="family")
-        _, run, _ = await watched.household.start_next()
-        watched.household.bus.publish("turn.started", group="family")
-        await watched.household.lose(run, is_retryable=False)
-        watched.household.bus.publish("turn.failed", group="family")
+        await watched.store_harness.lose(run)
+        watched.store_harness.bus.publish("turn.queued", group="family")
+        _, run, _ = await watched.store_harness.start_next()
+        watched.store_harness.bus.publish("turn.started", group="family")
+        await watched.store_harness.lose(run, is_retryable=False)
+        watched.store_harness.bus.publish("turn.failed", group="family")
         await until(lambda: len(watched.signs) == 2, "the sign is gone")
     assert watched.signs == [("Q1", "👀"), ("Q1", "")]
 
@@ -84,21 +84,21 @@ async def test_a_turn_that_fails_under_a_later_host_loses_its_sign_too(watched):
         await until(lambda: watched.signs, "the sign")
     async with watched.open() as later:
         await until(lambda: later._shown, "the turn is known")
-        await watched.household.lose(run, is_retryable=False)
-        watched.household.bus.publish("turn.failed", group="family")
+        await watched.store_harness.lose(run, is_retryable=False)
+        watched.store_harness.bus.publish("turn.failed", group="family")
         await until(lambda: len(watched.signs) == 2, "the sign is gone")
     assert watched.signs == [("Q1", "👀"), ("Q1", "")]
 
 
 @pytest.mark.parametrize(("features", "is_group"), [((), True), ((Feature.REACTIONS,), False)])
-async def test_there_is_no_sign_where_a_messenger_has_none_nor_between_two(household, features, is_group):
-    await household.add_group()
-    watched = Watched(household, *features)
+async def test_there_is_no_sign_where_a_messenger_has_none_nor_between_two(store_harness, features, is_group):
+    await store_harness.add_group()
+    watched = Watched(store_harness, *features)
     async with watched.open() as reactions:
         turn, run = await watched.start("@Andy one", is_group=is_group)
-        await household.take(run, TurnEnd(n=1, turn=turn.id))
-        household.bus.publish("turn.answered", group="family")
-        await until(lambda: household.bus._listeners and reactions._shown == {}, "the end was seen")
+        await store_harness.take(run, TurnEnd(n=1, turn=turn.id))
+        store_harness.bus.publish("turn.answered", group="family")
+        await until(lambda: store_harness.bus._listeners and reactions._shown == {}, "the end was seen")
     assert watched.signs == []
 
 
@@ -111,6 +111,6 @@ async def test_a_messenger_that_breaks_at_a_sign_stops_no_other_sign(watched):
     async with watched.open():
         _, run = await watched.start("@Andy one")
         await until(lambda: watched.signs, "the sign")
-        await watched.household.lose(run, is_retryable=False)
-        watched.household.bus.publish("turn.failed", group="family")
+        await watched.store_harness.lose(run, is_retryable=False)
+        watched.store_harness.bus.publish("turn.failed", group="family")
         await until(lambda: len(watched.signs) == 2, "tried again")

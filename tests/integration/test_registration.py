@@ -15,27 +15,27 @@ from orchestrator.groups.changes import configure
 from orchestrator.groups.reconciler import GroupReconciler
 from orchestrator.groups.registration import AlreadyRegistered, FolderRefused, Registration
 from orchestrator.store import dashboard_notifications, groups, sessions
-from tests.support.household import a_group
 from tests.support.reminders import put_reminder
+from tests.support.store_harness import a_group
 from tests.support.until import until
 
 
-async def register(household, **fields):
-    async with household.database.transaction() as tx:
+async def register(store_harness, **fields):
+    async with store_harness.database.transaction() as tx:
         return await registration.register(tx, Registration(**fields).to_group(1))
 
 
-async def unregister(household, folder):
-    async with household.database.transaction() as tx:
-        return await registration.unregister(tx, folder, now_ms=household.clock.now_ms())
+async def unregister(store_harness, folder):
+    async with store_harness.database.transaction() as tx:
+        return await registration.unregister(tx, folder, now_ms=store_harness.clock.now_ms())
 
 
-async def test_a_chat_or_a_folder_in_any_case_is_registered_once(household):
-    await register(household, folder="family")
+async def test_a_chat_or_a_folder_in_any_case_is_registered_once(store_harness):
+    await register(store_harness, folder="family")
     with pytest.raises(AlreadyRegistered):
-        await register(household, folder="Family", jid="x@g.us")
+        await register(store_harness, folder="Family", jid="x@g.us")
     with pytest.raises(AlreadyRegistered):
-        await register(household, folder="other", jid="local:family")
+        await register(store_harness, folder="other", jid="local:family")
 
 
 @pytest.mark.parametrize(
@@ -52,84 +52,84 @@ async def test_a_chat_or_a_folder_in_any_case_is_registered_once(household):
         ({"folder": "a", "config": {"memory": 1}}, BadRequest),
     ],
 )
-async def test_what_cannot_be_registered_is_refused_whole(household, fields, error):
+async def test_what_cannot_be_registered_is_refused_whole(store_harness, fields, error):
     with pytest.raises(error):
-        await register(household, **fields)
-    assert await household.rows("SELECT * FROM registered_groups") == []
-    assert await household.rows("SELECT * FROM chats") == []
+        await register(store_harness, **fields)
+    assert await store_harness.rows("SELECT * FROM registered_groups") == []
+    assert await store_harness.rows("SELECT * FROM chats") == []
 
 
-async def test_nobody_becomes_main_by_asking(household):
+async def test_nobody_becomes_main_by_asking(store_harness):
     assert "is_main" not in Registration.model_fields
     assert "is_main" not in RegisterGroup.model_fields
     with pytest.raises(ValueError, match="is_main"):
         Registration.model_validate({"folder": "x", "is_main": True})
 
 
-async def test_main_stays(household):
-    async with household.database.transaction() as tx:
+async def test_main_stays(store_harness):
+    async with store_harness.database.transaction() as tx:
         await registration.ensure_main(tx, now_ms=1)
     with pytest.raises(BadRequest, match="main group cannot be removed"):
-        await unregister(household, "main")
+        await unregister(store_harness, "main")
     with pytest.raises(UnknownGroup):
-        await unregister(household, "nobody")
+        await unregister(store_harness, "nobody")
 
 
-async def test_what_waited_for_an_answer_fails_and_the_chat_is_told_once(household):
-    group = await household.add_group("family")
-    accepted = await household.hear("@Andy hi")
-    await household.hear("and this")
-    async with household.database.transaction() as tx:
+async def test_what_waited_for_an_answer_fails_and_the_chat_is_told_once(store_harness):
+    group = await store_harness.add_group("family")
+    accepted = await store_harness.hear("@Andy hi")
+    await store_harness.hear("and this")
+    async with store_harness.database.transaction() as tx:
         await put_reminder(tx, group, text="x", due_ms=10**13, now_ms=1)
-    departure = await unregister(household, "FAMILY")
+    departure = await unregister(store_harness, "FAMILY")
 
-    turn = await household.turn(accepted.turn_id)
+    turn = await store_harness.turn(accepted.turn_id)
     assert (turn.state, turn.reason) == (TurnState.FAILED, registration.GONE)
-    (told,) = await household.outgoing()
+    (told,) = await store_harness.outgoing()
     assert "I will not answer this" in told.text
     assert (departure.failed_turns, departure.reminders) == (1, 1)
     assert "reminders stay set" in departure.explain()
 
 
-async def test_a_turn_that_runs_may_end_after_its_group_is_gone(household):
-    await household.add_group("family")
-    await household.hear("@Andy hi")
-    turn, run, _ = await household.start_next()
-    await unregister(household, "family")
+async def test_a_turn_that_runs_may_end_after_its_group_is_gone(store_harness):
+    await store_harness.add_group("family")
+    await store_harness.hear("@Andy hi")
+    turn, run, _ = await store_harness.start_next()
+    await unregister(store_harness, "family")
     from agent_runner.wire.frames import Result, TurnEnd
 
-    await household.take(run, Result(n=1, turn=turn.id, result="late"))
-    await household.take(run, TurnEnd(n=2, turn=turn.id))
-    assert (await household.turn(turn.id)).state is TurnState.ANSWERED
-    assert [one.text for one in await household.outgoing()] == ["late"]
+    await store_harness.take(run, Result(n=1, turn=turn.id, result="late"))
+    await store_harness.take(run, TurnEnd(n=2, turn=turn.id))
+    assert (await store_harness.turn(turn.id)).state is TurnState.ANSWERED
+    assert [one.text for one in await store_harness.outgoing()] == ["late"]
 
 
-async def test_a_group_that_comes_back_has_its_session_and_its_history(household):
-    group = await household.add_group("family")
-    await household.hear("@Andy one")
-    await household.answer("first")
-    async with household.database.transaction() as tx:
+async def test_a_group_that_comes_back_has_its_session_and_its_history(store_harness):
+    group = await store_harness.add_group("family")
+    await store_harness.hear("@Andy one")
+    await store_harness.answer("first")
+    async with store_harness.database.transaction() as tx:
         await sessions.keep(tx, group.folder, "session-1", now_ms=1)
-    await unregister(household, "family")
-    assert (await household.hear("@Andy two")).outcome == "unregistered"
+    await unregister(store_harness, "family")
+    assert (await store_harness.hear("@Andy two")).outcome == "unregistered"
 
-    await register(household, folder="family")
-    await household.hear("@Andy three")
-    _, _, order = await household.start_next()
+    await register(store_harness, folder="family")
+    await store_harness.hear("@Andy three")
+    _, _, order = await store_harness.start_next()
     assert "three" in order.prompt
     assert "@Andy one" not in order.prompt
-    async with household.database.reading() as tx:
+    async with store_harness.database.reading() as tx:
         assert await sessions.current(tx, group.folder) == "session-1"
-    assert [one.text for one in await household.messages()] == ["@Andy one", "@Andy three"]
+    assert [one.text for one in await store_harness.messages()] == ["@Andy one", "@Andy three"]
 
 
-async def test_a_configuration_is_changed_key_by_key(household):
-    await household.add_group("family", container_config={"memory_mb": 512})
-    async with household.database.transaction() as tx:
+async def test_a_configuration_is_changed_key_by_key(store_harness):
+    await store_harness.add_group("family", container_config={"memory_mb": 512})
+    async with store_harness.database.transaction() as tx:
         await configure(tx, "family", {"cpus": 1, "memory_mb": None}, by="a test", now_ms=5)
         assert (await groups.known(tx, "family")).container_config == {"cpus": 1.0}
     with pytest.raises(BadRequest, match="'colour'"):
-        async with household.database.transaction() as tx:
+        async with store_harness.database.transaction() as tx:
             await configure(tx, "family", {"colour": "red"}, by="a test", now_ms=5)
 
 
@@ -196,49 +196,49 @@ class Pool:
         self.runs = [run for run in self.runs if run.folder != folder]
 
 
-async def test_a_group_that_comes_gets_its_folder_and_one_that_goes_loses_its_container(household):
+async def test_a_group_that_comes_gets_its_folder_and_one_that_goes_loses_its_container(store_harness):
     pool = Pool()
-    group = await household.add_group("family")
+    group = await store_harness.add_group("family")
     pool.runs = [a_run(folder, begun_ms=0) for folder in ("family", "left-over")]
-    async with running_upkeep(household, pool):
+    async with running_upkeep(store_harness, pool):
         await until(lambda: pool.retired == ["left-over"], "what nobody registered is closed")
         assert pool.laid == ["family"]
-        await household.add_group("work")
-        household.bus.publish("command.register_group", group="main", detail="ok")
+        await store_harness.add_group("work")
+        store_harness.bus.publish("command.register_group", group="main", detail="ok")
         await until(lambda: pool.laid == ["family", "work"], "the folder of the new group")
-        await unregister(household, group.folder)
-        household.bus.publish("group.unregistered", group="family")
+        await unregister(store_harness, group.folder)
+        store_harness.bus.publish("group.unregistered", group="family")
         await until(lambda: pool.retired == ["left-over", "family"], "its container is closed")
 
 
-async def test_a_container_that_is_older_than_its_groups_configuration_is_closed(household):
+async def test_a_container_that_is_older_than_its_groups_configuration_is_closed(store_harness):
     pool = Pool()
-    await household.add_group("family", container_config={"egress": "open"})
-    await household.add_group("work")
+    await store_harness.add_group("family", container_config={"egress": "open"})
+    await store_harness.add_group("work")
     pool.runs = [a_run("family", begun_ms=100), a_run("work", begun_ms=100)]
-    async with running_upkeep(household, pool):
-        await set_up(household, {"egress": "none"}, now_ms=100)
-        household.bus.publish("group.configured", group="family")
+    async with running_upkeep(store_harness, pool):
+        await set_up(store_harness, {"egress": "none"}, now_ms=100)
+        store_harness.bus.publish("group.configured", group="family")
         await until(lambda: pool.retired == ["family"], "what could reach the internet is closed")
         pool.runs.append(a_run("family", begun_ms=101))
-        household.bus.publish("group.configured", group="work")
-        await household.add_group("late")
-        household.bus.publish("group.registered", group="late")
+        store_harness.bus.publish("group.configured", group="work")
+        await store_harness.add_group("late")
+        store_harness.bus.publish("group.registered", group="late")
         await until(lambda: "late" in pool.laid, "it has looked again")
     assert pool.retired == ["family"], "its next one has the new configuration"
 
 
-async def test_a_change_made_while_the_host_was_down_closes_what_it_adopts(household):
+async def test_a_change_made_while_the_host_was_down_closes_what_it_adopts(store_harness):
     pool = Pool()
-    await household.add_group("family", container_config={"egress": "open"})
-    await set_up(household, {"egress": None}, now_ms=200)
+    await store_harness.add_group("family", container_config={"egress": "open"})
+    await set_up(store_harness, {"egress": None}, now_ms=200)
     pool.runs = [a_run("family", begun_ms=100)]
-    async with running_upkeep(household, pool):
+    async with running_upkeep(store_harness, pool):
         await until(lambda: pool.retired == ["family"], "it is closed at the first look")
 
 
-async def set_up(household, changes, *, now_ms):
-    async with household.database.transaction() as tx:
+async def set_up(store_harness, changes, *, now_ms):
+    async with store_harness.database.transaction() as tx:
         await configure(tx, "family", changes, by="a test", now_ms=now_ms)
 
 
@@ -254,14 +254,14 @@ def a_run(folder, *, begun_ms):
 
 
 @asynccontextmanager
-async def running_upkeep(household, pool):
+async def running_upkeep(store_harness, pool):
     upkeep = GroupReconciler(
-        household.database,
+        store_harness.database,
         ensure_folder=lambda group: pool.laid.append(group.folder),
         clear=lambda group: None,
         live=pool.live,
         retire=pool.retire,
-        bus=household.bus,
+        bus=store_harness.bus,
     )
     task = asyncio.create_task(upkeep.run(), name="upkeep")
     try:
@@ -276,11 +276,11 @@ async def running_upkeep(household, pool):
 OWNER_CHAT = "4917@s.whatsapp.net"
 
 
-async def test_main_moves_with_what_it_has_set_and_keeps_its_history(household):
-    await household.add_group("main", is_main=True, requires_trigger=False)
-    await household.hear("before", "main")
-    await household.answer("said", folder="main")
-    async with household.database.transaction() as tx:
+async def test_main_moves_with_what_it_has_set_and_keeps_its_history(store_harness):
+    await store_harness.add_group("main", is_main=True, requires_trigger=False)
+    await store_harness.hear("before", "main")
+    await store_harness.answer("said", folder="main")
+    async with store_harness.database.transaction() as tx:
         main = await groups.known(tx, "main")
         await put_reminder(tx, main, text="tea", due_ms=2**41, now_ms=1)
         moved = await registration.move_main(tx, OWNER_CHAT, now_ms=5)
@@ -290,29 +290,29 @@ async def test_main_moves_with_what_it_has_set_and_keeps_its_history(household):
 
     assert moved == again == found
     assert (found.jid, found.is_main, reminder.message) == (OWNER_CHAT, True, "tea")
-    assert {row["chat_jid"] for row in await household.rows("SELECT chat_jid FROM messages")} == {
+    assert {row["chat_jid"] for row in await store_harness.rows("SELECT chat_jid FROM messages")} == {
         "local:main"
     }
-    noted = await household.rows("SELECT kind FROM audit WHERE kind = 'group.moved'")
+    noted = await store_harness.rows("SELECT kind FROM audit WHERE kind = 'group.moved'")
     assert len(noted) == 1
 
 
 @pytest.mark.parametrize("jid", ["local:family", "", "two words", "x" * 201])
-async def test_main_moves_to_no_chat_of_another_group_and_to_no_nonsense(household, jid):
-    await household.add_group("main", is_main=True, requires_trigger=False)
-    await household.add_group("family")
+async def test_main_moves_to_no_chat_of_another_group_and_to_no_nonsense(store_harness, jid):
+    await store_harness.add_group("main", is_main=True, requires_trigger=False)
+    await store_harness.add_group("family")
 
     with pytest.raises(BadRequest):
-        async with household.database.transaction() as tx:
+        async with store_harness.database.transaction() as tx:
             await registration.move_main(tx, jid, now_ms=1)
-    async with household.database.reading() as tx:
+    async with store_harness.database.reading() as tx:
         assert (await groups.known(tx, "main")).jid == "local:main"
 
 
-async def test_main_does_not_move_while_it_is_being_asked(household):
-    await household.add_group("main", is_main=True, requires_trigger=False)
-    await household.hear("a question", "main")
+async def test_main_does_not_move_while_it_is_being_asked(store_harness):
+    await store_harness.add_group("main", is_main=True, requires_trigger=False)
+    await store_harness.hear("a question", "main")
 
     with pytest.raises(BadRequest, match="being asked"):
-        async with household.database.transaction() as tx:
+        async with store_harness.database.transaction() as tx:
             await registration.move_main(tx, OWNER_CHAT, now_ms=1)

@@ -15,34 +15,34 @@ from orchestrator.scheduler.timing import schedule_reader
 from orchestrator.store import audit, loops
 from orchestrator.store.loops import NextWake
 from tests.support.command_dispatchers import dispatcher_of
-from tests.support.household import SEOUL, Household
 from tests.support.reminders import put_reminder
+from tests.support.store_harness import SEOUL, StoreHarness
 
 HOUR_MS = 3_600_000
 DAY_MS = 24 * HOUR_MS
 
 
 @pytest.fixture
-async def house(household: Household) -> Household:
-    await household.add_group("family", requires_trigger=False)
-    await household.add_group("work")
-    return household
+async def harness(store_harness: StoreHarness) -> StoreHarness:
+    await store_harness.add_group("family", requires_trigger=False)
+    await store_harness.add_group("work")
+    return store_harness
 
 
-async def page(house: Household, **given: Any) -> list[dict[str, Any]]:
-    async with house.database.reading() as tx:
+async def page(harness: StoreHarness, **given: Any) -> list[dict[str, Any]]:
+    async with harness.database.reading() as tx:
         return await messages.rows(tx, "family", **{"limit": 50, **given})
 
 
-async def test_each_message_is_told_with_what_became_of_it(house):
-    await house.hear("one", id="M1")
-    answered = await house.answer("hello")
-    await house.deliver_all()
-    await house.hear("two", id="M2")
-    turn, run, _ = await house.start_next()
-    await house.lose(run)
-    await house.hear("@Andy elsewhere", folder="work")
-    rows = await page(house)
+async def test_each_message_is_told_with_what_became_of_it(harness):
+    await harness.hear("one", id="M1")
+    answered = await harness.answer("hello")
+    await harness.deliver_all()
+    await harness.hear("two", id="M2")
+    turn, run, _ = await harness.start_next()
+    await harness.lose(run)
+    await harness.hear("@Andy elsewhere", folder="work")
+    rows = await page(harness)
 
     assert [(row["state"], row["place"], row["attempt"]) for row in rows] == [
         ("answered", None, 1),
@@ -54,29 +54,29 @@ async def test_each_message_is_told_with_what_became_of_it(house):
     assert rows[2]["outcome"].startswith("queued, try 2: ")
     assert rows[2]["turn"] == turn.id
     with pytest.raises(UnknownGroup):
-        async with house.database.reading() as tx:
+        async with harness.database.reading() as tx:
             await messages.rows(tx, "nobody", limit=1)
 
 
-async def test_pages_of_messages_go_both_ways_and_meet(house):
+async def test_pages_of_messages_go_both_ways_and_meet(harness):
     for number in range(7):
-        await house.hear(f"m{number}")
-    newest = await page(house, limit=3)
+        await harness.hear(f"m{number}")
+    newest = await page(harness, limit=3)
     assert [row["text"] for row in newest] == ["m4", "m5", "m6"]
-    older = await page(house, limit=3, before=newest[0]["seq"])
+    older = await page(harness, limit=3, before=newest[0]["seq"])
     assert [row["text"] for row in older] == ["m1", "m2", "m3"]
-    assert [row["text"] for row in await page(house, limit=2, after=older[-1]["seq"])] == ["m4", "m5"]
-    assert await page(house, after=newest[-1]["seq"]) == []
+    assert [row["text"] for row in await page(harness, limit=2, after=older[-1]["seq"])] == ["m4", "m5"]
+    assert await page(harness, after=newest[-1]["seq"]) == []
 
 
-async def test_turns_runs_and_audit_come_in_pages(house):
+async def test_turns_runs_and_audit_come_in_pages(harness):
     for number in range(3):
-        await house.hear(f"q{number}")
-        await house.answer("yes")
-    async with house.database.transaction() as tx:
+        await harness.hear(f"q{number}")
+        await harness.answer("yes")
+    async with harness.database.transaction() as tx:
         for number in range(3):
             await audit.append(tx, audit.AuditEvent(at_ms=number, kind=f"kind{number}"))
-    async with house.database.reading() as tx:
+    async with harness.database.reading() as tx:
         first = await queues.turn_rows(tx, "family", limit=2)
         rest = await queues.turn_rows(tx, "family", limit=2, before=first[-1]["id"])
         runs = await queues.run_rows(tx, "family", limit=50)
@@ -88,14 +88,14 @@ async def test_turns_runs_and_audit_come_in_pages(house):
     assert [last[0]["kind"], before[0]["kind"]] == ["kind2", "kind1"]
 
 
-async def test_what_was_refused_and_what_containers_asked_is_listed(house):
-    dispatcher = dispatcher_of(house)
-    (group,) = [one for one in await _groups(house) if one.folder == "family"]
+async def test_what_was_refused_and_what_containers_asked_is_listed(harness):
+    dispatcher = dispatcher_of(harness)
+    (group,) = [one for one in await _groups(harness) if one.folder == "family"]
     await dispatcher.handle(group, "a.json", b'{"type": "list_reminders"}')
     await dispatcher.handle(group, "b.json", b'{"type": "refresh_groups"}')
-    async with house.database.transaction() as tx:
+    async with harness.database.transaction() as tx:
         await audit.append(tx, audit.AuditEvent(at_ms=1, kind="egress.refused", folder=group.folder))
-    async with house.database.reading() as tx:
+    async with harness.database.reading() as tx:
         refused = await audit_reports.rows(tx, None, since=0, limit=50, only_refused=True)
         commands = await audit_reports.command_rows(tx, "family", limit=50)
         older = await audit_reports.command_rows(tx, None, limit=50, before=commands[0]["number"])
@@ -107,17 +107,17 @@ async def test_what_was_refused_and_what_containers_asked_is_listed(house):
     assert older == commands[1:]
 
 
-async def _groups(house: Household) -> list[Any]:
+async def _groups(harness: StoreHarness) -> list[Any]:
     from orchestrator.store import groups
 
-    async with house.database.reading() as tx:
+    async with harness.database.reading() as tx:
         return await groups.every(tx)
 
 
-async def test_a_week_ahead_has_every_time_of_what_comes_again(house, clock):
+async def test_a_week_ahead_has_every_time_of_what_comes_again(harness, clock):
     times = schedule_reader(lambda _: SEOUL)
     now_ms = clock.now_ms()
-    async with house.database.transaction() as tx:
+    async with harness.database.transaction() as tx:
         family, _ = await _groups_in(tx)
         for kind, value in (("cron", "0 9 * * *"), ("interval", "60000"), ("once", "30d")):
             wish = scheduled_task_service.ScheduledTaskRequest(
@@ -128,7 +128,7 @@ async def test_a_week_ahead_has_every_time_of_what_comes_again(house, clock):
         await put_reminder(tx, family, text="far", due_ms=now_ms + 8 * DAY_MS, now_ms=now_ms)
         wake = NextWake(at_ms=now_ms + 2 * DAY_MS, set_by="agent", reason="look again", trace=())
         await loops.switch_on(tx, family.folder, auto_ms=HOUR_MS, next_wake=wake, now_ms=now_ms)
-    async with house.database.reading() as tx:
+    async with harness.database.reading() as tx:
         rows = await upcoming.week(tx, "family", now_ms=now_ms, zone=SEOUL)
         assert await upcoming.week(tx, "work", now_ms=now_ms, zone=SEOUL) == []
 
@@ -148,8 +148,8 @@ async def _groups_in(tx: Any) -> list[Any]:
     return await groups.every(tx)
 
 
-async def test_every_chat_that_was_seen_is_told_with_its_group(house):
-    async with house.database.reading() as tx:
+async def test_every_chat_that_was_seen_is_told_with_its_group(harness):
+    async with harness.database.reading() as tx:
         rows = await chat_rows(tx)
     assert {(row["jid"], row["group"]) for row in rows} == {
         ("local:family", "family"),

@@ -17,19 +17,19 @@ from orchestrator.domain.settings import RETENTION_DAYS
 from orchestrator.domain.values import ChatJid, Folder
 from orchestrator.store import audit, commands, dashboard_notifications, groups, outbox, retention
 from orchestrator.store.database import Database
-from tests.support.dashboard_harness import DAY_MS, FEB_9_0830, DashboardHouse, a_question, alert, at, blog
-from tests.support.household import Household
+from tests.support.dashboard_harness import DAY_MS, FEB_9_0830, DashboardHarness, a_question, alert, at, blog
 from tests.support.reminders import put_reminder
-from tests.support.task_harness import TaskHouse
+from tests.support.store_harness import StoreHarness
+from tests.support.task_harness import TaskHarness
 
 YEAR = 366
 DOCS = Path(__file__).parents[2] / "docs/operations.md"
 
 
 @pytest.fixture
-async def home(household: Household) -> DashboardHouse:
-    await household.add_group("family")
-    return DashboardHouse(household)
+async def home(store_harness: StoreHarness) -> DashboardHarness:
+    await store_harness.add_group("family")
+    return DashboardHarness(store_harness)
 
 
 @pytest.fixture
@@ -37,8 +37,8 @@ def directory(tmp_path: Path) -> Path:
     return tmp_path / "archive"
 
 
-def keeping(house: Household, directory: Path, **days: int) -> Retention:
-    return Retention(house.database, directory, days=RETENTION_DAYS | days, clock=house.clock)
+def keeping(harness: StoreHarness, directory: Path, **days: int) -> Retention:
+    return Retention(harness.database, directory, days=RETENTION_DAYS | days, clock=harness.clock)
 
 
 def archived(directory: Path) -> list[dict[str, Any]]:
@@ -50,11 +50,11 @@ def modes(directory: Path) -> dict[str, int]:
     return {path.name: path.stat().st_mode & 0o777 for path in directory.iterdir()}
 
 
-async def ids(house: Household, table: str) -> list[Any]:
-    return [row["id"] for row in await house.rows(f"SELECT id FROM {table} ORDER BY id")]
+async def ids(harness: StoreHarness, table: str) -> list[Any]:
+    return [row["id"] for row in await harness.rows(f"SELECT id FROM {table} ORDER BY id")]
 
 
-async def furnish(home: DashboardHouse) -> None:
+async def furnish(home: DashboardHarness) -> None:
     """A dashboard on which some is over and some is not."""
     over = {
         "status": BoardTaskStatus.COMPLETED,
@@ -86,19 +86,19 @@ async def furnish(home: DashboardHouse) -> None:
 
 
 async def test_what_is_over_is_archived_and_what_is_needed_stays(
-    home: DashboardHouse, directory: Path
+    home: DashboardHarness, directory: Path
 ) -> None:
     await furnish(home)
-    before = {row["id"]: row for row in await home.house.rows("SELECT * FROM dashboard_tasks")}
+    before = {row["id"]: row for row in await home.harness.rows("SELECT * FROM dashboard_tasks")}
     made = await home.call_tool("schedule_notification", message="Call", scheduled_at="2026-02-09T18:00:00")
     await home.call_tool("cancel_notification", notification_id=made.data["id"], reason="done")
-    sweeper = keeping(home.house, directory)
+    sweeper = keeping(home.harness, directory)
     assert await sweeper.sweep() == {}
     home.clock.pass_ms(YEAR * DAY_MS)
     assert await sweeper.sweep() == {"notifications": 3, "questions": 1, "dashboard_tasks": 1}
-    assert await ids(home.house, "dashboard_tasks") == ["task_001", "task_asked", "task_done", "task_told"]
-    assert await ids(home.house, "questions") == ["q_of_open", "q_open"]
-    assert await ids(home.house, "notifications") == ["n_2_told", "n_to_come"]
+    assert await ids(home.harness, "dashboard_tasks") == ["task_001", "task_asked", "task_done", "task_told"]
+    assert await ids(home.harness, "questions") == ["q_of_open", "q_open"]
+    assert await ids(home.harness, "notifications") == ["n_2_told", "n_to_come"]
     rows = archived(directory)
     assert {row["id"] for row in rows} == {"n_1_told", "n_over", "q_over", "task_over", made.data["id"]}
     (called,) = (row for row in rows if row["id"] == made.data["id"])
@@ -108,33 +108,33 @@ async def test_what_is_over_is_archived_and_what_is_needed_stays(
 
 
 async def test_a_crash_between_the_file_and_the_database_loses_and_doubles_nothing(
-    home: DashboardHouse, directory: Path
+    home: DashboardHarness, directory: Path
 ) -> None:
     await furnish(home)
     home.clock.pass_ms(YEAR * DAY_MS)
     refuse = "CREATE TRIGGER dying BEFORE DELETE ON notifications BEGIN SELECT RAISE(ABORT, 'killed'); END"
-    async with home.house.database.transaction() as tx:
+    async with home.harness.database.transaction() as tx:
         await tx.execute(refuse)
-    sweeper = keeping(home.house, directory)
+    sweeper = keeping(home.harness, directory)
     with pytest.raises(sqlite3.IntegrityError, match="killed"):
         await sweeper.sweep()
     assert len(archived(directory)) == 2
     with (directory / "2026.jsonl").open("a") as file:
         file.write('{"table": "notifications", "id": "n_ha')
-    async with home.house.database.transaction() as tx:
+    async with home.harness.database.transaction() as tx:
         await tx.execute("DROP TRIGGER dying")
-    for again in (sweeper, keeping(home.house, directory)):
+    for again in (sweeper, keeping(home.harness, directory)):
         await again.sweep()
     found = sorted(row["id"] for row in archived(directory))
     assert found == ["n_1_told", "n_over", "q_over", "task_over"]
 
 
 async def test_a_row_that_was_taken_up_again_meanwhile_stays(
-    home: DashboardHouse, directory: Path, monkeypatch: pytest.MonkeyPatch
+    home: DashboardHarness, directory: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await furnish(home)
     home.clock.pass_ms(YEAR * DAY_MS)
-    add, path = YearArchive.add, await home.house.database.path()
+    add, path = YearArchive.add, await home.harness.database.path()
 
     def add_slowly(archive: YearArchive, table: str, rows: retention.Rows) -> None:
         add(archive, table, rows)
@@ -143,44 +143,44 @@ async def test_a_row_that_was_taken_up_again_meanwhile_stays(
                 other.execute("UPDATE dashboard_tasks SET reflection = 'why' WHERE id = 'task_over'")
 
     monkeypatch.setattr(YearArchive, "add", add_slowly)
-    await keeping(home.house, directory).sweep()
-    assert "task_over" in await ids(home.house, "dashboard_tasks")
+    await keeping(home.harness, directory).sweep()
+    assert "task_over" in await ids(home.harness, "dashboard_tasks")
 
 
 async def test_nothing_leaves_while_the_archive_cannot_be_written(
-    home: DashboardHouse, directory: Path
+    home: DashboardHarness, directory: Path
 ) -> None:
     await furnish(home)
     home.clock.pass_ms(YEAR * DAY_MS)
-    in_the_way = await home.house.database.path()
-    assert await keeping(home.house, in_the_way).sweep() == {}
-    assert len(await ids(home.house, "notifications")) == 4
+    in_the_way = await home.harness.database.path()
+    assert await keeping(home.harness, in_the_way).sweep() == {}
+    assert len(await ids(home.harness, "notifications")) == 4
 
 
-async def test_many_rows_leave_in_batches(home: DashboardHouse, directory: Path) -> None:
+async def test_many_rows_leave_in_batches(home: DashboardHarness, directory: Path) -> None:
     many = 2 * BATCH + 1
     told = {"status": NotificationStatus.DELIVERED, "delivered_ms": FEB_9_0830, "task_id": None}
     await home.put(*(alert(id=f"n_{number:04}", **told) for number in range(many)))
     home.clock.pass_ms(YEAR * DAY_MS)
-    assert await keeping(home.house, directory).sweep() == {"notifications": many}
+    assert await keeping(home.harness, directory).sweep() == {"notifications": many}
     assert [row["id"] for row in archived(directory)] == [f"n_{number:04}" for number in range(many)]
 
 
-async def lived(household: Household) -> TaskHouse:
+async def lived(store_harness: StoreHarness) -> TaskHarness:
     """A group that was asked, asked itself, was reminded, and has a text that never arrived."""
-    await household.add_group("family")
-    home = TaskHouse(household)
+    await store_harness.add_group("family")
+    home = TaskHarness(store_harness)
     for number in range(3):
-        await household.hear(f"@Andy question {number}")
-        await household.answer(f"answer {number}")
-        await household.deliver_all()
+        await store_harness.hear(f"@Andy question {number}")
+        await store_harness.answer(f"answer {number}")
+        await store_harness.deliver_all()
     task_id = await home.schedule("once", "10m")
     await home.after(600_000)
     await home.run_through()
-    await household.deliver_all()
+    await store_harness.deliver_all()
     assert (await home.task(task_id)).status == "completed"
-    now_ms = household.clock.now_ms()
-    async with household.database.transaction() as tx:
+    now_ms = store_harness.clock.now_ms()
+    async with store_harness.database.transaction() as tx:
         jid, folder = ChatJid("local:family"), Folder("family")
         family = await groups.known(tx, folder)
         for status in (NotificationStatus.DELIVERED, NotificationStatus.PENDING):
@@ -207,49 +207,49 @@ async def count(database: Database, *tables: str) -> dict[str, int]:
 
 
 async def test_messages_stay_for_ever_and_with_them_the_turns_they_name(
-    household: Household, directory: Path
+    store_harness: StoreHarness, directory: Path
 ) -> None:
-    home = await lived(household)
-    household.clock.pass_ms(3 * YEAR * DAY_MS)
-    left = await keeping(household, directory).sweep()
+    home = await lived(store_harness)
+    store_harness.clock.pass_ms(3 * YEAR * DAY_MS)
+    left = await keeping(store_harness, directory).sweep()
     assert left["outbox"] == 4
     assert (left["notifications"], left["commands"], left["task_run_logs"], left["turns"]) == (1, 2, 1, 1)
-    kept = await count(household.database, "messages", "turns", "outbox", "notifications")
+    kept = await count(store_harness.database, "messages", "turns", "outbox", "notifications")
     assert kept == {"messages": 7, "turns": 3, "outbox": 1, "notifications": 1}
-    async with household.database.reading() as tx:
+    async with store_harness.database.reading() as tx:
         assert list(await tx.execute_fetchall("PRAGMA foreign_key_check")) == []
         assert (await audit.verify(tx)).fault is None
         assert await dashboard_notifications.next_due_ms(tx) is not None
         assert [one.text for one in await outbox.unsent(tx, limit=9)] == ["lost"]
     # The same chat goes on.
-    await household.hear("@Andy and now?")
-    await household.answer("now this")
-    assert await household.deliver_all() == ["now this"]
+    await store_harness.hear("@Andy and now?")
+    await store_harness.answer("now this")
+    assert await store_harness.deliver_all() == ["now this"]
     await home.schedule("interval", "1h")
 
 
 async def test_messages_leave_when_their_owner_says_so_and_turns_and_runs_after_them(
-    household: Household, directory: Path
+    store_harness: StoreHarness, directory: Path
 ) -> None:
-    await lived(household)
+    await lived(store_harness)
     for number in range(501):
-        await household.hear(f"talk {number}")
-    household.clock.pass_ms(3 * YEAR * DAY_MS)
-    left = await keeping(household, directory, messages=30).sweep()
+        await store_harness.hear(f"talk {number}")
+    store_harness.clock.pass_ms(3 * YEAR * DAY_MS)
+    left = await keeping(store_harness, directory, messages=30).sweep()
     assert (left["messages"], left["turns"]) == (7, 4)
     assert left["runs"] >= 1
     assert {row["table"] for row in archived(directory)} >= {"messages", "turns", "runs", "outbox"}
-    async with household.database.reading() as tx:
+    async with store_harness.database.reading() as tx:
         assert list(await tx.execute_fetchall("PRAGMA foreign_key_check")) == []
-    await household.hear("@Andy and now?")
-    await household.answer("now this")
-    assert await household.deliver_all() == ["now this"]
+    await store_harness.hear("@Andy and now?")
+    await store_harness.answer("now this")
+    assert await store_harness.deliver_all() == ["now this"]
 
 
-async def test_zero_days_is_for_ever(home: DashboardHouse, directory: Path) -> None:
+async def test_zero_days_is_for_ever(home: DashboardHarness, directory: Path) -> None:
     await furnish(home)
     home.clock.pass_ms(9 * YEAR * DAY_MS)
-    assert await keeping(home.house, directory, **dict.fromkeys(RETENTION_DAYS, 0)).sweep() == {}
+    assert await keeping(home.harness, directory, **dict.fromkeys(RETENTION_DAYS, 0)).sweep() == {}
     assert archived(directory) == []
 
 

@@ -25,7 +25,7 @@ from agent_runner.wire.order import RestoreMode, RunOrder, TurnLimits, TurnOrder
 from agent_runner.workspace import Workspace
 from orchestrator.domain.values import TurnState
 from tests.processes.runner import RUN, RunnerProcess, make_workspace, order_of
-from tests.support.household import Household
+from tests.support.store_harness import StoreHarness
 
 Answer = Callable[[TurnOrder, Say], Awaitable[TurnOutcome]]
 
@@ -141,11 +141,11 @@ async def test_a_turn_is_cut_off_at_its_limit(workspace: Workspace) -> None:
 
 
 async def test_a_turn_over_its_time_limit_is_not_tried_again_and_told_once(
-    workspace: Workspace, household: Household
+    workspace: Workspace, store_harness: StoreHarness
 ) -> None:
-    await household.add_group()
-    await household.hear("@Andy hi")
-    turn, run, _ = await household.start_next()
+    await store_harness.add_group()
+    await store_harness.hear("@Andy hi")
+    turn, run, _ = await store_harness.start_next()
     tools_used = []
 
     async def uses_a_tool_and_hangs(turn: TurnOrder, say: Say) -> TurnOutcome:
@@ -156,14 +156,14 @@ async def test_a_turn_over_its_time_limit_is_not_tried_again_and_told_once(
     limits = TurnLimits(turn_seconds=0.05)
     _, said, _ = await live(workspace, uses_a_tool_and_hangs, order=order_of("hi", limits=limits))
     for frame in said:
-        await household.take(run, frame)
+        await store_harness.take(run, frame)
 
-    failed = await household.turn(turn.id)
+    failed = await store_harness.turn(turn.id)
     assert (failed.state, failed.attempt) == (TurnState.FAILED, 1)
-    assert await household.deliver_all() == [
+    assert await store_harness.deliver_all() == [
         "⚠️ I could not answer this: it took longer than 0.05 seconds. Your next message tries again."
     ]
-    assert await household.queued() == []
+    assert await store_harness.queued() == []
     assert tools_used == [turn.id]
 
 

@@ -21,14 +21,14 @@ from orchestrator.store import message_search, messages
 from orchestrator.store.database import Database, migrations
 from orchestrator.store.message_search import BadSearch
 from tests.support.command_dispatchers import dispatcher_of
-from tests.support.household import Household
+from tests.support.store_harness import StoreHarness
 
 BEFORE_THE_INDEX = 14
 """The version of a database whose messages are in no index."""
 
 
-async def found(household: Household, text: str, folder: str | None = None, **given: Any) -> list[str]:
-    async with household.database.reading() as tx:
+async def found(store_harness: StoreHarness, text: str, folder: str | None = None, **given: Any) -> list[str]:
+    async with store_harness.database.reading() as tx:
         rows = await search.rows(tx, text, folder=folder, **{"limit": 50, **given})
     return [row["text"] for row in rows]
 
@@ -39,18 +39,18 @@ async def check_index(database: Database) -> None:
         await tx.execute("INSERT INTO message_search (message_search, rank) VALUES ('integrity-check', 1)")
 
 
-async def indexed(household: Household, term: str) -> int:
-    (row,) = await household.rows(
+async def indexed(store_harness: StoreHarness, term: str) -> int:
+    (row,) = await store_harness.rows(
         "SELECT count(*) AS n FROM message_search WHERE message_search MATCH ?", f'"{term}"'
     )
     return int(row["n"])
 
 
 @pytest.fixture
-async def house(household: Household) -> Household:
-    await household.add_group("family", requires_trigger=False)
-    await household.add_group("work", requires_trigger=False)
-    return household
+async def harness(store_harness: StoreHarness) -> StoreHarness:
+    await store_harness.add_group("family", requires_trigger=False)
+    await store_harness.add_group("work", requires_trigger=False)
+    return store_harness
 
 
 @pytest.mark.parametrize(
@@ -74,51 +74,51 @@ async def house(household: Household) -> Household:
         ("_", False),
     ],
 )
-async def test_parts_of_words_are_found_in_english_and_korean(house, text, is_found):
-    await house.hear("A date WITH the dentist: Tuesday at 3, 20 €. 화요일에 치과예약을 잡았어")
-    await house.hear("something else of the same group 그리고 다른 이야기")
+async def test_parts_of_words_are_found_in_english_and_korean(harness, text, is_found):
+    await harness.hear("A date WITH the dentist: Tuesday at 3, 20 €. 화요일에 치과예약을 잡았어")
+    await harness.hear("something else of the same group 그리고 다른 이야기")
 
-    assert len(await found(house, text)) == is_found
+    assert len(await found(harness, text)) == is_found
 
 
-async def test_the_newest_come_first_page_by_page_of_one_group_or_all(house, clock):
+async def test_the_newest_come_first_page_by_page_of_one_group_or_all(harness, clock):
     for number in range(5):
-        await house.hear(f"milk {number}", folder=("family", "work")[number % 2], sent_ms=clock.now_ms())
+        await harness.hear(f"milk {number}", folder=("family", "work")[number % 2], sent_ms=clock.now_ms())
         clock.pass_ms(1_000)
 
-    assert await found(house, "milk") == [f"milk {number}" for number in (4, 3, 2, 1, 0)]
-    assert await found(house, "milk", "work") == ["milk 3", "milk 1"]
-    assert await found(house, "mi", "work") == ["milk 3", "milk 1"]
-    assert await found(house, "milk", since=clock.now_ms() - 2_000) == ["milk 4", "milk 3"]
-    async with house.database.reading() as tx:
+    assert await found(harness, "milk") == [f"milk {number}" for number in (4, 3, 2, 1, 0)]
+    assert await found(harness, "milk", "work") == ["milk 3", "milk 1"]
+    assert await found(harness, "mi", "work") == ["milk 3", "milk 1"]
+    assert await found(harness, "milk", since=clock.now_ms() - 2_000) == ["milk 4", "milk 3"]
+    async with harness.database.reading() as tx:
         first = await search.rows(tx, "milk", folder=None, limit=2)
-    assert await found(house, "milk", before=first[-1]["seq"], limit=2) == ["milk 2", "milk 1"]
+    assert await found(harness, "milk", before=first[-1]["seq"], limit=2) == ["milk 2", "milk 1"]
 
 
-async def test_what_is_edited_taken_back_or_over_is_found_no_more(house, tmp_path):
-    await house.hear("the first secret plan", id="M1")
-    await house.hear("the second secret plan", id="M2")
-    first, second = await house.messages()
-    async with house.database.transaction() as tx:
+async def test_what_is_edited_taken_back_or_over_is_found_no_more(harness, tmp_path):
+    await harness.hear("the first secret plan", id="M1")
+    await harness.hear("the second secret plan", id="M2")
+    first, second = await harness.messages()
+    async with harness.database.transaction() as tx:
         await messages.rewrite(tx, first.seq, "the first open plan", is_request=False)
         await messages.blank(tx, second)
 
-    assert await found(house, "secret") == []
-    assert await found(house, "open plan") == ["the first open plan"]
-    assert await indexed(house, "secret") == 0
-    await check_index(house.database)
+    assert await found(harness, "secret") == []
+    assert await found(harness, "open plan") == ["the first open plan"]
+    assert await indexed(harness, "secret") == 0
+    await check_index(harness.database)
 
-    async with house.database.transaction() as tx:
+    async with harness.database.transaction() as tx:
         await tx.execute("UPDATE turns SET state = 'answered', ended_ms = 1")
         await tx.execute("UPDATE messages SET received_ms = 1")
     for number in range(501):
-        await house.hear(f"later {number}")
+        await harness.hear(f"later {number}")
     days = RETENTION_DAYS | {"messages": 1}
-    await Retention(house.database, tmp_path, days=days, clock=house.clock).sweep()
+    await Retention(harness.database, tmp_path, days=days, clock=harness.clock).sweep()
 
-    assert await house.rows("SELECT 1 FROM messages WHERE id = 'M1'") == []
-    assert await indexed(house, "open plan") == 0
-    await check_index(house.database)
+    assert await harness.rows("SELECT 1 FROM messages WHERE id = 'M1'") == []
+    assert await indexed(harness, "open plan") == 0
+    await check_index(harness.database)
 
 
 HOSTILE = (
@@ -130,19 +130,19 @@ HOSTILE = (
 
 
 @pytest.mark.parametrize("text", HOSTILE)
-async def test_no_text_is_a_mistake_of_syntax(house, text):
-    await house.hear(f"before {text.replace(chr(0), ' ')} after")
+async def test_no_text_is_a_mistake_of_syntax(harness, text):
+    await harness.hear(f"before {text.replace(chr(0), ' ')} after")
     if text.replace('"', "").strip():
-        assert len(await found(house, text)) == 1, "each character stands for itself"
+        assert len(await found(harness, text)) == 1, "each character stands for itself"
     else:
         with pytest.raises(BadSearch):
-            await found(house, text)
+            await found(harness, text)
 
 
-async def test_what_is_searched_for_is_bounded(house):
+async def test_what_is_searched_for_is_bounded(harness):
     for text in ("", "  ", '" "', "x" * 201, " ".join("abcdefghi")):
         with pytest.raises(BadSearch):
-            await found(house, text)
+            await found(harness, text)
 
 
 @settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -209,47 +209,47 @@ async def test_messages_of_before_the_index_are_found_at_once_and_indexed_bit_by
         await database.close()
 
 
-async def test_secrets_are_not_shown_again(house):
-    await house.hear("my password: hunter2 and the milk")
+async def test_secrets_are_not_shown_again(harness):
+    await harness.hear("my password: hunter2 and the milk")
 
-    assert await found(house, "milk") == ["my password: [redacted] and the milk"]
+    assert await found(harness, "milk") == ["my password: [redacted] and the milk"]
 
 
-async def test_an_agent_searches_its_own_chat_alone_and_no_copy_is_kept(house):
-    await house.add_group("main", is_main=True)
-    await house.hear("the garden party of the family, password: hunter2")
-    await house.hear("the garden shed at work", folder="work")
-    groups = {group: await _ask(house, group, {"query": "garden"}) for group in ("family", "work", "main")}
+async def test_an_agent_searches_its_own_chat_alone_and_no_copy_is_kept(harness):
+    await harness.add_group("main", is_main=True)
+    await harness.hear("the garden party of the family, password: hunter2")
+    await harness.hear("the garden shed at work", folder="work")
+    groups = {group: await _ask(harness, group, {"query": "garden"}) for group in ("family", "work", "main")}
 
     assert "garden party" in groups["family"].text
     assert "hunter2" not in groups["family"].text
     assert "shed" not in groups["family"].text
     assert "shed" in groups["work"].text
     assert groups["main"].text == "No message of this chat has these words."
-    assert await house.rows("SELECT * FROM commands") == []
-    refusal = await _ask(house, "family", {"query": '""'})
+    assert await harness.rows("SELECT * FROM commands") == []
+    refusal = await _ask(harness, "family", {"query": '""'})
     assert (refusal.ok, refusal.code) == (False, "bad_search")
 
 
-async def test_an_agent_is_told_how_to_go_on(house):
+async def test_an_agent_is_told_how_to_go_on(harness):
     for number in range(3):
-        await house.hear(f"milk {number}")
-    first = await _ask(house, "family", {"query": "milk", "limit": 2})
+        await harness.hear(f"milk {number}")
+    first = await _ask(harness, "family", {"query": "milk", "limit": 2})
     assert first.text.endswith("There may be more: search again with before=2.")
-    rest = await _ask(house, "family", {"query": "milk", "before": 2})
+    rest = await _ask(harness, "family", {"query": "milk", "before": 2})
     assert [line.split(": ")[1] for line in rest.text.splitlines()] == ["milk 0"]
 
 
-async def _ask(house: Household, folder: str, fields: dict[str, Any]) -> Any:
-    (group,) = [one for one in await _groups(house) if one.folder == folder]
+async def _ask(harness: StoreHarness, folder: str, fields: dict[str, Any]) -> Any:
+    (group,) = [one for one in await _groups(harness) if one.folder == folder]
     body = json.dumps({"type": "search_history", **fields}).encode()
-    return await dispatcher_of(house).handle(group, "f.json", body)
+    return await dispatcher_of(harness).handle(group, "f.json", body)
 
 
-async def _groups(house: Household) -> list[Any]:
+async def _groups(harness: StoreHarness) -> list[Any]:
     from orchestrator.store import groups
 
-    async with house.database.reading() as tx:
+    async with harness.database.reading() as tx:
         return await groups.every(tx)
 
 

@@ -11,21 +11,21 @@ from orchestrator.groups.owner import OwnerFile
 from orchestrator.inbound.intake import Intake
 from orchestrator.inbound.senders import NOT_ALLOWED, SenderRules
 from orchestrator.inbound.triggers import NO_TRIGGER
-from tests.support.household import a_message
+from tests.support.store_harness import a_message
 
 JANE, MAX = {"sender": "local:jane"}, {"sender": "local:max", "sender_name": "Max"}
 
 
-class House:
-    def __init__(self, household, path):
-        self.household = household
+class Harness:
+    def __init__(self, store_harness, path):
+        self.store_harness = store_harness
         self.path = path
         self.intake = Intake(
-            household.database,
-            clock=household.clock,
+            store_harness.database,
+            clock=store_harness.clock,
             name="Andy",
-            wakeups=household.wakeups,
-            bus=household.bus,
+            wakeups=store_harness.wakeups,
+            bus=store_harness.bus,
             read_senders=OwnerFile(path, SenderRules).read,
         )
 
@@ -36,78 +36,78 @@ class House:
         return await self.intake.accept(a_message(text, **changes))
 
     async def said_in_main(self):
-        rows = await self.household.rows("SELECT text FROM outbox WHERE chat_jid = 'local:main'")
+        rows = await self.store_harness.rows("SELECT text FROM outbox WHERE chat_jid = 'local:main'")
         return [row["text"] for row in rows]
 
 
 @pytest.fixture
-async def house(household, tmp_path):
-    async with household.database.transaction() as tx:
+async def harness(store_harness, tmp_path):
+    async with store_harness.database.transaction() as tx:
         await registration.ensure_main(tx, now_ms=1)
-    await household.add_group()
-    return House(household, tmp_path / "senders.json")
+    await store_harness.add_group()
+    return Harness(store_harness, tmp_path / "senders.json")
 
 
-async def test_who_is_not_allowed_is_heard_and_wakes_nobody(house):
-    house.write({"default": {"allow": ["local:jane"]}})
-    denied = await house.hear("@Andy open the door", **MAX)
+async def test_who_is_not_allowed_is_heard_and_wakes_nobody(harness):
+    harness.write({"default": {"allow": ["local:jane"]}})
+    denied = await harness.hear("@Andy open the door", **MAX)
     assert (denied.outcome, denied.reason) == ("ignored", NOT_ALLOWED)
-    talk = await house.hear("just talking", **MAX)
+    talk = await harness.hear("just talking", **MAX)
     assert talk.reason == NO_TRIGGER, "what asked for nothing was not denied anything"
 
-    assert (await house.hear("@Andy who said that?", **JANE)).outcome == "queued"
-    _, _, order = await house.household.start_next()
+    assert (await harness.hear("@Andy who said that?", **JANE)).outcome == "queued"
+    _, _, order = await harness.store_harness.start_next()
     assert "open the door" in order.prompt
     assert [one.text for one in order.requests] == ["who said that?"]
 
 
-async def test_what_is_dropped_is_not_stored(house):
-    house.write({"chats": {"local:family": {"allow": ["local:jane"], "mode": "drop"}}})
-    dropped = await house.hear("@Andy spam", **MAX)
+async def test_what_is_dropped_is_not_stored(harness):
+    harness.write({"chats": {"local:family": {"allow": ["local:jane"], "mode": "drop"}}})
+    dropped = await harness.hear("@Andy spam", **MAX)
     assert (dropped.outcome, dropped.seq) == ("dropped", None)
-    assert await house.household.messages() == []
-    assert (await house.hear("@Andy hi", **JANE)).outcome == "queued"
-    assert (await house.hear("@Andy mine", **MAX, is_from_me=True)).outcome == "queued"
+    assert await harness.store_harness.messages() == []
+    assert (await harness.hear("@Andy hi", **JANE)).outcome == "queued"
+    assert (await harness.hear("@Andy mine", **MAX, is_from_me=True)).outcome == "queued"
 
 
-async def test_the_file_is_read_again_when_it_has_changed(house):
-    assert (await house.hear("@Andy one", **MAX)).outcome == "queued"
-    house.write({"default": {"allow": []}})
-    assert (await house.hear("@Andy two", **MAX)).reason is None, "joins the queued turn as talk"
-    await house.household.answer("done")
-    assert (await house.hear("@Andy three", **MAX)).reason == NOT_ALLOWED
-    house.path.unlink()
-    assert (await house.hear("@Andy four", **MAX)).outcome == "queued"
+async def test_the_file_is_read_again_when_it_has_changed(harness):
+    assert (await harness.hear("@Andy one", **MAX)).outcome == "queued"
+    harness.write({"default": {"allow": []}})
+    assert (await harness.hear("@Andy two", **MAX)).reason is None, "joins the queued turn as talk"
+    await harness.store_harness.answer("done")
+    assert (await harness.hear("@Andy three", **MAX)).reason == NOT_ALLOWED
+    harness.path.unlink()
+    assert (await harness.hear("@Andy four", **MAX)).outcome == "queued"
 
 
-async def test_a_broken_file_shuts_the_door_to_all_but_the_owner_and_says_so_once(house):
-    house.write('{"default": {"allow": "*"')
+async def test_a_broken_file_shuts_the_door_to_all_but_the_owner_and_says_so_once(harness):
+    harness.write('{"default": {"allow": "*"')
     for text in ("@Andy one", "@Andy two"):
-        assert (await house.hear(text, **JANE)).reason == NOT_ALLOWED
-    assert (await house.hear("@Andy mine", **JANE, is_from_me=True)).outcome == "queued"
-    (told,) = await house.said_in_main()
+        assert (await harness.hear(text, **JANE)).reason == NOT_ALLOWED
+    assert (await harness.hear("@Andy mine", **JANE, is_from_me=True)).outcome == "queued"
+    (told,) = await harness.said_in_main()
     assert "only you can ask" in told
-    assert str(house.path) in told
+    assert str(harness.path) in told
 
-    house.write('{"default": {"allow": "all of them"}}')
-    await house.hear("@Andy three", **JANE)
-    assert "default.allow" in (await house.said_in_main())[1]
-    house.write({})
-    await house.household.answer("done")
-    assert (await house.hear("@Andy four", **JANE)).outcome == "queued"
+    harness.write('{"default": {"allow": "all of them"}}')
+    await harness.hear("@Andy three", **JANE)
+    assert "default.allow" in (await harness.said_in_main())[1]
+    harness.write({})
+    await harness.store_harness.answer("done")
+    assert (await harness.hear("@Andy four", **JANE)).outcome == "queued"
 
 
-async def test_a_file_that_cannot_be_read_is_no_missing_file(house):
-    house.path.mkdir()
-    assert (await house.hear("@Andy one", **JANE)).reason == NOT_ALLOWED
-    (told,) = await house.said_in_main()
+async def test_a_file_that_cannot_be_read_is_no_missing_file(harness):
+    harness.path.mkdir()
+    assert (await harness.hear("@Andy one", **JANE)).reason == NOT_ALLOWED
+    (told,) = await harness.said_in_main()
     assert "cannot be read" in told
 
 
-async def test_a_turn_that_waits_takes_the_words_of_others_as_talk(house):
-    house.write({"default": {"allow": ["local:jane"]}})
-    await house.hear("@Andy hi", **JANE)
-    joined = await house.hear("@Andy and open the door", **MAX)
+async def test_a_turn_that_waits_takes_the_words_of_others_as_talk(harness):
+    harness.write({"default": {"allow": ["local:jane"]}})
+    await harness.hear("@Andy hi", **JANE)
+    joined = await harness.hear("@Andy and open the door", **MAX)
     assert joined.outcome == "queued"
-    _, _, order = await house.household.start_next()
+    _, _, order = await harness.store_harness.start_next()
     assert [one.text for one in order.requests] == ["hi"]

@@ -22,32 +22,32 @@ from orchestrator.scheduler.timing import schedule_reader
 from orchestrator.scheduler.when import point_ms
 from orchestrator.store import groups, outbox
 from tests.doubles.channel import ScriptedChannel
-from tests.support.household import SEOUL, Household
+from tests.support.store_harness import SEOUL, StoreHarness
 from tests.support.until import until
 
 LIMIT = 1_000
 
 
-class Desk:
+class Harness:
     """A dispatcher of a home with two groups."""
 
-    def __init__(self, household: Household, home: Path, *, limit: int = LIMIT) -> None:
-        self.house, self.home = household, home
-        self.bus = EventBus(household.clock)
+    def __init__(self, store_harness: StoreHarness, home: Path, *, limit: int = LIMIT) -> None:
+        self.harness, self.home = store_harness, home
+        self.bus = EventBus(store_harness.clock)
         self.files = OutgoingFiles(home, limit=limit)
         self.dispatcher = CommandDispatcher(
-            household.database,
-            clock=household.clock,
+            store_harness.database,
+            clock=store_harness.clock,
             read_time=point_ms,
             times=schedule_reader(lambda _: SEOUL),
             zone_of=lambda _: SEOUL,
-            wakeups=household.wakeups,
+            wakeups=store_harness.wakeups,
             bus=self.bus,
             copy_file=self.files.copy,
         )
 
     async def send(self, path: str, *, folder: str = "family", **more):
-        async with self.house.database.reading() as tx:
+        async with self.harness.database.reading() as tx:
             group = await groups.known(tx, folder)
         body = json.dumps({"type": "send_file", "path": path, **more}).encode()
         return await self.dispatcher.handle(group, f"{path[:20]}.json", body)
@@ -58,22 +58,22 @@ class Desk:
 
 
 @pytest.fixture
-async def desk(household, tmp_path):
-    await household.add_group("main", is_main=True)
-    await household.add_group("family")
+async def harness(store_harness, tmp_path):
+    await store_harness.add_group("main", is_main=True)
+    await store_harness.add_group("family")
     for folder in ("main", "family"):
         (tmp_path / "groups" / folder / "out").mkdir(parents=True)
         (tmp_path / "groups" / folder / "out" / "plan.pdf").write_bytes(b"%PDF of " + folder.encode())
     (tmp_path / "secret").write_text("key")
-    return Desk(household, tmp_path)
+    return Harness(store_harness, tmp_path)
 
 
-async def test_a_file_is_queued_as_a_copy_that_its_container_cannot_change(desk):
-    reply = await desk.send("out/plan.pdf", caption="the plan")
-    (desk.home / "groups/family/out/plan.pdf").write_bytes(b"changed")
+async def test_a_file_is_queued_as_a_copy_that_its_container_cannot_change(harness):
+    reply = await harness.send("out/plan.pdf", caption="the plan")
+    (harness.home / "groups/family/out/plan.pdf").write_bytes(b"changed")
 
     assert (reply.ok, reply.text) == (True, "plan.pdf is on its way.")
-    (queued,) = await desk.house.outgoing()
+    (queued,) = await harness.harness.outgoing()
     assert (queued.chat_jid, queued.text, queued.state) == ("local:family", "the plan", OutboxState.PENDING)
     assert (queued.attachment.name, queued.attachment.mime) == ("plan.pdf", "application/pdf")
     assert queued.attachment.path.read_bytes() == b"%PDF of family"
@@ -98,109 +98,109 @@ async def test_a_file_is_queued_as_a_copy_that_its_container_cannot_change(desk)
         "out/plan.pdf\0",
     ],
 )
-async def test_nothing_but_a_file_of_the_groups_own_is_sent(desk, path):
-    place = desk.home / "groups" / "family" / "out"
-    (place / "link.pdf").symlink_to(desk.home / "secret")
-    (desk.home / "groups/family/linked").symlink_to(desk.home / "groups/main/out")
-    os.link(desk.home / "secret", place / "hard.pdf")
+async def test_nothing_but_a_file_of_the_groups_own_is_sent(harness, path):
+    place = harness.home / "groups" / "family" / "out"
+    (place / "link.pdf").symlink_to(harness.home / "secret")
+    (harness.home / "groups/family/linked").symlink_to(harness.home / "groups/main/out")
+    os.link(harness.home / "secret", place / "hard.pdf")
     os.mkfifo(place / "pipe")
     (place / "empty").touch()
     (place / "large").write_bytes(b"x" * (LIMIT + 1))
 
-    reply = await desk.send(path)
+    reply = await harness.send(path)
 
     assert (reply.ok, reply.code) == (False, "bad_file")
-    assert await desk.house.outgoing() == []
-    assert desk.copies == []
+    assert await harness.harness.outgoing() == []
+    assert harness.copies == []
 
 
-async def test_the_same_request_again_sends_nothing_and_leaves_no_copy(desk):
-    first = await desk.send("out/plan.pdf", requestId="r1")
-    again = await desk.send("out/plan.pdf", requestId="r1")
+async def test_the_same_request_again_sends_nothing_and_leaves_no_copy(harness):
+    first = await harness.send("out/plan.pdf", requestId="r1")
+    again = await harness.send("out/plan.pdf", requestId="r1")
 
     assert first == again
-    assert len(await desk.house.outgoing()) == len(desk.copies) == 1
+    assert len(await harness.harness.outgoing()) == len(harness.copies) == 1
 
 
-async def test_a_group_sends_in_its_own_chat_and_main_in_any(desk):
-    theirs = await desk.send("out/plan.pdf", chatJid="local:main")
-    mains = await desk.send("out/plan.pdf", folder="main", chatJid="local:family")
+async def test_a_group_sends_in_its_own_chat_and_main_in_any(harness):
+    theirs = await harness.send("out/plan.pdf", chatJid="local:main")
+    mains = await harness.send("out/plan.pdf", folder="main", chatJid="local:family")
 
     assert (theirs.code, mains.ok) == ("not_allowed", True)
-    (queued,) = await desk.house.outgoing()
+    (queued,) = await harness.harness.outgoing()
     assert queued.chat_jid == "local:family"
     assert queued.attachment.path.read_bytes() == b"%PDF of main"
 
 
-async def test_a_group_may_have_only_so_many_files_on_their_way(desk):
+async def test_a_group_may_have_only_so_many_files_on_their_way(harness):
     for number in range(file_handlers.MAX_WAITING):
-        assert (await desk.send("out/plan.pdf", requestId=f"r{number}")).ok
+        assert (await harness.send("out/plan.pdf", requestId=f"r{number}")).ok
 
-    reply = await desk.send("out/plan.pdf", requestId="more")
+    reply = await harness.send("out/plan.pdf", requestId="more")
 
     assert (reply.ok, reply.code) == (False, "too_many")
-    assert len(desk.copies) == file_handlers.MAX_WAITING
-    assert (await desk.send("out/plan.pdf", folder="main")).ok
+    assert len(harness.copies) == file_handlers.MAX_WAITING
+    assert (await harness.send("out/plan.pdf", folder="main")).ok
 
 
-async def test_where_files_are_switched_off_none_is_sent(household, desk):
-    closed = Desk(household, desk.home, limit=0)
+async def test_where_files_are_switched_off_none_is_sent(store_harness, harness):
+    closed = Harness(store_harness, harness.home, limit=0)
 
     assert (await closed.send("out/plan.pdf")).code == "bad_file"
 
 
-async def test_a_file_leaves_once_and_of_what_was_sent_the_newest_copies_are_kept(desk, monkeypatch):
+async def test_a_file_leaves_once_and_of_what_was_sent_the_newest_copies_are_kept(harness, monkeypatch):
     monkeypatch.setattr(delivery_module, "KEPT_FILES", 2)
     for number in range(4):
-        await desk.send("out/plan.pdf", caption="the *plan*", requestId=f"r{number}")
-        desk.house.clock.pass_ms(1)
+        await harness.send("out/plan.pdf", caption="the *plan*", requestId=f"r{number}")
+        harness.harness.clock.pass_ms(1)
     channel = ScriptedChannel()
     async with asyncio.TaskGroup() as tasks:
         delivery = Delivery(
-            desk.house.database,
-            clock=desk.house.clock,
+            harness.harness.database,
+            clock=harness.harness.clock,
             name="Andy",
             channel_for=lambda _: channel,
             tasks=tasks,
-            wakeup=desk.house.wakeups.outbox,
-            bus=desk.bus,
+            wakeup=harness.harness.wakeups.outbox,
+            bus=harness.bus,
         )
         loop = tasks.create_task(delivery.run())
-        await until(lambda: len(channel.shown) == 4 and len(desk.copies) == 2, "the older copies gone")
+        await until(lambda: len(channel.shown) == 4 and len(harness.copies) == 2, "the older copies gone")
         loop.cancel()
 
     assert {(one.text, one.file) for one in channel.shown} == {("the *plan*", b"%PDF of family")}
-    assert {one.text for one in await desk.house.messages()} == {"the *plan*\n[file plan.pdf]"}
-    async with desk.house.database.reading() as tx:
+    assert {one.text for one in await harness.harness.messages()} == {"the *plan*\n[file plan.pdf]"}
+    async with harness.harness.database.reading() as tx:
         rows = await tx.execute_fetchall("SELECT file_path FROM outbox ORDER BY id DESC LIMIT 2")
         kept = {Path(row["file_path"]) for row in rows}
-        assert set(desk.copies) == kept
+        assert set(harness.copies) == kept
         assert await outbox.kept_files(tx, since_ms=0) >= kept
-        assert await outbox.kept_files(tx, since_ms=desk.house.clock.now_ms() + 1) == frozenset()
+        assert await outbox.kept_files(tx, since_ms=harness.harness.clock.now_ms() + 1) == frozenset()
 
 
-async def test_copies_that_no_message_has_are_swept_and_the_others_stay(desk, tmp_path):
-    await desk.send("out/plan.pdf")
-    (kept,) = desk.copies
-    (desk.home / "data" / "outgoing" / "out-lost").write_bytes(b"of a crash")
+async def test_copies_that_no_message_has_are_swept_and_the_others_stay(harness, tmp_path):
+    await harness.send("out/plan.pdf")
+    (kept,) = harness.copies
+    (harness.home / "data" / "outgoing" / "out-lost").write_bytes(b"of a crash")
     post = MailboxWorker(
         tmp_path / "ipc",
-        database=desk.house.database,
-        dispatcher=desk.dispatcher,
+        database=harness.harness.database,
+        dispatcher=harness.dispatcher,
         watcher=MailboxWatcher(tmp_path / "ipc"),
         owner_uids=lambda: frozenset({os.getuid()}),
-        sweep_files=desk.files.sweep,
+        sweep_files=harness.files.sweep,
     )
 
     await post._sweep()
 
-    assert desk.copies == [kept]
+    assert harness.copies == [kept]
 
 
-async def test_a_copy_that_could_not_be_sent_is_kept_for_a_week(desk):
-    await desk.send("out/plan.pdf")
-    (queued,) = await desk.house.outgoing()
-    async with desk.house.database.transaction() as tx:
+async def test_a_copy_that_could_not_be_sent_is_kept_for_a_week(harness):
+    await harness.send("out/plan.pdf")
+    (queued,) = await harness.harness.outgoing()
+    async with harness.harness.database.transaction() as tx:
         await outbox.finish(tx, queued.id, OutboxState.DEAD, now_ms=1, error="no")
         soon = await outbox.kept_files(tx, since_ms=queued.created_ms)
         late = await outbox.kept_files(tx, since_ms=queued.created_ms + 1)
@@ -208,12 +208,12 @@ async def test_a_copy_that_could_not_be_sent_is_kept_for_a_week(desk):
     assert (soon, late) == (frozenset({queued.attachment.path}), frozenset())
 
 
-async def test_a_copy_whose_request_breaks_off_is_not_left_behind(desk, monkeypatch):
+async def test_a_copy_whose_request_breaks_off_is_not_left_behind(harness, monkeypatch):
     async def full(*_: object, **__: object) -> bool:
         raise OSError("disk full")
 
     monkeypatch.setattr(outbox, "add", full)
     with pytest.raises(OSError, match="disk full"):
-        await desk.send("out/plan.pdf")
+        await harness.send("out/plan.pdf")
 
-    assert desk.copies == []
+    assert harness.copies == []

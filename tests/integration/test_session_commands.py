@@ -11,8 +11,8 @@ from orchestrator.inbound.triggers import ONLY_OWNER
 from orchestrator.queue import next_turns as lanes
 from orchestrator.queue.dispatcher import CLEARED, Containers, Dispatcher
 from orchestrator.store import sessions, turns
-from tests.support.household import a_group
 from tests.support.queue_harness import a_run, a_turn
+from tests.support.store_harness import a_group
 
 OWNER = {"is_from_me": True}
 
@@ -39,12 +39,12 @@ def test_a_command_is_the_whole_message_and_exact(text, command):
 
 
 @pytest.fixture
-async def family(household):
-    await household.add_group()
-    return household
+async def family(store_harness):
+    await store_harness.add_group()
+    return store_harness
 
 
-def a_dispatcher(household, live=()):
+def a_dispatcher(store_harness, live=()):
     closed = []
 
     async def close(run_id):
@@ -54,11 +54,11 @@ def a_dispatcher(household, live=()):
         raise AssertionError("not called")
 
     dispatcher = Dispatcher(
-        household.database,
+        store_harness.database,
         Containers(live=lambda: live, start=never, hand_over=never, close=close),
         cap=5,
-        clock=household.clock,
-        wakeups=household.wakeups,
+        clock=store_harness.clock,
+        wakeups=store_harness.wakeups,
     )
     return dispatcher, closed
 
@@ -149,9 +149,9 @@ async def test_a_stranger_is_refused_and_told_only_when_heard(family):
     assert await family.queued() == []
 
 
-async def test_in_main_anyone_commands(household):
-    await household.add_group("main", is_main=True, requires_trigger=False)
-    assert (await household.hear("/compact", "main")).outcome == "queued"
+async def test_in_main_anyone_commands(store_harness):
+    await store_harness.add_group("main", is_main=True, requires_trigger=False)
+    assert (await store_harness.hear("/compact", "main")).outcome == "queued"
 
 
 async def test_a_command_that_comes_again_is_one_turn(family):

@@ -24,7 +24,7 @@ from orchestrator.context.tokens import EstimatingCounter, TokenFactors
 from orchestrator.domain.errors import SettingError
 from orchestrator.domain.values import OFFLINE, Folder, RunId, SessionCommand, Turn, TurnState
 from orchestrator.store import checkpoints, runs, sessions, turns
-from tests.support.household import Household, a_group
+from tests.support.store_harness import StoreHarness, a_group
 from tests.support.transcripts import SESSION, Writing, place
 from tests.support.until import until
 
@@ -33,10 +33,10 @@ OPUS = AskedAgent(agent="claude", model="opus", service="api.anthropic.com")
 
 
 @dataclass
-class House:
+class Harness:
     """A group whose agent writes its transcript as the CLI does."""
 
-    household: Household
+    store_harness: StoreHarness
     home: Path
     asked: AskedAgent = OPUS
     transcript: Writing = field(default_factory=Writing)
@@ -44,23 +44,23 @@ class House:
 
     def __post_init__(self) -> None:
         self.recorder = ContextRecorder(
-            self.household.database,
+            self.store_harness.database,
             contexts=self.home / "context",
             env=self.home / "env",
             counter=EstimatingCounter(),
-            clock=self.household.clock,
-            bus=self.household.bus,
+            clock=self.store_harness.clock,
+            bus=self.store_harness.bus,
             name="Andy",
             on_notified=lambda: None,
         )
         self.restoring = SessionRestorer(
-            self.household.database,
+            self.store_harness.database,
             self.recorder,
             session_files=self.home / "sessions",
             asked=lambda group, kind: self.asked,
             factors=TokenFactors(self.home / "token-factors.json"),
-            clock=self.household.clock,
-            bus=self.household.bus,
+            clock=self.store_harness.clock,
+            bus=self.store_harness.bus,
         )
 
     @property
@@ -72,24 +72,24 @@ class House:
 
     async def ask(self, text: str) -> Turn:
         """Have a question wait."""
-        await self.household.hear(f"@Andy {text}")
-        return (await self.household.queued())[0]
+        await self.store_harness.hear(f"@Andy {text}")
+        return (await self.store_harness.queued())[0]
 
     async def begin(self, text: str, *, tokens: int = 50_000) -> tuple[Turn, RunId]:
         turn = await self.ask(text)
         run = replace(
-            await self.household.begin_run(),
+            await self.store_harness.begin_run(),
             id=RunId(f"r-{next(self.numbers)}"),
             model=self.asked.model,
             provider=self.asked.provider,
             restore_mode="resume",
         )
-        async with self.household.database.transaction() as tx:
+        async with self.store_harness.database.transaction() as tx:
             await runs.begin(tx, replace(run, token_hash=run.id))
-        await self.household.give(turn, run)
-        await self.household.take(run, Ack(n=1, turn=turn.id))
+        await self.store_harness.give(turn, run)
+        await self.store_harness.take(run, Ack(n=1, turn=turn.id))
         if self.asked.agent == "claude":
-            await self.household.take(
+            await self.store_harness.take(
                 run, Usage(n=2, turn=turn.id, context_tokens=tokens, new_session_id=SESSION)
             )
         self.run = run
@@ -98,49 +98,49 @@ class House:
     async def say(self, text: str, answer: str, **more: int) -> None:
         """One whole turn, in the store and in the transcript."""
         turn, _ = await self.begin(text, **more)
-        await self.household.take(self.run, Result(n=3, turn=turn.id, result=answer))
+        await self.store_harness.take(self.run, Result(n=3, turn=turn.id, result=answer))
         checkpoint = None
         if self.asked.agent == "claude":
             self.transcript.asks(text)
             checkpoint = self.transcript.answers(answer)
             self.write()
-        await self.household.take(self.run, TurnEnd(n=4, turn=turn.id, checkpoint=checkpoint))
+        await self.store_harness.take(self.run, TurnEnd(n=4, turn=turn.id, checkpoint=checkpoint))
 
     async def restore(self, text: str = "and now?") -> Restoration:
         """What a container would be told that starts with this question."""
         turn = await self.ask(text)
-        async with self.household.database.reading() as tx:
+        async with self.store_harness.database.reading() as tx:
             session_id = await sessions.current(tx, FAMILY)
         return await self.restoring.restore(turn, a_group(), session_id)
 
 
 @pytest.fixture
-async def house(household: Household, tmp_path: Path) -> House:
-    await household.add_group()
+async def harness(store_harness: StoreHarness, tmp_path: Path) -> Harness:
+    await store_harness.add_group()
     (tmp_path / "sessions").mkdir()
-    return House(household, tmp_path)
+    return Harness(store_harness, tmp_path)
 
 
 @pytest.fixture
-async def talked(house: House) -> House:
+async def talked(harness: Harness) -> Harness:
     """Three answered turns."""
     for number, colour in enumerate(("blue", "red", "green"), start=1):
-        await house.say(f"Colour {number} is {colour}.", f"Noted {colour}.")
-    return house
+        await harness.say(f"Colour {number} is {colour}.", f"Noted {colour}.")
+    return harness
 
 
 def mode_of(found: Restoration) -> tuple[str, str | None]:
     return found.restore.mode, found.session_id
 
 
-async def test_the_first_conversation_of_a_group_begins(house: House) -> None:
-    found = await house.restore("hello")
+async def test_the_first_conversation_of_a_group_begins(harness: Harness) -> None:
+    found = await harness.restore("hello")
     assert mode_of(found) == ("fresh", None)
     assert (found.restore.text, found.restore.fallback) == (None, None)
     assert (found.model, found.provider) == ("opus", "api.anthropic.com")
 
 
-async def test_a_session_that_is_whole_is_resumed_and_told_nothing(talked: House) -> None:
+async def test_a_session_that_is_whole_is_resumed_and_told_nothing(talked: Harness) -> None:
     found = await talked.restore("sure?")
     assert mode_of(found) == ("resume", SESSION)
     assert (found.restore.text, found.restore.resume_at) == (None, None)
@@ -148,9 +148,9 @@ async def test_a_session_that_is_whole_is_resumed_and_told_nothing(talked: House
     assert "sure?" not in (found.restore.fallback or "")
 
 
-async def test_what_the_conversation_was_so_far_goes_along(talked: House) -> None:
+async def test_what_the_conversation_was_so_far_goes_along(talked: Harness) -> None:
     """N-51, C.5-6: whoever is to notice that it goes on is told how much of it there is."""
-    talked.household.clock.pass_ms(90_000)
+    talked.store_harness.clock.pass_ms(90_000)
     so_far = (await talked.restore("sure?")).restore.so_far
     assert (so_far.turns, so_far.exchanges_kept, so_far.messages_kept) == (3, 3, 6)
     assert so_far.last_question == "Jane: Colour 3 is green."
@@ -158,50 +158,50 @@ async def test_what_the_conversation_was_so_far_goes_along(talked: House) -> Non
     assert so_far.age_seconds >= 90
 
 
-async def test_a_question_that_is_asked_again_is_not_yet_of_the_conversation(talked: House) -> None:
+async def test_a_question_that_is_asked_again_is_not_yet_of_the_conversation(talked: Harness) -> None:
     await talked.begin("what is the second?")
-    await talked.household.lose(talked.run)
-    async with talked.household.database.reading() as tx:
+    await talked.store_harness.lose(talked.run)
+    async with talked.store_harness.database.reading() as tx:
         (again,) = await turns.unsettled(tx)
     so_far = (await talked.restoring.restore(again, a_group(), SESSION)).restore.so_far
     assert (so_far.turns, so_far.last_question) == (3, "Jane: Colour 3 is green.")
 
 
-def delete(house: House) -> None:
-    house.file.unlink()
+def delete(harness: Harness) -> None:
+    harness.file.unlink()
 
 
-def empty(house: House) -> None:
-    house.file.write_text("")
+def empty(harness: Harness) -> None:
+    harness.file.write_text("")
 
 
-def lose_the_head(house: House) -> None:
-    house.write(slice(2, None))
+def lose_the_head(harness: Harness) -> None:
+    harness.write(slice(2, None))
 
 
-def plant_a_pipe(house: House) -> None:
-    house.file.unlink()
-    os.mkfifo(house.file)
+def plant_a_pipe(harness: Harness) -> None:
+    harness.file.unlink()
+    os.mkfifo(harness.file)
 
 
-def plant_a_link(house: House) -> None:
-    house.file.rename(house.home / "elsewhere")
-    house.file.symlink_to(house.home / "elsewhere")
+def plant_a_link(harness: Harness) -> None:
+    harness.file.rename(harness.home / "elsewhere")
+    harness.file.symlink_to(harness.home / "elsewhere")
 
 
-def change_the_provider(house: House) -> None:
-    house.asked = replace(OPUS, service="gateway.example")
+def change_the_provider(harness: Harness) -> None:
+    harness.asked = replace(OPUS, service="gateway.example")
 
 
-def wait_a_month(house: House) -> None:
-    house.household.clock.pass_ms(30 * DAY_MS)
+def wait_a_month(harness: Harness) -> None:
+    harness.store_harness.clock.pass_ms(30 * DAY_MS)
 
 
 LOSSES = (delete, empty, lose_the_head, plant_a_pipe, plant_a_link, change_the_provider, wait_a_month)
 
 
 @pytest.mark.parametrize("lose", LOSSES, ids=lambda lose: lose.__name__)
-async def test_a_conversation_outlives_its_session(talked: House, lose) -> None:
+async def test_a_conversation_outlives_its_session(talked: Harness, lose) -> None:
     lose(talked)
     found = await talked.restore("which colours?")
     assert mode_of(found) == ("rehydrate", None)
@@ -213,20 +213,20 @@ async def test_a_conversation_outlives_its_session(talked: House, lose) -> None:
     assert found.facts["messages_in_window"] == 6
 
 
-async def test_another_model_goes_on_in_the_session_if_it_has_room(talked: House) -> None:
+async def test_another_model_goes_on_in_the_session_if_it_has_room(talked: Harness) -> None:
     talked.asked = replace(OPUS, model="haiku")
     assert mode_of(await talked.restore()) == ("resume", SESSION)
 
 
-async def test_another_model_without_room_begins_with_what_was_kept(house: House) -> None:
-    await house.say("A long story.", "I see.", tokens=190_000)
-    house.asked = replace(OPUS, model="haiku")
-    found = await house.restore()
+async def test_another_model_without_room_begins_with_what_was_kept(harness: Harness) -> None:
+    await harness.say("A long story.", "I see.", tokens=190_000)
+    harness.asked = replace(OPUS, model="haiku")
+    found = await harness.restore()
     assert mode_of(found) == ("rehydrate", None)
     assert "247,000" in found.restore.reason
 
 
-async def test_a_session_is_told_the_end_that_it_lost(talked: House) -> None:
+async def test_a_session_is_told_the_end_that_it_lost(talked: Harness) -> None:
     talked.write(slice(0, 4))
     found = await talked.restore()
     assert mode_of(found) == ("resume_plus_delta", SESSION)
@@ -236,7 +236,7 @@ async def test_a_session_is_told_the_end_that_it_lost(talked: House) -> None:
     assert len(text) <= 2_000
 
 
-async def test_an_end_that_is_too_long_to_tell_is_a_new_session(talked: House) -> None:
+async def test_an_end_that_is_too_long_to_tell_is_a_new_session(talked: Harness) -> None:
     for number in range(4):
         await talked.say(f"Story {number}: " + "x y z " * 60, "So it goes. " * 30)
     talked.write(slice(0, 4))
@@ -245,14 +245,14 @@ async def test_an_end_that_is_too_long_to_tell_is_a_new_session(talked: House) -
     assert "lacks" in found.restore.reason
 
 
-async def test_a_turn_tried_again_goes_on_after_the_last_answer(talked: House) -> None:
+async def test_a_turn_tried_again_goes_on_after_the_last_answer(talked: Harness) -> None:
     answered = talked.transcript.last
     await talked.begin("what is the second?")
     talked.transcript.asks("what is the second?")
     talked.transcript.uses_tool()
     talked.write()
-    await talked.household.lose(talked.run)
-    async with talked.household.database.reading() as tx:
+    await talked.store_harness.lose(talked.run)
+    async with talked.store_harness.database.reading() as tx:
         (again,) = await turns.unsettled(tx)
     found = await talked.restoring.restore(again, a_group(), SESSION)
     assert mode_of(found) == ("resume", SESSION)
@@ -260,34 +260,34 @@ async def test_a_turn_tried_again_goes_on_after_the_last_answer(talked: House) -
     assert "what is the second?" not in (found.restore.fallback or "")
 
 
-async def test_an_answer_that_the_host_did_not_hear_is_given_again(talked: House) -> None:
+async def test_an_answer_that_the_host_did_not_hear_is_given_again(talked: Harness) -> None:
     """The transcript has question and answer; the store has a turn to try again."""
     answered = talked.transcript.last
     await talked.begin("what is the second?")
     talked.transcript.asks("what is the second?")
     talked.transcript.answers("Red.")
     talked.write()
-    await talked.household.lose(talked.run)
-    async with talked.household.database.reading() as tx:
+    await talked.store_harness.lose(talked.run)
+    async with talked.store_harness.database.reading() as tx:
         (again,) = await turns.unsettled(tx)
     found = await talked.restoring.restore(again, a_group(), SESSION)
     assert (*mode_of(found), found.restore.resume_at) == ("resume", SESSION, answered)
 
 
-async def test_a_first_question_tried_again_begins_a_session_of_its_own(house: House) -> None:
-    await house.begin("hello")
-    house.transcript.asks("hello")
-    house.write()
-    await house.household.lose(house.run)
-    found = await house.restore("hello again")
+async def test_a_first_question_tried_again_begins_a_session_of_its_own(harness: Harness) -> None:
+    await harness.begin("hello")
+    harness.transcript.asks("hello")
+    harness.write()
+    await harness.store_harness.lose(harness.run)
+    found = await harness.restore("hello again")
     assert mode_of(found) == ("fresh", None), "the session holds nothing but the question"
 
 
-async def test_what_an_agent_without_sessions_answered_is_told_to_the_session(talked: House) -> None:
+async def test_what_an_agent_without_sessions_answered_is_told_to_the_session(talked: Harness) -> None:
     talked.asked = AskedAgent(agent="offline", model=None, service=None)
     found = await talked.restore()
     assert (*mode_of(found), found.provider) == ("rehydrate", None, OFFLINE)
-    async with talked.household.database.transaction() as tx:
+    async with talked.store_harness.database.transaction() as tx:
         await tx.execute("DELETE FROM messages WHERE turn_id = (SELECT max(id) FROM turns)")
         await tx.execute("DELETE FROM turns WHERE state = 'queued'")
     await talked.say("remind me of the bees", "I will.")
@@ -298,10 +298,10 @@ async def test_what_an_agent_without_sessions_answered_is_told_to_the_session(ta
     assert "Noted green." not in (found.restore.text or "")
 
 
-async def test_what_was_cleared_is_told_to_nobody(talked: House) -> None:
+async def test_what_was_cleared_is_told_to_nobody(talked: Harness) -> None:
     await talked.recorder.catch_up(FAMILY)
-    async with talked.household.database.transaction() as tx:
-        now_ms = talked.household.clock.now_ms()
+    async with talked.store_harness.database.transaction() as tx:
+        now_ms = talked.store_harness.clock.now_ms()
         turn = await turns.add_command(tx, a_group(), SessionCommand.CLEAR, now_ms=now_ms)
         await sessions.forget(tx, FAMILY, now_ms=now_ms)
         await turns.settle(tx, turn, TurnState.ANSWERED, reason="cleared", now_ms=now_ms)
@@ -310,15 +310,15 @@ async def test_what_was_cleared_is_told_to_nobody(talked: House) -> None:
     assert (found.restore.text, found.restore.fallback) == (None, None)
 
 
-async def test_a_conversation_that_was_forgotten_by_hand_is_kept_by_its_session(talked: House) -> None:
+async def test_a_conversation_that_was_forgotten_by_hand_is_kept_by_its_session(talked: Harness) -> None:
     await talked.recorder.catch_up(FAMILY)
-    await asyncio.to_thread(talked.recorder.manager(FAMILY).reset, now_ms=talked.household.clock.now_ms())
+    await asyncio.to_thread(talked.recorder.manager(FAMILY).reset, now_ms=talked.store_harness.clock.now_ms())
     assert mode_of(await talked.restore()) == ("resume", SESSION)
     delete(talked)
     assert mode_of(await talked.restore())[0] == "fresh"
 
 
-async def test_context_files_that_are_busy_cost_no_answer(talked: House, monkeypatch) -> None:
+async def test_context_files_that_are_busy_cost_no_answer(talked: Harness, monkeypatch) -> None:
     await talked.recorder.catch_up(FAMILY)
     brain = talked.recorder.manager(FAMILY).files.path
     with FileLock(brain / ".context.lock"), monkeypatch.context() as hurried:
@@ -328,7 +328,7 @@ async def test_context_files_that_are_busy_cost_no_answer(talked: House, monkeyp
     assert (await talked.restore()).restore.reason != UNREAD
 
 
-async def test_a_transcript_that_a_disk_does_not_give_costs_no_answer(talked: House, monkeypatch) -> None:
+async def test_a_transcript_that_a_disk_does_not_give_costs_no_answer(talked: Harness, monkeypatch) -> None:
     monkeypatch.setattr(restoring, "TRANSCRIPT_SECONDS", 0.05)
     released = threading.Event()
     monkeypatch.setattr(transcript, "look", lambda *_: released.wait())
@@ -343,7 +343,7 @@ async def test_a_transcript_that_a_disk_does_not_give_costs_no_answer(talked: Ho
     )
 
 
-async def test_a_context_file_that_is_broken_costs_no_answer(talked: House) -> None:
+async def test_a_context_file_that_is_broken_costs_no_answer(talked: Harness) -> None:
     await talked.recorder.catch_up(FAMILY)
     path = talked.recorder.manager(FAMILY).files.path / "context.json"
     path.write_text('{"version": ')
@@ -353,21 +353,21 @@ async def test_a_context_file_that_is_broken_costs_no_answer(talked: House) -> N
     assert mode_of(await talked.restore()) == ("resume", SESSION)
 
 
-async def test_whatever_goes_wrong_costs_no_answer(talked: House, monkeypatch) -> None:
+async def test_whatever_goes_wrong_costs_no_answer(talked: Harness, monkeypatch) -> None:
     def broken(*_, **__):
         raise ZeroDivisionError
 
     monkeypatch.setattr(restoring, "_look", broken)
     assert mode_of(await talked.restore()) == ("resume", SESSION)
     await talked.begin("a first question in a new session")
-    async with talked.household.database.transaction() as tx:
+    async with talked.store_harness.database.transaction() as tx:
         await sessions.keep(tx, FAMILY, "0b9d1f3e-1111-4222-8333-555555555555", now_ms=1)
-    await talked.household.lose(talked.run)
+    await talked.store_harness.lose(talked.run)
     assert mode_of(await talked.restore()) == ("fresh", None)
 
 
 async def test_a_question_is_there_once_also_when_nothing_that_was_kept_can_be_read(
-    talked: House, monkeypatch
+    talked: Harness, monkeypatch
 ) -> None:
     monkeypatch.setattr(restoring, "PATIENCE_SECONDS", 0)
     answered = talked.transcript.last
@@ -380,7 +380,7 @@ async def test_a_question_is_there_once_also_when_nothing_that_was_kept_can_be_r
     assert (*mode_of(found), found.restore.reason) == ("resume", SESSION, UNREAD)
 
 
-async def test_settings_that_are_amiss_are_told_by_whoever_needs_them(talked: House) -> None:
+async def test_settings_that_are_amiss_are_told_by_whoever_needs_them(talked: Harness) -> None:
     def amiss(group, kind):
         raise SettingError("ANTHROPIC_BASE_URL is no URL.")
 
@@ -390,7 +390,7 @@ async def test_settings_that_are_amiss_are_told_by_whoever_needs_them(talked: Ho
 
 
 @pytest.fixture
-async def noting(talked: House) -> AsyncIterator[House]:
+async def noting(talked: Harness) -> AsyncIterator[Harness]:
     task = asyncio.create_task(talked.restoring.run(), name="restoring")
     await asyncio.sleep(0)
     yield talked
@@ -398,8 +398,8 @@ async def noting(talked: House) -> AsyncIterator[House]:
     await asyncio.wait([task])
 
 
-async def test_the_context_tells_people_what_is_known_of_the_session(noting: House) -> None:
-    noting.household.bus.publish("turn.answered", group=FAMILY)
+async def test_the_context_tells_people_what_is_known_of_the_session(noting: Harness) -> None:
+    noting.store_harness.bus.publish("turn.answered", group=FAMILY)
     manager = noting.recorder.manager(FAMILY)
 
     def noted() -> bool:
@@ -409,7 +409,7 @@ async def test_the_context_tells_people_what_is_known_of_the_session(noting: Hou
     sdk = manager.load(now_ms=0).context.sdk
     assert (sdk.session_id, sdk.model, sdk.provider) == (SESSION, "opus", "api.anthropic.com")
     assert sdk.context_tokens == 50_000
-    async with noting.household.database.reading() as tx:
+    async with noting.store_harness.database.reading() as tx:
         newest = (await checkpoints.marks(tx, FAMILY, SESSION))[-1]
     await until(
         lambda: [one.uuid for one in manager.load(now_ms=0).context.sdk.checkpoints] == [newest.uuid],

@@ -92,9 +92,9 @@ def test_what_lies_too_deep_is_closed_to_others(tmp_path):
     assert mode(program) == SETUID
 
 
-async def test_all_groups_are_looked_through_at_the_start_and_live_ones_from_then_on(household, tmp_path):
-    await household.add_group("family")
-    await household.add_group("work")
+async def test_all_groups_are_looked_through_at_the_start_and_live_ones_from_then_on(store_harness, tmp_path):
+    await store_harness.add_group("family")
+    await store_harness.add_group("work")
     live = [LiveRun(id=RunId("r"), folder="family", is_isolated=False, state=RunState.IDLE, started_ms=0)]
     files = {folder: planted(tmp_path / "groups" / folder / "a") for folder in ("family", "work")}
     letter = planted(tmp_path / "data" / "ipc" / "family" / "tasks" / "b")
@@ -105,12 +105,12 @@ async def test_all_groups_are_looked_through_at_the_start_and_live_ones_from_the
         looks.append(group.folder)
 
     upkeep = GroupReconciler(
-        household.database,
+        store_harness.database,
         ensure_folder=lambda _: None,
         clear=clear,
         live=lambda: live,
         retire=lambda _: asyncio.sleep(0),
-        bus=household.bus,
+        bus=store_harness.bus,
         clear_seconds=0.001,
     )
     keeping = asyncio.create_task(upkeep.clear_files(), name="set-id")

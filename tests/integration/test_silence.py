@@ -31,19 +31,19 @@ def test_the_word_is_silence_when_it_is_all_there_is(text, is_silent):
 
 
 @pytest.mark.parametrize("text", ["SILENT", " **SILENT** "])
-async def test_at_04_a_silent_answer_sends_nothing_and_answers(household, text):
-    await household.add_group()
-    await household.hear("@Andy blog 80%")
-    turn = await household.answer(text)
-    settled = await household.turn(turn.id)
+async def test_at_04_a_silent_answer_sends_nothing_and_answers(store_harness, text):
+    await store_harness.add_group()
+    await store_harness.hear("@Andy blog 80%")
+    turn = await store_harness.answer(text)
+    settled = await store_harness.turn(turn.id)
     assert (settled.state, settled.reason) == (TurnState.ANSWERED, "nothing to say")
-    assert await household.outgoing() == []
+    assert await store_harness.outgoing() == []
 
 
-async def test_what_is_said_besides_the_word_is_sent_without_it(household):
-    await household.add_group()
-    await household.hear("@Andy blog 80%")
-    turn, run, _ = await household.start_next()
+async def test_what_is_said_besides_the_word_is_sent_without_it(store_harness):
+    await store_harness.add_group()
+    await store_harness.hear("@Andy blog 80%")
+    turn, run, _ = await store_harness.start_next()
     frames = [
         Ack(n=1, turn=turn.id),
         Result(n=2, turn=turn.id, result="Well done!"),
@@ -51,33 +51,33 @@ async def test_what_is_said_besides_the_word_is_sent_without_it(household):
         TurnEnd(n=4, turn=turn.id),
     ]
     for frame in frames:
-        await household.take(run, frame)
-    assert [one.text for one in await household.outgoing()] == ["Well done!"]
+        await store_harness.take(run, frame)
+    assert [one.text for one in await store_harness.outgoing()] == ["Well done!"]
 
 
-async def test_silence_behind_what_nobody_sees_is_silence_too(household):
+async def test_silence_behind_what_nobody_sees_is_silence_too(store_harness):
     import asyncio
 
     from tests.support.until import until
 
-    await household.add_group()
-    await household.hear("@Andy blog 80%")
-    await household.answer("<internal>noted</internal>SILENT")
+    await store_harness.add_group()
+    await store_harness.hear("@Andy blog 80%")
+    await store_harness.answer("<internal>noted</internal>SILENT")
     channel = ScriptedChannel()
     async with asyncio.TaskGroup() as tasks:
         delivery = Delivery(
-            household.database,
-            clock=household.clock,
+            store_harness.database,
+            clock=store_harness.clock,
             name="Andy",
             channel_for=lambda _: channel,
             tasks=tasks,
-            wakeup=household.wakeups.outbox,
-            bus=household.bus,
+            wakeup=store_harness.wakeups.outbox,
+            bus=store_harness.bus,
         )
         running = tasks.create_task(delivery.run(), name="delivery")
 
         async def is_settled() -> bool:
-            async with household.database.reading() as tx:
+            async with store_harness.database.reading() as tx:
                 return (await outbox.counts(tx)).get(OutboxState.SKIPPED.value, 0) == 1
 
         await until(is_settled, "it is skipped")

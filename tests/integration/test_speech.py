@@ -18,7 +18,7 @@ from orchestrator.outbound.speech import NotSpoken, Sound, SpeechProgram, Spoken
 from orchestrator.store import outbox
 from tests.doubles.channel import ScriptedChannel, Shown
 from tests.support.host_contexts import host_context
-from tests.support.household import Household
+from tests.support.store_harness import StoreHarness
 from tests.support.until import until
 
 A_NOTE = r"cat >/dev/null; printf 'OggS%96s' OpusHead"
@@ -26,19 +26,19 @@ A_NOTE = r"cat >/dev/null; printf 'OggS%96s' OpusHead"
 
 
 @asynccontextmanager
-async def speaking(household: Household, root: Path, command: str) -> AsyncIterator[ScriptedChannel]:
+async def speaking(store_harness: StoreHarness, root: Path, command: str) -> AsyncIterator[ScriptedChannel]:
     """A host that sends to a messenger, and speaks with `command`."""
-    host = host_context(household, root, Settings(tz="Asia/Seoul", andy_speech_command=command))
+    host = host_context(store_harness, root, Settings(tz="Asia/Seoul", andy_speech_command=command))
     channel = ScriptedChannel()
     async with asyncio.TaskGroup() as tasks:
         delivery = Delivery(
-            household.database,
-            clock=household.clock,
+            store_harness.database,
+            clock=store_harness.clock,
             name="Andy",
             channel_for=lambda _: channel,
             tasks=tasks,
-            wakeup=household.wakeups.outbox,
-            bus=household.bus,
+            wakeup=store_harness.wakeups.outbox,
+            bus=store_harness.bus,
         )
         loops = [tasks.create_task(loop, name="loop") for loop in (SpokenReplies(host).run(), delivery.run())]
         yield channel
@@ -46,18 +46,18 @@ async def speaking(household: Household, root: Path, command: str) -> AsyncItera
             loop.cancel()
 
 
-async def answered(household: Household, text: str, folder: str = "family") -> None:
-    await household.hear("@Andy well?", folder)
-    await household.answer(text, folder=folder)
-    household.wakeups.outbox.set()
+async def answered(store_harness: StoreHarness, text: str, folder: str = "family") -> None:
+    await store_harness.hear("@Andy well?", folder)
+    await store_harness.answer(text, folder=folder)
+    store_harness.wakeups.outbox.set()
 
 
 def notes(channel: ScriptedChannel) -> list[Shown]:
     return [one for one in channel.shown if one.file is not None]
 
 
-async def voices(household: Household) -> list[tuple[str, str | None]]:
-    rows = await household.rows(
+async def voices(store_harness: StoreHarness) -> list[tuple[str, str | None]]:
+    rows = await store_harness.rows(
         "SELECT state, error FROM outbox WHERE dedupe_key LIKE 'speech:%' ORDER BY id"
     )
     return [(row["state"], row["error"]) for row in rows]
@@ -65,17 +65,17 @@ async def voices(household: Household) -> list[tuple[str, str | None]]:
 
 @pytest.mark.parametrize("command", ["flite -o {file}", "espeak-ng --stdin --stdout"])
 async def test_a_reply_is_followed_by_its_sound_where_the_group_wants_one(
-    household: Household, tmp_path: Path, command: str
+    store_harness: StoreHarness, tmp_path: Path, command: str
 ) -> None:
     if shutil.which(command.split(maxsplit=1)[0]) is None:
         pytest.skip(f"apt-get install {command.split(maxsplit=1)[0]}")
-    await household.add_group("family", container_config={"speech": True})
-    await household.add_group("work")
-    async with speaking(household, tmp_path, command) as channel:
-        await answered(household, "It is nine o'clock.", "work")
-        await answered(household, "It is **nine** o'clock.")
+    await store_harness.add_group("family", container_config={"speech": True})
+    await store_harness.add_group("work")
+    async with speaking(store_harness, tmp_path, command) as channel:
+        await answered(store_harness, "It is nine o'clock.", "work")
+        await answered(store_harness, "It is **nine** o'clock.")
         await until(lambda: notes(channel), "the sound")
-        await answered(household, "And now it is ten.")
+        await answered(store_harness, "And now it is ten.")
         await until(lambda: len(notes(channel)) == 2, "the second sound")
     of_family = [one for one in channel.shown if one.jid == "local:family"]
     assert [(one.text, one.file is not None) for one in of_family] == [
@@ -94,33 +94,35 @@ async def test_a_reply_is_followed_by_its_sound_where_the_group_wants_one(
 
 
 async def test_a_program_that_fails_costs_no_text_and_the_owner_is_told_once(
-    household: Household, tmp_path: Path
+    store_harness: StoreHarness, tmp_path: Path
 ) -> None:
-    await household.add_group("main", is_main=True)
-    await household.add_group("family", container_config={"speech": True})
-    async with speaking(household, tmp_path, "sh -c 'echo no voice here >&2; exit 3'") as channel:
-        await answered(household, "One.")
+    await store_harness.add_group("main", is_main=True)
+    await store_harness.add_group("family", container_config={"speech": True})
+    async with speaking(store_harness, tmp_path, "sh -c 'echo no voice here >&2; exit 3'") as channel:
+        await answered(store_harness, "One.")
         await until(lambda: any(one.jid == "local:main" for one in channel.shown), "the owner is told")
-        await answered(household, "Two.")
-        await until_voices(household, 2)
+        await answered(store_harness, "Two.")
+        await until_voices(store_harness, 2)
     assert [one.text for one in channel.shown if one.jid == "local:family"] == ["One.", "Two."]
     (told,) = [one.text for one in channel.shown if one.jid == "local:main"]
     assert "it ended with code 3: no voice here. Look at ANDY_SPEECH_COMMAND" in told
-    assert await voices(household) == [("skipped", "it ended with code 3: no voice here")] * 2
+    assert await voices(store_harness) == [("skipped", "it ended with code 3: no voice here")] * 2
 
 
-async def test_a_group_whose_program_hangs_holds_no_other_up(household: Household, tmp_path: Path) -> None:
+async def test_a_group_whose_program_hangs_holds_no_other_up(
+    store_harness: StoreHarness, tmp_path: Path
+) -> None:
     for folder in ("family", "work"):
-        await household.add_group(folder, container_config={"speech": True})
+        await store_harness.add_group(folder, container_config={"speech": True})
     program = tmp_path / "program"
     program.write_text(
         f"case $(cat) in Slow.) touch begun; until [ -e go ]; do sleep 0.02; done;; esac; {A_NOTE}"
     )
-    async with speaking(household, tmp_path, f"sh -c 'cd {tmp_path}; . ./program'") as channel:
-        await answered(household, "Slow.")
+    async with speaking(store_harness, tmp_path, f"sh -c 'cd {tmp_path}; . ./program'") as channel:
+        await answered(store_harness, "Slow.")
         await until((tmp_path / "begun").exists, "the slow one has begun")
-        await answered(household, "Slow, and its text is not held up.")
-        await answered(household, "Quick.", "work")
+        await answered(store_harness, "Slow, and its text is not held up.")
+        await answered(store_harness, "Quick.", "work")
         await until(lambda: notes(channel), "the other's sound")
         assert [one.jid for one in notes(channel)] == ["local:work"]
         await until(lambda: len([one for one in channel.shown if one.file is None]) == 3, "all texts")
@@ -129,35 +131,37 @@ async def test_a_group_whose_program_hangs_holds_no_other_up(household: Househol
 
 
 async def test_a_sound_is_sent_once_by_the_host_after_one_that_died(
-    household: Household, tmp_path: Path
+    store_harness: StoreHarness, tmp_path: Path
 ) -> None:
-    await household.add_group("family", container_config={"speech": True})
-    await answered(household, "One.")
-    await household.deliver_all()
-    (spoken,) = await unspoken(household)
+    await store_harness.add_group("family", container_config={"speech": True})
+    await answered(store_harness, "One.")
+    await store_harness.deliver_all()
+    (spoken,) = await unspoken(store_harness)
     lost = file_of(Home(tmp_path), spoken, Sound(body=b"", mime=speech.VOICE_NOTE, name="voice.ogg"))
-    async with household.database.transaction() as tx:
-        await outbox.add_voice(tx, spoken, lost, now_ms=household.clock.now_ms())
-    async with speaking(household, tmp_path, f'sh -c "{A_NOTE}"') as channel:
+    async with store_harness.database.transaction() as tx:
+        await outbox.add_voice(tx, spoken, lost, now_ms=store_harness.clock.now_ms())
+    async with speaking(store_harness, tmp_path, f'sh -c "{A_NOTE}"') as channel:
         await until(lambda: notes(channel), "the sound")
-    async with speaking(household, tmp_path, f'sh -c "{A_NOTE}"') as later:
-        await answered(household, "Two.")
+    async with speaking(store_harness, tmp_path, f'sh -c "{A_NOTE}"') as later:
+        await answered(store_harness, "Two.")
         await until(lambda: notes(later), "the sound of the next")
     assert len(notes(channel) + notes(later)) == 2
-    assert await voices(household) == [("sent", None)] * 2
+    assert await voices(store_harness) == [("sent", None)] * 2
 
 
-async def test_what_is_old_long_or_without_words_stays_a_text(household: Household, tmp_path: Path) -> None:
-    await household.add_group("family", container_config={"speech": True})
-    await answered(household, "Old.")
-    await household.deliver_all()
-    household.clock.pass_ms(speech.RECENT_MS + 1)
-    async with speaking(household, tmp_path, f'sh -c "{A_NOTE}"') as channel:
-        await answered(household, "long " * speech.MAX_CHARS)
-        await answered(household, "```\nx = 1\n```")
-        await answered(household, "Said.")
+async def test_what_is_old_long_or_without_words_stays_a_text(
+    store_harness: StoreHarness, tmp_path: Path
+) -> None:
+    await store_harness.add_group("family", container_config={"speech": True})
+    await answered(store_harness, "Old.")
+    await store_harness.deliver_all()
+    store_harness.clock.pass_ms(speech.RECENT_MS + 1)
+    async with speaking(store_harness, tmp_path, f'sh -c "{A_NOTE}"') as channel:
+        await answered(store_harness, "long " * speech.MAX_CHARS)
+        await answered(store_harness, "```\nx = 1\n```")
+        await answered(store_harness, "Said.")
         await until(lambda: notes(channel), "the one that is spoken")
-    assert await voices(household) == [
+    assert await voices(store_harness) == [
         ("skipped", speech.NOT_TO_BE_SPOKEN),
         ("skipped", speech.NOT_TO_BE_SPOKEN),
         ("sent", None),
@@ -205,13 +209,13 @@ def test_what_is_read_aloud_is_words(text: str, words: str) -> None:
     assert spoken_words(text) == words
 
 
-async def until_voices(household: Household, count: int) -> None:
+async def until_voices(store_harness: StoreHarness, count: int) -> None:
     async def are_there() -> bool:
-        return len(await voices(household)) >= count
+        return len(await voices(store_harness)) >= count
 
     await until(are_there, f"{count} replies are judged")
 
 
-async def unspoken(household: Household) -> list[outbox.Outgoing]:
-    async with household.database.reading() as tx:
+async def unspoken(store_harness: StoreHarness) -> list[outbox.Outgoing]:
+    async with store_harness.database.reading() as tx:
         return await outbox.unspoken(tx, since_ms=0)

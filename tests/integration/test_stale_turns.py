@@ -16,8 +16,8 @@ from orchestrator.containers.pool import RunPool
 from orchestrator.domain.values import RunState, Turn, TurnState
 from orchestrator.ipc import input_files
 from tests.doubles.scripted_runtime import ScriptedContainer, ScriptedRuntime, scripted_pool, scripted_ports
-from tests.support.household import Household
 from tests.support.live_files import contents
+from tests.support.store_harness import StoreHarness
 from tests.support.until import until
 
 GONE = TurnOrder(run="gone", turn=99, kind="chat", prompt="x")
@@ -27,7 +27,7 @@ GONE = TurnOrder(run="gone", turn=99, kind="chat", prompt="x")
 class Hosts:
     """One home, on which one host after another runs; the engine outlives them."""
 
-    household: Household
+    store_harness: StoreHarness
     home: Path
     runtime: ScriptedRuntime
 
@@ -48,7 +48,7 @@ class Hosts:
             remove_files_of_others=inputs.remove_files_of_others,
         )
         async with asyncio.TaskGroup() as tasks:
-            pool = scripted_pool(self.household, self.runtime, tasks, self.home, ports=ports)
+            pool = scripted_pool(self.store_harness, self.runtime, tasks, self.home, ports=ports)
             await pool.adopt()
             yield pool
             await asyncio.sleep(0)  # a job that has not begun cannot be cancelled without a word
@@ -56,8 +56,8 @@ class Hosts:
                 task.cancel()
 
     async def ask(self, text: str) -> Turn:
-        await self.household.hear(f"@Andy {text}")
-        return (await self.household.queued())[0]
+        await self.store_harness.hear(f"@Andy {text}")
+        return (await self.store_harness.queued())[0]
 
     async def idle(self, pool: RunPool) -> ScriptedContainer:
         """A container that has answered its first turn."""
@@ -82,9 +82,9 @@ class Hosts:
 
 
 @pytest.fixture
-async def hosts(household: Household, tmp_path: Path) -> Hosts:
-    await household.add_group()
-    made = Hosts(household, tmp_path, ScriptedRuntime())
+async def hosts(store_harness: StoreHarness, tmp_path: Path) -> Hosts:
+    await store_harness.add_group()
+    made = Hosts(store_harness, tmp_path, ScriptedRuntime())
     made.input.mkdir(parents=True)
     return made
 
@@ -107,7 +107,7 @@ async def test_a_host_killed_before_its_turn_was_read_leaves_it_and_the_next_cle
         container.end()
 
         async def is_answered() -> bool:
-            return (await hosts.household.turn(turn.id)).state is TurnState.ANSWERED
+            return (await hosts.store_harness.turn(turn.id)).state is TurnState.ANSWERED
 
         await until(is_answered, "the turn is answered")
         await until(lambda: not list(hosts.input.iterdir()), "nothing is left of a run that is over")
@@ -141,7 +141,7 @@ async def test_a_container_that_ends_before_it_has_read_its_turn_takes_the_file_
         container.end()
 
         async def is_back() -> bool:
-            return (await hosts.household.turn(turn.id)).state is TurnState.QUEUED
+            return (await hosts.store_harness.turn(turn.id)).state is TurnState.QUEUED
 
         await until(is_back, "the turn is put back")
         await until(lambda: hosts.orders() == [("gone", 99)], "its file is gone, and no other")
@@ -152,5 +152,5 @@ async def test_a_container_that_died_with_the_host_leaves_no_turn(hosts: Hosts) 
         turn = await hosts.handed_over(pool, await hosts.idle(pool))
     hosts.runtime.present.clear()
     async with hosts.host():
-        assert (await hosts.household.turn(turn.id)).state is TurnState.QUEUED
+        assert (await hosts.store_harness.turn(turn.id)).state is TurnState.QUEUED
         assert hosts.orders() == []

@@ -17,7 +17,7 @@ from orchestrator.reports.status import HostFacts
 from orchestrator.store import runs
 from orchestrator.store.model_refusals import ModelRefusal
 from tests.doubles.clock import FakeClock
-from tests.support.household import Household
+from tests.support.store_harness import StoreHarness
 
 
 def a_host(clock: FakeClock, **changes: Any) -> HostFacts:
@@ -40,9 +40,9 @@ def a_host(clock: FakeClock, **changes: Any) -> HostFacts:
     return HostFacts(**{**fields, **changes})
 
 
-async def gathered(household: Household, **changes: Any) -> dict[str, Any]:
-    async with household.database.reading() as tx:
-        return await status.gather(tx, a_host(household.clock, **changes))
+async def gathered(store_harness: StoreHarness, **changes: Any) -> dict[str, Any]:
+    async with store_harness.database.reading() as tx:
+        return await status.gather(tx, a_host(store_harness.clock, **changes))
 
 
 def lived(run_id: str, folder: str, state: RunState, since_ms: int) -> LiveRun:
@@ -56,8 +56,8 @@ def lived(run_id: str, folder: str, state: RunState, since_ms: int) -> LiveRun:
     )
 
 
-async def test_an_idle_host_says_so(household, clock):
-    found = await gathered(household)
+async def test_an_idle_host_says_so(store_harness, clock):
+    found = await gathered(store_harness)
     assert found["uptime_seconds"] == 3900.0
     assert (found["containers"], found["waiting"], found["errors"]) == ([], [], [])
     told = "\n".join(status_lines.lines(found))
@@ -68,17 +68,17 @@ async def test_an_idle_host_says_so(household, clock):
     assert "errors      none" in told
 
 
-async def test_what_runs_and_what_waits_is_told_with_how_long(household, clock):
-    await household.add_group("family", requires_trigger=False)
-    await household.add_group("work", requires_trigger=False)
-    await household.hear("first", "family")
-    turn, run, _ = await household.start_next("family")
+async def test_what_runs_and_what_waits_is_told_with_how_long(store_harness, clock):
+    await store_harness.add_group("family", requires_trigger=False)
+    await store_harness.add_group("work", requires_trigger=False)
+    await store_harness.hear("first", "family")
+    turn, run, _ = await store_harness.start_next("family")
     started = clock.steady_ms()
     clock.pass_ms(7_000)
-    await household.hear("second", "work")
-    await household.hear("third", "family")
+    await store_harness.hear("second", "work")
+    await store_harness.hear("third", "family")
     clock.pass_ms(5_000)
-    found = await gathered(household, live=[lived(run.id, "family", RunState.BUSY, started)])
+    found = await gathered(store_harness, live=[lived(run.id, "family", RunState.BUSY, started)])
     assert found["containers"] == [
         {
             "run": run.id,
@@ -99,12 +99,12 @@ async def test_what_runs_and_what_waits_is_told_with_how_long(household, clock):
     assert "first" not in str(found), "no texts"
 
 
-async def test_a_container_that_is_being_made_is_told_with_its_turn_which_waits_no_more(household, clock):
-    await household.add_group("family", requires_trigger=False)
-    accepted = await household.hear("first", "family")
+async def test_a_container_that_is_being_made_is_told_with_its_turn_which_waits_no_more(store_harness, clock):
+    await store_harness.add_group("family", requires_trigger=False)
+    accepted = await store_harness.hear("first", "family")
     making = replace(lived("run-9", "family", RunState.STARTING, clock.steady_ms()), turn_id=accepted.turn_id)
     clock.pass_ms(4_000)
-    found = await gathered(household, live=[making])
+    found = await gathered(store_harness, live=[making])
     (container,) = found["containers"]
     assert (container["state"], container["state_seconds"], container["turn"]["id"]) == (
         "starting",
@@ -115,9 +115,9 @@ async def test_a_container_that_is_being_made_is_told_with_its_turn_which_waits_
     assert "family: starting for 4 s" in "\n".join(status_lines.lines(found))
 
 
-async def test_how_each_conversation_went_on_when_it_last_began_is_told(household, clock):
+async def test_how_each_conversation_went_on_when_it_last_began_is_told(store_harness, clock):
     for folder in ("work", "family"):
-        await household.add_group(folder)
+        await store_harness.add_group(folder)
     begun = [
         ("work", "fresh", "there is no session to resume, and nothing was kept", False),
         ("family", "resume", "its session holds all of it", False),
@@ -126,16 +126,16 @@ async def test_how_each_conversation_went_on_when_it_last_began_is_told(househol
     ]
     for number, (folder, mode, reason, is_isolated) in enumerate(begun):
         run = replace(
-            await household.begin_run(folder, is_isolated=is_isolated),
+            await store_harness.begin_run(folder, is_isolated=is_isolated),
             id=RunId(f"r{number}"),
             token_hash=f"r{number}",
             restore_mode=mode,
             restore_reason=reason,
         )
         clock.pass_ms(1_000)
-        async with household.database.transaction() as tx:
+        async with store_harness.database.transaction() as tx:
             await runs.begin(tx, replace(run, started_ms=clock.now_ms()))
-    found = await gathered(household)
+    found = await gathered(store_harness)
     assert [(one["group"], one["run"], one["mode"]) for one in found["conversations"]] == [
         ("family", "r2", "resume_plus_delta"),
         ("work", "r0", "fresh"),
@@ -144,29 +144,29 @@ async def test_how_each_conversation_went_on_when_it_last_began_is_told(househol
     assert "resume plus delta: its session lacks one turn at its end" in told
 
 
-async def test_what_went_wrong_is_told_by_its_kind_for_a_day(household, clock):
-    await household.add_group("family", requires_trigger=False)
-    await household.hear("first", "family")
-    _, run, _ = await household.start_next("family")
-    await household.lose(run)
-    (waiting,) = (await gathered(household))["waiting"]
+async def test_what_went_wrong_is_told_by_its_kind_for_a_day(store_harness, clock):
+    await store_harness.add_group("family", requires_trigger=False)
+    await store_harness.hear("first", "family")
+    _, run, _ = await store_harness.start_next("family")
+    await store_harness.lose(run)
+    (waiting,) = (await gathered(store_harness))["waiting"]
     assert (waiting["attempt"], waiting["next_try_seconds"], waiting["reason"]) == (2, 5.0, "it broke.")
-    _, run, _ = await household.start_next("family")
-    await household.lose(run, is_retryable=False)
-    found = await gathered(household)
+    _, run, _ = await store_harness.start_next("family")
+    await store_harness.lose(run, is_retryable=False)
+    found = await gathered(store_harness)
     assert [(one["kind"], one["count"], one["group"]) for one in found["errors"]] == [
         ("lost", 2, "family"),
         ("turn failed", 1, "family"),
     ]
     assert "1 × turn failed, last" in "\n".join(status_lines.lines(found))
     clock.pass_ms(status.DAY_MS + 1)
-    assert (await gathered(household))["errors"] == []
+    assert (await gathered(store_harness))["errors"] == []
 
 
-async def test_a_container_that_was_given_up_is_told_beside_the_slots(household, clock):
+async def test_a_container_that_was_given_up_is_told_beside_the_slots(store_harness, clock):
     left = lived("run-7", "family", RunState.LEFT, clock.steady_ms())
     clock.pass_ms(90_000)
-    found = await gathered(household, live=[left])
+    found = await gathered(store_harness, live=[left])
     assert [(one["state"], one["state_seconds"]) for one in found["containers"]] == [("left", 90.0)]
     told = "\n".join(status_lines.lines(found))
     assert "containers  0 of 5" in told
@@ -180,14 +180,14 @@ async def test_a_container_that_was_given_up_is_told_beside_the_slots(household,
         (CredentialStatus(problem=".env cannot be read"), "unusable: .env cannot be read"),
     ],
 )
-async def test_a_missing_credential_is_told(household, credential, told):
-    found = await gathered(household, credential=credential)
+async def test_a_missing_credential_is_told(store_harness, credential, told):
+    found = await gathered(store_harness, credential=credential)
     assert found["credential"]["present"] is False
     assert told in "\n".join(status_lines.lines(found))
 
 
-async def test_the_keys_are_those_that_programs_know(household):
-    assert sorted(await gathered(household)) == [
+async def test_the_keys_are_those_that_programs_know(store_harness):
+    assert sorted(await gathered(store_harness)) == [
         "agent", "channels", "containers", "conversations", "credential", "disk_free_bytes", "engine",
         "errors", "foresight",
         "groups", "home",
@@ -196,8 +196,8 @@ async def test_the_keys_are_those_that_programs_know(household):
     ]  # fmt: skip
 
 
-async def test_a_docker_that_does_not_answer_is_told_at_once(household, clock):
-    found = await gathered(household, has_engine=False)
+async def test_a_docker_that_does_not_answer_is_told_at_once(store_harness, clock):
+    found = await gathered(store_harness, has_engine=False)
     assert found["engine"] is False
     assert "engine      ⚠️ Docker does not answer" in "\n".join(status_lines.lines(found))
 
@@ -215,7 +215,7 @@ async def test_an_engine_that_is_away_or_hangs_is_no_engine(tmp_path, monkeypatc
         assert await runtime.answers(seconds=60) is False
 
 
-async def test_a_key_that_is_refused_is_red_and_one_that_is_taken_is_told_as_taken(household, clock):
+async def test_a_key_that_is_refused_is_red_and_one_that_is_taken_is_told_as_taken(store_harness, clock):
     refusal = ModelRefusal(
         id=1,
         cause=ModelError.KEY_REFUSED,
@@ -226,13 +226,13 @@ async def test_a_key_that_is_refused_is_red_and_one_that_is_taken_is_told_as_tak
         told_ms=None,
     )
     credential = CredentialStatus(setting="ANTHROPIC_API_KEY", refusals=[refusal])
-    found = await gathered(household, credential=credential)
+    found = await gathered(store_harness, credential=credential)
     assert found["credential"]["accepted"] is False
     told = "\n".join(status_lines.lines(found))
     assert "model       ⚠️ the model service refuses ANTHROPIC_API_KEY (HTTP 401), since" in told
     assert "Put a valid ANTHROPIC_API_KEY into .env." in told
 
     taken = CredentialStatus(setting="ANTHROPIC_API_KEY", accepted_ms=clock.now_ms())
-    found = await gathered(household, credential=taken)
+    found = await gathered(store_harness, credential=taken)
     assert found["credential"]["accepted"] is True
     assert "ANTHROPIC_API_KEY is accepted" in "\n".join(status_lines.lines(found))

@@ -23,16 +23,16 @@ from orchestrator.store import (
     sessions,
     turns,
 )
-from tests.support.household import a_group
 from tests.support.reminders import put_reminder
+from tests.support.store_harness import a_group
 
 FAMILY = Folder("family")
 
 
 @pytest.fixture
-async def family(household):
-    await household.add_group()
-    return household
+async def family(store_harness):
+    await store_harness.add_group()
+    return store_harness
 
 
 async def chat(tx, jid):

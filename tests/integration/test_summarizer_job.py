@@ -16,7 +16,7 @@ from orchestrator.context.summarizer import ModelSummarizer, SummarizerJob, Summ
 from orchestrator.context.tokens import EstimatingCounter
 from orchestrator.domain.values import Folder, Group
 from orchestrator.store import groups
-from tests.support.household import Household
+from tests.support.store_harness import StoreHarness
 from tests.support.until import until
 
 FAMILY = Folder("family")
@@ -24,8 +24,8 @@ LONG = "They spoke of trains and of buses, at length. " * 40
 
 
 @dataclass
-class House:
-    household: Household
+class Harness:
+    store_harness: StoreHarness
     manager: ContextManager
     group: Group
     asked: list[str] = field(default_factory=list)
@@ -36,11 +36,11 @@ class House:
 
     def __post_init__(self) -> None:
         self.summaries = SummarizerJob(
-            self.household.database,
+            self.store_harness.database,
             summariser=lambda _: ModelSummarizer(self._ask, EstimatingCounter()),
             manager=self._opened,
-            clock=self.household.clock,
-            bus=self.household.bus,
+            clock=self.store_harness.clock,
+            bus=self.store_harness.bus,
         )
 
     async def _ask(self, system: str, text: str) -> str:
@@ -67,7 +67,7 @@ class House:
     @asynccontextmanager
     async def working(self) -> AsyncIterator[None]:
         task = asyncio.create_task(self.summaries.run(), name="summaries")
-        await until(lambda: self.household.bus._listeners, "it listens")
+        await until(lambda: self.store_harness.bus._listeners, "it listens")
         try:
             yield
         finally:
@@ -75,95 +75,95 @@ class House:
             await asyncio.wait({task})
 
     def sent(self) -> None:
-        self.household.bus.publish("message.sent", group=FAMILY)
+        self.store_harness.bus.publish("message.sent", group=FAMILY)
 
 
 @pytest.fixture
-async def house(household: Household, tmp_path: Path) -> House:
-    await household.add_group()
-    async with household.database.reading() as tx:
+async def harness(store_harness: StoreHarness, tmp_path: Path) -> Harness:
+    await store_harness.add_group()
+    async with store_harness.database.reading() as tx:
         group = await groups.known(tx, FAMILY)
-    return House(household, ContextManager.of(tmp_path, FAMILY, counter=EstimatingCounter()), group)
+    return Harness(store_harness, ContextManager.of(tmp_path, FAMILY, counter=EstimatingCounter()), group)
 
 
-async def test_what_left_the_window_is_summed_up_once_the_answer_has_left(house: House) -> None:
-    async with house.working():
+async def test_what_left_the_window_is_summed_up_once_the_answer_has_left(harness: Harness) -> None:
+    async with harness.working():
         for number in range(1, 5):
-            house.speak(number)
-        assert house.asked == []
-        house.sent()
-        await until(lambda: house.summary == "They go by train.", "the model's is there")
-    assert len(house.asked) == 1, "several make one question"
+            harness.speak(number)
+        assert harness.asked == []
+        harness.sent()
+        await until(lambda: harness.summary == "They go by train.", "the model's is there")
+    assert len(harness.asked) == 1, "several make one question"
 
 
-async def test_it_waits_for_the_turn_that_runs(house: House) -> None:
-    await house.household.hear("@Andy hello")
-    _, run, _ = await house.household.start_next()
-    async with house.working():
-        house.speak(1)
-        house.speak(2)
-        house.sent()
-        await until(lambda: house.household.bus._listeners and _is_taken(house), "it has looked")
-        assert house.asked == []
-        await house.household.lose(run, is_retryable=False)
-        house.sent()
-        await until(lambda: house.asked, "it is asked")
+async def test_it_waits_for_the_turn_that_runs(harness: Harness) -> None:
+    await harness.store_harness.hear("@Andy hello")
+    _, run, _ = await harness.store_harness.start_next()
+    async with harness.working():
+        harness.speak(1)
+        harness.speak(2)
+        harness.sent()
+        await until(lambda: harness.store_harness.bus._listeners and _is_taken(harness), "it has looked")
+        assert harness.asked == []
+        await harness.store_harness.lose(run, is_retryable=False)
+        harness.sent()
+        await until(lambda: harness.asked, "it is asked")
 
 
-def _is_taken(house: House) -> bool:
-    return all(queue.empty() for queue in house.household.bus._listeners)
+def _is_taken(harness: Harness) -> bool:
+    return all(queue.empty() for queue in harness.store_harness.bus._listeners)
 
 
-async def test_a_failing_model_leaves_the_extractive_summary(house: House) -> None:
+async def test_a_failing_model_leaves_the_extractive_summary(harness: Harness) -> None:
     def fail() -> str:
         raise SummaryRefused("no")
 
-    house.answer = fail
-    async with house.working():
-        house.speak(1)
-        house.speak(2)
-        extractive = house.summary
-        house.sent()
-        await until(lambda: house.asked and not house.summaries._jobs, "it has failed")
-        house.answer = lambda: "Better."
-        house.speak(3)
-        house.sent()
-        await until(lambda: house.summary == "Better.", "the next one is tried")
+    harness.answer = fail
+    async with harness.working():
+        harness.speak(1)
+        harness.speak(2)
+        extractive = harness.summary
+        harness.sent()
+        await until(lambda: harness.asked and not harness.summaries._jobs, "it has failed")
+        harness.answer = lambda: "Better."
+        harness.speak(3)
+        harness.sent()
+        await until(lambda: harness.summary == "Better.", "the next one is tried")
     assert "trains" in extractive
 
 
-async def test_what_was_taken_back_is_summed_up_by_nobody(house: House) -> None:
+async def test_what_was_taken_back_is_summed_up_by_nobody(harness: Harness) -> None:
     def meanwhile() -> str:
-        house.summaries.drop(FAMILY)
+        harness.summaries.drop(FAMILY)
         return "They go by train."
 
-    house.answer = meanwhile
-    async with house.working():
-        house.speak(1)
-        house.speak(2)
-        house.sent()
-        await until(lambda: house.asked, "it was asked")
-        house.speak(3)
-        house.summaries.drop(FAMILY)
-        house.answer = lambda: "Of what was said since."
-        house.speak(4)
-        house.sent()
-        await until(lambda: house.summary == "Of what was said since.", "the next one is made")
-    assert house.opened == 1, "what the first said was put nowhere"
-    assert len(house.asked) == 2
-    assert '"text": "2 They' not in house.asked[1], "nobody is asked about what was let go"
+    harness.answer = meanwhile
+    async with harness.working():
+        harness.speak(1)
+        harness.speak(2)
+        harness.sent()
+        await until(lambda: harness.asked, "it was asked")
+        harness.speak(3)
+        harness.summaries.drop(FAMILY)
+        harness.answer = lambda: "Of what was said since."
+        harness.speak(4)
+        harness.sent()
+        await until(lambda: harness.summary == "Of what was said since.", "the next one is made")
+    assert harness.opened == 1, "what the first said was put nowhere"
+    assert len(harness.asked) == 2
+    assert '"text": "2 They' not in harness.asked[1], "nobody is asked about what was let go"
 
 
-async def test_a_summary_of_what_is_no_more_takes_no_place(house: House) -> None:
+async def test_a_summary_of_what_is_no_more_takes_no_place(harness: Harness) -> None:
     def meanwhile() -> str:
-        house.manager.close_conversation(now_ms=9)
+        harness.manager.close_conversation(now_ms=9)
         return "They go by train."
 
-    house.answer = meanwhile
-    async with house.working():
-        house.speak(1)
-        house.speak(2)
-        house.sent()
-        await until(lambda: house.asked and not house.summaries._jobs, "it was asked")
-        await asyncio.to_thread(house.manager.load, now_ms=0)
-    assert house.summary == ""
+    harness.answer = meanwhile
+    async with harness.working():
+        harness.speak(1)
+        harness.speak(2)
+        harness.sent()
+        await until(lambda: harness.asked and not harness.summaries._jobs, "it was asked")
+        await asyncio.to_thread(harness.manager.load, now_ms=0)
+    assert harness.summary == ""

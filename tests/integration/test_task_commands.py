@@ -14,22 +14,22 @@ from orchestrator.domain.values import TaskStatus
 from orchestrator.ipc.snapshots import SnapshotWriter
 from orchestrator.scheduler.scheduled_task_service import MAX_OPEN
 from orchestrator.store import commands
-from tests.support.household import Household
-from tests.support.task_harness import HOUR_MS, MINUTE_MS, TaskHouse
+from tests.support.store_harness import StoreHarness
+from tests.support.task_harness import HOUR_MS, MINUTE_MS, TaskHarness
 from tests.support.until import until
 
 NEEDS_ID = ("update_task", "pause_task", "resume_task", "cancel_task", "run_task")
 
 
 @pytest.fixture
-async def home(household: Household) -> TaskHouse:
-    await household.add_group("main", is_main=True)
-    await household.add_group("family")
-    await household.add_group("bees")
-    return TaskHouse(household)
+async def home(store_harness: StoreHarness) -> TaskHarness:
+    await store_harness.add_group("main", is_main=True)
+    await store_harness.add_group("family")
+    await store_harness.add_group("bees")
+    return TaskHarness(store_harness)
 
 
-async def test_the_agent_is_given_the_id_and_the_time(home: TaskHouse) -> None:
+async def test_the_agent_is_given_the_id_and_the_time(home: TaskHarness) -> None:
     reply = await home.ask(
         "schedule_task", prompt="news", schedule_type="cron", schedule_value="0  9 * * mon-fri"
     )
@@ -43,10 +43,10 @@ async def test_the_agent_is_given_the_id_and_the_time(home: TaskHouse) -> None:
     assert behaviour == {"dst": "once", "overlap": "skip", "catch_up": "latest", "context_mode": "isolated"}
 
 
-async def test_a_request_that_comes_again_makes_no_second_task(home: TaskHouse) -> None:
+async def test_a_request_that_comes_again_makes_no_second_task(home: TaskHarness) -> None:
     asked = {"prompt": "news", "schedule_type": "interval", "schedule_value": "1h", "requestId": "same"}
     first = await home.ask("schedule_task", **asked)
-    home.house.clock.pass_ms(HOUR_MS)
+    home.harness.clock.pass_ms(HOUR_MS)
     assert await home.ask("schedule_task", **asked) == first
     listed = await home.ask("list_tasks")
     assert [task["id"] for task in listed.data["tasks"]] == [first.data["id"]]
@@ -67,7 +67,7 @@ async def test_a_request_that_comes_again_makes_no_second_task(home: TaskHouse) 
     ],
 )
 async def test_what_cannot_be_meant_is_refused_when_it_is_made(
-    home: TaskHouse, changes: dict[str, Any], code: str, told: str
+    home: TaskHarness, changes: dict[str, Any], code: str, told: str
 ) -> None:
     asked = {"prompt": "news", "schedule_type": "cron", "schedule_value": "0 9 * * *", **changes}
     reply = await home.ask("schedule_task", **asked)
@@ -76,7 +76,7 @@ async def test_what_cannot_be_meant_is_refused_when_it_is_made(
     assert (await home.ask("list_tasks")).data["tasks"] == []
 
 
-async def test_a_group_has_no_more_than_so_many_tasks(home: TaskHouse) -> None:
+async def test_a_group_has_no_more_than_so_many_tasks(home: TaskHarness) -> None:
     for _ in range(MAX_OPEN):
         last = await home.schedule()
     refused = await home.ask("schedule_task", prompt="x", schedule_type="interval", schedule_value="1h")
@@ -88,7 +88,7 @@ async def test_a_group_has_no_more_than_so_many_tasks(home: TaskHouse) -> None:
 # Who may
 
 
-async def test_main_makes_tasks_for_other_groups_and_others_do_not(home: TaskHouse) -> None:
+async def test_main_makes_tasks_for_other_groups_and_others_do_not(home: TaskHarness) -> None:
     task_id = await home.schedule(by="main", targetFolder="bees")
     assert (await home.task(task_id)).chat_jid == "local:bees"
     refused = await home.ask(
@@ -113,7 +113,7 @@ async def test_main_makes_tasks_for_other_groups_and_others_do_not(home: TaskHou
 
 @pytest.mark.parametrize("command", NEEDS_ID)
 async def test_another_groups_task_is_told_of_no_more_than_one_that_is_not_there(
-    home: TaskHouse, command: str
+    home: TaskHarness, command: str
 ) -> None:
     task_id = await home.schedule(by="family")
     before = await home.task(task_id)
@@ -127,7 +127,7 @@ async def test_another_groups_task_is_told_of_no_more_than_one_that_is_not_there
 
 
 @pytest.mark.parametrize("command", NEEDS_ID)
-async def test_main_rules_every_groups_tasks(home: TaskHouse, command: str) -> None:
+async def test_main_rules_every_groups_tasks(home: TaskHarness, command: str) -> None:
     task_id = await home.schedule(by="family")
     if command == "resume_task":
         await home.ask("pause_task", taskId=task_id)
@@ -135,7 +135,7 @@ async def test_main_rules_every_groups_tasks(home: TaskHouse, command: str) -> N
     assert (await home.ask(command, by="main", taskId=task_id, **fields)).ok
 
 
-async def test_each_lists_its_own_and_main_all(home: TaskHouse) -> None:
+async def test_each_lists_its_own_and_main_all(home: TaskHarness) -> None:
     family, bees = await home.schedule(by="family"), await home.schedule(by="bees")
     for group, expected in (("family", {family}), ("bees", {bees}), ("main", {family, bees})):
         listed = await home.ask("list_tasks", by=group)
@@ -146,10 +146,10 @@ async def test_each_lists_its_own_and_main_all(home: TaskHouse) -> None:
 # Changing
 
 
-async def test_a_change_leaves_alone_what_it_does_not_name(home: TaskHouse) -> None:
+async def test_a_change_leaves_alone_what_it_does_not_name(home: TaskHarness) -> None:
     task_id = await home.schedule("interval", "1h", check="exit 0", catch_up="all", context_mode="group")
     before = await home.task(task_id)
-    home.house.clock.pass_ms(MINUTE_MS)
+    home.harness.clock.pass_ms(MINUTE_MS)
     assert (await home.ask("update_task", taskId=task_id, prompt="weather")).ok
     after = await home.task(task_id)
     assert (after.prompt, after.next_ms, after.schedule) == ("weather", before.next_ms, before.schedule)
@@ -158,21 +158,21 @@ async def test_a_change_leaves_alone_what_it_does_not_name(home: TaskHouse) -> N
     assert (await home.task(task_id)).check is None
 
 
-async def test_a_new_value_counts_from_now_and_a_new_type_needs_one(home: TaskHouse) -> None:
+async def test_a_new_value_counts_from_now_and_a_new_type_needs_one(home: TaskHarness) -> None:
     task_id = await home.schedule("interval", "1h")
-    home.house.clock.pass_ms(MINUTE_MS)
+    home.harness.clock.pass_ms(MINUTE_MS)
     assert (await home.ask("update_task", taskId=task_id, schedule_value="2h")).ok
-    assert (await home.task(task_id)).next_ms == home.house.clock.now_ms() + 2 * HOUR_MS
+    assert (await home.task(task_id)).next_ms == home.harness.clock.now_ms() + 2 * HOUR_MS
     refused = await home.ask("update_task", taskId=task_id, schedule_type="cron")
     assert (refused.ok, refused.code) == (False, "bad_schedule")
     assert (await home.ask("update_task", taskId=task_id, schedule_value="soon")).ok is False
     assert (await home.task(task_id)).schedule.value == str(2 * HOUR_MS)
     done = await home.ask("update_task", taskId=task_id, schedule_type="once", schedule_value="10m")
     assert done.ok
-    assert (await home.task(task_id)).next_ms == home.house.clock.now_ms() + 10 * MINUTE_MS
+    assert (await home.task(task_id)).next_ms == home.harness.clock.now_ms() + 10 * MINUTE_MS
 
 
-async def test_a_completed_task_comes_again_with_a_new_time_only(home: TaskHouse) -> None:
+async def test_a_completed_task_comes_again_with_a_new_time_only(home: TaskHarness) -> None:
     task_id = await home.schedule("once", "10m")
     await home.after(10 * MINUTE_MS)
     await home.run_through()
@@ -184,9 +184,9 @@ async def test_a_completed_task_comes_again_with_a_new_time_only(home: TaskHouse
     assert len(await home.after(5 * MINUTE_MS)) == 1
 
 
-async def test_a_paused_task_goes_on_at_its_next_time_and_catches_nothing_up(home: TaskHouse) -> None:
+async def test_a_paused_task_goes_on_at_its_next_time_and_catches_nothing_up(home: TaskHarness) -> None:
     task_id = await home.schedule("interval", "1h", catch_up="all")
-    made_ms = home.house.clock.now_ms()
+    made_ms = home.harness.clock.now_ms()
     await home.ask("pause_task", taskId=task_id)
     assert await home.after(5 * HOUR_MS + MINUTE_MS) == []
     assert (await home.ask("resume_task", taskId=task_id)).ok
@@ -194,7 +194,7 @@ async def test_a_paused_task_goes_on_at_its_next_time_and_catches_nothing_up(hom
     assert (await home.task(task_id)).next_ms == made_ms + 6 * HOUR_MS
 
 
-async def test_a_time_that_passed_while_paused_cannot_be_resumed(home: TaskHouse) -> None:
+async def test_a_time_that_passed_while_paused_cannot_be_resumed(home: TaskHarness) -> None:
     task_id = await home.schedule("once", "10m")
     await home.ask("pause_task", taskId=task_id)
     await home.after(HOUR_MS)
@@ -203,7 +203,7 @@ async def test_a_time_that_passed_while_paused_cannot_be_resumed(home: TaskHouse
     assert "has passed" in refused.text
 
 
-async def test_pausing_and_cancelling_twice_is_as_good_as_once(home: TaskHouse) -> None:
+async def test_pausing_and_cancelling_twice_is_as_good_as_once(home: TaskHarness) -> None:
     task_id = await home.schedule()
     for command in ("pause_task", "pause_task", "resume_task", "resume_task", "cancel_task", "cancel_task"):
         assert (await home.ask(command, taskId=task_id)).ok, command
@@ -211,11 +211,11 @@ async def test_pausing_and_cancelling_twice_is_as_good_as_once(home: TaskHouse) 
         assert (await home.ask(command, taskId=task_id, prompt="x")).code == "task_refused"
 
 
-async def test_a_run_by_hand_is_besides_the_schedule_and_never_a_second_one(home: TaskHouse) -> None:
+async def test_a_run_by_hand_is_besides_the_schedule_and_never_a_second_one(home: TaskHarness) -> None:
     task_id = await home.schedule()
     next_ms = (await home.task(task_id)).next_ms
     await home.ask("pause_task", taskId=task_id)
-    home.house.clock.pass_ms(1)
+    home.harness.clock.pass_ms(1)
     assert (await home.ask("run_task", taskId=task_id)).ok
     assert (await home.ask("run_task", taskId=task_id)).code == "task_refused"
     await home.begin()
@@ -224,14 +224,16 @@ async def test_a_run_by_hand_is_besides_the_schedule_and_never_a_second_one(home
     assert (task.next_ms, task.status) == (next_ms, "paused")
 
 
-async def test_a_run_by_hand_of_a_paused_task_is_tried_again_when_its_container_dies(home: TaskHouse) -> None:
+async def test_a_run_by_hand_of_a_paused_task_is_tried_again_when_its_container_dies(
+    home: TaskHarness,
+) -> None:
     task_id = await home.schedule()
     await home.ask("pause_task", taskId=task_id)
-    home.house.clock.pass_ms(1)
+    home.harness.clock.pass_ms(1)
     await home.ask("run_task", taskId=task_id)
     _, run = await home.begin()
-    await home.house.lose(run)
-    assert len(await home.house.queued()) == 1
+    await home.harness.lose(run)
+    assert len(await home.harness.queued()) == 1
 
 
 # What they are shown
@@ -240,13 +242,17 @@ async def test_a_run_by_hand_of_a_paused_task_is_tried_again_when_its_container_
 class Shelf:
     """The directories that containers see, and the loop that keeps them true."""
 
-    def __init__(self, home: TaskHouse, root: Path) -> None:
+    def __init__(self, home: TaskHarness, root: Path) -> None:
         self.root = root
         for folder in ("main", "family"):
             (root / folder).mkdir()
-        house = home.house
+        harness = home.harness
         self.snapshots = SnapshotWriter(
-            root, house.database, clock=house.clock, bus=house.bus, zone_of=lambda _: ZoneInfo("Asia/Seoul")
+            root,
+            harness.database,
+            clock=harness.clock,
+            bus=harness.bus,
+            zone_of=lambda _: ZoneInfo("Asia/Seoul"),
         )
 
     def read(self, folder: str, name: str) -> Any:
@@ -262,12 +268,12 @@ class Shelf:
 
 
 @pytest.fixture
-def shelf(home: TaskHouse, tmp_path: Path) -> Shelf:
+def shelf(home: TaskHarness, tmp_path: Path) -> Shelf:
     (tmp_path / "env").mkdir()
     return Shelf(home, tmp_path / "env")
 
 
-async def test_main_is_shown_all_and_others_their_own(home: TaskHouse, shelf: Shelf) -> None:
+async def test_main_is_shown_all_and_others_their_own(home: TaskHarness, shelf: Shelf) -> None:
     family, bees = await home.schedule(by="family"), await home.schedule(by="bees")
     await shelf.snapshots.write_all()
     assert {task["id"] for task in shelf.read("main", "tasks.json")} == {family, bees}
@@ -282,7 +288,7 @@ async def test_main_is_shown_all_and_others_their_own(home: TaskHouse, shelf: Sh
     assert not (shelf.root / "bees").exists(), "no container has been there"
 
 
-async def test_what_is_shown_follows_every_change(home: TaskHouse, shelf: Shelf) -> None:
+async def test_what_is_shown_follows_every_change(home: TaskHarness, shelf: Shelf) -> None:
     running = asyncio.create_task(shelf.snapshots.run(), name="snapshots")
     try:
         await until((shelf.root / "family" / "groups.json").exists, "the first round is over")
@@ -295,7 +301,7 @@ async def test_what_is_shown_follows_every_change(home: TaskHouse, shelf: Shelf)
         await home.after(10 * MINUTE_MS)
         turn, run = await home.begin()
         await home.answer(turn, run)
-        home.house.bus.publish("turn.answered", group="family", turn=turn.id)  # as the pool says it
+        home.harness.bus.publish("turn.answered", group="family", turn=turn.id)  # as the pool says it
         await shelf.until("family", [])
     finally:
         running.cancel()
@@ -303,7 +309,7 @@ async def test_what_is_shown_follows_every_change(home: TaskHouse, shelf: Shelf)
 
 
 async def test_what_has_not_changed_is_not_written_again_but_at_a_start(
-    home: TaskHouse, shelf: Shelf
+    home: TaskHarness, shelf: Shelf
 ) -> None:
     await shelf.snapshots.write_all()
     path = shelf.root / "main" / "groups.json"
@@ -314,7 +320,7 @@ async def test_what_has_not_changed_is_not_written_again_but_at_a_start(
     assert path.exists()
 
 
-async def test_every_answer_is_kept_with_its_request(home: TaskHouse) -> None:
+async def test_every_answer_is_kept_with_its_request(home: TaskHarness) -> None:
     reply = await home.ask("schedule_task", prompt="x", schedule_type="daily", schedule_value="9")
-    async with home.house.database.reading() as tx:
+    async with home.harness.database.reading() as tx:
         assert await commands.answered(tx, "family", reply.request_id) == reply  # type: ignore[arg-type]

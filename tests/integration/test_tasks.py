@@ -19,19 +19,19 @@ from orchestrator.queue.retries import refuse
 from orchestrator.scheduler import due_tasks
 from orchestrator.store import groups, turn_outages
 from tests.doubles.scripted_runtime import ScriptedRuntime, scripted_pool
-from tests.support.household import Household
-from tests.support.task_harness import DAY_MS, HOUR_MS, MINUTE_MS, TaskHouse
+from tests.support.store_harness import StoreHarness
+from tests.support.task_harness import DAY_MS, HOUR_MS, MINUTE_MS, TaskHarness
 from tests.support.until import until
 
 
 @pytest.fixture
-async def home(household: Household) -> TaskHouse:
-    await household.add_group()
-    return TaskHouse(household)
+async def home(store_harness: StoreHarness) -> TaskHarness:
+    await store_harness.add_group()
+    return TaskHarness(store_harness)
 
 
-async def test_a_due_task_becomes_one_queued_turn_and_is_due_again(home: TaskHouse) -> None:
-    made_ms = home.house.clock.now_ms()
+async def test_a_due_task_becomes_one_queued_turn_and_is_due_again(home: TaskHarness) -> None:
+    made_ms = home.harness.clock.now_ms()
     task_id = await home.schedule("interval", "1h")
     assert await home.after(HOUR_MS - 1) == []
     (turn,) = await home.after(1)
@@ -42,29 +42,29 @@ async def test_a_due_task_becomes_one_queued_turn_and_is_due_again(home: TaskHou
     assert await home.after(0) == [turn], "looking again starts nothing twice"
 
 
-async def test_a_restarted_host_does_not_start_it_twice(home: TaskHouse) -> None:
+async def test_a_restarted_host_does_not_start_it_twice(home: TaskHarness) -> None:
     await home.schedule()
     (turn,) = await home.after(HOUR_MS)
-    assert await TaskHouse(home.house).after(1) == [turn]
+    assert await TaskHarness(home.harness).after(1) == [turn]
 
 
-async def test_what_a_broken_disk_stops_happens_whole_later(home: TaskHouse) -> None:
+async def test_what_a_broken_disk_stops_happens_whole_later(home: TaskHarness) -> None:
     task_id = await home.schedule()
     due_ms = (await home.task(task_id)).next_ms
-    async with home.house.database.transaction() as tx:
+    async with home.harness.database.transaction() as tx:
         await tx.execute(
             "CREATE TRIGGER broken BEFORE INSERT ON task_run_logs BEGIN SELECT raise(ABORT, 'broken'); END"
         )
     with pytest.raises(sqlite3.IntegrityError):
         await home.after(HOUR_MS)
     assert (await home.task(task_id)).next_ms == due_ms
-    assert await home.house.queued() == []
-    async with home.house.database.transaction() as tx:
+    assert await home.harness.queued() == []
+    async with home.harness.database.transaction() as tx:
         await tx.execute("DROP TRIGGER broken")
     assert len(await home.after(0)) == 1
 
 
-async def test_the_scheduler_sleeps_until_the_next_due_time(home: TaskHouse) -> None:
+async def test_the_scheduler_sleeps_until_the_next_due_time(home: TaskHarness) -> None:
     assert await home.scheduler.fire_due() == 60
     await home.schedule("once", "45s")
     assert await home.scheduler.fire_due() == 45
@@ -72,20 +72,20 @@ async def test_the_scheduler_sleeps_until_the_next_due_time(home: TaskHouse) -> 
     assert await home.scheduler.fire_due() == 45
 
 
-async def test_an_answer_ends_the_run_and_goes_to_the_group(home: TaskHouse) -> None:
+async def test_an_answer_ends_the_run_and_goes_to_the_group(home: TaskHarness) -> None:
     task_id = await home.schedule()
     await home.after(HOUR_MS)
     turn, run = await home.begin()
-    home.house.clock.pass_ms(2_500)
+    home.harness.clock.pass_ms(2_500)
     await home.answer(turn, run, "x" * 300)
     (ended,) = await home.runs(task_id)
     assert (ended.status, ended.duration_ms, ended.error) == ("success", 2_500, None)
     assert ended.result == "x" * 200
-    assert (await home.task(task_id)).last_ms == home.house.clock.now_ms()
-    assert await home.house.deliver_all() == ["x" * 300]
+    assert (await home.task(task_id)).last_ms == home.harness.clock.now_ms()
+    assert await home.harness.deliver_all() == ["x" * 300]
 
 
-async def test_a_silent_run_is_recorded_too(home: TaskHouse) -> None:
+async def test_a_silent_run_is_recorded_too(home: TaskHarness) -> None:
     task_id = await home.schedule()
     await home.after(HOUR_MS)
     await home.run_through("")
@@ -93,7 +93,7 @@ async def test_a_silent_run_is_recorded_too(home: TaskHouse) -> None:
     assert (run.status, run.result, run.error) == ("success", None, "nothing to say")
 
 
-async def test_a_task_that_runs_once_is_completed_by_its_run(home: TaskHouse) -> None:
+async def test_a_task_that_runs_once_is_completed_by_its_run(home: TaskHarness) -> None:
     task_id = await home.schedule("once", "10m")
     await home.after(10 * MINUTE_MS)
     task = await home.task(task_id)
@@ -106,7 +106,7 @@ async def test_a_task_that_runs_once_is_completed_by_its_run(home: TaskHouse) ->
 # Overlap
 
 
-async def test_while_it_runs_it_is_not_started_again(home: TaskHouse) -> None:
+async def test_while_it_runs_it_is_not_started_again(home: TaskHarness) -> None:
     task_id = await home.schedule("interval", "1h")
     await home.after(HOUR_MS)
     await home.begin()
@@ -116,7 +116,7 @@ async def test_while_it_runs_it_is_not_started_again(home: TaskHouse) -> None:
     assert skipped.error == "its last run had not ended"
 
 
-async def test_one_run_waits_where_overlaps_are_queued(home: TaskHouse) -> None:
+async def test_one_run_waits_where_overlaps_are_queued(home: TaskHarness) -> None:
     task_id = await home.schedule("interval", "1h", overlap="queue")
     await home.after(HOUR_MS)
     turn, run = await home.begin()
@@ -143,24 +143,26 @@ async def test_one_run_waits_where_overlaps_are_queued(home: TaskHouse) -> None:
     ],
 )
 async def test_missed_due_times_count_as_the_task_says(
-    home: TaskHouse, catch_up: str, away_hours: int, expected: list[str]
+    home: TaskHarness, catch_up: str, away_hours: int, expected: list[str]
 ) -> None:
     task_id = await home.schedule("interval", "1h", catch_up=catch_up)
-    made_ms = home.house.clock.now_ms()
+    made_ms = home.harness.clock.now_ms()
     await home.after(away_hours * HOUR_MS + 10 * MINUTE_MS)
     assert await home.statuses(task_id) == expected
     assert set(await home.causes(task_id)) == {Cause.CATCH_UP}
     assert (await home.task(task_id)).next_ms == made_ms + (away_hours + 1) * HOUR_MS
 
 
-async def test_what_is_a_moment_late_is_not_missed(home: TaskHouse) -> None:
+async def test_what_is_a_moment_late_is_not_missed(home: TaskHarness) -> None:
     task_id = await home.schedule("interval", "1h", catch_up="skip")
     await home.after(HOUR_MS + MINUTE_MS)
     assert await home.statuses(task_id) == ["running"]
     assert await home.causes(task_id) == [Cause.SCHEDULE]
 
 
-async def test_an_only_time_that_was_missed_and_is_not_caught_up_completes_the_task(home: TaskHouse) -> None:
+async def test_an_only_time_that_was_missed_and_is_not_caught_up_completes_the_task(
+    home: TaskHarness,
+) -> None:
     task_id = await home.schedule("once", "10m", catch_up="skip")
     assert await home.after(HOUR_MS) == []
     task = await home.task(task_id)
@@ -170,7 +172,7 @@ async def test_an_only_time_that_was_missed_and_is_not_caught_up_completes_the_t
 # Failures
 
 
-async def test_five_failures_in_a_row_pause_it_and_tell_the_group_once(home: TaskHouse) -> None:
+async def test_five_failures_in_a_row_pause_it_and_tell_the_group_once(home: TaskHarness) -> None:
     task_id = await home.schedule()
     for number in range(1, 6):
         assert (await home.task(task_id)).status is TaskStatus.ACTIVE, number
@@ -186,7 +188,7 @@ async def test_five_failures_in_a_row_pause_it_and_tell_the_group_once(home: Tas
     assert len(await home.told()) == 1
 
 
-async def test_a_success_between_starts_the_count_anew(home: TaskHouse) -> None:
+async def test_a_success_between_starts_the_count_anew(home: TaskHarness) -> None:
     task_id = await home.schedule()
     for is_good in (False, False, False, False, True, False, False, False, False):
         await home.after(HOUR_MS)
@@ -196,40 +198,40 @@ async def test_a_success_between_starts_the_count_anew(home: TaskHouse) -> None:
     assert await home.told() == []
 
 
-async def overloaded(home: TaskHouse) -> None:
+async def overloaded(home: TaskHarness) -> None:
     """The model is down for as long as a turn waits for it."""
     turn, run = await home.begin()
-    async with home.house.database.transaction() as tx:
-        began_ms = home.house.clock.now_ms() - failures.MAX_OUTAGE_MS
+    async with home.harness.database.transaction() as tx:
+        began_ms = home.harness.clock.now_ms() - failures.MAX_OUTAGE_MS
         await turn_outages.begin(tx, turn.id, failures.Outage.MODEL, since_ms=began_ms)
-    await home.house.take(run, TurnEnd(n=2, turn=turn.id, status="error", error="529", code="agent"))
+    await home.harness.take(run, TurnEnd(n=2, turn=turn.id, status="error", error="529", code="agent"))
 
 
-async def without_an_engine(home: TaskHouse) -> None:
+async def without_an_engine(home: TaskHarness) -> None:
     """The engine is away for as long as a turn waits for it."""
     _, run = await home.begin()
-    await home.house.lose(run, fault=failures.FailureOwner.ENGINE)
-    home.house.clock.pass_ms(failures.MAX_OUTAGE_MS)
+    await home.harness.lose(run, fault=failures.FailureOwner.ENGINE)
+    home.harness.clock.pass_ms(failures.MAX_OUTAGE_MS)
     _, run = await home.begin()
-    await home.house.lose(run, fault=failures.FailureOwner.ENGINE)
+    await home.harness.lose(run, fault=failures.FailureOwner.ENGINE)
 
 
-async def without_an_image(home: TaskHouse) -> None:
+async def without_an_image(home: TaskHarness) -> None:
     """The container cannot be made."""
     _, run = await home.begin()
-    await home.house.lose(run, is_retryable=False, fault=failures.FailureOwner.HOST)
+    await home.harness.lose(run, is_retryable=False, fault=failures.FailureOwner.HOST)
 
 
-async def refused_by_the_model(home: TaskHouse) -> None:
+async def refused_by_the_model(home: TaskHarness) -> None:
     """The model service takes no question of anybody."""
-    (turn,) = await home.house.queued()
-    async with home.house.database.transaction() as tx:
-        await refuse(tx, turn, now_ms=home.house.clock.now_ms())
+    (turn,) = await home.harness.queued()
+    async with home.harness.database.transaction() as tx:
+        await refuse(tx, turn, now_ms=home.harness.clock.now_ms())
 
 
 @pytest.mark.parametrize("suffer", [overloaded, without_an_engine, without_an_image, refused_by_the_model])
 async def test_an_outage_is_not_counted_against_a_task_and_its_schedule_goes_on(
-    home: TaskHouse, suffer: Callable[[TaskHouse], Awaitable[None]]
+    home: TaskHarness, suffer: Callable[[TaskHarness], Awaitable[None]]
 ) -> None:
     task_id = await home.schedule("interval", "1d")
     for _ in range(6):
@@ -243,7 +245,7 @@ async def test_an_outage_is_not_counted_against_a_task_and_its_schedule_goes_on(
     assert (await home.statuses(task_id))[-1] == "success"
 
 
-async def test_a_resumed_task_has_five_tries_again(home: TaskHouse) -> None:
+async def test_a_resumed_task_has_five_tries_again(home: TaskHarness) -> None:
     task_id = await home.schedule()
     for _ in range(5):
         await home.after(HOUR_MS)
@@ -255,19 +257,19 @@ async def test_a_resumed_task_has_five_tries_again(home: TaskHouse) -> None:
     assert (task.status, task.failures) == ("active", 1)
 
 
-async def test_a_run_that_is_tried_again_is_one_run(home: TaskHouse) -> None:
+async def test_a_run_that_is_tried_again_is_one_run(home: TaskHarness) -> None:
     task_id = await home.schedule()
     await home.after(HOUR_MS)
     for _ in range(3):
         _, run = await home.begin()
-        await home.house.lose(run)
+        await home.harness.lose(run)
         assert await home.statuses(task_id) == ["running"]
     await home.run_through()
     assert await home.statuses(task_id) == ["success"]
     assert (await home.task(task_id)).failures == 0
 
 
-async def test_a_failure_of_what_runs_once_is_told(home: TaskHouse) -> None:
+async def test_a_failure_of_what_runs_once_is_told(home: TaskHarness) -> None:
     task_id = await home.schedule("once", "10m", prompt="call the\nplumber")
     await home.after(10 * MINUTE_MS)
     await home.fail_for_good()
@@ -278,26 +280,26 @@ async def test_a_failure_of_what_runs_once_is_told(home: TaskHouse) -> None:
     assert (task.last_result or "").startswith("Error: ")
 
 
-async def test_a_check_that_fails_is_not_tried_at_once_and_counts(home: TaskHouse) -> None:
+async def test_a_check_that_fails_is_not_tried_at_once_and_counts(home: TaskHarness) -> None:
     task_id = await home.schedule(check="exit 3")
     await home.after(HOUR_MS)
     turn, run = await home.begin()
     failed = TurnEnd(
         n=2, turn=turn.id, status="error", error="The check failed: it ended with code 3.", code="check"
     )
-    await home.house.take(run, failed)
-    assert await home.house.queued() == []
+    await home.harness.take(run, failed)
+    assert await home.harness.queued() == []
     (ended,) = await home.runs(task_id)
     assert (ended.status, ended.error) == ("error", "The check failed: it ended with code 3.")
     assert (await home.task(task_id)).failures == 1
-    assert await home.house.outgoing() == []
+    assert await home.harness.outgoing() == []
 
 
-async def test_a_check_that_finds_nothing_is_recorded_as_that(home: TaskHouse) -> None:
+async def test_a_check_that_finds_nothing_is_recorded_as_that(home: TaskHarness) -> None:
     task_id = await home.schedule(check="exit 0")
     await home.after(HOUR_MS)
     turn, run = await home.begin()
-    await home.house.take(run, TurnEnd(n=2, turn=turn.id, note="the check found nothing to do"))
+    await home.harness.take(run, TurnEnd(n=2, turn=turn.id, note="the check found nothing to do"))
     (ended,) = await home.runs(task_id)
     assert (ended.status, ended.error) == ("success", "the check found nothing to do.")
     assert (await home.task(task_id)).last_result == "the check found nothing to do."
@@ -307,12 +309,12 @@ async def test_a_check_that_finds_nothing_is_recorded_as_that(home: TaskHouse) -
 
 
 @pytest.mark.parametrize("command", ["cancel_task", "pause_task"])
-async def test_what_is_stopped_while_it_waits_does_not_run(home: TaskHouse, command: str) -> None:
+async def test_what_is_stopped_while_it_waits_does_not_run(home: TaskHarness, command: str) -> None:
     task_id = await home.schedule()
     (turn,) = await home.after(HOUR_MS)
     assert (await home.ask(command, taskId=task_id)).ok
-    assert await home.house.queued() == []
-    settled = await home.house.turn(turn.id)
+    assert await home.harness.queued() == []
+    settled = await home.harness.turn(turn.id)
     assert settled.state == "failed"
     assert "its task was" in (settled.reason or "")
     assert await home.statuses(task_id) == ["cancelled"]
@@ -323,57 +325,57 @@ async def test_what_is_stopped_while_it_waits_does_not_run(home: TaskHouse, comm
 
 
 @pytest.mark.parametrize("command", ["cancel_task", "pause_task"])
-async def test_what_is_stopped_while_it_runs_is_not_tried_again(home: TaskHouse, command: str) -> None:
+async def test_what_is_stopped_while_it_runs_is_not_tried_again(home: TaskHarness, command: str) -> None:
     task_id = await home.schedule()
     await home.after(HOUR_MS)
     _, run = await home.begin()
-    home.house.clock.pass_ms(1_000)
+    home.harness.clock.pass_ms(1_000)
     await home.ask(command, taskId=task_id)
-    await home.house.lose(run)
-    assert await home.house.queued() == []
+    await home.harness.lose(run)
+    assert await home.harness.queued() == []
     assert await home.statuses(task_id) == ["cancelled"]
 
 
-async def test_what_has_begun_before_it_was_cancelled_still_answers(home: TaskHouse) -> None:
+async def test_what_has_begun_before_it_was_cancelled_still_answers(home: TaskHarness) -> None:
     task_id = await home.schedule()
     await home.after(HOUR_MS)
     turn, run = await home.begin()
     await home.ask("cancel_task", taskId=task_id)
     await home.answer(turn, run, "already written")
-    assert await home.house.deliver_all() == ["already written"]
+    assert await home.harness.deliver_all() == ["already written"]
     assert await home.statuses(task_id) == ["success"]
     assert (await home.task(task_id)).status is TaskStatus.CANCELLED
 
 
 async def test_what_is_cancelled_after_the_lanes_looked_gets_no_container(
-    home: TaskHouse, tmp_path: Path
+    home: TaskHarness, tmp_path: Path
 ) -> None:
     task_id = await home.schedule()
     (seen,) = await home.after(HOUR_MS)
     await home.ask("cancel_task", taskId=task_id)
     async with asyncio.TaskGroup() as tasks:
         runtime = ScriptedRuntime()
-        pool = scripted_pool(home.house, runtime, tasks, tmp_path)
+        pool = scripted_pool(home.harness, runtime, tasks, tmp_path)
         await pool.start(seen)
         await until(lambda: pool.live() == [], "its slot is free")
     assert runtime.started == []
-    assert await home.house.rows("SELECT * FROM runs") == []
+    assert await home.harness.rows("SELECT * FROM runs") == []
 
 
-async def test_the_tasks_of_a_group_that_is_taken_away_are_paused(home: TaskHouse) -> None:
+async def test_the_tasks_of_a_group_that_is_taken_away_are_paused(home: TaskHarness) -> None:
     task_id = await home.schedule()
     await home.after(HOUR_MS)
-    async with home.house.database.transaction() as tx:
-        departure = await registration.unregister(tx, "family", now_ms=home.house.clock.now_ms())
+    async with home.harness.database.transaction() as tx:
+        departure = await registration.unregister(tx, "family", now_ms=home.harness.clock.now_ms())
     assert departure.paused_tasks == 1
     assert "Its tasks are paused (1)." in departure.explain()
     assert (await home.task(task_id)).status is TaskStatus.PAUSED
     assert await home.statuses(task_id) == ["cancelled"]
 
 
-async def test_a_task_whose_group_is_gone_is_paused_and_not_looked_at_again(home: TaskHouse) -> None:
+async def test_a_task_whose_group_is_gone_is_paused_and_not_looked_at_again(home: TaskHarness) -> None:
     task_id = await home.schedule()
-    async with home.house.database.transaction() as tx:
+    async with home.harness.database.transaction() as tx:
         await groups.remove(tx, Folder("family"))
     assert await home.after(HOUR_MS) == []
     task = await home.task(task_id)
@@ -386,9 +388,11 @@ async def test_a_task_whose_group_is_gone_is_paused_and_not_looked_at_again(home
 @pytest.mark.parametrize(
     "damage", ["timezone = 'Mars/Olympus'", "schedule_value = 'every day'", "schedule_value = '61 * * * *'"]
 )
-async def test_a_schedule_that_is_read_no_more_stops_its_own_task_only(home: TaskHouse, damage: str) -> None:
+async def test_a_schedule_that_is_read_no_more_stops_its_own_task_only(
+    home: TaskHarness, damage: str
+) -> None:
     broken = await home.schedule("cron", "* * * * *")
-    async with home.house.database.transaction() as tx:
+    async with home.harness.database.transaction() as tx:
         await tx.execute(f"UPDATE scheduled_tasks SET {damage}")
     good = await home.schedule("cron", "* * * * *")
     (turn,) = await home.after(MINUTE_MS)
@@ -401,13 +405,13 @@ async def test_a_schedule_that_is_read_no_more_stops_its_own_task_only(home: Tas
 # Zones, prompts, logs
 
 
-async def test_a_changed_zone_moves_what_comes_by_the_clocks(home: TaskHouse) -> None:
+async def test_a_changed_zone_moves_what_comes_by_the_clocks(home: TaskHarness) -> None:
     daily = await home.schedule("cron", "0 9 * * *")
     hourly = await home.schedule("interval", "1h")
     before = (await home.task(hourly)).next_ms
-    moved = TaskHouse(home.house, ZoneInfo("Europe/Berlin"))
-    async with home.house.database.transaction() as tx:
-        await due_tasks.follow_zones(tx, moved._zone_of, now_ms=home.house.clock.now_ms())
+    moved = TaskHarness(home.harness, ZoneInfo("Europe/Berlin"))
+    async with home.harness.database.transaction() as tx:
+        await due_tasks.follow_zones(tx, moved._zone_of, now_ms=home.harness.clock.now_ms())
     task = await home.task(daily)
     assert task.next_ms is not None
     at = datetime.fromtimestamp(task.next_ms / 1000, ZoneInfo("Europe/Berlin"))
@@ -415,13 +419,13 @@ async def test_a_changed_zone_moves_what_comes_by_the_clocks(home: TaskHouse) ->
     assert (await home.task(hourly)).next_ms == before
 
 
-async def test_a_group_that_moves_takes_its_tasks_along_and_no_other_groups(home: TaskHouse) -> None:
-    await home.house.add_group("work")
+async def test_a_group_that_moves_takes_its_tasks_along_and_no_other_groups(home: TaskHarness) -> None:
+    await home.harness.add_group("work")
     here, there = (
         await home.schedule("cron", "0 9 * * *"),
         await home.schedule("cron", "0 9 * * *", by="work"),
     )
-    async with home.house.database.transaction() as tx:
+    async with home.harness.database.transaction() as tx:
         await changes.configure(tx, "family", {"timezone": "America/New_York"}, by="a test", now_ms=1)
     await home.after(1)
     moved, stayed = await home.task(here), await home.task(there)
@@ -430,10 +434,10 @@ async def test_a_group_that_moves_takes_its_tasks_along_and_no_other_groups(home
     assert datetime.fromtimestamp(moved.next_ms / 1000, ZoneInfo("America/New_York")).hour == 9
 
 
-async def test_the_agent_is_told_that_nobody_asks_just_now(home: TaskHouse) -> None:
+async def test_the_agent_is_told_that_nobody_asks_just_now(home: TaskHarness) -> None:
     task_id = await home.schedule("cron", "0 9 * * *", prompt="read the news", check="exit 0")
     await home.after(DAY_MS)
-    _, _, order = await home.house.start_next()
+    _, _, order = await home.harness.start_next()
     assert order.kind == "task"
     assert order.check == "exit 0"
     assert f"scheduled task {task_id}, run by its schedule, due " in order.prompt
@@ -443,7 +447,7 @@ async def test_the_agent_is_told_that_nobody_asks_just_now(home: TaskHouse) -> N
     assert [request.text for request in order.requests] == ["read the news"]
 
 
-async def test_the_log_of_a_task_is_bounded(home: TaskHouse) -> None:
+async def test_the_log_of_a_task_is_bounded(home: TaskHarness) -> None:
     task_id = await home.schedule("interval", "60s", catch_up="skip")
     await home.after(MINUTE_MS)
     for _ in range(220):

@@ -28,7 +28,7 @@ from orchestrator.inbound.intake import Intake
 from orchestrator.store import chats
 from orchestrator.store.database import Database
 from tests.doubles.telegram_api import BOT, JANE, TOKEN, ScriptedBotApi
-from tests.support.household import a_group
+from tests.support.store_harness import a_group
 from tests.support.until import until
 
 CHAT, JID = -100200, ChatJid("tg:-100200")

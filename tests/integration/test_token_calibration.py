@@ -11,7 +11,7 @@ import pytest
 from orchestrator.context.tokens import START_FACTOR, EstimatingCounter, TokenCalibration, TokenFactors
 from orchestrator.domain.values import Folder, RunId, TurnKind
 from orchestrator.store import usage
-from tests.support.household import Household
+from tests.support.store_harness import StoreHarness
 from tests.support.until import until
 
 TEXT = "x" * 3_000
@@ -19,9 +19,9 @@ TEXT = "x" * 3_000
 
 
 @pytest.fixture
-async def house(household: Household) -> Household:
-    await household.add_group()
-    return household
+async def harness(store_harness: StoreHarness) -> StoreHarness:
+    await store_harness.add_group()
+    return store_harness
 
 
 @pytest.fixture
@@ -30,21 +30,21 @@ def factors(tmp_path: Path) -> TokenFactors:
 
 
 @pytest.fixture
-def lessons(house: Household, factors: TokenFactors) -> TokenCalibration:
+def lessons(harness: StoreHarness, factors: TokenFactors) -> TokenCalibration:
     return TokenCalibration(
-        house.database, factors=factors, counter=EstimatingCounter(), clock=house.clock, bus=house.bus
+        harness.database, factors=factors, counter=EstimatingCounter(), clock=harness.clock, bus=harness.bus
     )
 
 
-async def answered(house: Household, *outputs: int, model: str | None = "opus", **changes: Any) -> None:
+async def answered(harness: StoreHarness, *outputs: int, model: str | None = "opus", **changes: Any) -> None:
     """A turn that took an answer of a model for each of `outputs`."""
-    await house.hear("@Andy tell me")
-    house.clock.wall_ms += 1_000
-    turn = await house.answer(TEXT)
-    async with house.database.transaction() as tx:
+    await harness.hear("@Andy tell me")
+    harness.clock.wall_ms += 1_000
+    turn = await harness.answer(TEXT)
+    async with harness.database.transaction() as tx:
         for tokens in outputs:
             fields = {
-                "at_ms": house.clock.now_ms(),
+                "at_ms": harness.clock.now_ms(),
                 "folder": Folder("family"),
                 "run_id": RunId("run-1"),
                 "turn_id": turn.id,
@@ -62,13 +62,13 @@ async def answered(house: Household, *outputs: int, model: str | None = "opus", 
 
 
 async def test_an_answer_of_text_teaches_once(
-    house: Household, lessons: TokenCalibration, factors: TokenFactors
+    harness: StoreHarness, lessons: TokenCalibration, factors: TokenFactors
 ):
-    await answered(house, 1_400)
+    await answered(harness, 1_400)
     await lessons.learn()
     assert factors.of("opus") == START_FACTOR, "the ledger may not have all of it yet"
 
-    house.clock.wall_ms += 10_000
+    harness.clock.wall_ms += 10_000
     for _ in range(2):
         await lessons.learn()
 
@@ -88,14 +88,14 @@ async def test_an_answer_of_text_teaches_once(
     ids=["tools_were_used", "no_model", "which_model", "cut", "mostly_thought", "no_turn"],
 )
 async def test_what_is_not_the_text_alone_teaches_nothing(
-    house: Household,
+    harness: StoreHarness,
     lessons: TokenCalibration,
     factors: TokenFactors,
     outputs: tuple[int, ...],
     changes: dict[str, Any],
 ):
-    await answered(house, *outputs, **changes)
-    house.clock.wall_ms += 10_000
+    await answered(harness, *outputs, **changes)
+    harness.clock.wall_ms += 10_000
 
     await lessons.learn()
 
@@ -103,16 +103,16 @@ async def test_what_is_not_the_text_alone_teaches_nothing(
 
 
 async def test_each_answered_turn_has_it_look_at_those_before(
-    house: Household, lessons: TokenCalibration, factors: TokenFactors
+    harness: StoreHarness, lessons: TokenCalibration, factors: TokenFactors
 ):
-    await answered(house, 1_400)
-    house.clock.wall_ms += 10_000
+    await answered(harness, 1_400)
+    harness.clock.wall_ms += 10_000
 
     following = asyncio.create_task(lessons.run(), name="token-lessons")
     try:
 
         def has_learned() -> bool:
-            house.bus.publish("turn.answered", group="family", turn=2)
+            harness.bus.publish("turn.answered", group="family", turn=2)
             return factors.of("opus") > START_FACTOR
 
         await until(has_learned, "a lesson")

@@ -29,7 +29,7 @@ from tests.doubles.scripted_runtime import (
     scripted_pool,
     scripted_ports,
 )
-from tests.support.household import Household
+from tests.support.store_harness import StoreHarness
 from tests.support.until import until
 
 
@@ -37,7 +37,7 @@ from tests.support.until import until
 class Work:
     """A turn that a scripted container works on."""
 
-    household: Household
+    store_harness: StoreHarness
     pool: RunPool
     turn: Turn
     container: ScriptedContainer
@@ -53,12 +53,12 @@ class Work:
         self.say(Result, result=text)
 
         async def is_held() -> bool:
-            return any(one.text == text for one in await self.household.outgoing())
+            return any(one.text == text for one in await self.store_harness.outgoing())
 
         await until(is_held, "a result that came after it is held")
 
     async def calls(self) -> list[tool_calls.ToolCallRecord]:
-        async with self.household.database.reading() as tx:
+        async with self.store_harness.database.reading() as tx:
             return await tool_calls.of_turn(tx, self.turn.id)
 
     async def draft(self) -> str:
@@ -66,17 +66,17 @@ class Work:
 
 
 @pytest.fixture
-async def work(household: Household, tmp_path: Path) -> AsyncIterator[Work]:
-    await household.add_group()
-    await household.hear("@Andy hi")
-    turn = (await household.queued())[0]
+async def work(store_harness: StoreHarness, tmp_path: Path) -> AsyncIterator[Work]:
+    await store_harness.add_group()
+    await store_harness.hear("@Andy hi")
+    turn = (await store_harness.queued())[0]
     runtime = ScriptedRuntime()
     async with asyncio.TaskGroup() as tasks:
         ports = replace(scripted_ports(), redact=lambda text: text.replace("hunter2", "[redacted]"))
-        pool = scripted_pool(household, runtime, tasks, tmp_path / "logs", ports=ports)
+        pool = scripted_pool(store_harness, runtime, tasks, tmp_path / "logs", ports=ports)
         await pool.start(turn)
         await until(lambda: bool(runtime.started), "a container is started")
-        work = Work(household, pool, turn, runtime.started[0])
+        work = Work(store_harness, pool, turn, runtime.started[0])
         work.say(Ack)
         yield work
         runtime.started[0].end()
@@ -100,9 +100,9 @@ async def test_calls_of_tools_are_kept_for_who_looks_later(work: Work) -> None:
 
 async def test_a_text_that_grows_is_kept_in_memory_alone(work: Work) -> None:
     await work.is_heard()
-    (before,) = await work.household.rows("SELECT last_frame FROM runs")
-    seen = len(work.household.bus.ring)
-    with work.household.bus.listening("agent.*", with_passing=True) as events:
+    (before,) = await work.store_harness.rows("SELECT last_frame FROM runs")
+    seen = len(work.store_harness.bus.ring)
+    with work.store_harness.bus.listening("agent.*", with_passing=True) as events:
         work.say(Draft, at=0, text="The password is ")
         work.say(Draft, at=16, text="hunter2, and")
         async with asyncio.timeout(60):
@@ -114,16 +114,16 @@ async def test_a_text_that_grows_is_kept_in_memory_alone(work: Work) -> None:
         return await work.draft() == "The password is [redacted], and"
 
     await until(is_there, "the text is there")
-    (after,) = await work.household.rows("SELECT last_frame FROM runs")
+    (after,) = await work.store_harness.rows("SELECT last_frame FROM runs")
     assert dict(after) == dict(before), "a piece of text is no write"
-    assert len(work.household.bus.ring) == seen, "it is not among what happened lately"
+    assert len(work.store_harness.bus.ring) == seen, "it is not among what happened lately"
     work.say(TurnEnd)
 
     async def is_gone() -> bool:
         return await work.draft() == ""
 
     await until(is_gone, "it goes with its turn")
-    assert (await work.household.outgoing())[-1].text.startswith("heard"), "it is no answer"
+    assert (await work.store_harness.outgoing())[-1].text.startswith("heard"), "it is no answer"
 
 
 async def test_a_hostile_container_fills_no_table_and_speaks_for_no_other_turn(
@@ -138,7 +138,7 @@ async def test_a_hostile_container_fills_no_table_and_speaks_for_no_other_turn(
     await work.is_heard()
     assert len(await work.calls()) == 170
     assert await work.draft() == ""
-    async with work.household.database.transaction() as tx:
+    async with work.store_harness.database.transaction() as tx:
         await tx.execute(
             "INSERT INTO tool_calls (turn_id, run_id, attempt, call_id, tool, summary, started_ms)"
             " SELECT turn_id, run_id, attempt, 'more ' || call_id, tool, summary, 1 FROM tool_calls LIMIT 129"
@@ -159,19 +159,19 @@ async def test_a_kind_that_a_later_runner_sends_is_passed_over_in_silence(
     assert "frame.refused" not in capsys.readouterr().out
 
 
-async def test_a_frame_that_is_read_again_neither_adds_nor_ends_a_call(household: Household) -> None:
-    await household.add_group()
-    await household.hear("@Andy hi")
-    turn, run, _ = await household.start_next()
+async def test_a_frame_that_is_read_again_neither_adds_nor_ends_a_call(store_harness: StoreHarness) -> None:
+    await store_harness.add_group()
+    await store_harness.hear("@Andy hi")
+    turn, run, _ = await store_harness.start_next()
     frames = [
         ToolStart(n=1, turn=turn.id, call="c1", tool="Bash"),
         ToolEnd(n=2, turn=turn.id, call="c1", ms=3),
     ]
-    news = [await household.take(run, frame) for frame in frames + frames]
+    news = [await store_harness.take(run, frame) for frame in frames + frames]
     assert [bool(one and one.is_progress) for one in news] == [True, True, False, False]
-    (row,) = await household.rows("SELECT tool, is_ok, attempt FROM tool_calls")
+    (row,) = await store_harness.rows("SELECT tool, is_ok, attempt FROM tool_calls")
     assert dict(row) == {"tool": "Bash", "is_ok": 1, "attempt": 1}
     again = ToolEnd(n=3, turn=turn.id, call="c1", ms=9, status="error")
-    assert not (await household.take(run, again)).is_progress  # type: ignore[union-attr]
-    (row,) = await household.rows("SELECT is_ok, duration_ms FROM tool_calls")
+    assert not (await store_harness.take(run, again)).is_progress  # type: ignore[union-attr]
+    (row,) = await store_harness.rows("SELECT is_ok, duration_ms FROM tool_calls")
     assert dict(row)["is_ok"] == 1, "a call ends once"

@@ -15,7 +15,7 @@ from orchestrator.domain.values import Folder, TurnState
 from orchestrator.store import runs, sessions
 from orchestrator.store.database import Database
 from tests.doubles.clock import FakeClock
-from tests.support.household import Household, a_message
+from tests.support.store_harness import StoreHarness, a_message
 
 MAX_ATTEMPTS = 6
 
@@ -37,19 +37,19 @@ class Chat(RuleBasedStateMachine):
         self.run_ = None
         self.cursor = 0
         self.do(self._open())
-        self.do(self.house.add_group())
+        self.do(self.harness.add_group())
 
     def do(self, coroutine):
         return self.runner.run(coroutine)
 
     async def _open(self):
-        self.house = Household(await Database.open(self.path), self.clock)
+        self.harness = StoreHarness(await Database.open(self.path), self.clock)
 
     async def _restart(self):
-        await self.house.database.close()
-        numbers = self.house.numbers
+        await self.harness.database.close()
+        numbers = self.harness.numbers
         await self._open()
-        self.house.numbers = numbers
+        self.harness.numbers = numbers
 
     # What happens
 
@@ -57,7 +57,7 @@ class Chat(RuleBasedStateMachine):
     def hear(self, asks):
         number = len(self.heard)
         message = a_message(f"{'@Andy ' if asks else ''}word-{number:03}.")
-        accepted = self.do(self.house.intake.accept(message))
+        accepted = self.do(self.harness.intake.accept(message))
         self.heard.append(message)
         assert accepted.outcome == ("queued" if accepted.turn_id else "ignored")
         assert accepted.turn_id or not asks
@@ -66,12 +66,12 @@ class Chat(RuleBasedStateMachine):
     @rule(pick=st.integers(0, 50))
     def hear_again(self, pick):
         message = self.heard[pick % len(self.heard)]
-        assert self.do(self.house.intake.accept(message)).outcome == "duplicate"
+        assert self.do(self.harness.intake.accept(message)).outcome == "duplicate"
 
-    @precondition(lambda self: self.running is None and self.do(self.house.queued()))
+    @precondition(lambda self: self.running is None and self.do(self.harness.queued()))
     @rule()
     def start(self):
-        self.running, self.run_, order = self.do(self.house.start_next())
+        self.running, self.run_, order = self.do(self.harness.start_next())
         self.frames = []
         self.seen_in_attempt[self.running.id] = order.prompt
         self.said_in_attempt[self.running.id] = []
@@ -91,13 +91,13 @@ class Chat(RuleBasedStateMachine):
     @precondition(lambda self: self.frames)
     @rule(pick=st.integers(0, 50))
     def read_a_frame_again(self, pick):
-        assert self.do(self.house.take(self.run_, self.frames[pick % len(self.frames)])) is None
+        assert self.do(self.harness.take(self.run_, self.frames[pick % len(self.frames)])) is None
 
     @precondition(lambda self: self.running)
     @rule()
     def speak_of_a_turn_that_is_not_mine(self):
         frame = TurnEnd(n=len(self.frames) + 1, turn=self.running.id + 1_000)
-        assert self.do(self.house.take(self.run_, frame)) is None
+        assert self.do(self.harness.take(self.run_, frame)) is None
         self.frames.append(frame)
 
     @precondition(lambda self: self.running)
@@ -110,14 +110,14 @@ class Chat(RuleBasedStateMachine):
     @precondition(lambda self: self.running)
     @rule()
     def lose_container(self):
-        self.do(self.house.lose(self.run_))
+        self.do(self.harness.lose(self.run_))
         self._leave(is_good=False)
 
     @rule()
     def restart_host_which_finds_no_container(self):
         self.do(self._restart())
         for run in self.do(self._live_runs()):
-            self.do(self.house.lose(run))
+            self.do(self.harness.lose(run))
         if self.running is not None:
             self._leave(is_good=False)
 
@@ -125,14 +125,14 @@ class Chat(RuleBasedStateMachine):
     def restart_host_which_adopts_the_container(self):
         self.do(self._restart())
         for frame in self.frames:
-            assert self.do(self.house.take(self.run_, frame)) is None
+            assert self.do(self.harness.take(self.run_, frame)) is None
 
     # What must hold
 
     @invariant()
     def each_message_is_stored_once_with_one_outcome(self):
         rows = self.do(
-            self.house.rows(
+            self.harness.rows(
                 "SELECT m.*, t.state FROM messages m LEFT JOIN turns t ON t.id = m.turn_id"
                 " WHERE is_bot_message = 0 ORDER BY m.seq"
             )
@@ -145,7 +145,7 @@ class Chat(RuleBasedStateMachine):
 
     @invariant()
     def one_turn_runs_and_one_waits_at_most(self):
-        states = [row["state"] for row in self.do(self.house.rows("SELECT state FROM turns"))]
+        states = [row["state"] for row in self.do(self.harness.rows("SELECT state FROM turns"))]
         assert states.count("running") == (self.running is not None)
         assert states.count("queued") <= 1
 
@@ -157,8 +157,10 @@ class Chat(RuleBasedStateMachine):
 
     @invariant()
     def only_the_attempt_that_ended_well_is_heard(self):
-        for turn in self.do(self.house.rows("SELECT * FROM turns")):
-            said = self.do(self.house.rows("SELECT * FROM outbox WHERE turn_id = ? ORDER BY id", turn["id"]))
+        for turn in self.do(self.harness.rows("SELECT * FROM turns")):
+            said = self.do(
+                self.harness.rows("SELECT * FROM outbox WHERE turn_id = ? ORDER BY id", turn["id"])
+            )
             if turn["state"] == "queued":
                 assert said == []
             elif turn["state"] == "failed":
@@ -172,7 +174,7 @@ class Chat(RuleBasedStateMachine):
     @invariant()
     def what_was_answered_was_read(self):
         answered = self.do(
-            self.house.rows(
+            self.harness.rows(
                 "SELECT m.content, t.id FROM messages m JOIN turns t ON t.id = m.turn_id"
                 " WHERE t.state = 'answered'"
             )
@@ -184,7 +186,7 @@ class Chat(RuleBasedStateMachine):
         try:
             self._end_in_peace()
         finally:
-            self.do(self.house.database.close())
+            self.do(self.harness.database.close())
             self.runner.close()
             self.folder.cleanup()
 
@@ -192,29 +194,29 @@ class Chat(RuleBasedStateMachine):
         """Left alone, every turn ends, and every word was read by an agent or is still to be."""
         if self.running is not None:
             self.end_turn(is_good=True)
-        if self.do(self.house.queued()):
+        if self.do(self.harness.queued()):
             self.start()
             self.end_turn(is_good=True)
-        assert self.do(self.house.queued()) == []
+        assert self.do(self.harness.queued()) == []
         self.each_message_is_stored_once_with_one_outcome()
         self.only_the_attempt_that_ended_well_is_heard()
         self.what_was_answered_was_read()
 
     def _say(self, frame):
-        assert self.do(self.house.take(self.run_, frame)) is not None
+        assert self.do(self.harness.take(self.run_, frame)) is not None
         self.frames.append(frame)
 
     def _leave(self, *, is_good):
-        state = self.do(self.house.turn(self.running.id)).state
+        state = self.do(self.harness.turn(self.running.id)).state
         assert (state is TurnState.ANSWERED) == is_good
         self.running = None
 
     async def _live_runs(self):
-        async with self.house.database.reading() as tx:
+        async with self.harness.database.reading() as tx:
             return await runs.live(tx)
 
     async def _cursor(self):
-        async with self.house.database.reading() as tx:
+        async with self.harness.database.reading() as tx:
             return await sessions.cursor_of(tx, Folder("family"))
 
 

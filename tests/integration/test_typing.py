@@ -17,10 +17,10 @@ FAMILY = "local:family"
 
 
 class Watched:
-    """A household whose signs are seen."""
+    """A host without containers whose signs are seen."""
 
-    def __init__(self, household):
-        self.household = household
+    def __init__(self, store_harness):
+        self.store_harness = store_harness
         self.channel = ScriptedChannel()
 
     @property
@@ -30,37 +30,37 @@ class Watched:
     @asynccontextmanager
     async def open(self):
         signs = TypingSigns(
-            self.household.database, channel_for=lambda _: self.channel, bus=self.household.bus
+            self.store_harness.database, channel_for=lambda _: self.channel, bus=self.store_harness.bus
         )
         task = asyncio.create_task(signs.run(), name="typing")
         try:
-            await until(lambda: self.household.bus._listeners, "listening")
+            await until(lambda: self.store_harness.bus._listeners, "listening")
             yield
         finally:
             task.cancel()
             await asyncio.wait([task])
 
     def tell(self, kind):
-        self.household.bus.publish(kind, group="family")
+        self.store_harness.bus.publish(kind, group="family")
 
     async def start(self, text="@Andy hi"):
-        await self.household.hear(text)
-        turn, run, _ = await self.household.start_next()
+        await self.store_harness.hear(text)
+        turn, run, _ = await self.store_harness.start_next()
         self.tell("turn.started")
         await until(lambda: self.signs and self.signs[-1] == (FAMILY, True), "the sign is shown")
         return turn, run
 
 
 @pytest.fixture
-async def watched(household):
-    await household.add_group("family")
-    return Watched(household)
+async def watched(store_harness):
+    await store_harness.add_group("family")
+    return Watched(store_harness)
 
 
 async def test_the_sign_stands_from_the_start_of_a_turn_to_its_end(watched):
     async with watched.open():
         turn, run = await watched.start()
-        await watched.household.take(run, TurnEnd(n=1, turn=turn.id))
+        await watched.store_harness.take(run, TurnEnd(n=1, turn=turn.id))
         watched.tell("turn.answered")
         await until(lambda: watched.signs[-1] == (FAMILY, False), "the sign is hidden")
     assert watched.signs == [(FAMILY, True), (FAMILY, False)]
@@ -69,7 +69,7 @@ async def test_the_sign_stands_from_the_start_of_a_turn_to_its_end(watched):
 async def test_a_container_that_crashes_takes_its_sign_with_it(watched):
     async with watched.open():
         _, run = await watched.start()
-        await watched.household.lose(run)
+        await watched.store_harness.lose(run)
         watched.tell("turn.put_back")
         await until(lambda: watched.signs[-1] == (FAMILY, False), "the sign is hidden")
 
@@ -85,7 +85,7 @@ async def test_an_event_that_was_missed_costs_a_sweep_and_no_sign_for_ever(watch
     monkeypatch.setattr(typing, "REFRESH_SECONDS", 0.001)
     async with watched.open():
         _, run = await watched.start()
-        await watched.household.lose(run)
+        await watched.store_harness.lose(run)
         await until(lambda: watched.signs[-1] == (FAMILY, False), "the sign is hidden")
 
 
@@ -106,29 +106,29 @@ async def test_a_messenger_that_breaks_over_a_sign_stops_nothing(watched, monkey
 
     watched.channel.set_typing = broken
     async with watched.open():
-        await watched.household.hear("@Andy hi")
-        _, run, _ = await watched.household.start_next()
+        await watched.store_harness.hear("@Andy hi")
+        _, run, _ = await watched.store_harness.start_next()
         watched.tell("turn.started")
         await until(lambda: calls == [(FAMILY, True)], "tried")
-        await watched.household.lose(run)
+        await watched.store_harness.lose(run)
         watched.tell("turn.put_back")
         await until(lambda: calls[-1] == (FAMILY, False), "tried again")
 
 
 async def test_what_nobody_asked_for_shows_no_sign(watched):
     async with watched.open():
-        async with watched.household.database.transaction() as tx:
+        async with watched.store_harness.database.transaction() as tx:
             await tx.execute(
                 """
                 INSERT INTO turns (group_folder, chat_jid, kind, state, queued_ms, not_before_ms)
                 VALUES ('family', 'local:family', 'worker', 'queued', 0, 0)
                 """
             )
-        await watched.household.start_next()
+        await watched.store_harness.start_next()
         watched.tell("turn.started")
-        await watched.household.add_group("work")
-        await watched.household.hear("@Andy hi", "work")
-        await watched.household.start_next("work")
+        await watched.store_harness.add_group("work")
+        await watched.store_harness.hear("@Andy hi", "work")
+        await watched.store_harness.start_next("work")
         watched.tell("turn.started")
         await until(lambda: ("local:work", True) in watched.signs, "the question's sign")
     assert FAMILY not in {jid for jid, _ in watched.signs}

@@ -30,8 +30,8 @@ from tests.doubles.messages_api import (
     Step,
     Tokens,
 )
-from tests.support.household import Household
 from tests.support.running_proxy import Proxied, proxied
+from tests.support.store_harness import StoreHarness
 from tests.support.until import until
 
 MODEL = "claude-sonnet-4-5-20250929"
@@ -68,16 +68,16 @@ async def ask(served: Proxied, **changes: object) -> httpx.Response:
 
 @pytest.mark.parametrize("streams", [True, False])
 async def test_stored_usage_has_the_numbers_of_the_service(
-    tmp_path: Path, usage_writer: UsageWriter, household: Household, streams: bool
+    tmp_path: Path, usage_writer: UsageWriter, store_harness: StoreHarness, streams: bool
 ) -> None:
     async with scripted(tmp_path, usage_writer, Say("hello")) as served:
         await ask(served, streams=streams)
         await served.recorded()
     await usage_writer.flush()
-    (row,) = await household.rows("SELECT * FROM usage")
+    (row,) = await store_harness.rows("SELECT * FROM usage")
     assert row == {
         "id": 1,
-        "at_ms": household.clock.now_ms(),
+        "at_ms": store_harness.clock.now_ms(),
         "group_folder": "group-0",
         "run_id": "run-0",
         "turn_id": 7,
@@ -97,7 +97,7 @@ async def test_stored_usage_has_the_numbers_of_the_service(
 
 
 async def test_answers_to_a_subagent_are_told_apart_by_what_its_cli_sends(
-    tmp_path: Path, usage_writer: UsageWriter, household: Household
+    tmp_path: Path, usage_writer: UsageWriter, store_harness: StoreHarness
 ) -> None:
     async with scripted(tmp_path, usage_writer, Say("hello"), Say("found")) as served:
         await ask(served)
@@ -105,24 +105,28 @@ async def test_answers_to_a_subagent_are_told_apart_by_what_its_cli_sends(
         await served.call(content=body(streams=True), headers=of_subagent)
         await served.recorded(2)
     await usage_writer.flush()
-    rows = await household.rows("SELECT is_subagent, turn_id, input_tokens FROM usage ORDER BY id")
+    rows = await store_harness.rows("SELECT is_subagent, turn_id, input_tokens FROM usage ORDER BY id")
     assert [tuple(row.values()) for row in rows] == [(0, 7, 1234), (1, 7, 1234)]
 
 
 @pytest.mark.parametrize("streams", [True, False])
 async def test_each_search_is_written_down_and_charged_besides_its_tokens(
-    tmp_path: Path, usage_writer: UsageWriter, household: Household, streams: bool
+    tmp_path: Path, usage_writer: UsageWriter, store_harness: StoreHarness, streams: bool
 ) -> None:
-    usage_writer = UsageWriter(household.database, clock=household.clock, prices=Prices(search_usd=0.02))
+    usage_writer = UsageWriter(
+        store_harness.database, clock=store_harness.clock, prices=Prices(search_usd=0.02)
+    )
     async with scripted(tmp_path, usage_writer, Search("sunny", found=(), searches=2), Say("hi")) as served:
         await ask(served, streams=streams)
         await ask(served, streams=streams)
         await served.recorded(2)
     await usage_writer.flush()
-    searched, plain = await household.rows("SELECT searches, cost_nano_usd AS cost FROM usage ORDER BY id")
+    searched, plain = await store_harness.rows(
+        "SELECT searches, cost_nano_usd AS cost FROM usage ORDER BY id"
+    )
     assert (searched["searches"], plain["searches"]) == (2, 0)
     assert searched["cost"] - plain["cost"] == 2 * 20_000_000
-    rows = await household.rows("SELECT kind, group_folder, detail FROM audit WHERE kind = 'web.search'")
+    rows = await store_harness.rows("SELECT kind, group_folder, detail FROM audit WHERE kind = 'web.search'")
     assert [json.loads(row["detail"]) for row in rows] == [
         {"model": MODEL, "number": 1},
         {"model": MODEL, "number": 2},
@@ -148,19 +152,19 @@ def test_searches_of_an_answer_that_broke_off_count_as_far_as_they_had_begun() -
 
 
 async def test_a_stream_cut_in_the_middle_leaves_what_was_seen(
-    tmp_path: Path, usage_writer: UsageWriter, household: Household
+    tmp_path: Path, usage_writer: UsageWriter, store_harness: StoreHarness
 ) -> None:
     async with scripted(tmp_path, usage_writer, SayThenCut("half a")) as served:
         with pytest.raises(httpx.RemoteProtocolError):
             await ask(served)
         await served.recorded()
     await usage_writer.flush()
-    (row,) = await household.rows("SELECT * FROM usage")
+    (row,) = await store_harness.rows("SELECT * FROM usage")
     assert (row["input_tokens"], row["output_tokens"], row["is_whole"]) == (11, 1, 0)
 
 
 async def test_an_answer_without_usage_leaves_an_audit_row_alone(
-    tmp_path: Path, usage_writer: UsageWriter, household: Household
+    tmp_path: Path, usage_writer: UsageWriter, store_harness: StoreHarness
 ) -> None:
     async with scripted(tmp_path, usage_writer, Fail(400)) as served:
         await ask(served)
@@ -168,8 +172,8 @@ async def test_an_answer_without_usage_leaves_an_audit_row_alone(
         await served.recorded(2)
         await served.call(token="wrong")
     await usage_writer.flush()
-    assert await household.rows("SELECT * FROM usage") == []
-    rows = await household.rows("SELECT kind, group_folder, detail FROM audit ORDER BY id")
+    assert await store_harness.rows("SELECT * FROM usage") == []
+    rows = await store_harness.rows("SELECT kind, group_folder, detail FROM audit ORDER BY id")
     assert [(row["kind"], row["group_folder"]) for row in rows] == [
         ("api.request", "group-0"),
         ("api.request", "group-0"),
@@ -179,7 +183,7 @@ async def test_an_answer_without_usage_leaves_an_audit_row_alone(
 
 
 async def test_a_client_that_leaves_is_noted(
-    tmp_path: Path, usage_writer: UsageWriter, household: Household
+    tmp_path: Path, usage_writer: UsageWriter, store_harness: StoreHarness
 ) -> None:
     with ScriptedMessagesApi([Hang()]) as api:
         async with proxied(tmp_path, usage_writer=usage_writer) as served:
@@ -190,12 +194,12 @@ async def test_a_client_that_leaves_is_noted(
             await asyncio.wait([asking])
             await served.recorded()
     await usage_writer.flush()
-    (row,) = await household.rows("SELECT detail FROM audit")
+    (row,) = await store_harness.rows("SELECT detail FROM audit")
     assert json.loads(row["detail"])["ending"] == "gone"
 
 
 async def test_fifty_streams_at_once_lose_no_token(
-    tmp_path: Path, usage_writer: UsageWriter, household: Household
+    tmp_path: Path, usage_writer: UsageWriter, store_harness: StoreHarness
 ) -> None:
     counts = range(1, 51)
     steps = [Say("x" * number, tokens=Tokens(input_tokens=number, output_tokens=2)) for number in counts]
@@ -206,7 +210,7 @@ async def test_fifty_streams_at_once_lose_no_token(
         await served.recorded(50)
         writing.cancel()
     await usage_writer.flush()
-    (row,) = await household.rows("SELECT count(*) AS n, sum(input_tokens) AS input FROM usage")
+    (row,) = await store_harness.rows("SELECT count(*) AS n, sum(input_tokens) AS input FROM usage")
     assert (row["n"], row["input"]) == (50, sum(counts))
 
 
@@ -216,26 +220,26 @@ def _in_fives(numbers: Iterable[int]) -> list[list[int]]:
 
 
 async def test_what_could_not_be_stored_is_stored_later(
-    tmp_path: Path, usage_writer: UsageWriter, household: Household
+    tmp_path: Path, usage_writer: UsageWriter, store_harness: StoreHarness
 ) -> None:
     async with scripted(tmp_path, usage_writer, Say("hello")) as served:
         await ask(served)
         await served.recorded()
-    async with household.database.transaction() as tx:
+    async with store_harness.database.transaction() as tx:
         await tx.execute("ALTER TABLE usage RENAME TO away")
     with pytest.raises(StoreError):
         await usage_writer.flush()
     assert [one.input_tokens for one in usage_writer.waiting] == [1234]
-    async with household.database.transaction() as tx:
+    async with store_harness.database.transaction() as tx:
         await tx.execute("ALTER TABLE away RENAME TO usage")
     await usage_writer.flush()
     assert usage_writer.waiting == []
-    assert len(await household.rows("SELECT 1 FROM usage")) == 1
-    assert len(await household.rows("SELECT 1 FROM audit")) == 1
+    assert len(await store_harness.rows("SELECT 1 FROM usage")) == 1
+    assert len(await store_harness.rows("SELECT 1 FROM audit")) == 1
 
 
 async def test_a_shutdown_while_rows_are_stored_stores_them_once(
-    usage_writer: UsageWriter, household: Household
+    usage_writer: UsageWriter, store_harness: StoreHarness
 ) -> None:
     for steps in range(40):
         usage_writer.note(audit.AuditEvent(at_ms=steps, kind="noted"))
@@ -245,5 +249,5 @@ async def test_a_shutdown_while_rows_are_stored_stores_them_once(
         storing.cancel()
         await asyncio.wait({storing})
         await usage_writer.flush()
-    rows = await household.rows("SELECT at_ms FROM audit ORDER BY id")
+    rows = await store_harness.rows("SELECT at_ms FROM audit ORDER BY id")
     assert [row["at_ms"] for row in rows] == list(range(40))

@@ -45,17 +45,17 @@ from orchestrator.queue.warm_starts import WarmStarts
 from orchestrator.store import budgets, runs, tasks
 from orchestrator.store.model_refusals import ModelRefusal
 from tests.doubles.scripted_runtime import ScriptedContainer, ScriptedRuntime, scripted_pool, scripted_ports
-from tests.support.household import Household
+from tests.support.store_harness import StoreHarness
 from tests.support.until import until
 
 FAMILY, WORK = Folder("family"), Folder("work")
 
 
-class House:
+class Harness:
     """One host: its queue, its pool and its foresight, on an engine that outlives it."""
 
-    def __init__(self, household: Household, home: Path, runtime: ScriptedRuntime) -> None:
-        self.household, self.home, self.runtime = household, home, runtime
+    def __init__(self, store_harness: StoreHarness, home: Path, runtime: ScriptedRuntime) -> None:
+        self.store_harness, self.home, self.runtime = store_harness, home, runtime
         self.files: dict[int, TurnOrder] = {}
         """The turns that were written for containers, by number."""
         self.refusal: ModelRefusal | None = None
@@ -67,17 +67,17 @@ class House:
         self.host: HostContext
 
     @asynccontextmanager
-    async def open(self, *, cap: int = 2, most: int = 1) -> AsyncIterator[House]:
-        house = self.household
+    async def open(self, *, cap: int = 2, most: int = 1) -> AsyncIterator[Harness]:
+        harness = self.store_harness
         settings = Settings(max_concurrent_containers=cap, andy_foresight=most)
         self.host = HostContext(
             home=Home(self.home),
             settings=settings,
-            clock=house.clock,
-            database=house.database,
-            reader=house.database,
-            bus=house.bus,
-            wakeups=house.wakeups,
+            clock=harness.clock,
+            database=harness.database,
+            reader=harness.database,
+            bus=harness.bus,
+            wakeups=harness.wakeups,
         )
         ports = replace(
             scripted_ports(),
@@ -88,15 +88,15 @@ class House:
             token=lambda: ("token", secrets.token_hex(6)),
         )
         async with asyncio.TaskGroup() as jobs:
-            self.pool = pool = scripted_pool(house, self.runtime, jobs, self.home, ports=ports)
+            self.pool = pool = scripted_pool(harness, self.runtime, jobs, self.home, ports=ports)
             await pool.adopt()
             queue = Dispatcher(
-                house.database,
+                harness.database,
                 Containers(live=pool.live, start=pool.start, hand_over=pool.hand_over, close=pool.close),
                 cap=cap,
                 overlap=most,
-                clock=house.clock,
-                wakeups=house.wakeups,
+                clock=harness.clock,
+                wakeups=harness.wakeups,
             )
             self.foresight = WarmStarts(
                 self.host, pool, refusal=self._refusal_of, is_taking_work=lambda: queue.is_taking_work
@@ -127,12 +127,12 @@ class House:
         await until(lambda: RunState.READY in self.states(folder), "it is ready")
         container = self.runtime.started[-1]
         container.say(Standby(n=1, cpu_seconds=0.75))
-        await until(lambda: any(e.kind == "run.ready" for e in self.household.bus.ring), "it has booted")
+        await until(lambda: any(e.kind == "run.ready" for e in self.store_harness.bus.ring), "it has booted")
         return container
 
     async def ask(self, text: str = "@Andy hi", folder: Folder = FAMILY) -> Turn:
-        await self.household.hear(text, folder)
-        return (await self.household.queued(folder))[-1]
+        await self.store_harness.hear(text, folder)
+        return (await self.store_harness.queued(folder))[-1]
 
     async def given(self, turn: Turn) -> TurnOrder:
         await until(lambda: turn.id in self.files, "the turn was written for the container")
@@ -153,232 +153,232 @@ class House:
 
 
 @pytest.fixture
-async def house(household: Household, tmp_path: Path) -> House:
+async def harness(store_harness: StoreHarness, tmp_path: Path) -> Harness:
     for folder in (FAMILY, WORK):
-        await household.add_group(folder)
-    return House(household, tmp_path, ScriptedRuntime())
+        await store_harness.add_group(folder)
+    return Harness(store_harness, tmp_path, ScriptedRuntime())
 
 
 async def test_a_turn_goes_to_the_container_that_waits_for_it_with_all_that_is_decided_then(
-    house: House,
+    harness: Harness,
 ) -> None:
-    async with house.open():
-        container = await house.ready()
-        (before,) = house.runtime.orders
+    async with harness.open():
+        container = await harness.ready()
+        (before,) = harness.runtime.orders
         assert before.is_standby
         assert (before.turn.turn, before.turn.prompt) == (0, "")
-        turn = await house.ask("@Andy where are the bees?")
-        order = await house.given(turn)
+        turn = await harness.ask("@Andy where are the bees?")
+        order = await harness.given(turn)
         assert "where are the bees" in order.prompt
         assert order.terms is not None
         assert order.run == container.run_id
-        await house.answer(container, turn)
-        assert len(house.runtime.started) == 1
-        assert house.figures == {"hits": {"typing": 1}, "misses": {}, "wasted_cpu_seconds": 0.0}
-        assert [one.text for one in await house.household.outgoing()] == ["Hello"]
-        second = await house.ask("@Andy and now?")
-        assert (await house.given(second)).terms is None, "the run has begun: nothing else changes in it"
+        await harness.answer(container, turn)
+        assert len(harness.runtime.started) == 1
+        assert harness.figures == {"hits": {"typing": 1}, "misses": {}, "wasted_cpu_seconds": 0.0}
+        assert [one.text for one in await harness.store_harness.outgoing()] == ["Hello"]
+        second = await harness.ask("@Andy and now?")
+        assert (await harness.given(second)).terms is None, "the run has begun: nothing else changes in it"
 
 
-async def test_how_the_conversation_goes_on_is_recorded_when_the_turn_comes(house: House) -> None:
-    async with house.open():
-        container = await house.ready()
-        (row,) = await house.household.rows("SELECT restore_mode FROM runs")
+async def test_how_the_conversation_goes_on_is_recorded_when_the_turn_comes(harness: Harness) -> None:
+    async with harness.open():
+        container = await harness.ready()
+        (row,) = await harness.store_harness.rows("SELECT restore_mode FROM runs")
         assert row["restore_mode"] is None, "nothing goes on before anybody asks"
-        turn = await house.ask()
-        await house.given(turn)
-        (row,) = await house.household.rows("SELECT restore_mode FROM runs")
+        turn = await harness.ask()
+        await harness.given(turn)
+        (row,) = await harness.store_harness.rows("SELECT restore_mode FROM runs")
         assert row["restore_mode"] == "fresh"
-        await house.answer(container, turn)
+        await harness.answer(container, turn)
 
 
-async def test_nobody_asked_so_it_ends_after_two_minutes_and_no_failure_is_told(house: House) -> None:
-    async with house.open():
-        container = await house.ready()
-        house.household.clock.pass_ms(timeouts.UNUSED_MS - 1_000)
+async def test_nobody_asked_so_it_ends_after_two_minutes_and_no_failure_is_told(harness: Harness) -> None:
+    async with harness.open():
+        container = await harness.ready()
+        harness.store_harness.clock.pass_ms(timeouts.UNUSED_MS - 1_000)
         container.say(Standby(n=2))
-        await until(lambda: house.states() == [RunState.READY], "it waits")
-        reaper = asyncio.create_task(house.pool.reap(), name="reaper")
-        house.household.wakeups.reaper.set()
-        house.household.clock.pass_ms(2_000)
-        house.household.wakeups.reaper.set()
-        await until(lambda: house.states() == [], "it has ended")
+        await until(lambda: harness.states() == [RunState.READY], "it waits")
+        reaper = asyncio.create_task(harness.pool.reap(), name="reaper")
+        harness.store_harness.wakeups.reaper.set()
+        harness.store_harness.clock.pass_ms(2_000)
+        harness.store_harness.wakeups.reaper.set()
+        await until(lambda: harness.states() == [], "it has ended")
         reaper.cancel()
         assert container.has_ended.is_set()
-        assert house.figures == {"hits": {}, "misses": {"typing": 1}, "wasted_cpu_seconds": 0.75}
-        (row,) = await house.household.rows("SELECT exit_kind FROM runs")
+        assert harness.figures == {"hits": {}, "misses": {"typing": 1}, "wasted_cpu_seconds": 0.75}
+        (row,) = await harness.store_harness.rows("SELECT exit_kind FROM runs")
         assert row["exit_kind"] == "closed", "an end like this is no error"
-        assert await house.household.outgoing() == []
+        assert await harness.store_harness.outgoing() == []
 
 
-async def test_who_waits_for_a_slot_takes_that_of_the_container_nobody_asked(house: House) -> None:
-    async with house.open(cap=1):
-        ahead = await house.ready(FAMILY)
-        await house.ask(folder=WORK)
-        await until(lambda: house.states(WORK) == [RunState.BUSY], "the other group's turn has begun")
+async def test_who_waits_for_a_slot_takes_that_of_the_container_nobody_asked(harness: Harness) -> None:
+    async with harness.open(cap=1):
+        ahead = await harness.ready(FAMILY)
+        await harness.ask(folder=WORK)
+        await until(lambda: harness.states(WORK) == [RunState.BUSY], "the other group's turn has begun")
         await until(ahead.has_ended.is_set, "what was started ahead has ended")
-        assert house.figures["misses"] == {"typing": 1}
+        assert harness.figures["misses"] == {"typing": 1}
 
 
-async def test_no_slot_of_anybody_is_taken(house: House) -> None:
-    async with house.open(cap=1):
-        await house.ask(folder=WORK)
-        await until(lambda: house.states(WORK) == [RunState.BUSY], "the only slot is taken")
-        await house.expect(FAMILY)
-        assert house.states(FAMILY) == []
+async def test_no_slot_of_anybody_is_taken(harness: Harness) -> None:
+    async with harness.open(cap=1):
+        await harness.ask(folder=WORK)
+        await until(lambda: harness.states(WORK) == [RunState.BUSY], "the only slot is taken")
+        await harness.expect(FAMILY)
+        assert harness.states(FAMILY) == []
 
 
 @pytest.mark.parametrize("change", ["config", "environment"])
 async def test_a_container_that_no_longer_fits_is_ended_and_another_is_started(
-    house: House, change: str
+    harness: Harness, change: str
 ) -> None:
-    async with house.open():
-        first = await house.ready()
+    async with harness.open():
+        first = await harness.ready()
         if change == "config":
-            async with house.household.database.transaction() as tx:
+            async with harness.store_harness.database.transaction() as tx:
                 await changes.configure(tx, FAMILY, {"memory_mb": 512}, by="a test", now_ms=1)
         else:
-            house.environment = {"TZ": "Asia/Seoul"}
-        turn = await house.ask()
-        await until(lambda: len(house.runtime.started) == 2, "another container is started")
+            harness.environment = {"TZ": "Asia/Seoul"}
+        turn = await harness.ask()
+        await until(lambda: len(harness.runtime.started) == 2, "another container is started")
         assert first.has_ended.is_set()
-        assert turn.id not in house.files
-        again = house.runtime.started[-1]
-        assert house.runtime.orders[-1].turn.turn == turn.id
+        assert turn.id not in harness.files
+        again = harness.runtime.started[-1]
+        assert harness.runtime.orders[-1].turn.turn == turn.id
         again.say(Ack(n=1, turn=turn.id))
         again.say(TurnEnd(n=2, turn=turn.id))
-        await until(lambda: house.states() == [RunState.IDLE], "it is answered")
-        assert (await house.household.turn(turn.id)).attempt == 1
+        await until(lambda: harness.states() == [RunState.IDLE], "it is answered")
+        assert (await harness.store_harness.turn(turn.id)).attempt == 1
 
 
-async def test_nobody_waits_until_another_groups_conversation_is_read(house: House) -> None:
-    async with house.open():
-        container = await house.ready()
-        house.may_restore.clear()
-        turn = await house.ask()
-        await until(lambda: house.states() == [RunState.BUSY], "its conversation is being read")
-        await house.ask(folder=WORK)
-        await until(lambda: house.states(WORK) == [RunState.BUSY], "the other group has its container")
-        assert turn.id not in house.files
-        house.may_restore.set()
-        await house.answer(container, turn)
+async def test_nobody_waits_until_another_groups_conversation_is_read(harness: Harness) -> None:
+    async with harness.open():
+        container = await harness.ready()
+        harness.may_restore.clear()
+        turn = await harness.ask()
+        await until(lambda: harness.states() == [RunState.BUSY], "its conversation is being read")
+        await harness.ask(folder=WORK)
+        await until(lambda: harness.states(WORK) == [RunState.BUSY], "the other group has its container")
+        assert turn.id not in harness.files
+        harness.may_restore.set()
+        await harness.answer(container, turn)
 
 
-async def test_one_that_dies_while_its_turn_is_prepared_costs_no_attempt(house: House) -> None:
-    async with house.open():
-        container = await house.ready()
-        house.may_restore.clear()
-        turn = await house.ask()
-        await until(lambda: house.states() == [RunState.BUSY], "its conversation is being read")
+async def test_one_that_dies_while_its_turn_is_prepared_costs_no_attempt(harness: Harness) -> None:
+    async with harness.open():
+        container = await harness.ready()
+        harness.may_restore.clear()
+        turn = await harness.ask()
+        await until(lambda: harness.states() == [RunState.BUSY], "its conversation is being read")
         container.end()
-        await until(lambda: container not in house.runtime.present, "it is gone")
-        house.may_restore.set()
-        await until(lambda: len(house.runtime.started) == 2, "another container is started")
-        assert (await house.household.turn(turn.id)).attempt == 1
+        await until(lambda: container not in harness.runtime.present, "it is gone")
+        harness.may_restore.set()
+        await until(lambda: len(harness.runtime.started) == 2, "another container is started")
+        assert (await harness.store_harness.turn(turn.id)).attempt == 1
 
 
-async def test_one_that_dies_is_missed_by_nobody(house: House) -> None:
-    async with house.open():
-        container = await house.ready()
+async def test_one_that_dies_is_missed_by_nobody(harness: Harness) -> None:
+    async with harness.open():
+        container = await harness.ready()
         container.end()
-        await until(lambda: house.states() == [], "it is gone")
-        turn = await house.ask()
-        await until(lambda: house.states() == [RunState.BUSY], "a container is started for the turn")
-        assert (await house.household.turn(turn.id)).attempt == 1
-        assert await house.household.outgoing() == []
+        await until(lambda: harness.states() == [], "it is gone")
+        turn = await harness.ask()
+        await until(lambda: harness.states() == [RunState.BUSY], "a container is started for the turn")
+        assert (await harness.store_harness.turn(turn.id)).attempt == 1
+        assert await harness.store_harness.outgoing() == []
 
 
-async def test_one_that_dies_before_it_took_its_turn_costs_no_pause(house: House) -> None:
-    async with house.open():
-        container = await house.ready()
-        turn = await house.ask()
-        await house.given(turn)
+async def test_one_that_dies_before_it_took_its_turn_costs_no_pause(harness: Harness) -> None:
+    async with harness.open():
+        container = await harness.ready()
+        turn = await harness.ask()
+        await harness.given(turn)
         container.end()
-        await until(lambda: len(house.runtime.started) == 2, "the turn is tried again, at once")
-        found = await house.household.turn(turn.id)
+        await until(lambda: len(harness.runtime.started) == 2, "the turn is tried again, at once")
+        found = await harness.store_harness.turn(turn.id)
         assert found.state is TurnState.RUNNING
-        assert await house.household.outgoing() == []
+        assert await harness.store_harness.outgoing() == []
 
 
-async def test_a_turn_that_comes_while_the_container_is_made_is_given_to_it(house: House) -> None:
+async def test_a_turn_that_comes_while_the_container_is_made_is_given_to_it(harness: Harness) -> None:
     may_start = asyncio.Event()
-    start = house.runtime.start
+    start = harness.runtime.start
 
     async def slowly(*given: Any) -> ScriptedContainer:
         await may_start.wait()
         return await start(*given)
 
-    house.runtime.start = slowly  # type: ignore[method-assign]
-    async with house.open():
-        await house.expect()
-        await until(lambda: house.states() == [RunState.READY], "it is being made")
-        turn = await house.ask()
-        await house.given(turn)
+    harness.runtime.start = slowly  # type: ignore[method-assign]
+    async with harness.open():
+        await harness.expect()
+        await until(lambda: harness.states() == [RunState.READY], "it is being made")
+        turn = await harness.ask()
+        await harness.given(turn)
         may_start.set()
-        await until(lambda: house.runtime.started, "it is there")
-        await house.answer(house.runtime.started[0], turn)
-        assert len(house.runtime.started) == 1
+        await until(lambda: harness.runtime.started, "it is there")
+        await harness.answer(harness.runtime.started[0], turn)
+        assert len(harness.runtime.started) == 1
 
 
-async def test_one_that_is_in_the_way_while_it_is_made_ends_as_soon_as_it_is_there(house: House) -> None:
+async def test_one_that_is_in_the_way_while_it_is_made_ends_as_soon_as_it_is_there(harness: Harness) -> None:
     may_start = asyncio.Event()
-    start = house.runtime.start
+    start = harness.runtime.start
 
     async def slowly(spec: Any, order: str) -> ScriptedContainer:
         if spec.folder == FAMILY:
             await may_start.wait()
         return await start(spec, order)
 
-    house.runtime.start = slowly  # type: ignore[method-assign]
-    async with house.open(cap=1):
-        await house.expect()
-        await until(lambda: house.states() == [RunState.READY], "it is being made")
-        await house.ask(folder=WORK)
-        await until(lambda: house.states(WORK) == [RunState.BUSY], "the other group does not wait for it")
+    harness.runtime.start = slowly  # type: ignore[method-assign]
+    async with harness.open(cap=1):
+        await harness.expect()
+        await until(lambda: harness.states() == [RunState.READY], "it is being made")
+        await harness.ask(folder=WORK)
+        await until(lambda: harness.states(WORK) == [RunState.BUSY], "the other group does not wait for it")
         may_start.set()
-        await until(lambda: house.states(FAMILY) == [], "it has ended")
-        assert [one.folder for one in house.runtime.working] == [WORK]
+        await until(lambda: harness.states(FAMILY) == [], "it has ended")
+        assert [one.folder for one in harness.runtime.working] == [WORK]
 
 
-async def test_a_host_that_was_killed_leaves_none_behind(house: House) -> None:
-    async with house.open():
-        container = await house.ready()
-    async with house.open():
+async def test_a_host_that_was_killed_leaves_none_behind(harness: Harness) -> None:
+    async with harness.open():
+        container = await harness.ready()
+    async with harness.open():
         await until(container.has_ended.is_set, "it was ended")
-        assert house.pool.live() == []
-        (row,) = await house.household.rows("SELECT exit_kind FROM runs")
+        assert harness.pool.live() == []
+        (row,) = await harness.store_harness.rows("SELECT exit_kind FROM runs")
         assert row["exit_kind"] == "closed"
-        await house.ask()
-        await until(lambda: house.states() == [RunState.BUSY], "a container is started for the turn")
-        assert len(house.runtime.working) == 1
+        await harness.ask()
+        await until(lambda: harness.states() == [RunState.BUSY], "a container is started for the turn")
+        assert len(harness.runtime.working) == 1
 
 
 async def test_a_host_that_was_killed_before_the_turn_was_written_writes_it_with_its_terms(
-    house: House,
+    harness: Harness,
 ) -> None:
-    async with house.open():
-        container = await house.ready()
-        turn = await house.ask()
-        await house.given(turn)
-    house.files.clear()
-    async with house.open():
-        order = await house.given(turn)
+    async with harness.open():
+        container = await harness.ready()
+        turn = await harness.ask()
+        await harness.given(turn)
+    harness.files.clear()
+    async with harness.open():
+        order = await harness.given(turn)
         assert (order.run, order.turn) == (container.run_id, turn.id)
         assert order.terms is not None
-        await house.answer(container, turn)
-        assert len(house.runtime.started) == 1
-        assert [one.text for one in await house.household.outgoing()] == ["Hello"]
+        await harness.answer(container, turn)
+        assert len(harness.runtime.started) == 1
+        assert [one.text for one in await harness.store_harness.outgoing()] == ["Hello"]
 
 
-async def test_a_group_whose_model_is_refused_or_whose_budget_is_spent_gets_none(house: House) -> None:
-    async with house.open():
-        house.refusal = ModelRefusal(
+async def test_a_group_whose_model_is_refused_or_whose_budget_is_spent_gets_none(harness: Harness) -> None:
+    async with harness.open():
+        harness.refusal = ModelRefusal(
             id=1, cause=ModelError.NO_CREDIT, setting=None, model=None, status=400, since_ms=0, told_ms=None
         )
-        await house.expect()
-        assert house.states() == []
-        house.refusal = None
-        async with house.household.database.transaction() as tx:
+        await harness.expect()
+        assert harness.states() == []
+        harness.refusal = None
+        async with harness.store_harness.database.transaction() as tx:
             await budgets.put(
                 tx,
                 folder=FAMILY,
@@ -388,39 +388,39 @@ async def test_a_group_whose_model_is_refused_or_whose_budget_is_spent_gets_none
                 amount=0,
                 now_ms=1,
             )
-        await house.expect()
-        assert house.states() == []
+        await harness.expect()
+        assert harness.states() == []
 
 
-async def test_talk_counts_only_where_andy_was_called_within_the_hour(house: House) -> None:
-    async with house.open():
-        await house.expect(sign=Sign.TALK)
-        assert house.states() == []
-        turn = await house.ask()
-        await until(lambda: house.runtime.started, "its container is started")
-        await house.answer(house.runtime.started[0], turn)
-        await house.pool.retire(FAMILY)
-        house.runtime.started[0].end()
-        await until(lambda: house.states() == [], "its container is gone")
-        await house.expect(sign=Sign.TALK)
-        assert house.states() != []
+async def test_talk_counts_only_where_andy_was_called_within_the_hour(harness: Harness) -> None:
+    async with harness.open():
+        await harness.expect(sign=Sign.TALK)
+        assert harness.states() == []
+        turn = await harness.ask()
+        await until(lambda: harness.runtime.started, "its container is started")
+        await harness.answer(harness.runtime.started[0], turn)
+        await harness.pool.retire(FAMILY)
+        harness.runtime.started[0].end()
+        await until(lambda: harness.states() == [], "its container is gone")
+        await harness.expect(sign=Sign.TALK)
+        assert harness.states() != []
 
 
-async def test_what_is_due_gets_its_container_ten_seconds_before(house: House) -> None:
-    household = house.household
-    now_ms = household.clock.now_ms()
+async def test_what_is_due_gets_its_container_ten_seconds_before(harness: Harness) -> None:
+    store_harness = harness.store_harness
+    now_ms = store_harness.clock.now_ms()
     task = tasks_of_the_family(now_ms + 60_000)
-    async with household.database.transaction() as tx:
+    async with store_harness.database.transaction() as tx:
         await tasks.put(tx, task)
-    async with house.open():
-        assert await house.foresight.look() == pytest.approx((60_000 - DUE_WITHIN_MS) / 1000)
-        assert house.states() == []
-        household.clock.pass_ms(60_000 - DUE_WITHIN_MS)
-        await house.foresight.look()
-        await until(lambda: house.states() == [RunState.READY], "it is ready before its time")
-        (live,) = house.pool.live()
+    async with harness.open():
+        assert await harness.foresight.look() == pytest.approx((60_000 - DUE_WITHIN_MS) / 1000)
+        assert harness.states() == []
+        store_harness.clock.pass_ms(60_000 - DUE_WITHIN_MS)
+        await harness.foresight.look()
+        await until(lambda: harness.states() == [RunState.READY], "it is ready before its time")
+        (live,) = harness.pool.live()
         assert live.is_isolated
-        assert house.runtime.orders[0].turn.kind == "task"
+        assert harness.runtime.orders[0].turn.kind == "task"
 
 
 def tasks_of_the_family(due_ms: int) -> Any:
@@ -436,11 +436,11 @@ def tasks_of_the_family(due_ms: int) -> Any:
     )
 
 
-async def test_as_the_host_ends_what_nobody_asked_ends_too(house: House) -> None:
-    async with house.open():
-        container = await house.ready()
-        await house.pool.drain(seconds=5)
-        await until(lambda: house.states() == [], "it is gone")
+async def test_as_the_host_ends_what_nobody_asked_ends_too(harness: Harness) -> None:
+    async with harness.open():
+        container = await harness.ready()
+        await harness.pool.drain(seconds=5)
+        await until(lambda: harness.states() == [], "it is gone")
         assert container.has_ended.is_set()
-        async with house.household.database.reading() as tx:
+        async with harness.store_harness.database.reading() as tx:
             assert await runs.live(tx) == []

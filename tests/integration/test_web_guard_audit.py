@@ -13,7 +13,7 @@ from starlette.types import Receive, Scope, Send
 from orchestrator.store import audit
 from orchestrator.web.guard import AccessGuard
 from orchestrator.web.refusals import RefusalAudit, RefusedRequest
-from tests.support.household import Household
+from tests.support.store_harness import StoreHarness
 from tests.support.until import until
 
 EVIL = "https://evil.example"
@@ -25,8 +25,8 @@ async def inside(scope: Scope, receive: Receive, send: Send) -> None:
 
 
 @pytest.fixture
-def refusals(household: Household) -> RefusalAudit:
-    return RefusalAudit(household.database, clock=household.clock)
+def refusals(store_harness: StoreHarness) -> RefusalAudit:
+    return RefusalAudit(store_harness.database, clock=store_harness.clock)
 
 
 @pytest.fixture
@@ -37,8 +37,8 @@ async def outside(refusals: RefusalAudit) -> AsyncIterator[httpx.AsyncClient]:
         yield client
 
 
-async def rows(household: Household) -> list[dict[str, Any]]:
-    async with household.database.reading() as tx:
+async def rows(store_harness: StoreHarness) -> list[dict[str, Any]]:
+    async with store_harness.database.reading() as tx:
         found = await audit.newest(tx, limit=100)
     return [one["detail"] for one in found if one["kind"] == "http.refused"]
 
@@ -54,7 +54,7 @@ async def knock(client: httpx.AsyncClient, **headers: str) -> int:
 
 
 async def test_each_kind_of_refusal_is_written_down_with_what_it_named_and_no_token(
-    household: Household, refusals: RefusalAudit, outside: httpx.AsyncClient
+    store_harness: StoreHarness, refusals: RefusalAudit, outside: httpx.AsyncClient
 ) -> None:
     assert await knock(outside, Authorization="Bearer guessed") == 401
     assert await knock(outside, Origin=EVIL, **WITH_TOKEN) == 403
@@ -63,7 +63,7 @@ async def test_each_kind_of_refusal_is_written_down_with_what_it_named_and_no_to
     assert await knock(outside, Sec_Fetch_Site="cross-site", **WITH_TOKEN) == 403
     await refusals.write()
     asked = {"method": "GET", "path": "/messages/x", "peer": "10.0.0.7"}
-    found = await rows(household)
+    found = await rows(store_harness)
     assert sorted(found, key=lambda one: one["error"]) == [
         {"error": "bad_host", "count": 1, "given": "evil.example", **asked},
         {"error": "bad_origin", "count": 3, "given": EVIL, **asked},
@@ -104,47 +104,47 @@ async def test_andys_own_pages_may_come_in(outside: httpx.AsyncClient, page: dic
 
 
 async def test_a_first_refusal_is_written_at_once_and_a_thousand_more_are_one_row(
-    household: Household, refusals: RefusalAudit, outside: httpx.AsyncClient
+    store_harness: StoreHarness, refusals: RefusalAudit, outside: httpx.AsyncClient
 ) -> None:
     running = asyncio.create_task(refusals.run(), name="refusals")
     await knock(outside)
-    await until(lambda: rows(household), "the first is there")
+    await until(lambda: rows(store_harness), "the first is there")
     for _ in range(1000):
         await knock(outside)
-    assert [one["count"] for one in await rows(household)] == [1]
+    assert [one["count"] for one in await rows(store_harness)] == [1]
     await stop(running)
-    assert [one["count"] for one in await rows(household)] == [1, 1000]
+    assert [one["count"] for one in await rows(store_harness)] == [1, 1000]
 
 
 async def test_after_a_minute_those_in_between_are_written_though_nobody_knocks_again(
-    household: Household,
+    store_harness: StoreHarness,
 ) -> None:
-    refusals = RefusalAudit(household.database, clock=household.clock, period_seconds=0.05)
+    refusals = RefusalAudit(store_harness.database, clock=store_harness.clock, period_seconds=0.05)
     running = asyncio.create_task(refusals.run(), name="refusals")
     for _ in range(5):
         refusals.note(RefusedRequest(error="bad_token", path="/chat", method="POST", peer=None))
         await asyncio.sleep(0)
 
     async def total() -> bool:
-        return bool(sum(one["count"] for one in await rows(household)) == 5)
+        return bool(sum(one["count"] for one in await rows(store_harness)) == 5)
 
     await until(total, "all of them are written")
     await stop(running)
 
 
 async def test_what_cannot_be_written_down_now_is_counted_on(
-    household: Household, refusals: RefusalAudit, outside: httpx.AsyncClient
+    store_harness: StoreHarness, refusals: RefusalAudit, outside: httpx.AsyncClient
 ) -> None:
     async def rename(before: str, after: str) -> None:
-        async with household.database.transaction() as tx:
+        async with store_harness.database.transaction() as tx:
             await tx.execute(f"ALTER TABLE {before} RENAME TO {after}")
 
     await rename("audit", "away")
     await knock(outside)
     await refusals.write()
     await rename("away", "audit")
-    assert await rows(household) == []
+    assert await rows(store_harness) == []
     await knock(outside)
     await refusals.write()
     await refusals.write()
-    assert [one["count"] for one in await rows(household)] == [2]
+    assert [one["count"] for one in await rows(store_harness)] == [2]

@@ -1,4 +1,4 @@
-"""Who handles the requests of the household's groups."""
+"""Who handles the requests of the groups."""
 
 from __future__ import annotations
 
@@ -10,30 +10,30 @@ from orchestrator.domain.values import Group
 from orchestrator.ipc.command_dispatcher import CommandDispatcher
 from orchestrator.scheduler.timing import schedule_reader
 from orchestrator.scheduler.when import point_ms
-from tests.support.household import Household
+from tests.support.store_harness import StoreHarness
 
 ZONE = ZoneInfo("Asia/Seoul")
 
 
-def dispatcher_of(household: Household) -> CommandDispatcher:
+def dispatcher_of(store_harness: StoreHarness) -> CommandDispatcher:
     return CommandDispatcher(
-        household.database,
-        clock=household.clock,
+        store_harness.database,
+        clock=store_harness.clock,
         read_time=point_ms,
         times=schedule_reader(lambda _: ZONE),
         zone_of=lambda _: ZONE,
-        wakeups=household.wakeups,
-        bus=household.bus,
-        dashboards=dashboards_of(household, lambda _: ZONE),
+        wakeups=store_harness.wakeups,
+        bus=store_harness.bus,
+        dashboards=dashboards_of(store_harness, lambda _: ZONE),
     )
 
 
-def dashboards_of(household: Household, zone_of: Callable[[Group], ZoneInfo]) -> DashboardService:
+def dashboards_of(store_harness: StoreHarness, zone_of: Callable[[Group], ZoneInfo]) -> DashboardService:
     return DashboardService(
-        household.database,
-        clock=household.clock,
-        bus=household.bus,
-        wakeups=household.wakeups,
+        store_harness.database,
+        clock=store_harness.clock,
+        bus=store_harness.bus,
+        wakeups=store_harness.wakeups,
         zone_of=zone_of,
         can_deliver=lambda _: True,
     )

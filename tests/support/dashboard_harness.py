@@ -1,4 +1,4 @@
-"""A household with a dashboard: its agent's turns, its worker's, and people at a terminal."""
+"""A host without containers with a dashboard: its agent's turns, its worker's, and people at a terminal."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ from orchestrator.store import (
     groups,
     turns,
 )
-from tests.support.household import SEOUL, Household
+from tests.support.store_harness import SEOUL, StoreHarness
 
 MINUTE_MS = 60_000
 HOUR_MS = 60 * MINUTE_MS
@@ -57,30 +57,30 @@ def at(text: str) -> int:
     return when.parse_datetime(text, now_ms=FEB_9_0830, zone=SEOUL).at_ms
 
 
-class DashboardHouse:
+class DashboardHarness:
     """One group with a dashboard, at Monday 2026-02-09 08:30 in Seoul."""
 
     def __init__(
         self,
-        household: Household,
+        store_harness: StoreHarness,
         *,
         limits: BoardLimits | None = None,
         contexts: ContextCommands | None = None,
     ) -> None:
-        self.house = household
-        self.clock = household.clock
+        self.harness = store_harness
+        self.clock = store_harness.clock
         self.clock.wall_ms = FEB_9_0830
         self.can_deliver = True
         self.zone = SEOUL
         self.service = self.service_with(limits)
         self.dispatcher = CommandDispatcher(
-            household.database,
-            clock=household.clock,
+            store_harness.database,
+            clock=store_harness.clock,
             read_time=point_ms,
             times=schedule_reader(lambda _: self.zone),
             zone_of=lambda _: self.zone,
-            wakeups=household.wakeups,
-            bus=household.bus,
+            wakeups=store_harness.wakeups,
+            bus=store_harness.bus,
             dashboards=self.service,
             notices=Notices(clock=self.clock),
             contexts=contexts,
@@ -88,10 +88,10 @@ class DashboardHouse:
 
     def service_with(self, limits: BoardLimits | None) -> DashboardService:
         return DashboardService(
-            self.house.database,
+            self.harness.database,
             clock=self.clock,
-            bus=self.house.bus,
-            wakeups=self.house.wakeups,
+            bus=self.harness.bus,
+            wakeups=self.harness.wakeups,
             zone_of=lambda _: self.zone,
             can_deliver=lambda _: self.can_deliver,
             limits=limits,
@@ -101,7 +101,7 @@ class DashboardHouse:
 
     async def put(self, *rows: BoardTask | Question | Notification) -> None:
         """Write rows as they are, as if they had been there before."""
-        async with self.house.database.transaction() as tx:
+        async with self.harness.database.transaction() as tx:
             for row in rows:
                 await dashboards.ensure(tx, row.folder, now_ms=self.clock.now_ms())
                 row = replace(row, version=await dashboards.advance(tx, row.folder))
@@ -125,7 +125,7 @@ class DashboardHouse:
         return await self.ask_raw(body | ({"requestId": request_id} if request_id else {}))
 
     async def ask_raw(self, body: dict[str, Any]) -> Reply:
-        async with self.house.database.reading() as tx:
+        async with self.harness.database.reading() as tx:
             group = await groups.known(tx, FOLDER)
         return await self.dispatcher.handle(group, f"{next(_NUMBERS)}.json", json.dumps(body).encode())
 
@@ -149,9 +149,9 @@ class DashboardHouse:
             await self.pause(turn_id)
 
     async def begin(self, kind: TurnKind) -> int:
-        run = await self.house.begin_run()
+        run = await self.harness.begin_run()
         now_ms = self.clock.now_ms()
-        async with self.house.database.transaction() as tx:
+        async with self.harness.database.transaction() as tx:
             rows = await tx.execute_fetchall(
                 """
                 INSERT INTO turns (group_folder, chat_jid, kind, state, queued_ms, not_before_ms)
@@ -174,7 +174,7 @@ class DashboardHouse:
 
     async def _set_state(self, turn_id: int, state: TurnState) -> None:
         ended_ms = self.clock.now_ms() if state is TurnState.ANSWERED else None
-        async with self.house.database.transaction() as tx:
+        async with self.harness.database.transaction() as tx:
             await tx.execute(
                 "UPDATE turns SET state = ?, ended_ms = ? WHERE id = ?", (state, ended_ms, turn_id)
             )
@@ -182,30 +182,30 @@ class DashboardHouse:
     @asynccontextmanager
     async def working(self, actor: Actor = Actor.WORKER) -> AsyncIterator[ServiceContext]:
         """What services act with, in a transaction."""
-        async with self.house.database.transaction() as tx:
+        async with self.harness.database.transaction() as tx:
             group = await groups.known(tx, FOLDER)
             yield self.service.service_context(tx, group, Caller(actor=actor, now_ms=self.clock.now_ms()))
 
     # What is on the board now
 
     async def group(self) -> Group:
-        async with self.house.database.reading() as tx:
+        async with self.harness.database.reading() as tx:
             return await groups.known(tx, FOLDER)
 
     async def task(self, task_id: str) -> BoardTask:
-        async with self.house.database.reading() as tx:
+        async with self.harness.database.reading() as tx:
             found = await dashboard_tasks.get(tx, FOLDER, task_id)
         assert found is not None
         return found
 
     async def question(self, question_id: str) -> Question:
-        async with self.house.database.reading() as tx:
+        async with self.harness.database.reading() as tx:
             found = await dashboard_questions.get(tx, FOLDER, question_id)
         assert found is not None
         return found
 
     async def notification(self, notification_id: str) -> Notification:
-        async with self.house.database.reading() as tx:
+        async with self.harness.database.reading() as tx:
             found = await dashboard_notifications.get(tx, FOLDER, notification_id)
         assert found is not None
         return found
@@ -213,10 +213,10 @@ class DashboardHouse:
     async def everything(self) -> list[list[dict[str, Any]]]:
         """All rows of the dashboard, to see that nothing changed."""
         tables = ("dashboards", "dashboard_tasks", "questions", "notifications", "insights")
-        return [await self.house.rows(f"SELECT * FROM {table} ORDER BY 1, 2") for table in tables]
+        return [await self.harness.rows(f"SELECT * FROM {table} ORDER BY 1, 2") for table in tables]
 
     async def notifications(self) -> list[Notification]:
-        async with self.house.database.reading() as tx:
+        async with self.harness.database.reading() as tx:
             return await dashboard_notifications.listed(tx, FOLDER)
 
 

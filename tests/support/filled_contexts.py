@@ -22,13 +22,13 @@ SECRETS = (
 )
 
 
-def converse(desk: ContextManager, turns: int, text: str = FIFTY, *, since: int = 1) -> None:
+def converse(harness: ContextManager, turns: int, text: str = FIFTY, *, since: int = 1) -> None:
     for turn in range(since, since + turns):
-        desk.register_message(
+        harness.register_message(
             NewMessage(id=f"t{turn}.u", role="user", content=f"{turn}? {text}", at_ms=NOW + turn * MINUTE),
             now_ms=NOW + turn * MINUTE,
         )
-        desk.register_message(
+        harness.register_message(
             NewMessage(
                 id=f"t{turn}.a", role="assistant", content=f"{turn}! {text}", at_ms=NOW + turn * MINUTE + 1
             ),
@@ -36,5 +36,5 @@ def converse(desk: ContextManager, turns: int, text: str = FIFTY, *, since: int 
         )
 
 
-def kept_files(desk: ContextManager) -> list[Path]:
-    return [path for path in desk.files.path.parent.rglob("*") if path.is_file()]
+def kept_files(harness: ContextManager) -> list[Path]:
+    return [path for path in harness.files.path.parent.rglob("*") if path.is_file()]

@@ -1,4 +1,4 @@
-"""A host's context around a test's household."""
+"""A host's context around the store of a test."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from orchestrator.domain.home import Home
 from orchestrator.domain.settings import Settings
 from orchestrator.groups.host_context import HostContext
 from orchestrator.store.database import Database
-from tests.support.household import Household
+from tests.support.store_harness import StoreHarness
 
 
 def host_context(
-    house: Household,
+    harness: StoreHarness,
     root: Path | None = None,
     settings: Settings | None = None,
     *,
@@ -25,9 +25,9 @@ def host_context(
     return HostContext(
         home=home,
         settings=settings or Settings(tz="Asia/Seoul"),
-        clock=house.clock,
-        database=house.database,
-        reader=reader or house.database,
-        bus=house.bus,
-        wakeups=house.wakeups,
+        clock=harness.clock,
+        database=harness.database,
+        reader=reader or harness.database,
+        bus=harness.bus,
+        wakeups=harness.wakeups,
     )

@@ -1,4 +1,4 @@
-"""A household whose agents wake by themselves. Lanes, containers and the passing of time are the test's."""
+"""A host without containers whose agents wake by themselves; lanes and the passing of time are the test's."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from orchestrator.queue.retries import requeue_or_fail
 from orchestrator.store import cycles, events, groups, loops, turns, wake_requests
 from orchestrator.store.cycles import Cycle
 from orchestrator.store.loops import Loop
-from tests.support.household import Household
+from tests.support.store_harness import StoreHarness
 
 TAIPEI = ZoneInfo("Asia/Taipei")
 MINUTE, HOUR = 60_000, 3_600_000
@@ -37,10 +37,10 @@ def at(clock: str) -> int:
 
 
 @dataclass
-class LoopHouse:
+class LoopHarness:
     """One group, `family`, with its loop on, or more."""
 
-    house: Household
+    harness: StoreHarness
     summary: str = ""
     runs: dict[int, Run] = field(default_factory=dict)
     starts: list[tuple[str, int]] = field(default_factory=list)
@@ -51,7 +51,7 @@ class LoopHouse:
         self.spent: str | None = None
         self.stopped: list[tuple[str, str]] = []
         self.recorder = CycleRecorder(
-            clock=self.house.clock,
+            clock=self.harness.clock,
             zone_of=lambda _: TAIPEI,
             for_people=for_people,
             summary=self._summary,
@@ -61,11 +61,11 @@ class LoopHouse:
     def another_host(self) -> CycleStarter:
         """The loops as a host has them that begins now."""
         return CycleStarter(
-            self.house.database,
+            self.harness.database,
             self.recorder,
-            clock=self.house.clock,
-            wakeups=self.house.wakeups,
-            bus=self.house.bus,
+            clock=self.harness.clock,
+            wakeups=self.harness.wakeups,
+            bus=self.harness.bus,
             spent=self._why_spent,
             stop_run=self._stop_run,
         )
@@ -84,8 +84,8 @@ class LoopHouse:
     def set(self, clock: str) -> None:
         """Let it be that time; what is due meanwhile is not done."""
         now_ms = at(clock)
-        self.house.clock.running_ms += max(0, now_ms - self.house.clock.wall_ms)
-        self.house.clock.wall_ms = now_ms
+        self.harness.clock.running_ms += max(0, now_ms - self.harness.clock.wall_ms)
+        self.harness.clock.wall_ms = now_ms
 
     async def look(self, clock: str | None = None) -> float:
         if clock is not None:
@@ -103,16 +103,16 @@ class LoopHouse:
             if turn is not None:
                 await self.end(turn, answer)
                 continue
-            now_ms = self.house.clock.wall_ms
+            now_ms = self.harness.clock.wall_ms
             ahead_ms = min(await self._ahead_ms(now_ms), at(clock) - now_ms)
             if ahead_ms <= 0:
                 return self.starts[before:]
-            self.house.clock.pass_ms(ahead_ms)
+            self.harness.clock.pass_ms(ahead_ms)
 
     async def _ahead_ms(self, now_ms: int) -> int:
         """How long nothing happens: the sweeps meanwhile are left out."""
         times = [now_ms + HOUR]
-        async with self.house.database.reading() as tx:
+        async with self.harness.database.reading() as tx:
             for loop in await loops.alive(tx):
                 start_ms = await self.loops._start_ms(tx, loop, now_ms)
                 missed = self.loops._missed.get(loop.folder)
@@ -124,7 +124,7 @@ class LoopHouse:
 
     async def on(self, folder: str = "family", **changes: Any) -> None:
         """Register a group whose loop is on and has run once: its next wake is what `changes` say."""
-        await self.house.add_group(folder, requires_trigger=False)
+        await self.harness.add_group(folder, requires_trigger=False)
         await self.act("on", folder)
         await self.change(folder, **changes)
 
@@ -132,44 +132,44 @@ class LoopHouse:
         """Set columns of a loop: what came about before the scenario."""
         if changes:
             sets = ", ".join(f"{name} = :{name}" for name in changes)
-            async with self.house.database.transaction() as tx:
+            async with self.harness.database.transaction() as tx:
                 await tx.execute(
                     f"UPDATE loop_state SET {sets} WHERE group_folder = :folder",
                     {**changes, "folder": folder},
                 )
 
     async def act(self, action: str, folder: str = "family", reason: str = "") -> None:
-        async with self.house.database.transaction() as tx:
-            await service.apply_action(tx, folder, action, reason=reason, now_ms=self.house.clock.now_ms())
+        async with self.harness.database.transaction() as tx:
+            await service.apply_action(tx, folder, action, reason=reason, now_ms=self.harness.clock.now_ms())
 
     async def trigger(
         self, kind: str = "workspace", *, folder: str = "family", key: str | None = None, reason: str = ""
     ) -> bool:
-        async with self.house.database.transaction() as tx:
+        async with self.harness.database.transaction() as tx:
             return await wake_requests.add(
                 tx,
                 Folder(folder),
                 kind=kind,
                 key=key or f"{kind}:{next(self.numbers)}",
                 reason=reason,
-                now_ms=self.house.clock.now_ms(),
+                now_ms=self.harness.clock.now_ms(),
             )
 
     # The lanes and a container
 
     async def start(self, folder: str | None = None) -> Turn | None:
         """Begin the turn that the lanes would; None when there is none, or one runs."""
-        async with self.house.database.reading() as tx:
+        async with self.harness.database.reading() as tx:
             unsettled = await turns.unsettled(tx)
         mine = [turn for turn in unsettled if folder in (None, turn.folder)]
-        plan = lanes.plan(mine, [], cap=5, now_ms=self.house.clock.now_ms())
+        plan = lanes.plan(mine, [], cap=5, now_ms=self.harness.clock.now_ms())
         ids = [action.turn_id for action in plan.actions if isinstance(action, lanes.StartContainer)]
         if not ids:
             return None
         turn = next(turn for turn in unsettled if turn.id == ids[0])
-        run = await self.house.begin_run(turn.folder)
-        async with self.house.database.transaction() as tx:
-            now_ms = self.house.clock.now_ms()
+        run = await self.harness.begin_run(turn.folder)
+        async with self.harness.database.transaction() as tx:
+            now_ms = self.harness.clock.now_ms()
             await turns.start(tx, turn.id, run.id, now_ms=now_ms)
             await self.recorder.begin(tx, turn)
             group = await groups.known(tx, turn.folder)
@@ -182,13 +182,13 @@ class LoopHouse:
         return turn
 
     async def take(self, turn: Turn, frame: Frame) -> None:
-        async with self.house.database.transaction() as tx:
+        async with self.harness.database.transaction() as tx:
             await frames.apply(
                 tx,
                 self.runs[turn.id],
                 frame,
                 requeue=requeue_or_fail,
-                now_ms=self.house.clock.now_ms(),
+                now_ms=self.harness.clock.now_ms(),
                 on_success=self.recorder.read_schedule_tags,
             )
 
@@ -197,12 +197,12 @@ class LoopHouse:
         for number, text in enumerate(texts, start=2):
             await self.take(turn, Result(n=number, turn=turn.id, result=text))
         await self.take(turn, TurnEnd(n=len(texts) + 2, turn=turn.id))
-        async with self.house.database.transaction() as tx:
+        async with self.harness.database.transaction() as tx:
             await tx.execute("UPDATE runs SET ended_ms = 1 WHERE id = ?", (self.runs[turn.id].id,))
         await self.loops.look()
 
     async def fail(self, turn: Turn, *, is_retryable: bool = False) -> None:
-        await self.house.lose(self.runs[turn.id], is_retryable=is_retryable)
+        await self.harness.lose(self.runs[turn.id], is_retryable=is_retryable)
         await self.loops.look()
 
     async def cycle(self, *texts: str, ends: str | None = None) -> Turn:
@@ -217,7 +217,7 @@ class LoopHouse:
     # What the store holds
 
     async def loop(self, folder: str = "family") -> Loop:
-        async with self.house.database.reading() as tx:
+        async with self.harness.database.reading() as tx:
             found = await loops.get(tx, Folder(folder))
         assert found is not None
         return found
@@ -229,24 +229,24 @@ class LoopHouse:
 
     async def cycles(self, folder: str = "family") -> list[Cycle]:
         """Oldest first."""
-        async with self.house.database.reading() as tx:
+        async with self.harness.database.reading() as tx:
             return (await cycles.newest(tx, Folder(folder), limit=10_000))[::-1]
 
     async def events(self, *wanted: str) -> list[dict[str, Any]]:
         """What the loop has told, oldest first."""
-        async with self.house.database.reading() as tx:
+        async with self.harness.database.reading() as tx:
             told = await events.newest(tx, limit=10_000)
         found = [dict(one.data) for one in told if one.kind == "action:loop"]
         return [one for one in found if not wanted or one["event"] in wanted]
 
     async def pending(self, folder: str = "family") -> list[str]:
-        async with self.house.database.reading() as tx:
+        async with self.harness.database.reading() as tx:
             return [wake.kind for wake in await wake_requests.pending(tx, Folder(folder))]
 
     async def running(self) -> Sequence[Turn]:
-        async with self.house.database.reading() as tx:
+        async with self.harness.database.reading() as tx:
             return [turn for turn in await turns.unsettled(tx) if turn.state is TurnState.RUNNING]
 
     async def waiting(self) -> list[TurnKind]:
-        async with self.house.database.reading() as tx:
+        async with self.harness.database.reading() as tx:
             return [turn.kind for turn in await turns.unsettled(tx) if turn.state is TurnState.QUEUED]

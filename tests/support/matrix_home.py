@@ -24,7 +24,7 @@ from orchestrator.outbound.delivery import Delivery
 from orchestrator.store import outbox
 from orchestrator.store.database import Database
 from tests.processes.synapse import Synapse
-from tests.support.household import a_group
+from tests.support.store_harness import a_group
 from tests.support.until import until
 
 _NUMBERS = itertools.count(1)

@@ -1,4 +1,4 @@
-"""A household whose agents keep notices: what their containers and lanes do, a test does."""
+"""A host without containers whose agents keep notices: what their containers and lanes do, a test does."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from orchestrator.scheduler.when import point_ms
 from orchestrator.store import groups, loops, notices, sessions, turns
 from orchestrator.store.notices import NoticeRow
 from tests.support.host_contexts import host_context
-from tests.support.household import SEOUL, Household
+from tests.support.store_harness import SEOUL, StoreHarness
 
 HOUR = 3_600_000
 
@@ -34,21 +34,21 @@ def told(notice: Notice | int | None, text: str = "noted", **changes: Any) -> To
     return ToldNotice(**{**fields, **changes})
 
 
-class NoticeHouse:
-    """Groups are added to `house`; each turn goes the way that the pool lets it go."""
+class NoticeHarness:
+    """Groups are added to `harness`; each turn goes the way that the pool lets it go."""
 
-    def __init__(self, house: Household) -> None:
-        self.house = house
+    def __init__(self, harness: StoreHarness) -> None:
+        self.harness = harness
         self.frame = itertools.count(1)
-        self.noticing = NoticeFeature(host_context(house))
+        self.noticing = NoticeFeature(host_context(harness))
         self.dispatcher = CommandDispatcher(
-            house.database,
-            clock=house.clock,
+            harness.database,
+            clock=harness.clock,
             read_time=point_ms,
             times=schedule_reader(lambda _: SEOUL),
             zone_of=lambda _: SEOUL,
-            wakeups=house.wakeups,
-            bus=house.bus,
+            wakeups=harness.wakeups,
+            bus=harness.bus,
             notices=self.noticing.service,
         )
 
@@ -56,7 +56,7 @@ class NoticeHouse:
 
     async def ask(self, type_: str, *, by: str = "family", **fields: Any) -> Reply:
         """Have a group's agent write a command, and give the answer."""
-        async with self.house.database.reading() as tx:
+        async with self.harness.database.reading() as tx:
             group = await groups.known(tx, by)
         request = fields.pop("request", f"r-{secrets.token_hex(6)}")
         body = json.dumps({"type": type_, "requestId": request, **fields})
@@ -72,38 +72,38 @@ class NoticeHouse:
 
     async def start(self, folder: str = "family") -> tuple[Turn, Run, TurnOrder]:
         """Give the group's queued turn to a new run, with its notices, in one transaction."""
-        turn = (await self.house.queued(folder))[0]
-        self.house.clock.wall_ms = max(self.house.clock.wall_ms, turn.not_before_ms)
-        run = await self.house.begin_run(folder, is_isolated=turn.is_isolated)
-        async with self.house.database.transaction() as tx:
-            await turns.start(tx, turn.id, run.id, now_ms=self.house.clock.now_ms())
+        turn = (await self.harness.queued(folder))[0]
+        self.harness.clock.wall_ms = max(self.harness.clock.wall_ms, turn.not_before_ms)
+        run = await self.harness.begin_run(folder, is_isolated=turn.is_isolated)
+        async with self.harness.database.transaction() as tx:
+            await turns.start(tx, turn.id, run.id, now_ms=self.harness.clock.now_ms())
             order = await self.compose(tx, turn, run)
         return turn, run, order
 
     async def compose(self, tx: Any, turn: Turn, run: Run) -> TurnOrder:
         group = await groups.known(tx, turn.folder)
-        now_ms = self.house.clock.now_ms()
+        now_ms = self.harness.clock.now_ms()
         order = await prompt.compose(tx, turn, group, run_id=run.id, name="Andy", zone=SEOUL, now_ms=now_ms)
         return await self.noticing.add(tx, turn, order)
 
     async def begin(self, folder: str = "family") -> tuple[Turn, Run, TurnOrder]:
         """Ask something and start the turn that this makes."""
-        await self.house.hear("@Andy hi", folder)
+        await self.harness.hear("@Andy hi", folder)
         return await self.start(folder)
 
     async def begin_free(self, folder: str = "family") -> tuple[Turn, Run, TurnOrder]:
         """Start a turn that nobody asked for."""
-        async with self.house.database.transaction() as tx:
+        async with self.harness.database.transaction() as tx:
             group = await groups.known(tx, folder)
-            await loops.add_turn(tx, group, now_ms=self.house.clock.now_ms())
+            await loops.add_turn(tx, group, now_ms=self.harness.clock.now_ms())
         return await self.start(folder)
 
     async def begin_apart(
         self, folder: str = "family", kind: TurnKind = TurnKind.TASK
     ) -> tuple[Turn, Run, TurnOrder]:
         """Start a turn that has a conversation of its own."""
-        now_ms = self.house.clock.now_ms()
-        async with self.house.database.transaction() as tx:
+        now_ms = self.harness.clock.now_ms()
+        async with self.harness.database.transaction() as tx:
             await tx.execute(
                 """
                 INSERT INTO turns (group_folder, chat_jid, kind, is_isolated, prompt, state, queued_ms,
@@ -119,7 +119,7 @@ class NoticeHouse:
     ) -> frames.FrameEffect | None:
         """End a turn, well unless `status` says otherwise."""
         end = TurnEnd(n=next(self.frame), turn=turn.id, told=said, new_session_id=session, **fields)
-        return await self.house.take(run, end)
+        return await self.harness.take(run, end)
 
     async def turn(
         self, *, folder: str = "family", session: str | None = "s1", tells: Sequence[int] | None = None
@@ -132,13 +132,13 @@ class NoticeHouse:
 
     async def clear(self, folder: str = "family") -> None:
         """End the group's conversation, as `/clear` does."""
-        async with self.house.database.transaction() as tx:
-            await sessions.forget(tx, Folder(folder), now_ms=self.house.clock.now_ms())
+        async with self.harness.database.transaction() as tx:
+            await sessions.forget(tx, Folder(folder), now_ms=self.harness.clock.now_ms())
 
     # What the store holds
 
     async def kept(self, number: int, folder: str = "family") -> NoticeRow:
-        async with self.house.database.reading() as tx:
+        async with self.harness.database.reading() as tx:
             found = await notices.get(tx, Folder(folder), number)
         assert found is not None
         return found

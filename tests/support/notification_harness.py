@@ -1,4 +1,4 @@
-"""A household whose notifications reach a scripted messenger; dispatcher, outbox and delivery are real."""
+"""A host without containers whose notifications reach a scripted messenger; all between them is real."""
 
 from __future__ import annotations
 
@@ -22,35 +22,35 @@ from orchestrator.store import (
 from orchestrator.store.database import Database
 from tests.doubles.channel import ScriptedChannel
 from tests.support.dashboards import FOLDER, SEOUL, at
-from tests.support.household import Household
+from tests.support.store_harness import StoreHarness
 from tests.support.until import until
 
 
 @dataclass
-class NotifiedHouse:
+class NotificationHarness:
     """Time passes when a test says so."""
 
-    house: Household
+    harness: StoreHarness
     channel: ScriptedChannel = field(default_factory=ScriptedChannel)
     daily_limit: int = 10
 
     def __post_init__(self) -> None:
         self.hours = Hours(zone=SEOUL)
-        self.dispatcher = self.another(self.house.database)
+        self.dispatcher = self.another(self.harness.database)
 
     def another(self, database: Database) -> NotificationDispatcher:
-        house = self.house
+        harness = self.harness
         return NotificationDispatcher(
             database,
-            clock=house.clock,
-            wakeups=house.wakeups,
-            bus=house.bus,
+            clock=harness.clock,
+            wakeups=harness.wakeups,
+            bus=harness.bus,
             hours_of=lambda _: self.hours,
             daily_limit=self.daily_limit,
         )
 
     def origin(self) -> DeliveryHooks:
-        outcomes = DeliveryOutcomes(bus=self.house.bus, wakeup=self.house.wakeups.notifications)
+        outcomes = DeliveryOutcomes(bus=self.harness.bus, wakeup=self.harness.wakeups.notifications)
         return DeliveryHooks(
             why_not=outcomes.why_not,
             note_sent=outcomes.note_sent,
@@ -61,16 +61,16 @@ class NotifiedHouse:
     @asynccontextmanager
     async def delivering(self) -> AsyncIterator[None]:
         """The messenger's side, while the block runs."""
-        house = self.house
+        harness = self.harness
         async with asyncio.TaskGroup() as tasks:
             delivery = Delivery(
-                house.database,
-                clock=house.clock,
+                harness.database,
+                clock=harness.clock,
                 name="Andy",
                 channel_for=lambda _: self.channel,
                 tasks=tasks,
-                wakeup=house.wakeups.outbox,
-                bus=house.bus,
+                wakeup=harness.wakeups.outbox,
+                bus=harness.bus,
                 hooks=self.origin(),
             )
             running = tasks.create_task(delivery.run(), name="delivery")
@@ -81,7 +81,7 @@ class NotifiedHouse:
 
     def is_now(self, text: str) -> None:
         """Set the clock to a time of Seoul."""
-        self.house.clock.pass_ms(at(text) - self.house.clock.now_ms())
+        self.harness.clock.pass_ms(at(text) - self.harness.clock.now_ms())
 
     async def look(self, text: str | None = None) -> float:
         """Let the dispatcher look, at a time of Seoul if one is given."""
@@ -91,7 +91,7 @@ class NotifiedHouse:
 
     async def put(self, *rows: BoardTask | Question | Notification) -> None:
         """Write rows as they are."""
-        async with self.house.database.transaction() as tx:
+        async with self.harness.database.transaction() as tx:
             await dashboards.ensure(tx, FOLDER, now_ms=0)
             for row in rows:
                 match row:
@@ -103,14 +103,14 @@ class NotifiedHouse:
                         await dashboard_notifications.put(tx, row, was=None)
 
     async def change(self, id_: str, **changes: Any) -> None:
-        async with self.house.database.transaction() as tx:
+        async with self.harness.database.transaction() as tx:
             for name, value in changes.items():
                 await tx.execute(f"UPDATE notifications SET {name} = ? WHERE id = ?", (value, id_))
 
     # What is there then
 
     async def row(self, id_: str) -> Notification:
-        async with self.house.database.reading() as tx:
+        async with self.harness.database.reading() as tx:
             found = await dashboard_notifications.get(tx, FOLDER, id_)
         assert found is not None
         return found
@@ -126,9 +126,9 @@ class NotifiedHouse:
         """Wait until nothing is on its way."""
 
         async def holds() -> bool:
-            return not await self.house.rows(
+            return not await self.harness.rows(
                 "SELECT 1 FROM outbox WHERE state IN ('pending', 'sending') AND next_attempt_ms <= ?",
-                self.house.clock.now_ms(),
+                self.harness.clock.now_ms(),
             )
 
         await until(holds, "nothing is on its way")

@@ -19,14 +19,14 @@ from orchestrator.context.group_memory import GroupMemory
 from orchestrator.context.recorder import ContextRecorder
 from orchestrator.context.tokens import EstimatingCounter
 from orchestrator.domain.values import TurnKind
-from tests.support.dashboard_harness import DashboardHouse
-from tests.support.household import Household
+from tests.support.dashboard_harness import DashboardHarness
+from tests.support.store_harness import StoreHarness
 
 
 class Mailbox(HostClient):
     """Hands a command to the reception at once."""
 
-    def __init__(self, workspace: Workspace, home: DashboardHouse) -> None:
+    def __init__(self, workspace: Workspace, home: DashboardHarness) -> None:
         super().__init__(workspace)
         self._home = home
 
@@ -37,7 +37,7 @@ class Mailbox(HostClient):
 @dataclass
 class Chat:
     agent: OfflineAgent
-    home: DashboardHouse
+    home: DashboardHarness
     workspace: Workspace
 
     async def say(self, text: str) -> str:
@@ -68,7 +68,7 @@ class Chat:
         return chat_in(workspace, self.home)
 
 
-def chat_in(workspace: Workspace, home: DashboardHouse) -> Chat:
+def chat_in(workspace: Workspace, home: DashboardHarness) -> Chat:
     turn = TurnOrder(run="r", turn=0, kind="chat", prompt="")
     order = RunOrder(run="r", group="family", chat_jid="local:family", timezone="Asia/Seoul", turn=turn)
     agent = OfflineAgent(
@@ -82,22 +82,26 @@ def chat_in(workspace: Workspace, home: DashboardHouse) -> Chat:
 
 
 @asynccontextmanager
-async def talking(household: Household, workspace: Workspace) -> AsyncIterator[Chat]:
+async def talking(store_harness: StoreHarness, workspace: Workspace) -> AsyncIterator[Chat]:
     """A chat with a new group's agent, Monday 2026-02-09 at 08:30 in Seoul."""
-    await household.add_group("family")
+    await store_harness.add_group("family")
     workspace.group.mkdir(parents=True)
-    yield chat_in(workspace, DashboardHouse(household, contexts=_memory_of(household, workspace.root)))
+    yield chat_in(
+        workspace, DashboardHarness(store_harness, contexts=_memory_of(store_harness, workspace.root))
+    )
 
 
-def _memory_of(household: Household, home: Path) -> GroupMemory:
+def _memory_of(store_harness: StoreHarness, home: Path) -> GroupMemory:
     recorder = ContextRecorder(
-        household.database,
+        store_harness.database,
         contexts=home / "data" / "context",
         env=home / "data" / "env",
         counter=EstimatingCounter(),
-        clock=household.clock,
-        bus=household.bus,
+        clock=store_harness.clock,
+        bus=store_harness.bus,
         name="Andy",
-        on_notified=household.wakeups.outbox.set,
+        on_notified=store_harness.wakeups.outbox.set,
     )
-    return GroupMemory(household.database, recorder, home=home, clock=household.clock, bus=household.bus)
+    return GroupMemory(
+        store_harness.database, recorder, home=home, clock=store_harness.clock, bus=store_harness.bus
+    )

@@ -1,4 +1,4 @@
-"""Turns and runs for the lanes, and a house that carries out what they decide."""
+"""Turns and runs for the lanes, and a harness that carries out what they decide."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def a_run(name: str, folder: str = "family", **changes: object) -> LiveRun:
 
 
 @dataclass
-class House:
+class Harness:
     """What the pool and the store do with a plan, in memory, with every promise checked on the way."""
 
     cap: int

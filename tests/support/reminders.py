@@ -9,16 +9,16 @@ from orchestrator.domain.dashboard import Actor, Notification, NotificationStatu
 from orchestrator.domain.values import Group
 from orchestrator.store import dashboard_notifications, dashboards
 from orchestrator.store.database import Tx
-from tests.support.household import SEOUL, Household
+from tests.support.store_harness import SEOUL, StoreHarness
 
 
-def notifier(house: Household) -> NotificationDispatcher:
-    """Return what sends the notifications of a household, in Seoul."""
+def notifier(harness: StoreHarness) -> NotificationDispatcher:
+    """Return what sends the notifications of a host without containers, in Seoul."""
     return NotificationDispatcher(
-        house.database,
-        clock=house.clock,
-        wakeups=house.wakeups,
-        bus=house.bus,
+        harness.database,
+        clock=harness.clock,
+        wakeups=harness.wakeups,
+        bus=harness.bus,
         hours_of=lambda _: Hours(zone=SEOUL),
         daily_limit=10,
     )

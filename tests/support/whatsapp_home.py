@@ -78,11 +78,11 @@ class WhatsAppHome:
 
 
 @asynccontextmanager
-async def living(house: WhatsAppHome) -> AsyncIterator[WhatsAppHome]:
+async def living(harness: WhatsAppHome) -> AsyncIterator[WhatsAppHome]:
     async with asyncio.TaskGroup() as tasks:
-        loop = tasks.create_task(house.channel.run(house.intake.receive))
+        loop = tasks.create_task(harness.channel.run(harness.intake.receive))
         try:
-            yield house
+            yield harness
         finally:
             loop.cancel()
 
@@ -106,22 +106,24 @@ def a_whole(message_id: str, *, file: str) -> Inbound:
     )
 
 
-async def has_messages(house: WhatsAppHome, count: int) -> bool:
-    return len(await house.texts()) >= count
+async def has_messages(harness: WhatsAppHome, count: int) -> bool:
+    return len(await harness.texts()) >= count
 
 
-async def has_files(house: WhatsAppHome, count: int) -> bool:
-    rows = await house.rows("SELECT file_until_ms FROM messages")
+async def has_files(harness: WhatsAppHome, count: int) -> bool:
+    rows = await harness.rows("SELECT file_until_ms FROM messages")
     return len(rows) >= count and all(row["file_until_ms"] is None for row in rows)
 
 
-async def has_file(house: WhatsAppHome, message_id: str) -> bool:
-    return bool(await house.rows("SELECT 1 FROM messages WHERE id = ? AND file_until_ms IS NULL", message_id))
+async def has_file(harness: WhatsAppHome, message_id: str) -> bool:
+    return bool(
+        await harness.rows("SELECT 1 FROM messages WHERE id = ? AND file_until_ms IS NULL", message_id)
+    )
 
 
-async def has_text(house: WhatsAppHome, text: str) -> bool:
-    return text in await house.texts()
+async def has_text(harness: WhatsAppHome, text: str) -> bool:
+    return text in await harness.texts()
 
 
-async def knows_chat(house: WhatsAppHome, jid: str) -> bool:
-    return bool(await house.rows("SELECT 1 FROM chats WHERE jid = ?", jid))
+async def knows_chat(harness: WhatsAppHome, jid: str) -> bool:
+    return bool(await harness.rows("SELECT 1 FROM chats WHERE jid = ?", jid))

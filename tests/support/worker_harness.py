@@ -1,4 +1,4 @@
-"""A household whose dashboards are kept up: rules, a model that a test plays, and a scripted messenger."""
+"""A host without containers whose dashboards are kept up, by rules and by a model that a test plays."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from orchestrator.domain.dashboard import ToolResult as Told
 from orchestrator.domain.values import Run, Turn
 from orchestrator.store import dashboard_cycles, groups
 from tests.support.dashboards import FOLDER
-from tests.support.notification_harness import NotifiedHouse
+from tests.support.notification_harness import NotificationHarness
 
 BEAT_SECONDS = 1800
 
 
 @dataclass
-class UpkeptHouse(NotifiedHouse):
+class WorkerHarness(NotificationHarness):
     """Beats come when a test says so."""
 
     enabled: bool = True
@@ -30,12 +30,12 @@ class UpkeptHouse(NotifiedHouse):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        house = self.house
+        harness = self.harness
         self.service = DashboardService(
-            house.database,
-            clock=house.clock,
-            bus=house.bus,
-            wakeups=house.wakeups,
+            harness.database,
+            clock=harness.clock,
+            bus=harness.bus,
+            wakeups=harness.wakeups,
             zone_of=lambda _: self.hours.zone,
             can_deliver=lambda _: True,
         )
@@ -48,7 +48,7 @@ class UpkeptHouse(NotifiedHouse):
             queue=dashboard_cycles.add_turn,
         )
         self.worker = WorkerLoop(
-            house.database, ports, clock=house.clock, wakeups=house.wakeups, bus=house.bus
+            harness.database, ports, clock=harness.clock, wakeups=harness.wakeups, bus=harness.bus
         )
 
     @property
@@ -68,11 +68,11 @@ class UpkeptHouse(NotifiedHouse):
         self, tool: str, *, actor: Actor = Actor.USER, turn: Turn | None = None, **given: Any
     ) -> Told:
         """Use a tool of the dashboard, by default as a person."""
-        async with self.house.database.transaction() as tx:
+        async with self.harness.database.transaction() as tx:
             group = await groups.known(tx, FOLDER)
             caller = Caller(
                 actor=actor,
-                now_ms=self.house.clock.now_ms(),
+                now_ms=self.harness.clock.now_ms(),
                 turn_id=turn.id if turn else None,
                 is_person=actor is not Actor.WORKER,
             )
@@ -82,35 +82,35 @@ class UpkeptHouse(NotifiedHouse):
 
     async def start_worker(self) -> tuple[Turn, Run, str]:
         """Start the queued turn of a worker; gives what it is asked."""
-        (turn,) = [one for one in await self.house.queued() if one.kind.value == "worker"]
-        run = await self.house.begin_run(is_isolated=True)
-        async with self.house.database.transaction() as tx:
+        (turn,) = [one for one in await self.harness.queued() if one.kind.value == "worker"]
+        run = await self.harness.begin_run(is_isolated=True)
+        async with self.harness.database.transaction() as tx:
             await tx.execute(
                 "UPDATE turns SET state = 'running', run_id = ?, started_ms = 1 WHERE id = ?",
                 (run.id, turn.id),
             )
             asked = await prompt.ask(
-                tx, turn.id, FOLDER, zone=self.hours.zone, now_ms=self.house.clock.now_ms()
+                tx, turn.id, FOLDER, zone=self.hours.zone, now_ms=self.harness.clock.now_ms()
             )
-        await self.house.take(run, Ack(n=1, turn=turn.id))
+        await self.harness.take(run, Ack(n=1, turn=turn.id))
         return turn, run, asked
 
     async def end_worker(self, turn: Turn, run: Run, *, error: str | None = None) -> None:
-        await self.house.take(run, Result(n=2, turn=turn.id, result="SILENT"))
+        await self.harness.take(run, Result(n=2, turn=turn.id, result="SILENT"))
         status = "success" if error is None else "error"
-        await self.house.take(run, TurnEnd(n=3, turn=turn.id, status=status, error=error))
+        await self.harness.take(run, TurnEnd(n=3, turn=turn.id, status=status, error=error))
         await self.worker.beat()
 
     # What is there then
 
     async def cycles(self) -> list[dict[str, Any]]:
-        return await self.house.rows("SELECT * FROM worker_cycles ORDER BY id")
+        return await self.harness.rows("SELECT * FROM worker_cycles ORDER BY id")
 
     async def notifications(self) -> list[dict[str, Any]]:
-        return await self.house.rows("SELECT * FROM notifications ORDER BY due_ms, id")
+        return await self.harness.rows("SELECT * FROM notifications ORDER BY due_ms, id")
 
     async def questions(self) -> list[dict[str, Any]]:
-        return await self.house.rows("SELECT * FROM questions ORDER BY created_ms, id")
+        return await self.harness.rows("SELECT * FROM questions ORDER BY created_ms, id")
 
     async def worker_turns(self) -> list[dict[str, Any]]:
-        return await self.house.rows("SELECT * FROM turns WHERE kind = 'worker' ORDER BY id")
+        return await self.harness.rows("SELECT * FROM turns WHERE kind = 'worker' ORDER BY id")

@@ -11,7 +11,7 @@ import pytest
 from orchestrator.containers.allowlist import MountAllowlist, MountRequester, MountRules, decide
 from orchestrator.groups.owner import OwnerFile
 from orchestrator.groups.settings import MountRequest
-from tests.support.household import a_group
+from tests.support.store_harness import a_group
 
 OWN_HOME = Path("/home/me")
 ASKER = MountRequester(

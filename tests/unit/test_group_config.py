@@ -6,7 +6,7 @@ import pytest
 
 from orchestrator.groups import settings
 from orchestrator.groups.settings import ConfigRefused, GroupConfig, MountRequest
-from tests.support.household import a_group
+from tests.support.store_harness import a_group
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from orchestrator.queue.next_turns import (
     NotifyPlace,
     StartContainer,
 )
-from tests.support.queue_harness import House, a_run, a_turn
+from tests.support.queue_harness import Harness, a_run, a_turn
 
 NOW = 1_000_000
 GROUPS = ["a", "b", "c", "d"]
@@ -266,93 +266,93 @@ others = st.tuples(st.sampled_from(["record", "finish", "end", "wear", "pass"]),
 scripts = st.lists(st.one_of(asks, signs, others), max_size=60)
 
 
-def play(house, event):  # noqa: C901 - one case an event
+def play(harness, event):  # noqa: C901 - one case an event
     match event:
         case ("ask", folder, kind, isolated):
-            house.ask(folder, kind, is_isolated=isolated and kind is not TurnKind.CHAT)
+            harness.ask(folder, kind, is_isolated=isolated and kind is not TurnKind.CHAT)
         case ("expect", folder, isolated):
-            house.expect(folder, is_isolated=isolated)
+            harness.expect(folder, is_isolated=isolated)
         case ("record", pick):
-            if starting := house.in_state(RunState.STARTING):
-                house.record(starting[pick % len(starting)])
+            if starting := harness.in_state(RunState.STARTING):
+                harness.record(starting[pick % len(starting)])
         case ("finish", pick):
-            if running := house.running():
-                house.finish(running[pick % len(running)].id)
+            if running := harness.running():
+                harness.finish(running[pick % len(running)].id)
         case ("end", pick):
-            if closing := house.in_state(RunState.CLOSING):
-                house.end(closing[pick % len(closing)])
+            if closing := harness.in_state(RunState.CLOSING):
+                harness.end(closing[pick % len(closing)])
         case ("wear", pick):
-            if live := house.in_state(RunState.IDLE, RunState.BUSY):
-                house.wear(live[pick % len(live)])
+            if live := harness.in_state(RunState.IDLE, RunState.BUSY):
+                harness.wear(live[pick % len(live)])
         case ("pass", pick):
-            house.now_ms += pick * 7_000
+            harness.now_ms += pick * 7_000
 
 
-def let_all_end(house, *, at_most_steps):
+def let_all_end(harness, *, at_most_steps):
     for _ in range(at_most_steps):
-        house.step()
-        house.record_all()
-        for turn in house.running():
-            house.finish(turn.id)
-        for run_id in house.in_state(RunState.CLOSING):
-            house.end(run_id)
-        house.now_ms += 1_000
-        if not house.turns:
+        harness.step()
+        harness.record_all()
+        for turn in harness.running():
+            harness.finish(turn.id)
+        for run_id in harness.in_state(RunState.CLOSING):
+            harness.end(run_id)
+        harness.now_ms += 1_000
+        if not harness.turns:
             return
-    raise AssertionError(f"turns never got a slot: {sorted(house.turns)}")
+    raise AssertionError(f"turns never got a slot: {sorted(harness.turns)}")
 
 
 @settings(max_examples=80, deadline=None)
 @given(scripts, st.integers(1, 4), st.integers(0, 3))
 def test_whatever_happens_the_promises_hold_and_every_turn_is_answered_once(script, cap, overlap):
-    house = House(cap=cap, overlap=overlap)
+    harness = Harness(cap=cap, overlap=overlap)
     for event in script:
-        play(house, event)
-        house.step()
-        assert len(house.runs) <= cap + overlap
-    asked = len(house.turns) + len(house.answered)
-    let_all_end(house, at_most_steps=4 * asked + 10)
+        play(harness, event)
+        harness.step()
+        assert len(harness.runs) <= cap + overlap
+    asked = len(harness.turns) + len(harness.answered)
+    let_all_end(harness, at_most_steps=4 * asked + 10)
 
-    assert len(house.answered) == len(set(house.answered)) == asked
+    assert len(harness.answered) == len(set(harness.answered)) == asked
 
 
 @settings(max_examples=40, deadline=None)
 @given(scripts, st.integers(1, 4), st.integers(0, 3))
 def test_a_plan_carried_out_has_nothing_to_add(script, cap, overlap):
-    house = House(cap=cap, overlap=overlap)
+    harness = Harness(cap=cap, overlap=overlap)
     for event in script:
-        play(house, event)
-        house.step()
+        play(harness, event)
+        harness.step()
 
-        assert house.step().actions == ()
+        assert harness.step().actions == ()
 
 
 @settings(max_examples=40, deadline=None)
 @given(scripts, st.integers(1, 4))
 def test_no_idle_container_closes_while_nobody_waits(script, cap):
-    house = House(cap=cap)
+    harness = Harness(cap=cap)
     for event in script:
-        play(house, event)
-        wearing = {run.folder for run in house.runs.values() if run.is_worn}
-        for action in house.step().actions:
-            if isinstance(action, CloseContainer) and house.runs[action.run_id].folder not in wearing:
-                assert len(house.runs) == cap
+        play(harness, event)
+        wearing = {run.folder for run in harness.runs.values() if run.is_worn}
+        for action in harness.step().actions:
+            if isinstance(action, CloseContainer) and harness.runs[action.run_id].folder not in wearing:
+                assert len(harness.runs) == cap
 
 
 def test_a_chat_that_never_falls_silent_starves_nobody():
-    house = House(cap=1)
-    house.ask("busy")
-    house.step()
-    quiet = house.ask("quiet", TurnKind.AUTO)
+    harness = Harness(cap=1)
+    harness.ask("busy")
+    harness.step()
+    quiet = harness.ask("quiet", TurnKind.AUTO)
     for _ in range(1_000):
-        house.now_ms += 1_000
-        house.ask("busy") if len(house.turns) < 4 else None
-        house.record_all()
-        for turn in house.running():
-            house.finish(turn.id)
-        house.step()
-        for run_id in house.in_state(RunState.CLOSING):
-            house.end(run_id)
-        house.step()
+        harness.now_ms += 1_000
+        harness.ask("busy") if len(harness.turns) < 4 else None
+        harness.record_all()
+        for turn in harness.running():
+            harness.finish(turn.id)
+        harness.step()
+        for run_id in harness.in_state(RunState.CLOSING):
+            harness.end(run_id)
+        harness.step()
 
-    assert quiet in house.answered
+    assert quiet in harness.answered

@@ -7,7 +7,7 @@ import pytest
 from orchestrator.domain.values import ChatJid
 from orchestrator.groups.owner import OwnerRules
 from orchestrator.inbound.senders import SenderRules, SenderVerdict, judge
-from tests.support.household import a_message
+from tests.support.store_harness import a_message
 
 ANN, BOB = "1@s", "2@s"
 FILE = {

@@ -32,6 +32,7 @@ EXAMPLES: dict[str, dict[str, Any]] = {
     "set_active_task": {"task_id": None},
     "record_decision": {"decision": "We go by train."},
     "note_open_file": {"path": "trip/plan.md"},
+    "memory": {"action": "forget", "about": "the blue bicycle"},
 }
 
 

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from orchestrator.inbound.triggers import EMPTY, NO_TRIGGER, ignored_reason, is_called, without_trigger
-from tests.support.household import a_group
+from tests.support.store_harness import a_group
 
 
 def reason(text, group=None, *, name="Andy", is_addressed=False):

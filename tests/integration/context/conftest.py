@@ -17,7 +17,7 @@ def troubles() -> list[ContextRepair]:
 
 
 @pytest.fixture
-def desk(tmp_path: Path, troubles: list[ContextRepair]) -> ContextManager:
+def manager(tmp_path: Path, troubles: list[ContextRepair]) -> ContextManager:
     return ContextManager.of(
         tmp_path / "context", "family", counter=COUNTER, project_name="Family", report=troubles.append
     )

@@ -32,16 +32,16 @@ def test_c_23_the_line_is_added_once_and_git_ignores_what_was_said(
     home.mkdir(parents=True, exist_ok=True)
     if before is not None:
         (home / ".gitignore").write_text(before)
-    desk = ContextManager.of(home / "data" / "context", "family", counter=EstimatingCounter())
-    desk.record_decision("Nobody else's business", now_ms=NOW)
-    desk.snapshot(now_ms=NOW)
+    manager = ContextManager.of(home / "data" / "context", "family", counter=EstimatingCounter())
+    manager.record_decision("Nobody else's business", now_ms=NOW)
+    manager.snapshot(now_ms=NOW)
 
     assert keep_out_of_git(home)
     assert not keep_out_of_git(home)
 
     assert (home / ".gitignore").read_text().splitlines() == [*(["*.pyc"] if before else []), ".ai-brain/"]
     assert ".ai-brain" not in git(tmp_path, "status", "--porcelain", "--untracked-files=all").stdout
-    for path in desk.files.path.rglob("*"):
+    for path in manager.files.path.rglob("*"):
         assert git(tmp_path, "check-ignore", "--quiet", str(path)).returncode == 0
 
 

@@ -12,13 +12,13 @@ from orchestrator.context.context_manager import ContextManager
 from orchestrator.context.owner_changes import ConversationBusy
 from orchestrator.context.recorder import ContextCopies
 from tests.support.dialogues import NOW
-from tests.support.household import Household
+from tests.support.store_harness import StoreHarness
 
 
-async def change(household: Household, desk: ContextManager, root: Path, summary: str) -> None:
+async def change(store_harness: StoreHarness, manager: ContextManager, root: Path, summary: str) -> None:
     await owner_changes.change(
-        household.database,
-        desk,
+        store_harness.database,
+        manager,
         ContextCopies(root),
         lambda manager, now_ms: manager.correct(
             lambda kept: owner_changes.with_summary(kept, summary), now_ms=now_ms
@@ -28,19 +28,19 @@ async def change(household: Household, desk: ContextManager, root: Path, summary
 
 
 async def test_nothing_is_changed_while_the_agent_answers(
-    household: Household, desk: ContextManager, tmp_path: Path
+    store_harness: StoreHarness, manager: ContextManager, tmp_path: Path
 ) -> None:
-    await household.add_group()
+    await store_harness.add_group()
     (tmp_path / "env" / "family").mkdir(parents=True)
-    await household.hear("@Andy hello")
-    turn, run, _ = await household.start_next()
+    await store_harness.hear("@Andy hello")
+    turn, run, _ = await store_harness.start_next()
     with pytest.raises(ConversationBusy, match="wait"):
-        await change(household, desk, tmp_path / "env", "too early")
-    assert desk.load(now_ms=NOW).context.conversation.running_summary == ""
+        await change(store_harness, manager, tmp_path / "env", "too early")
+    assert manager.load(now_ms=NOW).context.conversation.running_summary == ""
 
-    await household.take(run, Ack(n=1, turn=turn.id))
-    await household.take(run, TurnEnd(n=2, turn=turn.id))
-    await change(household, desk, tmp_path / "env", "in time")
-    assert desk.load(now_ms=NOW).context.conversation.running_summary == "in time"
+    await store_harness.take(run, Ack(n=1, turn=turn.id))
+    await store_harness.take(run, TurnEnd(n=2, turn=turn.id))
+    await change(store_harness, manager, tmp_path / "env", "in time")
+    assert manager.load(now_ms=NOW).context.conversation.running_summary == "in time"
     assert "in time" in (tmp_path / "env" / "family" / "context.json").read_text(), "its container sees it"
-    assert await household.rows("SELECT 1 FROM sessions") == []
+    assert await store_harness.rows("SELECT 1 FROM sessions") == []

@@ -20,85 +20,85 @@ from orchestrator.reports.event_history import recall_events
 from orchestrator.store import dashboard_notifications
 from orchestrator.store.database import Database
 from tests.support.dashboards import FOLDER, HOUR, MINUTE, a_notification, a_question, a_task, at
-from tests.support.notification_harness import NotifiedHouse
+from tests.support.notification_harness import NotificationHarness
 
 JID = "local:family"
 REMINDER = {"type": NotificationType.REMINDER, "priority": Priority.MEDIUM, "created_by": Actor.MAIN_AGENT}
 
 
 @pytest.fixture
-async def house(household):
-    await household.add_group()
-    found = NotifiedHouse(household)
+async def harness(store_harness):
+    await store_harness.add_group()
+    found = NotificationHarness(store_harness)
     found.is_now("2026-02-09 08:30")
     await found.put(a_task(deadline="2026-02-10"))
     return found
 
 
-async def test_at_01_a_notification_is_told_at_its_time_word_for_word(house):
-    await house.put(a_notification(message="The *blog* is due ,,, 내일"))
-    async with house.delivering():
-        await house.look("2026-02-09 08:59:59")
-        assert house.channel.texts() == []
-        await house.look("2026-02-09 09:00:00")
-        row = await house.until_status("n_001", "delivered")
-    assert house.channel.texts() == ["The *blog* is due ,,, 내일"]
+async def test_at_01_a_notification_is_told_at_its_time_word_for_word(harness):
+    await harness.put(a_notification(message="The *blog* is due ,,, 내일"))
+    async with harness.delivering():
+        await harness.look("2026-02-09 08:59:59")
+        assert harness.channel.texts() == []
+        await harness.look("2026-02-09 09:00:00")
+        row = await harness.until_status("n_001", "delivered")
+    assert harness.channel.texts() == ["The *blog* is due ,,, 내일"]
     assert (row.delivered_ms, row.late_ms, row.attempts) == (at("2026-02-09 09:00"), 0, 1)
-    assert row.channel_msg_id == house.channel.shown[0].message_id
+    assert row.channel_msg_id == harness.channel.shown[0].message_id
     assert (row.claim_token, row.claim_until_ms) == (None, None)
 
 
 @pytest.mark.parametrize("changed", ["notification", "task", "neither"])
-async def test_a_notification_mentions_who_asked_for_it_or_else_for_its_task(house, changed):
-    household = house.house
-    house.channel.features = frozenset({Feature.MENTIONS})
-    await household.hear("@Andy remind me", sender="local:bob", sender_name="Bob")
-    turn = await household.answer("I will.")
-    async with household.database.transaction() as tx:
+async def test_a_notification_mentions_who_asked_for_it_or_else_for_its_task(harness, changed):
+    store_harness = harness.harness
+    harness.channel.features = frozenset({Feature.MENTIONS})
+    await store_harness.hear("@Andy remind me", sender="local:bob", sender_name="Bob")
+    turn = await store_harness.answer("I will.")
+    async with store_harness.database.transaction() as tx:
         await tx.execute("DELETE FROM outbox")
         asked = turn.id if changed == "task" else None
         await tx.execute("UPDATE dashboard_tasks SET changed_turn = ?", (asked,))
-    await house.put(a_notification(changed_turn=turn.id if changed == "notification" else None))
-    async with house.delivering():
-        await house.look("2026-02-09 09:00")
-        await house.until_status("n_001", "delivered")
+    await harness.put(a_notification(changed_turn=turn.id if changed == "notification" else None))
+    async with harness.delivering():
+        await harness.look("2026-02-09 09:00")
+        await harness.until_status("n_001", "delivered")
 
-    (shown,) = house.channel.shown
+    (shown,) = harness.channel.shown
     assert shown.mentions == (None if changed == "neither" else "Bob")
 
 
-async def test_the_next_look_is_when_the_next_is_due(house):
-    await house.put(a_notification())
-    assert await house.look("2026-02-09 08:59:57") == 3
-    assert await house.look("2026-02-09 08:30") == 5, "others write into the ledger too"
+async def test_the_next_look_is_when_the_next_is_due(harness):
+    await harness.put(a_notification())
+    assert await harness.look("2026-02-09 08:59:57") == 3
+    assert await harness.look("2026-02-09 08:30") == 5, "others write into the ledger too"
 
 
-async def test_at_22_what_was_missed_is_told_once_and_how_late_it_was(house):
-    await house.put(a_notification())
-    async with house.delivering():
-        await house.look("2026-02-09 09:40")
-        row = await house.until_status("n_001", "delivered")
-        await house.look("2026-02-09 09:41")
-        await house.until_quiet()
-    assert len(house.channel.shown) == 1
+async def test_at_22_what_was_missed_is_told_once_and_how_late_it_was(harness):
+    await harness.put(a_notification())
+    async with harness.delivering():
+        await harness.look("2026-02-09 09:40")
+        row = await harness.until_status("n_001", "delivered")
+        await harness.look("2026-02-09 09:41")
+        await harness.until_quiet()
+    assert len(harness.channel.shown) == 1
     assert row.late_ms == 40 * MINUTE
 
 
-async def test_at_23_what_is_far_too_late_is_told_of_in_one_line(house):
+async def test_at_23_what_is_far_too_late_is_told_of_in_one_line(harness):
     rows = [
         a_notification(
             f"n_{number}", due="2026-01-10 09:00", message=f"text {number}", task_id=None, **REMINDER
         )
         for number in range(5)
     ]
-    await house.put(*rows)
-    async with house.delivering():
-        await house.look("2026-02-09 08:30")
-        await house.until_quiet()
-        await house.look()
-        await house.until_quiet()
-    assert house.channel.texts() == ["⌛ Too late to be of use: “text 0”, “text 1”, “text 2” and 2 more."]
-    assert (await house.row("n_0")).status == "expired"
+    await harness.put(*rows)
+    async with harness.delivering():
+        await harness.look("2026-02-09 08:30")
+        await harness.until_quiet()
+        await harness.look()
+        await harness.until_quiet()
+    assert harness.channel.texts() == ["⌛ Too late to be of use: “text 0”, “text 1”, “text 2” and 2 more."]
+    assert (await harness.row("n_0")).status == "expired"
 
 
 @pytest.mark.parametrize(
@@ -112,108 +112,108 @@ async def test_at_23_what_is_far_too_late_is_told_of_in_one_line(house):
         (NotificationType.DEADLINE_ALERT, 39 * HOUR + 1, "expired"),
     ],
 )
-async def test_how_late_is_too_late_depends_on_what_it_is(house, kind, late, status):
-    await house.put(a_notification(type=kind))
-    async with house.delivering():
-        house.is_now("2026-02-09 09:00")
-        house.house.clock.pass_ms(late)
-        await house.look()
-        await house.until_status("n_001", status)
+async def test_how_late_is_too_late_depends_on_what_it_is(harness, kind, late, status):
+    await harness.put(a_notification(type=kind))
+    async with harness.delivering():
+        harness.is_now("2026-02-09 09:00")
+        harness.harness.clock.pass_ms(late)
+        await harness.look()
+        await harness.until_status("n_001", status)
 
 
-async def test_at_24_a_messenger_that_fails_twice_is_asked_a_third_time(house):
-    await house.put(a_notification())
-    house.channel.will(JID, ChannelDown("down"), ChannelDown("down"))
-    async with house.delivering():
-        await house.look("2026-02-09 09:00:00")
-        row = await house.until_status("n_001", "pending")
+async def test_at_24_a_messenger_that_fails_twice_is_asked_a_third_time(harness):
+    await harness.put(a_notification())
+    harness.channel.will(JID, ChannelDown("down"), ChannelDown("down"))
+    async with harness.delivering():
+        await harness.look("2026-02-09 09:00:00")
+        row = await harness.until_status("n_001", "pending")
         assert row.next_attempt_ms == at("2026-02-09 09:00:30")
-        await house.look("2026-02-09 09:00:29")
-        await house.until_quiet()
-        assert len(house.channel.attempts) == 1
-        await house.look("2026-02-09 09:00:30")
-        row = await house.until_status("n_001", "pending")
+        await harness.look("2026-02-09 09:00:29")
+        await harness.until_quiet()
+        assert len(harness.channel.attempts) == 1
+        await harness.look("2026-02-09 09:00:30")
+        row = await harness.until_status("n_001", "pending")
         assert row.next_attempt_ms == at("2026-02-09 09:01:30")
-        await house.look("2026-02-09 09:01:30")
-        row = await house.until_status("n_001", "delivered")
+        await harness.look("2026-02-09 09:01:30")
+        row = await harness.until_status("n_001", "delivered")
     assert (row.attempts, row.late_ms) == (3, 90_000)
-    assert len(house.channel.shown) == 1
-    assert len({one.message_id for one in house.channel.attempts}) == 1, "the idempotency key is kept"
+    assert len(harness.channel.shown) == 1
+    assert len({one.message_id for one in harness.channel.attempts}) == 1, "the idempotency key is kept"
 
 
-async def test_what_cannot_be_sent_fails_in_the_end_and_is_told_when_it_can_be(house):
-    await house.put(a_notification(message="Water the plants"))
-    house.channel.will(JID, *[ChannelDown("down")] * MAX_ATTEMPTS)
-    async with house.delivering():
+async def test_what_cannot_be_sent_fails_in_the_end_and_is_told_when_it_can_be(harness):
+    await harness.put(a_notification(message="Water the plants"))
+    harness.channel.will(JID, *[ChannelDown("down")] * MAX_ATTEMPTS)
+    async with harness.delivering():
         for time in ("09:00:00", "09:00:30", "09:01:30", "09:03:30", "09:08:30"):
-            await house.look(f"2026-02-09 {time}")
-            await house.until_quiet()
-        row = await house.until_status("n_001", "failed")
-        await house.until_quiet()
+            await harness.look(f"2026-02-09 {time}")
+            await harness.until_quiet()
+        row = await harness.until_status("n_001", "failed")
+        await harness.until_quiet()
     assert row.attempts == MAX_ATTEMPTS
-    assert house.channel.texts() == ["⚠️ This should have come earlier: Water the plants"]
+    assert harness.channel.texts() == ["⚠️ This should have come earlier: Water the plants"]
 
 
-async def test_what_a_messenger_refuses_fails_at_once(house):
-    await house.put(a_notification())
-    house.channel.will(JID, ChannelRefused("never"))
-    async with house.delivering():
-        await house.look("2026-02-09 09:00")
-        row = await house.until_status("n_001", "failed")
+async def test_what_a_messenger_refuses_fails_at_once(harness):
+    await harness.put(a_notification())
+    harness.channel.will(JID, ChannelRefused("never"))
+    async with harness.delivering():
+        await harness.look("2026-02-09 09:00")
+        row = await harness.until_status("n_001", "failed")
     assert row.error == "never"
 
 
-async def test_a_text_changed_between_two_attempts_is_told_as_it_is_then(house):
-    await house.put(a_notification(message="old"))
-    house.channel.will(JID, ChannelDown("down"))
-    async with house.delivering():
-        await house.look("2026-02-09 09:00:00")
-        await house.until_status("n_001", "pending")
-        await house.change("n_001", message="new")
-        await house.look("2026-02-09 09:00:30")
-        await house.until_status("n_001", "delivered")
-    assert house.channel.texts() == ["new"]
+async def test_a_text_changed_between_two_attempts_is_told_as_it_is_then(harness):
+    await harness.put(a_notification(message="old"))
+    harness.channel.will(JID, ChannelDown("down"))
+    async with harness.delivering():
+        await harness.look("2026-02-09 09:00:00")
+        await harness.until_status("n_001", "pending")
+        await harness.change("n_001", message="new")
+        await harness.look("2026-02-09 09:00:30")
+        await harness.until_status("n_001", "delivered")
+    assert harness.channel.texts() == ["new"]
 
 
-async def test_at_26_two_dispatchers_on_one_ledger_send_each_once(house, database_path):
+async def test_at_26_two_dispatchers_on_one_ledger_send_each_once(harness, database_path):
     rows = [
         a_notification(f"n_{number:03}", task_id=None, message=f"text {number:03}") for number in range(50)
     ]
-    await house.put(*rows)
+    await harness.put(*rows)
     other = await Database.open(database_path)
-    house.is_now("2026-02-09 09:00")
-    async with house.delivering():
-        await asyncio.gather(*(one.send_due() for one in [house.dispatcher, house.another(other)] * 3))
-        await house.until_quiet()
+    harness.is_now("2026-02-09 09:00")
+    async with harness.delivering():
+        await asyncio.gather(*(one.send_due() for one in [harness.dispatcher, harness.another(other)] * 3))
+        await harness.until_quiet()
     await other.close()
-    assert sorted(house.channel.texts()) == sorted(row.message for row in rows)
-    assert len(house.channel.attempts) == len(rows)
+    assert sorted(harness.channel.texts()) == sorted(row.message for row in rows)
+    assert len(harness.channel.attempts) == len(rows)
 
 
-async def test_at_27_what_is_cancelled_after_the_claim_is_not_sent(house):
-    await house.put(a_notification())
-    await house.look("2026-02-09 09:00")
-    assert (await house.row("n_001")).status == "sending"
-    await house.change("n_001", status="cancelled", cancelled_ms=1)
-    async with house.delivering():
-        await house.until_quiet()
-    assert house.channel.attempts == []
-    assert (await house.row("n_001")).status == "cancelled"
+async def test_at_27_what_is_cancelled_after_the_claim_is_not_sent(harness):
+    await harness.put(a_notification())
+    await harness.look("2026-02-09 09:00")
+    assert (await harness.row("n_001")).status == "sending"
+    await harness.change("n_001", status="cancelled", cancelled_ms=1)
+    async with harness.delivering():
+        await harness.until_quiet()
+    assert harness.channel.attempts == []
+    assert (await harness.row("n_001")).status == "cancelled"
 
 
-async def test_at_25_what_was_sent_and_not_marked_goes_out_under_the_same_id(house):
+async def test_at_25_what_was_sent_and_not_marked_goes_out_under_the_same_id(harness):
     """As after a death between the messenger's answer and the mark."""
-    await house.put(a_notification())
-    await house.look("2026-02-09 09:00")
-    async with house.house.database.transaction() as tx:
+    await harness.put(a_notification())
+    await harness.look("2026-02-09 09:00")
+    async with harness.harness.database.transaction() as tx:
         await tx.execute("UPDATE outbox SET state = 'sending', attempts = 1")
-    (waiting,) = await house.house.outgoing()
-    house.channel.shown.append(_shown(waiting))
+    (waiting,) = await harness.harness.outgoing()
+    harness.channel.shown.append(_shown(waiting))
     with capture_logs() as logs:
-        async with house.delivering():
-            house.house.wakeups.outbox.set()
-            await house.until_status("n_001", "delivered")
-    assert len(house.channel.shown) == 1, "the messenger knows the id"
+        async with harness.delivering():
+            harness.harness.wakeups.outbox.set()
+            await harness.until_status("n_001", "delivered")
+    assert len(harness.channel.shown) == 1, "the messenger knows the id"
     (told,) = [one for one in logs if one["event"] == "notification.maybe_duplicate"]
     assert told["notification"] == "n_001"
 
@@ -224,83 +224,85 @@ def _shown(waiting):
     return Shown(waiting.chat_jid, waiting.text, waiting.message_id)
 
 
-async def test_a_claim_of_what_still_waits_to_be_sent_is_kept(house):
-    await house.put(a_notification())
-    await house.look("2026-02-09 09:00:00")
-    await house.look("2026-02-09 09:02:00")
-    assert (await house.row("n_001")).attempts == 1
-    assert len(await house.house.outgoing()) == 1
+async def test_a_claim_of_what_still_waits_to_be_sent_is_kept(harness):
+    await harness.put(a_notification())
+    await harness.look("2026-02-09 09:00:00")
+    await harness.look("2026-02-09 09:02:00")
+    assert (await harness.row("n_001")).attempts == 1
+    assert len(await harness.harness.outgoing()) == 1
 
 
-async def test_what_speaks_of_something_that_is_over_is_not_told(house):
-    await house.put(
+async def test_what_speaks_of_something_that_is_over_is_not_told(harness):
+    await harness.put(
         a_task("task_off", status=BoardTaskStatus.CANCELLED),
         a_question("q_done", answered_ms=1, answer="yes"),
         a_notification("n_1", task_id="task_off"),
         a_notification("n_2", task_id="task_gone"),
         a_notification("n_3", task_id=None, question_id="q_done"),
     )
-    await house.look("2026-02-09 09:00")
-    rows = [await house.row(id_) for id_ in ("n_1", "n_2", "n_3")]
+    await harness.look("2026-02-09 09:00")
+    rows = [await harness.row(id_) for id_ in ("n_1", "n_2", "n_3")]
     assert [(row.status.value, row.cancel_reason) for row in rows] == [
         ("cancelled", "Task cancelled"),
         ("cancelled", "Task gone"),
         ("cancelled", "Question closed"),
     ]
-    assert await house.house.outgoing() == []
+    assert await harness.harness.outgoing() == []
 
 
-async def test_quiet_hours_hold_what_comes_by_itself_and_nothing_else(house):
+async def test_quiet_hours_hold_what_comes_by_itself_and_nothing_else(harness):
     by_itself = {"type": NotificationType.PROGRESS_CHECK, "priority": Priority.MEDIUM}
-    await house.put(
+    await harness.put(
         a_notification("n_1", due="2026-02-09 23:30", message="by itself", **by_itself),
         a_notification("n_2", due="2026-02-09 23:30", message="urgent"),
         a_notification("n_3", due="2026-02-09 23:30", message="asked for", **REMINDER),
     )
-    async with house.delivering():
-        await house.look("2026-02-09 23:30")
-        await house.until_quiet()
-        assert sorted(house.channel.texts()) == ["asked for", "urgent"]
-        assert (await house.row("n_1")).due_ms == at("2026-02-10 08:00")
-        await house.look("2026-02-10 08:00")
-        await house.until_status("n_1", "delivered")
+    async with harness.delivering():
+        await harness.look("2026-02-09 23:30")
+        await harness.until_quiet()
+        assert sorted(harness.channel.texts()) == ["asked for", "urgent"]
+        assert (await harness.row("n_1")).due_ms == at("2026-02-10 08:00")
+        await harness.look("2026-02-10 08:00")
+        await harness.until_status("n_1", "delivered")
 
 
-async def test_a_day_has_room_for_so_many_that_come_by_themselves(house):
+async def test_a_day_has_room_for_so_many_that_come_by_themselves(harness):
     by_itself = {"type": NotificationType.PROGRESS_CHECK, "priority": Priority.MEDIUM, "task_id": None}
-    await house.put(*[a_notification(f"n_{number:02}", **by_itself) for number in range(12)])
-    await house.put(a_notification("n_asked", task_id=None, **REMINDER), a_notification("n_urgent"))
-    async with house.delivering():
-        await house.look("2026-02-09 09:00")
-        await house.until_quiet()
-        assert len(house.channel.shown) == 12
-        late = [await house.row("n_10"), await house.row("n_11")]
+    await harness.put(*[a_notification(f"n_{number:02}", **by_itself) for number in range(12)])
+    await harness.put(a_notification("n_asked", task_id=None, **REMINDER), a_notification("n_urgent"))
+    async with harness.delivering():
+        await harness.look("2026-02-09 09:00")
+        await harness.until_quiet()
+        assert len(harness.channel.shown) == 12
+        late = [await harness.row("n_10"), await harness.row("n_11")]
         assert {row.due_ms for row in late} == {at("2026-02-10 09:00")}
-        await house.look("2026-02-10 09:00")
-        await house.until_quiet()
-    assert len(house.channel.shown) == 14
+        await harness.look("2026-02-10 09:00")
+        await harness.until_quiet()
+    assert len(harness.channel.shown) == 14
 
 
-async def test_the_day_begins_anew_at_midnight_of_the_group(house):
+async def test_the_day_begins_anew_at_midnight_of_the_group(harness):
     """Seoul is nine hours ahead of the host: its midnight is 15:00 there."""
-    house.daily_limit = 1
-    house.dispatcher = house.another(house.house.database)
+    harness.daily_limit = 1
+    harness.dispatcher = harness.another(harness.harness.database)
     by_itself = {"type": NotificationType.PROGRESS_CHECK, "priority": Priority.MEDIUM, "task_id": None}
-    await house.put(
+    await harness.put(
         a_notification("n_1", due="2026-02-09 22:00", **by_itself),
         a_notification("n_2", due="2026-02-09 22:30", **by_itself),
         a_notification("n_3", due="2026-02-10 00:30", **by_itself),
     )
-    async with house.delivering():
+    async with harness.delivering():
         for time in ("2026-02-09 22:00", "2026-02-09 22:30", "2026-02-10 00:30"):
-            await house.look(time)
-            await house.until_quiet()
-        assert (await house.row("n_2")).due_ms == at("2026-02-10 09:00"), "the day is full"
-        assert (await house.row("n_3")).due_ms == at("2026-02-10 08:00"), "the night is quiet, the day is new"
-        await house.look("2026-02-10 08:00")
-        await house.until_status("n_3", "delivered")
-        await house.look("2026-02-10 09:00")
-        assert (await house.row("n_2")).due_ms == at("2026-02-11 09:00"), "and full again"
+            await harness.look(time)
+            await harness.until_quiet()
+        assert (await harness.row("n_2")).due_ms == at("2026-02-10 09:00"), "the day is full"
+        assert (await harness.row("n_3")).due_ms == at("2026-02-10 08:00"), (
+            "the night is quiet, the day is new"
+        )
+        await harness.look("2026-02-10 08:00")
+        await harness.until_status("n_3", "delivered")
+        await harness.look("2026-02-10 09:00")
+        assert (await harness.row("n_2")).due_ms == at("2026-02-11 09:00"), "and full again"
 
 
 @pytest.mark.parametrize(
@@ -313,33 +315,33 @@ async def test_the_day_begins_anew_at_midnight_of_the_group(house):
         ("Africa/Cairo", "2026-04-24T01:00+03:00", "2026-04-24T08:00+03:00"),
     ],
 )
-async def test_a_quiet_night_in_which_the_clocks_change_ends_at_eight_by_them(house, zone, now, ends):
-    house.hours = Hours(zone=ZoneInfo(zone))
+async def test_a_quiet_night_in_which_the_clocks_change_ends_at_eight_by_them(harness, zone, now, ends):
+    harness.hours = Hours(zone=ZoneInfo(zone))
     by_itself = {"type": NotificationType.PROGRESS_CHECK, "priority": Priority.MEDIUM, "task_id": None}
     one = replace(a_notification("n_1", **by_itself), due_ms=ms(now))
-    await house.put(one)
-    house.house.clock.pass_ms(ms(now) - house.house.clock.now_ms())
-    await house.look()
-    assert (await house.row("n_1")).due_ms == ms(ends)
+    await harness.put(one)
+    harness.harness.clock.pass_ms(ms(now) - harness.harness.clock.now_ms())
+    await harness.look()
+    assert (await harness.row("n_1")).due_ms == ms(ends)
 
 
 def ms(text):
     return round(datetime.fromisoformat(text).timestamp() * 1000)
 
 
-async def test_what_was_told_is_a_message_that_the_agent_reads_next(house):
-    await house.put(a_notification(message="Time to go"))
-    async with house.delivering():
-        await house.look("2026-02-09 09:00")
-        await house.until_status("n_001", "delivered")
-    await house.house.hear("@Andy ok, I went")
-    _, _, order = await house.house.start_next()
+async def test_what_was_told_is_a_message_that_the_agent_reads_next(harness):
+    await harness.put(a_notification(message="Time to go"))
+    async with harness.delivering():
+        await harness.look("2026-02-09 09:00")
+        await harness.until_status("n_001", "delivered")
+    await harness.harness.hear("@Andy ok, I went")
+    _, _, order = await harness.harness.start_next()
     assert "Time to go" in order.prompt
 
 
-async def test_what_the_host_did_with_a_notification_is_recorded_and_recalled_after_a_restart(house):
-    house.hours = Hours(zone=house.hours.zone, quiet_start=23, quiet_end=8)
-    await house.put(
+async def test_what_the_host_did_with_a_notification_is_recorded_and_recalled_after_a_restart(harness):
+    harness.hours = Hours(zone=harness.hours.zone, quiet_start=23, quiet_end=8)
+    await harness.put(
         a_notification(
             "n_night",
             due="2026-02-09 23:30",
@@ -349,18 +351,18 @@ async def test_what_the_host_did_with_a_notification_is_recorded_and_recalled_af
         ),
         a_notification("n_late", due="2026-01-10 09:00", task_id=None, **REMINDER),
     )
-    async with house.delivering():
-        await house.look("2026-02-09 23:30:00")
-        await house.until_quiet()
-        house.channel.will(JID, ChannelDown("down"))
-        await house.look("2026-02-10 08:00:00")
-        await house.until_quiet()
-        await house.look("2026-02-10 08:00:30")
-        await house.until_status("n_night", "delivered")
-    async with house.house.database.reading() as tx:
+    async with harness.delivering():
+        await harness.look("2026-02-09 23:30:00")
+        await harness.until_quiet()
+        harness.channel.will(JID, ChannelDown("down"))
+        await harness.look("2026-02-10 08:00:00")
+        await harness.until_quiet()
+        await harness.look("2026-02-10 08:00:30")
+        await harness.until_status("n_night", "delivered")
+    async with harness.harness.database.reading() as tx:
         night = await dashboard_notifications.history_of(tx, FOLDER, "n_night")
         late = await dashboard_notifications.history_of(tx, FOLDER, "n_late")
-        after_restart = EventBus(house.house.clock)
+        after_restart = EventBus(harness.harness.clock)
         after_restart.publish("host.started")
         await recall_events(tx, after_restart)
     assert [(one.what, one.by) for one in night] == [

@@ -29,26 +29,26 @@ from tests.support.dashboard_harness import (
     FEB_9_0830,
     FEB_9_1800,
     FOLDER,
-    DashboardHouse,
+    DashboardHarness,
     a_question,
     alert,
     at,
     blog,
 )
-from tests.support.household import SEOUL, Household
+from tests.support.store_harness import SEOUL, StoreHarness
 from tests.support.until import until
 
 GOLDEN = Path(__file__).parent / "golden"
 
 
 @pytest.fixture
-async def home(household: Household) -> DashboardHouse:
-    await household.add_group("family")
-    await household.add_group("bees")
-    return DashboardHouse(household)
+async def home(store_harness: StoreHarness) -> DashboardHarness:
+    await store_harness.add_group("family")
+    await store_harness.add_group("bees")
+    return DashboardHarness(store_harness)
 
 
-async def furnish(home: DashboardHouse) -> None:
+async def furnish(home: DashboardHarness) -> None:
     await home.put(
         blog(
             tags=("blog", "글"), context="two\nlines 👩‍👩‍👧", recurring={"enabled": True, "days_of_week": [0]}
@@ -77,7 +77,7 @@ def contents(directory: Path) -> dict[str, bytes]:
 
 
 async def test_at_45_what_is_exported_comes_in_and_out_again_to_the_byte(
-    home: DashboardHouse, tmp_path: Path
+    home: DashboardHarness, tmp_path: Path
 ) -> None:
     await furnish(home)
     first, second = tmp_path / "first", tmp_path / "second"
@@ -96,9 +96,9 @@ async def test_at_45_what_is_exported_comes_in_and_out_again_to_the_byte(
     assert contents(second) == contents(first)
 
 
-async def know(home: DashboardHouse) -> None:
+async def know(home: DashboardHarness) -> None:
     """What only files bring, and an insight whose id is not chance's."""
-    async with home.house.database.transaction() as tx:
+    async with home.harness.database.transaction() as tx:
         links = {"people": ["p_1"], "mine": {"n": 1.5, "none": []}}
         insight = {"category": Category.TECH, "title": "T", "content": '\u2028 \\ \x01 "q" 🐝'}
         await dashboard_knowledge.add_insight(
@@ -113,7 +113,9 @@ async def know(home: DashboardHouse) -> None:
         )
 
 
-async def test_the_files_are_to_the_byte_what_they_always_were(home: DashboardHouse, tmp_path: Path) -> None:
+async def test_the_files_are_to_the_byte_what_they_always_were(
+    home: DashboardHarness, tmp_path: Path
+) -> None:
     await home.put(
         blog(tags=("글",), context="two\nlines 👩‍👩‍👧", recurring={"enabled": True, "days_of_week": [0]}),
         blog(id="task_002", deadline=Deadline(at_ms=at("2026-02-12T18:00"), text="thursday evening")),
@@ -145,13 +147,13 @@ async def test_the_files_are_to_the_byte_what_they_always_were(home: DashboardHo
 
 
 async def test_an_export_encodes_only_what_changed_since_the_last(
-    home: DashboardHouse, monkeypatch: pytest.MonkeyPatch
+    home: DashboardHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await furnish(home)
-    path = await home.house.database.path()
+    path = await home.harness.database.path()
     first = export.read(path, FOLDER, SEOUL)
     assert first is not None
-    async with home.house.database.transaction() as tx:
+    async with home.harness.database.transaction() as tx:
         await tx.execute("UPDATE questions SET asked_count = 7 WHERE id = 'q_001'")
     encoded: list[Any] = []
     encode = export._indented
@@ -166,10 +168,10 @@ async def test_an_export_encodes_only_what_changed_since_the_last(
     assert fresh.contents["questions.json"] != first.contents["questions.json"]
 
 
-async def test_an_export_is_of_one_moment_and_waits_for_no_transaction(home: DashboardHouse) -> None:
+async def test_an_export_is_of_one_moment_and_waits_for_no_transaction(home: DashboardHarness) -> None:
     await home.put(blog())
-    path = await home.house.database.path()
-    async with home.house.database.transaction() as tx:
+    path = await home.harness.database.path()
+    async with home.harness.database.transaction() as tx:
         await tx.execute("UPDATE dashboard_tasks SET title = 'half done'")
         found = await asyncio.to_thread(export.read, path, FOLDER, SEOUL)
     assert found is not None
@@ -177,7 +179,7 @@ async def test_an_export_is_of_one_moment_and_waits_for_no_transaction(home: Das
     assert export.read(path, Folder("nobody"), SEOUL) is None
 
 
-async def test_the_files_are_as_other_programs_know_them(home: DashboardHouse, tmp_path: Path) -> None:
+async def test_the_files_are_as_other_programs_know_them(home: DashboardHarness, tmp_path: Path) -> None:
     await furnish(home)
     await home.service.export("family", tmp_path)
     files = {name: json.loads(body) for name, body in contents(tmp_path).items()}
@@ -205,7 +207,7 @@ async def test_the_files_are_as_other_programs_know_them(home: DashboardHouse, t
     assert "글" in (tmp_path / "tasks.json").read_text(encoding="utf-8")
 
 
-async def test_the_older_shapes_are_taken(home: DashboardHouse, tmp_path: Path) -> None:
+async def test_the_older_shapes_are_taken(home: DashboardHarness, tmp_path: Path) -> None:
     old = {
         "tasks.json": {
             "version": "1.0",
@@ -248,7 +250,7 @@ async def test_the_older_shapes_are_taken(home: DashboardHouse, tmp_path: Path) 
     assert (await home.notification("n_1")).type.value == "progress_check"
 
 
-async def test_what_an_import_reads_otherwise_is_named(home: DashboardHouse, tmp_path: Path) -> None:
+async def test_what_an_import_reads_otherwise_is_named(home: DashboardHarness, tmp_path: Path) -> None:
     made = {"created_at": "2026-02-01T09:00:00", "updated_at": "2026-02-02T09:00:00"}
     finished = {"status": "completed", "completed_at": "2026-02-02T09:00:00"}
     half = {"percentage": 80, "blocked": True, "blocker_note": "Bo"}
@@ -307,17 +309,17 @@ TWO_TASKS: dict[str, Any] = {"tasks": [{"id": "task_1", "title": "x"}, {"id": "t
     ],
 )
 async def test_at_34_a_row_that_does_not_fit_is_named_and_nothing_is_taken(
-    home: DashboardHouse, tmp_path: Path, changes: dict[str, Any], problem: str
+    home: DashboardHarness, tmp_path: Path, changes: dict[str, Any], problem: str
 ) -> None:
     tasks = [TWO_TASKS["tasks"][0], TWO_TASKS["tasks"][1] | changes]
     (tmp_path / "tasks.json").write_text(json.dumps({"tasks": tasks}))
     with pytest.raises(ImportRefused) as refused:
         await home.service.import_from("family", tmp_path)
     assert problem in str(refused.value)
-    assert await home.house.rows("SELECT * FROM dashboards") == []
+    assert await home.harness.rows("SELECT * FROM dashboards") == []
 
 
-async def test_at_34_a_broken_file_is_told_by_line_and_column(home: DashboardHouse, tmp_path: Path) -> None:
+async def test_at_34_a_broken_file_is_told_by_line_and_column(home: DashboardHarness, tmp_path: Path) -> None:
     await home.put(blog())
     before = await home.task("task_001")
     (tmp_path / "tasks.json").write_text('{"version": "1.0",\n "tasks": [{"id": "task_1", oops]}')
@@ -332,12 +334,12 @@ async def test_at_34_a_broken_file_is_told_by_line_and_column(home: DashboardHou
 
 
 async def test_an_export_comes_back_beside_what_is_there_and_replaces_it_only_on_request(
-    home: DashboardHouse, tmp_path: Path
+    home: DashboardHarness, tmp_path: Path
 ) -> None:
     await furnish(home)
     await home.service.export("family", tmp_path)
     await home.call_tool("update_task", task_id="task_001", progress=99)
-    async with home.house.database.transaction() as tx:
+    async with home.harness.database.transaction() as tx:
         await tx.execute("DELETE FROM dashboard_tasks WHERE id = 'task_002'")
     taken = await home.service.import_from("family", tmp_path)
     assert {name: count for name, count in taken.counts().items() if count} == {"tasks": 1}
@@ -352,27 +354,27 @@ async def test_an_export_comes_back_beside_what_is_there_and_replaces_it_only_on
 
 
 async def test_what_a_dashboard_has_under_another_id_is_left_out_and_told(
-    home: DashboardHouse, tmp_path: Path
+    home: DashboardHarness, tmp_path: Path
 ) -> None:
     await furnish(home)
     await home.service.export("family", tmp_path)
-    async with home.house.database.transaction() as tx:
+    async with home.harness.database.transaction() as tx:
         await tx.execute("UPDATE notifications SET id = 'n_live' WHERE id = 'n_001'")
         await tx.execute("UPDATE insights SET id = 'i_live'")
-    before = await home.house.rows("SELECT id FROM notifications ORDER BY id")
+    before = await home.harness.rows("SELECT id FROM notifications ORDER BY id")
     taken = await home.service.import_from("family", tmp_path)
     assert taken.notes[0] == "n_001: n_live is to come for the same cause, deadline:24h"
     assert taken.notes[1].endswith(": says the same as i_live")
-    assert await home.house.rows("SELECT id FROM notifications ORDER BY id") == before
+    assert await home.harness.rows("SELECT id FROM notifications ORDER BY id") == before
 
 
 async def test_the_files_follow_the_dashboard_and_edits_to_them_change_nothing(
-    home: DashboardHouse, tmp_path: Path
+    home: DashboardHarness, tmp_path: Path
 ) -> None:
     (tmp_path / "family").mkdir()
     path = tmp_path / "family/dashboard/tasks.json"
     exporter = DashboardExporter(
-        tmp_path, home.house.database, bus=home.house.bus, zone_of=lambda _: SEOUL, pause_seconds=0
+        tmp_path, home.harness.database, bus=home.harness.bus, zone_of=lambda _: SEOUL, pause_seconds=0
     )
     running = asyncio.create_task(exporter.run(), name="exporter")
     try:
@@ -385,7 +387,7 @@ async def test_the_files_follow_the_dashboard_and_edits_to_them_change_nothing(
     finally:
         running.cancel()
         await asyncio.gather(running, return_exceptions=True)
-    async with home.house.database.reading() as tx:
+    async with home.harness.database.reading() as tx:
         board = await dashboards.get(tx, FOLDER)
     assert board is not None
     assert (await home.task(made.data["id"])).pct == 80
@@ -393,13 +395,15 @@ async def test_the_files_follow_the_dashboard_and_edits_to_them_change_nothing(
 
 
 async def test_changes_that_come_while_files_are_written_are_written_together(
-    home: DashboardHouse, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    home: DashboardHarness, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pauses = asyncio.Semaphore(0)
     written: list[Path] = []
     write = export.write
     monkeypatch.setattr(export, "write", lambda to, files: (written.append(to), write(to, files)))
-    exporter = DashboardExporter(tmp_path, home.house.database, bus=home.house.bus, zone_of=lambda _: SEOUL)
+    exporter = DashboardExporter(
+        tmp_path, home.harness.database, bus=home.harness.bus, zone_of=lambda _: SEOUL
+    )
     monkeypatch.setattr(exporter, "pause", lambda _: pauses.acquire())
     (tmp_path / "family").mkdir()
     await home.put(blog())

@@ -11,13 +11,13 @@ import pytest
 
 from agent_runner.workspace import Workspace
 from orchestrator.dashboard.words import rule_texts
-from tests.support.household import Household
 from tests.support.offline_chat import Chat, talking
+from tests.support.store_harness import StoreHarness
 
 
 @pytest.fixture
-async def chat(household: Household, tmp_path: Path) -> AsyncIterator[Chat]:
-    async with talking(household, Workspace(tmp_path)) as one:
+async def chat(store_harness: StoreHarness, tmp_path: Path) -> AsyncIterator[Chat]:
+    async with talking(store_harness, Workspace(tmp_path)) as one:
         yield one
 
 
@@ -103,7 +103,7 @@ async def test_a_share_of_nothing_is_for_a_model(chat: Chat) -> None:
 async def test_a_reminder_stays_a_reminder(chat: Chat) -> None:
     said = await chat.say("remind me tomorrow 18:00 to post the blog")
     assert "2026-02-10 18:00" in said
-    rows = await chat.home.house.rows("SELECT message AS text FROM notifications")
+    rows = await chat.home.harness.rows("SELECT message AS text FROM notifications")
     assert [row["text"] for row in rows] == ["⏰ Reminder for Jane: post the blog"]
 
 

@@ -11,8 +11,8 @@ import pytest
 from agent_runner.workspace import Workspace
 from orchestrator.domain.dashboard import QuestionType
 from tests.support.dashboard_harness import DAY_MS, FEB_9_0830, HOUR_MS, a_question, blog
-from tests.support.household import Household
 from tests.support.offline_chat import Chat, talking
+from tests.support.store_harness import StoreHarness
 
 TALKS = {
     "milk, eggs and bread are three things": """
@@ -251,8 +251,8 @@ TALKS = {
 
 
 @pytest.fixture
-async def chat(household: Household, tmp_path: Path) -> AsyncIterator[Chat]:
-    async with talking(household, Workspace(tmp_path)) as one:
+async def chat(store_harness: StoreHarness, tmp_path: Path) -> AsyncIterator[Chat]:
+    async with talking(store_harness, Workspace(tmp_path)) as one:
         yield one
 
 
@@ -344,8 +344,10 @@ async def test_what_is_known_is_told_and_taken_back(
     assert await chat.say(take_back) == nothing
 
 
-async def test_what_was_asked_is_known_in_the_next_container(household: Household, tmp_path: Path) -> None:
-    async with talking(household, Workspace(tmp_path)) as chat:
+async def test_what_was_asked_is_known_in_the_next_container(
+    store_harness: StoreHarness, tmp_path: Path
+) -> None:
+    async with talking(store_harness, Workspace(tmp_path)) as chat:
         await chat.say("remind me at 9 to call mum")
         again = chat.anew()
         assert await again.say("evening") == "I'll remind you on Mon 2026-02-09 21:00: call mum (reminder 1)."
@@ -366,7 +368,7 @@ async def test_an_answer_in_a_turn_that_is_tried_again_counts_once(chat: Chat) -
     async with chat.turn() as turn:
         first, again = await chat.take(turn, "evening"), await chat.anew().take(turn, "evening")
     assert first == again == "I'll remind you on Mon 2026-02-09 21:00: call mum (reminder 1)."
-    assert len(await chat.home.house.rows("SELECT id FROM notifications")) == 1
+    assert len(await chat.home.harness.rows("SELECT id FROM notifications")) == 1
 
 
 async def test_a_question_of_yesterday_is_forgotten(chat: Chat) -> None:
@@ -384,14 +386,14 @@ async def test_a_damaged_memory_is_none(chat: Chat, tmp_path: Path, content: byt
 
 
 async def test_main_is_told_once_a_day_how_more_would_be_understood(chat: Chat) -> None:
-    await chat.home.house.add_group("boss", is_main=True)
+    await chat.home.harness.add_group("boss", is_main=True)
     for text in ("write me a poem", "시 써줘"):
         assert "KEY" not in await chat.say(text)
     assert "KEY" not in await chat.anew(Path("elsewhere")).say("sing")
     rows = "SELECT chat_jid, text FROM outbox WHERE dedupe_key LIKE 'owner:%'"
-    (told,) = await chat.home.house.rows(rows)
+    (told,) = await chat.home.harness.rows(rows)
     assert told["chat_jid"] == "local:boss"
     assert "ANTHROPIC_API_KEY" in told["text"]
     chat.home.clock.wall_ms += DAY_MS
     await chat.say("write me a poem")
-    assert len(await chat.home.house.rows(rows)) == 2
+    assert len(await chat.home.harness.rows(rows)) == 2

@@ -16,9 +16,9 @@ from orchestrator.reports import upcoming
 from orchestrator.store import dashboard_notifications, groups
 from orchestrator.store import database as databases
 from orchestrator.store.database import Database, migrations
-from tests.support.dashboard_harness import FEB_9_0830, FEB_9_1200, HOUR_MS, DashboardHouse, alert, blog
-from tests.support.household import SEOUL, Household
+from tests.support.dashboard_harness import FEB_9_0830, FEB_9_1200, HOUR_MS, DashboardHarness, alert, blog
 from tests.support.reminders import notifier, put_reminder
+from tests.support.store_harness import SEOUL, StoreHarness
 from tests.support.until import until
 
 MINUTE = 60_000
@@ -27,40 +27,40 @@ FAMILY = Folder("family")
 
 
 @asynccontextmanager
-async def dispatching(house):
+async def dispatching(harness):
     async with asyncio.TaskGroup() as tasks:
-        loop = tasks.create_task(notifier(house).run(), name="notifications")
+        loop = tasks.create_task(notifier(harness).run(), name="notifications")
         try:
             yield
         finally:
             loop.cancel()
 
 
-async def remind(house, text, *, in_ms, folder=FAMILY):
-    async with house.database.transaction() as tx:
+async def remind(harness, text, *, in_ms, folder=FAMILY):
+    async with harness.database.transaction() as tx:
         group = await groups.known(tx, folder)
-        now_ms = house.clock.now_ms()
+        now_ms = harness.clock.now_ms()
         return await put_reminder(tx, group, text=text, due_ms=now_ms + in_ms, now_ms=now_ms)
 
 
-async def one(house, number):
-    async with house.database.reading() as tx:
+async def one(harness, number):
+    async with harness.database.reading() as tx:
         return await dashboard_notifications.by_number(tx, number)
 
 
-async def sent(house):
-    return [each.text for each in await house.outgoing()]
+async def sent(harness):
+    return [each.text for each in await harness.outgoing()]
 
 
 @pytest.fixture
-async def family(household):
-    await household.add_group()
-    return household
+async def family(store_harness):
+    await store_harness.add_group()
+    return store_harness
 
 
 @pytest.fixture
 async def home(family):
-    return DashboardHouse(family)
+    return DashboardHarness(family)
 
 
 async def test_a_due_reminder_is_queued_for_its_chat_word_for_word(family):
@@ -111,7 +111,7 @@ async def test_an_earlier_reminder_wakes_the_loop(family):
 
 @pytest.mark.parametrize("down_ms", [HOUR_MS, 3 * DAY_MS])
 async def test_what_came_due_while_the_host_was_down_is_sent_once(database_path, clock, down_ms):
-    first = Household(await Database.open(database_path), clock)
+    first = StoreHarness(await Database.open(database_path), clock)
     await first.add_group()
     await remind(first, "pill", in_ms=MINUTE)
     await remind(first, "walk", in_ms=2 * MINUTE)
@@ -119,7 +119,7 @@ async def test_what_came_due_while_the_host_was_down_is_sent_once(database_path,
     clock.pass_ms(down_ms)
 
     for _ in range(2):
-        again = Household(await Database.open(database_path), clock)
+        again = StoreHarness(await Database.open(database_path), clock)
         async with dispatching(again):
 
             async def holds(again=again):
@@ -158,23 +158,23 @@ async def test_reminders_of_all_groups_go_to_their_own_chats(family):
 
 async def test_one_of_a_group_that_is_gone_is_sent_and_what_rules_made_is_not(home):
     await home.put(blog(), alert())
-    await remind(home.house, "pay the rent", in_ms=HOUR_MS)
-    async with home.house.database.transaction() as tx:
+    await remind(home.harness, "pay the rent", in_ms=HOUR_MS)
+    async with home.harness.database.transaction() as tx:
         await registration.unregister(tx, "family", now_ms=FEB_9_0830)
         rows = await home.service.reminders.rows(tx, None)
     assert [row["text"] for row in rows] == ["pay the rent"]
     home.clock.pass_ms(DAY_MS)
-    await notifier(home.house).send_due()
+    await notifier(home.harness).send_due()
 
-    assert [each.text for each in await home.house.outgoing()] == ["pay the rent (late)"]
-    async with home.house.database.reading() as tx:
+    assert [each.text for each in await home.harness.outgoing()] == ["pay the rent (late)"]
+    async with home.harness.database.reading() as tx:
         assert (await dashboard_notifications.get(tx, FAMILY, "n_001")).cancel_reason == "Group gone"
 
 
 async def test_whoever_sets_one_everyone_sees_it_and_by_the_same_number(home):
     """The owner, the agent without a model and the one with a model set one each."""
     service, now_ms = home.service.reminders, home.clock.now_ms()
-    async with home.house.database.transaction() as tx:
+    async with home.harness.database.transaction() as tx:
         await service.add(tx, "family", "by the owner", "in 1 hour", now_ms=now_ms)
     async with home.turn("chat"):
         set_offline = await home.ask_raw({"type": "set_reminder", "text": "by words", "at": "2h"})
@@ -187,7 +187,7 @@ async def test_whoever_sets_one_everyone_sees_it_and_by_the_same_number(home):
         of_model = await home.ask("list_notifications")
         assert [row["message"] for row in of_model.data["notifications"]] == everyone
         assert (await home.ask_raw({"type": "cancel_reminder", "reminderId": 3})).ok
-    async with home.house.database.transaction() as tx:
+    async with home.harness.database.transaction() as tx:
         assert [row["text"] for row in await service.rows(tx, "family")] == everyone[:2]
         seen = await board.active(tx, FAMILY)
         coming = await upcoming.rows(tx, "family", with_over=False, zone=SEOUL)
@@ -212,10 +212,10 @@ async def test_the_very_same_is_not_set_twice(home):
 
 
 async def test_one_that_was_sent_is_neither_cancelled_nor_moved(home):
-    number = await remind(home.house, "pill", in_ms=0)
-    async with home.house.database.transaction() as tx:
+    number = await remind(home.harness, "pill", in_ms=0)
+    async with home.harness.database.transaction() as tx:
         await tx.execute("UPDATE notifications SET status = 'delivered', delivered_ms = due_ms")
-    row = await one(home.house, number)
+    row = await one(home.harness, number)
     assert (await home.chat("cancel_notification", notification_id=row.id)).code == "ALREADY_DELIVERED"
     async with home.turn("chat"):
         reply = await home.ask_raw({"type": "cancel_reminder", "reminderId": number})
@@ -223,9 +223,9 @@ async def test_one_that_was_sent_is_neither_cancelled_nor_moved(home):
 
 
 async def test_nothing_is_said_of_another_groups(home):
-    await home.house.add_group("work")
-    number = await remind(home.house, "secret", in_ms=HOUR_MS, folder=Folder("work"))
-    row = await one(home.house, number)
+    await home.harness.add_group("work")
+    number = await remind(home.harness, "secret", in_ms=HOUR_MS, folder=Folder("work"))
+    row = await one(home.harness, number)
     for tool, more in (
         ("list_notifications", {}),
         ("update_notification", {"message": "x"}),
@@ -283,13 +283,13 @@ async def test_the_reminders_of_an_earlier_version_are_taken_over(database_path,
     an_old_home(database_path, version)
     clock.wall_ms = FEB_9_0830
 
-    house = Household(await Database.open(database_path), clock)
+    harness = StoreHarness(await Database.open(database_path), clock)
     try:
-        async with house.database.reading() as tx:
+        async with harness.database.reading() as tx:
             coming = await dashboard_notifications.reminders(tx)
             assert list(await tx.execute_fetchall("PRAGMA foreign_key_check")) == []
         found = {each.number: (each.message, each.status.value) for each in [
-            await one(house, number) for number in range(1, 6)
+            await one(harness, number) for number in range(1, 6)
         ]}  # fmt: skip
         assert found == {
             1: ("pill", "pending"),
@@ -298,20 +298,20 @@ async def test_the_reminders_of_an_earlier_version_are_taken_over(database_path,
             4: ("bath", "sending"),
             5: ("rent", "pending"),
         }
-        assert (await one(house, 1)).id == "reminder_1"
+        assert (await one(harness, 1)).id == "reminder_1"
         by_model = [6] if version >= 6 else []
         assert sorted(each.number for each in coming) == [1, 4, 5, *by_model]
 
         clock.wall_ms = FEB_9_1200
         for _ in range(2):
-            await notifier(house).send_due()
-        told = sorted((str(each.chat_jid), each.text) for each in await house.outgoing())
+            await notifier(harness).send_due()
+        told = sorted((str(each.chat_jid), each.text) for each in await harness.outgoing())
         family = ChatJid("local:family")
         assert told == sorted(
             [(family, "bath"), (family, "pill"), ("local:gone", "rent")]
             + [(family, "by a model")] * len(by_model)
         )
-        await remind(house, "new", in_ms=HOUR_MS)
-        assert (await one(house, 6 + len(by_model))).message == "new"
+        await remind(harness, "new", in_ms=HOUR_MS)
+        assert (await one(harness, 6 + len(by_model))).message == "new"
     finally:
-        await house.database.close()
+        await harness.database.close()

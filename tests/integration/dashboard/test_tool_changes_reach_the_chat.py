@@ -9,17 +9,17 @@ import pytest
 from orchestrator.domain.values import Outgoing
 from orchestrator.store import outbox
 from orchestrator.store.database import Tx
-from tests.support.dashboard_harness import DashboardHouse, a_question, alert, blog
-from tests.support.household import Household
-from tests.support.notification_harness import NotifiedHouse
+from tests.support.dashboard_harness import DashboardHarness, a_question, alert, blog
+from tests.support.notification_harness import NotificationHarness
+from tests.support.store_harness import StoreHarness
 
 
 class Told:
     """One dashboard, used by its tools, and the messenger that its group hears."""
 
-    def __init__(self, household: Household) -> None:
-        self.board = DashboardHouse(household)
-        self.chat = NotifiedHouse(household)
+    def __init__(self, store_harness: StoreHarness) -> None:
+        self.board = DashboardHarness(store_harness)
+        self.chat = NotificationHarness(store_harness)
 
     async def at(self, text: str) -> list[str]:
         """Let it become a time of Seoul; gives all that the chat has been told."""
@@ -34,9 +34,9 @@ class Told:
 
 
 @pytest.fixture
-async def told(household: Household) -> Told:
-    await household.add_group("family")
-    return Told(household)
+async def told(store_harness: StoreHarness) -> Told:
+    await store_harness.add_group("family")
+    return Told(store_harness)
 
 
 async def test_at_07_a_moved_notification_comes_at_its_new_time_only(told: Told) -> None:
@@ -88,7 +88,7 @@ async def test_at_07_one_that_is_moved_after_the_claim_comes_at_its_new_time_onl
 async def test_what_the_messenger_has_already_is_past_changing(told: Told) -> None:
     await told.board.put(blog(), alert())
     await told.chat.look("2026-02-09T09:00:00")
-    async with told.board.house.database.transaction() as tx:
+    async with told.board.harness.database.transaction() as tx:
         await tx.execute("UPDATE outbox SET state = 'sending'")
     reply = await told.board.chat("update_notification", notification_id="n_001", message="Post it today")
     assert (reply.code, reply.data["status"]) == ("NOT_PENDING", "sending")

@@ -13,8 +13,8 @@ from orchestrator.domain.values import TurnKind
 from orchestrator.store import dashboard_tasks
 from orchestrator.store.database import Database
 from tests.doubles.clock import FakeClock
-from tests.support.dashboard_harness import FOLDER, DashboardHouse, blog
-from tests.support.household import Household
+from tests.support.dashboard_harness import FOLDER, DashboardHarness, blog
+from tests.support.store_harness import StoreHarness
 
 ROOT = Path(__file__).resolve().parents[3]
 ROUNDS = 20
@@ -77,18 +77,18 @@ class Other:
         assert await self._process.wait() == 0
 
 
-async def open_house(path: Path) -> tuple[Database, DashboardHouse]:
+async def open_harness(path: Path) -> tuple[Database, DashboardHarness]:
     database = await Database.open(path)
-    household = Household(database, FakeClock())
-    await household.add_group("family")
-    home = DashboardHouse(household)
+    store_harness = StoreHarness(database, FakeClock())
+    await store_harness.add_group("family")
+    home = DashboardHarness(store_harness)
     await home.put(blog(deadline=None, pct=0))
     return database, home
 
 
 async def test_at_30_two_processes_lose_no_update(tmp_path: Path) -> None:
     path = tmp_path / "messages.db"
-    database, home = await open_house(path)
+    database, home = await open_harness(path)
     other = await Other.start(path)
     try:
         await asyncio.gather(
@@ -129,7 +129,7 @@ async def counted_there(other: Other) -> None:
 
 async def test_at_30_a_change_of_another_process_makes_a_turn_look_again(tmp_path: Path) -> None:
     path = tmp_path / "messages.db"
-    database, home = await open_house(path)
+    database, home = await open_harness(path)
     other = await Other.start(path)
     try:
         async with home.turn(TurnKind.WORKER):

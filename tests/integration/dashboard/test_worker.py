@@ -22,62 +22,62 @@ from tests.support.dashboards import (
     at,
     delivered,
 )
-from tests.support.worker_harness import BEAT_SECONDS, UpkeptHouse
+from tests.support.worker_harness import BEAT_SECONDS, WorkerHarness
 
 
 @pytest.fixture
-async def group(household):
-    return await household.add_group()
+async def group(store_harness):
+    return await store_harness.add_group()
 
 
 @pytest.fixture
-def house(household, group):
-    return UpkeptHouse(household, use_llm=False)
+def harness(store_harness, group):
+    return WorkerHarness(store_harness, use_llm=False)
 
 
 @pytest.fixture
-def judged(household, group):
+def judged(store_harness, group):
     """One with a model."""
-    return UpkeptHouse(household)
+    return WorkerHarness(store_harness)
 
 
 # The rules
 
 
-async def test_at_01_the_alert_is_made_at_half_past_eight_and_told_at_nine(house):
-    await house.put(a_task(deadline="2026-02-10", pct=70))
-    await house.cycle("2026-02-09 08:30")
-    (row,) = await house.notifications()
+async def test_at_01_the_alert_is_made_at_half_past_eight_and_told_at_nine(harness):
+    await harness.put(a_task(deadline="2026-02-10", pct=70))
+    await harness.cycle("2026-02-09 08:30")
+    (row,) = await harness.notifications()
     assert (row["type"], row["priority"], row["task_id"]) == ("deadline_alert", "high", "task_001")
     assert (row["created_by"], row["status"], row["cause"]) == ("worker", "pending", "deadline:24h")
     assert row["due_ms"] == 1_770_595_200_000
-    async with house.delivering():
-        await house.look("2026-02-09 08:59:59")
-        await house.look("2026-02-09 09:00:00")
-        told = await house.until_status(row["id"], "delivered")
-    assert house.channel.texts() == [row["message"]]
+    async with harness.delivering():
+        await harness.look("2026-02-09 08:59:59")
+        await harness.look("2026-02-09 09:00:00")
+        told = await harness.until_status(row["id"], "delivered")
+    assert harness.channel.texts() == [row["message"]]
     assert told.delivered_ms == at("2026-02-09 09:00")
-    assert await house.look() == 5, "nothing is left in the schedule"
+    assert await harness.look() == 5, "nothing is left in the schedule"
 
 
-async def test_at_03_two_cycles_make_one_alert_and_say_why(house):
-    await house.put(a_task(deadline="2026-02-10", pct=70), a_notification(cause="deadline:24h"))
+async def test_at_03_two_cycles_make_one_alert_and_say_why(harness):
+    await harness.put(a_task(deadline="2026-02-10", pct=70), a_notification(cause="deadline:24h"))
     for _ in range(2):
-        cycle = await house.cycle("2026-02-09 08:30")
+        cycle = await harness.cycle("2026-02-09 08:30")
         assert "duplicate of n_001" in cycle["detail_json"]
-    assert len(await house.notifications()) == 1
+    assert len(await harness.notifications()) == 1
 
 
-async def test_at_06_a_block_is_followed_up_once(house):
+async def test_at_06_a_block_is_followed_up_once(harness):
     task = a_task(
         "task_002", pct=50, blocked_ms=at("2026-02-07 09:00"), last_update_ms=at("2026-02-04 09:00")
     )
-    await house.put(task)
-    await house.cycle("2026-02-09 08:59:59")
-    assert await house.notifications() == []
+    await harness.put(task)
+    await harness.cycle("2026-02-09 08:59:59")
+    assert await harness.notifications() == []
     for now in ("2026-02-09 09:00:00", "2026-02-09 09:30:00"):
-        await house.cycle(now)
-    (row,) = await house.notifications()
+        await harness.cycle(now)
+    (row,) = await harness.notifications()
     assert (row["type"], row["priority"], row["due_ms"]) == (
         "blocker_followup",
         "medium",
@@ -85,49 +85,49 @@ async def test_at_06_a_block_is_followed_up_once(house):
     )
 
 
-async def test_at_12_an_open_question_is_reminded_of_until_it_is_answered(house):
-    await house.put(a_question(priority=Priority.HIGH, created_ms=at("2026-02-07 08:30")))
-    await house.cycle("2026-02-09 08:30")
-    (row,) = await house.notifications()
+async def test_at_12_an_open_question_is_reminded_of_until_it_is_answered(harness):
+    await harness.put(a_question(priority=Priority.HIGH, created_ms=at("2026-02-07 08:30")))
+    await harness.cycle("2026-02-09 08:30")
+    (row,) = await harness.notifications()
     assert (row["type"], row["priority"], row["question_id"]) == ("question_reminder", "high", "q_001")
-    assert (await house.call_tool("answer_question", question_id="q_001", answer="the big one")).ok
-    (row,) = await house.notifications()
+    assert (await harness.call_tool("answer_question", question_id="q_001", answer="the big one")).ok
+    (row,) = await harness.notifications()
     assert row["status"] == "cancelled"
 
 
-async def test_at_13_the_second_alert_comes_although_the_first_was_told(house):
-    await house.put(
+async def test_at_13_the_second_alert_comes_although_the_first_was_told(harness):
+    await harness.put(
         a_task(deadline="2026-02-09 20:00", pct=70), delivered("2026-02-09 09:00", cause="deadline:24h")
     )
-    await house.cycle("2026-02-09 17:50")
-    assert len(await house.notifications()) == 1
-    await house.cycle("2026-02-09 18:00")
-    row = (await house.notifications())[-1]
+    await harness.cycle("2026-02-09 17:50")
+    assert len(await harness.notifications()) == 1
+    await harness.cycle("2026-02-09 18:00")
+    row = (await harness.notifications())[-1]
     assert (row["cause"], row["due_ms"]) == ("deadline:2h", at("2026-02-09 18:00"))
 
 
-async def test_at_14_a_nudge_comes_again_after_a_day(house):
-    await house.put(
+async def test_at_14_a_nudge_comes_again_after_a_day(harness):
+    await harness.put(
         a_task(last_update_ms=at("2026-02-05 09:00")),
         delivered("2026-02-09 09:00", type=NotificationType.PROGRESS_CHECK, cause="progress:72h"),
     )
-    await house.cycle("2026-02-10 08:59")
-    assert len(await house.notifications()) == 1
-    await house.cycle("2026-02-10 09:00")
-    assert len(await house.notifications()) == 2
+    await harness.cycle("2026-02-10 08:59")
+    assert len(await harness.notifications()) == 1
+    await harness.cycle("2026-02-10 09:00")
+    assert len(await harness.notifications()) == 2
 
 
-async def test_at_16_an_overdue_task_is_asked_after_once(house):
-    await house.put(a_task(deadline="2026-02-07", pct=60))
+async def test_at_16_an_overdue_task_is_asked_after_once(harness):
+    await harness.put(a_task(deadline="2026-02-07", pct=60))
     for now in ("2026-02-09 09:00", "2026-02-09 09:30", "2026-02-09 23:00"):
-        await house.cycle(now)
-    (question,) = await house.questions()
+        await harness.cycle(now)
+    (question,) = await harness.questions()
     assert "-" not in question["question"].replace("2026-02-07", "")
 
 
-async def test_at_19_an_answered_question_rests_for_its_cooldown(house):
-    await house.put(a_task(last_update_ms=at("2026-02-06 20:00")))
-    await house.put(
+async def test_at_19_an_answered_question_rests_for_its_cooldown(harness):
+    await harness.put(a_task(last_update_ms=at("2026-02-06 20:00")))
+    await harness.put(
         a_question(
             task_id="task_001",
             type=QuestionType.STATUS_CHECK,
@@ -135,91 +135,91 @@ async def test_at_19_an_answered_question_rests_for_its_cooldown(house):
             created_ms=at("2026-02-09 08:30"),
         )
     )
-    house.is_now("2026-02-09 08:40")
-    assert (await house.call_tool("answer_question", question_id="q_001", answer="later")).ok
+    harness.is_now("2026-02-09 08:40")
+    assert (await harness.call_tool("answer_question", question_id="q_001", answer="later")).ok
     for now in ("2026-02-09 09:00", "2026-02-09 09:30", "2026-02-12 08:39"):
-        await house.cycle(now)
-        assert len(await house.questions()) == 1, now
-    await house.cycle("2026-02-12 08:40")
-    assert len(await house.questions()) + len(await house.notifications()) == 2
+        await harness.cycle(now)
+        assert len(await harness.questions()) == 1, now
+    await harness.cycle("2026-02-12 08:40")
+    assert len(await harness.questions()) + len(await harness.notifications()) == 2
 
 
-async def test_at_20_a_task_that_somebody_parked_stays_parked(house):
-    await house.put(a_task(pct=40))
-    house.is_now("2026-02-09 10:00")
-    assert (await house.call_tool("update_task", task_id="task_001", status="someday")).ok
-    await house.cycle("2026-02-09 10:30")
-    (row,) = await house.house.rows("SELECT status FROM dashboard_tasks")
+async def test_at_20_a_task_that_somebody_parked_stays_parked(harness):
+    await harness.put(a_task(pct=40))
+    harness.is_now("2026-02-09 10:00")
+    assert (await harness.call_tool("update_task", task_id="task_001", status="someday")).ok
+    await harness.cycle("2026-02-09 10:30")
+    (row,) = await harness.harness.rows("SELECT status FROM dashboard_tasks")
     assert row["status"] == "someday"
 
 
-async def test_at_21_a_moved_deadline_takes_its_alerts_along(house):
-    await house.put(
+async def test_at_21_a_moved_deadline_takes_its_alerts_along(harness):
+    await harness.put(
         a_task(deadline="2026-02-10", pct=70),
         delivered("2026-02-09 08:00", "n_told", cause="deadline:24h"),
         a_notification("n_next", cause="deadline:2h"),
     )
-    house.is_now("2026-02-09 08:30")
-    assert (await house.call_tool("update_task", task_id="task_001", deadline="2026-02-20")).ok
-    moved = await house.row("n_next")
+    harness.is_now("2026-02-09 08:30")
+    assert (await harness.call_tool("update_task", task_id="task_001", deadline="2026-02-20")).ok
+    moved = await harness.row("n_next")
     assert (moved.status.value, "Deadline changed" in (moved.cancel_reason or "")) == ("cancelled", True)
-    assert (await house.call_tool("update_task", task_id="task_001", progress=75)).ok
-    await house.cycle("2026-02-18 23:30")
-    nudged = [row for row in await house.notifications() if row["status"] == "pending"]
+    assert (await harness.call_tool("update_task", task_id="task_001", progress=75)).ok
+    await harness.cycle("2026-02-18 23:30")
+    nudged = [row for row in await harness.notifications() if row["status"] == "pending"]
     assert [row["type"] for row in nudged] != ["deadline_alert"]
-    await house.cycle("2026-02-19 00:00")
-    (row,) = [row for row in await house.notifications() if row["cause"] == "deadline:24h"]
+    await harness.cycle("2026-02-19 00:00")
+    (row,) = [row for row in await harness.notifications() if row["cause"] == "deadline:24h"]
     assert row["due_ms"] == at("2026-02-19 09:00")
-    async with house.delivering():
-        await house.look("2026-02-19 09:00")
-        await house.until_status(row["id"], "delivered")
+    async with harness.delivering():
+        await harness.look("2026-02-19 09:00")
+        await harness.until_status(row["id"], "delivered")
 
 
-async def test_completed_tasks_go_to_the_history(house):
-    await house.put(a_task(status=BoardTaskStatus.COMPLETED, pct=100, completed_ms=at("2026-02-08 12:00")))
-    await house.cycle("2026-02-09 08:30")
-    (row,) = await house.house.rows("SELECT archived_ms FROM dashboard_tasks")
+async def test_completed_tasks_go_to_the_history(harness):
+    await harness.put(a_task(status=BoardTaskStatus.COMPLETED, pct=100, completed_ms=at("2026-02-08 12:00")))
+    await harness.cycle("2026-02-09 08:30")
+    (row,) = await harness.harness.rows("SELECT archived_ms FROM dashboard_tasks")
     assert row["archived_ms"] == at("2026-02-09 08:30")
 
 
-async def test_one_row_that_cannot_be_written_spoils_no_other(house):
-    await house.put(a_task("task_1", deadline="2026-02-10"), a_task("task_2", deadline="2026-02-10"))
-    async with house.house.database.transaction() as tx:
+async def test_one_row_that_cannot_be_written_spoils_no_other(harness):
+    await harness.put(a_task("task_1", deadline="2026-02-10"), a_task("task_2", deadline="2026-02-10"))
+    async with harness.harness.database.transaction() as tx:
         await tx.execute(
             "CREATE TRIGGER broken BEFORE INSERT ON notifications WHEN new.task_id = 'task_1'"
             " BEGIN SELECT raise(ABORT, 'no room'); END"
         )
-    cycle = await house.cycle("2026-02-09 08:30")
-    assert [row["task_id"] for row in await house.notifications()] == ["task_2"]
+    cycle = await harness.cycle("2026-02-09 08:30")
+    assert [row["task_id"] for row in await harness.notifications()] == ["task_2"]
     assert "no room" in cycle["detail_json"]
 
 
-async def test_the_next_beat_is_kept_in_the_store_and_comes_early_for_a_deadline(house):
-    await house.put(a_task(deadline="2026-02-10 09:10"))
-    house.is_now("2026-02-09 09:00")
-    assert await house.worker.beat() == 30
-    (row,) = await house.house.rows("SELECT rules_last_ms, rules_next_ms FROM dashboards")
+async def test_the_next_beat_is_kept_in_the_store_and_comes_early_for_a_deadline(harness):
+    await harness.put(a_task(deadline="2026-02-10 09:10"))
+    harness.is_now("2026-02-09 09:00")
+    assert await harness.worker.beat() == 30
+    (row,) = await harness.harness.rows("SELECT rules_last_ms, rules_next_ms FROM dashboards")
     assert row["rules_next_ms"] == at("2026-02-09 09:10")
-    await house.worker.beat()
-    assert len(await house.cycles()) == 1, "it is not time yet"
-    house.is_now("2026-02-09 09:10")
-    await house.worker.beat()
-    (row,) = await house.house.rows("SELECT rules_next_ms FROM dashboards")
+    await harness.worker.beat()
+    assert len(await harness.cycles()) == 1, "it is not time yet"
+    harness.is_now("2026-02-09 09:10")
+    await harness.worker.beat()
+    (row,) = await harness.harness.rows("SELECT rules_next_ms FROM dashboards")
     assert row["rules_next_ms"] == at("2026-02-09 09:10") + BEAT_SECONDS * 1000
 
 
-async def test_a_deadline_that_is_set_between_two_beats_is_not_missed(house):
-    await house.put(a_task("task_0"))
-    house.is_now("2026-02-09 09:00")
-    await house.worker.beat()
-    house.is_now("2026-02-09 09:01")
-    await house.call_tool("create_task", title="exam", deadline="2026-02-10T09:05")
-    await house.call_tool("create_task", title="trip", deadline="2026-02-11")
-    assert await house.worker.beat() == 30
-    assert len(await house.cycles()) == 1
-    house.is_now("2026-02-09 09:05")
-    await house.worker.beat()
-    (row,) = await house.notifications()
+async def test_a_deadline_that_is_set_between_two_beats_is_not_missed(harness):
+    await harness.put(a_task("task_0"))
+    harness.is_now("2026-02-09 09:00")
+    await harness.worker.beat()
+    harness.is_now("2026-02-09 09:01")
+    await harness.call_tool("create_task", title="exam", deadline="2026-02-10T09:05")
+    await harness.call_tool("create_task", title="trip", deadline="2026-02-11")
+    assert await harness.worker.beat() == 30
+    assert len(await harness.cycles()) == 1
+    harness.is_now("2026-02-09 09:05")
+    await harness.worker.beat()
+    (row,) = await harness.notifications()
     assert (row["cause"], row["due_ms"]) == ("deadline:24h", at("2026-02-09 09:05"))
 
 
@@ -227,27 +227,27 @@ async def test_a_deadline_that_is_set_between_two_beats_is_not_missed(house):
     ("deadline", "cause"), [("2026-02-09T10:25", "deadline:2h"), ("2026-02-09", "deadline:today")]
 )
 @pytest.mark.parametrize("way", ["made", "moved", "taken up again"])
-async def test_a_deadline_before_the_next_beat_is_told_at_once(house, deadline, cause, way):
-    house.is_now("2026-02-09 10:00")
-    await house.put(
+async def test_a_deadline_before_the_next_beat_is_told_at_once(harness, deadline, cause, way):
+    harness.is_now("2026-02-09 10:00")
+    await harness.put(
         a_task("task_0"),
         a_task("task_1", deadline="2026-02-20"),
         a_task("task_2", deadline=deadline.replace("T", " "), status=BoardTaskStatus.CANCELLED),
     )
-    await house.worker.beat()
-    house.is_now("2026-02-09 10:05")
+    await harness.worker.beat()
+    harness.is_now("2026-02-09 10:05")
     tool, given = {
         "made": ("create_task", {"title": "exam", "deadline": deadline}),
         "moved": ("update_task", {"task_id": "task_1", "deadline": deadline}),
         "taken up again": ("update_task", {"task_id": "task_2", "status": "active"}),
     }[way]
-    assert (await house.call_tool(tool, **given)).ok
-    await house.worker.beat()
-    (row,) = await house.notifications()
+    assert (await harness.call_tool(tool, **given)).ok
+    await harness.worker.beat()
+    (row,) = await harness.notifications()
     assert (row["cause"], row["due_ms"]) == (cause, at("2026-02-09 10:05"))
-    async with house.delivering():
-        await house.look()
-        await house.until_status(row["id"], "delivered")
+    async with harness.delivering():
+        await harness.look()
+        await harness.until_status(row["id"], "delivered")
 
 
 @pytest.mark.parametrize(
@@ -257,69 +257,69 @@ async def test_a_deadline_before_the_next_beat_is_told_at_once(house, deadline, 
         ("2026-02-09", "2026-02-10 01:00", "2026-02-10 09:00"),
     ],
 )
-async def test_what_is_overdue_is_told_in_the_chat_at_its_time_and_once(house, deadline, over, told):
-    house.is_now("2026-02-09 10:05")
-    await house.call_tool("create_task", title="exam", deadline=deadline)
-    await house.worker.beat()
-    async with house.house.database.transaction() as tx:  # beats that come seldom
+async def test_what_is_overdue_is_told_in_the_chat_at_its_time_and_once(harness, deadline, over, told):
+    harness.is_now("2026-02-09 10:05")
+    await harness.call_tool("create_task", title="exam", deadline=deadline)
+    await harness.worker.beat()
+    async with harness.harness.database.transaction() as tx:  # beats that come seldom
         await dashboards.note_rules(tx, FOLDER, now_ms=at("2026-02-09 10:05"), next_ms=at("2026-02-11 00:00"))
-    async with house.delivering():
-        await house.look()
-        await house.until_quiet()
-        house.is_now("2026-02-09 10:06")
-        await house.worker.beat()
-        house.is_now(over)
-        await house.worker.beat()
-        await house.look(told)
-        (row,) = [row for row in await house.notifications() if row["cause"] == "deadline:over"]
-        await house.until_status(row["id"], "delivered")
-        house.house.clock.pass_ms(HOUR)
-        await house.worker.look_after(FOLDER)
-        await house.look()
-        await house.until_quiet()
-    assert [text for text in house.channel.texts() if "was due" in text] == [
+    async with harness.delivering():
+        await harness.look()
+        await harness.until_quiet()
+        harness.is_now("2026-02-09 10:06")
+        await harness.worker.beat()
+        harness.is_now(over)
+        await harness.worker.beat()
+        await harness.look(told)
+        (row,) = [row for row in await harness.notifications() if row["cause"] == "deadline:over"]
+        await harness.until_status(row["id"], "delivered")
+        harness.harness.clock.pass_ms(HOUR)
+        await harness.worker.look_after(FOLDER)
+        await harness.look()
+        await harness.until_quiet()
+    assert [text for text in harness.channel.texts() if "was due" in text] == [
         f"“exam” was due {deadline.replace('T', ' ')} and is at 0%. Is it done, or when will it be?"
     ]
-    assert [row["type"] for row in await house.questions()] == ["deadline_check"]
+    assert [row["type"] for row in await harness.questions()] == ["deadline_check"]
 
 
 # What they say is true when it is sent
 
 
-async def test_an_alert_says_how_far_a_task_is_when_it_is_sent(house):
-    await house.put(a_task(deadline="2026-02-10", pct=0))
-    await house.cycle("2026-02-09 08:30")
-    (row,) = await house.notifications()
-    assert (await house.call_tool("update_task", task_id="task_001", progress=80)).ok
-    async with house.delivering():
-        await house.look("2026-02-09 09:00")
-        told = await house.until_status(row["id"], "delivered")
-    assert house.channel.texts() == ["⏰ “blog” is due 2026-02-10 (80% done)."]
-    assert told.message == house.channel.texts()[0], "what was told is what is kept"
+async def test_an_alert_says_how_far_a_task_is_when_it_is_sent(harness):
+    await harness.put(a_task(deadline="2026-02-10", pct=0))
+    await harness.cycle("2026-02-09 08:30")
+    (row,) = await harness.notifications()
+    assert (await harness.call_tool("update_task", task_id="task_001", progress=80)).ok
+    async with harness.delivering():
+        await harness.look("2026-02-09 09:00")
+        told = await harness.until_status(row["id"], "delivered")
+    assert harness.channel.texts() == ["⏰ “blog” is due 2026-02-10 (80% done)."]
+    assert told.message == harness.channel.texts()[0], "what was told is what is kept"
 
 
-async def test_an_alert_that_waits_for_the_messenger_says_how_things_are_by_then(house):
-    await house.put(a_task(deadline="2026-02-10", pct=0))
-    await house.cycle("2026-02-09 08:30")
-    await house.look("2026-02-09 09:00")  # nothing sends yet
-    house.is_now("2026-02-09 09:00:30")
-    assert (await house.call_tool("update_task", task_id="task_001", progress=80)).ok
-    await house.look("2026-02-09 09:01:00")
-    async with house.delivering():
-        await house.until_quiet()
-    assert house.channel.texts() == ["⏰ “blog” is due 2026-02-10 (80% done)."]
+async def test_an_alert_that_waits_for_the_messenger_says_how_things_are_by_then(harness):
+    await harness.put(a_task(deadline="2026-02-10", pct=0))
+    await harness.cycle("2026-02-09 08:30")
+    await harness.look("2026-02-09 09:00")  # nothing sends yet
+    harness.is_now("2026-02-09 09:00:30")
+    assert (await harness.call_tool("update_task", task_id="task_001", progress=80)).ok
+    await harness.look("2026-02-09 09:01:00")
+    async with harness.delivering():
+        await harness.until_quiet()
+    assert harness.channel.texts() == ["⏰ “blog” is due 2026-02-10 (80% done)."]
 
 
-async def test_words_that_somebody_chose_are_sent_as_they_are(house):
-    await house.put(a_task(deadline="2026-02-10", pct=0))
-    await house.cycle("2026-02-09 08:30")
-    (row,) = await house.notifications()
-    assert (await house.call_tool("update_notification", notification_id=row["id"], message="Post it!")).ok
-    assert (await house.call_tool("update_task", task_id="task_001", progress=80)).ok
-    async with house.delivering():
-        await house.look("2026-02-09 09:00")
-        await house.until_status(row["id"], "delivered")
-    assert house.channel.texts() == ["Post it!"]
+async def test_words_that_somebody_chose_are_sent_as_they_are(harness):
+    await harness.put(a_task(deadline="2026-02-10", pct=0))
+    await harness.cycle("2026-02-09 08:30")
+    (row,) = await harness.notifications()
+    assert (await harness.call_tool("update_notification", notification_id=row["id"], message="Post it!")).ok
+    assert (await harness.call_tool("update_task", task_id="task_001", progress=80)).ok
+    async with harness.delivering():
+        await harness.look("2026-02-09 09:00")
+        await harness.until_status(row["id"], "delivered")
+    assert harness.channel.texts() == ["Post it!"]
 
 
 @pytest.mark.parametrize(
@@ -331,33 +331,35 @@ async def test_words_that_somebody_chose_are_sent_as_they_are(house):
         ({"blocked_ms": at("2026-02-07 06:00")}, {"blocked": False}),
     ],
 )
-async def test_a_nudge_that_was_answered_before_it_is_sent_is_not_sent(house, task, news):
-    await house.put(a_task(pct=10, **task))
-    await house.cycle("2026-02-09 06:30")
-    (row,) = await house.notifications()
-    house.is_now("2026-02-09 07:00")
-    assert (await house.call_tool("update_task", task_id="task_001", **news)).ok
-    await house.look("2026-02-09 09:00")
-    ended = await house.row(row["id"])
+async def test_a_nudge_that_was_answered_before_it_is_sent_is_not_sent(harness, task, news):
+    await harness.put(a_task(pct=10, **task))
+    await harness.cycle("2026-02-09 06:30")
+    (row,) = await harness.notifications()
+    harness.is_now("2026-02-09 07:00")
+    assert (await harness.call_tool("update_task", task_id="task_001", **news)).ok
+    await harness.look("2026-02-09 09:00")
+    ended = await harness.row(row["id"])
     assert (ended.status.value, ended.cancel_reason) == ("cancelled", "Out of date")
 
 
-async def test_late_news_of_a_deadline_is_told_once(house):
+async def test_late_news_of_a_deadline_is_told_once(harness):
     """The alert of the day before was missed, and by now the day itself is over."""
-    await house.put(a_task(deadline="2026-02-09", pct=60))
-    await house.cycle("2026-02-08 08:30")
-    async with house.delivering():
-        await house.look("2026-02-10 09:30")
-        await house.cycle("2026-02-10 09:30")
-        await house.look()
-        await house.until_quiet()
-    assert house.channel.texts() == [
+    await harness.put(a_task(deadline="2026-02-09", pct=60))
+    await harness.cycle("2026-02-08 08:30")
+    async with harness.delivering():
+        await harness.look("2026-02-10 09:30")
+        await harness.cycle("2026-02-10 09:30")
+        await harness.look()
+        await harness.until_quiet()
+    assert harness.channel.texts() == [
         "“blog” was due 2026-02-09 and is at 60%. Is it done, or when will it be?"
     ]
-    alerts = [row for row in await house.notifications() if row["type"] == "deadline_alert"]
+    alerts = [row for row in await harness.notifications() if row["type"] == "deadline_alert"]
     assert [row["status"] for row in alerts] == ["expired", "delivered"]
     assert (
-        await house.house.rows("SELECT 1 FROM cross_session_notifications WHERE event_type LIKE '%expired'")
+        await harness.harness.rows(
+            "SELECT 1 FROM cross_session_notifications WHERE event_type LIKE '%expired'"
+        )
         == []
     )
 
@@ -367,27 +369,27 @@ async def test_late_news_of_a_deadline_is_told_once(house):
 BERLIN = ZoneInfo("Europe/Berlin")
 
 
-async def test_days_and_what_is_told_of_them_follow_the_group_to_another_zone(house):
+async def test_days_and_what_is_told_of_them_follow_the_group_to_another_zone(harness):
     """At 09:00 of Seoul it is one in the night in Berlin."""
     mine = a_notification("n_mine", due="2026-02-10 12:00", created_by=Actor.USER, task_id=None)
     quiet = a_task("task_2", last_update_ms=at("2026-02-03 09:00"))
-    await house.put(a_task(deadline="2026-02-10", pct=70), quiet, mine)
-    house.is_now("2026-02-09 08:30")
-    await house.worker.beat()
-    before = {row["cause"]: row for row in await house.notifications()}
+    await harness.put(a_task(deadline="2026-02-10", pct=70), quiet, mine)
+    harness.is_now("2026-02-09 08:30")
+    await harness.worker.beat()
+    before = {row["cause"]: row for row in await harness.notifications()}
     assert {before["deadline:24h"]["due_ms"], before["progress:120h"]["due_ms"]} == {at("2026-02-09 09:00")}
 
-    house.hours = Hours(zone=BERLIN)
-    await house.worker.beat()
-    (task,) = await house.house.rows(
+    harness.hours = Hours(zone=BERLIN)
+    await harness.worker.beat()
+    (task,) = await harness.harness.rows(
         "SELECT deadline_ms FROM dashboard_tasks WHERE deadline_date IS NOT NULL"
     )
     assert task["deadline_ms"] == at("2026-02-10 00:00", BERLIN)
-    after = {row["cause"]: row for row in await house.notifications() if row["status"] == "pending"}
+    after = {row["cause"]: row for row in await harness.notifications() if row["status"] == "pending"}
     assert after["deadline:24h"]["due_ms"] == at("2026-02-09 09:00", BERLIN)
     assert after["progress:120h"]["due_ms"] == at("2026-02-09 09:00", BERLIN)
     assert after[None]["due_ms"] == at("2026-02-10 12:00"), "a moment that somebody asked for"
-    gone = await house.row(before["deadline:24h"]["id"])
+    gone = await harness.row(before["deadline:24h"]["id"])
     assert (gone.status.value, gone.cancel_reason) == ("cancelled", "Time zone changed")
 
 
@@ -398,36 +400,36 @@ async def test_days_and_what_is_told_of_them_follow_the_group_to_another_zone(ho
         ("Pacific/Kiritimati", "2026-02-09 09:10"),
     ],
 )
-async def test_what_was_told_is_not_told_again_in_another_zone(house, zone, now):
-    await house.put(a_task(deadline="2026-02-10", pct=70))
-    house.is_now("2026-02-09 08:30")
-    await house.worker.beat()
-    async with house.delivering():
-        await house.look("2026-02-09 09:00")
-        await house.until_quiet()
-        house.hours = Hours(zone=ZoneInfo(zone))
-        house.is_now(now)
-        await house.worker.beat()
-    assert [row["status"] for row in await house.notifications() if row["cause"] == "deadline:24h"] == [
+async def test_what_was_told_is_not_told_again_in_another_zone(harness, zone, now):
+    await harness.put(a_task(deadline="2026-02-10", pct=70))
+    harness.is_now("2026-02-09 08:30")
+    await harness.worker.beat()
+    async with harness.delivering():
+        await harness.look("2026-02-09 09:00")
+        await harness.until_quiet()
+        harness.hours = Hours(zone=ZoneInfo(zone))
+        harness.is_now(now)
+        await harness.worker.beat()
+    assert [row["status"] for row in await harness.notifications() if row["cause"] == "deadline:24h"] == [
         "delivered"
     ]
 
 
-async def test_a_store_of_before_zones_were_noted_is_put_right_and_else_left_alone(house):
-    await house.put(
+async def test_a_store_of_before_zones_were_noted_is_put_right_and_else_left_alone(harness):
+    await harness.put(
         a_task(deadline="2026-02-12"),
         a_task("task_2", deadline="2026-02-10"),
         a_notification("n_2", task_id="task_2", cause="deadline:24h", created_by=Actor.WORKER),
     )
-    house.is_now("2026-02-09 08:30")
-    await house.worker.beat()
-    assert (await house.row("n_2")).status.value == "pending"
-    async with house.house.database.transaction() as tx:
+    harness.is_now("2026-02-09 08:30")
+    await harness.worker.beat()
+    assert (await harness.row("n_2")).status.value == "pending"
+    async with harness.harness.database.transaction() as tx:
         await tx.execute("UPDATE dashboards SET zone = NULL")
         await tx.execute("UPDATE dashboard_tasks SET deadline_ms = deadline_ms + 1 WHERE id = 'task_001'")
-    await house.worker.beat()
-    assert (await house.row("n_2")).status.value == "cancelled"
-    rows = await house.house.rows("SELECT deadline_ms FROM dashboard_tasks WHERE id = 'task_001'")
+    await harness.worker.beat()
+    assert (await harness.row("n_2")).status.value == "cancelled"
+    rows = await harness.harness.rows("SELECT deadline_ms FROM dashboard_tasks WHERE id = 'task_001'")
     assert rows[0]["deadline_ms"] == at("2026-02-12 00:00")
 
 
@@ -448,22 +450,22 @@ async def test_a_store_of_before_zones_were_noted_is_put_right_and_else_left_alo
     ],
 )
 async def test_who_keeps_a_dashboard_up_is_as_the_settings_say(
-    household, group, enabled, use_llm, fallback, rules, model
+    store_harness, group, enabled, use_llm, fallback, rules, model
 ):
-    house = UpkeptHouse(household, enabled=enabled, use_llm=use_llm, fallback_to_rules=fallback)
-    await house.put(a_task(blocked_ms=at("2026-02-07 08:30")))
-    await house.cycle("2026-02-09 08:30")
-    assert bool(await house.notifications()) is rules
-    assert bool(await house.worker_turns()) is model
+    harness = WorkerHarness(store_harness, enabled=enabled, use_llm=use_llm, fallback_to_rules=fallback)
+    await harness.put(a_task(blocked_ms=at("2026-02-07 08:30")))
+    await harness.cycle("2026-02-09 08:30")
+    assert bool(await harness.notifications()) is rules
+    assert bool(await harness.worker_turns()) is model
 
 
-async def test_at_39_a_worker_that_is_off_beats_and_leaves_no_cycle(household, group):
-    house = UpkeptHouse(household, enabled=False)
-    await house.put(a_task(deadline="2026-02-10"))
-    house.is_now("2026-02-09 08:30")
-    await house.worker.beat()
-    assert (await house.cycles(), await house.notifications()) == ([], [])
-    (row,) = await house.house.rows("SELECT rules_next_ms FROM dashboards")
+async def test_at_39_a_worker_that_is_off_beats_and_leaves_no_cycle(store_harness, group):
+    harness = WorkerHarness(store_harness, enabled=False)
+    await harness.put(a_task(deadline="2026-02-10"))
+    harness.is_now("2026-02-09 08:30")
+    await harness.worker.beat()
+    assert (await harness.cycles(), await harness.notifications()) == ([], [])
+    (row,) = await harness.harness.rows("SELECT rules_next_ms FROM dashboards")
     assert row["rules_next_ms"] == at("2026-02-09 09:00")
 
 
@@ -478,7 +480,7 @@ async def test_an_unchanged_dashboard_costs_nothing_in_a_day(judged):
     turn, run, _ = await judged.start_worker()
     await judged.end_worker(turn, run)
     for _ in range(48):
-        judged.house.clock.pass_ms(30 * MINUTE)
+        judged.harness.clock.pass_ms(30 * MINUTE)
         await judged.worker.beat()
     assert len(await judged.worker_turns()) == 1
     assert len([one for one in await judged.cycles() if one["kind"] == "rules"]) >= 48
@@ -489,7 +491,7 @@ async def test_a_reminder_alone_asks_no_model(judged):
         a_notification("n_1", due="2026-02-20 09:00", type=NotificationType.REMINDER, task_id=None)
     )
     for _ in range(10):
-        judged.house.clock.pass_ms(60 * MINUTE)
+        judged.harness.clock.pass_ms(60 * MINUTE)
         await judged.worker.beat()
     assert await judged.worker_turns() == []
 
@@ -542,18 +544,18 @@ async def test_at_36_a_model_that_fails_is_stood_in_for_by_the_rules(judged):
     assert json.loads(cycle["detail_json"])["fell_back"] is True
     assert {row["task_id"] for row in await judged.notifications()} == {"task_001", "task_002"}
     assert (await judged.worker_turns())[0]["attempt"] == 1, "it is not tried again and again"
-    assert await judged.house.outgoing() == [], "nobody is told"
+    assert await judged.harness.outgoing() == [], "nobody is told"
 
 
-async def test_at_36_without_the_fallback_nothing_is_done(household, group, caplog):
-    house = UpkeptHouse(household, fallback_to_rules=False)
-    await house.put(a_task(blocked_ms=at("2026-02-07 08:30")))
-    await house.cycle("2026-02-09 08:30")
-    turn, run, _ = await house.start_worker()
-    await house.end_worker(turn, run, error="overloaded")
-    (cycle,) = await house.cycles()
+async def test_at_36_without_the_fallback_nothing_is_done(store_harness, group, caplog):
+    harness = WorkerHarness(store_harness, fallback_to_rules=False)
+    await harness.put(a_task(blocked_ms=at("2026-02-07 08:30")))
+    await harness.cycle("2026-02-09 08:30")
+    turn, run, _ = await harness.start_worker()
+    await harness.end_worker(turn, run, error="overloaded")
+    (cycle,) = await harness.cycles()
     assert (cycle["kind"], cycle["outcome"]) == ("llm", "error")
-    assert await house.notifications() == []
+    assert await harness.notifications() == []
 
 
 async def test_a_model_that_failed_is_asked_again_a_period_later(judged):
@@ -568,12 +570,12 @@ async def test_a_model_that_failed_is_asked_again_a_period_later(judged):
 
 
 @pytest.mark.parametrize("fallback", [True, False])
-async def test_at_36_where_no_model_is_the_rules_do_it_or_an_error_says_so(household, group, fallback):
-    house = UpkeptHouse(household, fallback_to_rules=fallback, has_model=False)
-    await house.put(a_task(blocked_ms=at("2026-02-07 08:30")))
-    await house.cycle("2026-02-09 08:30")
-    assert await house.worker_turns() == []
-    outcomes = [(one["kind"], one["outcome"]) for one in await house.cycles()]
+async def test_at_36_where_no_model_is_the_rules_do_it_or_an_error_says_so(store_harness, group, fallback):
+    harness = WorkerHarness(store_harness, fallback_to_rules=fallback, has_model=False)
+    await harness.put(a_task(blocked_ms=at("2026-02-07 08:30")))
+    await harness.cycle("2026-02-09 08:30")
+    assert await harness.worker_turns() == []
+    outcomes = [(one["kind"], one["outcome"]) for one in await harness.cycles()]
     assert outcomes == ([("rules", "action")] if fallback else [("llm", "error")])
 
 
@@ -607,9 +609,9 @@ async def test_what_a_worker_says_reaches_nobody(judged):
     turn, run, _ = await judged.start_worker()
     from agent_runner.wire.frames import Result
 
-    await judged.house.take(run, Result(n=2, turn=turn.id, result="I did a lot!"))
+    await judged.harness.take(run, Result(n=2, turn=turn.id, result="I did a lot!"))
     await judged.end_worker(turn, run)
-    assert await judged.house.outgoing() == []
+    assert await judged.harness.outgoing() == []
 
 
 async def test_the_worker_is_told_what_was_delivered_lately(judged):

@@ -13,39 +13,39 @@ from orchestrator.dashboard.feature import DashboardFeature
 from orchestrator.domain.values import RunId
 from orchestrator.groups import memory_templates
 from orchestrator.store import dashboard_cycles, groups, turns
-from tests.support.dashboard_harness import FOLDER, DashboardHouse, blog
+from tests.support.dashboard_harness import FOLDER, DashboardHarness, blog
 from tests.support.host_contexts import host_context
-from tests.support.household import Household
+from tests.support.store_harness import StoreHarness
 
 
-async def told(home: DashboardHouse, root: Path) -> TurnOrder:
+async def told(home: DashboardHarness, root: Path) -> TurnOrder:
     """What a model is told that is to look at the dashboard."""
-    house = home.house
-    made = DashboardFeature(host_context(house, root), can_deliver=lambda _: True, has_model=lambda _: True)
-    async with house.database.transaction() as tx:
+    harness = home.harness
+    made = DashboardFeature(host_context(harness, root), can_deliver=lambda _: True, has_model=lambda _: True)
+    async with harness.database.transaction() as tx:
         group = await groups.known(tx, FOLDER)
-        turn_id = await dashboard_cycles.add_turn(tx, group, now_ms=house.clock.now_ms())
+        turn_id = await dashboard_cycles.add_turn(tx, group, now_ms=harness.clock.now_ms())
         turn = await turns.get(tx, turn_id)
         assert turn is not None
         return await made.compose(tx, turn, group, RunId("run-1"))
 
 
 @pytest.fixture
-async def home(household: Household) -> DashboardHouse:
-    await household.add_group("family")
-    made = DashboardHouse(household)
+async def home(store_harness: StoreHarness) -> DashboardHarness:
+    await store_harness.add_group("family")
+    made = DashboardHarness(store_harness)
     await made.put(blog())
     return made
 
 
-async def test_a_groups_own_file_tells_the_model_its_part(home: DashboardHouse, tmp_path: Path) -> None:
+async def test_a_groups_own_file_tells_the_model_its_part(home: DashboardHarness, tmp_path: Path) -> None:
     (tmp_path / "groups" / "family").mkdir(parents=True)
     (tmp_path / "groups" / "family" / "WORKER.md").write_text("Look at the bees.")
     assert "Look at the bees." in ((await told(home, tmp_path)).instructions or "")
 
 
 async def test_a_disk_that_does_not_give_it_keeps_the_store_from_nobody(
-    home: DashboardHouse, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    home: DashboardHarness, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(feature, "OWN_PART_SECONDS", 0.05)
     released = threading.Event()

@@ -22,7 +22,7 @@ async def test_what_is_told_is_kept_up_to_a_bound(due, monkeypatch):
     monkeypatch.setattr(events, "KEPT", 20)
     monkeypatch.setattr(cycle_starter, "PRUNE_EVERY", 10)
     await due.until("11:00:00", answer=SILENT)
-    assert len(await due.house.rows("SELECT * FROM events")) <= 30
+    assert len(await due.harness.rows("SELECT * FROM events")) <= 30
 
 
 async def test_bt_14_a_cycle_that_waits_for_a_slot_is_not_idle_and_keeps_its_reasons(due):
@@ -47,7 +47,7 @@ async def test_bt_14_a_cycle_whose_container_died_is_tried_again_with_its_reason
     await due.look()
     await due.fail(await due.start(), is_retryable=True)
     assert (await due.cycles())[0].ended_ms is None, "it goes on"
-    due.house.clock.pass_ms(5_000)
+    due.harness.clock.pass_ms(5_000)
     await due.cycle(SILENT)
 
     assert "workspace: plan.md" in due.order.prompt
@@ -59,11 +59,11 @@ async def test_bt_14_a_cycle_whose_container_died_is_tried_again_with_its_reason
 async def test_bt_14_a_message_goes_before_a_cycle_that_is_to_be_tried_again(due):
     await due.look()
     await due.fail(await due.start(), is_retryable=True)
-    await due.house.hear("hello")
+    await due.harness.hear("hello")
     chat = await due.start()
     assert chat.kind is TurnKind.CHAT
     await due.end(chat, "Hello!")
-    due.house.clock.pass_ms(5_000)
+    due.harness.clock.pass_ms(5_000)
     again = await due.start()
     assert again.kind is TurnKind.AUTO
     await due.end(again, SILENT)
@@ -73,7 +73,7 @@ async def test_bt_14_a_message_goes_before_a_cycle_that_is_to_be_tried_again(due
 async def test_bt_19_fifty_threads_that_want_a_cycle_get_few(due, database_path, monkeypatch):
     """Each thread is a process of its own to the database; the clock of the loop goes on meanwhile."""
     monkeypatch.setattr(databases, "BUSY_MS", PATIENT_MS)
-    await due.house.database._connection.execute(f"PRAGMA busy_timeout = {PATIENT_MS}")
+    await due.harness.database._connection.execute(f"PRAGMA busy_timeout = {PATIENT_MS}")
     barrier = threading.Barrier(51, timeout=300)  # one that fails to come keeps nobody for ever
 
     async def emit(number: int) -> None:
@@ -100,7 +100,7 @@ async def test_bt_19_fifty_threads_that_want_a_cycle_get_few(due, database_path,
         assert len(await due.running()) <= 1
         if turn is not None:
             await due.end(turn, SILENT)
-        due.house.clock.wall_ms = min(due.house.clock.wall_ms + 100, at("10:00:10"))
+        due.harness.clock.wall_ms = min(due.harness.clock.wall_ms + 100, at("10:00:10"))
         await asyncio.sleep(0)
     await due.until("10:05:00")
 
@@ -112,7 +112,7 @@ async def test_bt_19_fifty_threads_that_want_a_cycle_get_few(due, database_path,
 async def test_bt_19_two_hosts_on_one_store_start_one_cycle(due, database_path):
     other = await Database.open(database_path)
     rival = cycle_starter.CycleStarter(
-        other, due.recorder, clock=due.house.clock, wakeups=due.house.wakeups, bus=due.house.bus
+        other, due.recorder, clock=due.harness.clock, wakeups=due.harness.wakeups, bus=due.harness.bus
     )
     await asyncio.gather(due.loops.look(), rival.look())
     await other.close()
@@ -132,7 +132,7 @@ async def test_bt_20_the_events_of_a_cycle_come_in_their_order(due):
         "cycle.end",
         "schedule",
     ]
-    due.house.clock.pass_ms(5 * MINUTE)
+    due.harness.clock.pass_ms(5 * MINUTE)
     await due.look()
     await due.cycle(SILENT)
     assert [one["event"] for one in await due.events()][6:] == [
@@ -142,15 +142,15 @@ async def test_bt_20_the_events_of_a_cycle_come_in_their_order(due):
         "cycle.end",
         "auto_adjust",
     ]
-    told = [event for event in due.house.bus.ring if event.kind == "action:loop"]
+    told = [event for event in due.harness.bus.ring if event.kind == "action:loop"]
     assert [event.data["event"] for event in told] == [one["event"] for one in await due.events()]
     assert all(event.group == "family" for event in told)
 
 
 async def test_bt_20_a_trigger_is_told_by_its_kind_and_carries_no_text(idle):
-    await idle.house.hear("a secret", channel="whatsapp")
+    await idle.harness.hear("a secret", channel="whatsapp")
     await idle.look()
-    (told,) = [event for event in idle.house.bus.ring if event.kind == "trigger:whatsapp"]
+    (told,) = [event for event in idle.harness.bus.ring if event.kind == "trigger:whatsapp"]
     assert "secret" not in str(told.to_json_dict())
 
 
@@ -161,7 +161,7 @@ async def test_bt_22_twelve_self_set_cycles_an_hour_and_messages_besides(due):
     within = [cycle for cycle in self_set if cycle.started_ms < first + HOUR]
     assert len(within) == 12
     assert starts[13] == first + HOUR, "the thirteenth waits for its hour"
-    await due.house.hear("and now?")
+    await due.harness.hear("and now?")
     assert (await due.start()).kind is TurnKind.CHAT
 
 
@@ -181,7 +181,7 @@ async def test_a_cycles_prompt_tells_time_reasons_news_and_the_dashboard(due):
     due.summary = "Dashboard: write the blog, due Tuesday"
     await due.look()
     await due.cycle(SILENT)
-    await due.house.hear("hello")
+    await due.harness.hear("hello")
     await due.cycle("Hello!")
     due.set("10:30:00")
     await due.trigger(reason="x" * 300 + '[SCHEDULE next="4h"]')
@@ -203,7 +203,7 @@ async def test_a_cycles_prompt_tells_time_reasons_news_and_the_dashboard(due):
 
 
 async def test_a_task_is_a_cycle_of_its_own_and_drops_no_other_trigger(idle):
-    async with idle.house.database.transaction() as tx:
+    async with idle.harness.database.transaction() as tx:
         await tx.execute(
             "INSERT INTO turns (group_folder, chat_jid, kind, task_id, prompt, state, queued_ms,"
             " not_before_ms)"
@@ -227,12 +227,12 @@ async def test_a_cycle_that_never_begins_is_not_tried_in_a_burst(due):
     for expected in ("10:00:00", "10:05:00"):
         due.set(expected)
         await due.look()
-        async with due.house.database.transaction() as tx:
+        async with due.harness.database.transaction() as tx:
             (turn,) = await turns.unsettled(tx)
-            await turns.settle(tx, turn.id, TurnState.FAILED, reason="x", now_ms=due.house.clock.now_ms())
-        due.house.clock.pass_ms(59_000)
+            await turns.settle(tx, turn.id, TurnState.FAILED, reason="x", now_ms=due.harness.clock.now_ms())
+        due.harness.clock.pass_ms(59_000)
         await due.look()
         assert await due.waiting() == []
         await due.change(next_wake_ms=at("10:05:00"))
-        async with due.house.database.transaction() as tx:
+        async with due.harness.database.transaction() as tx:
             await tx.execute("UPDATE wakes SET cycle_id = 0")

@@ -53,7 +53,7 @@ async def test_bt_22_a_spent_budget_holds_free_cycles_and_never_the_chat(due):
     assert await due.look() == cycle_starter.SWEEP_SECONDS
     assert await due.waiting() == []
     assert (await due.loop()).held == "the budget of the day is spent"
-    await due.house.hear("hello")
+    await due.harness.hear("hello")
     await due.cycle("Hello!")
     due.spent = None
     assert (await due.until("10:01:00"))[0][0] == "auto", "the trigger was kept"
@@ -88,7 +88,7 @@ async def test_bt_24_a_stopped_loop_hears_nothing_more_and_keeps_what_was_pendin
     await idle.trigger(reason="before")
     await idle.act("off")
     assert not await idle.trigger(reason="after")
-    await idle.house.hear("hello")
+    await idle.harness.hear("hello")
     assert await idle.until("12:00:00") == [("chat", at("10:00:00"))], "chat is answered"
     assert await idle.cycles() == []
     assert (await idle.loop()).status is LoopStatus.STOPPED
@@ -97,35 +97,35 @@ async def test_bt_24_a_stopped_loop_hears_nothing_more_and_keeps_what_was_pendin
     assert (await idle.cycles())[0].triggers == ("workspace: before",)
 
 
-async def test_a_loop_that_was_never_on_costs_nothing(loop_house):
-    await loop_house.house.add_group(requires_trigger=False)
-    await loop_house.house.hear("hello")
-    await loop_house.cycle('Hi [SCHEDULE next="30m"]')
-    assert await loop_house.look() == cycle_starter.SWEEP_SECONDS
+async def test_a_loop_that_was_never_on_costs_nothing(loop_harness):
+    await loop_harness.harness.add_group(requires_trigger=False)
+    await loop_harness.harness.hear("hello")
+    await loop_harness.cycle('Hi [SCHEDULE next="30m"]')
+    assert await loop_harness.look() == cycle_starter.SWEEP_SECONDS
     for table in ("loop_state", "wakes", "cycles", "events"):
-        assert await loop_house.house.rows(f"SELECT * FROM {table}") == []
+        assert await loop_harness.harness.rows(f"SELECT * FROM {table}") == []
 
 
-async def test_what_can_be_done_to_a_loop_is_said(loop_house):
-    await loop_house.house.add_group()
+async def test_what_can_be_done_to_a_loop_is_said(loop_harness):
+    await loop_harness.harness.add_group()
     for action in ("pause", "resume", "wake"):
         with pytest.raises(LoopOff, match="andy loop on family"):
-            await loop_house.act(action)
+            await loop_harness.act(action)
     with pytest.raises(BadRequest, match="use on, off, pause"):
-        await loop_house.act("stop")
-    await loop_house.act("off")
-    await loop_house.act("on")
-    assert await loop_house.next_wake() == "10:00:15"
-    loop_house.house.clock.pass_ms(5_000)
-    await loop_house.act("on")
-    assert await loop_house.next_wake() == "10:00:15", "asked twice, it is as once"
+        await loop_harness.act("stop")
+    await loop_harness.act("off")
+    await loop_harness.act("on")
+    assert await loop_harness.next_wake() == "10:00:15"
+    loop_harness.harness.clock.pass_ms(5_000)
+    await loop_harness.act("on")
+    assert await loop_harness.next_wake() == "10:00:15", "asked twice, it is as once"
 
 
 async def test_a_clock_that_jumps_makes_no_burst(due):
     await due.on("work", next_wake_ms=at("10:00:00"))
     due.set("2026-02-16 10:00:00")
     assert len(await due.until("2026-02-16 10:04:00")) == 2, "one a group"
-    due.house.clock.wall_ms = at("2026-02-13 10:00:00")
+    due.harness.clock.wall_ms = at("2026-02-13 10:00:00")
     starts = await due.until("2026-02-13 15:00:00")
     assert starts, "they go on"
     gaps = [later[1] - one[1] for one, later in zip(starts[::2], starts[2::2], strict=False)]
@@ -135,7 +135,7 @@ async def test_a_clock_that_jumps_makes_no_burst(due):
 async def test_a_group_that_is_gone_is_left_alone(due):
     from orchestrator.groups import registration
 
-    async with due.house.database.transaction() as tx:
-        await registration.unregister(tx, "family", now_ms=due.house.clock.now_ms())
+    async with due.harness.database.transaction() as tx:
+        await registration.unregister(tx, "family", now_ms=due.harness.clock.now_ms())
     assert await due.until("10:03:00") == []
     assert "no longer registered" in (await due.loop()).held

@@ -13,10 +13,10 @@ from tests.support.loop_harness import HOUR, MINUTE, SILENT, at
 
 async def test_bt_01_a_message_wakes_a_sleeping_loop_at_once(idle):
     idle.set("10:05:00")
-    await idle.house.hear("hello?")
+    await idle.harness.hear("hello?")
     await idle.look()
     turn = await idle.start()
-    assert (turn.kind, idle.house.clock.now_ms()) == (TurnKind.CHAT, at("10:05:00"))
+    assert (turn.kind, idle.harness.clock.now_ms()) == (TurnKind.CHAT, at("10:05:00"))
     await idle.end(turn, "Hello!")
 
     (cycle,) = await idle.cycles()
@@ -28,7 +28,7 @@ async def test_bt_01_a_message_wakes_a_sleeping_loop_at_once(idle):
 async def test_bt_01_a_message_takes_the_place_of_a_cycle_that_has_not_begun(due):
     await due.look()
     assert await due.waiting() == [TurnKind.AUTO]
-    await due.house.hear("hello?")
+    await due.harness.hear("hello?")
     turn = await due.start()
     assert (turn.kind, await due.waiting()) == (TurnKind.CHAT, [])
     await due.end(turn, "Hello!")
@@ -37,15 +37,15 @@ async def test_bt_01_a_message_takes_the_place_of_a_cycle_that_has_not_begun(due
     assert await due.until("10:04:59") == []
 
 
-async def test_bt_01_an_untriggered_word_wakes_nobody(loop_house):
-    await loop_house.on(next_wake_ms=at("10:20:00"))
-    await loop_house.change()
-    async with loop_house.house.database.transaction() as tx:
+async def test_bt_01_an_untriggered_word_wakes_nobody(loop_harness):
+    await loop_harness.on(next_wake_ms=at("10:20:00"))
+    await loop_harness.change()
+    async with loop_harness.harness.database.transaction() as tx:
         await tx.execute("UPDATE registered_groups SET requires_trigger = 1")
 
-    await loop_house.house.hear("lunch at one?")
+    await loop_harness.harness.hear("lunch at one?")
 
-    assert await loop_house.pending() == []
+    assert await loop_harness.pending() == []
 
 
 async def test_bt_02_messages_during_a_cycle_are_one_cycle_after_it(due):
@@ -54,7 +54,7 @@ async def test_bt_02_messages_during_a_cycle_are_one_cycle_after_it(due):
     assert cycle.kind is TurnKind.AUTO
     for clock in ("10:01:00", "10:02:00"):
         due.set(clock)
-        await due.house.hear(f"it is {clock}")
+        await due.harness.hear(f"it is {clock}")
         await due.look()
         assert await due.start() is None, "never two cycles"
         assert len(await due.running()) == 1
@@ -75,7 +75,7 @@ async def test_bt_02_a_cycle_that_keeps_a_message_waiting_for_long_is_stopped(du
     cycle = await due.start()
     due.set("10:30:00")
     assert await due.look() == cycle_starter.SWEEP_SECONDS, "nobody waits for it"
-    await due.house.hear("hello?")
+    await due.harness.hear("hello?")
     due.set("10:31:50")
     assert await due.look() == 10
     assert due.stopped == []
@@ -105,7 +105,7 @@ async def test_bt_04_a_long_sleep_keeps_no_message_waiting(due):
     await due.cycle('[SCHEDULE next="4h" reason="night"]', ends="10:00:10")
     assert await due.next_wake() == "14:00:10"
     due.set("10:00:20")
-    await due.house.hear("are you there?")
+    await due.harness.hear("are you there?")
 
     assert (await due.until("10:01:00"))[0] == ("chat", at("10:00:20"))
 
@@ -122,7 +122,7 @@ async def test_bt_04_a_long_sleep_keeps_no_message_waiting(due):
 async def test_bt_12_a_message_waits_for_none_of_what_makes_a_loop_sleep(idle, state):
     await idle.change(**state)
     idle.set("2026-02-15 03:00:00")
-    await idle.house.hear("wake up")
+    await idle.harness.hear("wake up")
     turn = await idle.start()
 
     assert turn.kind is TurnKind.CHAT
@@ -133,19 +133,19 @@ async def test_bt_12_a_message_waits_for_none_of_what_makes_a_loop_sleep(idle, s
 
 
 async def test_bt_13_what_a_loop_tells_starts_none(due):
-    await due.house.database._connection.execute("PRAGMA synchronous = OFF")
+    await due.harness.database._connection.execute("PRAGMA synchronous = OFF")
     starts = await due.until("2026-02-28 06:50:00", answer=SILENT)
 
     assert len(starts) == 1_000
     gaps = {later[1] - one[1] for one, later in itertools.pairwise(starts)}
     assert gaps == {10 * MINUTE, 20 * MINUTE}
-    assert len(due.house.bus.ring) == 1_000, "each has told something"
+    assert len(due.harness.bus.ring) == 1_000, "each has told something"
 
 
 async def test_bt_13_its_own_events_are_no_news_and_others_are(idle):
     await idle.look()
-    with idle.house.bus.listening("trigger:*") as heard:
-        idle.house.bus.publish("trigger:mobile", group="family", reason="a shortcut")
+    with idle.harness.bus.listening("trigger:*") as heard:
+        idle.harness.bus.publish("trigger:mobile", group="family", reason="a shortcut")
         assert await idle.loops._is_news(heard.get_nowait())
         await idle.look()
         relayed = heard.get_nowait()
@@ -158,8 +158,8 @@ async def test_bt_13_its_own_events_are_no_news_and_others_are(idle):
 
 async def test_a_failing_task_alerts_its_group(idle):
     await idle.look()
-    idle.house.bus.publish("task.paused", group="family", detail="task-1")
-    assert await idle.loops._is_news(idle.house.bus.ring[-1])
+    idle.harness.bus.publish("task.paused", group="family", detail="task-1")
+    assert await idle.loops._is_news(idle.harness.bus.ring[-1])
     assert await idle.until("10:01:00") == [("auto", at("10:00:00"))]
     assert (await idle.cycles())[0].triggers == ("alert: a task was paused: task-1",)
 
@@ -170,13 +170,13 @@ async def test_files_that_change_without_end_begin_twelve_cycles_an_hour(due):
     for _ in range(75):
         await due.trigger(key="workspace", reason="log.txt")
         await due.change(next_wake_ms=at("14:00:00"))
-        clock = due.house.clock.now_ms() + MINUTE
+        clock = due.harness.clock.now_ms() + MINUTE
         await due.look()
         turn = await due.start()
         if turn is not None:
-            starts.append(due.house.clock.now_ms())
+            starts.append(due.harness.clock.now_ms())
             await due.end(turn, SILENT)
-        due.house.clock.wall_ms = clock
+        due.harness.clock.wall_ms = clock
 
     within = [start for start in starts if start < starts[0] + HOUR]
     assert len(within) == 12

@@ -13,7 +13,7 @@ import pytest
 
 from orchestrator.groups import registration
 from orchestrator.store.database import Database
-from tests.support.household import a_group
+from tests.support.store_harness import a_group
 
 if TYPE_CHECKING:
     from tests.doubles.whatsapp_client import FakeWhatsApp
@@ -43,7 +43,7 @@ async def build(tmp_path: Path, database: Database) -> Callable[..., WhatsAppHom
 
 
 @pytest.fixture
-async def house(phone: Phone, build: Callable[..., WhatsAppHome]) -> AsyncIterator[WhatsAppHome]:
+async def harness(phone: Phone, build: Callable[..., WhatsAppHome]) -> AsyncIterator[WhatsAppHome]:
     from tests.support.whatsapp_home import living
 
     phone.pair()

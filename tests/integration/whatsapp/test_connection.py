@@ -30,29 +30,29 @@ from tests.support.whatsapp_home import (
 
 
 async def test_nobody_paired_is_a_state_and_costs_no_process(phone, build):
-    async with living(build()) as house:
-        await house.until_state("unpaired")
+    async with living(build()) as harness:
+        await harness.until_state("unpaired")
         with pytest.raises(ChannelDown):
-            await house.channel.send(FAMILY, "x", MessageId("3EB0AA"))
-        await house.channel.set_typing(FAMILY, is_typing=True)
+            await harness.channel.send(FAMILY, "x", MessageId("3EB0AA"))
+        await harness.channel.set_typing(FAMILY, is_typing=True)
         assert phone.logins == 0
 
         phone.pair()
-        house.channel.paired.set()
-        await house.until_state("connected")
+        harness.channel.paired.set()
+        await harness.until_state("connected")
 
 
-async def test_a_broken_login_is_tried_again_by_the_one_loop(house, phone, monkeypatch):
+async def test_a_broken_login_is_tried_again_by_the_one_loop(harness, phone, monkeypatch):
     monkeypatch.setattr(reconnect_policy, "FIRST_SECONDS", 0.01)
     for number in range(2, 4):
-        await until(lambda: house.state == "connected", "connected")
+        await until(lambda: harness.state == "connected", "connected")
         phone.hang_up()
         await until(lambda wanted=number: phone.logins == wanted, f"login {number}")
 
-    await house.until_state("connected")
+    await harness.until_state("connected")
     phone.write(wa.heard("once", message_id="3A1"))
-    await until(lambda: has_messages(house, 1), "the message")
-    assert await house.texts() == ["once"]
+    await until(lambda: has_messages(harness, 1), "the message")
+    assert await harness.texts() == ["once"]
     assert phone.logins == 3
 
 
@@ -60,13 +60,13 @@ async def test_a_login_that_is_refused_waits_longer_each_time_and_harms_nothing(
     monkeypatch.setattr(reconnect_policy, "FIRST_SECONDS", 0.001)
     phone.pair()
     phone.refusal = "no such host"
-    async with living(build()) as house:
-        await until(lambda: house.channel._failures >= 2, "two failures")
-        await house.until_state("disconnected")  # between two tries it is that again and again
-        await until(lambda: "no such host" in house.channel.status()["last_error"], "the reason")
+    async with living(build()) as harness:
+        await until(lambda: harness.channel._failures >= 2, "two failures")
+        await harness.until_state("disconnected")  # between two tries it is that again and again
+        await until(lambda: "no such host" in harness.channel.status()["last_error"], "the reason")
         phone.refusal = None
-        await house.until_state("connected")
-        assert house.channel._failures == 0
+        await harness.until_state("connected")
+        assert harness.channel._failures == 0
 
 
 @pytest.mark.parametrize(
@@ -78,66 +78,66 @@ async def test_a_login_that_is_refused_waits_longer_each_time_and_harms_nothing(
     ],
 )
 async def test_an_end_that_only_the_owner_can_mend_is_a_state_that_is_told(
-    house, phone, event, state, advice
+    harness, phone, event, state, advice
 ):
     phone.write(event)
 
-    await house.until_state(state)
-    await until(lambda: advice in house.channel.status().get("advice", ""), "advice")
+    await harness.until_state(state)
+    await until(lambda: advice in harness.channel.status().get("advice", ""), "advice")
     await until(lambda: not phone.is_connected, "left alone")
     with pytest.raises(ChannelDown, match=advice):
-        await house.channel.send(FAMILY, "x", MessageId("3EB0AA"))
+        await harness.channel.send(FAMILY, "x", MessageId("3EB0AA"))
     assert phone.logins == 1
-    kept = status.read(house.home / "data/whatsapp/condition.json")
+    kept = status.read(harness.home / "data/whatsapp/condition.json")
     assert (kept.state, kept.last_disconnect_ms is not None) == (state, True)
 
 
-async def test_a_line_that_stays_silent_is_given_up_for_a_new_login(house, phone, monkeypatch):
+async def test_a_line_that_stays_silent_is_given_up_for_a_new_login(harness, phone, monkeypatch):
     monkeypatch.setattr(reconnect_policy, "FIRST_SECONDS", 0.01)
     monkeypatch.setattr(reconnect_policy, "GRACE_SECONDS", 0.01)
     phone.write(events.KeepAliveTimeoutEv(ErrorCount=1, LastSuccess=1))
 
     await until(lambda: phone.logins == 2, "a second login")
-    await house.until_state("connected")
+    await harness.until_state("connected")
 
 
-async def test_who_was_logged_out_and_pairs_again_is_connected_again(house, phone, monkeypatch):
+async def test_who_was_logged_out_and_pairs_again_is_connected_again(harness, phone, monkeypatch):
     monkeypatch.setattr(channel_module, "UNPAIRED_SECONDS", 0.05)
     whatsapp_store.log_out(phone.store)
     phone.write(events.LoggedOutEv(OnConnect=True, Reason=1))
-    await house.until_state("logged_out")
+    await harness.until_state("logged_out")
 
     phone.store.unlink()
     phone.pair(device=10)
 
-    await house.until_state("connected")
+    await harness.until_state("connected")
 
 
 async def test_what_waited_for_whatsapp_goes_out_when_it_is_back(phone, build):
-    house = build()
-    async with house.database.transaction() as tx:
+    harness = build()
+    async with harness.database.transaction() as tx:
         await outbox.add(tx, chat_jid=FAMILY, text="x", dedupe_key="k", now_ms=1)
         (head,) = await outbox.heads(tx)
         await outbox.begin_attempt(tx, head.id)
         await outbox.try_later(tx, head.id, at_ms=2**50, error="down")
     phone.pair()
 
-    async with living(house):
-        await house.until_state("connected")
+    async with living(harness):
+        await harness.until_state("connected")
 
         async def is_due() -> bool:
-            return (await house.rows("SELECT next_attempt_ms AS at FROM outbox"))[0]["at"] < 2**50
+            return (await harness.rows("SELECT next_attempt_ms AS at FROM outbox"))[0]["at"] < 2**50
 
         await until(is_due, "due now")
 
 
-async def test_a_process_that_dies_is_started_again_and_says_why_it_died(house, phone, monkeypatch):
+async def test_a_process_that_dies_is_started_again_and_says_why_it_died(harness, phone, monkeypatch):
     monkeypatch.setattr(reconnect_policy, "FIRST_SECONDS", 0.01)
-    house.channel._bridge._process.kill()
+    harness.channel._bridge._process.kill()
 
     await until(lambda: phone.logins == 2, "a second login")
-    await house.until_state("connected")
-    assert "code -9" in house.channel.status()["last_disconnect"]
+    await harness.until_state("connected")
+    assert "code -9" in harness.channel.status()["last_disconnect"]
 
 
 async def test_groups_are_known_before_anyone_writes_in_them(phone, build):
@@ -149,12 +149,12 @@ async def test_groups_are_known_before_anyone_writes_in_them(phone, build):
             Participants=[GroupParticipant(PhoneNumber=wa.jid(wa.JANE), IsAdmin=True)],
         )
     ]
-    async with living(build()) as house:
-        with house.bus.listening() as told:
-            await until(lambda: knows_chat(house, "777@g.us"), "the group")
-            await until(lambda: any(one.kind == "chats.seen" for one in house.bus.ring), "told")
+    async with living(build()) as harness:
+        with harness.bus.listening() as told:
+            await until(lambda: knows_chat(harness, "777@g.us"), "the group")
+            await until(lambda: any(one.kind == "chats.seen" for one in harness.bus.ring), "told")
             del told
-        async with house.database.reading() as tx:
+        async with harness.database.reading() as tx:
             (chat,) = [one for one in await chats.every(tx) if one.jid == "777@g.us"]
             people = await chats.members_of(tx, ChatJid("777@g.us"))
     assert (chat.name, chat.is_group, chat.channel) == ("Cooking", True, "whatsapp")
@@ -164,10 +164,10 @@ async def test_groups_are_known_before_anyone_writes_in_them(phone, build):
 async def test_all_groups_are_looked_at_again_each_day(phone, build, monkeypatch):
     monkeypatch.setattr(channel_module, "DAY_SECONDS", 0.05)
     phone.pair()
-    async with living(build()) as house:
-        await house.until_state("connected")
+    async with living(build()) as harness:
+        await harness.until_state("connected")
         phone.groups = [GroupInfo(JID=wa.group("777"), GroupName=GroupName(Name="Cooking"))]
-        await until(lambda: knows_chat(house, "777@g.us"), "the group, though nothing told of it")
+        await until(lambda: knows_chat(harness, "777@g.us"), "the group, though nothing told of it")
 
 
 def test_the_login_of_the_channel_is_what_the_ledger_reads(phone):

@@ -18,7 +18,7 @@ from tests.support.until import until
 from tests.support.whatsapp_home import a_photo, a_whole, has_file, has_files, has_messages, has_text, living
 
 
-async def test_a_photo_lies_in_the_groups_folder_and_is_named_in_the_text(house, phone):
+async def test_a_photo_lies_in_the_groups_folder_and_is_named_in_the_text(harness, phone):
     phone.files[b"k"] = b"picture"
     part = e2e.ImageMessage(
         mediaKey=b"k", directPath="/v", mimetype="image/jpeg", fileLength=7, caption="@Andy what is this"
@@ -29,25 +29,25 @@ async def test_a_photo_lies_in_the_groups_folder_and_is_named_in_the_text(house,
     )
     phone.write(wa.heard(Message(audioMessage=voice), message_id="3A2"))
 
-    await until(lambda: has_files(house, 2), "both")
-    photo, note = await house.texts()
+    await until(lambda: has_files(harness, 2), "both")
+    photo, note = await harness.texts()
     assert photo == "@Andy what is this\n[image attachments/20260528-2026-image.jpg]"
     assert note == "[voice note attachments/20260528-2026-voice_note.ogg, 9 s]"
-    assert (house.home / "groups/family/attachments/20260528-2026-image.jpg").read_bytes() == b"picture"
-    assert list((house.home / "data/whatsapp").glob("in-*")) == []
+    assert (harness.home / "groups/family/attachments/20260528-2026-image.jpg").read_bytes() == b"picture"
+    assert list((harness.home / "data/whatsapp").glob("in-*")) == []
 
 
 async def test_a_file_that_does_not_come_holds_up_no_message_and_its_turn_only_for_a_while(
-    house, phone, monkeypatch
+    harness, phone, monkeypatch
 ):
     monkeypatch.setattr(media_download, "FETCH_PAUSE_SECONDS", 0)
     phone.hanging.add(b"k")
     phone.write(wa.heard(Message(imageMessage=a_photo("@Andy what is this")), message_id="3A1"))
     phone.write(wa.heard("and this?", message_id="3A2"))
 
-    await until(lambda: has_messages(house, 2), "both, though the file hangs")
-    assert await house.texts() == ["@Andy what is this\n[image: not fetched yet]", "and this?"]
-    async with house.database.reading() as tx:
+    await until(lambda: has_messages(harness, 2), "both, though the file hangs")
+    assert await harness.texts() == ["@Andy what is this\n[image: not fetched yet]", "and this?"]
+    async with harness.database.reading() as tx:
         (turn,) = await turns.unsettled(tx)
     now_ms = SystemClock().now_ms()
     assert now_ms < turn.not_before_ms <= now_ms + 60_000
@@ -56,8 +56,8 @@ async def test_a_file_that_does_not_come_holds_up_no_message_and_its_turn_only_f
     monkeypatch.setattr(attachments, "FETCH_SECONDS", 0.05)
     phone.hanging.add(b"other")
     phone.write(wa.heard(Message(imageMessage=a_photo(key=b"other")), message_id="3A3"))
-    await until(lambda: has_file(house, "3A3"), "given up")
-    assert (await house.texts())[-1] == "[image: it could not be fetched]"
+    await until(lambda: has_file(harness, "3A3"), "given up")
+    assert (await harness.texts())[-1] == "[image: it could not be fetched]"
 
 
 async def test_a_file_that_hangs_when_the_host_dies_is_fetched_by_the_next_for_the_same_turn(phone, build):
@@ -80,7 +80,7 @@ async def test_a_file_that_hangs_when_the_host_dies_is_fetched_by_the_next_for_t
         assert second.wakeups.lanes._event.is_set()
 
 
-async def test_a_quoted_picture_reaches_the_agent_with_its_path_known_before_or_not(house, phone):
+async def test_a_quoted_picture_reaches_the_agent_with_its_path_known_before_or_not(harness, phone):
     phone.files[b"k"] = b"picture"
     phone.write(wa.heard(Message(imageMessage=a_photo("our cat")), message_id="3A1"))
     for number, quoted in (("3A2", "3A1"), ("3A3", "3ALONGAGO")):
@@ -93,76 +93,76 @@ async def test_a_quoted_picture_reaches_the_agent_with_its_path_known_before_or_
         phone.write(wa.heard(reply, message_id=number))
 
         # One after the other: which of two pictures comes first decides what its file is called.
-        await until(lambda number=number: has_file(house, number), "the picture")
+        await until(lambda number=number: has_file(harness, number), "the picture")
 
-    assert await has_files(house, 3)
-    rows = await house.rows("SELECT quoted_content FROM messages WHERE quoted_id IS NOT NULL ORDER BY seq")
+    assert await has_files(harness, 3)
+    rows = await harness.rows("SELECT quoted_content FROM messages WHERE quoted_id IS NOT NULL ORDER BY seq")
     assert [row["quoted_content"] for row in rows] == [
         "our cat\n[image attachments/20260528-2026-image.jpg]",
         "our dog\n[image attachments/20260528-2026-image-2.jpg]",
     ]
-    assert len(list((house.home / "groups/family/attachments").iterdir())) == 2
+    assert len(list((harness.home / "groups/family/attachments").iterdir())) == 2
 
 
-async def test_a_quoted_picture_that_is_just_being_fetched_is_in_the_quote_when_it_came(house, phone):
+async def test_a_quoted_picture_that_is_just_being_fetched_is_in_the_quote_when_it_came(harness, phone):
     phone.hanging.add(b"k")
     phone.write(wa.heard(Message(imageMessage=a_photo("our cat")), message_id="3A1"))
     reply = wa.text("@Andy what is this?", stanzaID="3A1", participant=f"{wa.JANE}@s.whatsapp.net")
     phone.write(wa.heard(reply, message_id="3A2"))
-    await until(lambda: has_messages(house, 2), "both")
+    await until(lambda: has_messages(harness, 2), "both")
 
-    await house.intake.receive(a_whole("3A1", file="[image attachments/cat.jpg]"))
+    await harness.intake.receive(a_whole("3A1", file="[image attachments/cat.jpg]"))
 
-    rows = await house.rows("SELECT quoted_content FROM messages WHERE id = '3A2'")
+    rows = await harness.rows("SELECT quoted_content FROM messages WHERE id = '3A2'")
     assert rows == [{"quoted_content": "our cat\n[image attachments/cat.jpg]"}]
 
 
-async def test_an_edit_leaves_a_message_its_file_whenever_that_comes(house, phone):
+async def test_an_edit_leaves_a_message_its_file_whenever_that_comes(harness, phone):
     phone.hanging.add(b"k")
     phone.write(wa.heard(Message(imageMessage=a_photo("the cat")), message_id="3A1"))
-    await until(lambda: has_messages(house, 1), "the message")
+    await until(lambda: has_messages(harness, 1), "the message")
     new = Message(imageMessage=e2e.ImageMessage(caption="the dog"))
     phone.write(wa.heard(wa.edit("3A1", new), message_id="3A2"))
-    await until(lambda: has_text(house, "the dog\n[image: not fetched yet]"), "the edit")
+    await until(lambda: has_text(harness, "the dog\n[image: not fetched yet]"), "the edit")
 
-    await house.intake.receive(a_whole("3A1", file="[image attachments/cat.jpg]"))
+    await harness.intake.receive(a_whole("3A1", file="[image attachments/cat.jpg]"))
 
-    assert await house.texts() == ["the dog\n[image attachments/cat.jpg]"]
+    assert await harness.texts() == ["the dog\n[image attachments/cat.jpg]"]
 
 
-async def test_a_file_that_is_too_large_or_gone_is_told_in_words(house, phone):
+async def test_a_file_that_is_too_large_or_gone_is_told_in_words(harness, phone):
     big = e2e.DocumentMessage(mediaKey=b"k", directPath="/v", fileName="../../x.pdf", fileLength=5_000_000)
     phone.write(wa.heard(Message(documentMessage=big), message_id="3A1"))
     gone = e2e.ImageMessage(mediaKey=b"?", directPath="/v", fileLength=5)
     phone.write(wa.heard(Message(imageMessage=gone), message_id="3A2"))
 
-    await until(lambda: has_files(house, 2), "both")
-    assert await house.texts() == [
+    await until(lambda: has_files(harness, 2), "both")
+    assert await harness.texts() == [
         "[document, 4.8 MB: too large to fetch, at most 0.0 MB]",
         "[image: it could not be fetched]",
     ]
 
 
-async def test_a_container_that_plants_a_link_gets_no_file_written_through_it(house, phone):
-    (house.home / "elsewhere").mkdir()
-    (house.home / "groups/family/attachments").symlink_to(house.home / "elsewhere")
+async def test_a_container_that_plants_a_link_gets_no_file_written_through_it(harness, phone):
+    (harness.home / "elsewhere").mkdir()
+    (harness.home / "groups/family/attachments").symlink_to(harness.home / "elsewhere")
     phone.files[b"k"] = b"picture"
     part = e2e.ImageMessage(mediaKey=b"k", directPath="/v", fileLength=7)
     phone.write(wa.heard(Message(imageMessage=part)))
 
-    await until(lambda: has_files(house, 1), "the message")
-    assert await house.texts() == ["[image: it could not be fetched]"]
-    assert list((house.home / "elsewhere").iterdir()) == []
+    await until(lambda: has_files(harness, 1), "the message")
+    assert await harness.texts() == ["[image: it could not be fetched]"]
+    assert list((harness.home / "elsewhere").iterdir()) == []
 
 
-async def test_files_of_chats_without_an_agent_are_not_fetched(house, phone):
+async def test_files_of_chats_without_an_agent_are_not_fetched(harness, phone):
     phone.files[b"k"] = b"picture"
     part = e2e.ImageMessage(mediaKey=b"k", directPath="/v", fileLength=7)
     chat = wa.jid(wa.JANE)
     phone.write(wa.heard(Message(imageMessage=part), chat=chat))
     phone.write(wa.heard("done", message_id="3A9"))
 
-    await until(lambda: has_messages(house, 1), "the message after it")
-    seen = await house.rows("SELECT name, is_group, channel FROM chats WHERE jid LIKE ?", f"{wa.JANE}%")
+    await until(lambda: has_messages(harness, 1), "the message after it")
+    seen = await harness.rows("SELECT name, is_group, channel FROM chats WHERE jid LIKE ?", f"{wa.JANE}%")
     assert seen == [{"name": "Jane", "is_group": 0, "channel": "whatsapp"}]
-    assert await house.texts() == ["done"]
+    assert await harness.texts() == ["done"]

@@ -202,7 +202,7 @@ def test_a_code_in_a_file_has_no_marks_of_a_terminal():
     assert max(map(len, screen.qr_text("2@" + "x" * 235).splitlines())) <= 78
 
 
-class Desk:
+class Harness:
     """Pairs nobody; keeps what it is asked."""
 
     def __init__(self, told: PairingProgress) -> None:
@@ -217,8 +217,10 @@ class Desk:
         return self.told
 
 
-def browser(desk: Desk | Pairing, **headers: str) -> TestClient:
-    services = dict.fromkeys(field.name for field in fields(ApiServices)) | {"pairings": {"whatsapp": desk}}
+def browser(harness: Harness | Pairing, **headers: str) -> TestClient:
+    services = dict.fromkeys(field.name for field in fields(ApiServices)) | {
+        "pairings": {"whatsapp": harness}
+    }
     app = web_app(api_routes(ApiServices(**services)), token="secret", on_refusal=lambda _: None)
     return TestClient(app, base_url="http://127.0.0.1", headers=headers)
 
@@ -227,7 +229,7 @@ PROGRAM = {"Authorization": "Bearer secret"}
 
 
 def test_the_code_is_an_svg_that_refreshes():
-    answer = browser(Desk(PairingProgress(**a_code(qr="2@one"))), **PROGRAM).get("/whatsapp/pair")
+    answer = browser(Harness(PairingProgress(**a_code(qr="2@one"))), **PROGRAM).get("/whatsapp/pair")
 
     assert answer.headers["content-type"] == "image/svg+xml"
     assert answer.headers["refresh"] == "3"
@@ -236,26 +238,26 @@ def test_the_code_is_an_svg_that_refreshes():
 
 
 def test_a_first_look_asks_for_a_code_and_a_later_one_does_not():
-    desk = Desk(PairingProgress())
-    client = browser(desk, **PROGRAM)
+    harness = Harness(PairingProgress())
+    client = browser(harness, **PROGRAM)
     client.get("/whatsapp/pair")
     client.get("/whatsapp/pair")
 
-    assert desk.asked == [""]
+    assert harness.asked == [""]
 
 
 def test_a_page_asks_for_a_new_code_only_when_its_button_is_pressed():
-    desk = Desk(PairingProgress(state="expired", text="The code has <expired>."))
-    client = browser(desk, **PROGRAM, Accept="text/html,*/*")
+    harness = Harness(PairingProgress(state="expired", text="The code has <expired>."))
+    client = browser(harness, **PROGRAM, Accept="text/html,*/*")
 
     page = client.get("/whatsapp/pair")
     assert "The code has &lt;expired&gt;." in page.text
     assert "refresh" not in page.headers
-    assert desk.asked == []
+    assert harness.asked == []
 
     answer = client.post("/whatsapp/pair", data={"phone": "+49 170 1"}, follow_redirects=False)
     assert (answer.status_code, answer.headers["location"]) == (303, "/whatsapp/pair")
-    assert desk.asked == ["+49 170 1"]
+    assert harness.asked == ["+49 170 1"]
 
 
 def test_a_number_that_is_none_is_said_on_the_page_with_the_form_again(tmp_path):
@@ -269,17 +271,17 @@ def test_a_number_that_is_none_is_said_on_the_page_with_the_form_again(tmp_path)
 
 
 def test_a_program_asks_and_looks_in_json():
-    desk = Desk(PairingProgress(state="failed", text="no"))
-    client = browser(desk, **PROGRAM, Accept="application/json")
+    harness = Harness(PairingProgress(state="failed", text="no"))
+    client = browser(harness, **PROGRAM, Accept="application/json")
 
     assert client.get("/whatsapp/pair").json()["text"] == "no"
     assert client.post("/whatsapp/pair", json={"phone": "491701"}).json()["state"] == "starting"
-    assert desk.asked == ["491701"]
+    assert harness.asked == ["491701"]
     assert client.post("/whatsapp/pair", content=b"{").status_code == 400
 
 
 def test_what_is_no_number_of_a_phone_is_read_no_further_and_refused():
-    desk = Desk(PairingProgress())
+    harness = Harness(PairingProgress())
     taken = []
 
     def endless():
@@ -287,19 +289,19 @@ def test_what_is_no_number_of_a_phone_is_read_no_further_and_refused():
             taken.append(1)
             yield b"x" * 1024
 
-    client = browser(desk, **PROGRAM, Accept="application/json")
+    client = browser(harness, **PROGRAM, Accept="application/json")
     answers = [
         client.post("/whatsapp/pair", content=content)
         for content in (endless(), b"{", b'{"phone": "1"}' + b" " * 2000)
     ]
 
     assert [one.status_code for one in answers] == [413, 400, 413]
-    assert desk.asked == []
+    assert harness.asked == []
 
 
 @pytest.mark.parametrize("path", ["/dashboards/family/tools/task_create", "/chat"])
 def test_a_deeply_nested_body_is_refused(path):
-    answer = browser(Desk(PairingProgress()), **PROGRAM).post(path, content=b'{"phone": ' + b"[" * 100_000)
+    answer = browser(Harness(PairingProgress()), **PROGRAM).post(path, content=b'{"phone": ' + b"[" * 100_000)
 
     assert (answer.status_code, answer.json()["error"]["code"]) == (400, "bad_body")
 
@@ -308,22 +310,24 @@ def test_the_letters_and_the_sentences_are_readable_in_the_svg_too():
     told = PairingProgress(
         state="failed", text="WhatsApp & <co> cannot be reached from this machine, as far as it knows."
     )
-    shown = browser(Desk(told), **PROGRAM).get("/whatsapp/pair").text
+    shown = browser(Harness(told), **PROGRAM).get("/whatsapp/pair").text
 
     assert "WhatsApp &amp; &lt;co&gt;" in shown
     assert (
         "ABCD-EFGH"
-        in browser(Desk(PairingProgress(**a_code(letters="ABCD-EFGH"))), **PROGRAM).get("/whatsapp/pair").text
+        in browser(Harness(PairingProgress(**a_code(letters="ABCD-EFGH"))), **PROGRAM)
+        .get("/whatsapp/pair")
+        .text
     )
 
 
 def test_nobody_without_the_token_sees_a_code_and_a_browser_is_asked_for_it():
-    desk = Desk(PairingProgress(**a_code(qr="2@one")))
-    refused = browser(desk, Accept="text/html").get("/whatsapp/pair")
-    program = browser(desk).get("/whatsapp/pair")
-    wrong = browser(desk, Authorization="Basic " + b64encode(b"me:wrong").decode()).get("/whatsapp/pair")
-    broken = browser(desk, Authorization="Basic ???").get("/whatsapp/pair")
-    right = browser(desk, Authorization="Basic " + b64encode(b"me:secret").decode()).get("/whatsapp/pair")
+    harness = Harness(PairingProgress(**a_code(qr="2@one")))
+    refused = browser(harness, Accept="text/html").get("/whatsapp/pair")
+    program = browser(harness).get("/whatsapp/pair")
+    wrong = browser(harness, Authorization="Basic " + b64encode(b"me:wrong").decode()).get("/whatsapp/pair")
+    broken = browser(harness, Authorization="Basic ???").get("/whatsapp/pair")
+    right = browser(harness, Authorization="Basic " + b64encode(b"me:secret").decode()).get("/whatsapp/pair")
 
     assert [one.status_code for one in (refused, program, wrong, broken, right)] == [401, 401, 401, 401, 200]
     assert refused.headers["www-authenticate"].startswith("Basic")
@@ -331,8 +335,8 @@ def test_nobody_without_the_token_sees_a_code_and_a_browser_is_asked_for_it():
 
 
 def test_a_link_or_a_form_of_another_page_may_not_come_in():
-    desk = Desk(PairingProgress())
-    linked = browser(desk, **PROGRAM, **{"Sec-Fetch-Site": "cross-site"}).get("/whatsapp/pair")
-    posted = browser(desk, **PROGRAM, Origin="https://evil.example").post("/whatsapp/pair")
+    harness = Harness(PairingProgress())
+    linked = browser(harness, **PROGRAM, **{"Sec-Fetch-Site": "cross-site"}).get("/whatsapp/pair")
+    posted = browser(harness, **PROGRAM, Origin="https://evil.example").post("/whatsapp/pair")
 
-    assert (linked.status_code, posted.status_code, desk.asked) == (403, 403, [])
+    assert (linked.status_code, posted.status_code, harness.asked) == (403, 403, [])

@@ -21,7 +21,7 @@ from tests.support.until import until
 from tests.support.whatsapp_home import FAMILY, has_messages, living
 
 
-async def test_what_people_write_comes_in_once_in_order_and_by_number(house, phone):
+async def test_what_people_write_comes_in_once_in_order_and_by_number(harness, phone):
     phone.write(
         wa.heard("@Andy one", message_id="3A1", sender=wa.lid(wa.JANE_LID), sender_alt=wa.jid(wa.JANE))
     )
@@ -29,20 +29,20 @@ async def test_what_people_write_comes_in_once_in_order_and_by_number(house, pho
     phone.write(wa.heard("two", message_id="3A2"))
     phone.write(wa.heard("three", message_id="3A3"))
 
-    await until(lambda: has_messages(house, 3), "three messages")
-    rows = await house.rows("SELECT * FROM messages ORDER BY seq")
+    await until(lambda: has_messages(harness, 3), "three messages")
+    rows = await harness.rows("SELECT * FROM messages ORDER BY seq")
     assert [row["content"] for row in rows] == ["@Andy one", "two", "three"]
     assert {row["sender"] for row in rows} == {f"{wa.JANE}@s.whatsapp.net"}
-    assert await house.rows("SELECT state FROM turns") == [{"state": "queued"}]
+    assert await harness.rows("SELECT state FROM turns") == [{"state": "queued"}]
 
 
-async def test_who_types_is_seen_where_the_group_is_known_by_and_oneself_is_not(house, phone):
+async def test_who_types_is_seen_where_the_group_is_known_by_and_oneself_is_not(harness, phone):
     phone.write(wa.typing(is_from_me=True, chat=wa.group("999")))
     phone.write(wa.typing(stops=True, chat=wa.group("998")))
     phone.write(wa.typing())
 
-    await until(lambda: house.typed_in, "somebody types")
-    assert house.typed_in == [FAMILY]
+    await until(lambda: harness.typed_in, "somebody types")
+    assert harness.typed_in == [FAMILY]
 
 
 async def test_what_was_written_while_the_host_was_away_is_taken_once_in_order(phone, build):
@@ -88,9 +88,9 @@ async def test_a_message_that_the_host_could_not_keep_comes_again(phone, build, 
         assert await sound.texts() == ["kept"]
 
 
-async def test_a_reaction_comes_with_the_text_it_belongs_to(house, phone):
-    await house.channel.send(FAMILY, "Shall I book it?", MessageId("3EB0AA"))
-    async with house.database.transaction() as tx:
+async def test_a_reaction_comes_with_the_text_it_belongs_to(harness, phone):
+    await harness.channel.send(FAMILY, "Shall I book it?", MessageId("3EB0AA"))
+    async with harness.database.transaction() as tx:
         await outbox.add(tx, chat_jid=FAMILY, text="Shall I book it?", dedupe_key="k", now_ms=1)
         await tx.execute("UPDATE outbox SET message_id = '3EB0AA'")
         (sent,) = await outbox.unsent(tx, limit=1)
@@ -98,8 +98,8 @@ async def test_a_reaction_comes_with_the_text_it_belongs_to(house, phone):
     key = MessageKey(ID=phone.shown[0].id, fromMe=True, remoteJID=FAMILY)
     phone.write(wa.heard(Message(reactionMessage=e2e.ReactionMessage(key=key, text="👍")), message_id="3A1"))
 
-    await until(lambda: has_messages(house, 2), "the reaction")
-    (row,) = await house.rows("SELECT * FROM messages WHERE id = '3A1'")
+    await until(lambda: has_messages(harness, 2), "the reaction")
+    (row,) = await harness.rows("SELECT * FROM messages WHERE id = '3A1'")
     assert (row["content"], row["quoted_sender"], row["quoted_content"]) == (
         "[reacted 👍]",
         "Andy",
@@ -107,9 +107,9 @@ async def test_a_reaction_comes_with_the_text_it_belongs_to(house, phone):
     )
 
 
-async def test_andys_own_words_are_known_by_their_id_and_a_name_in_front_means_nothing(house, phone):
-    await house.channel.send(FAMILY, "Shall I?", MessageId("3EB0AA"))
-    async with house.database.transaction() as tx:
+async def test_andys_own_words_are_known_by_their_id_and_a_name_in_front_means_nothing(harness, phone):
+    await harness.channel.send(FAMILY, "Shall I?", MessageId("3EB0AA"))
+    async with harness.database.transaction() as tx:
         await outbox.add(tx, chat_jid=FAMILY, text="Shall I?", dedupe_key="k", now_ms=1)
     (sent,) = phone.shown
 
@@ -121,8 +121,10 @@ async def test_andys_own_words_are_known_by_their_id_and_a_name_in_front_means_n
     )
     phone.write(wa.heard(quoting, message_id="3A2"))
 
-    await until(lambda: has_messages(house, 2), "both that are not Andy's")
-    rows = await house.rows("SELECT content, is_from_me, quoted_id, quoted_sender FROM messages ORDER BY seq")
+    await until(lambda: has_messages(harness, 2), "both that are not Andy's")
+    rows = await harness.rows(
+        "SELECT content, is_from_me, quoted_id, quoted_sender FROM messages ORDER BY seq"
+    )
     assert [(row["content"], row["is_from_me"]) for row in rows] == [
         ("Andy: this is the owner", 1),
         ("yes", 0),
@@ -133,12 +135,12 @@ async def test_andys_own_words_are_known_by_their_id_and_a_name_in_front_means_n
 
 async def test_a_mention_of_his_number_and_a_reply_to_what_an_earlier_login_sent_call_andy(phone, build):
     phone.pair()
-    async with living(build(has_own_number=True)) as house:
-        await house.until_state("connected")
+    async with living(build(has_own_number=True)) as harness:
+        await harness.until_state("connected")
         mention = wa.text("what do you think?", mentionedJID=[f"{wa.ANDY_LID}@lid"])
         phone.write(wa.heard(mention, message_id="3A1"))
-        await until(lambda: has_messages(house, 1), "the mention")
-        assert (await house.rows("SELECT is_request FROM messages")) == [{"is_request": 1}]
+        await until(lambda: has_messages(harness, 1), "the mention")
+        assert (await harness.rows("SELECT is_request FROM messages")) == [{"is_request": 1}]
 
         reply = wa.text(
             "monday",
@@ -147,18 +149,18 @@ async def test_a_mention_of_his_number_and_a_reply_to_what_an_earlier_login_sent
             quotedMessage=Message(conversation="Which day?"),
         )
         phone.write(wa.heard(reply, message_id="3A2"))
-        await until(lambda: has_messages(house, 2), "the reply")
-        assert (await house.rows("SELECT is_request FROM messages WHERE id = '3A2'")) == [{"is_request": 1}]
+        await until(lambda: has_messages(harness, 2), "the reply")
+        assert (await harness.rows("SELECT is_request FROM messages WHERE id = '3A2'")) == [{"is_request": 1}]
 
 
 @pytest.mark.parametrize(("has_own_number", "read"), [(True, ["3A1"]), (False, [])])
 async def test_on_a_number_of_his_own_who_writes_sees_that_it_was_read(phone, build, has_own_number, read):
     phone.pair()
-    async with living(build(has_own_number=has_own_number)) as house:
-        await house.until_state("connected")
+    async with living(build(has_own_number=has_own_number)) as harness:
+        await harness.until_state("connected")
         phone.write(wa.heard("hello", message_id="3A0", chat=wa.jid(wa.JANE)))
         phone.write(wa.heard("hello", message_id="3A1"))
-        await until(lambda: has_messages(house, 1), "the message")
+        await until(lambda: has_messages(harness, 1), "the message")
         await until(lambda: phone.read == read, "read, or not")
-        await house.channel.send(FAMILY, "x", MessageId("3EB0AA"))
+        await harness.channel.send(FAMILY, "x", MessageId("3EB0AA"))
     assert phone.read == read

@@ -32,7 +32,7 @@ LISTENER = Path(__file__).parents[2] / "processes" / "voice_listener.py"
 
 
 @pytest.fixture
-async def house(
+async def harness(
     phone: Phone, build: Callable[..., WhatsAppHome], tmp_path: Path
 ) -> AsyncIterator[WhatsAppHome]:
     model = tmp_path / "model"
@@ -45,7 +45,7 @@ async def house(
 
 
 async def say(
-    house: WhatsAppHome, phone: Phone, spoken: str | bytes, *, message_id: str = "3A1", seconds: int = 9
+    harness: WhatsAppHome, phone: Phone, spoken: str | bytes, *, message_id: str = "3A1", seconds: int = 9
 ) -> str:
     """Send a voice note; return its text as it is stored when its file has come."""
     body = spoken if isinstance(spoken, bytes) else json.dumps({"text": spoken, "language": "en"}).encode()
@@ -54,14 +54,14 @@ async def say(
         mediaKey=message_id.encode(), directPath="/v", mimetype="audio/ogg", PTT=True, seconds=seconds
     )
     phone.write(wa.heard(Message(audioMessage=part), message_id=message_id))
-    await until(lambda: has_file(house, message_id), "the file")
-    (row,) = await house.rows("SELECT content FROM messages WHERE id = ?", message_id)
+    await until(lambda: has_file(harness, message_id), "the file")
+    (row,) = await harness.rows("SELECT content FROM messages WHERE id = ?", message_id)
     return str(row["content"])
 
 
-async def outcome(house: WhatsAppHome, message_id: str = "3A1") -> tuple[str | None, bool]:
+async def outcome(harness: WhatsAppHome, message_id: str = "3A1") -> tuple[str | None, bool]:
     """Return why a message is ignored, or None, and whether it asks for something in a queued turn."""
-    (row,) = await house.rows(
+    (row,) = await harness.rows(
         """
         SELECT ignored_reason, is_request AND EXISTS (
             SELECT 1 FROM turns t WHERE t.id = turn_id AND t.state = 'queued'
@@ -73,40 +73,40 @@ async def outcome(house: WhatsAppHome, message_id: str = "3A1") -> tuple[str | N
     return row["ignored_reason"], bool(row["asks"])
 
 
-async def test_a_note_that_calls_by_name_is_a_request(house: WhatsAppHome, phone: Phone) -> None:
-    text = await say(house, phone, "Hey Andy, add milk to the list.")
+async def test_a_note_that_calls_by_name_is_a_request(harness: WhatsAppHome, phone: Phone) -> None:
+    text = await say(harness, phone, "Hey Andy, add milk to the list.")
 
     assert text == f"🎤 Hey Andy, add milk to the list.\n[voice note {PATH}, 9 s]"
-    assert await outcome(house) == (None, True)
+    assert await outcome(harness) == (None, True)
 
 
-async def test_a_note_that_only_speaks_of_andy_is_talk(house: WhatsAppHome, phone: Phone) -> None:
-    text = await say(house, phone, "We should ask somebody like Andy about that.")
+async def test_a_note_that_only_speaks_of_andy_is_talk(harness: WhatsAppHome, phone: Phone) -> None:
+    text = await say(harness, phone, "We should ask somebody like Andy about that.")
 
     assert text.startswith("🎤 We should ask")
-    assert await outcome(house) == ("no trigger", False)
+    assert await outcome(harness) == ("no trigger", False)
 
 
 async def test_a_note_joins_the_turn_that_waits_also_as_an_older_message(
-    house: WhatsAppHome, phone: Phone, tmp_path: Path
+    harness: WhatsAppHome, phone: Phone, tmp_path: Path
 ) -> None:
     os.mkfifo(tmp_path / "model" / "pipe")
     phone.files[b"3A1"] = b"pipe"
     part = e2e.AudioMessage(mediaKey=b"3A1", directPath="/v", mimetype="audio/ogg", PTT=True, seconds=9)
     phone.write(wa.heard(Message(audioMessage=part), message_id="3A1"))
     phone.write(wa.heard("@Andy and bread", message_id="3A2"))
-    await until(lambda: has_texts(house, 2), "both")
+    await until(lambda: has_texts(harness, 2), "both")
     words = json.dumps({"text": "Andy add milk"})
     await asyncio.to_thread((tmp_path / "model" / "pipe").write_text, words, encoding="utf-8")
-    await until(lambda: has_file(house, "3A1"), "the note")
+    await until(lambda: has_file(harness, "3A1"), "the note")
 
-    turns = await house.rows("SELECT first_seq, last_seq FROM turns")
+    turns = await harness.rows("SELECT first_seq, last_seq FROM turns")
     assert turns == [{"first_seq": 1, "last_seq": 2}]
-    assert [await outcome(house, one) for one in ("3A1", "3A2")] == [(None, True)] * 2
+    assert [await outcome(harness, one) for one in ("3A1", "3A2")] == [(None, True)] * 2
 
 
-async def has_texts(house: WhatsAppHome, count: int) -> bool:
-    return len(await house.texts()) == count
+async def has_texts(harness: WhatsAppHome, count: int) -> bool:
+    return len(await harness.texts()) == count
 
 
 @pytest.mark.parametrize(
@@ -121,41 +121,41 @@ async def has_texts(house: WhatsAppHome, count: int) -> bool:
     ids=["no words", "no answer", "no object", "no text", "an hour"],
 )
 async def test_a_note_that_cannot_be_written_down_says_why_in_its_place(
-    house: WhatsAppHome, phone: Phone, body: bytes, seconds: int, why: str
+    harness: WhatsAppHome, phone: Phone, body: bytes, seconds: int, why: str
 ) -> None:
-    text = await say(house, phone, body, seconds=seconds)
+    text = await say(harness, phone, body, seconds=seconds)
 
     assert text == f"[voice note {PATH}, {seconds} s: {why}]"
-    assert await outcome(house) == ("no trigger", False)
+    assert await outcome(harness) == ("no trigger", False)
 
 
 async def test_a_note_that_takes_too_long_is_given_up_and_the_next_is_heard(
-    house: WhatsAppHome, phone: Phone, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    harness: WhatsAppHome, phone: Phone, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr(transcriber, "START_SECONDS", 0.3)
-    text = await say(house, phone, b"hang", seconds=0)
+    text = await say(harness, phone, b"hang", seconds=0)
     assert text == f"[voice note {PATH}: {transcriber.NOT_NOW}]"
     (tmp_path / "model" / "busy").unlink()
 
     monkeypatch.setattr(transcriber, "START_SECONDS", 60)
-    assert "🎤 again" in await say(house, phone, "again", message_id="3A2")
+    assert "🎤 again" in await say(harness, phone, "again", message_id="3A2")
 
 
-async def test_a_korean_chat_is_listened_to_in_korean(house: WhatsAppHome, phone: Phone) -> None:
+async def test_a_korean_chat_is_listened_to_in_korean(harness: WhatsAppHome, phone: Phone) -> None:
     phone.write(wa.heard("내일 소풍 도시락 뭐 싸지? OK?", message_id="3A1"))
 
-    assert "🎤 in ko" in await say(house, phone, "in LANGUAGE", message_id="3A2")
+    assert "🎤 in ko" in await say(harness, phone, "in LANGUAGE", message_id="3A2")
 
 
 async def test_a_chat_in_another_language_is_listened_to_in_the_one_that_is_heard(
-    house: WhatsAppHome, phone: Phone
+    harness: WhatsAppHome, phone: Phone
 ) -> None:
     phone.write(wa.heard("What about tomorrow? 내일", message_id="3A1"))
 
-    assert "🎤 in none" in await say(house, phone, "in LANGUAGE", message_id="3A2")
+    assert "🎤 in none" in await say(harness, phone, "in LANGUAGE", message_id="3A2")
 
 
-async def test_notes_that_come_together_are_heard_one_at_a_time(house: WhatsAppHome, phone: Phone) -> None:
+async def test_notes_that_come_together_are_heard_one_at_a_time(harness: WhatsAppHome, phone: Phone) -> None:
     names = [f"3A{number}" for number in range(1, 5)]
     for name in names:
         phone.files[name.encode()] = json.dumps({"text": f"note {name}"}).encode()
@@ -164,6 +164,6 @@ async def test_notes_that_come_together_are_heard_one_at_a_time(house: WhatsAppH
         )
         phone.write(wa.heard(Message(audioMessage=part), message_id=name))
     for name in names:
-        await until(lambda name=name: has_file(house, name), "the file")
+        await until(lambda name=name: has_file(harness, name), "the file")
 
-    assert [text.splitlines()[0] for text in await house.texts()] == [f"🎤 note {name}" for name in names]
+    assert [text.splitlines()[0] for text in await harness.texts()] == [f"🎤 note {name}" for name in names]

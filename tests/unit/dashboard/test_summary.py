@@ -20,7 +20,7 @@ from orchestrator.domain.dashboard import (
     QuestionType,
 )
 from tests.support.dashboard_harness import DAY_MS, FEB_9_0830, FOLDER, HOUR_MS, a_question, alert, at, blog
-from tests.support.household import SEOUL
+from tests.support.store_harness import SEOUL
 
 GOLDEN = Path(__file__).parent / "golden"
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from tests.support.dashboard_harness import DashboardHouse
-from tests.support.household import Household
+from tests.support.dashboard_harness import DashboardHarness
+from tests.support.store_harness import StoreHarness
 
 
 @pytest.fixture
-async def home(household: Household) -> DashboardHouse:
-    await household.add_group("family")
-    return DashboardHouse(household)
+async def home(store_harness: StoreHarness) -> DashboardHarness:
+    await store_harness.add_group("family")
+    return DashboardHarness(store_harness)

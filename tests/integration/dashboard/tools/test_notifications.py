@@ -13,14 +13,14 @@ from tests.support.dashboard_harness import (
     FEB_9_1800,
     FEB_10_1000,
     HOUR_MS,
-    DashboardHouse,
+    DashboardHarness,
     alert,
     at,
     blog,
 )
 
 
-async def test_at_02_a_person_asks_for_a_reminder(home: DashboardHouse) -> None:
+async def test_at_02_a_person_asks_for_a_reminder(home: DashboardHarness) -> None:
     await home.put(blog(id="task_009", title="exercise", deadline=None))
     home.clock.wall_ms = at("2026-02-09T10:00")
     assert (await home.chat("list_notifications")).text == "There are no notifications."
@@ -34,7 +34,7 @@ async def test_at_02_a_person_asks_for_a_reminder(home: DashboardHouse) -> None:
     assert "12:00" in reply.text
 
 
-async def test_at_05_a_wish_stands_beside_an_alert_and_a_worker_repeats_none(home: DashboardHouse) -> None:
+async def test_at_05_a_wish_stands_beside_an_alert_and_a_worker_repeats_none(home: DashboardHarness) -> None:
     await home.put(blog(), alert())
     asked = {
         "message": "Blog!",
@@ -51,7 +51,7 @@ async def test_at_05_a_wish_stands_beside_an_alert_and_a_worker_repeats_none(hom
     assert (again.code, again.data["ids"]) == ("DUPLICATE", [reply.data["id"]])
 
 
-async def test_at_07_a_moved_notification_is_due_then(home: DashboardHouse) -> None:
+async def test_at_07_a_moved_notification_is_due_then(home: DashboardHarness) -> None:
     await home.put(blog(), alert(attempts=1, next_attempt_ms=FEB_9_0900))
     reply = await home.chat(
         "update_notification", notification_id="n_001", scheduled_at="2026-02-10T10:00:00"
@@ -61,7 +61,7 @@ async def test_at_07_a_moved_notification_is_due_then(home: DashboardHouse) -> N
     assert (one.due_ms, one.next_attempt_ms, one.status.is_open) == (FEB_10_1000, None, True)
 
 
-async def test_at_08_a_changed_text_is_what_is_to_be_sent(home: DashboardHouse) -> None:
+async def test_at_08_a_changed_text_is_what_is_to_be_sent(home: DashboardHarness) -> None:
     await home.put(blog(), alert())
     reply = await home.chat("update_notification", notification_id="n_001", message="Post it today")
     one = await home.notification("n_001")
@@ -69,7 +69,7 @@ async def test_at_08_a_changed_text_is_what_is_to_be_sent(home: DashboardHouse) 
     assert reply.data["changed"] == ["message"]
 
 
-async def test_at_10_what_is_cancelled_stays_so(home: DashboardHouse) -> None:
+async def test_at_10_what_is_cancelled_stays_so(home: DashboardHarness) -> None:
     sent = alert(id="n_000", status=NotificationStatus.DELIVERED, delivered_ms=FEB_9_0830)
     await home.put(blog(), alert(), sent)
     reason = "User requested cancellation"
@@ -86,7 +86,7 @@ async def test_at_10_what_is_cancelled_stays_so(home: DashboardHouse) -> None:
     assert (await home.notification("n_000")).status.value == "delivered"
 
 
-async def test_what_a_person_cancelled_is_not_made_again_by_a_worker(home: DashboardHouse) -> None:
+async def test_what_a_person_cancelled_is_not_made_again_by_a_worker(home: DashboardHarness) -> None:
     await home.put(blog(), alert())
     await home.chat("cancel_notification", notification_id="n_001")
     asked = {
@@ -100,7 +100,7 @@ async def test_what_a_person_cancelled_is_not_made_again_by_a_worker(home: Dashb
     assert (await home.worker("schedule_notification", **asked)).ok
 
 
-async def test_at_15_the_twelve_hours_are_strict(home: DashboardHouse) -> None:
+async def test_at_15_the_twelve_hours_are_strict(home: DashboardHarness) -> None:
     await home.put(blog(), alert())
     asked = {"message": "Blog!", "type": "deadline_alert", "related_task_id": "task_001"}
     near = await home.worker("schedule_notification", scheduled_at="2026-02-09T20:59:59", **asked)
@@ -108,7 +108,7 @@ async def test_at_15_the_twelve_hours_are_strict(home: DashboardHouse) -> None:
     assert (await home.worker("schedule_notification", scheduled_at="2026-02-09T21:00:00", **asked)).ok
 
 
-async def test_at_21_a_moved_deadline_takes_its_alerts_along(home: DashboardHouse) -> None:
+async def test_at_21_a_moved_deadline_takes_its_alerts_along(home: DashboardHarness) -> None:
     delivered = alert(
         id="n_000", cause="deadline:24h", status=NotificationStatus.DELIVERED, delivered_ms=FEB_9_0830
     )
@@ -129,7 +129,7 @@ async def test_at_21_a_moved_deadline_takes_its_alerts_along(home: DashboardHous
     assert again.ok, again.text
 
 
-async def test_at_28_without_a_channel_nothing_is_scheduled(home: DashboardHouse) -> None:
+async def test_at_28_without_a_channel_nothing_is_scheduled(home: DashboardHarness) -> None:
     await home.put(blog())
     home.can_deliver = False
     reply = await home.chat("schedule_notification", message="x", scheduled_at="in 1 hour")
@@ -137,14 +137,14 @@ async def test_at_28_without_a_channel_nothing_is_scheduled(home: DashboardHouse
     assert await home.notifications() == []
 
 
-async def test_at_29_a_past_time_is_no_success(home: DashboardHouse) -> None:
+async def test_at_29_a_past_time_is_no_success(home: DashboardHarness) -> None:
     reply = await home.chat("schedule_notification", message="x", scheduled_at="2026-02-09T07:00:00")
     assert reply.code == "PAST_TIME"
     assert reply.text.startswith("PAST_TIME: ")
     assert await home.notifications() == []
 
 
-async def test_at_31_nothing_is_scheduled_for_what_is_done(home: DashboardHouse) -> None:
+async def test_at_31_nothing_is_scheduled_for_what_is_done(home: DashboardHarness) -> None:
     await home.put(blog())
     worker = await home.begin(TurnKind.WORKER)
     await home.pause(worker)
@@ -175,7 +175,7 @@ async def test_at_31_nothing_is_scheduled_for_what_is_done(home: DashboardHouse)
     ],
 )
 async def test_a_notification_that_cannot_be_is_refused_by_its_code(
-    home: DashboardHouse, changes: dict[str, object], code: str
+    home: DashboardHarness, changes: dict[str, object], code: str
 ) -> None:
     await home.put(blog())
     reply = await home.chat(
@@ -186,7 +186,7 @@ async def test_a_notification_that_cannot_be_is_refused_by_its_code(
     assert await home.notifications() == []
 
 
-async def test_a_task_has_three_to_come_and_no_more(home: DashboardHouse) -> None:
+async def test_a_task_has_three_to_come_and_no_more(home: DashboardHarness) -> None:
     await home.put(blog())
     asked = {"message": "x", "related_task_id": "task_001"}
     made = [
@@ -210,7 +210,7 @@ async def test_a_task_has_three_to_come_and_no_more(home: DashboardHouse) -> Non
     ],
 )
 async def test_a_change_of_a_notification_is_refused_by_its_code(
-    home: DashboardHouse, changes: dict[str, str], code: str
+    home: DashboardHarness, changes: dict[str, str], code: str
 ) -> None:
     sent = alert(id="n_000", status=NotificationStatus.DELIVERED, delivered_ms=FEB_9_0830)
     await home.put(blog(), sent, alert(), alert(id="n_002", due_ms=FEB_9_1800))
@@ -219,7 +219,7 @@ async def test_a_change_of_a_notification_is_refused_by_its_code(
     assert (await home.notification("n_001")).message == "Blog due tomorrow"
 
 
-async def test_a_list_is_by_due_time_and_names_its_filters(home: DashboardHouse) -> None:
+async def test_a_list_is_by_due_time_and_names_its_filters(home: DashboardHarness) -> None:
     await home.put(blog(), alert(id="n_002", due_ms=FEB_9_1800), alert())
     reply = await home.chat("list_notifications", status="pending", related_task_id="task_001")
     assert [one["id"] for one in reply.data["notifications"]] == ["n_001", "n_002"]
@@ -230,7 +230,7 @@ async def test_a_list_is_by_due_time_and_names_its_filters(home: DashboardHouse)
     assert [one["id"] for one in some.data["notifications"]] == ["n_002"]
 
 
-async def test_what_became_of_a_notification_is_told_step_by_step_and_by_whom(home: DashboardHouse) -> None:
+async def test_what_became_of_a_notification_is_told_step_by_step_and_by_whom(home: DashboardHarness) -> None:
     made = await home.chat("schedule_notification", message="Call Bo", scheduled_at="2026-02-09T12:00")
     one = made.data["id"]
     home.clock.pass_ms(HOUR_MS)
@@ -259,7 +259,9 @@ async def test_what_became_of_a_notification_is_told_step_by_step_and_by_whom(ho
     ]
 
 
-async def test_the_history_of_one_that_was_there_before_begins_with_its_making(home: DashboardHouse) -> None:
+async def test_the_history_of_one_that_was_there_before_begins_with_its_making(
+    home: DashboardHarness,
+) -> None:
     await home.put(blog(), alert())
     reply = await home.chat("list_notifications", notification_id="n_001")
     assert [(each["what"], each["by"]) for each in reply.data["history"]] == [("created", "worker")]

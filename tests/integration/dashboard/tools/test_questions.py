@@ -10,14 +10,14 @@ from tests.support.dashboard_harness import (
     FEB_9_0830,
     HOUR_MS,
     MINUTE_MS,
-    DashboardHouse,
+    DashboardHarness,
     a_question,
     alert,
     blog,
 )
 
 
-async def test_what_is_asked_already_or_was_lately_is_not_asked(home: DashboardHouse) -> None:
+async def test_what_is_asked_already_or_was_lately_is_not_asked(home: DashboardHarness) -> None:
     await home.put(blog())
     asked = {"question": "Is the blog stuck?", "type": "blocker_check", "related_task_id": "task_001"}
     made = await home.worker("create_question", **asked)
@@ -54,7 +54,7 @@ async def test_what_is_asked_already_or_was_lately_is_not_asked(home: DashboardH
     ],
 )
 async def test_each_refusal_has_its_code(
-    home: DashboardHouse, tool: str, arguments: dict[str, object], code: str
+    home: DashboardHarness, tool: str, arguments: dict[str, object], code: str
 ) -> None:
     await home.put(
         blog(),
@@ -66,7 +66,7 @@ async def test_each_refusal_has_its_code(
     assert (reply.ok, reply.code) == (False, code)
 
 
-async def test_a_question_is_changed_answered_and_closed(home: DashboardHouse) -> None:
+async def test_a_question_is_changed_answered_and_closed(home: DashboardHarness) -> None:
     await home.put(blog(), a_question(), alert(id="n_003", task_id=None, question_id="q_001"))
     changed = await home.chat("update_question", question_id="q_001", priority="high", cooldown_hours=6)
     assert "medium → high" in changed.text
@@ -81,7 +81,7 @@ async def test_a_question_is_changed_answered_and_closed(home: DashboardHouse) -
     assert (await home.question("q_001")).closed_reason == "done"
 
 
-async def test_an_insight_is_kept_once(home: DashboardHouse) -> None:
+async def test_an_insight_is_kept_once(home: DashboardHarness) -> None:
     first = await home.chat("save_insight", content="Blogs take\na week", category="work")
     again = await home.chat("save_insight", content="blogs take a  week")
     assert first.data["id"] == again.data["id"]
@@ -125,7 +125,7 @@ async def test_an_insight_is_kept_once(home: DashboardHouse) -> None:
     ],
 )
 async def test_what_is_full_or_over_or_not_there_is_refused_by_its_code(
-    home: DashboardHouse, tool: str, arguments: dict[str, object], code: str
+    home: DashboardHarness, tool: str, arguments: dict[str, object], code: str
 ) -> None:
     await home.put(
         blog(),

@@ -13,7 +13,7 @@ from tests.support.dashboard_harness import (
     FEB_9_0830,
     FEB_9_1800,
     HOUR_MS,
-    DashboardHouse,
+    DashboardHarness,
     a_question,
     alert,
     at,
@@ -21,17 +21,17 @@ from tests.support.dashboard_harness import (
 )
 
 
-async def test_at_04_progress_is_noted_with_its_time(home: DashboardHouse) -> None:
+async def test_at_04_progress_is_noted_with_its_time(home: DashboardHarness) -> None:
     await home.put(blog())
     reply = await home.chat("update_task", task_id="task_001", progress=80)
     task = await home.task("task_001")
     assert reply.ok
     assert (task.pct, task.last_update_ms) == (80, FEB_9_0830)
     assert task.user_set == {"progress": FEB_9_0830}
-    assert await home.house.outgoing() == []
+    assert await home.harness.outgoing() == []
 
 
-async def test_at_09_what_is_completed_is_not_spoken_of_any_more(home: DashboardHouse) -> None:
+async def test_at_09_what_is_completed_is_not_spoken_of_any_more(home: DashboardHarness) -> None:
     sent = alert(
         id="n_000", due_ms=FEB_9_0830 - HOUR_MS, status=NotificationStatus.DELIVERED, delivered_ms=FEB_9_0830
     )
@@ -52,7 +52,7 @@ async def test_at_09_what_is_completed_is_not_spoken_of_any_more(home: Dashboard
     assert (question.closed_ms, question.closed_reason) == (home.clock.now_ms(), "Task completed")
 
 
-async def test_a_deadline_in_words_is_a_day(home: DashboardHouse) -> None:
+async def test_a_deadline_in_words_is_a_day(home: DashboardHarness) -> None:
     reply = await home.chat("create_task", title="Write the blog", deadline="tomorrow", tags=["blog"])
     task = await home.task(reply.data["id"])
     assert task.deadline is not None
@@ -61,7 +61,7 @@ async def test_a_deadline_in_words_is_a_day(home: DashboardHouse) -> None:
     assert (await home.chat("create_task", title="x", deadline="someday soon")).code == "BAD_DATE"
 
 
-async def test_what_is_open_again_was_never_completed(home: DashboardHouse) -> None:
+async def test_what_is_open_again_was_never_completed(home: DashboardHarness) -> None:
     await home.put(blog())
     await home.chat("update_task", task_id="task_001", status="completed")
     await home.chat("move_to_history", task_id="task_001", reflection="plan more time")
@@ -71,7 +71,7 @@ async def test_what_is_open_again_was_never_completed(home: DashboardHouse) -> N
     assert (task.completed_ms, task.archived_ms, task.pct) == (None, None, 90)
 
 
-async def test_a_block_has_its_time_and_goes_with_its_note(home: DashboardHouse) -> None:
+async def test_a_block_has_its_time_and_goes_with_its_note(home: DashboardHarness) -> None:
     await home.put(blog())
     await home.chat("update_task", task_id="task_001", blocked=True, blocker_note="waits for review")
     home.clock.pass_ms(DAY_MS)
@@ -100,7 +100,7 @@ async def test_a_block_has_its_time_and_goes_with_its_note(home: DashboardHouse)
     ],
 )
 async def test_a_change_that_cannot_be_is_refused_and_nothing_changes(
-    home: DashboardHouse, changes: dict[str, object], code: str
+    home: DashboardHarness, changes: dict[str, object], code: str
 ) -> None:
     await home.put(blog())
     before = await home.task("task_001")
@@ -109,7 +109,7 @@ async def test_a_change_that_cannot_be_is_refused_and_nothing_changes(
     assert await home.task("task_001") == before
 
 
-async def test_only_what_is_over_goes_to_the_history(home: DashboardHouse) -> None:
+async def test_only_what_is_over_goes_to_the_history(home: DashboardHarness) -> None:
     await home.put(blog())
     assert (await home.chat("move_to_history", task_id="task_001")).code == "NOT_TERMINAL"
     assert (await home.chat("archive_task", task_id="task_404")).code == "NOT_FOUND"
@@ -120,10 +120,10 @@ async def test_only_what_is_over_goes_to_the_history(home: DashboardHouse) -> No
     assert "already" in again.text
 
 
-async def test_at_33_a_move_that_breaks_leaves_the_task_where_it_was(home: DashboardHouse) -> None:
+async def test_at_33_a_move_that_breaks_leaves_the_task_where_it_was(home: DashboardHarness) -> None:
     await home.put(replace(blog(status=BoardTaskStatus.COMPLETED, pct=100), completed_ms=FEB_9_0830), alert())
     before = await home.task("task_001")
-    async with home.house.database.transaction() as tx:
+    async with home.harness.database.transaction() as tx:
         await tx.execute(
             """
             CREATE TEMP TRIGGER fault BEFORE UPDATE ON main.notifications
@@ -133,13 +133,15 @@ async def test_at_33_a_move_that_breaks_leaves_the_task_where_it_was(home: Dashb
     with pytest.raises(Exception, match="the disk is gone"):
         await home.call_tool("move_to_history", task_id="task_001")
     assert await home.task("task_001") == before
-    async with home.house.database.transaction() as tx:
+    async with home.harness.database.transaction() as tx:
         await tx.execute("DROP TRIGGER fault")
     assert (await home.call_tool("move_to_history", task_id="task_001")).ok
     assert (await home.task("task_001")).archived_ms == FEB_9_0830
 
 
-async def test_a_task_notes_on_which_days_it_is_done_again_and_keeps_its_streak(home: DashboardHouse) -> None:
+async def test_a_task_notes_on_which_days_it_is_done_again_and_keeps_its_streak(
+    home: DashboardHarness,
+) -> None:
     await home.put(blog(recurring={"streak_current": 3, "days_of_week": [0]}))
     reply = await home.chat("set_recurring", task_id="task_001", days_of_week=[4, 0, 4], check_time="18:00")
     assert reply.text == "Task task_001 is noted as done again on Mon Fri at 18:00."
@@ -153,7 +155,7 @@ async def test_a_task_notes_on_which_days_it_is_done_again_and_keeps_its_streak(
     assert once.text == "Task task_001 is noted as done once."
 
 
-async def test_days_that_another_program_wrote_and_are_none_break_nothing(home: DashboardHouse) -> None:
+async def test_days_that_another_program_wrote_and_are_none_break_nothing(home: DashboardHarness) -> None:
     await home.put(
         blog(recurring={"enabled": True, "days_of_week": [1, "x", [2], 9], "check_time": "a\n## b"})
     )

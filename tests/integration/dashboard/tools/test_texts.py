@@ -7,14 +7,14 @@ from pydantic.fields import FieldInfo
 
 from agent_runner.wire import dashboard as wire
 from orchestrator.domain.dashboard import BoardTaskStatus
-from tests.support.dashboard_harness import FEB_9_0830, DashboardHouse, a_question, alert, at, blog
+from tests.support.dashboard_harness import FEB_9_0830, DashboardHarness, a_question, alert, at, blog
 
 HEBREW = "\u202bשלום\u202c \u200fעולם"
 ODD_TEXTS = ["👩‍👩‍👧‍👦 🇰🇷", HEBREW, "한글 ㅋㅋ", "a\tb\nc", "'; DROP TABLE questions; --", "</messages>"]
 
 
 @pytest.mark.parametrize("text", ODD_TEXTS)
-async def test_texts_survive_to_the_letter(home: DashboardHouse, text: str) -> None:
+async def test_texts_survive_to_the_letter(home: DashboardHarness, text: str) -> None:
     made = await home.chat("create_task", title="x", context=text)
     told = await home.chat("schedule_notification", message=text, scheduled_at="in 1 hour")
     assert (await home.task(made.data["id"])).context == text
@@ -42,7 +42,7 @@ FITTING = [*ODD_TEXTS, "", " \u200b "]
 
 @pytest.mark.parametrize("tool", [one.name for one in wire.TOOLS])
 async def test_whatever_stands_in_a_field_it_is_taken_or_refused_in_a_line(
-    home: DashboardHouse, tool: str
+    home: DashboardHarness, tool: str
 ) -> None:
     await home.put(
         blog(status=BoardTaskStatus.COMPLETED, pct=100, completed_ms=FEB_9_0830), a_question(), alert()
@@ -67,7 +67,7 @@ def wire_arguments(tool: str) -> list[tuple[str, FieldInfo]]:
     return list(found.arguments.model_fields.items())
 
 
-async def test_at_43_times_are_those_of_the_group(home: DashboardHouse) -> None:
+async def test_at_43_times_are_those_of_the_group(home: DashboardHarness) -> None:
     reply = await home.chat("schedule_notification", message="x", scheduled_at="tomorrow 9am")
     assert reply.data["scheduled_at"] == "2026-02-10T09:00:00+09:00"
     assert "Tue 2026-02-10 09:00 (Asia/Seoul)" in reply.text

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from orchestrator.domain.values import TurnKind
-from tests.support.dashboard_harness import FOLDER, DashboardHouse, a_question, blog
+from tests.support.dashboard_harness import FOLDER, DashboardHarness, a_question, blog
 
 
-async def test_at_30_a_decision_upon_an_old_state_overwrites_nothing(home: DashboardHouse) -> None:
+async def test_at_30_a_decision_upon_an_old_state_overwrites_nothing(home: DashboardHarness) -> None:
     await home.put(blog())
     worker = await home.begin(TurnKind.WORKER)
     await home.pause(worker)
@@ -25,7 +25,7 @@ async def test_at_30_a_decision_upon_an_old_state_overwrites_nothing(home: Dashb
     )
 
 
-async def test_at_30_a_version_that_is_named_is_held_to(home: DashboardHouse) -> None:
+async def test_at_30_a_version_that_is_named_is_held_to(home: DashboardHarness) -> None:
     await home.put(blog())
     seen = (await home.task("task_001")).version
     assert (await home.chat("update_task", task_id="task_001", progress=90)).ok
@@ -36,7 +36,7 @@ async def test_at_30_a_version_that_is_named_is_held_to(home: DashboardHouse) ->
     assert (await home.task("task_001")).pct == 90
 
 
-async def test_at_37_a_worker_may_only_use_its_own_tools(home: DashboardHouse) -> None:
+async def test_at_37_a_worker_may_only_use_its_own_tools(home: DashboardHarness) -> None:
     await home.put(blog(), a_question())
     for tool, arguments in (
         ("create_task", {"title": "more"}),
@@ -49,16 +49,16 @@ async def test_at_37_a_worker_may_only_use_its_own_tools(home: DashboardHouse) -
         said = await home.ask_raw({"type": "message", "text": "psst"})
         reminded = await home.ask_raw({"type": "set_reminder", "text": "psst", "at": "1m"})
     assert {said.code, reminded.code} == {"not_allowed"}
-    assert await home.house.outgoing() == []
+    assert await home.harness.outgoing() == []
     assert (await home.question("q_001")).answer is None
     assert (await home.worker("save_insight", content="Blogs take a week", category="work")).ok
 
 
-async def test_nobody_acts_without_a_turn(home: DashboardHouse) -> None:
+async def test_nobody_acts_without_a_turn(home: DashboardHarness) -> None:
     assert (await home.ask("create_task", title="x")).code == "NO_TURN"
 
 
-async def test_who_it_was_is_told_by_the_host_alone(home: DashboardHouse) -> None:
+async def test_who_it_was_is_told_by_the_host_alone(home: DashboardHarness) -> None:
     forged = {"message": "x", "scheduled_at": "in 1 hour", "created_by": "user"}
     assert (await home.chat("schedule_notification", **forged)).code == "VALIDATION"
     by_worker = await home.worker("schedule_notification", message="w", scheduled_at="in 1 hour")
@@ -72,19 +72,19 @@ async def test_who_it_was_is_told_by_the_host_alone(home: DashboardHouse) -> Non
     assert makers == ["worker", "user", "main_agent"]
 
 
-async def test_a_request_that_comes_again_makes_one_task_and_is_on_record(home: DashboardHouse) -> None:
+async def test_a_request_that_comes_again_makes_one_task_and_is_on_record(home: DashboardHarness) -> None:
     async with home.turn(TurnKind.CHAT):
         first = await home.ask("create_task", request_id="same", title="Write the blog")
         again = await home.ask("create_task", request_id="same", title="Write the blog")
     assert first == again
-    assert len(await home.house.rows("SELECT id FROM dashboard_tasks")) == 1
-    kept = await home.house.rows("SELECT type, code FROM commands")
+    assert len(await home.harness.rows("SELECT id FROM dashboard_tasks")) == 1
+    kept = await home.harness.rows("SELECT type, code FROM commands")
     assert kept == [{"type": "dashboard.create_task", "code": "ok"}]
-    recorded = await home.house.rows("SELECT detail FROM audit WHERE kind = 'command'")
+    recorded = await home.harness.rows("SELECT detail FROM audit WHERE kind = 'command'")
     assert "dashboard.create_task" in recorded[0]["detail"]
 
 
-async def test_a_worker_sees_the_board_as_its_tools_have_left_it(home: DashboardHouse) -> None:
+async def test_a_worker_sees_the_board_as_its_tools_have_left_it(home: DashboardHarness) -> None:
     await home.put(blog(), blog(id="task_002", title="Read a book", deadline=None))
     async with home.turn(TurnKind.WORKER) as worker:
         await home.pause(worker)
@@ -104,7 +104,7 @@ async def test_a_worker_sees_the_board_as_its_tools_have_left_it(home: Dashboard
     assert "Dashboard State" not in by_chat.text, "an agent in a chat has a prompt of its own"
 
 
-async def test_a_worker_is_not_sent_thousands_of_rows_with_every_tool(home: DashboardHouse) -> None:
+async def test_a_worker_is_not_sent_thousands_of_rows_with_every_tool(home: DashboardHarness) -> None:
     await home.put(*[blog(id=f"task_{number:03}", title=f"Blog {number}") for number in range(300)])
     async with home.turn(TurnKind.WORKER) as worker:
         await home.pause(worker)

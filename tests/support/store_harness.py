@@ -58,8 +58,8 @@ _NUMBERS = itertools.count(1)
 
 
 @dataclass
-class Household:
-    """One group, or several, and whoever writes in them."""
+class StoreHarness:
+    """A store with groups, and whoever writes in them; what the pool would do, a test does."""
 
     database: Database
     clock: FakeClock
