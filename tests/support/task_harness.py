@@ -1,4 +1,4 @@
-"""A host without containers, with a scheduler and a dispatcher: tasks from the request to the end of a run."""
+"""A host without containers, with a scheduler and a dispatcher: tasks from request to the end of a run."""
 
 from __future__ import annotations
 
