@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -54,7 +54,7 @@ class ProcessRuntime:
 
     async def adopt(self) -> Sequence[ProcessContainer]:
         """End what an earlier host left: its pipes died with it, so nothing can be heard of it any more."""
-        await asyncio.to_thread(_clear, self._runs, frozenset(self._live))
+        await asyncio.to_thread(_clear, self._runs, self._live)
         return ()
 
     async def close(self) -> None:
@@ -66,8 +66,9 @@ class ProcessRuntime:
         self._live.pop(run_id, None)
 
 
-def _clear(runs: Path, live: frozenset[RunId]) -> None:
+def _clear(runs: Path, live: Container[object]) -> None:
     for run in runs.iterdir() if runs.is_dir() else ():
+        # Asked now, not before the listing: a run is live before its directory is made.
         if run.name not in live:
             layout = ProcessLayout(run)
             # Without a readable identity a number proves nothing, so it is not killed by that.
