@@ -34,8 +34,12 @@ class TokenBucket:
 
     @property
     def is_overrun(self) -> bool:
-        """Whether all waits together were longer than a container that means well ever causes."""
+        """Whether the waits since `forgive` were longer than a container that means well ever causes."""
         return self._waited_ms > PATIENCE_MS
+
+    def forgive(self) -> None:
+        """Count waits anew: what came so far led to something, however much it was."""
+        self._waited_ms = 0.0
 
     async def wait(self, cost: int = 1) -> None:
         """Take `cost` tokens, waiting for them when there are none."""

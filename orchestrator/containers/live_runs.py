@@ -59,7 +59,7 @@ class LiveRunState:
     has_exited: bool = False
     """Whether its exit was seen, as opposed to a container that was given up."""
     frame_rate: TokenBucket
-    draft_rate: TokenBucket
+    work_rate: TokenBucket
     last_frame: int
     """The number of the last frame that was applied."""
     turn_id: TurnId | None = None
@@ -196,7 +196,7 @@ class LiveRuns:
             started_ms=now_ms,
             state_since_ms=now_ms,
             frame_rate=TokenBucket(self._clock),
-            draft_rate=TokenBucket(self._clock, at_once=DRAFTS_AT_ONCE, a_second=DRAFTS_A_SECOND),
+            work_rate=TokenBucket(self._clock, at_once=DRAFTS_AT_ONCE, a_second=DRAFTS_A_SECOND),
             last_frame=run.last_frame,
             turn_id=turn_id,
         )

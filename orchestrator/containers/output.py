@@ -20,6 +20,7 @@ from agent_runner.wire.frames import (
     Heartbeat,
     Ready,
     Standby,
+    ToolEnd,
     ToolStart,
     UnknownKind,
     parse_frame,
@@ -160,7 +161,9 @@ class OutputReader:
             return
         is_new = frame.n > live.last_frame  # else an earlier host or stream has read it
         if is_new or live.free_replays == 0:
-            await self._limit_rate(live)
+            # What a turn says of its work counts apart: short turns with tools must not look like a flood.
+            of_work = isinstance(frame, ToolStart | ToolEnd)
+            await self._limit_rate(live, live.work_rate if of_work else None)
         else:
             live.free_replays -= 1
         match frame:
@@ -182,7 +185,7 @@ class OutputReader:
 
     async def _take_draft(self, live: LiveRunState, frame: Draft) -> None:
         """Keep text that grows in memory alone: a lost piece of it costs nothing, a row for each would."""
-        await self._limit_rate(live, live.draft_rate)
+        await self._limit_rate(live, live.work_rate)
         if frame.n <= live.last_frame:
             return
         live.last_frame = frame.n
@@ -260,6 +263,9 @@ class OutputReader:
             return
         live.draft.forget()
         live.enter(RunState.IDLE, self._context.clock.steady_ms())
+        # The patience is for one turn: hundreds of quick questions in a row are no flood.
+        live.frame_rate.forgive()
+        live.work_rate.forgive()
         if effect.ended is not TurnState.ANSWERED:
             await self._termination.close(live, reason="its turn was not answered")
         elif live.is_retired:

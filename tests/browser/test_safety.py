@@ -27,7 +27,17 @@ def test_what_agents_reach_and_what_was_refused_is_shown(visitor: Visit, andy: A
     }
     command(andy, "groups", "register", "family", "--name", "Family")
     command(andy, "groups", "config", "family", "--set", json.dumps(wanted))
-    command(andy, "mcp", "add", "notes", "https://notes.example/mcp", "family", "--secret-env", "NOTES_TOKEN")
+    command(
+        andy,
+        "mcp",
+        "add",
+        "notes",
+        "https://notes.example/mcp",
+        "--group",
+        "family",
+        "--secret-env",
+        "NOTES_TOKEN",
+    )
     program = andy.home / "mcp" / "dice"
     program.mkdir(parents=True)
     (program / "server.py").touch()

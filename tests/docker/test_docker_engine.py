@@ -439,6 +439,10 @@ def test_the_firewall_is_set_at_the_start_and_taken_away_at_the_stop(agent_image
         assert not rule.is_there()
 
 
+async def no_frame(_: RunId) -> int:
+    return 0
+
+
 async def test_where_the_firewall_cannot_be_set_that_is_said(monkeypatch, tmp_path):
     said = []
     monkeypatch.setenv("PATH", str(tmp_path))
@@ -451,6 +455,7 @@ async def test_where_the_firewall_cannot_be_set_that_is_said(monkeypatch, tmp_pa
             install="i",
             tag="",
             has_containers=False,
+            last_frame=no_frame,
             on_log=lambda *_: None,
             say=lambda _: None,
         ),

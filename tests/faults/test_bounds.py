@@ -128,6 +128,9 @@ async def test_who_keeps_talking_too_fast_overruns_the_patience(clock, monkeypat
         await pace.wait()
     assert PATIENCE_MS <= clock.steady_ms() - begun < PATIENCE_MS + 1_000
 
+    pace.forgive()
+    assert not pace.is_overrun
+
 
 async def test_a_question_is_not_crowded_out_by_the_talk_that_follows_it(family):
     await family.hear("@Andy what is for dinner?")
