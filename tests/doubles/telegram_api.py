@@ -58,6 +58,7 @@ class ScriptedBotApi:
         self._numbers = itertools.count(1)
         self._update_numbers = itertools.count(1_000)
         self._polling = 0
+        self._is_ending = False
         self._lock = threading.Lock()
         self._listener = listen("127.0.0.1", 0)
         self.url = f"http://127.0.0.1:{self._listener.getsockname()[1]}"
@@ -67,7 +68,13 @@ class ScriptedBotApi:
             Route("/bot{token}/{method}", self._call, methods=["GET", "POST"]),
             Route("/file/bot{token}/{name}", self._file),
         ]
-        config = uvicorn.Config(Starlette(routes=routes), log_level="error", lifespan="off", ws="none")
+        config = uvicorn.Config(
+            Starlette(routes=routes),
+            log_level="error",
+            lifespan="off",
+            ws="none",
+            timeout_graceful_shutdown=5,
+        )
         self._server = uvicorn.Server(config)
         self._thread = threading.Thread(
             target=lambda: asyncio.run(self._server.serve([self._listener])), name="bot-api", daemon=True
@@ -78,8 +85,10 @@ class ScriptedBotApi:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._server.should_exit = self._server.force_exit = True
-        self._thread.join()
+        # Who waits for updates is let go first: a connection that is cut off here is left unclosed.
+        self._is_ending = True
+        self._server.should_exit = True
+        self._thread.join(timeout=60)
         self._listener.close()
 
     # What people do
@@ -208,7 +217,8 @@ class ScriptedBotApi:
                 with self._lock:
                     self._updates = [one for one in self._updates if one["update_id"] >= offset]
                     found = list(self._updates[:100])
-                if found or loop.time() >= deadline or await request.is_disconnected():
+                is_over = self._is_ending or loop.time() >= deadline
+                if found or is_over or await request.is_disconnected():
                     return found
                 await asyncio.sleep(0.01)
         finally:
