@@ -128,10 +128,7 @@ class Orchestrator:
         self._loops = LoopFeature(host, summary=self._dashboards.brief, stop_run=self._containers.stop_run)
         self._notices = NoticeFeature(host)
         self._contexts = ContextFeature(
-            host,
-            ask_model=self._proxies.ask_model,
-            asked=orders.asked,
-            redactor=self._containers.redactor,
+            host, ask_model=self._proxies.ask_model, asked=orders.asked, redactor=self._containers.redactor
         )
         self._ipc = IpcFeature(
             host,
