@@ -136,10 +136,12 @@ async def _timed(ask: Callable[[], Awaitable[None]], times: int) -> tuple[float,
 
 
 def _no_context(_: Any) -> Any:
+    """Fail: no page that is measured here looks into a context."""
     raise NotImplementedError
 
 
 async def _no_draft(*_: Any) -> str:
+    """Fail: nothing is running whose text could be asked for."""
     raise NotImplementedError
 
 

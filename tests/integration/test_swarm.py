@@ -7,6 +7,7 @@ import hashlib
 import json
 import os
 from contextlib import aclosing, suppress
+from dataclasses import replace
 
 import pytest
 
@@ -243,6 +244,14 @@ async def test_a_node_that_lets_programs_gain_privileges_is_refused_with_the_fix
     with pytest.raises(ContainerError, match="no-new-privileges"):
         async with host.running(SLEEP):
             pass
+    assert host.started == {}
+
+
+async def test_an_open_group_is_refused_with_the_fix(host):
+    runtime = host.runtime(SLEEP)
+    with pytest.raises(ContainerError, match="egress"):
+        await runtime.start(replace(host.spec(), is_open=True), "{}")
+    await runtime.close()
     assert host.started == {}
 
 

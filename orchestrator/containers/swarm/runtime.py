@@ -169,6 +169,9 @@ class SwarmRuntime:
         self._observer.start()
 
     async def start(self, spec: ContainerSpec, order: str) -> SwarmContainer:
+        if spec.is_open:
+            # Its network is closed here, and that must not look like a fault of the internet.
+            raise ContainerError("A swarm has no open network: set 'egress' to \"none\" or a list.")
         await self.open()
         self._starting.add(spec.run_id)
         try:
@@ -230,10 +233,6 @@ class SwarmRuntime:
         if self._observer.is_alive():
             self._observer.stop()
         await self._engine.close()
-
-    def runs(self) -> dict[RunId, CarrierSession]:
-        """Return the sessions of the runs that live, by run."""
-        return {session.run_id: session for session in self._sessions.values()}
 
     def _find(self, token_hash: str) -> CarrierSession | None:
         """Return the session of a token, unless it was given up: nothing of that counts any more."""

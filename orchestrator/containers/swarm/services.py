@@ -54,7 +54,6 @@ class TaskState:
 
     state: str
     error: str = ""
-    node: str | None = None
 
     @property
     def has_ended(self) -> bool:
@@ -143,7 +142,7 @@ class SwarmServices:
         newest = max(found, key=lambda one: one["CreatedAt"])
         status = newest["Status"]
         error = status.get("Err") or ""
-        return TaskState(state=status["State"], error=error, node=newest.get("NodeID"))
+        return TaskState(state=status["State"], error=error)
 
     def tidy(self, client: APIClient) -> None:
         """Remove secrets and networks of this install that no run needs any more."""
