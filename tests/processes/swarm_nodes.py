@@ -26,7 +26,6 @@ from docker.errors import DockerException
 from tests.processes.andy import until
 
 CLONE_NEWNET = 0x40000000
-NETWORK = "10.213.78"
 ENGINE_SECONDS = 120
 _OWN_NETWORK = os.open("/proc/thread-self/ns/net", os.O_RDONLY)
 ON_MACHINE = ("nsenter", f"--net=/proc/{os.getpid()}/fd/{_OWN_NETWORK}")
@@ -39,10 +38,11 @@ class SwarmNode:
     """One engine in its own network namespace, at `address`."""
 
     def __init__(self, root: Path, number: int, bridge: str) -> None:
+        self.network = _network(bridge)
         self.root = root / f"node{number}"
         self.namespace = f"{bridge}n{number}"
         self.link = f"{bridge}v{number}"
-        self.address = f"{NETWORK}.{number}"
+        self.address = f"{self.network}.{number}"
         self._bridge = bridge
         self._process: subprocess.Popen[bytes] | None = None
 
@@ -61,7 +61,7 @@ class SwarmNode:
             ["addr", "add", f"{self.address}/24", "dev", "eth0"],
             ["link", "set", "eth0", "up"],
             ["link", "set", "lo", "up"],
-            ["route", "add", "default", "via", f"{NETWORK}.254"],
+            ["route", "add", "default", "via", f"{self.network}.254"],
         ):
             _ip("-n", self.namespace, *command)
         engine = (
@@ -138,12 +138,12 @@ class SwarmNodes:
 
     def __init__(self, count: int = 3) -> None:
         self._root = Path(tempfile.mkdtemp(prefix="andy-swarm-"))
-        self._bridge = f"sw{secrets.token_hex(2)}"
+        self._bridge = _free_bridge()
         self.nodes = [SwarmNode(self._root, number, self._bridge) for number in range(1, count + 1)]
 
     def __enter__(self) -> Self:
         _ip("link", "add", self._bridge, "type", "bridge")
-        _ip("addr", "add", f"{NETWORK}.254/24", "dev", self._bridge)
+        _ip("addr", "add", f"{_network(self._bridge)}.254/24", "dev", self._bridge)
         _ip("link", "set", self._bridge, "up")
         self._filter("-I")  # where another engine forwards nothing that it does not know
         for node in self.nodes:
@@ -241,6 +241,17 @@ def why_not() -> str | None:
     return None if os.geteuid() == 0 else "nodes are started by root only"
 
 
+def _free_bridge() -> str:
+    """The name of a bridge whose network no other swarm of this machine has: tests may run side by side."""
+    links = _ip("-o", "link").stdout.decode()
+    names = (f"sw{secrets.token_hex(2)}" for _ in range(1_000))
+    return next(name for name in names if name[:4] not in links)
+
+
+def _network(bridge: str) -> str:
+    return f"10.213.{int(bridge[2:4], 16)}"
+
+
 def _children(process: psutil.Process) -> list[psutil.Process]:
     try:
         return process.children(recursive=True)
@@ -254,5 +265,5 @@ def _set_namespace(descriptor: int) -> None:
         raise OSError(ctypes.get_errno(), "setns")
 
 
-def _ip(*arguments: str, check: bool = True) -> None:
-    subprocess.run([*ON_MACHINE, "ip", *arguments], check=check, capture_output=True)
+def _ip(*arguments: str, check: bool = True) -> subprocess.CompletedProcess[bytes]:
+    return subprocess.run([*ON_MACHINE, "ip", *arguments], check=check, capture_output=True)
