@@ -13,6 +13,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, aclosing
 
+import docker
 import pytest
 
 from agent_runner.wire.frames import Result, encode_frame
@@ -273,6 +274,36 @@ async def test_a_container_that_was_never_started_is_removed_by_the_next_host(be
 
     await runtime.close()
     assert bench.left() == []
+
+
+async def test_a_container_that_is_started_while_others_are_listed_is_left_alone(bench, monkeypatch):
+    runtime = bench.runtime(SLEEP)
+    made, listed, started = threading.Event(), threading.Event(), threading.Event()
+    start, containers = docker.APIClient.start, docker.APIClient.containers
+
+    def starts_once_listed(client, ref):
+        made.set()
+        listed.wait()
+        start(client, ref)
+
+    def lists_what_is_started_then(client, **wanted):
+        made.wait()
+        found = containers(client, **wanted)
+        listed.set()
+        started.wait()
+        return found
+
+    monkeypatch.setattr(docker.APIClient, "start", starts_once_listed)
+    monkeypatch.setattr(docker.APIClient, "containers", lists_what_is_started_then)
+    adopting = asyncio.create_task(runtime.adopt(), name="adopt")
+    container = await runtime.start(a_spec(), "{}")
+    started.set()
+    assert await adopting == []
+    monkeypatch.undo()
+
+    assert bench.left() == [container.ref]
+    await container.remove()
+    await runtime.close()
 
 
 async def test_containers_of_other_installs_are_not_touched(bench, docker_client):

@@ -114,10 +114,10 @@ class DockerRuntime:
 
     async def start(self, spec: ContainerSpec, order: str) -> DockerContainer:
         abandoned = threading.Event()
+        self._starting.add(spec.run_id)  # first: `adopt` may see the container at once
         launch = self._calls.submit(
             partial(self._launch, spec=spec, order=order, abandoned=abandoned),
         )
-        self._starting.add(spec.run_id)
         launch.add_done_callback(lambda _: self._starting.discard(spec.run_id))
         try:
             launched = await asyncio.shield(launch)
@@ -191,7 +191,7 @@ class DockerRuntime:
             if RUN_LABEL not in each["Labels"] or each["Labels"][RUN_LABEL] in self._starting:
                 continue
             if each["State"] == "created":
-                remove_container(client, ref=each["Id"])
+                _remove_unless_started(client, each["Id"])
             elif each["State"] not in {"removing", "dead"}:
                 started.append((each["Id"], each["Labels"]))
         return started
@@ -286,6 +286,15 @@ def _remove_quietly(client: APIClient, ref: str) -> None:
 
     with suppress(docker.errors.DockerException, requests.RequestException):
         remove_container(client, ref=ref)
+
+
+def _remove_unless_started(client: APIClient, ref: str) -> None:
+    """Remove a container that nobody starts any more. One of our own may have started since it was listed."""
+    import docker.errors
+
+    with suppress(docker.errors.NotFound):
+        if client.inspect_container(ref)["State"]["Status"] == "created":
+            remove_container(client, ref=ref)
 
 
 def _go_on(abandoned: threading.Event) -> None:
