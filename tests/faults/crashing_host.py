@@ -1,7 +1,8 @@
 """Makes `andy up` die as by `kill -9` at the n-th point of its work, which `forked_hosts.py` sets.
 
 A point is before and after each transaction, each send on a channel, each file for a container, each start
-of one and each decision how it goes on with its conversation. What is sent on the local channel is noted in
+of one and each decision how it goes on with its conversation. Each adds a byte to `POINTS`, so that a test
+can choose among as many as there are. What is sent on the local channel is noted in
 `data/seen`, as another party would see it: one line a message id and text. `REJOIN_SECONDS` is how long it
 looks for an engine that broke off.
 """
@@ -27,12 +28,16 @@ from orchestrator.ipc import input_files
 from orchestrator.store.database import Database
 
 DIE_AT = 0
-SEEN = Path(os.environ["ANDY_HOME"]) / "data" / "seen"
+HOME = Path(os.environ["ANDY_HOME"])
+SEEN = HOME / "data" / "seen"
+POINTS = HOME.with_name(f"{HOME.name}.points")
 _points = itertools.count(1)
 
 
 def point() -> None:
     """Die here if it is the one."""
+    with POINTS.open("ab") as points:
+        points.write(b".")
     if next(_points) == DIE_AT:
         os.kill(os.getpid(), signal.SIGKILL)
 

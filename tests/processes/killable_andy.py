@@ -41,6 +41,7 @@ class MortalAndy(AndyProcess):
         if self._forks is None:
             with self.log.open("ab") as log:
                 self._forks = HostForks(self.command, self.environment, log)
+        self._points_file.unlink(missing_ok=True)
         self._process = self._forks.begin(self._die_at)
 
     def register(self, *folders: str) -> None:
@@ -48,6 +49,14 @@ class MortalAndy(AndyProcess):
         for folder in folders:
             done = self.cli("groups", "register", folder, "--no-trigger")
             assert done.returncode == 0, done.stderr
+
+    def points(self) -> int:
+        """How many points the host has passed since it began."""
+        return self._points_file.stat().st_size
+
+    @property
+    def _points_file(self) -> Path:
+        return self.home.with_name(f"{self.home.name}.points")
 
     def start_to_die_at(self, point: int) -> None:
         self._die_at = point
