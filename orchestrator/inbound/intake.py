@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import Any, Literal
 
 import structlog
@@ -46,6 +45,7 @@ UNREADABLE = "its words could not be read"
 LOCAL = "chat"
 """The kind of a wake request by a message that came through the terminal or HTTP."""
 AT_ONCE = "without an agent"
+_FIELDS = tuple(field.name for field in fields(Inbound))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,6 +56,20 @@ class Accepted:
     seq: Seq | None = None
     turn_id: TurnId | None = None
     reason: str | None = None
+    is_replied_to: bool = False
+    """Whether the chat is told something at once, without an agent."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Taken:
+    """A message that `Intake.take` stored in a transaction: for `Intake.publish`, once that is committed."""
+
+    message: Inbound
+    accepted: Accepted
+    denied: SenderVerdict | None
+    """Why its sender may not ask, if that is to be logged."""
+    trouble: str | None
+    """What is wrong with the list of senders, if the owner is to hear of it."""
 
 
 class Intake:
@@ -94,32 +108,65 @@ class Intake:
         Raises:
             TextEmpty, TextTooLong: nothing was stored.
         """
-        _check(message)
-        message = _storable(message, self._clock.now_ms())
-        async with self._database.transaction() as tx:
-            # In the transaction, whose lock keeps messages in the order in which they came.
-            found = await asyncio.to_thread(self._read_senders)
-            verdict = senders.judge(message, found)
-            accepted = await self._take(tx, message, verdict)
-            if cursor is not None and message.channel is not None:
-                await chats.set_cursor(tx, message.channel, cursor)
-            if found.trouble and accepted.outcome != "unregistered":
-                await self._notify_broken_list(tx, found)
-        self._publish(message, accepted)
-        if verdict is not SenderVerdict.ALLOWED and (found.rules is None or found.rules.log_denied):
-            log.info("sender.denied", chat=message.chat_jid, sender=message.sender, verdict=verdict.value)
-        return accepted
+        taken = await self._database.write(lambda tx: self.take(tx, message, cursor=cursor))
+        self.publish(taken)
+        return taken.accepted
 
     async def receive(self, message: Inbound, *, cursor: str | None = None) -> None:
         """Accept for a channel, which only needs to know that the message is durable."""
         await self.accept(message, cursor=cursor)
 
-    async def _notify_broken_list(self, tx: Tx, found: OwnerRules[SenderRules]) -> None:
+    async def take(self, tx: Tx, message: Inbound, *, cursor: str | None = None) -> Taken:
+        """Store `message` and queue its turn, as work for `Database.write`; `publish` the result afterwards.
+
+        Raises:
+            TextEmpty, TextTooLong: nothing was stored.
+        """
+        _check(message)
+        message = _storable(message, self._clock.now_ms())
+        found = self._read_senders()
+        verdict = senders.judge(message, found)
+        accepted = await self._take(tx, message, verdict)
+        if cursor is not None and message.channel is not None:
+            await chats.set_cursor(tx, message.channel, cursor)
+        is_trouble_new = False
+        if found.trouble and accepted.outcome != "unregistered":
+            is_trouble_new = await self._notify_broken_list(tx, found)
+        is_denial = verdict is not SenderVerdict.ALLOWED and (found.rules is None or found.rules.log_denied)
+        return Taken(
+            message=message,
+            accepted=accepted,
+            denied=verdict if is_denial else None,
+            trouble=found.trouble if is_trouble_new else None,
+        )
+
+    def publish(self, taken: Taken) -> None:
+        """Publish what became of a message, and wake those who have to do with it."""
+        message, accepted = taken.message, taken.accepted
+        if taken.denied is not None:
+            log.info(
+                "sender.denied", chat=message.chat_jid, sender=message.sender, verdict=taken.denied.value
+            )
+        if taken.trouble is not None:
+            log.error("senders.broken", reason=taken.trouble)
+        if taken.trouble is not None or accepted.is_replied_to:
+            self._wakeups.outbox.set()
+        if accepted.is_replied_to:
+            self._wakeups.notifications.set()  # the reply may have changed when the next of them is due
+        if accepted.seq is None or accepted.outcome == "duplicate":
+            return
+        self._bus.publish(
+            f"message.{accepted.outcome}", message=message.id, turn=accepted.turn_id, detail=accepted.reason
+        )
+        if accepted.reason == triggers.NO_TRIGGER:
+            self._on_talk(message.chat_jid)
+        if accepted.turn_id is not None or accepted.reason == amendments.FILE_CAME:
+            self._wakeups.lanes.set()
+
+    async def _notify_broken_list(self, tx: Tx, found: OwnerRules[SenderRules]) -> bool:
         """Notify the owner that the list of senders is broken, once for each state of the file."""
         text = f"⚠️ Until this is mended, only you can ask me anything: {found.trouble}"
-        if await owner.notify(tx, text, about=found.version, now_ms=self._clock.now_ms()):
-            log.error("senders.broken", reason=found.trouble)
-            self._wakeups.outbox.set()
+        return await owner.notify(tx, text, about=found.version, now_ms=self._clock.now_ms())
 
     async def _take(self, tx: Tx, message: Inbound, verdict: SenderVerdict) -> Accepted:
         await chats.upsert(
@@ -148,7 +195,7 @@ class Intake:
             return Accepted(outcome="dropped", reason=senders.NOT_ALLOWED)
         if message.is_unreadable:
             await self._notify_unreadable(tx, message, group)
-            return Accepted(outcome="dropped", reason=UNREADABLE)
+            return Accepted(outcome="dropped", reason=UNREADABLE, is_replied_to=True)
         return await self._take_registered(tx, message, group, may_ask=verdict is SenderVerdict.ALLOWED)
 
     async def _complete(
@@ -178,7 +225,6 @@ class Intake:
             dedupe_key=f"unreadable:{group.jid}:{now_ms // HOUR_MS}",
             now_ms=now_ms,
         )
-        self._wakeups.outbox.set()
 
     async def _take_registered(self, tx: Tx, message: Inbound, group: Group, *, may_ask: bool) -> Accepted:
         """Take a new message of a registered chat: an edit, a deletion, a command, a request or talk."""
@@ -223,9 +269,7 @@ class Intake:
             turn_id=turn_id,
             now_ms=now_ms,
         )
-        self._wakeups.outbox.set()
-        self._wakeups.notifications.set()
-        return Accepted(outcome="queued", seq=seq, turn_id=turn_id)
+        return Accepted(outcome="queued", seq=seq, turn_id=turn_id, is_replied_to=True)
 
     async def _apply_command(
         self, tx: Tx, message: Inbound, group: Group, command: SessionCommand
@@ -234,10 +278,11 @@ class Intake:
         now_ms = self._clock.now_ms()
         why_not = triggers.why_command_refused(message, group)
         turn_id = None
+        # Others, who could ask nothing here, need not know that anyone listens.
+        is_explained = why_not is not None and await self._why_ignored(tx, message, group) is None
         if why_not is None:
             turn_id = await turns.add_command(tx, group, command, now_ms=now_ms)
-        elif await self._why_ignored(tx, message, group) is None:
-            # Others, who could ask nothing here, need not know that anyone listens.
+        elif is_explained:
             await self._explain_refusal(tx, message, group, why_not)
         seq = await messages.add(
             tx,
@@ -248,7 +293,7 @@ class Intake:
             ignored_reason=why_not,
         )
         if turn_id is None:
-            return Accepted(outcome="ignored", seq=seq, reason=why_not)
+            return Accepted(outcome="ignored", seq=seq, reason=why_not, is_replied_to=is_explained)
         await turns.extend(tx, turn_id, seq)
         return Accepted(outcome="queued", seq=seq, turn_id=turn_id)
 
@@ -262,7 +307,6 @@ class Intake:
             dedupe_key=f"denied:{group.jid}:{message.id}",
             now_ms=self._clock.now_ms(),
         )
-        self._wakeups.outbox.set()
 
     async def _why_ignored(self, tx: Tx, message: Inbound, group: Group) -> str | None:
         return triggers.ignored_reason(
@@ -312,17 +356,6 @@ class Intake:
         waiting = await turns.queued_chat(tx, group.jid)
         return waiting.id if waiting else None
 
-    def _publish(self, message: Inbound, accepted: Accepted) -> None:
-        if accepted.seq is None or accepted.outcome == "duplicate":
-            return
-        self._bus.publish(
-            f"message.{accepted.outcome}", message=message.id, turn=accepted.turn_id, detail=accepted.reason
-        )
-        if accepted.reason == triggers.NO_TRIGGER:
-            self._on_talk(message.chat_jid)
-        if accepted.turn_id is not None or accepted.reason == amendments.FILE_CAME:
-            self._wakeups.lanes.set()
-
 
 def _amended(amended: Amendment) -> Accepted:
     if amended.message is None:
@@ -358,14 +391,17 @@ def _storable(message: Inbound, now_ms: int) -> Inbound:
     Half a surrogate pair, as clients cut them, becomes `?`; a time before 1970 or more than a day ahead
     becomes now.
     """
-    texts: dict[str, Any] = {
-        name: _whole(value) for name, value in asdict(message).items() if isinstance(value, str)
-    }
+    changed: dict[str, Any] = {}
+    for name in _FIELDS:
+        value = getattr(message, name)
+        if isinstance(value, str) and (whole := _whole(value)) != value:
+            changed[name] = whole
     if message.quote is not None:
         quote = message.quote
-        texts["quote"] = replace(quote, sender=_whole(quote.sender), text=_whole(quote.text))
-    is_possible = 0 <= message.sent_ms <= now_ms + DAY_MS
-    return replace(message, **texts, sent_ms=message.sent_ms if is_possible else now_ms)
+        changed["quote"] = replace(quote, sender=_whole(quote.sender), text=_whole(quote.text))
+    if not 0 <= message.sent_ms <= now_ms + DAY_MS:
+        changed["sent_ms"] = now_ms
+    return replace(message, **changed) if changed else message
 
 
 def _whole(text: str) -> str:

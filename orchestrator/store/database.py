@@ -8,14 +8,17 @@ from __future__ import annotations
 
 import re
 import sqlite3
-from collections.abc import AsyncIterator, Coroutine
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from contextlib import asynccontextmanager, closing
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self, TypeAlias
+from typing import TYPE_CHECKING, Any, Self, TypeAlias, TypeVar
 
 from orchestrator.domain.errors import StoreCorrupt, StoreError, StoreTooNew
+from orchestrator.store.direct import Work, run_at_once, write_together
 
 if TYPE_CHECKING:
+    from asyncio import Future
+
     from aiosqlite import Connection, Cursor
 
     Tx: TypeAlias = Connection
@@ -24,18 +27,33 @@ else:
     Tx = Any
 
 BUSY_MS = 5_000
+ROWS_A_STEP = 64
+"""How many rows aiosqlite fetches at once where rows are iterated over."""
+
+T = TypeVar("T")
 
 
 class Database:
-    """One connection to the database. Every transaction is `BEGIN IMMEDIATE` behind one lock."""
+    """One connection to the database. Every transaction is `BEGIN IMMEDIATE` behind one lock.
 
-    def __init__(self, connection: Connection, *, read_path: Path | None = None) -> None:
-        """`read_path` is the path of the database for a connection that only reads."""
+    `write` and `read` are one way to a thread and back, `transaction` and `reading` one for each statement:
+    they are for what has to await something else in between, or is rare.
+    """
+
+    def __init__(
+        self, connection: Connection, direct: sqlite3.Connection, *, read_path: Path | None = None
+    ) -> None:
+        """`direct` is what `connection` wraps; `read_path` the path of a database that is only read."""
         import asyncio
+        from concurrent.futures import ThreadPoolExecutor
 
         self._connection = connection
+        self._direct = direct
         self._read_path = read_path
         self._lock = asyncio.Lock()
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="database")
+        self._waiting: list[Work] = []
+        """What is written together as soon as the lock is free."""
 
     @classmethod
     async def open(cls, path: Path) -> Self:
@@ -47,27 +65,65 @@ class Database:
         """
         import asyncio
 
-        import aiosqlite
-
         await asyncio.to_thread(_prepare, path)
-        connection = await aiosqlite.connect(path, isolation_level=None, cached_statements=256)
-        connection.row_factory = sqlite3.Row
-        for pragma in ("foreign_keys = ON", "synchronous = FULL", f"busy_timeout = {BUSY_MS}"):
-            await connection.execute(f"PRAGMA {pragma}")
-        return cls(connection)
+        return await cls._on(
+            await asyncio.to_thread(_connect, path, "foreign_keys = ON", "synchronous = FULL")
+        )
 
     @classmethod
     async def open_readonly(cls, path: Path) -> Self:
         """Open `path` for commands that only read. Raises `StoreError` when there is no database."""
         import asyncio
 
+        uri = await asyncio.to_thread(readonly_uri, path)
+        return await cls._on(await asyncio.to_thread(_connect, uri), read_path=path)
+
+    @classmethod
+    async def _on(cls, direct: sqlite3.Connection, *, read_path: Path | None = None) -> Self:
         import aiosqlite
 
-        uri = await asyncio.to_thread(readonly_uri, path)
-        connection = await aiosqlite.connect(uri, uri=True, isolation_level=None)
-        connection.row_factory = sqlite3.Row
-        await connection.execute(f"PRAGMA busy_timeout = {BUSY_MS}")
-        return cls(connection, read_path=path)
+        connection = await aiosqlite.Connection(lambda: direct, ROWS_A_STEP)
+        return cls(connection, direct, read_path=read_path)
+
+    async def write(self, work: Callable[[Tx], Awaitable[T]]) -> T:
+        """Do `work` in a transaction and return what it gives: all of it is committed, or nothing.
+
+        It is done in a thread: it awaits nothing but its transaction, and touches nothing of the event loop.
+        Those who wait at the same time share one transaction, and so its flush to the disk. Cancelled once it
+        has begun, it ends first.
+        """
+        own = Work(do=work)
+        self._waiting.append(own)
+        try:
+            async with self._lock:
+                if not own.is_done:
+                    together, self._waiting = self._waiting, []
+                    await self._in_thread(write_together, self._direct, together)
+        finally:
+            if not own.is_done and own in self._waiting:
+                self._waiting.remove(own)
+        if own.error is None:
+            return own.value  # type: ignore[no-any-return]
+        if isinstance(own.error, sqlite3.Error):
+            raise _explained(own.error) from own.error
+        raise own.error
+
+    async def read(self, query: Callable[[Tx], Awaitable[T]]) -> T:
+        """Return what `query` finds in committed rows. It is done in a thread, as with `write`.
+
+        Raises:
+            StoreError: by a connection that only reads, when the database cannot be read or is damaged.
+        """
+        async with self.reading():
+            return await self._in_thread(run_at_once, self._direct, query)
+
+    async def _in_thread(self, function: Callable[..., T], *given: Any) -> T:
+        """Call a function in the database's thread. Cancelled, it ends first: only then is the lock free."""
+        import asyncio
+
+        job = asyncio.get_running_loop().run_in_executor(self._thread, function, *given)
+        await _ended(job)
+        return job.result()
 
     @asynccontextmanager
     async def transaction(self) -> AsyncIterator[Tx]:
@@ -109,6 +165,7 @@ class Database:
     async def close(self) -> None:
         async with self._lock:
             await self._connection.close()
+            self._thread.shutdown(wait=False)
 
     async def _roll_back(self) -> None:
         # A cancelled await still runs its statement: queue behind it, then look.
@@ -122,13 +179,22 @@ async def _surely(work: Coroutine[Any, Any, None]) -> None:
     import asyncio
 
     task = asyncio.create_task(work, name="roll-back")
+    try:
+        await _ended(task)
+    finally:
+        task.result()
+
+
+async def _ended(job: Future[Any]) -> None:
+    """Wait for a job to end. Cancelled meanwhile, be so once it has ended."""
+    import asyncio
+
     cancelled = False
-    while not task.done():
+    while not job.done():
         try:
-            await asyncio.shield(task)
+            await asyncio.wait((job,))
         except asyncio.CancelledError:
             cancelled = True
-    task.result()
     if cancelled:
         raise asyncio.CancelledError
 
@@ -193,6 +259,18 @@ def _damaged(path: Path, found: object) -> str:
         f"The database {path} is damaged ({reason}). It was left as it is. Restore what 'andy backup FILE'"
         f" wrote{newest}: andy restore FILE --force"
     )
+
+
+def _connect(place: Path | str, *pragmas: str) -> sqlite3.Connection:
+    """Connect to a path or URI. Any thread may use the connection, one after another."""
+    is_uri = isinstance(place, str)
+    connection = sqlite3.connect(
+        place, uri=is_uri, isolation_level=None, cached_statements=256, check_same_thread=False
+    )
+    connection.row_factory = sqlite3.Row
+    for pragma in (*pragmas, f"busy_timeout = {BUSY_MS}"):
+        connection.execute(f"PRAGMA {pragma}")
+    return connection
 
 
 def _prepare(path: Path) -> None:

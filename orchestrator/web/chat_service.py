@@ -3,14 +3,24 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 from orchestrator.base.clock import Clock
 from orchestrator.base.event_bus import EventBus, HostEvent
 from orchestrator.domain.errors import BadRequest
-from orchestrator.domain.values import Folder, Group, Inbound, Message, OutboxState, Turn, TurnKind, TurnState
+from orchestrator.domain.values import (
+    Folder,
+    Group,
+    Inbound,
+    Message,
+    OutboxState,
+    TurnId,
+    TurnKind,
+    TurnState,
+)
+from orchestrator.inbound.intake import Accepted, Intake, Taken
 from orchestrator.store import groups, messages, outbox, turns
 from orchestrator.store.database import Database, Tx
 
@@ -53,6 +63,14 @@ class MessageStatus:
         return {name: value for name, value in told.items() if value is not None}
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Said:
+    """A message that was stored, and whether its group's agent was at work then."""
+
+    place: MessageStatus
+    is_busy: bool
+
+
 class ChatService:
     """The local way in: durable before it answers."""
 
@@ -60,7 +78,7 @@ class ChatService:
         self,
         database: Database,
         *,
-        accept: Callable[[Inbound], Awaitable[Any]],
+        intake: Intake,
         is_hopeless: Callable[[str], bool],
         clock: Clock,
         bus: EventBus,
@@ -71,7 +89,7 @@ class ChatService:
         `on_opened` is told of a group that somebody is about to write to.
         """
         self._database = database
-        self._accept = accept
+        self._intake = intake
         self._is_hopeless = is_hopeless
         self._clock = clock
         self._bus = bus
@@ -79,8 +97,7 @@ class ChatService:
 
     async def open(self, folder: str) -> None:
         """Note that somebody is about to write to a group. Raises `UnknownGroup`."""
-        async with self._database.reading() as tx:
-            group = await groups.known(tx, folder)
+        group = await self._database.read(lambda tx: groups.known(tx, folder))
         self._on_opened(group.folder)
 
     async def say(
@@ -91,19 +108,28 @@ class ChatService:
         Raises:
             UnknownGroup, TextEmpty, TextTooLong: nothing was stored.
         """
+        if not wait_seconds:
+            return (await self._take(write, folder)).place
         with self._bus.listening() as events:
-            async with self._database.reading() as tx:
-                group = await groups.known(tx, folder)
-                running = await turns.running_of(tx, group.folder)
+            said = await self._take(write, folder)
+            if said.is_busy or said.place.is_settled:
+                return said.place
+            return await self._until_settled(said.place, events, wait_seconds)
+
+    async def _take(self, write: Callable[[Group, int], Inbound], folder: str) -> _Said:
+        """Store a message, and look in the same transaction where it is then."""
+
+        async def take(tx: Tx) -> tuple[Taken, _Said]:
+            group = await groups.known(tx, folder)
+            running = await turns.running_of(tx, group.folder)
+            taken = await self._intake.take(tx, write(group, self._clock.now_ms()))
+            place = await _place_of(tx, taken.message, group, taken.accepted)
             is_busy = running is not None and running.kind is not TurnKind.WORKER
-            message = write(group, self._clock.now_ms())
-            accepted = await self._accept(message)
-            if accepted.seq is None:
-                return _not_kept(message, group, accepted.reason)
-            place = await self.find(message.id)
-            if is_busy or place.is_settled or not wait_seconds:
-                return place
-            return await self._until_settled(place, events, wait_seconds)
+            return taken, _Said(place=place, is_busy=is_busy)
+
+        taken, said = await self._database.write(take)
+        self._intake.publish(taken)
+        return said
 
     async def _until_settled(
         self, place: MessageStatus, events: asyncio.Queue[HostEvent], wait_seconds: float
@@ -119,13 +145,7 @@ class ChatService:
 
     async def find(self, message_id: str) -> MessageStatus:
         """Tell where a message is. Raises `UnknownMessage`."""
-        async with self._database.reading() as tx:
-            message = await messages.by_id(tx, message_id)
-            if message is None:
-                raise UnknownMessage(f"There is no message '{message_id}'.")
-            group = await groups.by_jid(tx, message.chat_jid)
-            turn = await turns.get(tx, message.turn_id) if message.turn_id is not None else None
-            return await _whereabouts(tx, message, group, turn)
+        return await self._database.read(lambda tx: _found(tx, message_id))
 
 
 async def _news_of(place: MessageStatus, events: asyncio.Queue[HostEvent]) -> None:
@@ -136,20 +156,36 @@ async def _news_of(place: MessageStatus, events: asyncio.Queue[HostEvent]) -> No
             return
 
 
-def _not_kept(message: Inbound, group: Group, reason: str | None) -> MessageStatus:
-    return MessageStatus(id=message.id, group=group.folder, outcome="ignored", reason=reason, is_settled=True)
+async def _found(tx: Tx, message_id: str) -> MessageStatus:
+    message = await messages.by_id(tx, message_id)
+    if message is None:
+        raise UnknownMessage(f"There is no message '{message_id}'.")
+    group = await groups.by_jid(tx, message.chat_jid)
+    if message.turn_id is None:
+        return _ignored(message, group, message.ignored_reason)
+    return await _in_turn(tx, message, group, message.turn_id)
 
 
-async def _whereabouts(tx: Tx, message: Message, group: Group | None, turn: Turn | None) -> MessageStatus:
+async def _place_of(tx: Tx, message: Inbound, group: Group, accepted: Accepted) -> MessageStatus:
+    """Tell where a message is that was just taken in."""
+    if accepted.turn_id is None:
+        return _ignored(message, group, accepted.reason)
+    return await _in_turn(tx, message, group, accepted.turn_id)
+
+
+def _ignored(message: Message | Inbound, group: Group | None, reason: str | None) -> MessageStatus:
     folder = group.folder if group else None
+    return MessageStatus(id=message.id, group=folder, outcome="ignored", reason=reason, is_settled=True)
+
+
+async def _in_turn(tx: Tx, message: Message | Inbound, group: Group | None, turn_id: TurnId) -> MessageStatus:
+    turn = await turns.get(tx, turn_id)
     if turn is None:
-        return MessageStatus(
-            id=message.id, group=folder, outcome="ignored", reason=message.ignored_reason, is_settled=True
-        )
+        return _ignored(message, group, None)
     said = await outbox.of_turn(tx, turn.id)
     return MessageStatus(
         id=message.id,
-        group=folder,
+        group=group.folder if group else None,
         outcome=turn.state.value,
         reason=turn.reason,
         turn=turn.id,

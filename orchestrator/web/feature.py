@@ -108,7 +108,7 @@ class WebFeature:
         )
         chat = ChatService(
             host.database,
-            accept=self.intake.accept,
+            intake=self.intake,
             is_hopeless=self.is_hopeless,
             clock=host.clock,
             bus=host.bus,

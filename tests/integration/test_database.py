@@ -6,6 +6,7 @@ import asyncio
 import sqlite3
 import stat
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -327,6 +328,120 @@ async def test_a_reader_waits_for_the_transaction_that_is_open(database):
         leave.set()
 
     assert reading.result() == ["a"]
+
+
+def held(connection_path):
+    """Hold the write lock of a database, as another process may."""
+    other = sqlite3.connect(connection_path, isolation_level=None)
+    other.execute("BEGIN IMMEDIATE")
+    return other
+
+
+async def test_those_who_wait_to_write_share_one_transaction_in_their_order(database, database_path):
+    flushes = []
+    database._direct.set_trace_callback(lambda sql: flushes.append(sql) if sql == "COMMIT" else None)
+
+    with closing(held(database_path)) as other:
+        writers = [asyncio.create_task(database.write(partial(add_chat, jid=f"a{n}"))) for n in range(9)]
+        while len(database._waiting) < 8:  # noqa: ASYNC110 - the first of them has begun by itself
+            await asyncio.sleep(0)
+        other.execute("ROLLBACK")
+    await asyncio.gather(*writers)
+
+    assert flushes == ["COMMIT", "COMMIT"]
+    async with database.reading() as tx:
+        found = await tx.execute_fetchall("SELECT jid FROM chats ORDER BY rowid")
+    assert [row["jid"] for row in found] == [f"a{n}" for n in range(9)]
+
+
+async def test_what_fails_in_a_shared_transaction_is_undone_alone(database):
+    async def work(tx, *, number):
+        await add_chat(tx, f"a{number}")
+        if number == 3:
+            raise LookupError(number)
+        if number == 4:
+            await add_chat(tx, "a0")  # breaks a constraint
+        return number
+
+    outcomes = await asyncio.gather(
+        *(database.write(partial(work, number=n)) for n in range(6)), return_exceptions=True
+    )
+
+    assert [outcomes[n] for n in (0, 1, 2, 5)] == [0, 1, 2, 5]
+    assert isinstance(outcomes[3], LookupError)
+    assert isinstance(outcomes[4], sqlite3.IntegrityError)
+    assert await names_in(database) == ["a0", "a1", "a2", "a5"]
+
+
+async def test_a_shared_transaction_that_cannot_be_committed_fails_all_who_are_in_it(database):
+    async with database.transaction() as tx:
+        await tx.execute("PRAGMA max_page_count = 1")
+
+    async def work(tx, *, number):
+        await add_chat(tx, f"a{number}" + "x" * 1_000_000)
+
+    outcomes = await asyncio.gather(
+        *(database.write(partial(work, number=n)) for n in range(4)), return_exceptions=True
+    )
+
+    assert [type(each) for each in outcomes] == [StoreError] * 4
+    assert await names_in(database) == []
+
+
+@pytest.mark.parametrize("steps", range(8))
+async def test_cancelled_work_is_whole_or_not_begun_and_the_others_are_done(database, steps):
+    async def work(tx, *, jid):
+        await add_chat(tx, f"{jid}-1")
+        await add_chat(tx, f"{jid}-2")
+
+    tasks = [asyncio.create_task(database.write(partial(work, jid=jid))) for jid in ("a", "b", "c")]
+    for _ in range(steps):
+        await asyncio.sleep(0)
+    tasks[0].cancel()
+    tasks[1].cancel()
+    await asyncio.wait(tasks)
+    await database.write(partial(work, jid="d"))
+
+    names = await names_in(database)
+    assert [name for name in names if name[0] in "cd"] == ["c-1", "c-2", "d-1", "d-2"]
+    assert len([name for name in names if name[0] == "a"]) in (0, 2)
+    assert len([name for name in names if name[0] == "b"]) in (0, 2)
+    assert database._waiting == []
+
+
+async def test_a_transaction_and_shared_work_never_stand_in_one_another(database):
+    async def one_by_one(number):
+        async with database.transaction() as tx:
+            await add_chat(tx, f"t{number}")
+            await asyncio.sleep(0)
+            raise LookupError
+
+    works = [database.write(partial(add_chat, jid=f"w{n}")) for n in range(6)]
+    await asyncio.gather(*works, *(one_by_one(n) for n in range(6)), return_exceptions=True)
+
+    assert await names_in(database) == [f"w{n}" for n in range(6)]
+
+
+async def test_work_that_waits_for_something_else_is_refused_and_undone(database):
+    async def work(tx):
+        await add_chat(tx, "a")
+        await asyncio.sleep(0)
+
+    with pytest.raises(RuntimeError, match="waited for something else"):
+        await database.write(work)
+
+    assert await database.read(jids) == []
+
+
+async def test_a_query_reads_what_is_committed_in_one_call(database, database_path):
+    await database.write(partial(add_chat, jid="a"))
+    looking = await Database.open_readonly(database_path)
+    try:
+        assert await database.read(jids) == await looking.read(jids) == ["a"]
+        with pytest.raises(StoreError):
+            await looking.write(partial(add_chat, jid="b"))
+    finally:
+        await looking.close()
 
 
 async def test_foreign_keys_are_enforced(database):

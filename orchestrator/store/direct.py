@@ -1,0 +1,130 @@
+"""Runs the functions of this package to their end at once, on a connection of the standard library.
+
+They await nothing but the database. Where each statement is done when it returns, a whole query or
+transaction is one call: in a command without an event loop, and in the host's thread of the database, where
+every statement for itself would be a way there and back.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Self, TypeVar, cast
+
+if TYPE_CHECKING:
+    from orchestrator.store.database import Tx
+
+T = TypeVar("T")
+_Parameters = Sequence[Any] | Mapping[str, Any]
+
+
+def run_at_once(connection: sqlite3.Connection, work: Callable[[Tx], Awaitable[T]]) -> T:
+    """Return what `work` gives, done on `connection` in this thread. Blocks.
+
+    Raises:
+        RuntimeError: it waited for something else than the database.
+    """
+    steps = work(cast("Tx", _DirectConnection(connection))).__await__()
+    try:
+        next(steps)
+    except StopIteration as done:
+        return cast("T", done.value)
+    steps.close()
+    raise RuntimeError("Work on the database waited for something else than the database.")
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class Work:
+    """Something to be done in a transaction, and once it was tried, what came of it."""
+
+    do: Callable[[Tx], Awaitable[Any]]
+    value: Any = None
+    error: BaseException | None = None
+    is_done: bool = False
+
+
+def write_together(connection: sqlite3.Connection, works: Sequence[Work]) -> None:
+    """Do all `works` in one transaction, so that they share its flush to the disk. Blocks.
+
+    One that raises is undone alone. When the transaction itself fails, all of them have failed.
+    """
+    try:
+        connection.execute("BEGIN IMMEDIATE")
+        for work in works:
+            _do_undoably(connection, work)
+        connection.execute("COMMIT")
+    except BaseException as error:  # noqa: BLE001 - those who wait raise it
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")
+        for work in works:
+            work.error = work.error or error
+    for work in works:
+        work.is_done = True
+
+
+def _do_undoably(connection: sqlite3.Connection, work: Work) -> None:
+    connection.execute("SAVEPOINT work")
+    try:
+        work.value = run_at_once(connection, work.do)
+    except BaseException as error:
+        work.error = error
+        if not connection.in_transaction:
+            raise  # SQLite has given the whole transaction up, as it may on a full disk
+        connection.execute("ROLLBACK TO work")
+    connection.execute("RELEASE work")
+
+
+class _DirectConnection:
+    """Has the methods of `aiosqlite.Connection` that the store uses; each is done when it returns."""
+
+    __slots__ = ("_connection",)
+
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        self._connection = connection
+
+    def execute(self, sql: str, parameters: _Parameters = ()) -> _DirectCursor:
+        return _DirectCursor(self._connection.execute(sql, parameters))
+
+    async def execute_fetchall(self, sql: str, parameters: _Parameters = ()) -> list[sqlite3.Row]:
+        return self._connection.execute(sql, parameters).fetchall()
+
+    async def executemany(self, sql: str, parameters: Iterable[_Parameters]) -> _DirectCursor:
+        return _DirectCursor(self._connection.executemany(sql, parameters))
+
+
+class _DirectCursor:
+    """What `execute` gives: awaited, or entered with `async with`, it is a cursor."""
+
+    __slots__ = ("_cursor",)
+
+    def __init__(self, cursor: sqlite3.Cursor) -> None:
+        self._cursor = cursor
+
+    def __await__(self) -> Generator[Any, None, _DirectCursor]:
+        yield from ()
+        return self
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self._cursor.close()
+
+    async def __aiter__(self) -> AsyncIterator[sqlite3.Row]:
+        for row in self._cursor:
+            yield row
+
+    @property
+    def rowcount(self) -> int:
+        return self._cursor.rowcount
+
+    @property
+    def lastrowid(self) -> int | None:
+        return self._cursor.lastrowid
+
+    async def fetchone(self) -> sqlite3.Row | None:
+        return cast("sqlite3.Row | None", self._cursor.fetchone())
+
+    async def fetchall(self) -> list[sqlite3.Row]:
+        return self._cursor.fetchall()
