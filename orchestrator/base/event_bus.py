@@ -7,7 +7,7 @@ import itertools
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, fields
 from fnmatch import fnmatchcase
 from typing import Any
 
@@ -36,7 +36,10 @@ class HostEvent:
     """More ids and numbers, of an event that is recorded in the store."""
 
     def to_json_dict(self) -> dict[str, Any]:
-        return {name: value for name, value in asdict(self).items() if value is not None}
+        return {name: value for name in _FIELDS if (value := getattr(self, name)) is not None}
+
+
+_FIELDS = tuple(field.name for field in fields(HostEvent))
 
 
 Listeners = dict[asyncio.Queue[HostEvent], tuple[str, ...]]
