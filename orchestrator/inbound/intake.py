@@ -62,7 +62,7 @@ class Accepted:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Taken:
-    """A message that `Intake.take` stored in a transaction: for `Intake.publish`, once that is committed."""
+    """A message that `Intake.take` stored in a transaction: for `Intake.announce`, once that is committed."""
 
     message: Inbound
     accepted: Accepted
@@ -109,7 +109,7 @@ class Intake:
             TextEmpty, TextTooLong: nothing was stored.
         """
         taken = await self._database.write(lambda tx: self.take(tx, message, cursor=cursor))
-        self.publish(taken)
+        self.announce(taken)
         return taken.accepted
 
     async def receive(self, message: Inbound, *, cursor: str | None = None) -> None:
@@ -117,7 +117,7 @@ class Intake:
         await self.accept(message, cursor=cursor)
 
     async def take(self, tx: Tx, message: Inbound, *, cursor: str | None = None) -> Taken:
-        """Store `message` and queue its turn, as work for `Database.write`; `publish` the result afterwards.
+        """Store `message` and queue its turn, as work for `Database.write`; `announce` the result afterwards.
 
         Raises:
             TextEmpty, TextTooLong: nothing was stored.
@@ -140,8 +140,8 @@ class Intake:
             trouble=found.trouble if is_trouble_new else None,
         )
 
-    def publish(self, taken: Taken) -> None:
-        """Publish what became of a message, and wake those who have to do with it."""
+    def announce(self, taken: Taken) -> None:
+        """Publish the event of a message, and wake those who have to do with it."""
         message, accepted = taken.message, taken.accepted
         if taken.denied is not None:
             log.info(

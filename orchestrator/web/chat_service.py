@@ -128,7 +128,7 @@ class ChatService:
             return taken, _Said(place=place, is_busy=is_busy)
 
         taken, said = await self._database.write(take)
-        self._intake.publish(taken)
+        self._intake.announce(taken)
         return said
 
     async def _until_settled(
