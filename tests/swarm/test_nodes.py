@@ -5,10 +5,14 @@ from __future__ import annotations
 import json
 import subprocess
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
+from orchestrator.containers.swarm.services import SwarmServices, ensure_gate, remove_all
+from orchestrator.domain.protocols import ContainerSpec
+from orchestrator.domain.values import Folder, RunId
 from tests.doubles.messages_api import Recorded, Say, ScriptedMessagesApi, UseTool
 from tests.processes.andy import AndyProcess, until
 from tests.processes.swarm_nodes import SwarmNode, SwarmNodes
@@ -67,6 +71,25 @@ def register(andy: AndyProcess, folder: str, agent: str) -> None:
     command = ["groups", "register", folder, "--no-trigger", "--config", json.dumps({"agent": agent})]
     done = subprocess.run([*andy.program, *command], env=andy.environment, capture_output=True)
     assert done.returncode == 0, done.stderr
+
+
+def test_a_container_whose_carrier_answers_nobody_ends_when_its_run_is_removed(nodes, agent_image):
+    own = SwarmServices(install="alone", image=agent_image)
+    spec = ContainerSpec(run_id=RunId("stuck"), folder=Folder("stuck"), mounts=())
+    nobody = {"address": "127.0.0.1", "port": 9, "certificate": "-", "token": "-"}
+    with closing(nodes.manager.client()) as client:
+        own.gate_id = ensure_gate(
+            client, install="alone", image=agent_image, network="bridge", port=9, address="127.0.0.1"
+        )
+        try:
+            ref = own.create(client, spec, secret=nobody, token_hash="-")
+            until(lambda: nodes.containers("andy.run=stuck"), what="it runs on a node")
+
+            own.remove(client, ref)
+
+            until(lambda: not nodes.containers("andy.run=stuck"), what="it is gone")
+        finally:
+            remove_all(client, install="alone", services=own)
 
 
 def node_of(nodes: SwarmNodes, folder: str) -> SwarmNode | None:

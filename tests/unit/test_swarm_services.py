@@ -1,4 +1,4 @@
-"""What the engine of a swarm is asked for: hardened jobs on closed networks, and nothing secret in them."""
+"""What the engine of a swarm is asked for: hardened services on closed networks, and nothing secret in them."""
 
 from __future__ import annotations
 
@@ -99,11 +99,11 @@ def create(manager: FakeManager, **changes: Any) -> dict[str, Any]:
     return manager.made["service"]
 
 
-def test_a_run_is_a_hardened_job_that_is_never_started_twice(manager):
+def test_a_run_is_a_hardened_service_that_is_never_started_twice(manager):
     made = create(manager)
     container = made["template"]["ContainerSpec"]
 
-    assert made["mode"] == {"ReplicatedJob": {"MaxConcurrent": 1, "TotalCompletions": 1}}
+    assert made["mode"] == {"Replicated": {"Replicas": 1}}
     assert made["endpoint_spec"] == {"Mode": "dnsrr"}
     assert made["template"]["RestartPolicy"] == {"Condition": "none"}
     assert (container["User"], container["ReadOnly"], container["Init"]) == ("1000:1000", True, True)

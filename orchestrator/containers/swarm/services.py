@@ -1,4 +1,4 @@
-"""What the engine keeps of a run on a swarm: a job, its secret, its group's network, and the gate on that."""
+"""What the engine keeps of a run on a swarm: a service, its secret, its group's network, and the gate on that."""
 
 from __future__ import annotations
 
@@ -100,7 +100,9 @@ class SwarmServices:
                 ),
                 name=name,
                 labels=labels,
-                mode={"ReplicatedJob": {"MaxConcurrent": 1, "TotalCompletions": 1}},
+                # No job: engines before 24 leave the container of one running when its service is removed.
+                # A service of one task that is never restarted begins once all the same.
+                mode={"Replicated": {"Replicas": 1}},
                 endpoint_spec={"Mode": "dnsrr"},
             )
         except BaseException:
