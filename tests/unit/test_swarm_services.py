@@ -1,4 +1,4 @@
-"""What the engine of a swarm is asked for: hardened services on closed networks, and nothing secret in them."""
+"""What the engine of a swarm is asked for: hardened services, closed networks, and nothing secret in them."""
 
 from __future__ import annotations
 

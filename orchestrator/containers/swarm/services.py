@@ -1,4 +1,4 @@
-"""What the engine keeps of a run on a swarm: a service, its secret, its group's network, and the gate on that."""
+"""What the engine keeps of a run on a swarm: a service, a secret, the network of its group, and its gate."""
 
 from __future__ import annotations
 
