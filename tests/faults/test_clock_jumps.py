@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
-from contextlib import asynccontextmanager
-
 import pytest
 
 from agent_runner.wire.frames import TurnEnd
 from orchestrator.containers import timeouts
 from orchestrator.domain.errors import ChannelDown
 from orchestrator.domain.values import RunState, TurnState
-from orchestrator.outbound.delivery import Delivery
 from orchestrator.queue import next_turns
 from orchestrator.store import outbox, turns
 from tests.doubles.channel import ScriptedChannel
@@ -34,25 +30,6 @@ async def harness(family: StoreHarness) -> TaskHarness:
     return TaskHarness(family)
 
 
-@asynccontextmanager
-async def delivering(family, channel):
-    async with asyncio.TaskGroup() as tasks:
-        delivery = Delivery(
-            family.database,
-            clock=family.clock,
-            name="Andy",
-            channel_for=lambda _: channel,
-            tasks=tasks,
-            wakeup=family.wakeups.outbox,
-            bus=family.bus,
-        )
-        loop = tasks.create_task(delivery.run(), name="delivery")
-        try:
-            yield
-        finally:
-            loop.cancel()
-
-
 async def post(family, text):
     async with family.database.transaction() as tx:
         await outbox.add(
@@ -71,7 +48,7 @@ async def sent(family):
 async def test_a_message_that_waits_to_be_sent_again_waits_no_day(family, jump_ms):
     channel = ScriptedChannel()
     channel.will("local:family", ChannelDown(), ChannelDown())
-    async with delivering(family, channel):
+    async with family.delivering(channel):
         await post(family, "first")
         await until(lambda: len(channel.attempts) == 1, "the first attempt has failed")
         family.clock.wall_ms += jump_ms
@@ -96,7 +73,7 @@ async def until_waits(family):
 async def test_a_message_hardly_tried_is_not_given_up_for_a_jump_of_the_clock(family):
     channel = ScriptedChannel()
     channel.will("local:family", ChannelDown(), ChannelDown())
-    async with delivering(family, channel):
+    async with family.delivering(channel):
         await post(family, "hello")
         await until(lambda: len(channel.attempts) == 1, "the first attempt has failed")
         await until_waits(family)

@@ -13,10 +13,11 @@ from orchestrator.base.wakeups import Wakeup
 from orchestrator.domain.errors import ChannelDown, ChannelRefused, ChannelUnsure
 from orchestrator.domain.protocols import Feature
 from orchestrator.domain.values import Attachment, ChatJid, Folder, MessageId, OutboxState
-from orchestrator.outbound import delivery as delivering
-from orchestrator.outbound.delivery import GIVE_UP_MS, Delivery, backoff_ms
+from orchestrator.outbound import delivery as delivery_module
+from orchestrator.outbound.delivery import GIVE_UP_MS, backoff_ms
 from orchestrator.store import chats, messages, outbox
 from tests.doubles.channel import ScriptedChannel
+from tests.support.delivering import delivering
 from tests.support.reminders import notifier, put_reminder
 from tests.support.until import until
 
@@ -77,21 +78,10 @@ class Office:
 
     @asynccontextmanager
     async def open(self):
-        async with asyncio.TaskGroup() as tasks:
-            delivery = Delivery(
-                self.database,
-                clock=self.clock,
-                name="Andy",
-                channel_for=lambda jid: self.channel if self.channel.owns(jid) else None,
-                tasks=tasks,
-                wakeup=self.wakeup,
-                bus=self.bus,
-            )
-            loop = tasks.create_task(delivery.run(), name="delivery")
-            try:
-                yield delivery
-            finally:
-                loop.cancel()
+        async with delivering(
+            self.database, self.channel, clock=self.clock, wakeup=self.wakeup, bus=self.bus
+        ) as delivery:
+            yield delivery
 
     def pass_ms(self, milliseconds):
         self.clock.pass_ms(milliseconds)
@@ -287,7 +277,7 @@ async def test_a_channel_that_breaks_is_asked_again_later_not_at_once(office):
 
 
 async def test_a_channel_that_does_not_answer_is_asked_again_later(office, monkeypatch):
-    monkeypatch.setattr(delivering, "SEND_SECONDS", 0.01)
+    monkeypatch.setattr(delivery_module, "SEND_SECONDS", 0.01)
     office.channel.will(HOME, asyncio.Event())
     number = await office.post("hello")
     async with office.open():
@@ -445,20 +435,8 @@ class Answering:
         self.channel = ScriptedChannel(features=frozenset(features))
 
     async def shown(self, count):
-        harness = self.store_harness
-        async with asyncio.TaskGroup() as tasks:
-            delivery = Delivery(
-                harness.database,
-                clock=harness.clock,
-                name="Andy",
-                channel_for=lambda _: self.channel,
-                tasks=tasks,
-                wakeup=harness.wakeups.outbox,
-                bus=harness.bus,
-            )
-            running = tasks.create_task(delivery.run(), name="delivery")
+        async with self.store_harness.delivering(self.channel):
             await until(lambda: len(self.channel.shown) >= count, "shown")
-            running.cancel()
         return self.channel.shown
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import os
 from pathlib import Path
@@ -17,7 +16,6 @@ from orchestrator.ipc.handlers.files import OutgoingFiles
 from orchestrator.ipc.mailbox_worker import MailboxWorker
 from orchestrator.ipc.watcher import MailboxWatcher
 from orchestrator.outbound import delivery as delivery_module
-from orchestrator.outbound.delivery import Delivery
 from orchestrator.scheduler.timing import schedule_reader
 from orchestrator.scheduler.when import point_ms
 from orchestrator.store import groups, outbox
@@ -155,19 +153,8 @@ async def test_a_file_leaves_once_and_of_what_was_sent_the_newest_copies_are_kep
         await harness.send("out/plan.pdf", caption="the *plan*", requestId=f"r{number}")
         harness.harness.clock.pass_ms(1)
     channel = ScriptedChannel()
-    async with asyncio.TaskGroup() as tasks:
-        delivery = Delivery(
-            harness.harness.database,
-            clock=harness.harness.clock,
-            name="Andy",
-            channel_for=lambda _: channel,
-            tasks=tasks,
-            wakeup=harness.harness.wakeups.outbox,
-            bus=harness.bus,
-        )
-        loop = tasks.create_task(delivery.run())
+    async with harness.harness.delivering(channel):
         await until(lambda: len(channel.shown) == 4 and len(harness.copies) == 2, "the older copies gone")
-        loop.cancel()
 
     assert {(one.text, one.file) for one in channel.shown} == {("the *plan*", b"%PDF of family")}
     assert {one.text for one in await harness.harness.messages()} == {"the *plan*\n[file plan.pdf]"}

@@ -7,9 +7,9 @@ import pytest
 from agent_runner.wire.frames import Ack, Result, TurnEnd
 from orchestrator.domain.silence import is_silence
 from orchestrator.domain.values import OutboxState, TurnState
-from orchestrator.outbound.delivery import Delivery
 from orchestrator.store import outbox
 from tests.doubles.channel import ScriptedChannel
+from tests.support.until import until
 
 
 @pytest.mark.parametrize(
@@ -56,30 +56,15 @@ async def test_what_is_said_besides_the_word_is_sent_without_it(store_harness):
 
 
 async def test_silence_behind_what_nobody_sees_is_silence_too(store_harness):
-    import asyncio
-
-    from tests.support.until import until
-
     await store_harness.add_group()
     await store_harness.hear("@Andy blog 80%")
     await store_harness.answer("<internal>noted</internal>SILENT")
     channel = ScriptedChannel()
-    async with asyncio.TaskGroup() as tasks:
-        delivery = Delivery(
-            store_harness.database,
-            clock=store_harness.clock,
-            name="Andy",
-            channel_for=lambda _: channel,
-            tasks=tasks,
-            wakeup=store_harness.wakeups.outbox,
-            bus=store_harness.bus,
-        )
-        running = tasks.create_task(delivery.run(), name="delivery")
+    async with store_harness.delivering(channel):
 
         async def is_settled() -> bool:
             async with store_harness.database.reading() as tx:
                 return (await outbox.counts(tx)).get(OutboxState.SKIPPED.value, 0) == 1
 
         await until(is_settled, "it is skipped")
-        running.cancel()
     assert channel.attempts == []

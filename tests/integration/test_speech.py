@@ -13,7 +13,6 @@ import pytest
 from orchestrator.domain.home import Home
 from orchestrator.domain.settings import Settings
 from orchestrator.outbound import speech
-from orchestrator.outbound.delivery import Delivery
 from orchestrator.outbound.speech import NotSpoken, Sound, SpeechProgram, SpokenReplies, file_of, spoken_words
 from orchestrator.store import outbox
 from tests.doubles.channel import ScriptedChannel, Shown
@@ -30,20 +29,10 @@ async def speaking(store_harness: StoreHarness, root: Path, command: str) -> Asy
     """A host that sends to a messenger, and speaks with `command`."""
     host = host_context(store_harness, root, Settings(tz="Asia/Seoul", andy_speech_command=command))
     channel = ScriptedChannel()
-    async with asyncio.TaskGroup() as tasks:
-        delivery = Delivery(
-            store_harness.database,
-            clock=store_harness.clock,
-            name="Andy",
-            channel_for=lambda _: channel,
-            tasks=tasks,
-            wakeup=store_harness.wakeups.outbox,
-            bus=store_harness.bus,
-        )
-        loops = [tasks.create_task(loop, name="loop") for loop in (SpokenReplies(host).run(), delivery.run())]
+    async with store_harness.delivering(channel), asyncio.TaskGroup() as tasks:
+        speech = tasks.create_task(SpokenReplies(host).run(), name="speech")
         yield channel
-        for loop in loops:
-            loop.cancel()
+        speech.cancel()
 
 
 async def answered(store_harness: StoreHarness, text: str, folder: str = "family") -> None:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -58,24 +56,9 @@ class NotificationHarness:
             note_ended=outcomes.note_ended,
         )
 
-    @asynccontextmanager
-    async def delivering(self) -> AsyncIterator[None]:
+    def delivering(self) -> AbstractAsyncContextManager[Delivery]:
         """The messenger's side, while the block runs."""
-        harness = self.harness
-        async with asyncio.TaskGroup() as tasks:
-            delivery = Delivery(
-                harness.database,
-                clock=harness.clock,
-                name="Andy",
-                channel_for=lambda _: self.channel,
-                tasks=tasks,
-                wakeup=harness.wakeups.outbox,
-                bus=harness.bus,
-                hooks=self.origin(),
-            )
-            running = tasks.create_task(delivery.run(), name="delivery")
-            yield
-            running.cancel()
+        return self.harness.delivering(self.channel, self.origin())
 
     # What happens
 

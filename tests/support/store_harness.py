@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from typing import Any
 from zoneinfo import ZoneInfo
@@ -13,6 +14,7 @@ from orchestrator.base.event_bus import EventBus
 from orchestrator.base.wakeups import Wakeups
 from orchestrator.containers import frames
 from orchestrator.domain.failures import FailureOwner
+from orchestrator.domain.protocols import Channel
 from orchestrator.domain.values import (
     ChatJid,
     Folder,
@@ -29,10 +31,12 @@ from orchestrator.domain.values import (
 from orchestrator.groups import registration
 from orchestrator.inbound import prompt
 from orchestrator.inbound.intake import Accepted, Intake
+from orchestrator.outbound.delivery import Delivery, DeliveryHooks
 from orchestrator.queue.retries import requeue_or_fail
 from orchestrator.store import groups, messages, outbox, runs, turns
 from orchestrator.store.database import Database
 from tests.doubles.clock import FakeClock
+from tests.support.delivering import delivering
 
 SEOUL = ZoneInfo("Asia/Seoul")
 
@@ -151,6 +155,13 @@ class StoreHarness:
                     await messages.add_own(tx, one, text=one.text, name="Andy", now_ms=self.clock.now_ms())
                     sent.append(one.text)
         return sent
+
+    def delivering(
+        self, channel: Channel, hooks: DeliveryHooks | None = None
+    ) -> AbstractAsyncContextManager[Delivery]:
+        """Send what waits in the outbox to a messenger, while the block runs."""
+        wakeup = self.wakeups.outbox
+        return delivering(self.database, channel, clock=self.clock, wakeup=wakeup, bus=self.bus, hooks=hooks)
 
     # What the store holds
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import errno
 import sqlite3
 from contextlib import closing
@@ -18,10 +17,10 @@ from orchestrator.base.wakeups import Wakeups
 from orchestrator.domain.home import Home
 from orchestrator.domain.values import Attachment, ChatJid, Folder, OutboxState
 from orchestrator.ipc.handlers.files import OutgoingFiles
-from orchestrator.outbound.delivery import Delivery
 from orchestrator.store import outbox
 from orchestrator.store.database import Database
 from tests.doubles.channel import ScriptedChannel
+from tests.support.delivering import delivering
 from tests.support.store_harness import StoreHarness
 from tests.support.until import until
 
@@ -98,19 +97,9 @@ async def sent_by(home: Home) -> list[bytes | None]:
     """The files that a home sends as it begins."""
     database, phone, clock = await Database.open(home.database), ScriptedChannel(), SystemClock()
     try:
-        async with asyncio.TaskGroup() as tasks:
-            delivery = Delivery(
-                database,
-                clock=clock,
-                name="Andy",
-                channel_for=lambda _: phone,
-                tasks=tasks,
-                wakeup=Wakeups().outbox,
-                bus=EventBus(clock),
-            )
-            running = tasks.create_task(delivery.run(), name="delivery")
+        wakeup, bus = Wakeups().outbox, EventBus(clock)
+        async with delivering(database, phone, clock=clock, wakeup=wakeup, bus=bus):
             await until(lambda: phone.shown, "all is sent")
-            running.cancel()
     finally:
         await database.close()
     return [one.file for one in phone.shown]
