@@ -18,6 +18,7 @@ from hypothesis import HealthCheck, settings
 from orchestrator.store import database as store_database
 from orchestrator.store.database import Database
 from tests.doubles.clock import FakeClock
+from tests.doubles.messages_api import ScriptedMessagesApi
 from tests.processes.synapse import PYTHON, Synapse
 from tests.support.store_harness import StoreHarness
 
@@ -86,6 +87,13 @@ def homeserver(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Synapse]:
         pytest.skip("no homeserver is installed: make matrix-server")
     with Synapse(tmp_path_factory.mktemp("homeserver")) as server:
         yield server
+
+
+@pytest.fixture
+def api() -> Iterator[ScriptedMessagesApi]:
+    """The model's API on loopback, which says what a test scripts."""
+    with ScriptedMessagesApi() as api:
+        yield api
 
 
 @pytest.fixture

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -26,12 +25,6 @@ HOOK_CHARS = 10_000
 @pytest.fixture
 def workspace(tmp_path: Path) -> Workspace:
     return make_workspace(tmp_path / "workspace")
-
-
-@pytest.fixture
-def api() -> Iterator[ScriptedMessagesApi]:
-    with ScriptedMessagesApi() as api:
-        yield api
 
 
 def test_thirty_thousand_characters_of_notices_stay_under_the_cap_of_a_hook(

@@ -22,12 +22,6 @@ NEW = "Which colours have my bees?"
 NAMED = re.compile(r'loaded - last: \\"[^"]*\\"')
 
 
-@pytest.fixture
-def api() -> Iterator[ScriptedMessagesApi]:
-    with ScriptedMessagesApi() as api:
-        yield api
-
-
 class Talk:
     """A conversation with Andy whose container ends between two questions."""
 

@@ -24,12 +24,6 @@ def board(name: str, **given: Any) -> UseTool:
 
 
 @pytest.fixture
-def api() -> Iterator[ScriptedMessagesApi]:
-    with ScriptedMessagesApi() as api:
-        yield api
-
-
-@pytest.fixture
 def andy(tmp_path: Path, runtime: str, api: ScriptedMessagesApi) -> Iterator[AndyProcess]:
     environment = {
         "ANTHROPIC_API_KEY": "sk-ant-api03-a-key",

@@ -49,12 +49,6 @@ def outside() -> Iterator[int]:
 
 
 @pytest.fixture
-def api() -> Iterator[ScriptedMessagesApi]:
-    with ScriptedMessagesApi() as api:
-        yield api
-
-
-@pytest.fixture
 def andy(tmp_path: Path, agent_image: str, api: ScriptedMessagesApi, outside: int) -> Iterator[AndyProcess]:
     environment = {
         "ANTHROPIC_API_KEY": "sk-ant-api03-key",

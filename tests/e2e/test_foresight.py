@@ -16,12 +16,6 @@ FAMILY = "family"
 
 
 @pytest.fixture
-def api() -> Iterator[ScriptedMessagesApi]:
-    with ScriptedMessagesApi() as api:
-        yield api
-
-
-@pytest.fixture
 def andy(tmp_path: Path, runtime: str, api: ScriptedMessagesApi) -> Iterator[MortalAndy]:
     environment = {
         "ANTHROPIC_API_KEY": "sk-ant-api03-any",

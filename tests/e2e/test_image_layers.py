@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,7 +13,7 @@ import pytest
 from orchestrator.containers.image import build
 from tests.doubles.messages_api import Say, ScriptedMessagesApi, UseTool, all_text, tool_results
 from tests.processes.andy import AndyProcess, until
-from tests.support.trusting_image import Certificates, trusting
+from tests.support.trusting_image import andy_in_a_small_internet
 
 pytestmark = [
     pytest.mark.timeout(1800),
@@ -26,13 +25,6 @@ pytestmark = [
 ]
 ROOT = Path(__file__).parents[2]
 TAG = "andy-agent-test:layers"
-TRUSTING = "andy-agent-test:trusting-layers"
-
-
-@pytest.fixture
-def api() -> Iterator[ScriptedMessagesApi]:
-    with ScriptedMessagesApi() as api:
-        yield api
 
 
 @pytest.fixture
@@ -43,22 +35,8 @@ def andy(
         docker_client, TAG, ROOT
     ):
         build.build(docker_client, tag=TAG, layers=("browser", "node"), project_root=ROOT, say=print)
-    (tmp_path / "tls").mkdir()
-    certificates = Certificates.make(tmp_path / "tls")
-    with (
-        trusting(docker_client, TAG, certificates, tag=TRUSTING) as image,
-        certificates.serving() as port,
-    ):
-        environment = {
-            "ANTHROPIC_API_KEY": "sk-ant-api03-key",
-            "ANTHROPIC_BASE_URL": api.url,
-            "ANDY_IMAGE": image,
-            "INTERNET_PORT": str(port),
-        }
-        andy = AndyProcess(tmp_path / "home", runtime="docker", agent="auto", environment=environment)
-        andy.program = [sys.executable, str(ROOT / "tests" / "processes" / "andy_in_small_internet.py")]
-        with andy:
-            yield andy
+    with andy_in_a_small_internet(tmp_path, docker_client, TAG, api) as andy:
+        yield andy
 
 
 def test_a_page_is_opened_through_the_groups_proxy_alone_and_node_runs(

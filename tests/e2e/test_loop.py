@@ -89,12 +89,6 @@ def test_an_offline_agent_wakes_by_itself_and_when_it_is_told(tmp_path: Path, ru
 
 
 @pytest.fixture
-def api() -> Iterator[ScriptedMessagesApi]:
-    with ScriptedMessagesApi() as api:
-        yield api
-
-
-@pytest.fixture
 def andy(tmp_path: Path, runtime: str, api: ScriptedMessagesApi) -> Iterator[AndyProcess]:
     environment = {"ANTHROPIC_API_KEY": "sk-ant-api03-a-key", "ANTHROPIC_BASE_URL": api.url}
     with AndyProcess(tmp_path / "home", runtime=runtime, agent="auto", environment=environment) as andy:

@@ -30,12 +30,6 @@ CALLS_A_GROUP = 48
 """Each begins and fails, and with the ends of their six batches these are more than 100 events."""
 
 
-@pytest.fixture
-def api() -> Iterator[ScriptedMessagesApi]:
-    with ScriptedMessagesApi() as api:
-        yield api
-
-
 def andy_with(tmp_path: Path, runtime: str, api: ScriptedMessagesApi) -> AndyProcess:
     environment = {"ANTHROPIC_API_KEY": KEY, "ANTHROPIC_BASE_URL": api.url}
     return AndyProcess(tmp_path / "home", runtime=runtime, agent="auto", environment=environment)

@@ -77,12 +77,6 @@ def keep(andy: AndyProcess, message: str, *, priority: str) -> None:
     connection.close()
 
 
-@pytest.fixture
-def api() -> Iterator[ScriptedMessagesApi]:
-    with ScriptedMessagesApi() as api:
-        yield api
-
-
 def test_a_model_is_told_what_is_kept_after_a_failed_turn_too_and_the_status_names_it(
     tmp_path: Path, runtime: str, api: ScriptedMessagesApi
 ) -> None:

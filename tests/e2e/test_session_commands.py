@@ -12,12 +12,6 @@ from tests.processes.andy import AndyProcess, until
 
 
 @pytest.fixture
-def api() -> Iterator[ScriptedMessagesApi]:
-    with ScriptedMessagesApi() as api:
-        yield api
-
-
-@pytest.fixture
 def claude(tmp_path: Path, runtime: str, api: ScriptedMessagesApi) -> Iterator[AndyProcess]:
     environment = {"ANTHROPIC_API_KEY": "sk-ant-api03-owner", "ANTHROPIC_BASE_URL": api.url}
     with AndyProcess(tmp_path / "home", runtime=runtime, agent="auto", environment=environment) as andy:

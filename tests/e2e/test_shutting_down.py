@@ -18,12 +18,6 @@ from tests.processes.andy import AndyProcess, until
 
 
 @pytest.fixture
-def api() -> Iterator[ScriptedMessagesApi]:
-    with ScriptedMessagesApi() as api:
-        yield api
-
-
-@pytest.fixture
 def andy(tmp_path: Path, runtime: str, api: ScriptedMessagesApi) -> Iterator[AndyProcess]:
     environment = {"ANTHROPIC_API_KEY": "sk-ant-api03-any", "ANTHROPIC_BASE_URL": api.url}
     home = tmp_path / "home"

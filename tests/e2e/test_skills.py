@@ -22,12 +22,6 @@ INSTALL = "pip --version && python3 -m venv /tmp/v && /tmp/v/bin/pip --version"
 
 
 @pytest.fixture
-def api() -> Iterator[ScriptedMessagesApi]:
-    with ScriptedMessagesApi() as api:
-        yield api
-
-
-@pytest.fixture
 def andy(tmp_path: Path, agent_image: str, api: ScriptedMessagesApi) -> Iterator[AndyProcess]:
     environment = {"ANTHROPIC_API_KEY": "sk-ant-api03-key", "ANTHROPIC_BASE_URL": api.url}
     with AndyProcess(tmp_path / "home", runtime="docker", agent="auto", environment=environment) as andy:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,39 +11,17 @@ import pytest
 
 from tests.doubles.messages_api import Say, ScriptedMessagesApi, UseTool, all_text, system_text, tool_results
 from tests.processes.andy import AndyProcess, until
-from tests.support.trusting_image import Certificates, trusting
+from tests.support.trusting_image import andy_in_a_small_internet
 
 pytestmark = [pytest.mark.timeout(900), pytest.mark.docker]
-ROOT = Path(__file__).parents[2]
-TRUSTING = "andy-agent-test:trusting"
-
-
-@pytest.fixture
-def api() -> Iterator[ScriptedMessagesApi]:
-    with ScriptedMessagesApi() as api:
-        yield api
 
 
 @pytest.fixture
 def andy(
     tmp_path: Path, agent_image: str, docker_client: docker.APIClient, api: ScriptedMessagesApi
 ) -> Iterator[AndyProcess]:
-    (tmp_path / "tls").mkdir()
-    certificates = Certificates.make(tmp_path / "tls")
-    with (
-        trusting(docker_client, agent_image, certificates, tag=TRUSTING) as image,
-        certificates.serving() as port,
-    ):
-        environment = {
-            "ANTHROPIC_API_KEY": "sk-ant-api03-key",
-            "ANTHROPIC_BASE_URL": api.url,
-            "ANDY_IMAGE": image,
-            "INTERNET_PORT": str(port),
-        }
-        andy = AndyProcess(tmp_path / "home", runtime="docker", agent="auto", environment=environment)
-        andy.program = [sys.executable, str(ROOT / "tests" / "processes" / "andy_in_small_internet.py")]
-        with andy:
-            yield andy
+    with andy_in_a_small_internet(tmp_path, docker_client, agent_image, api) as andy:
+        yield andy
 
 
 def test_a_page_is_fetched_where_it_is_listed_and_elsewhere_the_agent_is_told_why_not(

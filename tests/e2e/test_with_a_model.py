@@ -26,12 +26,6 @@ REAL_KEY = "sk-ant-api03-the-real-key-of-the-owner"
 
 
 @pytest.fixture
-def api() -> Iterator[ScriptedMessagesApi]:
-    with ScriptedMessagesApi() as api:
-        yield api
-
-
-@pytest.fixture
 def andy(tmp_path: Path, runtime: str, api: ScriptedMessagesApi) -> Iterator[AndyProcess]:
     environment = {"ANTHROPIC_API_KEY": REAL_KEY, "ANTHROPIC_BASE_URL": api.url}
     home = tmp_path / "home"

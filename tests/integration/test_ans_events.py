@@ -36,17 +36,6 @@ HAIKU = "claude-haiku-4-5"
 """Its window is 200,000 tokens."""
 
 
-@pytest.fixture
-def workspace(tmp_path: Path) -> Workspace:
-    return make_workspace(tmp_path)
-
-
-@pytest.fixture
-def api() -> Iterator[ScriptedMessagesApi]:
-    with ScriptedMessagesApi() as api:
-        yield api
-
-
 def run(workspace: Workspace, api: ScriptedMessagesApi, *, more: str = "", **order: Any) -> NoticingRunner:
     return NoticingRunner(workspace, order_of("go", **order), api, more=more)
 

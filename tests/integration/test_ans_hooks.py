@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -40,17 +39,6 @@ from tests.processes.noticing_runner import (
 from tests.processes.runner import RUN, make_workspace, order_of
 
 TRUE = UseTool("Bash", {"command": "true"})
-
-
-@pytest.fixture
-def workspace(tmp_path: Path) -> Workspace:
-    return make_workspace(tmp_path)
-
-
-@pytest.fixture
-def api() -> Iterator[ScriptedMessagesApi]:
-    with ScriptedMessagesApi() as api:
-        yield api
 
 
 def run(

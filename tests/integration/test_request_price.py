@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -24,24 +22,13 @@ from tests.doubles.messages_api import (
     tool_results,
 )
 from tests.doubles.request_parts import tokens_by_part, without_marks
-from tests.processes.runner import RunnerProcess, make_workspace, order_of
+from tests.processes.runner import RunnerProcess, order_of
 from tests.support.priced_turns import CHAT_MESSAGE, FOLLOW_UP, main_order, prepare_main, worker_order
 
 CHAT_TOKENS, OWN_TOOL_TOKENS, FOLLOW_UP_TOKENS, WORKER_TOKENS = 9_000, 3_500, 300, 2_500
 CLI_TOOL_TOKENS = 3_400
 """More, and a switch of the CLI that keeps its descriptions short does nothing any more."""
 count = EncodingCounter().count
-
-
-@pytest.fixture
-def workspace(tmp_path: Path) -> Workspace:
-    return make_workspace(tmp_path)
-
-
-@pytest.fixture
-def api() -> Iterator[ScriptedMessagesApi]:
-    with ScriptedMessagesApi() as api:
-        yield api
 
 
 def run(workspace: Workspace, api: ScriptedMessagesApi, order: RunOrder) -> RunnerProcess:

@@ -6,7 +6,6 @@ import json
 import os
 import signal
 from collections.abc import Iterator
-from pathlib import Path
 
 import psutil
 import pytest
@@ -34,17 +33,6 @@ from tests.processes.runner import RUN, RunnerProcess, SharedRun, make_workspace
 from tests.support.process_checks import is_alive
 
 Shared = SharedRun[RunnerProcess]
-
-
-@pytest.fixture
-def workspace(tmp_path: Path) -> Workspace:
-    return make_workspace(tmp_path)
-
-
-@pytest.fixture
-def api() -> Iterator[ScriptedMessagesApi]:
-    with ScriptedMessagesApi() as api:
-        yield api
 
 
 def environment(api: ScriptedMessagesApi) -> dict[str, str]:

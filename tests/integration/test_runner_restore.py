@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -13,20 +12,9 @@ from agent_runner.wire.mailbox import Remember
 from agent_runner.wire.order import RestoreOrder
 from agent_runner.workspace import Workspace
 from tests.doubles.messages_api import Fail, Hang, Say, ScriptedMessagesApi, Tokens, UseTool, all_text
-from tests.processes.runner import RunnerProcess, make_workspace, order_of
+from tests.processes.runner import RunnerProcess, order_of
 
 GONE = "0b9d1f3e-1111-4222-8333-444444444444"
-
-
-@pytest.fixture
-def workspace(tmp_path: Path) -> Workspace:
-    return make_workspace(tmp_path)
-
-
-@pytest.fixture
-def api() -> Iterator[ScriptedMessagesApi]:
-    with ScriptedMessagesApi() as api:
-        yield api
 
 
 def run(workspace: Workspace, api: ScriptedMessagesApi, prompt: str, **more: object) -> RunnerProcess:

@@ -24,7 +24,7 @@ from agent_runner.wire.mailbox import MAX_TEXT_CHARS
 from agent_runner.wire.order import RestoreMode, RunOrder, TurnLimits, TurnOrder
 from agent_runner.workspace import Workspace
 from orchestrator.domain.values import TurnState
-from tests.processes.runner import RUN, RunnerProcess, make_workspace, order_of
+from tests.processes.runner import RUN, RunnerProcess, order_of
 from tests.support.store_harness import StoreHarness
 
 Answer = Callable[[TurnOrder, Say], Awaitable[TurnOutcome]]
@@ -71,11 +71,6 @@ class Reading:
             self.outlet.finish(60)
             os.close(self._write)
             return list(decoded(self._got + data.result()))
-
-
-@pytest.fixture
-def workspace(tmp_path: Path) -> Workspace:
-    return make_workspace(tmp_path)
 
 
 async def live(

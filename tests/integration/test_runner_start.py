@@ -18,18 +18,13 @@ from agent_runner.agents.claude.sdk_import import import_sdk
 from agent_runner.wire.order import RestoreOrder, RunOrder, TurnLimits
 from agent_runner.workspace import Workspace
 from tests.doubles.messages_api import Say, ScriptedMessagesApi, Tokens, all_text, system_text
-from tests.processes.runner import RunnerProcess, make_workspace, order_of
+from tests.processes.runner import RunnerProcess, order_of
 
 REPORTER = """#!{python}
 import json, os, sys
 with open({report!r}, "w") as file:
     json.dump({{"arguments": sys.argv[1:], "environment": dict(os.environ), "cwd": os.getcwd()}}, file)
 """
-
-
-@pytest.fixture
-def workspace(tmp_path: Path) -> Workspace:
-    return make_workspace(tmp_path)
 
 
 def reporter(directory: Path) -> tuple[Path, Path]:

@@ -6,7 +6,6 @@ import base64
 import json
 import struct
 import zlib
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -38,12 +37,6 @@ def workspace(tmp_path: Path) -> Workspace:
     workspace = make_workspace(tmp_path)
     (workspace.group / "attachments").mkdir()
     return workspace
-
-
-@pytest.fixture
-def api() -> Iterator[ScriptedMessagesApi]:
-    with ScriptedMessagesApi() as api:
-        yield api
 
 
 def put(workspace: Workspace, name: str, body: bytes = PICTURE) -> str:

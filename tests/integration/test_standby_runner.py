@@ -2,31 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import psutil
-import pytest
 
 from agent_runner.wire.files import unique_name, write_whole
 from agent_runner.wire.order import RestoreOrder, RunOrder, TurnOrder
 from agent_runner.workspace import Workspace
 from tests.doubles.messages_api import Say, ScriptedMessagesApi, all_text, last_user_text, system_text
-from tests.processes.runner import RUN, RunnerProcess, make_workspace, order_of
+from tests.processes.runner import RUN, RunnerProcess, order_of
 
 ANEW = "the CLI is started anew"
-
-
-@pytest.fixture
-def workspace(tmp_path: Path) -> Workspace:
-    return make_workspace(tmp_path)
-
-
-@pytest.fixture
-def api() -> Iterator[ScriptedMessagesApi]:
-    with ScriptedMessagesApi() as api:
-        yield api
 
 
 def standby(workspace: Workspace, api: ScriptedMessagesApi, **terms: Any) -> RunnerProcess:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import ssl
 import subprocess
+import sys
 import tarfile
 import threading
 from collections.abc import Iterator
@@ -15,10 +16,14 @@ from pathlib import Path
 
 import docker
 
+from tests.doubles.messages_api import ScriptedMessagesApi
+from tests.processes.andy import AndyProcess
+
 NAME = "good.example"
 PAGE = b"""<!doctype html><title>Opening times</title><h1>Open from 9 to 5</h1>
 <script>document.body.append("also on Sunday")</script>
 <img src="https://elsewhere.example/picture.png"><a href="/times">all times</a>"""
+PROGRAM = Path(__file__).parents[1] / "processes" / "andy_in_small_internet.py"
 POLICY = Path(__file__).parents[2] / "container" / "layers" / "browser" / "policy.py"
 DOCKERFILE = """
 FROM {image}
@@ -104,3 +109,24 @@ def trusting(client: docker.APIClient, image: str, certificates: Certificates, *
         yield tag
     finally:
         client.remove_image(tag, force=True)
+
+
+@contextmanager
+def andy_in_a_small_internet(
+    folder: Path, client: docker.APIClient, image: str, api: ScriptedMessagesApi
+) -> Iterator[AndyProcess]:
+    """Start Andy with agents of `image`, for whom the web is the one page of `Certificates.serving`."""
+    (folder / "tls").mkdir()
+    certificates = Certificates.make(folder / "tls")
+    trusted = f"andy-agent-test:trusting-{image.replace(':', '-').replace('/', '-')}"
+    with trusting(client, image, certificates, tag=trusted) as tag, certificates.serving() as port:
+        environment = {
+            "ANTHROPIC_API_KEY": "sk-ant-api03-key",
+            "ANTHROPIC_BASE_URL": api.url,
+            "ANDY_IMAGE": tag,
+            "INTERNET_PORT": str(port),
+        }
+        andy = AndyProcess(folder / "home", runtime="docker", agent="auto", environment=environment)
+        andy.program = [sys.executable, str(PROGRAM)]
+        with andy:
+            yield andy
