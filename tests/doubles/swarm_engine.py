@@ -62,15 +62,16 @@ class ProcessSwarmEngine:
 
     def kill(self, one: StartedProcess) -> None:
         """End the carrier and its agent as a node does that is gone."""
-        for child in (
+        agents = (
             Path(f"/proc/{one.process.pid}/task/{one.process.pid}/children").read_text().split()
             if one.process.returncode is None
             else ()
-        ):
-            with suppress(ProcessLookupError):
-                os.killpg(int(child), signal.SIGKILL)
+        )
         with suppress(ProcessLookupError):
-            one.process.kill()
+            one.process.kill()  # first, or it may still tell how its agent ended
+        for agent in agents:
+            with suppress(ProcessLookupError):
+                os.killpg(int(agent), signal.SIGKILL)
 
     async def kept(self) -> list[KeptService]:
         return [one.kept for one in self.started.values()]
