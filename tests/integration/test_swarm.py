@@ -6,12 +6,15 @@ import asyncio
 import hashlib
 import json
 import os
+import threading
 from contextlib import aclosing, suppress
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 from agent_runner.wire.carrier import CarrierConnection, ConnectionLost
+from orchestrator.containers.swarm import group_files
 from orchestrator.containers.swarm import session as swarm_session
 from orchestrator.containers.swarm.door import loopback_of
 from orchestrator.domain.errors import ContainerError
@@ -164,6 +167,19 @@ async def test_silence_gives_a_run_up_and_a_carrier_that_comes_back_is_refused_a
         assert await process.wait() == 75
 
     assert not (host.group / "half.md").exists()
+
+
+async def test_a_host_that_is_slow_to_keep_files_does_not_give_a_healthy_run_up(host, monkeypatch):
+    monkeypatch.setattr(swarm_session, "SILENCE_SECONDS", 7.0)  # pings come every five
+    sync, slow = group_files._sync, threading.Event()
+
+    def syncs_slowly(directory: Path) -> None:
+        slow.wait(9.0)
+        sync(directory)
+
+    monkeypatch.setattr(group_files, "_sync", syncs_slowly)
+    async with host.running(ONE_TURN) as (_, container):
+        assert await frames_of(container, until=2) == [1, 2]
 
 
 async def test_what_the_host_writes_arrives_before_the_turn_that_needs_it(host):

@@ -42,6 +42,7 @@ from orchestrator.containers.swarm.group_files import (
     SharedTree,
     Stages,
 )
+from orchestrator.containers.swarm.silence import SilenceWatch
 from orchestrator.domain.protocols import Exit
 from orchestrator.domain.values import Folder, RunId
 
@@ -116,6 +117,7 @@ class CarrierSession:
         self._watches: list[ObservedWatch] = []
         self._loop = asyncio.get_running_loop()
         self._heard = self._loop.time()
+        self._silence = SilenceWatch(self._last_heard)
         self._watchdog = asyncio.create_task(self._watch_silence(), name=f"carrier-silence:{run_id}")
 
     # The connection
@@ -145,10 +147,13 @@ class CarrierSession:
                     await self._lay_down(connection)
                 else:
                     self.has_started.set()
-                    await self._adopt_base()
+                    with self._silence.handling():
+                        await self._adopt_base()
                 tasks.create_task(self._keep_in_step(connection), name=f"carrier-files:{self.run_id}")
                 while True:
-                    await self._take(connection, await connection.receive())
+                    message = await connection.receive()
+                    with self._silence.handling():
+                        await self._take(connection, message)
         except* (ConnectionLost, OSError) as lost:
             log.info("carrier.lost", run=self.run_id, group=self.folder, reason=str(lost.exceptions[0]))
         except* TreeError as refused:
@@ -196,21 +201,13 @@ class CarrierSession:
     async def _watch_silence(self) -> None:
         if not self._is_adopted:
             await self.has_started.wait()  # until then it is its start that takes too long, or fails
-        while True:
-            left = self._last_heard() + SILENCE_SECONDS - self._loop.time()
-            if left <= 0 and not self._is_reading():
-                break
-            await asyncio.sleep(max(left, SILENCE_SECONDS / 10))
+        await self._silence.until_silent(SILENCE_SECONDS)
         self.give_up(f"nothing was heard of it for {SILENCE_SECONDS:g} s")
 
     def _last_heard(self) -> float:
         if self._connection is not None:
             self._heard = max(self._heard, self._connection.last_heard)
         return self._heard
-
-    def _is_reading(self) -> bool:
-        """Whether what came is still being handled: then the silence is the host's own."""
-        return self._connection is not None and self._output.full()
 
     def _end(self, exited: Exit) -> None:
         self.exit = exited
@@ -359,8 +356,7 @@ class CarrierSession:
         directory = self.files.boxes.get(box)
         if directory is None or not _REQUEST_NAME.fullmatch(name) or name.endswith(".partial"):
             raise ConnectionLost("a request of no mailbox")
-        while await asyncio.to_thread(_count, directory) >= MAX_WAITING_REQUESTS:
-            self._heard = self._loop.time()
+        while await asyncio.to_thread(_count, directory) >= MAX_WAITING_REQUESTS:  # noqa: ASYNC110  # a folder has no event
             await asyncio.sleep(BOX_FULL_PAUSE_SECONDS)
         text = message.payload.decode("utf-8", "replace")
         await asyncio.to_thread(write_whole, directory / name, text, mode=0o600)
