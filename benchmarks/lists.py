@@ -164,6 +164,7 @@ def _fill(path: Path, count: int, *, is_indexed: bool = True) -> None:
             "INSERT INTO registered_groups (jid, name, folder, added_ms)"
             " VALUES ('local:family', 'Family', 'family', 0)"
         )
+        connection.execute("INSERT INTO group_chats VALUES ('local:family', 'family', 0)")
         connection.executemany(
             "INSERT INTO messages (chat_jid, id, sender, sender_name, content, sent_ms, received_ms,"
             " ignored_reason) VALUES ('local:family', ?1, 'local:jane', 'Jane', ?2, ?3, ?3, 'no trigger')",

@@ -71,9 +71,10 @@ class Retry(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Group:
-    """A registered chat with its own agent."""
+    """The chats that share an agent, a folder and settings: one, or several in different messengers."""
 
     jid: ChatJid
+    """The chat that is told what nobody asked for in another: the first, or the one that the owner chose."""
     name: str
     folder: Folder
     trigger: str | None = None
@@ -81,6 +82,17 @@ class Group:
     is_main: bool = False
     container_config: dict[str, Any] = field(default_factory=dict)
     added_ms: int = 0
+    other_chats: tuple[ChatJid, ...] = ()
+    """Its chats beside `jid`, in the order in which they were added."""
+
+    @property
+    def chats(self) -> tuple[ChatJid, ...]:
+        """All its chats, `jid` first."""
+        return (self.jid, *self.other_chats)
+
+    def chat_for(self, asked_in: ChatJid | None) -> ChatJid:
+        """Return where to write: the chat in which it was asked, or `jid` where that is none of its own."""
+        return asked_in if asked_in is not None and asked_in in self.chats else self.jid
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,6 +104,11 @@ class Chat:
     channel: str | None
     is_group: bool
     last_message_ms: int | None
+
+    @property
+    def label(self) -> str:
+        """What tells it from other chats of its group: `Family (telegram)`."""
+        return f"{self.name} ({self.channel})" if self.channel else self.name
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -205,7 +222,7 @@ class Turn:
     was_told_place: bool
     command: SessionCommand | None = None
     after_command: int = 0
-    """The last command turn of its chat before it: turns on two sides of one never merge."""
+    """The last command turn of its group before it: turns on two sides of one never merge."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

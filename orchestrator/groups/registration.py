@@ -33,6 +33,7 @@ MAIN_JID = ChatJid("local:main")
 
 GONE = "this chat was taken off my list."
 MAX_NAME_CHARS = 200
+MAX_CHATS = 20
 MAX_TRIGGER_CHARS = 64
 _ADDRESS = re.compile(r"[^\s\x00-\x1f\x7f]{1,200}")
 
@@ -85,6 +86,24 @@ class Departure:
         return " ".join(lines)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChatDeparture:
+    """The result of taking a chat from a group, which is `group` as it is now."""
+
+    group: Group
+    jid: ChatJid
+    failed_turns: int
+
+    def explain(self) -> str:
+        """Return what became of the chat, for a person, in full sentences."""
+        folder = self.group.folder
+        lines = [f"{self.jid} is no chat of '{folder}' any more; what was said there stays in its history."]
+        if self.failed_turns:
+            lines.append(f"What waited for an answer has failed, and the chat is told ({self.failed_turns}).")
+        lines.append(f"What comes by itself goes to {self.group.jid}.")
+        return " ".join(lines)
+
+
 class FolderRefused(BadRequest):
     """The folder name cannot be used."""
 
@@ -129,7 +148,8 @@ async def register(tx: Tx, group: Group) -> Group:
     taken = await groups.by_jid(tx, group.jid) or await groups.by_folder(tx, group.folder)
     if taken is not None:
         raise AlreadyRegistered(
-            f"'{taken.folder}' is registered for {taken.jid} already: choose another name."
+            f"'{taken.folder}' is registered for {', '.join(taken.chats)} already: choose another name,"
+            f" or give it one more chat: 'andy groups add-chat {taken.folder} {group.jid}'."
         )
     await chats.upsert(tx, group.jid, name=group.name, channel=None, is_group=True, at_ms=None)
     try:
@@ -179,13 +199,85 @@ async def unregister(tx: Tx, folder: str, *, now_ms: int) -> Departure:
     paused = await task_stops.stop_of_group(tx, group.folder, reason=GONE, now_ms=now_ms)
     waiting = [turn for turn in await turns.unsettled_of(tx, group.folder) if turn.state is TurnState.QUEUED]
     for turn in waiting:
-        await _fail(tx, turn, now_ms=now_ms)
-    await _note(tx, "group.unregistered", group, {"jid": group.jid}, now_ms=now_ms)
+        await fail_gone(tx, turn, now_ms=now_ms)
+    await _note(tx, "group.unregistered", group, {"chats": group.chats}, now_ms=now_ms)
     coming = await dashboard_notifications.reminders(tx, group.folder)
     return Departure(group=group, failed_turns=len(waiting), reminders=len(coming), paused_tasks=paused)
 
 
-async def _fail(tx: Tx, turn: Turn, *, now_ms: int) -> None:
+async def add_chat(tx: Tx, folder: str, jid: str, *, now_ms: int, is_notify_chat: bool = False) -> Group:
+    """Give a group one more chat, and return the group; a chat that it has already stays as it is.
+
+    All chats of a group share its agent, memory and settings, also what calls Andy: a chat of main is main.
+    With `is_notify_chat` it is from now on told what nobody asked for in another.
+
+    Raises:
+        UnknownGroup, BadRequest: there is no such group, it is no address, or the group has too many chats.
+        AlreadyRegistered: the chat belongs to another group.
+    """
+    group = await groups.known(tx, folder)
+    wanted = _checked(replace(group, jid=ChatJid(jid)))
+    await _check_free(tx, wanted)
+    if wanted.jid not in group.chats:
+        if len(group.chats) >= MAX_CHATS:
+            raise BadRequest(f"'{group.folder}' has {MAX_CHATS} chats already: take one off first.")
+        await _give_chat(tx, wanted, now_ms=now_ms)
+        await _note(tx, "group.chat_added", group, {"jid": wanted.jid}, now_ms=now_ms)
+    if is_notify_chat and wanted.jid != group.jid:
+        await groups.set_jid(tx, group.folder, wanted.jid)
+        await _note(tx, "group.notify_chat", group, {"jid": wanted.jid, "from": group.jid}, now_ms=now_ms)
+    return await groups.known(tx, group.folder)
+
+
+async def _check_free(tx: Tx, wanted: Group) -> None:
+    """Check that `jid` of a group is no chat of another. Raises `AlreadyRegistered`."""
+    taken = await groups.by_jid(tx, wanted.jid)
+    if taken is not None and taken.folder != wanted.folder:
+        raise AlreadyRegistered(f"That chat is registered as '{taken.folder}': take it off first.")
+
+
+async def _give_chat(tx: Tx, wanted: Group, *, now_ms: int) -> None:
+    await chats.upsert(tx, wanted.jid, name=None, channel=None, is_group=False, at_ms=None)
+    await groups.add_chat(tx, wanted.folder, wanted.jid, now_ms=now_ms)
+
+
+async def remove_chat(tx: Tx, folder: str, jid: str, *, now_ms: int) -> ChatDeparture:
+    """Take one of several chats from a group; its messages stay part of the group's past.
+
+    What waits for an answer there fails and the chat is told. What was to come there by itself, such as a
+    reminder, comes to the group's notify chat: to its oldest, if that was this one.
+
+    Raises:
+        UnknownGroup, BadRequest: there is no such group, the chat is none of its own, or its only one.
+    """
+    group = await groups.known(tx, folder)
+    if jid not in group.chats:
+        raise BadRequest(f"{jid!r} is no chat of '{group.folder}'. Its chats: {', '.join(group.chats)}.")
+    if len(group.chats) == 1:
+        raise BadRequest(
+            f"It is the only chat of '{group.folder}':"
+            f" 'andy groups remove {group.folder}' takes the group off."
+        )
+    chat = ChatJid(jid)
+    notify_chat = group.other_chats[0] if chat == group.jid else group.jid
+    await groups.set_jid(tx, group.folder, notify_chat)
+    await groups.remove_chat(tx, group.folder, chat)
+    await tasks.move(tx, group.folder, chat, notify_chat)
+    await turns.move_unasked(tx, group.folder, chat, notify_chat)
+    waiting = [
+        turn
+        for turn in await turns.unsettled_of(tx, group.folder)
+        if turn.state is TurnState.QUEUED and turn.chat_jid == chat
+    ]
+    for turn in waiting:
+        await fail_gone(tx, turn, now_ms=now_ms)
+    await _note(tx, "group.chat_removed", group, {"jid": chat}, now_ms=now_ms)
+    left = await groups.known(tx, group.folder)
+    return ChatDeparture(group=left, jid=chat, failed_turns=len(waiting))
+
+
+async def fail_gone(tx: Tx, turn: Turn, *, now_ms: int) -> None:
+    """Fail a turn whose chat has no agent any more, and tell the chat if somebody waits there."""
     await turns.settle(tx, turn.id, TurnState.FAILED, reason=GONE, now_ms=now_ms)
     if turn.kind is TurnKind.CHAT:
         await outbox.add_failure(tx, turn, f"⚠️ I will not answer this: {GONE}", now_ms=now_ms)
@@ -206,16 +298,16 @@ async def move_main(tx: Tx, jid: str, *, now_ms: int) -> Group:
     moved = _checked(replace(main, jid=ChatJid(jid)))
     if moved.jid == main.jid:
         return main
-    taken = await groups.by_jid(tx, moved.jid)
-    if taken is not None:
-        raise AlreadyRegistered(f"That chat is registered as '{taken.folder}': take it off first.")
+    await _check_free(tx, moved)
     if await turns.unsettled_of(tx, main.folder):
         raise BadRequest("Main is being asked something: wait until it is answered and try again.")
-    await chats.upsert(tx, moved.jid, name=None, channel=None, is_group=False, at_ms=None)
+    if moved.jid not in main.chats:
+        await _give_chat(tx, moved, now_ms=now_ms)
     await groups.set_jid(tx, main.folder, moved.jid)
+    await groups.remove_chat(tx, main.folder, main.jid)
     await tasks.move(tx, main.folder, main.jid, moved.jid)
     await _note(tx, "group.moved", moved, {"jid": moved.jid, "from": main.jid}, now_ms=now_ms)
-    return moved
+    return await groups.known(tx, main.folder)
 
 
 async def greet_main(tx: Tx, text: str, *, now_ms: int) -> str:

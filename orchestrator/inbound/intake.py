@@ -207,7 +207,7 @@ class Intake:
         is_call = message.spoken and triggers.is_called_aloud(message.spoken, group, name=self._name)
         if may_ask and is_call and known.ignored_reason == triggers.NO_TRIGGER:
             now_ms = self._clock.now_ms()
-            turn_id = await turns.join_chat(tx, group, now_ms=now_ms)
+            turn_id = await turns.join_chat(tx, group.folder, message.chat_jid, now_ms=now_ms)
             await messages.claim(tx, known.seq, turn_id)
             await turns.extend(tx, turn_id, known.seq)
             await self._wake_loop(tx, message, group, now_ms=now_ms)
@@ -218,11 +218,11 @@ class Intake:
         now_ms = self._clock.now_ms()
         await outbox.add(
             tx,
-            chat_jid=group.jid,
+            chat_jid=message.chat_jid,
             folder=group.folder,
             text=f"⚠️ I could not read what {message.sender_name} wrote."
             " If it was for me, please send it again.",
-            dedupe_key=f"unreadable:{group.jid}:{now_ms // HOUR_MS}",
+            dedupe_key=f"unreadable:{message.chat_jid}:{now_ms // HOUR_MS}",
             now_ms=now_ms,
         )
 
@@ -255,14 +255,14 @@ class Intake:
         if reply is None:
             return None
         now_ms = self._clock.now_ms()
-        turn_id = await turns.add_answered(tx, group, reason=AT_ONCE, now_ms=now_ms)
+        turn_id = await turns.add_answered(tx, group.folder, message.chat_jid, reason=AT_ONCE, now_ms=now_ms)
         seq = await messages.add(
             tx, message, received_ms=now_ms, is_request=True, turn_id=turn_id, ignored_reason=None
         )
         await turns.extend(tx, turn_id, seq)
         await outbox.add(
             tx,
-            chat_jid=group.jid,
+            chat_jid=message.chat_jid,
             folder=group.folder,
             text=reply,
             dedupe_key=f"at-once:{turn_id}",
@@ -281,7 +281,7 @@ class Intake:
         # Others, who could ask nothing here, need not know that anyone listens.
         is_explained = why_not is not None and await self._why_ignored(tx, message, group) is None
         if why_not is None:
-            turn_id = await turns.add_command(tx, group, command, now_ms=now_ms)
+            turn_id = await turns.add_command(tx, group.folder, message.chat_jid, command, now_ms=now_ms)
         elif is_explained:
             await self._explain_refusal(tx, message, group, why_not)
         seq = await messages.add(
@@ -301,10 +301,10 @@ class Intake:
         """Say in the chat why a command was refused."""
         await outbox.add(
             tx,
-            chat_jid=group.jid,
+            chat_jid=message.chat_jid,
             folder=group.folder,
             text=f"I did not do that: {why_not}.",
-            dedupe_key=f"denied:{group.jid}:{message.id}",
+            dedupe_key=f"denied:{message.chat_jid}:{message.id}",
             now_ms=self._clock.now_ms(),
         )
 
@@ -321,7 +321,7 @@ class Intake:
         reason = message.ignored or await self._why_ignored(tx, message, group)
         if reason is None and not may_ask:
             reason = senders.NOT_ALLOWED
-        turn_id = await self._turn_for(tx, group, is_request=reason is None, now_ms=now_ms)
+        turn_id = await self._turn_for(tx, message, group, is_request=reason is None, now_ms=now_ms)
         seq = await messages.add(
             tx,
             message,
@@ -349,11 +349,13 @@ class Intake:
             now_ms=now_ms,
         )
 
-    async def _turn_for(self, tx: Tx, group: Group, *, is_request: bool, now_ms: int) -> TurnId | None:
+    async def _turn_for(
+        self, tx: Tx, message: Inbound, group: Group, *, is_request: bool, now_ms: int
+    ) -> TurnId | None:
         """Return the queued turn that a message belongs to; a request makes one, other talk only joins."""
         if is_request:
-            return await turns.join_chat(tx, group, now_ms=now_ms)
-        waiting = await turns.queued_chat(tx, group.jid)
+            return await turns.join_chat(tx, group.folder, message.chat_jid, now_ms=now_ms)
+        waiting = await turns.queued_chat(tx, group.folder, message.chat_jid)
         return waiting.id if waiting else None
 
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from html import escape
 from itertools import islice
 from zoneinfo import ZoneInfo
@@ -11,9 +12,9 @@ from zoneinfo import ZoneInfo
 from agent_runner.wire.order import Request, TurnOrder
 from orchestrator.base.clock import local_iso, local_minute
 from orchestrator.domain import schedule_tag
-from orchestrator.domain.values import Cause, Group, Message, RunId, SessionCommand, Turn
+from orchestrator.domain.values import Cause, ChatJid, Group, Message, RunId, SessionCommand, Turn
 from orchestrator.inbound import triggers
-from orchestrator.store import messages, sessions, task_runs, tasks, turns
+from orchestrator.store import chats, messages, sessions, task_runs, tasks, turns
 from orchestrator.store.database import Tx
 
 MAX_MESSAGES = 200
@@ -23,6 +24,15 @@ TASK_NOTICE = (
     "now, and nobody can be asked back. Your final answer goes to the chat; when there is nothing to tell, "
     "answer SILENT.]"
 )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TurnPlaces:
+    """The names of the chats of a group that has several, and of the one in which a turn is answered."""
+
+    names: Mapping[ChatJid, str]
+    asked_in: str
+
 
 Brief = Callable[[Tx, Turn, Group], Awaitable[str | None]]
 """Returns what stands of its dashboard in a chat turn's prompt; None for a group without one."""
@@ -51,11 +61,21 @@ async def compose(
     if turn.last_seq is None:
         return TurnOrder(run=run_id, turn=turn.id, kind=turn.kind.value, prompt=turn.prompt or "")
     asked = await messages.requests_of(tx, turn.id, limit=MAX_MESSAGES + 1)
-    fitting = _fitting(asked, zone)
+    places = await _places(tx, turn, group)
+    fitting = _fitting(asked, zone, places)
     if len(fitting) < len(asked):
         turn = await turns.split(tx, turn, after=fitting[-1].seq)
     return await _compose_chat(
-        tx, turn, group, fitting, run_id=run_id, name=name, zone=zone, now_ms=now_ms, brief=brief
+        tx,
+        turn,
+        group,
+        fitting,
+        places=places,
+        run_id=run_id,
+        name=name,
+        zone=zone,
+        now_ms=now_ms,
+        brief=brief,
     )
 
 
@@ -65,6 +85,7 @@ async def _compose_chat(
     group: Group,
     asked: Sequence[Message],
     *,
+    places: TurnPlaces | None,
     run_id: RunId,
     name: str,
     zone: ZoneInfo,
@@ -74,27 +95,36 @@ async def _compose_chat(
     """Return the order that asks what is `asked`, among what was said beside it since the last answer."""
     assert turn.last_seq is not None
     cursor = await sessions.cursor_of(tx, turn.folder)
-    context = await messages.since(tx, turn.chat_jid, cursor, turn.last_seq, limit=MAX_MESSAGES)
+    context = await messages.since(tx, turn, cursor, limit=MAX_MESSAGES)
     left_out = 0
     if len(context) == MAX_MESSAGES:
-        left_out = await messages.count_since(tx, turn.chat_jid, cursor, turn.last_seq) - MAX_MESSAGES
+        left_out = await messages.count_since(tx, turn, cursor) - MAX_MESSAGES
     board = None if brief is None else await brief(tx, turn, group)
     return TurnOrder(
         run=run_id,
         turn=turn.id,
         kind=turn.kind.value,
         prompt=render(
-            _with_requests(context, asked, zone),
+            _with_requests(context, asked, zone, places),
             zone=zone,
             now_ms=now_ms,
             left_out=max(0, left_out),
             board=board,
+            places=places,
         ),
         requests=tuple(
             Request(sender=one.sender_name, text=triggers.without_trigger(one.text, group, name=name))
             for one in asked
         ),
     )
+
+
+async def _places(tx: Tx, turn: Turn, group: Group) -> TurnPlaces | None:
+    """Return where a turn is asked among the chats of its group; None of a group with one chat."""
+    if len(group.chats) == 1:
+        return None
+    names = {chat.jid: chat.label for chat in await chats.of_group(tx, group)}
+    return TurnPlaces(names=names, asked_in=names.get(turn.chat_jid, turn.chat_jid))
 
 
 async def _compose_task(
@@ -116,40 +146,51 @@ async def _compose_task(
     )
 
 
-def _fitting(given: Iterable[Message], zone: ZoneInfo, *, beside: Sequence[Message] = ()) -> list[Message]:
+def _fitting(
+    given: Iterable[Message], zone: ZoneInfo, places: TurnPlaces | None, *, beside: Sequence[Message] = ()
+) -> list[Message]:
     """Return the first of `given` that a prompt has room for `beside` those in it: at least one, if alone."""
-    room = MAX_PROMPT_CHARS - sum(len(_line(message, zone)) for message in beside)
+    room = MAX_PROMPT_CHARS - sum(len(_line(message, zone, places)) for message in beside)
     fitting: list[Message] = []
     for message in islice(given, MAX_MESSAGES - len(beside)):
-        room -= len(_line(message, zone))
+        room -= len(_line(message, zone, places))
         if room < 0 and (fitting or beside):
             break
         fitting.append(message)
     return fitting
 
 
-def _with_requests(context: Sequence[Message], asked: Sequence[Message], zone: ZoneInfo) -> list[Message]:
+def _with_requests(
+    context: Sequence[Message], asked: Sequence[Message], zone: ZoneInfo, places: TurnPlaces | None
+) -> list[Message]:
     """Return what was asked and what was said beside it, oldest first.
 
     Other talk gives way, the oldest of it first, so that it crowds out no question.
     """
     requests = {message.seq for message in asked}
     other = [message for message in reversed(context) if message.seq not in requests]
-    return sorted([*asked, *_fitting(other, zone, beside=asked)], key=lambda message: message.seq)
+    return sorted([*asked, *_fitting(other, zone, places, beside=asked)], key=lambda message: message.seq)
 
 
 def render(
-    context: Sequence[Message], *, zone: ZoneInfo, now_ms: int, left_out: int = 0, board: str | None = None
+    context: Sequence[Message],
+    *,
+    zone: ZoneInfo,
+    now_ms: int,
+    left_out: int = 0,
+    board: str | None = None,
+    places: TurnPlaces | None = None,
 ) -> str:
     """Return the messages as XML, oldest first, with times in the group's zone.
 
     The oldest are left out when the text gets too long; the XML says how many, with those that were
-    `left_out` before. The group's `board` stands before the messages.
+    `left_out` before. The group's `board` stands before the messages. Of a group with several chats each
+    message says in which it stands, and the first line where the answer goes.
     """
     lines: list[str] = []
     room = MAX_PROMPT_CHARS
     for message in reversed(context):
-        line = _line(message, zone)
+        line = _line(message, zone, places)
         room -= len(line)
         if room < 0 and lines:
             break
@@ -157,21 +198,26 @@ def render(
     left_out += len(context) - len(lines)
     opening = f'<messages older_left_out="{left_out}">' if left_out else "<messages>"
     before = [] if board is None else [f"<dashboard>\n{_safe(board)}\n</dashboard>"]
-    return "\n".join([_header(zone, now_ms), *before, opening, *reversed(lines), "</messages>"])
+    header = _header(zone, now_ms, chat=places.asked_in if places else None)
+    return "\n".join([header, *before, opening, *reversed(lines), "</messages>"])
 
 
-def _header(zone: ZoneInfo, now_ms: int) -> str:
-    return f'<context timezone="{escape(str(zone.key), quote=False)}" now="{local_iso(now_ms, zone)}"/>'
+def _header(zone: ZoneInfo, now_ms: int, *, chat: str | None = None) -> str:
+    place = f' chat="{_safe(chat)}"' if chat else ""
+    now = local_iso(now_ms, zone)
+    return f'<context timezone="{escape(str(zone.key), quote=False)}" now="{now}"{place}/>'
 
 
-def _line(message: Message, zone: ZoneInfo) -> str:
+def _line(message: Message, zone: ZoneInfo, places: TurnPlaces | None) -> str:
     quote = ""
     if message.quote is not None:
         quoted = message.quote
         quote = f'<quoted_message from="{_safe(quoted.sender)}">{_safe(quoted.text)}</quoted_message>'
     time = local_iso(message.sent_ms, zone)
+    place = f' chat="{_safe(places.names.get(message.chat_jid, message.chat_jid))}"' if places else ""
     return (
-        f'<message sender="{_safe(message.sender_name)}" time="{time}">{quote}{_safe(message.text)}</message>'
+        f'<message sender="{_safe(message.sender_name)}" time="{time}"{place}>'
+        f"{quote}{_safe(message.text)}</message>"
     )
 
 

@@ -197,13 +197,24 @@ def _ready(turns: Sequence[Turn], runs: Sequence[LiveRun], now_ms: int) -> list[
 
 
 def _is_next(turn: Turn, turns: Sequence[Turn]) -> bool:
-    """Return whether no earlier turn of the chat is queued, also one that waits to be tried again."""
+    """Return whether no earlier turn of the chat is queued, also one that waits to be tried again.
+
+    A group's other chats go ahead of a turn that waits, but nothing of the group goes past a command.
+    """
     return turn.kind is not TurnKind.CHAT or not any(
         other.kind is TurnKind.CHAT
         and other.state is TurnState.QUEUED
-        and other.chat_jid == turn.chat_jid
-        and _order(other) < _order(turn)
+        and other.folder == turn.folder
+        and _is_before(other, turn)
         for other in turns
+    )
+
+
+def _is_before(other: Turn, turn: Turn) -> bool:
+    *command, number = _order(other)
+    *own_command, own_number = _order(turn)
+    return command < own_command or (
+        command == own_command and number < own_number and other.chat_jid == turn.chat_jid
     )
 
 

@@ -73,7 +73,7 @@ class TurnActions:
                 await turns.hurry(tx, turn.id, now_ms=now_ms)
                 asked = turn.id
             elif turn.state is TurnState.FAILED and is_question and turn.last_seq is not None:
-                asked = await turns.join_chat(tx, group, now_ms=now_ms)
+                asked = await turns.join_chat(tx, group.folder, group.chat_for(turn.chat_jid), now_ms=now_ms)
                 await turns.take_over(tx, asked, turn)
             else:
                 raise TurnNotRepeatable

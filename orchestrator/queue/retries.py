@@ -5,7 +5,7 @@ from __future__ import annotations
 from orchestrator.domain import failures
 from orchestrator.domain.failures import FailureOwner, Outage
 from orchestrator.domain.values import Turn, TurnKind, TurnState
-from orchestrator.groups import owner
+from orchestrator.groups import owner, registration
 from orchestrator.scheduler import scheduled_task_turns
 from orchestrator.store import (
     groups,
@@ -57,6 +57,10 @@ async def requeue_or_fail(
     stopped = await scheduled_task_turns.why_stopped(tx, turn)
     if stopped is not None:
         await task_stops.cancel(tx, turn, reason=stopped, now_ms=now_ms)
+        return TurnState.FAILED
+    group = await groups.by_folder(tx, turn.folder)
+    if turn.kind is TurnKind.CHAT and group is not None and turn.chat_jid not in group.chats:
+        await registration.fail_gone(tx, turn, now_ms=now_ms)
         return TurnState.FAILED
     stop = await turn_outages.stop_of(tx, turn.id)
     if stop is not None and stop.code == turn_outages.REFUSED:

@@ -5,10 +5,11 @@ How far a channel has read its messenger's stream stands in `router_state`.
 
 from __future__ import annotations
 
+import json
 import sqlite3
 from collections.abc import Sequence
 
-from orchestrator.domain.values import Chat, ChatJid, ChatMember
+from orchestrator.domain.values import Chat, ChatJid, ChatMember, Group
 from orchestrator.store.database import Tx
 
 
@@ -34,6 +35,14 @@ async def every(tx: Tx) -> list[Chat]:
     """Return all chats, the one that was active last first."""
     rows = await tx.execute_fetchall("SELECT * FROM chats ORDER BY last_message_ms DESC NULLS LAST, jid")
     return [_from_row(row) for row in rows]
+
+
+async def of_group(tx: Tx, group: Group) -> list[Chat]:
+    """Return the chats of a group, in its order."""
+    rows = await tx.execute_fetchall(
+        "SELECT * FROM chats WHERE jid IN (SELECT value FROM json_each(?))", (json.dumps(group.chats),)
+    )
+    return sorted((_from_row(row) for row in rows), key=lambda chat: group.chats.index(chat.jid))
 
 
 def _from_row(row: sqlite3.Row) -> Chat:

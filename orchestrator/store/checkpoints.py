@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from orchestrator.domain.values import Folder, Run, SessionCommand, Turn, TurnId
+from orchestrator.store import messages
 from orchestrator.store.database import Tx
 
 KEPT = 200
@@ -109,11 +110,4 @@ async def asked_again(tx: Tx, turn: Turn, after: int) -> list[TurnId]:
     """
     if turn.last_seq is None or turn.command is SessionCommand.COMPACT:
         return [turn.id]
-    rows = await tx.execute_fetchall(
-        """
-        SELECT DISTINCT turn_id FROM messages
-        WHERE chat_jid = ? AND seq > ? AND seq <= ? AND turn_id IS NOT NULL
-        """,
-        (turn.chat_jid, after, turn.last_seq),
-    )
-    return sorted({turn.id, *(TurnId(row["turn_id"]) for row in rows)})
+    return sorted({turn.id, *await messages.turns_since(tx, turn, after)})

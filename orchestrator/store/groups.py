@@ -1,4 +1,4 @@
-"""`registered_groups`: the chats that have an agent."""
+"""`registered_groups` and `group_chats`: the groups, each with an agent, and the chats of each."""
 
 from __future__ import annotations
 
@@ -12,13 +12,21 @@ from orchestrator.domain.values import ChatJid, Folder, Group
 from orchestrator.store.database import Tx
 
 _CONFIGURED = "configured:"
+_GROUPS = """
+    SELECT g.*, (
+        SELECT json_group_array(jid) FROM (
+            SELECT jid FROM group_chats
+            WHERE group_folder = g.folder AND jid <> g.jid ORDER BY added_ms, rowid)) AS other_chats
+    FROM registered_groups g
+"""
 
 
 async def add(tx: Tx, group: Group) -> None:
-    """Register `group`, whose chat must be known.
+    """Register `group` with its chat `jid`, which must be known.
 
     Raises `sqlite3.IntegrityError` when its jid or folder is taken.
     """
+    await add_chat(tx, group.folder, group.jid, now_ms=group.added_ms)
     await tx.execute(
         """
         INSERT INTO registered_groups
@@ -40,11 +48,24 @@ async def add(tx: Tx, group: Group) -> None:
 
 async def remove(tx: Tx, folder: Folder) -> None:
     """Delete the registration of a group; its history and files stay."""
+    await tx.execute("DELETE FROM group_chats WHERE group_folder = ?", (folder,))
     await tx.execute("DELETE FROM registered_groups WHERE folder = ?", (folder,))
 
 
+async def add_chat(tx: Tx, folder: Folder, jid: ChatJid, *, now_ms: int) -> None:
+    """Give a group one more chat, which must be known. Raises `sqlite3.IntegrityError` when it is taken."""
+    await tx.execute(
+        "INSERT INTO group_chats (jid, group_folder, added_ms) VALUES (?, ?, ?)", (jid, folder, now_ms)
+    )
+
+
+async def remove_chat(tx: Tx, folder: Folder, jid: ChatJid) -> None:
+    """Take a chat from a group, whose `jid` is another by now."""
+    await tx.execute("DELETE FROM group_chats WHERE group_folder = ? AND jid = ?", (folder, jid))
+
+
 async def set_jid(tx: Tx, folder: Folder, jid: ChatJid) -> None:
-    """Move a group to another chat, which must be known and free."""
+    """Have one of a group's chats be told what nobody asked for in another."""
     await tx.execute("UPDATE registered_groups SET jid = ? WHERE folder = ?", (jid, folder))
 
 
@@ -71,12 +92,12 @@ async def configured_ms(tx: Tx) -> dict[Folder, int]:
 
 
 async def every(tx: Tx) -> list[Group]:
-    rows = await tx.execute_fetchall("SELECT * FROM registered_groups ORDER BY is_main DESC, folder")
+    rows = await tx.execute_fetchall(f"{_GROUPS} ORDER BY is_main DESC, folder")
     return [_from_row(row) for row in rows]
 
 
 async def by_folder(tx: Tx, folder: str) -> Group | None:
-    cursor = await tx.execute("SELECT * FROM registered_groups WHERE folder = ? COLLATE NOCASE", (folder,))
+    cursor = await tx.execute(f"{_GROUPS} WHERE folder = ? COLLATE NOCASE", (folder,))
     row = await cursor.fetchone()
     return _from_row(row) if row else None
 
@@ -90,7 +111,11 @@ async def known(tx: Tx, folder: str) -> Group:
 
 
 async def by_jid(tx: Tx, jid: ChatJid) -> Group | None:
-    cursor = await tx.execute("SELECT * FROM registered_groups WHERE jid = ?", (jid,))
+    """Return the group that a chat belongs to, or None."""
+    # The collation is that of the folders' index, so that no message reads through all groups.
+    cursor = await tx.execute(
+        f"{_GROUPS} JOIN group_chats c ON g.folder = c.group_folder COLLATE NOCASE WHERE c.jid = ?", (jid,)
+    )
     row = await cursor.fetchone()
     return _from_row(row) if row else None
 
@@ -105,4 +130,5 @@ def _from_row(row: sqlite3.Row) -> Group:
         is_main=bool(row["is_main"]),
         container_config=json.loads(row["container_config"]),
         added_ms=row["added_ms"],
+        other_chats=tuple(json.loads(row["other_chats"])),
     )

@@ -12,7 +12,6 @@ from orchestrator.domain.values import (
     ChatJid,
     ContextMode,
     Folder,
-    Group,
     RunId,
     ScheduledTask,
     Seq,
@@ -33,10 +32,10 @@ away is read beside the output of the containers that it takes over.
 """
 
 
-async def join_chat(tx: Tx, group: Group, *, now_ms: int) -> TurnId:
-    """Return the queued chat turn of the group, and create it when there is none."""
+async def join_chat(tx: Tx, folder: Folder, chat_jid: ChatJid, *, now_ms: int) -> TurnId:
+    """Return the queued turn of a chat of a group, and create it when there is none."""
     # A unique index allows one such turn a chat: what people write while an agent works becomes one question.
-    waiting = await queued_chat(tx, group.jid)
+    waiting = await queued_chat(tx, folder, chat_jid)
     if waiting is not None:
         return waiting.id
     cursor = await tx.execute(
@@ -44,12 +43,14 @@ async def join_chat(tx: Tx, group: Group, *, now_ms: int) -> TurnId:
         INSERT INTO turns (group_folder, chat_jid, kind, state, queued_ms, not_before_ms, after_command)
         VALUES (?, ?, 'chat', 'queued', ?, ?, ?) RETURNING id
         """,
-        (group.folder, group.jid, now_ms, now_ms, await _last_command(tx, group.jid)),
+        (folder, chat_jid, now_ms, now_ms, await _last_command(tx, folder)),
     )
     return TurnId((await returned(cursor))["id"])
 
 
-async def add_command(tx: Tx, group: Group, command: SessionCommand, *, now_ms: int) -> TurnId:
+async def add_command(
+    tx: Tx, folder: Folder, chat_jid: ChatJid, command: SessionCommand, *, now_ms: int
+) -> TurnId:
     """Queue a command: it runs after what was asked before it, and no later message joins that."""
     # A command needs a turn of its own even beside a queued question: it is said to the conversation, not in
     # it.
@@ -59,12 +60,12 @@ async def add_command(tx: Tx, group: Group, command: SessionCommand, *, now_ms: 
                            command, after_command)
         VALUES (?, ?, 'chat', 'queued', ?, ?, ?, ?) RETURNING id
         """,
-        (group.folder, group.jid, now_ms, now_ms, command, await _last_command(tx, group.jid)),
+        (folder, chat_jid, now_ms, now_ms, command, await _last_command(tx, folder)),
     )
     return TurnId((await returned(cursor))["id"])
 
 
-async def add_answered(tx: Tx, group: Group, *, reason: str, now_ms: int) -> TurnId:
+async def add_answered(tx: Tx, folder: Folder, chat_jid: ChatJid, *, reason: str, now_ms: int) -> TurnId:
     """Record a chat turn that was answered without an agent."""
     # The message needs a turn, for a CHECK wants each to have either a turn or a reason why it has none.
     cursor = await tx.execute(
@@ -73,14 +74,15 @@ async def add_answered(tx: Tx, group: Group, *, reason: str, now_ms: int) -> Tur
                            after_command)
         VALUES (?, ?, 'chat', 'answered', ?, ?, ?, ?, ?) RETURNING id
         """,
-        (group.folder, group.jid, reason, now_ms, now_ms, now_ms, await _last_command(tx, group.jid)),
+        (folder, chat_jid, reason, now_ms, now_ms, now_ms, await _last_command(tx, folder)),
     )
     return TurnId((await returned(cursor))["id"])
 
 
-async def _last_command(tx: Tx, jid: ChatJid) -> int:
+async def _last_command(tx: Tx, folder: Folder) -> int:
+    # Of the group and not of the chat: all its chats are one conversation.
     cursor = await tx.execute(
-        "SELECT max(id) AS id FROM turns WHERE chat_jid = ? AND command IS NOT NULL", (jid,)
+        "SELECT max(id) AS id FROM turns WHERE group_folder = ? AND command IS NOT NULL", (folder,)
     )
     return (await returned(cursor))["id"] or 0
 
@@ -107,6 +109,17 @@ async def add_task(tx: Tx, task: ScheduledTask, *, chat_jid: ChatJid, now_ms: in
     return TurnId((await returned(cursor))["id"])
 
 
+async def move_unasked(tx: Tx, folder: Folder, old: ChatJid, new: ChatJid) -> None:
+    """Let the queued turns of a group that nobody asked in a chat be answered in another one."""
+    await tx.execute(
+        """
+        UPDATE turns SET chat_jid = ?
+        WHERE group_folder = ? AND chat_jid = ? AND state = 'queued' AND kind <> 'chat'
+        """,
+        (new, folder, old),
+    )
+
+
 async def queued_of_task(tx: Tx, task_id: str) -> list[Turn]:
     rows = await tx.execute_fetchall(
         "SELECT * FROM turns WHERE task_id = ? AND state = 'queued' ORDER BY id", (task_id,)
@@ -114,11 +127,11 @@ async def queued_of_task(tx: Tx, task_id: str) -> list[Turn]:
     return [_from_row(row) for row in rows]
 
 
-async def queued_chat(tx: Tx, jid: ChatJid) -> Turn | None:
-    """Return the queued turn that a message joins that comes now, or None."""
+async def queued_chat(tx: Tx, folder: Folder, chat_jid: ChatJid) -> Turn | None:
+    """Return the queued turn that a message of a chat joins that comes now, or None."""
     # Only a turn behind the newest command may take the message: `/clear` must not swallow what was said
     # after it.
-    return await _queued_after(tx, jid, await _last_command(tx, jid))
+    return await _queued_after(tx, chat_jid, await _last_command(tx, folder))
 
 
 async def _queued_after(tx: Tx, jid: ChatJid, command_id: int) -> Turn | None:

@@ -225,7 +225,7 @@ async def _store_messages(root: Path, count: int) -> None:
     database = await Database.open(Home(root).database)
     async with database.transaction() as tx:
         group = await groups.known(tx, "busy")
-        turn = TurnId(await turns.join_chat(tx, group, now_ms=0))
+        turn = TurnId(await turns.join_chat(tx, group.folder, group.jid, now_ms=0))
         for number in range(count):
             seq = await messages.add(
                 tx,

@@ -63,7 +63,7 @@ class Harness:
     async def clear(self) -> int:
         async with self.store_harness.database.transaction() as tx:
             group = await groups.known(tx, "family")
-            turn = await turns.add_command(tx, group, SessionCommand.CLEAR, now_ms=0)
+            turn = await turns.add_command(tx, group.folder, group.jid, SessionCommand.CLEAR, now_ms=0)
             await turns.settle(tx, turn, TurnState.ANSWERED, reason="cleared", now_ms=0)
         return turn
 

@@ -79,7 +79,7 @@ class World:
             return
         async with self.store_harness.database.transaction() as tx:
             group = await groups.known(tx, FAMILY)
-            turn = await turns.add_command(tx, group, SessionCommand.CLEAR, now_ms=0)
+            turn = await turns.add_command(tx, group.folder, group.jid, SessionCommand.CLEAR, now_ms=0)
             await turns.settle(tx, turn, TurnState.ANSWERED, reason="cleared", now_ms=0)
 
     async def _may_start(self) -> bool:

@@ -110,7 +110,7 @@ async def test_a_cleared_conversation_is_told_in_its_place(harness):
     await harness.answer("1")
     async with harness.database.transaction() as tx:
         group = await groups.known(tx, "family")
-        clearing = await turns.add_command(tx, group, SessionCommand.CLEAR, now_ms=0)
+        clearing = await turns.add_command(tx, group.folder, group.jid, SessionCommand.CLEAR, now_ms=0)
         assert len(await exchanges.after(tx, group.folder, 0, limit=9)) == 1, "it is not cleared yet"
         await turns.settle(tx, clearing, TurnState.ANSWERED, reason="cleared", now_ms=0)
     await harness.hear("@Andy two")

@@ -302,7 +302,8 @@ async def test_what_was_cleared_is_told_to_nobody(talked: Harness) -> None:
     await talked.recorder.catch_up(FAMILY)
     async with talked.store_harness.database.transaction() as tx:
         now_ms = talked.store_harness.clock.now_ms()
-        turn = await turns.add_command(tx, a_group(), SessionCommand.CLEAR, now_ms=now_ms)
+        group = a_group()
+        turn = await turns.add_command(tx, group.folder, group.jid, SessionCommand.CLEAR, now_ms=now_ms)
         await sessions.forget(tx, FAMILY, now_ms=now_ms)
         await turns.settle(tx, turn, TurnState.ANSWERED, reason="cleared", now_ms=now_ms)
     found = await talked.restore("which colours?")
