@@ -263,7 +263,6 @@ async def remove_chat(tx: Tx, folder: str, jid: str, *, now_ms: int) -> ChatDepa
     await groups.set_jid(tx, group.folder, notify_chat)
     await groups.remove_chat(tx, group.folder, chat)
     await tasks.move(tx, group.folder, chat, notify_chat)
-    await turns.move_unasked(tx, group.folder, chat, notify_chat)
     waiting = [
         turn
         for turn in await turns.unsettled_of(tx, group.folder)

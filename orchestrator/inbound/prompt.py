@@ -14,7 +14,7 @@ from orchestrator.base.clock import local_iso, local_minute
 from orchestrator.domain import schedule_tag
 from orchestrator.domain.values import Cause, ChatJid, Group, Message, RunId, SessionCommand, Turn
 from orchestrator.inbound import triggers
-from orchestrator.store import chats, messages, sessions, task_runs, tasks, turns
+from orchestrator.store import chats, messages, prompt_messages, sessions, task_runs, tasks, turns
 from orchestrator.store.database import Tx
 
 MAX_MESSAGES = 200
@@ -95,10 +95,10 @@ async def _compose_chat(
     """Return the order that asks what is `asked`, among what was said beside it since the last answer."""
     assert turn.last_seq is not None
     cursor = await sessions.cursor_of(tx, turn.folder)
-    context = await messages.since(tx, turn, cursor, limit=MAX_MESSAGES)
+    context = await prompt_messages.find(tx, turn, cursor, limit=MAX_MESSAGES)
     left_out = 0
     if len(context) == MAX_MESSAGES:
-        left_out = await messages.count_since(tx, turn, cursor) - MAX_MESSAGES
+        left_out = await prompt_messages.count(tx, turn, cursor) - MAX_MESSAGES
     board = None if brief is None else await brief(tx, turn, group)
     return TurnOrder(
         run=run_id,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from orchestrator.domain.values import Folder, Run, SessionCommand, Turn, TurnId
-from orchestrator.store import messages
+from orchestrator.store import prompt_messages
 from orchestrator.store.database import Tx
 
 KEPT = 200
@@ -110,4 +110,4 @@ async def asked_again(tx: Tx, turn: Turn, after: int) -> list[TurnId]:
     """
     if turn.last_seq is None or turn.command is SessionCommand.COMPACT:
         return [turn.id]
-    return sorted({turn.id, *await messages.turns_since(tx, turn, after)})
+    return sorted({turn.id, *await prompt_messages.turns_of(tx, turn, after)})

@@ -44,9 +44,16 @@ async def put(tx: Tx, task: ScheduledTask) -> None:
 
 
 async def move(tx: Tx, folder: Folder, old: ChatJid, new: ChatJid) -> None:
-    """Move a group's tasks from one chat to another."""
+    """Let what a group's agent is asked in a chat by itself be answered in another, also what waits."""
     await tx.execute(
         "UPDATE scheduled_tasks SET chat_jid = ? WHERE group_folder = ? AND chat_jid = ?", (new, folder, old)
+    )
+    await tx.execute(
+        """
+        UPDATE turns SET chat_jid = ?
+        WHERE group_folder = ? AND chat_jid = ? AND state = 'queued' AND kind <> 'chat'
+        """,
+        (new, folder, old),
     )
 
 

@@ -109,17 +109,6 @@ async def add_task(tx: Tx, task: ScheduledTask, *, chat_jid: ChatJid, now_ms: in
     return TurnId((await returned(cursor))["id"])
 
 
-async def move_unasked(tx: Tx, folder: Folder, old: ChatJid, new: ChatJid) -> None:
-    """Let the queued turns of a group that nobody asked in a chat be answered in another one."""
-    await tx.execute(
-        """
-        UPDATE turns SET chat_jid = ?
-        WHERE group_folder = ? AND chat_jid = ? AND state = 'queued' AND kind <> 'chat'
-        """,
-        (new, folder, old),
-    )
-
-
 async def queued_of_task(tx: Tx, task_id: str) -> list[Turn]:
     rows = await tx.execute_fetchall(
         "SELECT * FROM turns WHERE task_id = ? AND state = 'queued' ORDER BY id", (task_id,)
