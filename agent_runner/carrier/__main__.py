@@ -28,7 +28,7 @@ from typing import IO, Any
 
 from agent_runner.carrier.dial import CarrierOrder, Refused
 from agent_runner.carrier.incoming import IncomingFiles
-from agent_runner.carrier.local_trees import LocalTrees
+from agent_runner.carrier.local_trees import LocalTrees, problem_of
 from agent_runner.carrier.requests import file_named_in, read_request
 from agent_runner.watch import DirectoryWatch
 from agent_runner.wire import trees
@@ -79,6 +79,8 @@ class Carrier:
         self._staged: asyncio.Future[None] | None = None
         self._requests_sent: set[tuple[str, str]] = set()
         self._has_open_turn = False
+        self._problem: dict[str, str] = {}
+        """Why this node cannot keep what it is sent, as the next connection tells it."""
         self._is_muted = False
         """Whether nothing more of the runner is passed on: its turn cannot count any more."""
         self._exit: dict[str, Any] | None = None
@@ -114,7 +116,7 @@ class Carrier:
         while True:
             try:
                 connection, welcome = await self._order.connect(
-                    is_hardened=_is_hardened(), is_started=self._process is not None, node=_hostname()
+                    is_hardened=_is_hardened(), is_started=self._process is not None, **self._problem
                 )
                 pauses = iter(RECONNECT_SECONDS)
                 await self._serve(connection, welcome.number("out"))
@@ -143,7 +145,7 @@ class Carrier:
                 while not self._is_over.is_set():
                     await self._obey(connection, await connection.receive(), tasks)
         except* (ConnectionLost, OSError, TreeError) as lost:
-            why = str(lost.exceptions[0])
+            why, self._problem = str(lost.exceptions[0]), problem_of(lost.exceptions[0])
         finally:
             self._connected.clear()
             self._connection = None
@@ -424,10 +426,6 @@ def _was_oom_killed() -> bool:
         events = Path("/sys/fs/cgroup/memory.events").read_text().split()
         return int(events[events.index("oom_kill") + 1]) > 0
     return False
-
-
-def _hostname() -> str:
-    return os.uname().nodename
 
 
 def main(arguments: Sequence[str]) -> int:

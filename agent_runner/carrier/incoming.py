@@ -20,6 +20,8 @@ class IncomingFiles:
         self._wanted: dict[str, Tree] = {}
         self._incoming: dict[tuple[str, str], Any] = {}
         self._missing: set[tuple[str, str]] = set()
+        self._has_come = asyncio.Event()
+        """Set with each file that has come."""
 
     @property
     def is_whole(self) -> bool:
@@ -57,13 +59,16 @@ class IncomingFiles:
         self._missing |= {(target, path) for path in needed}
 
     async def ask_for_files(self, connection: CarrierConnection) -> None:
-        """Ask for the files that are missing, and say when nothing more is asked for."""
+        """Ask for the files that are missing, and say when all of them lie here."""
         by_target: dict[str, list[str]] = {}
         for target, path in sorted(self._missing):
             by_target.setdefault(target, []).append(path)
         for target, paths in by_target.items():
             for at in range(0, len(paths), ENTRIES_A_MESSAGE):
                 await connection.send("need", target=target, paths=paths[at : at + ENTRIES_A_MESSAGE])
+        while self._missing:
+            self._has_come.clear()
+            await self._has_come.wait()
         await connection.send("ready")
 
     async def _take_change(self, message: CarrierMessage) -> None:
@@ -87,3 +92,4 @@ class IncomingFiles:
             file.seek(0)
             await asyncio.to_thread(self._trees.put_file, *key, entry, file)
         self._missing.discard(key)
+        self._has_come.set()

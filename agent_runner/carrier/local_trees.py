@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import errno
+import os
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from agent_runner.wire import trees
 from agent_runner.wire.trees import Changes, Entry, HashCache, Tree, TreeError
+
+NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO})
 
 
 class LocalTrees:
@@ -75,6 +79,13 @@ class LocalTrees:
         """Note that the host has these changes now."""
         for target, changed in taken.items():
             _note(self._writable[target], changed)
+
+
+def problem_of(error: BaseException) -> dict[str, str]:
+    """Return what a hello tells of an error for which this node cannot keep files; nothing of any other."""
+    if not isinstance(error, OSError) or error.errno not in NO_ROOM:
+        return {}
+    return {"problem": os.strerror(error.errno)}
 
 
 def _apply_frame(root: int, changed: Changes) -> list[str]:

@@ -21,9 +21,9 @@ control, or one connection of the agent to a proxy of the host. What each kind o
 
 | from the carrier | |
 | --- | --- |
-| `hello` | `v`, `token`, `port` (of a proxy; absent for the control), `is_hardened`, `is_started` |
+| `hello` | `v`, `token`, `port` of a proxy or none, `is_hardened`, `is_started`, `problem` of its disk |
 | `need` | the files of a tree that it has not: `target`, `paths` |
-| `ready` | nothing more is needed |
+| `ready` | all files have come |
 | `out`, `err` | bytes of stdout from offset `at`, or of stderr |
 | `request` | a file that the agent wrote: `box`, `name`; the payload is its text |
 | `stage` | what turn end `n` left of a tree: `target`, `removed`, `put`; the files of it follow |

@@ -23,6 +23,8 @@ from orchestrator.channels.local.channel import LocalChannel
 from orchestrator.containers import output
 from orchestrator.containers.docker.runtime import DockerRuntime
 from orchestrator.containers.process.runtime import ProcessRuntime
+from orchestrator.containers.swarm.group_files import OpenStage, Stages
+from orchestrator.containers.swarm.runtime import SwarmRuntime
 from orchestrator.context.session_restorer import SessionRestorer
 from orchestrator.ipc import input_files
 from orchestrator.store.database import Database
@@ -85,6 +87,10 @@ LocalChannel.send = with_points_around(send)  # type: ignore[method-assign]
 ProcessRuntime.start = with_points_around(ProcessRuntime.start)  # type: ignore[method-assign]
 DockerRuntime.start = with_points_around(DockerRuntime.start)  # type: ignore[method-assign]
 DockerRuntime.adopt = with_points_around(DockerRuntime.adopt)  # type: ignore[method-assign]
+SwarmRuntime.start = with_points_around(SwarmRuntime.start)  # type: ignore[method-assign]
+SwarmRuntime.adopt = with_points_around(SwarmRuntime.adopt)  # type: ignore[method-assign]
+OpenStage.seal = with_points(OpenStage.seal)  # type: ignore[method-assign]
+Stages.apply = with_points(Stages.apply)  # type: ignore[method-assign]
 output.REJOIN_SECONDS = float(os.environ.pop("REJOIN_SECONDS", output.REJOIN_SECONDS))
 SessionRestorer.restore = with_points_around(SessionRestorer.restore)  # type: ignore[method-assign]
 input_files.write_turn = with_points(input_files.write_turn)

@@ -6,6 +6,8 @@ import asyncio
 import hashlib
 import json
 import os
+import shutil
+import subprocess
 import threading
 from contextlib import aclosing, suppress
 from dataclasses import replace
@@ -17,11 +19,16 @@ from agent_runner.wire.carrier import CarrierConnection, ConnectionLost
 from orchestrator.containers.swarm import group_files
 from orchestrator.containers.swarm import session as swarm_session
 from orchestrator.containers.swarm.door import loopback_of
+from orchestrator.containers.swarm.group_files import MAX_SEALED
 from orchestrator.domain.errors import ContainerError
 from tests.support.runtimes import all_of, eventually
 from tests.support.swarm_harness import SwarmHarness, appears, connect, frames_of
 
-pytestmark = pytest.mark.timeout(120)
+pytestmark = [
+    pytest.mark.timeout(120),
+    # A carrier may be within its TLS handshake as the loop ends, and asyncio then leaves its socket open.
+    pytest.mark.filterwarnings("ignore:Exception ignored in:pytest.PytestUnraisableExceptionWarning"),
+]
 
 ONE_TURN = """
 frame(1, 'ack', turn=1)
@@ -101,17 +108,14 @@ until('../ipc/input/_close')
 print('end')
 """
     expected = "".join(f"line {n} {'가' * 50}\n" for n in range(3_000)) + "end\n"
-    async with host.running(script) as (_, container), aclosing(container.output()) as output:
-        text = await anext(output)
+    async with host.running(script) as (_, container):
+        reading = asyncio.create_task(all_of(container), name="output")
         for _ in range(3):
             container.session._connection.close()
-            with suppress(TimeoutError):
-                async with asyncio.timeout(0.5):
-                    text += await anext(output)
+            await eventually(lambda: not container.session.is_connected, "it is not connected")
             await eventually(lambda: container.session.is_connected, "it is connected again")
         (host.home / "input" / "_close").touch()
-        async for chunk in output:
-            text += chunk
+        text = await reading
 
     assert text.decode() == expected
 
@@ -365,3 +369,95 @@ time.sleep(600)
 
     assert ended.code == 137
     assert "256 MiB" in ended.stderr_tail
+
+
+async def test_files_of_other_groups_and_of_read_only_folders_are_not_taken(host):
+    (host.home / "groups" / "other").mkdir()
+    async with host.running(SLEEP) as (runtime, container):
+        host.recorded[container.run_id] = 9
+        connection = await host.connect(runtime, container.ref, is_started=True, is_hardened=True)
+        assert (await connection.receive()).kind == "welcome"
+        for target in ("/workspace/global", "/workspace/../groups/other", "groups/other", "/workspace/env"):
+            await connection.send("stage", n=2, target=target, removed=[], put={"a": FILE})
+            await connection.send("file", b"abc", target=target, path="a", is_last=True)
+        await connection.send("stage_end", n=2)
+        await until_staged(connection)
+        await container.session.settle()
+        connection.close()
+
+    assert not list(host.home.rglob("a"))
+
+
+async def test_uploads_without_end_take_no_more_room_than_one(host):
+    async with host.running(SLEEP) as (runtime, container):
+        connection = await host.connect(runtime, container.ref, is_started=True, is_hardened=True)
+        assert (await connection.receive()).kind == "welcome"
+        for n in range(1, 30):  # begun, and never ended
+            await connection.send("stage", **{**TREE, "n": n, "put": {"a": FILE}})
+            await connection.send("file", b"abc", target=TREE["target"], path="a", is_last=True)
+        await connection.send("request", b"{}", box="tasks", name="1.json")
+        await appears(host.home / "tasks" / "1.json")
+        assert len(list((host.home / "data" / "swarm" / "r1").glob(".[0-9]*"))) == 1
+
+        with suppress(ConnectionLost):
+            for n in range(100, 130):  # ended, and of no turn that counts
+                await connection.send("stage_end", n=n)
+            while (await connection.receive()).kind != "too_much":
+                continue
+        assert len(container.session.files.stages.sealed()) == MAX_SEALED
+        connection.close()
+
+
+async def test_a_carrier_that_reads_nothing_holds_up_its_own_run_alone(host):
+    async with host.running(SLEEP) as (runtime, container):
+        connection = await host.connect(runtime, container.ref, is_started=True, is_hardened=True)
+        assert (await connection.receive()).kind == "welcome"
+        (host.home / "env" / "large").write_bytes(os.urandom(64 * 1024**2))
+        await eventually(container.session._files_lock.locked, "the host sends it")
+
+        other = await runtime.start(host.spec("r2"), "{}")
+        assert await frames_of(other, until=1) == [1]
+        await other.remove()
+        assert container.session._files_lock.locked()
+        connection.close()
+
+
+SMALL_DISK = ("mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs")
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="a small disk is mounted by root only")
+async def test_a_node_whose_disk_is_full_says_so_and_takes_no_run(host):
+    workspace = host.workspace
+    workspace.mkdir(parents=True)
+    await asyncio.to_thread(subprocess.run, [*SMALL_DISK, str(workspace)], check=True)
+    try:
+        (host.group / "large").write_bytes(os.urandom(4 * 1024**2))
+        with pytest.raises(ContainerError, match="cannot take the group's files: No space left on device"):
+            async with host.running(SLEEP):
+                pass
+        (host.group / "large").unlink()
+        async with host.running(SLEEP) as (_, container):
+            (host.home / "env" / "large").write_bytes(os.urandom(4 * 1024**2))
+            await all_of(container)
+            assert "No space left on device" in (await container.wait()).stderr_tail
+    finally:
+        await asyncio.to_thread(subprocess.run, ["umount", "-l", str(workspace)], check=True)
+
+
+@pytest.mark.parametrize("minutes", ["-5m", "+5m"])
+async def test_a_node_whose_clock_is_minutes_apart_costs_nothing(tmp_path, minutes):
+    if shutil.which("faketime") is None:
+        pytest.skip("no faketime to set the clock of one process with: apt-get install faketime")
+    host = SwarmHarness(tmp_path, privileges=["setpriv", "--no-new-privs", "faketime", "-f", minutes])
+    (host.group / "old.md").write_text("old")
+    async with host.running(ONE_TURN) as (_, container), aclosing(container.output()) as output:
+        text = b""
+        while b"turn_end" not in text:
+            text += await anext(output)
+        host.recorded[container.run_id] = 2
+        (host.home / "input" / "_close").touch()
+        assert b"".join([chunk async for chunk in output]) is not None
+        assert (await container.wait()).code == 0
+
+    assert (host.group / "notes" / "today.md").read_text() == "milk" * 100_000
+    assert not (host.group / "old.md").exists()

@@ -113,7 +113,7 @@ class MortalAndy(AndyProcess):
         for message_id, texts in self.seen().items():
             (text,) = texts
             for word in text.split():
-                answers[word].append(message_id)
+                answers[word.rstrip(".")].append(message_id)
         for text, (_, state) in stored.items():
             assert state in ("answered", "failed"), f"{text} is {state}"
             times = len(answers[text.split()[-1]])
@@ -174,7 +174,7 @@ class MortalAndy(AndyProcess):
 
         def agree() -> bool:
             slots = {one["run"]: one["state"] for one in self.listed("status")["containers"]}
-            engine = set(self.containers()) if self._runtime == "docker" else set(slots)
+            engine = set(slots) if self._runtime == "process" else set(self.containers())
             return set(slots) == self.live_runs() == engine and set(slots.values()) <= {"idle"}
 
         until(agree, what="slots, rows and containers are the same")

@@ -53,7 +53,6 @@ class SwarmNode:
 
     def start(self) -> None:
         """Start its engine; programs in its containers can gain no privileges."""
-        (self.root / "exec").mkdir(parents=True, exist_ok=True)
         _ip("netns", "add", self.namespace)
         _ip("link", "add", self.link, "type", "veth", "peer", "name", "eth0", "netns", self.namespace)
         _ip("link", "set", self.link, "master", self._bridge, "up")
@@ -64,12 +63,18 @@ class SwarmNode:
             ["route", "add", "default", "via", f"{self.network}.254"],
         ):
             _ip("-n", self.namespace, *command)
+        self._start_engine()
+
+    def _start_engine(self) -> None:
+        shutil.rmtree(self.root / "exec", ignore_errors=True)
+        (self.root / "exec").mkdir(parents=True)
+        (self.root / "pid").unlink(missing_ok=True)
         engine = (
             f"mkdir -p /run/docker; mount -t tmpfs tmpfs /run/docker; exec dockerd --host {self.docker_host}"
             f" --data-root {self.root}/data --exec-root {self.root}/exec --pidfile {self.root}/pid"
             " --no-new-privileges"
         )
-        with (self.root / "log").open("wb") as log:
+        with (self.root / "log").open("ab") as log:
             # 'ip netns exec' would mount another /sys, without the cgroups that an engine needs.
             self._process = subprocess.Popen(
                 ["nsenter", f"--net=/run/netns/{self.namespace}", "unshare", "-m", "sh", "-c", engine],
@@ -123,6 +128,22 @@ class SwarmNode:
                         one.kill()
         self._process.wait(timeout=ENGINE_SECONDS)
         self._process = None
+
+    def reboot(self) -> None:
+        """Kill it and start it anew, with the disk that it had. Not for a node whose network was entered."""
+        self.kill()
+        _ip("netns", "delete", self.namespace, check=False)
+        _ip("link", "delete", self.link, check=False)
+        self.start()
+        until(self.answers, what=f"the engine of {self.address} answers again")
+
+    def restart_engine(self) -> None:
+        """Restart its engine as an upgrade does, which ends its containers first."""
+        assert self._process is not None
+        self._process.terminate()
+        self._process.wait(timeout=ENGINE_SECONDS)
+        self._start_engine()
+        until(self.answers, what=f"the engine of {self.address} answers again")
 
     def remove(self) -> None:
         """End it and remove its network and files."""

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
+import signal
 import sys
 from collections.abc import AsyncIterator
 from contextlib import aclosing, asynccontextmanager
@@ -104,7 +106,8 @@ class SwarmHarness:
             await runtime.close()
 
     async def connect(self, runtime: SwarmRuntime, ref: str, **hello: object) -> CarrierConnection:
-        """Connect as the carrier of a started run would; its own connection is replaced."""
+        """Connect as the carrier of a started run would; its own is stopped, or it would come back."""
+        os.kill(self.started[ref].process.pid, signal.SIGSTOP)
         secret = json.loads(self.started[ref].secret.read_text())
         return await connect(runtime, secret["token"], **hello)
 

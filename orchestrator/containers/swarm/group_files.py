@@ -25,6 +25,8 @@ INPUT = "/workspace/ipc/input"
 LIVE = ("/workspace/ipc/replies", "/workspace/env", INPUT)
 """What the host writes while an agent works; the input last, for a turn may need the others."""
 PLAN = "changes.json"
+MAX_SEALED = 4
+"""How many turn ends may wait for the store. A turn follows the end of the one before, so one does."""
 IMPOSSIBLE = frozenset({errno.ENOTDIR, errno.ELOOP, errno.ENOENT, errno.EISDIR, errno.ENAMETOOLONG})
 
 
@@ -134,7 +136,15 @@ class Stages:
         self.directory = directory
 
     def open(self, n: int) -> OpenStage:
-        """Begin the stage of turn end `n`. Blocks."""
+        """Begin the stage of turn end `n`; one that another turn end began is dropped. Blocks.
+
+        Raises:
+            TreeError: so many wait that no honest carrier sent them.
+        """
+        if len(self.sealed()) >= MAX_SEALED:
+            raise TreeError("more turns than may wait")
+        for left in self.directory.glob(".[0-9]*"):
+            shutil.rmtree(left, ignore_errors=True)
         return OpenStage(self.directory, n)
 
     def sealed(self) -> list[int]:

@@ -32,6 +32,7 @@ LOOK_SECONDS = 0.5
 LOOK_GONE_SECONDS = 2.0
 END_SECONDS = 5.0
 """How much longer than its grace an agent may take to end before its container is removed."""
+BYE_SECONDS = 2.0
 RUN_FILE = "run.json"
 
 
@@ -97,16 +98,18 @@ class SwarmContainer:
         return self.session.exit
 
     async def stop(self, *, grace_seconds: float = 2.0) -> None:
-        await self.session.send("stop", milliseconds=round(grace_seconds * 1000))
         try:
             async with asyncio.timeout(grace_seconds + END_SECONDS):
+                await self.session.send("stop", milliseconds=round(grace_seconds * 1000))
                 await self.session.ended.wait()
         except TimeoutError:
             self.session.give_up("it did not end when it was told to")
             await self._engine.remove(self.ref)
 
     async def remove(self) -> None:
-        await self.session.send("bye")
+        with suppress(TimeoutError):  # one that reads nothing is removed all the same
+            async with asyncio.timeout(BYE_SECONDS):
+                await self.session.send("bye")
         await self._engine.remove(self.ref)
         self.session.give_up("it was removed")
         await self._forget_files()
@@ -258,6 +261,8 @@ class SwarmRuntime:
                     'The node lets programs gain privileges: set "no-new-privileges": true in its'
                     " /etc/docker/daemon.json and restart its engine."
                 )
+            if session.problem is not None:
+                raise ContainerError(f"The node cannot take the group's files: {session.problem}.")
             task = await self._engine.task(ref)
             refuse_failed(task)
             if loop.time() > deadline:

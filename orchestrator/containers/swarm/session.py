@@ -96,6 +96,8 @@ class CarrierSession:
         self.ports: frozenset[int] = frozenset()
         self.order = b""
         self.is_hardened: bool | None = None
+        self.problem: str | None = None
+        """Why its node cannot take the group's files, once it has said so."""
         self.has_started = asyncio.Event()
         self.is_given_up = False
         self.ended = asyncio.Event()
@@ -132,6 +134,9 @@ class CarrierSession:
         self._heard = self._loop.time()
         self.is_hardened = hello.fields.get("is_hardened") is True
         try:
+            if (problem := hello.fields.get("problem")) is not None:
+                await self._take_problem(connection, str(problem)[:200])
+                return
             if not self.is_hardened:
                 await connection.send("refused", reason="its node lets programs gain privileges")
                 return
@@ -385,6 +390,14 @@ class CarrierSession:
             await asyncio.to_thread(
                 self._stage.write, message.text("target"), message.text("path"), message.payload
             )
+
+    async def _take_problem(self, connection: CarrierConnection, problem: str) -> None:
+        """Give a run up whose node cannot keep the files that it is sent: another one may."""
+        self.problem = problem
+        await connection.send("refused", reason="its node cannot take the files")
+        if self.has_started.is_set():
+            self._stderr.add(f"\nThe node cannot take the group's files: {problem}.\n".encode())
+            self.give_up(f"its node says '{problem}'")
 
     async def _refuse_files(self, connection: CarrierConnection, reason: str) -> None:
         """End a run whose files are more than may travel; its turn is not answered without them."""
