@@ -27,7 +27,7 @@ from orchestrator.domain.protocols import ContainerRuntime
 if TYPE_CHECKING:
     from docker import APIClient
 
-    from orchestrator.containers.swarm.session import LastFrame
+    from orchestrator.containers.swarm.group_files import LastFrame
 
 Say = Callable[[str], None]
 AGENT_UID = 1000

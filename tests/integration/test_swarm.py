@@ -111,9 +111,11 @@ print('end')
     async with host.running(script) as (_, container):
         reading = asyncio.create_task(all_of(container), name="output")
         for _ in range(3):
-            container.session._connection.close()
-            await eventually(lambda: not container.session.is_connected, "it is not connected")
-            await eventually(lambda: container.session.is_connected, "it is connected again")
+            broken = container.session._connection
+            broken.close()
+            await eventually(
+                lambda broken=broken: container.session._connection not in (None, broken), "it is back"
+            )
         (host.home / "input" / "_close").touch()
         text = await reading
 

@@ -7,19 +7,23 @@ files and its answer are kept together, at whatever moment the host or the node 
 
 from __future__ import annotations
 
+import asyncio
 import errno
 import hashlib
 import json
 import os
 import shutil
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from agent_runner.wire import trees
 from agent_runner.wire.trees import Changes, Entry, HashCache, Tree, TreeError
 from orchestrator.domain.protocols import Mount
+from orchestrator.domain.values import RunId
 
+LastFrame = Callable[[RunId], Awaitable[int]]
+"""Return the number of the last frame of a run that the store has."""
 BOXES = {f"/workspace/ipc/{name}": name for name in ("messages", "tasks")}
 INPUT = "/workspace/ipc/input"
 LIVE = ("/workspace/ipc/replies", "/workspace/env", INPUT)
@@ -175,6 +179,28 @@ class Stages:
     def drop(self) -> None:
         """Remove all that was staged of the run. Blocks."""
         shutil.rmtree(self.directory, ignore_errors=True)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunFiles:
+    """What a run shares with the host: trees by target, mailboxes by name, and where stages are kept."""
+
+    shared: dict[str, SharedTree]
+    boxes: dict[str, Path]
+    stages: Stages
+    caches: dict[str, HashCache] = field(default_factory=dict)
+
+    @property
+    def writable(self) -> dict[str, Path]:
+        """Return the host's directories that take what the agent changed, by target."""
+        return {one.target: one.source for one in self.shared.values() if one.is_writable}
+
+
+async def settle_stages(files: RunFiles, run_id: RunId, last_frame: LastFrame) -> list[dict[str, Changes]]:
+    """Put the sealed stages of a run in place whose turn ends the store has; return what that changed."""
+    recorded = await last_frame(run_id)
+    due = [n for n in await asyncio.to_thread(files.stages.sealed) if n <= recorded]
+    return [await asyncio.to_thread(files.stages.apply, n, files.writable) for n in due]
 
 
 def _blob(target: str, path: str) -> str:

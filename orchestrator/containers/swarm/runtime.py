@@ -17,9 +17,17 @@ from watchdog.observers import Observer
 
 from agent_runner.wire.files import write_whole
 from orchestrator.containers.swarm.door import CarrierDoor
-from orchestrator.containers.swarm.group_files import BOXES, SharedTree, Stages, shared_trees
+from orchestrator.containers.swarm.group_files import (
+    BOXES,
+    LastFrame,
+    RunFiles,
+    SharedTree,
+    Stages,
+    settle_stages,
+    shared_trees,
+)
 from orchestrator.containers.swarm.services import ALIAS, KeptService, TaskState, refuse_failed
-from orchestrator.containers.swarm.session import CarrierSession, LastFrame, OnLog, RunFiles, settle_stages
+from orchestrator.containers.swarm.session import CarrierSession, OnLog
 from orchestrator.domain.errors import AndyError, ContainerError
 from orchestrator.domain.protocols import ContainerSpec, Exit
 from orchestrator.domain.values import Folder, RunId

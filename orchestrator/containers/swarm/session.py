@@ -9,9 +9,8 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Callable
 from contextlib import suppress
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -38,9 +37,11 @@ from orchestrator.containers.streams import Tail
 from orchestrator.containers.swarm.group_files import (
     INPUT,
     LIVE,
+    LastFrame,
     OpenStage,
+    RunFiles,
     SharedTree,
-    Stages,
+    settle_stages,
 )
 from orchestrator.containers.swarm.silence import SilenceWatch
 from orchestrator.domain.protocols import Exit
@@ -49,29 +50,12 @@ from orchestrator.domain.values import Folder, RunId
 log = structlog.get_logger(__name__)
 
 OnLog = Callable[[RunId, bytes], None]
-LastFrame = Callable[[RunId], Awaitable[int]]
-"""Return the number of the last frame of a run that the store has."""
 CHUNKS_AHEAD = 16
 SWEEP_SECONDS = 2.0
 MAX_WAITING_REQUESTS = 500
 BOX_FULL_PAUSE_SECONDS = 0.2
 SETTLE_PAUSE_SECONDS = 0.02
 _REQUEST_NAME = re.compile(r"[0-9A-Za-z][0-9A-Za-z._-]{0,99}")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RunFiles:
-    """What a run shares with the host: trees by target, mailboxes by name, and where stages are kept."""
-
-    shared: dict[str, SharedTree]
-    boxes: dict[str, Path]
-    stages: Stages
-    caches: dict[str, HashCache] = field(default_factory=dict)
-
-    @property
-    def writable(self) -> dict[str, Path]:
-        """Return the host's directories that take what the agent changed, by target."""
-        return {one.target: one.source for one in self.shared.values() if one.is_writable}
 
 
 class CarrierSession:
@@ -446,13 +430,6 @@ class CarrierSession:
                 for path in applied[shared.target].removed:
                     shared.base.pop(path, None)
                 shared.base.update(applied[shared.target].put)
-
-
-async def settle_stages(files: RunFiles, run_id: RunId, last_frame: LastFrame) -> list[dict[str, Changes]]:
-    """Put the sealed stages of a run in place whose turn ends the store has; return what that changed."""
-    recorded = await last_frame(run_id)
-    due = [n for n in await asyncio.to_thread(files.stages.sealed) if n <= recorded]
-    return [await asyncio.to_thread(files.stages.apply, n, files.writable) for n in due]
 
 
 def _count(directory: Path) -> int:
