@@ -75,10 +75,11 @@ check: $(READY) ## Format, lint, types, architecture, tests: what CI runs
 	$(QUICK)
 	$(REST)
 
-soak: $(READY) ## Random examples by the hundred, tests/e2e in both runtimes, then SOAK_KILLS (1000) kills of host, containers and engine, for hours
+soak: $(READY) ## Random examples by the hundred, tests/e2e in both runtimes, then SOAK_TURNS (50000) turns in flat memory and SOAK_KILLS (1000) kills of host, containers and engine, for hours
 	$(PYTEST) --dist loadfile --hypothesis-profile=soak tests/unit tests/integration tests/faults/mailbox
 	TESTS_OF_LAYERS=1 env -u TESTS_NEED_DOCKER $(PYTEST) --dist loadfile tests/e2e
 	$(NODES)
+	$(BIN)/python -m benchmarks soak --judge
 	SOAK_KILLS=$(or $(SOAK_KILLS),1000) MATRIX_KILLS=50 $(BIN)/python -m pytest tests/faults/test_kill_at_random.py tests/faults/test_kill_containers.py tests/faults/test_kill_matrix.py
 
 format: $(READY) ## Format and mend what can be mended
@@ -94,8 +95,8 @@ pictures: $(READY) ## Take the pictures of docs/console.md anew; needs chromium
 image: $(READY) ## Build the agent image
 	@$(BIN)/andy image build
 
-bench: $(READY) ## Measure; prints a table, writes benchmarks/results/
-	@$(BIN)/python -m benchmarks
+bench: $(READY) ## Measure in 15 minutes; COMPARE=REF beside another commit, BENCH="NAME… --quick"; writes benchmarks/results/
+	@$(BIN)/python -m benchmarks $(if $(COMPARE),--compare $(COMPARE)) $(BENCH)
 
 eval: $(READY) ## Ask a real model twenty things and compare the tools it calls; needs a key, costs some cents
 	@ANDY_EVAL=1 $(BIN)/python -m pytest -q -rs tests/evals/test_with_a_real_model.py; code=$$?; [ $$code -eq 5 ] || exit $$code

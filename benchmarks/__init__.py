@@ -12,5 +12,6 @@ _TESTS = str(Path(__file__).resolve().parents[1] / "tests")
 # For the scripted Messages API in `tests/doubles`. An installed library owns the name `tests`, by which the
 # modules there import each other: it is taken from it.
 sys.path.append(_TESTS)
-sys.modules["tests"] = ModuleType("tests")
-sys.modules["tests"].__path__ = [_TESTS]
+if "tests" not in sys.modules:  # where tests import this they have it already
+    sys.modules["tests"] = ModuleType("tests")
+    sys.modules["tests"].__path__ = [_TESTS]

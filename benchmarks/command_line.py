@@ -5,12 +5,11 @@ from __future__ import annotations
 import asyncio
 import os
 import subprocess
-import sys
 from pathlib import Path
 
 from benchmarks.figures import Figure, Series, median_of, ratio_of
 from benchmarks.host import of_kind, running_host
-from benchmarks.places import PROJECT, Effort, progress
+from benchmarks.places import CHECKOUT, PYTHON, Effort, progress
 
 READING = ("messages main", "turns", "status", "groups list", "outbox list")
 HELP_SECONDS, READING_SECONDS = 0.2, 0.25
@@ -45,7 +44,7 @@ def _in_turns(home: Path, times: int) -> list[Figure]:
 def _processor_seconds(*arguments: str) -> float:
     """Run an interpreter and return the processor seconds of that process, user and system."""
     with subprocess.Popen(
-        [sys.executable, *arguments], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, cwd=PROJECT
+        [PYTHON, *arguments], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, cwd=CHECKOUT
     ) as process:
         assert process.stderr is not None
         said = process.stderr.read()

@@ -17,7 +17,7 @@ from benchmarks.host import RunningHost, of_kind, running_host
 from benchmarks.places import Effort, progress
 from orchestrator.containers.docker.runtime import INSTALL_LABEL
 
-COMMANDS = 200
+COMMANDS = 120
 WARM_UP = 5
 MEDIAN_MS = 20.0
 COMMITS = 1

@@ -25,7 +25,7 @@ from orchestrator.store.database import Tx
 STORED, TIMES, SEEN = 10_000, 30, 30
 PAGE_MS, PAGE_KB, SEEN_MS = 100.0, 100.0, 200.0
 CLIENTS, CLIENT_PERCENT, CLIENT_MIB = 100, 1.0, 20.0
-IDLE_SECONDS = 40.0
+IDLE_SECONDS = 32.0
 """Longer than two pings of each stream."""
 LONG, FAMILY = "long", "family"
 

@@ -18,11 +18,12 @@ from orchestrator.cli.terminal import change
 from orchestrator.domain.values import ContextMode, Schedule, ScheduledTask, ScheduleKind, TaskStatus
 from orchestrator.store import groups, tasks
 
-PAIRS = 9
+PAIRS = 5
 ABOVE_A_COLD_START_MS = 50
 AHEAD_MS = 4_000
 """How long before its due time a task is set: longer than that takes, and than a container that is started
 ahead takes to get ready."""
+REST_SECONDS = 1.5
 CLOSE_AT_ONCE = {"IDLE_TIMEOUT": "1000"}
 
 
@@ -94,7 +95,7 @@ async def _set(host: RunningHost, folder: str) -> int:
 
 async def _cold(host: RunningHost, api: ScriptedMessagesApi, folder: str) -> float:
     before = len(api.turns)
-    await asyncio.sleep(AHEAD_MS / 1000)  # as a task does: the machine has done with the last container
+    await asyncio.sleep(REST_SECONDS)  # a task waits too: the machine has done with the last container
     message = await host.say(folder, "hi")
     queued = await host.event(of_kind("message.queued", message=message))
     requests = await asyncio.to_thread(api.wait_for_turns, before + 1)

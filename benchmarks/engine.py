@@ -15,7 +15,7 @@ from docker.errors import APIError, NotFound
 from docker.types import LogConfig, Mount
 from docker.utils import kwargs_from_env
 
-from benchmarks.places import IMAGE, progress
+from benchmarks.places import CHECKOUT, IMAGE, PROJECT, progress
 from orchestrator.containers.docker.runtime import INSTALL_LABEL
 from orchestrator.containers.streams import Demultiplexer
 
@@ -30,7 +30,12 @@ def connect() -> docker.APIClient:
 
 
 def ensure_image() -> None:
-    """Build the agent image when it is missing or stale, so that no measurement pays for it."""
+    """Build the agent image when it is missing or stale, so that no measurement pays for it.
+
+    That of another checkout was built by its own command when it was prepared.
+    """
+    if CHECKOUT != PROJECT:
+        return
     from orchestrator.containers import runtime_selection
 
     runtime_selection.ensure_image(IMAGE, progress)

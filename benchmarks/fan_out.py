@@ -18,7 +18,7 @@ from benchmarks.places import Effort, progress
 
 GROUPS = 20
 SLOTS = 5
-ROUNDS = 5
+ROUNDS = 3
 TIMES_THE_FLOOR = 1.1
 TEXT = "show the shopping list"
 

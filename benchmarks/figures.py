@@ -84,6 +84,13 @@ def ratio_of(measured: Series, floor: Series, limit: float) -> Check:
     return Check(what="times the floor", value=measured.median / floor.median, limit=limit, unit="x")
 
 
+def p99_excess_of(measured: Series, floor: Series, limit: float) -> Check:
+    """How much the slowest of a hundred are above the floor's median."""
+    return Check(
+        what="p99 above the floor", value=measured.p99 - floor.median, limit=limit, unit=measured.unit
+    )
+
+
 def excess_of(measured: Series, floor: Series, limit: float) -> Check:
     """How much above its floor, of the medians."""
     return Check(

@@ -8,7 +8,6 @@ import os
 import shutil
 import socket
 import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
@@ -20,7 +19,7 @@ from typing import Any, Literal
 import httpx
 import psutil
 
-from benchmarks.places import IMAGE, PROJECT
+from benchmarks.places import CHECKOUT, IMAGE, PROJECT, PYTHON
 from orchestrator.cli.client import Client
 from orchestrator.cli.terminal import change
 from orchestrator.domain.home import Home
@@ -135,7 +134,10 @@ async def own_home(
     """Make a home with these groups; at the end it is gone with its containers and its network."""
     home = Home(Path(tempfile.mkdtemp(prefix="andy-bench-")))
     try:
-        await register_all(home, groups)
+        if CHECKOUT == PROJECT:
+            await register_all(home, groups)
+        else:
+            await _register_at_its_host(home, groups)
         yield home
     except Exception as error:
         error.add_note(_last_words(home))
@@ -160,13 +162,22 @@ async def register_all(home: Home, folders: Iterable[str]) -> None:
     await change(home.root, act)
 
 
+async def _register_at_its_host(home: Home, folders: Iterable[str]) -> None:
+    """Have a host of the other checkout register groups and end: only it knows how its store is written."""
+    asked = [{"folder": folder, "requires_trigger": False} for folder in folders]
+    if asked:
+        async with host_on(home, runtime="process", listens=False) as host:
+            for one in asked:
+                await host.client.register(one)
+
+
 @asynccontextmanager
 async def _process(
     home: Home, *, runtime: str, agent: str, settings: Mapping[str, str]
 ) -> AsyncIterator[Started]:
     port = _free_port()
     inherited = {name: os.environ[name] for name in INHERITED if name in os.environ}
-    command = [sys.executable, "-m", "orchestrator", "up", "--home", str(home.root)]
+    command = [PYTHON, "-m", "orchestrator", "up", "--home", str(home.root)]
     command += ["--runtime", runtime, "--agent", agent, "--port", str(port)]
     environment = {**inherited, "ANDY_IMAGE": IMAGE, "ANDY_LOG_LEVEL": "warning", **settings}
     process = _started(command, environment, log=home.root / LOG)
@@ -179,7 +190,7 @@ async def _process(
 def _started(command: list[str], environment: Mapping[str, str], *, log: Path) -> subprocess.Popen[bytes]:
     with log.open("wb") as file:
         return subprocess.Popen(
-            command, cwd=PROJECT, env=environment, stdin=subprocess.DEVNULL, stdout=file, stderr=file
+            command, cwd=CHECKOUT, env=environment, stdin=subprocess.DEVNULL, stdout=file, stderr=file
         )
 
 

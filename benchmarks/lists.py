@@ -28,7 +28,7 @@ from orchestrator.store.reader import read_once
 from orchestrator.web.api.lists import ApiSource, list_routes
 from orchestrator.web.app import web_app
 
-IN_CHAT, IN_ALL = 10_000, 1_000_000
+IN_CHAT, IN_ALL = 10_000, 300_000
 PAGE_MS, SEARCH_MS, SCAN_MS, START_MS = 100.0, 500.0, 2_000.0, 5_000.0
 FILLED_MS = 120_000.0
 TIMES, SEARCHES = 100, 10

@@ -26,7 +26,7 @@ EVENTS_A_SECOND = 40
 """Of each stream: what a fast model sends."""
 STREAM_SECONDS = 5
 FAST_EVENTS = 20_000
-TIMES = 7
+TIMES = 4
 LEAST_OF_DIRECT = 0.9
 
 

@@ -21,7 +21,7 @@ from agent_runner.wire.order import TurnOrder
 from benchmarks.figures import Figure, Series, excess_of
 from benchmarks.places import Effort, progress
 
-TURNS = 60
+TURNS = 50
 ADDED_MS = 5.0
 WITHOUT = """
 import sys

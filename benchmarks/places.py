@@ -8,6 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 PROJECT = Path(__file__).resolve().parents[1]
+CHECKOUT = Path(os.environ.get("ANDY_BENCH_CHECKOUT") or PROJECT)
+"""The checkout whose host is measured: this one, or in a comparison another one."""
+PYTHON = sys.executable if CHECKOUT == PROJECT else str(CHECKOUT / ".venv" / "bin" / "python")
 IMAGE = os.environ.get("ANDY_IMAGE", "andy-agent:latest")
 """As for Andy itself. A name of its own keeps another checkout from replacing the image under way."""
 

@@ -15,7 +15,7 @@ from benchmarks.places import Effort, progress
 from orchestrator.domain.home import Home
 
 LIVE = 5
-ROUNDS = 9
+ROUNDS = 5
 RECOVERED_SECONDS = 3.0
 PATIENCE_SECONDS = 60.0
 SETTINGS = {"MAX_CONCURRENT_CONTAINERS": str(LIVE)}

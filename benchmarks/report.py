@@ -7,7 +7,7 @@ import os
 import platform
 import subprocess
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,7 @@ from benchmarks.figures import Check, Figure, Series
 from benchmarks.places import PROJECT
 
 RESULTS = Path(__file__).parent / "results"
-HEADINGS = ("", "p10", "median", "p99", "middle half", "n", "")
+HEADINGS = ("", "p10", "median", "p99", "middle half", "spread", "ratio", "n", "")
 
 
 def table(figures: Iterable[Figure]) -> str:
@@ -28,7 +28,7 @@ def table(figures: Iterable[Figure]) -> str:
 
 
 def _rows(figure: Figure) -> list[str]:
-    rows = [HEADINGS, *(_row(series) for series in figure.series)]
+    rows = [HEADINGS, *(_row(series, floor=figure.floor) for series in figure.series)]
     widths = [max(len(row[column]) for row in rows) for column in range(len(HEADINGS))]
     return ["  " + "  ".join(_aligned(row, widths)).rstrip() for row in rows]
 
@@ -38,7 +38,7 @@ def _aligned(row: Sequence[str], widths: Sequence[int]) -> list[str]:
     return [first[0].ljust(first[1]), *(cell.rjust(width) for cell, width in others)]
 
 
-def _row(series: Series) -> tuple[str, ...]:
+def _row(series: Series, *, floor: Series | None) -> tuple[str, ...]:
     middle = f"{_number(series.quantile(0.25))} to {_number(series.quantile(0.75))}"
     name = f"{series.name}, {series.unit}"
     return (
@@ -47,9 +47,18 @@ def _row(series: Series) -> tuple[str, ...]:
         _number(series.median),
         _number(series.p99),
         middle,
+        f"{100 * series.spread:.0f} %",
+        _ratio(series, floor),
         str(len(series.values)),
         "noisy" if series.is_noisy else "",
     )
+
+
+def _ratio(series: Series, floor: Series | None) -> str:
+    """How many times the floor that was measured beside it."""
+    if floor is None or series is floor or series.unit != floor.unit or not floor.median:
+        return ""
+    return f"{series.median / floor.median:.2f}"
 
 
 def _check_line(check: Check) -> str:
@@ -64,10 +73,14 @@ def _number(value: float) -> str:
 
 def save(figures: Sequence[Figure]) -> Path:
     """Write all values beside what they were measured on."""
+    return write({"machine": machine(), "figures": [document(figure) for figure in figures]})
+
+
+def write(content: Mapping[str, Any]) -> Path:
+    """Write a document of results under the time of now."""
     RESULTS.mkdir(exist_ok=True)
     path = RESULTS / f"{time.strftime('%Y%m%dT%H%M%S')}.json"
-    document = {"machine": machine(), "figures": [_document(figure) for figure in figures]}
-    path.write_text(json.dumps(document, indent=1), encoding="utf-8")
+    path.write_text(json.dumps(content, indent=1), encoding="utf-8")
     return path
 
 
@@ -81,6 +94,11 @@ def machine() -> dict[str, Any]:
     }
 
 
+def load() -> str:
+    """The machine's load of the last 1, 5 and 15 minutes."""
+    return ", ".join(f"{value:.1f}" for value in os.getloadavg())
+
+
 def _commit() -> str | None:
     asked = subprocess.run(
         ["git", "rev-parse", "--short", "HEAD"], cwd=PROJECT, capture_output=True, text=True, check=False
@@ -88,9 +106,11 @@ def _commit() -> str | None:
     return asked.stdout.strip() or None
 
 
-def _document(figure: Figure) -> dict[str, Any]:
+def document(figure: Figure) -> dict[str, Any]:
+    """A figure as JSON."""
     return {
         "name": figure.name,
+        "floor": figure.floor.name if figure.floor else None,
         "series": [
             {
                 "name": series.name,
@@ -105,7 +125,13 @@ def _document(figure: Figure) -> dict[str, Any]:
             for series in figure.series
         ],
         "checks": [
-            {"what": check.what, "value": check.value, "limit": check.limit, "is_met": check.is_met}
+            {
+                "what": check.what,
+                "value": check.value,
+                "limit": check.limit,
+                "unit": check.unit,
+                "is_met": check.is_met,
+            }
             for check in figure.checks
         ],
     }

@@ -25,7 +25,7 @@ from orchestrator.context.tokens import EncodingCounter
 from orchestrator.domain.values import TurnId
 from orchestrator.store.checkpoints import AnsweredSession, CheckpointMark
 
-PAIRS = 9
+PAIRS = 4
 DECISIONS = 100
 EXTRA_MS = 3_000
 DECISION_MS = 50

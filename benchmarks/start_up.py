@@ -4,24 +4,23 @@ from __future__ import annotations
 
 import asyncio
 import subprocess
-import sys
 import time
 
 from benchmarks import engine
 from benchmarks.figures import Figure, Series, median_of
 from benchmarks.host import cpu_seconds, running_host
-from benchmarks.places import PROJECT, Effort, progress
+from benchmarks.places import CHECKOUT, PYTHON, Effort, progress
 
 VERSION_SECONDS = 0.3
-HEALTHY_SECONDS = 2.0
+HEALTHY_SECONDS = 1.0
 
 
 async def measure(effort: Effort) -> list[Figure]:
     await asyncio.to_thread(engine.ensure_image)
     return [
         _version(effort.times(21)),
-        await _healthy("docker", effort.times(7)),
-        await _healthy("process", effort.times(7)),
+        await _healthy("docker", effort.times(5)),
+        await _healthy("process", effort.times(5)),
     ]
 
 
@@ -29,8 +28,8 @@ def _version(times: int) -> Figure:
     """In turns with an interpreter that does nothing."""
     told, bare = [], []
     for _ in range(times):
-        bare.append(_seconds([sys.executable, "-c", "pass"]))
-        told.append(_seconds([sys.executable, "-m", "orchestrator", "--version"]))
+        bare.append(_seconds([PYTHON, "-c", "pass"]))
+        told.append(_seconds([PYTHON, "-m", "orchestrator", "--version"]))
     measured = Series(name="andy --version", unit="s", values=tuple(told))
     floor = Series(name="floor: python -c pass", unit="s", values=tuple(bare))
     return Figure(
@@ -41,7 +40,7 @@ def _version(times: int) -> Figure:
 
 def _seconds(command: list[str]) -> float:
     began = time.perf_counter()
-    subprocess.run(command, check=True, capture_output=True, cwd=PROJECT)
+    subprocess.run(command, check=True, capture_output=True, cwd=CHECKOUT)
     return time.perf_counter() - began
 
 

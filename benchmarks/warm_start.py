@@ -12,7 +12,7 @@ from benchmarks.figures import Figure, Series, median_of, ratio_of
 from benchmarks.host import RunningHost, of_kind, running_host
 from benchmarks.places import Effort, progress
 
-PAIRS = 9
+PAIRS = 7
 TARGET_MS = 300
 OF_A_COLD_START = 0.4
 CLOSE_AT_ONCE = {"IDLE_TIMEOUT": "1000"}
