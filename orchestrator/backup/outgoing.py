@@ -71,5 +71,6 @@ def _rows(database: Path) -> list[tuple[int, str]]:
         if "file_path" not in known:  # made before files were sent
             return []
         return connection.execute(
-            f"SELECT id, file_path FROM outbox WHERE file_path IS NOT NULL AND ({_OPEN} OR state = 'dead')"  # noqa: S608
+            "SELECT id, file_path FROM outbox"  # noqa: S608
+            f" WHERE file_path IS NOT NULL AND ({_OPEN} OR state IN ('unknown', 'dead'))"
         ).fetchall()

@@ -100,7 +100,7 @@ def turns(
 
 @outbox_app.command(name="list")
 def list_outbox(*, limit: LimitOption = 100, as_json: JsonOption = False, home: HomeOption = None) -> None:
-    """List what has not been sent: waiting, held or dead. Works with Andy down.
+    """List what is not known to be sent: waiting, held, unknown or dead. Works with Andy down.
 
     Example: `andy outbox list`
     """
@@ -116,7 +116,7 @@ def retry(
     *,
     home: HomeOption = None,
 ) -> None:
-    """Queue a dead message again.
+    """Queue a message again that is dead, or of which it is unknown whether it arrived.
 
     Example: `andy outbox retry 7`
     """
@@ -125,7 +125,7 @@ def retry(
     if not terminal.run_async(
         terminal.change(home, lambda tx, now_ms: outbox.revive(tx, number, now_ms=now_ms))
     ):
-        raise BadRequest(f"Message {number} is not dead: see 'andy outbox list'.")
+        raise BadRequest(f"Message {number} is neither dead nor unknown: see 'andy outbox list'.")
     print(f"Message {number} is queued again.")
 
 

@@ -320,7 +320,7 @@ class Setup:
                     found = terminal.read(self._home.root, look)
                     if found is not None and found.state == "sent":
                         return f"Sent to {found.chat_jid}. All is set up."
-                    if found is not None and found.state == "dead":
+                    if found is not None and found.state in ("unknown", "dead"):
                         raise AndyError(f"The test message could not be sent: {found.error}")
                     await asyncio.sleep(0.5)
         return "It has not left yet: 'andy channels status' and 'andy outbox list' say why."

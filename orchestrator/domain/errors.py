@@ -29,7 +29,7 @@ AndyError                    a person reads the text: it names the mend
 │       └── NoBaseImage      there is nothing to build it on
 ├── ChannelError             a channel did not take a message
 │   ├── ChannelDown          try again later
-│   ├── ChannelUnsure        nobody knows whether it did
+│   ├── OutcomeUnknown       nobody knows whether it did
 │   └── ChannelRefused       never will
 └── NotRunning               no orchestrator answers on this home
     └── Starting             one is starting
@@ -244,7 +244,7 @@ class ChannelDown(ChannelError):
     """The channel cannot be reached now."""
 
 
-class ChannelUnsure(ChannelError):
+class OutcomeUnknown(ChannelError):
     """The message may have arrived: the channel's answer was lost."""
 
 

@@ -61,7 +61,7 @@ class Feature(StrEnum):
     """A chat has threads or topics, and an answer goes into the one it belongs to."""
     IDEMPOTENT = "idempotent sends"
     """A message that is sent again with its id is shown once. Without it, a send whose answer was lost may
-    have arrived: the channel then raises `ChannelUnsure`."""
+    have arrived: the channel then raises `OutcomeUnknown`."""
 
 
 class Channel(Protocol):
@@ -107,7 +107,7 @@ class Channel(Protocol):
         Raises:
             ChannelDown: it was not sent; it may work later.
             ChannelRefused: it was not sent, and never will be.
-            ChannelUnsure: it may have been sent; only without `Feature.IDEMPOTENT`.
+            OutcomeUnknown: it may have been sent; only without `Feature.IDEMPOTENT`.
         """
         ...
 

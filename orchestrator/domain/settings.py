@@ -183,6 +183,12 @@ class Settings(BaseModel):
         "whatsapp",
         description="The messengers that are switched on, see `andy channels list`; or `none`.",
     )
+    andy_resend_unknown: Annotated[str, AfterValidator(_channel_names)] = Field(
+        "none",
+        description="The messengers, such as `telegram`, on which a message is sent again when the answer to"
+        " its sending was lost, though it may then be there twice; or `none`, which leaves that to"
+        " `andy outbox retry`.",
+    )
     assistant_has_own_number: bool = Field(
         default=False,
         description="Whether the WhatsApp account is the assistant's alone: on yours it signs its messages.",
@@ -273,6 +279,11 @@ class Settings(BaseModel):
     def channels(self) -> tuple[str, ...]:
         """The names in `andy_channels`, in their order."""
         return tuple(filter(None, self.andy_channels.split(",")))
+
+    @property
+    def resends(self) -> frozenset[str]:
+        """The channels in `andy_resend_unknown`."""
+        return frozenset(filter(None, self.andy_resend_unknown.split(",")))
 
     @property
     def slots(self) -> tuple[time, ...]:

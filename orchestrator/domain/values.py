@@ -56,6 +56,8 @@ class OutboxState(StrEnum):
     SENT = "sent"
     SKIPPED = "skipped"
     """Nothing in it was meant for a person."""
+    UNKNOWN = "unknown"
+    """It may have arrived: the answer to its sending was lost, and sent again it could be read twice."""
     DEAD = "dead"
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection
 from contextlib import suppress
 from dataclasses import dataclass
 
@@ -12,7 +12,7 @@ import structlog
 from orchestrator.base.clock import Clock
 from orchestrator.base.event_bus import EventBus
 from orchestrator.base.wakeups import Wakeup
-from orchestrator.domain.errors import ChannelDown, ChannelRefused, ChannelUnsure
+from orchestrator.domain.errors import ChannelDown, ChannelRefused, OutcomeUnknown
 from orchestrator.domain.protocols import Channel, Feature
 from orchestrator.domain.silence import is_silence
 from orchestrator.domain.values import (
@@ -83,8 +83,11 @@ class Delivery:
         tasks: asyncio.TaskGroup,
         wakeup: Wakeup,
         bus: EventBus,
+        resends: Collection[str] = (),
         hooks: DeliveryHooks | None = None,
     ) -> None:
+        """`resends` names the channels on which what may have arrived is sent again, as their owner wants."""
+        self._resends = resends
         self._hooks = hooks
         self._database = database
         self._clock = clock
@@ -162,10 +165,19 @@ class Delivery:
         if why_not is not None:
             await self._finish(head, OutboxState.SKIPPED, error=why_not)
             return
+        await self._attempt(channel, head, text, links)
+
+    async def _attempt(self, channel: Channel | None, head: Outgoing, text: str, links: _Links) -> None:
+        """Send a message once and record what came of it."""
         try:
             channel_id = await self._send(channel, head, text, links)
-        except (ChannelRefused, ChannelUnsure) as error:
+        except ChannelRefused as error:
             await self._finish(head, OutboxState.DEAD, error=str(error))
+        except OutcomeUnknown as error:
+            if channel is not None and channel.name in self._resends:
+                await self._try_later(head, str(error), end=OutboxState.UNKNOWN)
+            else:
+                await self._finish(head, OutboxState.UNKNOWN, error=str(error))
         except ChannelDown as down:
             await self._try_later(head, str(down))
         else:
@@ -176,9 +188,10 @@ class Delivery:
     ) -> MessageId | None:
         if channel is None:
             raise ChannelDown(f"No channel is connected for {head.chat_jid}.")
-        if head.state is OutboxState.SENDING and Feature.IDEMPOTENT not in channel.features:
+        is_idempotent = Feature.IDEMPOTENT in channel.features
+        if head.state is OutboxState.SENDING and not (is_idempotent or channel.name in self._resends):
             # An earlier host ended between the send and its record: sent again, it could be read twice.
-            raise ChannelUnsure
+            raise OutcomeUnknown
         if head.attachment is not None and channel.max_file_bytes is not None:
             await asyncio.to_thread(_check_size, head.attachment, channel.max_file_bytes)
         try:
@@ -192,14 +205,18 @@ class Delivery:
                     mention=links.mention,
                     thread=links.thread,
                 )
-        except (ChannelDown, ChannelRefused, ChannelUnsure):
+        except (ChannelDown, ChannelRefused, OutcomeUnknown):
             raise
-        except TimeoutError as error:
-            raise ChannelDown(f"The channel did not answer in {SEND_SECONDS:.0f} s.") from error
         except Exception as error:
             # A channel's library may raise anything; without a pause it would be asked again for ever.
-            log.exception("channel.broke", channel=channel.name, outgoing=head.id)
-            raise ChannelDown(f"The channel broke ({type(error).__name__}).") from error
+            if isinstance(error, TimeoutError):
+                reason = f"The channel did not answer in {SEND_SECONDS:.0f} s."
+            else:
+                log.exception("channel.broke", channel=channel.name, outgoing=head.id)
+                reason = f"The channel broke ({type(error).__name__})."
+            if is_idempotent:
+                raise ChannelDown(reason) from error
+            raise OutcomeUnknown(f"{OutcomeUnknown()} {reason}") from error
 
     async def _mark_sent(self, head: Outgoing, text: str, channel_id: MessageId | None) -> None:
         now_ms = self._clock.now_ms()
@@ -224,17 +241,18 @@ class Delivery:
             detail=head.chat_jid,
         )
 
-    async def _try_later(self, head: Outgoing, error: str) -> None:
+    async def _try_later(self, head: Outgoing, error: str, *, end: OutboxState = OutboxState.DEAD) -> None:
+        """Make a message due again after a pause, or give it up as `end` when it is too old."""
         now_ms = self._clock.now_ms()
         attempts = head.attempts + 1
         match await self._who_retries(head, error, now_ms=now_ms):
             case Retry.BY_THE_LEDGER:
                 return
             case Retry.NEVER:
-                await self._finish(head, OutboxState.DEAD, error=error)
+                await self._finish(head, end, error=error)
                 return
         if now_ms - head.created_ms > GIVE_UP_MS and attempts >= GIVE_UP_ATTEMPTS:
-            await self._finish(head, OutboxState.DEAD, error=error)
+            await self._finish(head, end, error=error)
             return
         at_ms = now_ms + backoff_ms(attempts)
         log.warning("delivery.later", outgoing=head.id, attempts=attempts, reason=error)
@@ -251,12 +269,15 @@ class Delivery:
         now_ms = self._clock.now_ms()
         async with self._database.transaction() as tx:
             await outbox.finish(tx, head.id, state, now_ms=now_ms, error=error)
-            if state is OutboxState.DEAD:
-                await host_events.reply_undelivered(tx, head, error, now_ms=now_ms)
+            if state is not OutboxState.SKIPPED:
+                is_known = state is OutboxState.DEAD
+                await host_events.reply_undelivered(tx, head, error, is_known=is_known, now_ms=now_ms)
             if self._hooks is not None:
                 await self._hooks.note_ended(tx, head, error, now_ms=now_ms)
-        if state is OutboxState.DEAD:
-            log.error("delivery.dead", outgoing=head.id, chat=head.chat_jid, reason=error)
+        if state is not OutboxState.SKIPPED:
+            log.error(
+                "delivery.given_up", state=str(state), outgoing=head.id, chat=head.chat_jid, reason=error
+            )
         self._bus.publish(f"message.{state}", group=head.folder, message=head.message_id, turn=head.turn_id)
 
 

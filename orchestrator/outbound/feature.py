@@ -28,6 +28,7 @@ class OutboundFeature:
             tasks=tasks,
             wakeup=host.wakeups.outbox,
             bus=host.bus,
+            resends=host.settings.resends,
             hooks=hooks,
         )
         self._speech = SpokenReplies(host)

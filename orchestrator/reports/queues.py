@@ -86,7 +86,7 @@ async def run_rows(tx: Tx, folder: str | None, *, limit: int, before: int | None
 
 
 async def outbox_rows(tx: Tx, *, limit: int) -> Rows:
-    """What waits or is dead, oldest first."""
+    """What waits, may have arrived (`unknown`) or is dead, oldest first."""
     return [
         {
             "id": one.id,
@@ -107,7 +107,7 @@ async def outbox_rows(tx: Tx, *, limit: int) -> Rows:
 def outbox_lines(rows: Rows) -> list[str]:
     if not rows:
         return ["Everything is sent."]
-    return table(
+    lines = table(
         ("id", "chat", "state", "tries", "error", "text"),
         [
             (
@@ -121,3 +121,6 @@ def outbox_lines(rows: Rows) -> list[str]:
             for row in rows
         ],
     )
+    if any(row["state"] == "unknown" for row in rows):
+        lines += ["", "Look into the chat for what is unknown. If it is not there: 'andy outbox retry ID'."]
+    return lines

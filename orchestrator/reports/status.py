@@ -143,7 +143,8 @@ async def gather(tx: Tx, host: HostFacts) -> dict[str, Any]:
         "reminders": await _reminders(tx),
         "tasks": await _tasks(tx),
         "outbox": {
-            "waiting": sum(one.state != "dead" for one in unsent),
+            "waiting": sum(one.state not in ("unknown", "dead") for one in unsent),
+            "unknown": sum(one.state == "unknown" for one in unsent),
             "dead": sum(one.state == "dead" for one in unsent),
         },
         "errors": await _errors(tx, since_ms=host.now_ms - DAY_MS),

@@ -118,8 +118,10 @@ def _counts_text(counts: dict[str, int]) -> str:
 
 
 def _outbox_text(counts: dict[str, int]) -> str:
-    waiting, dead = counts["waiting"], counts["dead"]
-    return f"{waiting} waiting, {dead} dead" + (": see 'andy outbox list'" if dead else "")
+    text = f"{counts['waiting']} waiting, {counts['dead']} dead"
+    if counts["unknown"]:
+        text += f", {counts['unknown']} unknown"
+    return text + (": see 'andy outbox list'" if counts["dead"] or counts["unknown"] else "")
 
 
 def _error_text(one: dict[str, Any], zone: ZoneInfo | None) -> str:

@@ -25,15 +25,17 @@ SOURCE = "host"
 TTL_MS = 3 * DAY_MS
 
 
-async def reply_undelivered(tx: Tx, outgoing: Outgoing, error: str, *, now_ms: int) -> None:
-    """Add the notice that a message was given up and that its chat has not seen it."""
+async def reply_undelivered(tx: Tx, outgoing: Outgoing, error: str, *, is_known: bool, now_ms: int) -> None:
+    """Add the notice that a message was given up and that its chat has not seen it, or may not have."""
     if outgoing.folder is None:
         return
     await _note(
         tx,
         Folder(outgoing.folder),
         "host.reply.undelivered",
-        lead="Not delivered, and not tried again",
+        lead="Not delivered, and not tried again"
+        if is_known
+        else "Perhaps not delivered, and not tried again lest it be read twice",
         item=f"“{quoted(outgoing.text)}” ({quoted(error)})",
         key=outgoing.chat_jid,
         severity="error",

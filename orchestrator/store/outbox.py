@@ -117,12 +117,13 @@ async def waiting_of(tx: Tx, folder: Folder) -> OutboxSize:
 
 
 async def unsent_files(tx: Tx, folder: Folder, *, since_ms: int) -> int:
-    """Count the files of a group that wait, or that could not be sent since `since_ms`."""
-    # Dead ones count for a while: the owner may still have them sent again.
+    """Count the files of a group that wait, or that were given up since `since_ms`."""
+    # Those given up count for a while: the owner may still have them sent again.
     cursor = await tx.execute(
         """
         SELECT count(*) AS n FROM outbox WHERE group_folder = ? AND file_path IS NOT NULL
-            AND (state IN ('held', 'pending', 'sending') OR (state = 'dead' AND created_ms >= ?))
+            AND (state IN ('held', 'pending', 'sending')
+                 OR (state IN ('unknown', 'dead') AND created_ms >= ?))
         """,
         (folder, since_ms),
     )
@@ -130,11 +131,12 @@ async def unsent_files(tx: Tx, folder: Folder, *, since_ms: int) -> int:
 
 
 async def kept_files(tx: Tx, *, since_ms: int) -> frozenset[Path]:
-    """Return the copies of files that are still needed: on their way, or sent or dead since `since_ms`."""
+    """Return the copies of files that are still needed: on their way, sent or given up since `since_ms`."""
     rows = await tx.execute_fetchall(
         """
         SELECT file_path FROM outbox WHERE file_path IS NOT NULL
-            AND (state IN ('held', 'pending', 'sending') OR (state IN ('sent', 'dead') AND created_ms >= ?))
+            AND (state IN ('held', 'pending', 'sending')
+                 OR (state IN ('sent', 'unknown', 'dead') AND created_ms >= ?))
         """,
         (since_ms,),
     )
@@ -288,7 +290,7 @@ async def begin_attempt(tx: Tx, outgoing_id: int) -> None:
 async def finish(
     tx: Tx, outgoing_id: int, state: OutboxState, *, now_ms: int, error: str | None = None
 ) -> None:
-    """Record the end of a message: `SENT`, `SKIPPED` or `DEAD`."""
+    """Record the end of a message: `SENT`, `SKIPPED`, `UNKNOWN` or `DEAD`."""
     # Only what was sent has a time of sending; the surplus of files is counted by it.
     await tx.execute(
         "UPDATE outbox SET state = ?, sent_ms = ?, error = ? WHERE id = ?",
@@ -316,12 +318,12 @@ async def hurry(tx: Tx, patterns: Sequence[str], *, now_ms: int) -> int:
 
 
 async def revive(tx: Tx, outgoing_id: int, *, now_ms: int) -> bool:
-    """Queue a dead message again and return whether it was dead."""
+    """Queue a message again that is dead or unknown, and return whether it was."""
     # It counts as new, or the age limit for messages would give it up again at once.
     cursor = await tx.execute(
         """
         UPDATE outbox SET state = 'pending', attempts = 0, created_ms = :now, next_attempt_ms = :now
-        WHERE id = :id AND state = 'dead'
+        WHERE id = :id AND state IN ('unknown', 'dead')
         """,
         {"id": outgoing_id, "now": now_ms},
     )
@@ -369,7 +371,7 @@ async def blank(tx: Tx, message_id: MessageId) -> TurnId | None:
 
 
 async def unsent(tx: Tx, *, limit: int) -> list[Outgoing]:
-    """Return the messages that wait or are dead, oldest first."""
+    """Return the messages that wait, are unknown or are dead, oldest first."""
     rows = await tx.execute_fetchall(
         """
         SELECT * FROM outbox WHERE state NOT IN ('sent', 'skipped')

@@ -25,7 +25,7 @@ from orchestrator.store import groups, messages, outbox, turns
 from orchestrator.store.database import Database, Tx
 
 SETTLED = (TurnState.ANSWERED, TurnState.FAILED)
-GONE = (OutboxState.SENT, OutboxState.SKIPPED, OutboxState.DEAD)
+GONE = (OutboxState.SENT, OutboxState.SKIPPED, OutboxState.UNKNOWN, OutboxState.DEAD)
 SETTLING = frozenset({"turn.answered", "turn.failed", *(f"message.{state}" for state in GONE)})
 """The events after which a message may be settled that was not before."""
 

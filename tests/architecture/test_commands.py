@@ -176,7 +176,7 @@ STATUS_OF_NOTHING: dict[str, Any] = {
     "reminders": {"pending": 0, "next": []},
     "tasks": {"active": 0, "next": []},
     "turns": {},
-    "outbox": {"waiting": 0, "dead": 0},
+    "outbox": {"waiting": 0, "unknown": 0, "dead": 0},
     "errors": [],
     "notices": [],
 }

@@ -11,8 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.domain.errors import StoreError, StoreTooNew
+from orchestrator.domain.errors import OutcomeUnknown, StoreError, StoreTooNew
+from orchestrator.domain.values import ChatJid
 from orchestrator.store import database as databases
+from orchestrator.store import outbox
 from orchestrator.store.database import Database, migrations
 from orchestrator.store.reader import read_once
 
@@ -94,6 +96,34 @@ async def test_a_migration_backs_the_store_up_first(database_path, monkeypatch):
     assert read(backup, "PRAGMA user_version") == [(len(known),)]
     assert read(backup, "SELECT jid FROM chats") == [("a",)]
     assert stat.S_IMODE(backup.stat().st_mode) == 0o600
+
+
+async def test_what_was_dead_because_it_may_have_arrived_is_unknown_from_now_on(database_path):
+    before = next(at for at, script in enumerate(migrations()) if "outbox_next" in script)
+    database_path.parent.mkdir()
+    with closing(sqlite3.connect(database_path)) as old:
+        for script in migrations()[:before]:
+            old.executescript(script)
+        old.execute("INSERT INTO chats (jid, name) VALUES ('a', 'A')")
+        old.executemany(
+            "INSERT INTO outbox (id, chat_jid, text, dedupe_key, message_id, state, error, part_of, part,"
+            " next_attempt_ms, created_ms) VALUES (?, 'a', ?, ?, ?, ?, ?, ?, ?, 1, 1)",
+            [
+                (3, "lost", "k3", "m3", "dead", str(OutcomeUnknown()), None, 0),
+                (4, "refused", "k4", "m4", "dead", "no such chat", 3, 1),
+                (9, "gone by now", "k9", "m9", "sent", None, None, None),
+            ],
+        )
+        old.execute("DELETE FROM outbox WHERE id = 9")
+        old.execute(f"PRAGMA user_version = {before}")
+        old.commit()
+    database = await Database.open(database_path)
+    async with database.transaction() as tx:
+        await outbox.add(tx, chat_jid=ChatJid("a"), text="new", dedupe_key="k", now_ms=1)
+        found = await tx.execute_fetchall("SELECT id, state, part_of FROM outbox ORDER BY id")
+    await database.close()
+    assert [tuple(row) for row in found] == [(3, "unknown", None), (4, "dead", 3), (10, "pending", None)]
+    assert read(database_path, "PRAGMA foreign_key_check") == []
 
 
 async def test_a_failed_migration_leaves_the_old_version_and_the_good_ones_before_it(

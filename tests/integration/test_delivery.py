@@ -10,11 +10,12 @@ import pytest
 from agent_runner.wire.frames import Ack, Result, TurnEnd
 from orchestrator.base.event_bus import EventBus
 from orchestrator.base.wakeups import Wakeup
-from orchestrator.domain.errors import ChannelDown, ChannelRefused, ChannelUnsure
+from orchestrator.domain.errors import ChannelDown, ChannelRefused, OutcomeUnknown
 from orchestrator.domain.protocols import Feature
 from orchestrator.domain.values import Attachment, ChatJid, Folder, MessageId, OutboxState
 from orchestrator.outbound import delivery as delivery_module
 from orchestrator.outbound.delivery import GIVE_UP_MS, backoff_ms
+from orchestrator.reports import queues
 from orchestrator.store import chats, messages, outbox
 from tests.doubles.channel import ScriptedChannel
 from tests.support.delivering import delivering
@@ -33,6 +34,7 @@ class Office:
         self.wakeup = Wakeup()
         self.bus = EventBus(clock)
         self.numbers = iter(range(1, 1_000))
+        self.resends = ()
 
     async def post(self, text, jid=HOME, *, state=OutboxState.PENDING, attachment=None):
         number = next(self.numbers)
@@ -64,10 +66,9 @@ class Office:
             return await outbox.unsent(tx, limit=1) == []
 
     async def settled(self, *numbers):
+        ends = ("sent", "unknown", "dead", "skipped")
         for number in numbers:
-            await until(
-                lambda number=number: self.is_in(number, "sent", "dead", "skipped"), f"end of {number}"
-            )
+            await until(lambda number=number: self.is_in(number, *ends), f"end of {number}")
 
     async def tried(self, number, attempts):
         async def holds():
@@ -79,7 +80,12 @@ class Office:
     @asynccontextmanager
     async def open(self):
         async with delivering(
-            self.database, self.channel, clock=self.clock, wakeup=self.wakeup, bus=self.bus
+            self.database,
+            self.channel,
+            clock=self.clock,
+            wakeup=self.wakeup,
+            bus=self.bus,
+            resends=self.resends,
         ) as delivery:
             yield delivery
 
@@ -136,7 +142,7 @@ async def test_a_file_that_the_messenger_does_not_take_is_refused_before_it_is_s
 async def test_what_may_have_arrived_is_not_sent_again_by_a_channel_that_would_show_it_twice(office):
     lost, cut = await office.post("lost"), await office.post("cut", WORK)
     office.channel.features = frozenset()
-    office.channel.will(HOME, ChannelUnsure())
+    office.channel.will(HOME, OutcomeUnknown())
     async with office.database.transaction() as tx:
         await outbox.begin_attempt(tx, cut)
     async with office.open():
@@ -145,7 +151,55 @@ async def test_what_may_have_arrived_is_not_sent_again_by_a_channel_that_would_s
     assert office.channel.texts() == []
     for number in (lost, cut):
         row = await office.row(number)
-        assert (row["state"], row["error"]) == ("dead", str(ChannelUnsure()))
+        assert (row["state"], row["error"]) == ("unknown", str(OutcomeUnknown()))
+
+
+@pytest.mark.parametrize("error", [TimeoutError(), ValueError("a library broke")])
+async def test_a_channel_that_shows_repeats_is_asked_again_after_no_error_that_may_come_too_late(
+    office, error
+):
+    number = await office.post("hello")
+    office.channel.features = frozenset()
+    office.channel.will(HOME, error)
+    async with office.open():
+        await office.settled(number)
+
+    row = await office.row(number)
+    assert row["state"] == "unknown"
+    assert row["error"].startswith(f"{OutcomeUnknown()} The channel ")
+
+
+async def test_what_may_have_arrived_is_sent_again_where_the_owner_wants_that(office):
+    lost, cut = await office.post("lost"), await office.post("cut", WORK)
+    office.channel.features = frozenset()
+    office.resends = {office.channel.name}
+    office.channel.will(HOME, OutcomeUnknown())
+    async with office.database.transaction() as tx:
+        await outbox.begin_attempt(tx, cut)
+    async with office.open():
+        await office.tried(lost, 1)
+        office.pass_ms(backoff_ms(1))
+        await office.settled(lost, cut)
+
+    assert sorted(office.channel.texts()) == ["cut", "lost"]
+
+
+async def test_the_owner_has_sent_again_what_may_have_arrived_and_nothing_else(office):
+    lost, sent = await office.post("lost"), await office.post("sent", WORK)
+    office.channel.features = frozenset()
+    office.channel.will(HOME, OutcomeUnknown())
+    async with office.open():
+        await office.settled(lost, sent)
+        async with office.database.transaction() as tx:
+            (row,) = await queues.outbox_rows(tx, limit=9)
+            assert (row["id"], row["state"]) == (lost, "unknown")
+            assert "andy outbox retry" in queues.outbox_lines([row])[-1]
+            assert not await outbox.revive(tx, sent, now_ms=office.clock.now_ms())
+            assert await outbox.revive(tx, lost, now_ms=office.clock.now_ms())
+        office.wakeup.set()
+        await until(lambda: office.is_in(lost, "sent"), "sent at last")
+
+    assert sorted(office.channel.texts()) == ["lost", "sent"]
 
 
 async def test_an_interrupted_send_is_repeated_by_a_channel_that_shows_an_id_once(office):

@@ -21,8 +21,8 @@ from orchestrator.channels.context import ChannelContext
 from orchestrator.channels.telegram import login
 from orchestrator.channels.telegram.channel import TelegramChannel
 from orchestrator.channels.telegram.login import TelegramLogin
-from orchestrator.domain.errors import BadRequest, ChannelDown, ChannelRefused, ChannelUnsure
-from orchestrator.domain.values import ChatJid, ChatMember, MessageId
+from orchestrator.domain.errors import BadRequest, ChannelDown, ChannelRefused, OutcomeUnknown
+from orchestrator.domain.values import Attachment, ChatJid, ChatMember, MessageId
 from orchestrator.groups import registration
 from orchestrator.inbound.intake import Intake
 from orchestrator.store import chats
@@ -186,12 +186,25 @@ async def test_a_pause_that_telegram_asks_for_is_kept(home):
     assert [name for name, _ in home.api.calls].count("sendMessage") == 1
 
 
+async def test_a_part_of_a_message_that_was_shown_is_not_shown_again_after_a_pause(home, tmp_path):
+    (tmp_path / "f").write_bytes(b"body")
+    file = Attachment(path=tmp_path / "f", name="a.pdf", mime="application/pdf")
+    async with home.living() as channel:
+        await connected(home)
+        home.api.fail("sendMessage", 429, retry=30)
+        with pytest.raises(ChannelDown, match="wait"):
+            await channel.send(JID, "c" * 2_000, MessageId("3EB0A"), attachment=file)
+        home.channel._silent_until = 0.0
+        number = await channel.send(JID, "c" * 2_000, MessageId("3EB0A"), attachment=file)
+    assert [one["message_id"] for one in home.api.sent] == [int(number), int(number) + 1]
+
+
 @pytest.mark.parametrize("failure", [{"is_cut": True, "is_done": True}, {"status": 502}])
-async def test_a_send_whose_answer_was_lost_is_unsure(home, failure):
+async def test_the_outcome_of_a_send_whose_answer_was_lost_is_unknown(home, failure):
     async with home.living() as channel:
         await connected(home)
         home.api.fail("sendMessage", **failure)
-        with pytest.raises(ChannelUnsure):
+        with pytest.raises(OutcomeUnknown):
             await channel.send(JID, "a", MessageId("3EB0A"))
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Collection
 from contextlib import asynccontextmanager
 
 from orchestrator.base.clock import Clock
@@ -22,6 +22,7 @@ async def delivering(
     clock: Clock,
     wakeup: Wakeup,
     bus: EventBus,
+    resends: Collection[str] = (),
     hooks: DeliveryHooks | None = None,
 ) -> AsyncIterator[Delivery]:
     """Send what waits in the outbox to one messenger. The block begins before anything is sent."""
@@ -34,6 +35,7 @@ async def delivering(
             tasks=tasks,
             wakeup=wakeup,
             bus=bus,
+            resends=resends,
             hooks=hooks,
         )
         running = tasks.create_task(delivery.run(), name="delivery")

@@ -1,7 +1,7 @@
 """The Telegram channel: asks for updates by long polling, hands them in, and sends.
 
 Telegram knows no key by which a repeated message would be shown once. So a send whose answer was lost ends as
-unsure, and is told to the owner instead of being sent again.
+unknown, and is told to the owner instead of being sent again.
 """
 
 from __future__ import annotations
@@ -9,8 +9,9 @@ from __future__ import annotations
 import asyncio
 import random
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from datetime import timedelta
+from functools import partial
 from typing import Any
 
 import httpx
@@ -36,7 +37,7 @@ from orchestrator.channels.telegram.description import CHANNEL, MAX_TEXT_CHARS, 
 from orchestrator.channels.telegram.entities import Mark, marked, units
 from orchestrator.channels.telegram.incoming import UpdateReceiver
 from orchestrator.channels.telegram.login import TelegramLogin
-from orchestrator.domain.errors import ChannelDown, ChannelError, ChannelRefused, ChannelUnsure
+from orchestrator.domain.errors import ChannelDown, ChannelError, ChannelRefused, OutcomeUnknown
 from orchestrator.domain.protocols import Receive
 from orchestrator.domain.values import Attachment, ChatJid, ChatMember, Message, MessageId
 from orchestrator.store import messages, outbox
@@ -49,7 +50,7 @@ LOGIN_SECONDS = 5.0
 FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 1.0, 300.0
 MAX_CAPTION = 1_024
 MAX_REMEMBERED = 1_000
-"""So many sent messages are remembered, lest one be sent twice by this process."""
+"""So many sent parts of messages are remembered, lest one be sent twice by this process."""
 NOT_SENT = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout)
 """What happens before a request leaves."""
 REACTIONS = {"⏳": "👀", "✅": "👍", "❌": "👎"}
@@ -81,7 +82,7 @@ class TelegramChannel:
         self._poll_seconds = poll_seconds
         self._status = StatusFile(context.home / CHANNEL.status_file)
         self._bot: telegram.Bot | None = None
-        self._sent: OrderedDict[MessageId, MessageId] = OrderedDict()
+        self._sent: OrderedDict[str, MessageId] = OrderedDict()
         self._silent_until = 0.0
 
     def owns(self, jid: ChatJid) -> bool:
@@ -190,8 +191,6 @@ class TelegramChannel:
         thread: str | None = None,
     ) -> MessageId | None:
         """Send a message, as `Channel.send` says; return the number that Telegram gives it."""
-        if message_id in self._sent:
-            return self._sent[message_id]
         bot, chat_id = self._connected(), int(jid.removeprefix(PREFIX))
         common: dict[str, Any] = {"chat_id": chat_id, "message_thread_id": int(thread) if thread else None}
         answered = await self._number_of(jid, quote.id) if quote is not None else None
@@ -201,29 +200,36 @@ class TelegramChannel:
         plain, marks = marked(text) if text else ("", ())
         plain, marks = _addressed(plain, marks, mention)
         entities = [_entity(mark) for mark in marks]
-        if attachment is None:
-            sent = await self._send(
-                bot.send_message(text=plain or "…", entities=entities, **common)
-                if units(plain) <= MAX_TEXT_CHARS
-                else _in_parts(bot, plain, common)
-            )
+        text_whole = partial(bot.send_message, text=plain or "…", entities=entities, **common)
+        if attachment is None and units(plain) <= MAX_TEXT_CHARS:
+            steps = [text_whole]
+        elif attachment is None:
+            # Its signs take two places each.
+            half = len(plain) // 2
+            steps = [partial(bot.send_message, text=part, **common) for part in (plain[:half], plain[half:])]
+        elif units(plain) <= MAX_CAPTION:
+            caption = {"caption": plain, "caption_entities": entities} if plain else {}
+            steps = [partial(_send_file, bot, attachment, {**common, **caption})]
         else:
-            has_caption = units(plain) <= MAX_CAPTION
-            caption = {"caption": plain, "caption_entities": entities} if plain and has_caption else {}
-            sent = await self._send(_send_file(bot, attachment, {**common, **caption}))
-            if not has_caption:
-                await self._send(bot.send_message(text=plain, entities=entities, **common))
-        self._remember(message_id, MessageId(str(sent.message_id)))
-        return MessageId(str(sent.message_id))
+            steps = [partial(_send_file, bot, attachment, common), text_whole]
+        numbers = [await self._send_once(f"{message_id}.{at}", step) for at, step in enumerate(steps)]
+        return numbers[0]
 
-    async def _send(self, call: Any) -> Any:
-        """Send a request that shows something. Raises `ChannelDown`, `ChannelRefused`, `ChannelUnsure`."""
+    async def _send_once(self, key: str, step: Callable[[], Awaitable[Any]]) -> MessageId:
+        """Send one part of a message, unless this process has; return its number. Raises as `_send` does."""
+        if key not in self._sent:
+            self._sent[key] = MessageId(str((await self._send(step)).message_id))
+            if len(self._sent) > MAX_REMEMBERED:
+                self._sent.popitem(last=False)
+        return self._sent[key]
+
+    async def _send(self, step: Callable[[], Awaitable[Any]]) -> Any:
+        """Send a request that shows something. Raises `ChannelDown`, `ChannelRefused`, `OutcomeUnknown`."""
         loop = asyncio.get_running_loop()
         if loop.time() < self._silent_until:
-            call.close()
             raise ChannelDown("Telegram asked for a pause.")
         try:
-            return await call
+            return await step()
         except RetryAfter as error:
             pause = error.retry_after
             seconds = pause.total_seconds() if isinstance(pause, timedelta) else float(pause)
@@ -240,14 +246,9 @@ class TelegramChannel:
         except NetworkError as error:
             if isinstance(error.__cause__, NOT_SENT):
                 raise ChannelDown("Telegram cannot be reached.") from error
-            raise ChannelUnsure from error
+            raise OutcomeUnknown from error
         except TelegramError as error:
             raise ChannelDown(f"Telegram has trouble: {error}.") from error
-
-    def _remember(self, message_id: MessageId, number: MessageId) -> None:
-        self._sent[message_id] = number
-        if len(self._sent) > MAX_REMEMBERED:
-            self._sent.popitem(last=False)
 
     async def _number_of(self, jid: ChatJid, message_id: MessageId) -> int | None:
         """Return Telegram's number of a message; the ids of Andy's own are others."""
@@ -300,14 +301,6 @@ async def _asked(call: Any) -> Any:
         ) from error
     except TelegramError as error:
         raise ChannelDown(" ".join(str(error).split())[:200] or type(error).__name__) from error
-
-
-async def _in_parts(bot: telegram.Bot, text: str, common: dict[str, Any]) -> Any:
-    """Send a text whose signs take two places each; return its first message."""
-    half = len(text) // 2
-    first = await bot.send_message(text=text[:half], **common)
-    await bot.send_message(text=text[half:], **common)
-    return first
 
 
 async def _send_file(bot: telegram.Bot, file: Attachment, common: dict[str, Any]) -> Any:

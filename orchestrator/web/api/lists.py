@@ -369,7 +369,11 @@ RESOURCES = (
         _notifications,
     ),
     _list(
-        "outbox", "What waits to be sent or is dead, oldest first.", PageQuery, schemas.OutboxSchema, _outbox
+        "outbox",
+        "What waits to be sent, may have been (`unknown`) or is dead, oldest first.",
+        PageQuery,
+        schemas.OutboxSchema,
+        _outbox,
     ),
     _one(
         "usage",

@@ -23,7 +23,7 @@ LIGHTS = ("channel.*", "run.ended", "turn.failed", "message.*", "host.*", "comma
 GIB = 2**30
 LOW_BYTES, FULL_BYTES = 5 * GIB, GIB
 OLD_BACKUP_MS = 7 * 24 * 3_600_000
-MAX_DEAD = 20
+MAX_GIVEN_UP = 20
 
 Colour = Literal["ok", "warn", "bad", "quiet"]
 
@@ -43,7 +43,7 @@ async def show(view: View) -> Response:
     found = await view.api.status()
     host = view.web.host
     async with host.reader.reading() as tx:
-        dead = [row for row in await queues.outbox_rows(tx, limit=200) if row["state"] == "dead"][:MAX_DEAD]
+        unsent = await queues.outbox_rows(tx, limit=200)
         days = await costs.usage(tx, None, by="day", now_ms=view.now_ms, zone=host.settings.zone)
     today = datetime.fromtimestamp(view.now_ms / 1000, host.settings.zone).date().isoformat()
     backup_ms = await asyncio.to_thread(_newest_backup_ms, host.home.root / "backups")
@@ -51,7 +51,7 @@ async def show(view: View) -> Response:
         "now.html",
         found=found,
         lights=[*_lights(view, found), _backup(view, backup_ms), _errors(view, found)],
-        dead=dead,
+        given_up=[row for row in unsent if row["state"] in ("unknown", "dead")][:MAX_GIVEN_UP],
         today=next((row for row in days["rows"] if row["day"] == today), None),
         budgets=[one for one in days["budgets"] if one["group"] is None],
         held=sum(one["state"] not in ("left", "ready") for one in found["containers"]),
@@ -59,7 +59,7 @@ async def show(view: View) -> Response:
 
 
 async def retry(view: View, _: SentForm) -> Response:
-    """Queue a dead message again."""
+    """Queue a message again that is dead, or of which it is unknown whether it arrived."""
     number = view.given("number")
     async with view.web.host.database.transaction() as tx:
         is_revived = number.isdigit() and await outbox.revive(tx, int(number[:15]), now_ms=view.now_ms)
@@ -73,14 +73,18 @@ def _lights(view: View, found: dict[str, Any]) -> Iterator[TrafficLight]:
         yield _connection(view, messenger, found["channels"].get(messenger.name, {}))
     yield _engine(view, found)
     yield _disk(view, found["disk_free_bytes"])
-    waiting, dead = found["outbox"]["waiting"], found["outbox"]["dead"]
-    yield TrafficLight(
-        name=view.t(".outbox"),
-        colour="bad" if dead else "ok",
-        text=view.t(".outbox_dead", n=dead) if dead else view.t(".outbox_ok", n=waiting),
-        fix=view.t(".outbox_fix") if dead else "",
-        link="#dead" if dead else "",
-    )
+    yield _outbox(view, found["outbox"])
+
+
+def _outbox(view: View, counts: dict[str, int]) -> TrafficLight:
+    name = view.t(".outbox")
+    if counts["dead"]:
+        text, fix = view.t(".outbox_dead", n=counts["dead"]), view.t(".outbox_fix")
+        return TrafficLight(name=name, colour="bad", text=text, fix=fix, link="#dead")
+    if counts["unknown"]:
+        text, fix = view.t(".outbox_unknown", n=counts["unknown"]), view.t(".outbox_unknown_fix")
+        return TrafficLight(name=name, colour="warn", text=text, fix=fix, link="#dead")
+    return TrafficLight(name=name, colour="ok", text=view.t(".outbox_ok", n=counts["waiting"]))
 
 
 def _connection(view: View, messenger: ChannelDescription, status: dict[str, Any]) -> TrafficLight:
