@@ -186,8 +186,8 @@ class Settings(BaseModel):
     andy_resend_unknown: Annotated[str, AfterValidator(_channel_names)] = Field(
         "none",
         description="The messengers, such as `telegram`, on which a message is sent again when the answer to"
-        " its sending was lost, though it may then be there twice; or `none`, which leaves that to"
-        " `andy outbox retry`.",
+        " its sending was lost, though it may then be there twice; or `none`, which lists it in"
+        " `andy outbox list`.",
     )
     assistant_has_own_number: bool = Field(
         default=False,

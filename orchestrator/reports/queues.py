@@ -121,6 +121,7 @@ def outbox_lines(rows: Rows) -> list[str]:
             for row in rows
         ],
     )
-    if any(row["state"] == "unknown" for row in rows):
-        lines += ["", "Look into the chat for what is unknown. If it is not there: 'andy outbox retry ID'."]
+    unknown = [row["id"] for row in rows if row["state"] == "unknown"]
+    if unknown:
+        lines += ["", f"Look into the chat for what is unknown. Not there? 'andy outbox retry {unknown[0]}'."]
     return lines

@@ -99,7 +99,7 @@ async def test_a_migration_backs_the_store_up_first(database_path, monkeypatch):
 
 
 async def test_what_was_dead_because_it_may_have_arrived_is_unknown_from_now_on(database_path):
-    before = next(at for at, script in enumerate(migrations()) if "outbox_next" in script)
+    before = next(at for at, script in enumerate(migrations()) if "outbox_before" in script)
     database_path.parent.mkdir()
     with closing(sqlite3.connect(database_path)) as old:
         for script in migrations()[:before]:

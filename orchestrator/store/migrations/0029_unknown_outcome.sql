@@ -1,5 +1,6 @@
 -- A message whose sending may or may not have reached its chat is 'unknown', and no longer counted among the dead.
-CREATE TABLE outbox_next (
+ALTER TABLE outbox RENAME TO outbox_before;
+CREATE TABLE outbox (
     id              INTEGER PRIMARY KEY AUTOINCREMENT,
     group_folder    TEXT,
     chat_jid        TEXT NOT NULL REFERENCES chats (jid),
@@ -21,22 +22,18 @@ CREATE TABLE outbox_next (
     file_mime       TEXT,
     mention         TEXT
 ) STRICT;
-INSERT INTO outbox_next (id, group_folder, chat_jid, text, dedupe_key, message_id, state, attempts, next_attempt_ms,
+INSERT INTO outbox (id, group_folder, chat_jid, text, dedupe_key, message_id, state, attempts, next_attempt_ms,
     created_ms, sent_ms, turn_id, error, part_of, part, file_path, file_name, file_mime, mention)
 SELECT id, group_folder, chat_jid, text, dedupe_key, message_id,
     -- The sentence of the error was all that told them from the dead.
     CASE WHEN state = 'dead' AND error LIKE 'The message may have arrived%' THEN 'unknown' ELSE state END,
     attempts, next_attempt_ms, created_ms, sent_ms, turn_id, error, part_of, part,
     file_path, file_name, file_mime, mention
-FROM outbox;
+FROM outbox_before;
 -- Ids are not given again: what refers to a message that is gone must not mean another one.
-UPDATE sqlite_sequence SET seq = (SELECT seq FROM sqlite_sequence WHERE name = 'outbox')
-WHERE name = 'outbox_next' AND EXISTS (SELECT 1 FROM sqlite_sequence WHERE name = 'outbox');
-INSERT INTO sqlite_sequence (name, seq)
-SELECT 'outbox_next', seq FROM sqlite_sequence
-WHERE name = 'outbox' AND NOT EXISTS (SELECT 1 FROM sqlite_sequence WHERE name = 'outbox_next');
-DROP TABLE outbox;
-ALTER TABLE outbox_next RENAME TO outbox;
+DELETE FROM sqlite_sequence WHERE name = 'outbox';
+UPDATE sqlite_sequence SET name = 'outbox' WHERE name = 'outbox_before';
+DROP TABLE outbox_before;
 CREATE INDEX outbox_due ON outbox (chat_jid, coalesce(part_of, id), part) WHERE state IN ('pending', 'sending');
 CREATE INDEX outbox_of_turn ON outbox (turn_id) WHERE turn_id IS NOT NULL;
 CREATE INDEX outbox_parts ON outbox (part_of) WHERE part_of IS NOT NULL;
