@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import gc
 import os
 import signal
@@ -27,6 +28,9 @@ Agent = Literal["auto", "claude", "offline"]
 
 USUAL_COLLECTIONS = 700, 10, 10
 """Python's own thresholds for the collection of garbage; `__main__` raises them while modules are loaded."""
+
+M_ARENA_MAX = -8
+"""Of malloc.h: how many arenas there may be."""
 
 image_app = App(name="image")
 
@@ -53,6 +57,7 @@ def up(
     """
     # What it needs takes a moment to load, and on a busy machine many.
     print("Andy starts …", file=sys.stderr, flush=True)
+    share_one_arena()
     given = {"andy_runtime": runtime, "andy_agent": agent, "andy_port": port}
     if asyncio.run(_serve(home, given)):
         say_aside("Andy starts anew …")
@@ -86,6 +91,19 @@ def build(
     """
     chosen = [layer for layer in layers if layer != "none"] if layers else None
     _build_image(home, base=base, tag=tag, layers=chosen)
+
+
+def share_one_arena() -> None:
+    """Let all threads of this process allocate from one arena, where the C library is glibc.
+
+    It gives each thread an arena of its own, which keeps the most that any job in it ever used: measured over
+    40,000 turns, that added 1.7 MiB a thread, 10 MiB in all. Nobody waits long for the one lock: the threads
+    compute in turns anyway.
+    """
+    import ctypes
+
+    with contextlib.suppress(OSError, AttributeError):
+        ctypes.CDLL(None).mallopt(M_ARENA_MAX, 1)
 
 
 async def _serve(given: Path | None, overrides: dict[str, Any]) -> bool:
