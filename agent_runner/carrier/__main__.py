@@ -26,7 +26,7 @@ from functools import partial
 from pathlib import Path
 from typing import IO, Any
 
-from agent_runner.carrier.dial import CarrierOrder, Refused
+from agent_runner.carrier.dial import CarrierOrder, Refused, is_hardened
 from agent_runner.carrier.incoming import IncomingFiles
 from agent_runner.carrier.local_trees import LocalTrees, problem_of
 from agent_runner.carrier.requests import file_named_in, read_request
@@ -55,7 +55,7 @@ RECONNECT_SECONDS = (0.1, 0.3, 1.0, 3.0)
 ABANDONED_SECONDS = 3600.0
 """A host that has not been there for so long is not waited for."""
 PIPE_SECONDS = 1.0
-"""How long what the agent has left behind may hold its pipes open."""
+"""How long what the agent has left behind may hold its pipes open without a word."""
 REFUSED_CODE, NO_COMMAND_CODE = 75, 127
 
 
@@ -79,6 +79,8 @@ class Carrier:
         self._staged: asyncio.Future[None] | None = None
         self._requests_sent: set[tuple[str, str]] = set()
         self._has_open_turn = False
+        self._is_keeping = False
+        """Whether a turn's end waits until its files are kept."""
         self._problem: dict[str, str] = {}
         """Why this node cannot keep what it is sent, as the next connection tells it."""
         self._is_muted = False
@@ -116,7 +118,7 @@ class Carrier:
         while True:
             try:
                 connection, welcome = await self._order.connect(
-                    is_hardened=_is_hardened(), is_started=self._process is not None, **self._problem
+                    is_hardened=is_hardened(), is_started=self._process is not None, **self._problem
                 )
                 pauses = iter(RECONNECT_SECONDS)
                 await self._serve(connection, welcome.number("out"))
@@ -247,13 +249,21 @@ class Carrier:
             code = await asyncio.to_thread(process.wait)
             # What it started must not go on beside the next try of its turn, nor hold its pipes open.
             self._kill(signal.SIGKILL)
-            await asyncio.wait(reading, timeout=PIPE_SECONDS)
+            await self._drain(reading)
             if not self._has_open_turn:
                 await self._stage(0)
             for each in reading:
                 each.cancel()
         self._exit = {"code": 128 - code if code < 0 else code, "was_oom_killed": _was_oom_killed()}
         self._news.set()
+
+    async def _drain(self, reading: Sequence[asyncio.Task[None]]) -> None:
+        """Wait for what the pipes still hold; a program that escaped may hold them open, saying nothing."""
+        before = -1
+        while before < self._spooled or self._is_keeping:
+            before = self._spooled
+            if not (await asyncio.wait(reading, timeout=PIPE_SECONDS))[1]:
+                return
 
     async def _read_stdout(self, stdout: asyncio.StreamReader) -> None:
         line = bytearray()
@@ -282,8 +292,9 @@ class Carrier:
         if frame.get("kind") == "ack":
             self._has_open_turn = True
         elif frame.get("kind") == "turn_end" and isinstance(frame.get("n"), int):
+            self._is_keeping = True
             await self._stage(frame["n"])
-            self._has_open_turn = False
+            self._is_keeping = self._has_open_turn = False
 
     async def _spool_bytes(self, data: bytes) -> None:
         if self._is_muted:
@@ -291,7 +302,7 @@ class Carrier:
         if self._spooled + len(data) > MAX_SPOOL_BYTES:
             self._kill(signal.SIGKILL)
             return
-        await asyncio.to_thread(os.pwrite, self._spool.fileno(), data, self._spooled)
+        os.pwrite(self._spool.fileno(), data, self._spooled)  # to memory: a thread for each line takes longer
         self._spooled += len(data)
         self._news.set()
 
@@ -411,14 +422,6 @@ async def _reader_of(pipe: IO[bytes] | None) -> asyncio.StreamReader:
 
 class _Over(Exception):
     """The run is over, and the host has taken all of it."""
-
-
-def _is_hardened() -> bool:
-    """Whether no program of this container can gain privileges."""
-    try:
-        return "\nNoNewPrivs:\t1\n" in Path("/proc/self/status").read_text()
-    except OSError:
-        return False
 
 
 def _was_oom_killed() -> bool:

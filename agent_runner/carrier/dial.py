@@ -55,3 +55,11 @@ def _welcomed(answer: CarrierMessage) -> CarrierMessage:
     if answer.kind != "welcome":
         raise ConnectionLost(f"'{answer.kind}' for a hello")
     return answer
+
+
+def is_hardened() -> bool:
+    """Whether no program of this container can gain privileges."""
+    try:
+        return "\nNoNewPrivs:\t1\n" in Path("/proc/self/status").read_text()
+    except OSError:
+        return False
