@@ -227,8 +227,8 @@ class OutputReader:
         ports = self._context.ports
         async for attempt in until_stored():
             with attempt:
-                async with self._context.database.transaction() as tx:
-                    effect = await frames.apply(
+                effect = await self._context.database.write(
+                    lambda tx: frames.apply(
                         tx,
                         live.run,
                         frame,
@@ -236,6 +236,7 @@ class OutputReader:
                         now_ms=now_ms(),
                         on_success=ports.on_success,
                     )
+                )
         if effect is not None:
             live.session_id = frame.new_session_id or live.session_id
             await self._act_on(live, effect)

@@ -8,6 +8,7 @@ the state of all of them.
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 
 import structlog
 
@@ -27,7 +28,7 @@ from orchestrator.domain.protocols import ContainerRuntime
 from orchestrator.domain.turn_signs import Sign
 from orchestrator.domain.values import Folder, Group, LiveRun, RunId, RunState, Turn, TurnId
 from orchestrator.store import groups, turns
-from orchestrator.store.database import Database, Tx
+from orchestrator.store.database import Database, Tx, after_commit
 
 __all__ = ["RunPool", "RunPorts"]
 
@@ -157,8 +158,7 @@ class RunPool:
         order = None
         is_recorded = False
         try:
-            async with self._context.database.transaction() as tx:
-                order = await self._start_turn(tx, turn, live)
+            order = await self._context.database.write(lambda tx: self._start_turn(tx, turn, live))
             is_recorded = order is not None
         finally:
             if not is_recorded and live.state is RunState.BUSY:
@@ -169,13 +169,16 @@ class RunPool:
         group = await groups.by_folder(tx, turn.folder)
         if group is None or live.is_retired or group.container_config != live.config:
             # Another container has to be made for it, with what the group has set by now.
-            live.is_retired = True
-            self._context.wakeups.lanes.set()
+            after_commit(tx, partial(self._retire_one, live))
             return None
         if live.state is not RunState.BUSY or not await is_queued(tx, turn):
             return None
         await turns.start(tx, turn.id, live.run.id, now_ms=self._context.clock.now_ms())
         return await self._context.ports.compose(tx, turn, group, live.run.id)
+
+    def _retire_one(self, live: LiveRunState) -> None:
+        live.is_retired = True
+        self._context.wakeups.lanes.set()
 
     async def close(self, run_id: RunId, *, reason: str = "its slot is needed") -> None:
         """End a container that works on nothing; its slot is free once it is gone."""

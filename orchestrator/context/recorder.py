@@ -11,6 +11,7 @@ import json
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -32,7 +33,7 @@ from orchestrator.domain.errors import ContextBusy
 from orchestrator.domain.values import Folder, Group, SessionCommand
 from orchestrator.groups import owner
 from orchestrator.store import exchanges, groups
-from orchestrator.store.database import Database
+from orchestrator.store.database import Database, Tx
 from orchestrator.store.exchanges import TurnExchange
 
 log = structlog.get_logger(__name__)
@@ -169,13 +170,12 @@ class ContextRecorder:
             ContextBusy, OSError: it could not be written; nothing of it is lost.
         """
         async with self._locks[folder]:
-            async with self._database.reading() as tx:
-                group = await groups.by_folder(tx, folder)
-                if group is None:
-                    return
-                mark = self._marks.get(folder, 0)
-                found = await exchanges.after(tx, folder, mark, limit=MAX_EXCHANGES)
-                still_open = await exchanges.oldest_open(tx, folder)
+            spoken = await self._database.read(
+                partial(_spoken_after, folder=folder, mark=self._marks.get(folder, 0))
+            )
+            if spoken is None:
+                return
+            group, found, still_open = spoken.group, spoken.exchanges, spoken.still_open
             registered = await self._in_thread(folder, self._write, group, found)
             if found:
                 last = found[-1].turn
@@ -312,6 +312,26 @@ class ContextRecorder:
                 )
             if is_new:
                 self._on_notified()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Spoken:
+    """A group's conversation after a mark, and the oldest turn of it that may still grow."""
+
+    group: Group
+    exchanges: list[TurnExchange]
+    still_open: int | None
+
+
+async def _spoken_after(tx: Tx, *, folder: Folder, mark: int) -> _Spoken | None:
+    group = await groups.by_folder(tx, folder)
+    if group is None:
+        return None
+    return _Spoken(
+        group=group,
+        exchanges=await exchanges.after(tx, folder, mark, limit=MAX_EXCHANGES),
+        still_open=await exchanges.oldest_open(tx, folder),
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Collection
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
 
 import structlog
 
@@ -49,7 +50,10 @@ def backoff_ms(attempts: int) -> int:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeliveryHooks:
-    """Calls for those who have to know what becomes of a message, or may keep it from being sent."""
+    """Calls for those who have to know what becomes of a message, or may keep it from being sent.
+
+    They are work for `Database.write`: they await nothing but `tx`.
+    """
 
     why_not: Callable[[Tx, Outgoing], Awaitable[str | None]]
     """Return why a message must not be sent any more, or None; called right before it is sent."""
@@ -68,6 +72,15 @@ class _Links:
     quote: Message | None
     mention: ChatMember | None
     thread: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Begun:
+    """A message as it is about to be sent, or why it must not be."""
+
+    head: Outgoing
+    why_not: str | None
+    links: _Links
 
 
 class Delivery:
@@ -111,14 +124,12 @@ class Delivery:
                     await events.get()
 
     async def _has_due(self) -> bool:
-        async with self._database.reading() as tx:
-            heads = await outbox.heads(tx)
+        heads = await self._database.read(outbox.heads)
         return any(head.next_attempt_ms <= self._clock.now_ms() for head in heads)
 
     async def _start_due(self) -> float:
         """Start a task for each chat whose next message is due; return in how many seconds to look again."""
-        async with self._database.reading() as tx:
-            heads = await outbox.heads(tx)
+        heads = await self._database.read(outbox.heads)
         now_ms = self._clock.now_ms()
         wait = SWEEP_SECONDS
         for head in heads:
@@ -153,19 +164,14 @@ class Delivery:
             await self._finish(head, OutboxState.SKIPPED, error="nothing in it was for people")
             return
         text = parts[0]
-        async with self._database.transaction() as tx:
-            if not await outbox.is_as_read(tx, head):
-                return
-            why_not = await self._hooks.why_not(tx, head) if self._hooks else None
-            if why_not is None:
-                if len(parts) > 1:
-                    head = await outbox.split(tx, head, parts)
-                await outbox.begin_attempt(tx, head.id)
-            links = await _links(tx, head, channel.features if channel else frozenset())
-        if why_not is not None:
-            await self._finish(head, OutboxState.SKIPPED, error=why_not)
+        features = channel.features if channel else frozenset()
+        begun = await self._database.write(lambda tx: self._begin(tx, head, parts, features))
+        if begun is None:
             return
-        await self._attempt(channel, head, text, links)
+        if begun.why_not is not None:
+            await self._finish(head, OutboxState.SKIPPED, error=begun.why_not)
+            return
+        await self._attempt(channel, begun.head, text, begun.links)
 
     async def _attempt(self, channel: Channel | None, head: Outgoing, text: str, links: _Links) -> None:
         """Send a message once and record what came of it."""
@@ -182,6 +188,19 @@ class Delivery:
             await self._try_later(head, str(down))
         else:
             await self._mark_sent(head, text, channel_id)
+
+    async def _begin(
+        self, tx: Tx, head: Outgoing, parts: Sequence[str], features: frozenset[Feature]
+    ) -> _Begun | None:
+        """Record that a message is about to be sent; None when the outbox has another one there by now."""
+        if not await outbox.is_as_read(tx, head):
+            return None
+        why_not = await self._hooks.why_not(tx, head) if self._hooks else None
+        if why_not is None:
+            if len(parts) > 1:
+                head = await outbox.split(tx, head, parts)
+            await outbox.begin_attempt(tx, head.id)
+        return _Begun(head=head, why_not=why_not, links=await _links(tx, head, features))
 
     async def _send(
         self, channel: Channel | None, head: Outgoing, text: str, links: _Links
@@ -220,7 +239,8 @@ class Delivery:
 
     async def _mark_sent(self, head: Outgoing, text: str, channel_id: MessageId | None) -> None:
         now_ms = self._clock.now_ms()
-        async with self._database.transaction() as tx:
+
+        async def mark(tx: Tx) -> Sequence[Path]:
             await outbox.finish(tx, head.id, OutboxState.SENT, now_ms=now_ms)
             shown = _text_as_shown(head, text)
             await messages.add_own(
@@ -228,10 +248,11 @@ class Delivery:
             )
             if self._hooks is not None:
                 await self._hooks.note_sent(tx, head, now_ms=now_ms)
-            surplus = []
-            if head.attachment is not None:
-                surplus = await outbox.surplus_files(tx, head.folder, keeps=KEPT_FILES)
-        for path in surplus:
+            if head.attachment is None:
+                return ()
+            return await outbox.surplus_files(tx, head.folder, keeps=KEPT_FILES)
+
+        for path in await self._database.write(mark):
             await asyncio.to_thread(path.unlink, missing_ok=True)
         self._bus.publish(
             "message.sent",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
 
 import structlog
 
@@ -12,7 +13,7 @@ from orchestrator.domain.protocols import Channel, Feature
 from orchestrator.domain.values import ChatJid, Message, TurnId, TurnState
 from orchestrator.outbound.typing import CALL_SECONDS, SWEEP_SECONDS, TypingSigns, until_turns_change
 from orchestrator.store import messages, turns
-from orchestrator.store.database import Database
+from orchestrator.store.database import Database, Tx
 
 log = structlog.get_logger(__name__)
 
@@ -42,13 +43,7 @@ class Reactions:
                 await until_turns_change(events, SWEEP_SECONDS)
 
     async def _look(self) -> None:
-        async with self._database.reading() as tx:
-            running = await messages.asked_in_groups(tx, is_running=True)
-            ended = {
-                turn_id: turn.state
-                for turn_id in self._shown.keys() - running.keys()
-                if (turn := await turns.get(tx, turn_id)) is not None and turn.ended_ms is not None
-            }
+        running, ended = await self._database.read(partial(_running_and_ended, shown=frozenset(self._shown)))
         failed = [self._shown[one] for one, state in ended.items() if state is TurnState.FAILED]
         begun = [message for turn_id, message in running.items() if turn_id not in self._shown]
         self._shown = {one: at for one, at in (self._shown | dict(running)).items() if one not in ended}
@@ -71,6 +66,19 @@ def sign_loops(
         "typing": TypingSigns(database, channel_for=channel_for, bus=bus).run,
         "reactions": Reactions(database, channel_for=channel_for, bus=bus).run,
     }
+
+
+async def _running_and_ended(
+    tx: Tx, *, shown: frozenset[TurnId]
+) -> tuple[dict[TurnId, Message], dict[TurnId, TurnState]]:
+    """Return the questions that are worked on, and the states of those turns of `shown` that have ended."""
+    running = await messages.asked_in_groups(tx, is_running=True)
+    ended = {
+        turn_id: turn.state
+        for turn_id in shown - running.keys()
+        if (turn := await turns.get(tx, turn_id)) is not None and turn.ended_ms is not None
+    }
+    return running, ended
 
 
 async def _put(channel: Channel, message: Message, sign: str) -> None:

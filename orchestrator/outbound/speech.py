@@ -16,6 +16,7 @@ import tempfile
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import structlog
@@ -26,6 +27,7 @@ from orchestrator.groups import owner, settings
 from orchestrator.groups.host_context import HostContext
 from orchestrator.outbound.format import for_people
 from orchestrator.store import groups, outbox
+from orchestrator.store.database import Tx
 
 log = structlog.get_logger(__name__)
 
@@ -236,10 +238,7 @@ class SpokenReplies:
 
     async def _unspoken(self) -> list[Outgoing]:
         since_ms = self._host.clock.now_ms() - RECENT_MS
-        async with self._host.reader.reading() as tx:
-            wanting = {group.folder for group in await groups.every(tx) if settings.of(group).speech}
-            found = await outbox.unspoken(tx, since_ms=since_ms) if wanting else []
-        return [one for one in found if one.folder in wanting]
+        return await self._host.reader.read(partial(_unspoken, since_ms=since_ms))
 
     async def _follow(self, program: SpeechProgram, chat: ChatJid) -> None:
         """Speak what is to be spoken in a chat, one after another."""
@@ -292,6 +291,13 @@ class SpokenReplies:
         async with self._host.database.transaction() as tx:
             await outbox.release_voice(tx, voice.id, now_ms=now_ms)
         self._host.wakeups.outbox.set()
+
+
+async def _unspoken(tx: Tx, *, since_ms: int) -> list[Outgoing]:
+    """Return the recent replies that are still to be spoken, in groups that want them so."""
+    wanting = {group.folder for group in await groups.every(tx) if settings.of(group).speech}
+    found = await outbox.unspoken(tx, since_ms=since_ms) if wanting else []
+    return [one for one in found if one.folder in wanting]
 
 
 def file_of(home: Home, outgoing: Outgoing, sound: Sound) -> Attachment:

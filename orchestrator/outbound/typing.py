@@ -44,8 +44,7 @@ class TypingSigns:
                 await asyncio.shield(self._set(self._shown, is_typing=False))
 
     async def _look(self) -> None:
-        async with self._database.reading() as tx:
-            answering = frozenset(await turns.answering_chats(tx))
+        answering = frozenset(await self._database.read(turns.answering_chats))
         over, self._shown = self._shown - answering, answering
         await self._set(over, is_typing=False)
         await self._set(answering, is_typing=True)

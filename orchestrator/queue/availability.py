@@ -48,8 +48,7 @@ class Availability:
 
         What nobody waits for, a free cycle, stays queued and is looked at again in a minute.
         """
-        async with self._database.reading() as tx:
-            group = await groups.by_folder(tx, turn.folder)
+        group = await self._database.read(lambda tx: groups.by_folder(tx, turn.folder))
         if group is None or (refusal := await self._refusal(group, turn.kind)) is None:
             return False
         now_ms = self._clock.now_ms()

@@ -74,8 +74,7 @@ class Dispatcher:
 
     async def _pass(self) -> float:
         now_ms = self._clock.now_ms()
-        async with self._database.reading() as tx:
-            unsettled = await turns.unsettled(tx)
+        unsettled = await self._database.read(turns.unsettled)
         decided = next_turns.plan(
             unsettled, self._containers.live(), cap=self._cap, overlap=self._overlap, now_ms=now_ms
         )

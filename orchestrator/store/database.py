@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, TypeAlias, TypeVar
 
 from orchestrator.domain.errors import StoreCorrupt, StoreError, StoreTooNew
-from orchestrator.store.direct import Work, run_at_once, write_together
+from orchestrator.store.direct import DirectConnection, Later, Work, run_at_once, write_together
 
 if TYPE_CHECKING:
     from asyncio import Future
@@ -88,9 +88,9 @@ class Database:
     async def write(self, work: Callable[[Tx], Awaitable[T]]) -> T:
         """Do `work` in a transaction and return what it gives: all of it is committed, or nothing.
 
-        It is done in a thread: it awaits nothing but its transaction, and touches nothing of the event loop.
-        Those who wait at the same time share one transaction, and so its flush to the disk. Cancelled once it
-        has begun, it ends first.
+        It is done in a thread: it awaits nothing but its transaction, and touches what belongs to the event
+        loop only by `after_commit`. Those who wait at the same time share one transaction, and so its flush
+        to the disk. Cancelled once it has begun, it ends first.
         """
         own = Work(do=work)
         self._waiting.append(own)
@@ -103,6 +103,8 @@ class Database:
             if not own.is_done and own in self._waiting:
                 self._waiting.remove(own)
         if own.error is None:
+            for call in own.later:
+                call()
             return own.value  # type: ignore[no-any-return]
         if isinstance(own.error, sqlite3.Error):
             raise _explained(own.error) from own.error
@@ -197,6 +199,18 @@ async def _ended(job: Future[Any]) -> None:
             cancelled = True
     if cancelled:
         raise asyncio.CancelledError
+
+
+def after_commit(tx: Tx, call: Later) -> None:
+    """Call what belongs to the event loop, such as a wake-up, once `Database.write` has committed.
+
+    In a `Database.transaction`, which runs in the event loop itself, it is called at once.
+    """
+    connection: object = tx
+    if isinstance(connection, DirectConnection):
+        connection.later.append(call)
+    else:
+        call()
 
 
 async def returned(cursor: Cursor) -> sqlite3.Row:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Self, TypeVar, cast
 
 if TYPE_CHECKING:
@@ -19,13 +19,20 @@ T = TypeVar("T")
 _Parameters = Sequence[Any] | Mapping[str, Any]
 
 
-def run_at_once(connection: sqlite3.Connection, work: Callable[[Tx], Awaitable[T]]) -> T:
+Later = Callable[[], object]
+
+
+def run_at_once(
+    connection: sqlite3.Connection, work: Callable[[Tx], Awaitable[T]], later: list[Later] | None = None
+) -> T:
     """Return what `work` gives, done on `connection` in this thread. Blocks.
+
+    `later` collects what is to be called once it is committed.
 
     Raises:
         RuntimeError: it waited for something else than the database.
     """
-    steps = work(cast("Tx", _DirectConnection(connection))).__await__()
+    steps = work(cast("Tx", DirectConnection(connection, [] if later is None else later))).__await__()
     try:
         next(steps)
     except StopIteration as done:
@@ -41,6 +48,7 @@ class Work:
     do: Callable[[Tx], Awaitable[Any]]
     value: Any = None
     error: BaseException | None = None
+    later: list[Later] = field(default_factory=list)
     is_done: bool = False
 
 
@@ -66,7 +74,7 @@ def write_together(connection: sqlite3.Connection, works: Sequence[Work]) -> Non
 def _do_undoably(connection: sqlite3.Connection, work: Work) -> None:
     connection.execute("SAVEPOINT work")
     try:
-        work.value = run_at_once(connection, work.do)
+        work.value = run_at_once(connection, work.do, work.later)
     except BaseException as error:
         work.error = error
         if not connection.in_transaction:
@@ -75,13 +83,14 @@ def _do_undoably(connection: sqlite3.Connection, work: Work) -> None:
     connection.execute("RELEASE work")
 
 
-class _DirectConnection:
+class DirectConnection:
     """Has the methods of `aiosqlite.Connection` that the store uses; each is done when it returns."""
 
-    __slots__ = ("_connection",)
+    __slots__ = ("_connection", "later")
 
-    def __init__(self, connection: sqlite3.Connection) -> None:
+    def __init__(self, connection: sqlite3.Connection, later: list[Later]) -> None:
         self._connection = connection
+        self.later = later
 
     def execute(self, sql: str, parameters: _Parameters = ()) -> _DirectCursor:
         return _DirectCursor(self._connection.execute(sql, parameters))

@@ -82,12 +82,10 @@ class NotificationDispatcher:
     async def send_due(self) -> float:
         """Dispatch all that is due, and return in how many seconds to look again."""
         # A read first: most looks find nothing due, and a write transaction would make others wait.
-        async with self._database.reading() as tx:
-            next_ms = await dashboard_notifications.next_due_ms(tx)
+        next_ms = await self._database.read(dashboard_notifications.next_due_ms)
         if next_ms is not None and next_ms <= self._clock.now_ms():
             await self._hand_over()
-            async with self._database.reading() as tx:
-                next_ms = await dashboard_notifications.next_due_ms(tx)
+            next_ms = await self._database.read(dashboard_notifications.next_due_ms)
         if next_ms is None:
             return SWEEP_SECONDS
         return min(SWEEP_SECONDS, max(0.0, (next_ms - self._clock.now_ms()) / 1000))

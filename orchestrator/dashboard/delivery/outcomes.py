@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import structlog
@@ -14,7 +15,7 @@ from orchestrator.dashboard.services import notification_log
 from orchestrator.domain.dashboard import Notification, NotificationStatus
 from orchestrator.domain.values import OutboxState, Outgoing, Retry
 from orchestrator.store import dashboard_deliveries, dashboard_notifications, dashboards, host_events, outbox
-from orchestrator.store.database import Tx
+from orchestrator.store.database import Tx, after_commit
 
 log = structlog.get_logger(__name__)
 
@@ -56,7 +57,9 @@ class DeliveryOutcomes:
             error=None,
         )
         await host_events.notification_delivered(tx, row.folder, row.message, now_ms=now_ms)
-        self._bus.publish("notification.delivered", group=row.folder, detail=row.id)
+        after_commit(
+            tx, partial(self._bus.publish, "notification.delivered", group=row.folder, detail=row.id)
+        )
 
     async def note_failed(self, tx: Tx, outgoing: Outgoing, error: str, *, now_ms: int) -> Retry:
         """Record a failed attempt, and return who is to try again."""
@@ -81,7 +84,7 @@ class DeliveryOutcomes:
             next_attempt_ms=again_ms,
             error=error,
         )
-        self._wakeup.set()
+        after_commit(tx, self._wakeup.set)
         return Retry.BY_THE_LEDGER
 
     async def note_ended(self, tx: Tx, outgoing: Outgoing, error: str, *, now_ms: int) -> None:
@@ -93,7 +96,7 @@ class DeliveryOutcomes:
     async def _fail(self, tx: Tx, row: Notification, error: str, *, now_ms: int) -> None:
         await write(tx, row, now_ms=now_ms, status=NotificationStatus.FAILED, error=error)
         log.error("notification.failed", notification=row.id, group=row.folder, reason=error)
-        self._bus.publish("notification.failed", group=row.folder, detail=row.id)
+        after_commit(tx, partial(self._bus.publish, "notification.failed", group=row.folder, detail=row.id))
 
 
 async def _apologise(tx: Tx, row: Notification, outgoing: Outgoing, *, now_ms: int) -> None:
