@@ -21,6 +21,7 @@ NAMES = (
     "command_line",
     "console",
     "idle",
+    "intake",
     "hot_path",
     "hot_claude",
     "flood",

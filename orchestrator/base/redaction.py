@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 GONE = "[redacted]"
@@ -17,6 +18,9 @@ MOST_PASSES = 4
 """What stood against a secret may be one itself, as is seen when that is gone."""
 SHORTEST = len("sk-12345678")
 """Of all shapes that have no sign between a name and a value."""
+REMEMBERED, REMEMBERED_CHARS = 2_048, 120
+"""How many short texts, and of which length, are not looked through a second time. A document has a thousand
+ids, names and times, and is written again whenever one message was added to it."""
 
 _KEYS = (
     # Anthropic, OpenAI and those that do as they do; `sk-learn-basics` is none.
@@ -95,6 +99,10 @@ _SECRET_WORDS = ("secret", "api", "key", "credential", "token")
 
 def redact(text: str) -> str:
     """Return `text` with every secret of a known shape replaced by `[redacted]`."""
+    return _redact_short(text) if len(text) <= REMEMBERED_CHARS else _redact(text)
+
+
+def _redact(text: str) -> str:
     if len(text) < SHORTEST and not _has(text, ("=", ":", "비번", "암호", "비밀번호", "패스워드")):
         return text
     for _ in range(MOST_PASSES):
@@ -102,6 +110,9 @@ def redact(text: str) -> str:
         if text == before:
             break
     return text
+
+
+_redact_short = lru_cache(REMEMBERED)(_redact)
 
 
 def _once(text: str) -> str:

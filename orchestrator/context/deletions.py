@@ -20,7 +20,7 @@ from orchestrator.context.recorder import AMENDED, ContextRecorder
 from orchestrator.domain.errors import ContextBusy
 from orchestrator.domain.values import Folder, Group
 from orchestrator.store import exchanges, groups, sessions, turns
-from orchestrator.store.database import Database
+from orchestrator.store.database import Database, Tx
 from orchestrator.store.exchanges import TurnExchange
 from orchestrator.store.sessions import PendingDeletion
 
@@ -66,12 +66,7 @@ class DeletionSync:
 
     async def sweep(self) -> None:
         """Carry out all deletions that wait."""
-        async with self._database.reading() as tx:
-            found = [
-                (group, await sessions.pending_deletions(tx, group.folder))
-                for group in await groups.every(tx)
-            ]
-        for group, waiting in found:
+        for group, waiting in await self._database.read(_waiting_deletions):
             if waiting:
                 await self._forget(group, waiting)
             await self._end_session(group)
@@ -122,6 +117,18 @@ class DeletionSync:
         return (
             one for exchange in found for one in message_mapping.spoken_in(exchange, group, name=self._name)
         )
+
+
+async def _waiting_deletions(tx: Tx) -> list[tuple[Group, list[PendingDeletion]]]:
+    """Return the groups in which something is to be forgotten, with their deletions.
+
+    It is asked after each turn: no group may cost anything that has none.
+    """
+    return [
+        (group, await sessions.pending_deletions(tx, folder))
+        for folder in await sessions.groups_to_forget(tx)
+        if (group := await groups.by_folder(tx, folder)) is not None
+    ]
 
 
 async def _until_news(events: asyncio.Queue[HostEvent]) -> None:

@@ -13,6 +13,8 @@ import stat
 from pathlib import Path
 from typing import Any
 
+from pydantic_core import to_json
+
 from orchestrator.base.redaction import Redactor
 
 FILE_MODE, DIRECTORY_MODE = 0o600, 0o700
@@ -32,8 +34,12 @@ def make_private(*directories: Path) -> None:
 
 def encoded(document: dict[str, Any], redactor: Redactor) -> bytes:
     """Return a document as the bytes of its file: redacted, indented JSON in UTF-8."""
-    text = json.dumps(redactor.redacted(document), ensure_ascii=False, indent=1)
-    return text.encode("utf-8", "replace") + b"\n"
+    redacted = redactor.redacted(document)
+    try:
+        # The standard library indents in Python, which takes ten times as long.
+        return to_json(redacted, indent=1) + b"\n"
+    except ValueError:  # half a character, which UTF-8 has no bytes for
+        return json.dumps(redacted, ensure_ascii=False, indent=1).encode("utf-8", "replace") + b"\n"
 
 
 def write_durably(path: Path, data: bytes) -> None:

@@ -7,7 +7,7 @@ id. So it does not matter where a host was killed: the next look makes it whole.
 from __future__ import annotations
 
 import asyncio
-import json
+import hashlib
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -22,7 +22,7 @@ from agent_runner.wire.mailbox import Reply
 from orchestrator.base.clock import Clock
 from orchestrator.base.event_bus import EventBus, HostEvent
 from orchestrator.base.redaction import BY_SHAPE, Redactor
-from orchestrator.context import message_mapping, tools
+from orchestrator.context import disk, message_mapping, tools
 from orchestrator.context.context_manager import ContextManager
 from orchestrator.context.dialogue import RegisteredMessages
 from orchestrator.context.files import CONTEXT, WORKFLOW, ContextRepair, keep_out_of_git
@@ -382,6 +382,7 @@ class ContextCopies:
     """`data/env`"""
     redactor: Redactor = BY_SHAPE
     _written: dict[str, tuple[str, int]] = field(default_factory=dict)
+    _digests: dict[tuple[str, str], bytes] = field(default_factory=dict)
 
     def write(self, folder: str, kept: SnapshotContents, *, is_new: bool = False) -> None:
         """Bring the copies of a group up to date; `is_new` says that its container is new and sees
@@ -394,8 +395,11 @@ class ContextCopies:
         documents = {CONTEXT: context, WORKFLOW: kept.workflow.model_dump(mode="json")}
         try:
             for name, document in documents.items():
-                text = json.dumps(self.redactor.redacted(document), ensure_ascii=False, indent=1)
-                write_whole(self.root / folder / name, text + "\n")
+                data = disk.encoded(document, self.redactor)
+                digest = hashlib.sha256(data).digest()
+                if is_new or self._digests.get((folder, name)) != digest:  # plans change seldom
+                    write_whole(self.root / folder / name, data.decode())
+                    self._digests[folder, name] = digest
         except FileNotFoundError:
             return  # no container of this group has been prepared yet
         except OSError as error:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +29,7 @@ from orchestrator.context.tokens import TokenFactors
 from orchestrator.domain.errors import AndyError
 from orchestrator.domain.values import Folder, Group, Turn, TurnKind
 from orchestrator.store import checkpoints, groups, runs, sessions
-from orchestrator.store.database import Database
+from orchestrator.store.database import Database, Tx
 
 log = structlog.get_logger(__name__)
 
@@ -139,18 +140,26 @@ class SessionRestorer:
                     await self._note(Folder(event.group))
 
     async def _note(self, folder: Folder) -> None:
-        async with self._database.reading() as tx:
-            group = await groups.by_folder(tx, folder)
-            session_id = await sessions.current(tx, folder)
-            answered = await checkpoints.answered(tx, folder, session_id) if session_id else None
-            marks = await checkpoints.marks(tx, folder, session_id) if session_id else []
-        if group is None or answered is None:
+        found = await self._database.read(partial(_answered_session, folder=folder))
+        if found is None:
             return
+        answered, marks = found
         try:
             await asyncio.to_thread(_note_session, self._recorder.manager(folder), answered, marks)
         except (AndyError, OSError) as error:
             # The store has it all; this is what people read.
             log.warning("context.behind", group=folder, reason=str(error))
+
+
+async def _answered_session(
+    tx: Tx, *, folder: Folder
+) -> tuple[checkpoints.AnsweredSession, list[checkpoints.CheckpointMark]] | None:
+    """Return what is known of a group's session; None without one in which something was answered."""
+    session_id = await sessions.current(tx, folder)
+    if session_id is None or await groups.by_folder(tx, folder) is None:
+        return None
+    answered = await checkpoints.answered(tx, folder, session_id)
+    return None if answered is None else (answered, await checkpoints.marks(tx, folder, session_id))
 
 
 def _unknown(session_id: str | None, *, now_ms: int) -> RestoreFacts:

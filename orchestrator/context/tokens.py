@@ -199,9 +199,12 @@ class TokenCalibration:
     async def learn(self) -> None:
         """Learn from each turn that ended since the last time, unless that was a moment ago."""
         until_ms = self._clock.now_ms() - LEDGER_MS
-        async with self._database.reading() as tx:
-            found = await usage.plain_answers(tx, since_ms=self._learned_to_ms, until_ms=until_ms)
-        await asyncio.to_thread(self._take, found)
+        since_ms = self._learned_to_ms
+        found = await self._database.read(
+            lambda tx: usage.plain_answers(tx, since_ms=since_ms, until_ms=until_ms)
+        )
+        if found:
+            await asyncio.to_thread(self._take, found)
         self._learned_to_ms = max(self._learned_to_ms, until_ms)
 
     def _take(self, found: Sequence[usage.PlainAnswer]) -> None:

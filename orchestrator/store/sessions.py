@@ -106,6 +106,18 @@ async def pending_deletions(tx: Tx, folder: Folder) -> list[PendingDeletion]:
     ]
 
 
+async def groups_to_forget(tx: Tx) -> list[Folder]:
+    """Return the groups that have deletions to carry out, or a session to end because of one."""
+    rows = await tx.execute_fetchall(
+        """
+        SELECT key FROM router_state
+        WHERE (key >= 'taken_back:' AND key < 'taken_back;')
+           OR (key >= 'new_session:' AND key < 'new_session;')
+        """
+    )
+    return sorted({Folder(row["key"].split(":")[1]) for row in rows})
+
+
 async def finish_deletions(tx: Tx, folder: Folder, found: Iterable[PendingDeletion]) -> None:
     """Forget deletions that are done. A turn in which another message was deleted since then stays."""
     for one in found:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import structlog
@@ -92,23 +93,19 @@ class WorkerLoop:
         # First what ended: a failed turn lets the rules stand in within this very beat.
         await self._settle_models()
         await self._follow_zones()
-        async with self._database.transaction() as tx:
-            await dashboards.hasten_rules(tx)
-            due = await dashboards.due_for_rules(tx, self._clock.now_ms())
+        due = await self._database.write(partial(_due, now_ms=self._clock.now_ms()))
         # One transaction for each, so that a board with many tasks holds up nobody else's messages for long.
         for dashboard in due:
             await self.look_after(dashboard.folder)
-        async with self._database.reading() as tx:
-            next_ms = await dashboards.next_rules_ms(tx)
+        next_ms = await self._database.read(dashboards.next_rules_ms)
         if next_ms is None:
             return SWEEP_SECONDS
         return min(SWEEP_SECONDS, max(0.0, (next_ms - self._clock.now_ms()) / 1000))
 
     async def _follow_zones(self) -> None:
         """Recompute the days of deadlines of each group whose time zone was changed."""
-        async with self._database.reading() as tx:
-            zones = {group.folder: self._ports.hours_of(group).zone.key for group in await groups.every(tx)}
-            boards = await dashboards.every(tx)
+        everyone, boards = await self._database.read(_groups_and_boards)
+        zones = {group.folder: self._ports.hours_of(group).zone.key for group in everyone}
         # Compared outside of a transaction: zones hardly ever change, and this runs at each beat.
         for folder in [one.folder for one in boards if zones.get(one.folder, one.zone) != one.zone]:
             async with self._database.transaction() as tx:
@@ -218,8 +215,7 @@ class WorkerLoop:
 
     async def _settle_models(self) -> None:
         """Write down how turns of workers ended; where one failed, the rules stand in."""
-        async with self._database.reading() as tx:
-            ended = await dashboard_cycles.ended_model_cycles(tx)
+        ended = await self._database.read(dashboard_cycles.ended_model_cycles)
         # Found in the store and not by an event, so a turn that ended while the host was down counts too.
         for one in ended:
             async with self._database.transaction() as tx:
@@ -274,6 +270,15 @@ class WorkerLoop:
         assert seen is not None
         report = await self._rules(tx, group, seen, why="fallback")
         return {"fell_back": True, **report.to_detail()}
+
+
+async def _due(tx: Tx, *, now_ms: int) -> list[Dashboard]:
+    await dashboards.hasten_rules(tx)
+    return await dashboards.due_for_rules(tx, now_ms)
+
+
+async def _groups_and_boards(tx: Tx) -> tuple[list[Group], list[Dashboard]]:
+    return await groups.every(tx), await dashboards.every(tx)
 
 
 def _judge_of(digest: str) -> str:
