@@ -216,3 +216,14 @@ async def test_a_reset_brings_nothing_back_when_words_are_taken_back(harness: Ha
     await harness.forgetting.sweep()
     assert harness.kept.is_empty
     assert harness.having("4711") == [], "nor has the snapshot that was taken before"
+
+
+async def test_a_look_costs_no_statement_for_a_group_that_has_nothing_to_forget(harness: Harness) -> None:
+    for number in range(5):
+        await harness.store_harness.add_group(f"other-{number}")
+    statements: list[str] = []
+    harness.store_harness.database._direct.set_trace_callback(statements.append)
+
+    await harness.forgetting.sweep()
+
+    assert len(statements) == 1, statements

@@ -14,8 +14,7 @@ import pytest
 from orchestrator.domain.errors import OutcomeUnknown, StoreError, StoreTooNew
 from orchestrator.domain.values import ChatJid
 from orchestrator.store import database as databases
-from orchestrator.store import outbox
-from orchestrator.store.database import Database, migrations
+from orchestrator.store.database import Database, after_commit, migrations, outbox
 from orchestrator.store.reader import read_once
 
 
@@ -461,6 +460,24 @@ async def test_work_that_waits_for_something_else_is_refused_and_undone(database
         await database.write(work)
 
     assert await database.read(jids) == []
+
+
+async def test_what_follows_a_commit_is_called_in_the_event_loop_and_only_then(database, database_path):
+    called = []
+
+    async def work(tx, *, jid):
+        await add_chat(tx, jid)
+        after_commit(
+            tx, lambda: called.append((jid, asyncio.get_running_loop(), read_once(database_path, jids)))
+        )
+        if jid == "b":
+            raise LookupError
+
+    await database.write(partial(work, jid="a"))
+    with pytest.raises(LookupError):
+        await database.write(partial(work, jid="b"))
+
+    assert called == [("a", asyncio.get_running_loop(), ["a"])]
 
 
 async def test_a_query_reads_what_is_committed_in_one_call(database, database_path):
