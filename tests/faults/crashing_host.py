@@ -83,6 +83,7 @@ async def send(self: LocalChannel, jid: str, text: str, message_id: str, **_: An
 
 
 Database.transaction = transaction  # type: ignore[method-assign, assignment]
+Database.write = with_points_around(Database.write)  # type: ignore[method-assign]
 LocalChannel.send = with_points_around(send)  # type: ignore[method-assign]
 ProcessRuntime.start = with_points_around(ProcessRuntime.start)  # type: ignore[method-assign]
 DockerRuntime.start = with_points_around(DockerRuntime.start)  # type: ignore[method-assign]
