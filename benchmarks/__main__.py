@@ -21,7 +21,6 @@ NAMES = (
     "command_line",
     "console",
     "idle",
-    "intake",
     "hot_path",
     "hot_claude",
     "flood",
