@@ -14,7 +14,8 @@ import pytest
 from orchestrator.domain.errors import OutcomeUnknown, StoreError, StoreTooNew
 from orchestrator.domain.values import ChatJid
 from orchestrator.store import database as databases
-from orchestrator.store.database import Database, after_commit, migrations, outbox
+from orchestrator.store import outbox
+from orchestrator.store.database import Database, after_commit, migrations
 from orchestrator.store.reader import read_once
 
 
