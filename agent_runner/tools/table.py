@@ -22,7 +22,7 @@ class MessageParameters(Parameters):
     chat_jid: str | None = Field(
         default=None,
         max_length=200,
-        description="Another chat's address; only from main.",
+        description="Another chat of this group; from main, any chat.",
     )
 
 
@@ -38,7 +38,7 @@ class FileParameters(Parameters):
     chat_jid: str | None = Field(
         default=None,
         max_length=200,
-        description="Another chat's address; only from main.",
+        description="Another chat of this group; from main, any chat.",
     )
 
 
@@ -61,10 +61,17 @@ class RegisterParameters(Parameters):
     requires_trigger: bool = Field(
         default=True, description="False: every message is answered, with or without the trigger."
     )
+    is_added: bool = Field(
+        default=False,
+        description="True: the folder has a group already, and this becomes one more chat of it.",
+    )
 
 
-class FolderParameters(Parameters):
+class UnregisterParameters(Parameters):
     folder: str = Field(min_length=1, max_length=64, description="The group's folder name.")
+    jid: str | None = Field(
+        default=None, max_length=200, description="Only this one of its several chats is taken off."
+    )
 
 
 def _send(given: MessageParameters) -> Command:
@@ -83,8 +90,8 @@ def _register(given: RegisterParameters) -> Command:
     return mailbox.RegisterGroup(**given.model_dump())
 
 
-def _unregister(given: FolderParameters) -> Command:
-    return mailbox.UnregisterGroup(folder=given.folder)
+def _unregister(given: UnregisterParameters) -> Command:
+    return mailbox.UnregisterGroup(**given.model_dump())
 
 
 def _refresh(_: NoParameters) -> Command:
@@ -124,7 +131,7 @@ TABLE: tuple[Tool[Any], ...] = (
     ),
     Tool(
         name="search_history",
-        description="Find earlier messages of this chat by their words, the newest first.",
+        description="Find earlier messages of this group by their words, the newest first.",
         parameters=SearchParameters,
         command=_search,
     ),
@@ -142,7 +149,7 @@ TABLE: tuple[Tool[Any], ...] = (
     Tool(
         name="unregister_group",
         description="Stop answering in a group. Its files and history stay.",
-        parameters=FolderParameters,
+        parameters=UnregisterParameters,
         command=_unregister,
         is_only_main=True,
         is_deferred=True,

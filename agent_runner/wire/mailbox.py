@@ -39,7 +39,7 @@ class _Command(Document):
 
 
 class SendMessage(_Command):
-    """Say something in a chat now; without `chatJid`, in the group's own."""
+    """Say something in a chat now; without `chatJid`, in the one that the turn answers."""
 
     type: Literal["message"] = "message"
     text: Text
@@ -56,8 +56,8 @@ class SendFile(_Command):
 
 
 class SetReminder(_Command):
-    """Send `text` to the group's chat at `at`: an ISO time (in the group's zone when it names none) or a
-    duration such as `30m` or `2h15m`."""
+    """Send `text` at `at` to the chat in which it is asked; `at` is an ISO time (in the group's zone when it
+    names none) or a duration such as `30m` or `2h15m`."""
 
     type: Literal["set_reminder"] = "set_reminder"
     text: Text
@@ -80,11 +80,15 @@ class RegisterGroup(_Command):
     folder: str = Field(min_length=1, max_length=64)
     trigger: str | None = Field(default=None, max_length=64)
     requires_trigger: bool = Field(default=True, alias="requiresTrigger")
+    is_added: bool = Field(default=False, alias="isAdded")
+    """Whether the folder has a group already, which gets this chat beside its others."""
 
 
 class UnregisterGroup(_Command):
     type: Literal["unregister_group"] = "unregister_group"
     folder: str = Field(min_length=1, max_length=64)
+    jid: str | None = Field(default=None, max_length=200)
+    """The one of its chats that is taken off; None takes the whole group off."""
 
 
 class RefreshGroups(_Command):

@@ -59,6 +59,13 @@ class Client:
     async def register(self, asked: dict[str, Any]) -> dict[str, Any]:
         return _content(await self._http.post("/groups", json=asked))
 
+    async def add_chat(self, folder: str, asked: dict[str, Any]) -> dict[str, Any]:
+        return _content(await self._http.post(f"/groups/{quote(folder, safe='')}/chats", json=asked))
+
+    async def remove_chat(self, folder: str, jid: str) -> dict[str, Any]:
+        found = await self._http.delete(f"/groups/{quote(folder, safe='')}/chats", params={"jid": jid})
+        return _content(found)
+
     async def unregister(self, folder: str) -> dict[str, Any]:
         return _content(await self._http.delete(f"/groups/{quote(folder, safe='')}"))
 

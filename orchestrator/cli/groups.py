@@ -89,6 +89,76 @@ def register(
     print(f"'{folder}' is registered.")
 
 
+@groups_app.command(name="add-chat")
+def add_chat(
+    folder: GroupArgument,
+    jid: Annotated[
+        str, Parameter(help="The chat's address: 'andy groups chats' lists those that were seen.")
+    ],
+    /,
+    *,
+    is_notify_chat: Annotated[
+        bool,
+        Parameter(name="--notify", negative=(), help="Tell it from now on what nobody asked for in another."),
+    ] = False,
+    home: HomeOption = None,
+) -> None:
+    """Give a group one more chat, in any messenger: same agent, files and memory; answers go where one asks.
+
+    Of a chat that the group has already, --notify makes the one that is told reminders of the dashboard and
+    other news.
+
+    Example: `andy groups add-chat family telegram:-100123 --notify`
+    """
+    from orchestrator.groups import registration
+
+    async def ask(client: Client) -> list[str]:
+        found = await client.add_chat(folder, {"jid": jid, "is_notify_chat": is_notify_chat})
+        return list(found["chats"])
+
+    async def act(tx: Tx, now_ms: int) -> list[str]:
+        group = await registration.add_chat(tx, folder, jid, now_ms=now_ms, is_notify_chat=is_notify_chat)
+        return list(group.chats)
+
+    chats = terminal.run_async(terminal.ask_or_change(home, ask, act))
+    print(f"'{folder}' has these chats, and what nobody asked for goes to the first: {', '.join(chats)}.")
+
+
+@groups_app.command(name="remove-chat")
+def remove_chat(
+    folder: GroupArgument,
+    jid: Annotated[str, Parameter(help="The address of one of its chats: see 'andy groups list'.")],
+    /,
+    *,
+    home: HomeOption = None,
+) -> None:
+    """Take one of several chats from a group. What was said there stays in its history.
+
+    Example: `andy groups remove-chat family telegram:-100123`
+    """
+    from orchestrator.groups import registration
+
+    async def ask(client: Client) -> str:
+        return str((await client.remove_chat(folder, jid))["text"])
+
+    async def act(tx: Tx, now_ms: int) -> str:
+        return (await registration.remove_chat(tx, folder, jid, now_ms=now_ms)).explain()
+
+    print(terminal.run_async(terminal.ask_or_change(home, ask, act)))
+
+
+@groups_app.command(name="chats")
+def list_chats(*, as_json: JsonOption = False, home: HomeOption = None) -> None:
+    """List the chats that were seen, in all messengers, each with its group if it has one.
+
+    Example: `andy groups chats`
+    """
+    from orchestrator.reports import groups
+
+    lines = partial(groups.chat_lines, zone=terminal.zone_of(home))
+    read(home, groups.chat_rows, lines, as_json=as_json)
+
+
 @groups_app.command
 def config(
     folder: GroupArgument,

@@ -229,6 +229,20 @@ async def add_chat(tx: Tx, folder: str, jid: str, *, now_ms: int, is_notify_chat
     return await groups.known(tx, group.folder)
 
 
+def chosen_chat(group: Group, jid: str | None, *, default: ChatJid) -> ChatJid:
+    """Return the chat of a group that somebody chose, or `default`. Raises `BadRequest` of any other."""
+    if jid is None:
+        return default
+    if jid not in group.chats:
+        raise BadRequest(f"{jid!r} is no chat of '{group.folder}'. Its chats: {', '.join(group.chats)}.")
+    return ChatJid(jid)
+
+
+def writing_chat(group: Group) -> ChatJid:
+    """Return where console, terminal and HTTP write: the group's chat of this machine, if it has one."""
+    return next((jid for jid in group.chats if jid == local_address(group.folder)), group.jid)
+
+
 async def _check_free(tx: Tx, wanted: Group) -> None:
     """Check that `jid` of a group is no chat of another. Raises `AlreadyRegistered`."""
     taken = await groups.by_jid(tx, wanted.jid)
@@ -251,14 +265,12 @@ async def remove_chat(tx: Tx, folder: str, jid: str, *, now_ms: int) -> ChatDepa
         UnknownGroup, BadRequest: there is no such group, the chat is none of its own, or its only one.
     """
     group = await groups.known(tx, folder)
-    if jid not in group.chats:
-        raise BadRequest(f"{jid!r} is no chat of '{group.folder}'. Its chats: {', '.join(group.chats)}.")
+    chat = chosen_chat(group, jid, default=group.jid)
     if len(group.chats) == 1:
         raise BadRequest(
             f"It is the only chat of '{group.folder}':"
             f" 'andy groups remove {group.folder}' takes the group off."
         )
-    chat = ChatJid(jid)
     notify_chat = group.other_chats[0] if chat == group.jid else group.jid
     await groups.set_jid(tx, group.folder, notify_chat)
     await groups.remove_chat(tx, group.folder, chat)

@@ -45,8 +45,8 @@ def refusal(caller: Group, command: Command) -> str | None:
     if caller.is_main:
         return None
     match command:
-        case SendMessage(chat_jid=jid) | SendFile(chat_jid=jid) if jid not in (None, caller.jid):
-            return "a group may only write in its own chat"
+        case SendMessage(chat_jid=jid) | SendFile(chat_jid=jid) if jid not in (None, *caller.chats):
+            return "a group may only write in its own chats"
         case RegisterGroup() | UnregisterGroup() | RefreshGroups() | ControlLoop():
             return ONLY_MAIN
         case ScheduleTask(target_folder=folder) if folder not in (None, caller.folder):

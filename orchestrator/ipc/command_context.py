@@ -9,7 +9,7 @@ from zoneinfo import ZoneInfo
 
 from agent_runner.wire.mailbox import AcknowledgeNotice, CancelNotice, ListNotices, NotifySelf, Reply
 from orchestrator.domain.dashboard import Notification
-from orchestrator.domain.values import Attachment, Folder, Group, Turn
+from orchestrator.domain.values import Attachment, ChatJid, Folder, Group, Turn
 from orchestrator.groups.attachments import FileRefused
 from orchestrator.scheduler.scheduled_task_service import ScheduleReader
 from orchestrator.store.database import Tx
@@ -144,6 +144,11 @@ class CommandCaller:
     """For `send_file`: the copy that was made of the file, or why there is none."""
     early_result: CommandResult | None = None
     """For `remember` and `search_history`: what came of it before the transaction; None where nothing did."""
+
+    @property
+    def chat(self) -> ChatJid:
+        """The chat that the turn answers; outside of any the one that is told what nobody asked for."""
+        return self.group.chat_for(self.turn.chat_jid if self.turn is not None else None)
 
 
 def refused(code: str, text: str) -> CommandResult:

@@ -40,7 +40,7 @@ async def send_late_answer(tx: Tx, group: Group, command: Command, reply: Reply,
     outcome = "✅ Done after all" if reply.ok else "⚠️ Not done"
     await outbox.add(
         tx,
-        chat_jid=group.jid,
+        chat_jid=group.chat_for(turn.chat_jid if turn is not None else None),
         folder=group.folder,
         text=f"{outcome}, for I was away when it was asked: {reply.text}",
         dedupe_key=f"late-answer:{group.folder}:{reply.request_id}",

@@ -40,6 +40,7 @@ ALTERING = frozenset(
         "refresh_groups",
     )
 ) | {
+    "group.chats_changed",
     "chats.seen",
     "group.registered",
     "group.unregistered",
@@ -150,13 +151,21 @@ class SnapshotWriter:
 
 
 async def _view_of(tx: Tx, group: Group) -> GroupView:
-    """Return what a group may see: main all tasks and chats, others their own tasks."""
+    """Return what a group may see: main all tasks and chats, others their own tasks, and chats if several."""
     return GroupView(
         group=group,
         tasks=await tasks.every(tx, None if group.is_main else group.folder),
-        chats=await chats.every(tx) if group.is_main else (),
-        registered=frozenset(one.jid for one in await groups.every(tx)) if group.is_main else frozenset(),
+        chats=await _chats_of(tx, group),
+        registered=frozenset(
+            jid for one in (await groups.every(tx) if group.is_main else [group]) for jid in one.chats
+        ),
     )
+
+
+async def _chats_of(tx: Tx, group: Group) -> Sequence[Chat]:
+    if group.is_main:
+        return await chats.every(tx)
+    return await chats.of_group(tx, group) if len(group.chats) > 1 else ()
 
 
 def known_chats(seen: GroupView, zone: ZoneInfo) -> list[dict[str, Any]]:

@@ -22,6 +22,7 @@ def group_row(group: Group) -> dict[str, Any]:
         "folder": group.folder,
         "name": group.name,
         "jid": group.jid,
+        "chats": list(group.chats),
         "trigger": group.trigger,
         "requires_trigger": group.requires_trigger,
         "is_main": group.is_main,
@@ -31,8 +32,8 @@ def group_row(group: Group) -> dict[str, Any]:
 
 def group_lines(rows: Rows) -> list[str]:
     return table(
-        ("folder", "name", "chat", "answers"),
-        [(row["folder"], row["name"], row["jid"], _answers(row)) for row in rows],
+        ("folder", "name", "chats", "answers"),
+        [(row["folder"], row["name"], ", ".join(row["chats"]), _answers(row)) for row in rows],
     )
 
 
@@ -57,7 +58,7 @@ def config_lines(found: dict[str, Any]) -> list[str]:
 
 async def chat_rows(tx: Tx) -> Rows:
     """Every chat that was seen, the one that was active last first; `group` is its folder if it has one."""
-    folders = {group.jid: group.folder for group in await groups.every(tx)}
+    folders = await groups.folders_of_chats(tx)
     return [
         {
             "jid": chat.jid,
@@ -69,6 +70,24 @@ async def chat_rows(tx: Tx) -> Rows:
         }
         for chat in await chats.every(tx)
     ]
+
+
+def chat_lines(rows: Rows, *, zone: ZoneInfo) -> list[str]:
+    if not rows:
+        return ["No chat was seen yet."]
+    return table(
+        ("chat", "name", "messenger", "last", "group"),
+        [
+            (
+                row["jid"],
+                row["name"],
+                row["channel"] or "",
+                local_minute(row["last_message_ms"], zone) if row["last_message_ms"] else "",
+                row["group"] or "",
+            )
+            for row in rows
+        ],
+    )
 
 
 async def change_rows(tx: Tx, folder: str) -> Rows:

@@ -44,7 +44,7 @@ async def sent_file(tx: Tx, folder: str, asked: str) -> Outgoing:
     """
     group = await groups.known(tx, folder)
     said = await outbox.by_message_id(tx, MessageId(asked))
-    if said is None or said.chat_jid != group.jid or said.attachment is None:
+    if said is None or said.chat_jid not in group.chats or said.attachment is None:
         raise NoMessage(f"There is no message '{asked[:80]}' with a file in '{folder}'.")
     return said
 
@@ -58,7 +58,7 @@ async def find(tx: Tx, folder: str, asked: str) -> dict[str, Any]:
     group = await groups.known(tx, folder)
     message = await _message(tx, group, asked)
     said = await outbox.by_message_id(tx, message.id if message else MessageId(asked))
-    if message is None and (said is None or said.chat_jid != group.jid):
+    if message is None and (said is None or said.chat_jid not in group.chats):
         raise NoMessage(
             f"There is no message '{asked}' in '{folder}': see 'andy messages {folder}'. What is said in a"
             " chat that is not registered is not stored."
@@ -68,7 +68,7 @@ async def find(tx: Tx, folder: str, asked: str) -> dict[str, Any]:
     return {
         "id": message.id if message else asked,
         "group": group.folder,
-        "chat": group.jid,
+        "chat": message.chat_jid if message else said.chat_jid if said else group.jid,
         "message": _message_told(message),
         "turn": await _turn_told(tx, turn) if turn else None,
         "attempts": [],
@@ -95,10 +95,11 @@ def with_logs(found: dict[str, Any], logs: Path) -> dict[str, Any]:
 
 
 async def _message(tx: Tx, group: Group, asked: str) -> Message | None:
-    found = await messages.find(tx, group.jid, MessageId(asked))
-    if found is None and asked.isascii() and asked.isdigit() and len(asked) < 19:
-        found = await messages.at(tx, group.jid, int(asked))
-    return found
+    for jid in group.chats:
+        if (found := await messages.find(tx, jid, MessageId(asked))) is not None:
+            return found
+    is_number = asked.isascii() and asked.isdigit() and len(asked) < 19
+    return await messages.at(tx, group.chats, int(asked)) if is_number else None
 
 
 def _message_told(message: Message | None) -> dict[str, Any] | None:

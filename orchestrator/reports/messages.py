@@ -9,7 +9,7 @@ from zoneinfo import ZoneInfo
 from orchestrator.base.clock import local_second
 from orchestrator.base.tables import Rows, short
 from orchestrator.domain.values import Message, Turn, TurnId, TurnState
-from orchestrator.store import groups, messages, outbox, turns
+from orchestrator.store import chats, groups, messages, outbox, turns
 from orchestrator.store.database import Tx
 
 
@@ -20,20 +20,29 @@ async def rows(
 
     `outcome` is in words; `state` is that of the turn (queued, running, answered, failed), `ignored`, or
     `said` of Andy's own, whose `turn` is the one that said it. `place` is that in the queue. `file` is the
-    name of the file that Andy sent with it.
+    name of the file that Andy sent with it. `chat_label` tells the chats of a group apart that has several.
 
     Raises:
         UnknownGroup
     """
     group = await groups.known(tx, folder)
-    found = await messages.page(tx, group.jid, limit=limit, before=before, after=after)
+    found = await messages.page(tx, group.chats, limit=limit, before=before, after=after)
+    several = await chats.of_group(tx, group) if len(group.chats) > 1 else []
+    labels = {chat.jid: chat.label for chat in several}
     said_in = await messages.turns_that_said(tx, found)
     ids = {one.turn_id for one in found if one.turn_id is not None}
     known = {turn.id: turn for turn in await turns.some(tx, ids)}
     is_queued = any(turn.state is TurnState.QUEUED for turn in known.values())
     places = await turns.places(tx) if is_queued else {}
     files = await outbox.file_names(tx, [one.id for one in found if one.is_bot_message])
-    return [{**_row(one, known, said_in, places), "file": files.get(one.id)} for one in found]
+    return [
+        {
+            **_row(one, known, said_in, places),
+            "file": files.get(one.id),
+            "chat_label": labels.get(one.chat_jid),
+        }
+        for one in found
+    ]
 
 
 def _row(
@@ -44,6 +53,7 @@ def _row(
     return {
         "seq": message.seq,
         "id": message.id,
+        "chat": message.chat_jid,
         "at_ms": message.sent_ms,
         "received_ms": message.received_ms,
         "sender": message.sender_name,
@@ -71,11 +81,15 @@ def _outcome(turn: Turn | None, message: Message) -> str:
     return f"{turn.state.value}{again}: {turn.reason}" if turn.reason else turn.state.value
 
 
+def _with_chat(row: dict[str, Any]) -> str:
+    return f"{row['sender']} in {short(row['chat_label'], 40)}" if row["chat_label"] else str(row["sender"])
+
+
 def lines(found: Rows, *, zone: ZoneInfo) -> list[str]:
     if not found:
         return ["No messages yet."]
     return [
         f"{row['seq']:>5}  {local_second(row['at_ms'], zone)}  "
-        f"{row['sender']}: {short(row['text'], 70)}  [{row['outcome']}]"
+        f"{_with_chat(row)}: {short(row['text'], 70)}  [{row['outcome']}]"
         for row in found
     ]

@@ -27,9 +27,9 @@ async def rows(
         BadSearch, UnknownGroup
     """
     terms = message_search.parse_terms(text)
-    jid = (await groups.known(tx, folder)).jid if folder is not None else None
-    found = await message_search.find(tx, terms, chat_jid=jid, since_ms=since, before_seq=before, limit=limit)
-    folders = {group.jid: group.folder for group in await groups.every(tx)}
+    chats = (await groups.known(tx, folder)).chats if folder is not None else None
+    found = await message_search.find(tx, terms, chats=chats, since_ms=since, before_seq=before, limit=limit)
+    folders = await groups.folders_of_chats(tx)
     return [{**_row(one, terms), "group": folders.get(one.chat_jid)} for one in found]
 
 

@@ -18,6 +18,7 @@ from orchestrator.domain.errors import BadRequest, BadSchedule, TaskRefused, Tex
 from orchestrator.domain.values import (
     CatchUp,
     Cause,
+    ChatJid,
     ContextMode,
     Folder,
     Group,
@@ -90,9 +91,15 @@ async def find(tx: Tx, task_id: str, *, folder: Folder | None = None) -> Schedul
 
 
 async def create(
-    tx: Tx, group: Group, request: ScheduledTaskRequest, times: ScheduleReader, *, now_ms: int
+    tx: Tx,
+    group: Group,
+    request: ScheduledTaskRequest,
+    times: ScheduleReader,
+    *,
+    now_ms: int,
+    asked_in: ChatJid | None = None,
 ) -> ScheduledTask:
-    """Create a scheduled task of a group.
+    """Create a scheduled task of a group. Its answers go to the chat in which it was asked for.
 
     Raises:
         BadSchedule, BadTime: it can never be due, or not as it is asked for.
@@ -104,7 +111,7 @@ async def create(
     task = ScheduledTask(
         id=f"task-{secrets.token_hex(4)}",
         folder=group.folder,
-        chat_jid=group.jid,
+        chat_jid=group.chat_for(asked_in),
         prompt=request.prompt or "",
         schedule=planned.schedule,
         next_ms=planned.next_ms,

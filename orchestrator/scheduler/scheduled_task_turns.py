@@ -15,7 +15,7 @@ async def queue_turn(
     tx: Tx, task: ScheduledTask, group: Group, *, cause: Cause, due_ms: int, now_ms: int
 ) -> TurnId:
     """Queue a turn for one run of a scheduled task; the run is recorded as running until the turn ends."""
-    turn_id = await turns.add_task(tx, task, chat_jid=group.jid, now_ms=now_ms)
+    turn_id = await turns.add_task(tx, task, chat_jid=group.chat_for(task.chat_jid), now_ms=now_ms)
     await task_runs.begin(tx, task, turn_id, cause=cause, due_ms=due_ms, now_ms=now_ms)
     return turn_id
 

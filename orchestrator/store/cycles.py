@@ -205,13 +205,14 @@ async def newest(tx: Tx, folder: Folder, *, limit: int) -> list[Cycle]:
 
 
 async def said_between(tx: Tx, folder: Folder, *, since_ms: int) -> dict[str, Any]:
-    """Count what happened in a group's chat since `since_ms`, each number up to 500: `{messages, turns}`."""
+    """Count what happened in a group's chats since `since_ms`, each number up to 500: `{messages, turns}`."""
     cursor = await tx.execute(
         """
         SELECT (SELECT count(*) FROM (
-                    SELECT received_ms, is_bot_message FROM messages
-                    WHERE chat_jid = (SELECT jid FROM registered_groups WHERE folder = :folder)
-                    ORDER BY seq DESC LIMIT 500)
+                    SELECT m.received_ms, m.is_bot_message
+                    FROM group_chats c CROSS JOIN messages m ON m.seq IN (
+                        SELECT seq FROM messages WHERE chat_jid = c.jid ORDER BY seq DESC LIMIT 500)
+                    WHERE c.group_folder = :folder ORDER BY m.seq DESC LIMIT 500)
                 WHERE received_ms >= :since AND NOT is_bot_message) AS messages,
                (SELECT count(*) FROM (
                     SELECT ended_ms, kind FROM turns WHERE group_folder = :folder ORDER BY id DESC LIMIT 500)

@@ -96,6 +96,12 @@ async def every(tx: Tx) -> list[Group]:
     return [_from_row(row) for row in rows]
 
 
+async def folders_of_chats(tx: Tx) -> dict[ChatJid, Folder]:
+    """Return the folder of each chat that belongs to a group."""
+    rows = await tx.execute_fetchall("SELECT jid, group_folder FROM group_chats")
+    return {ChatJid(row["jid"]): Folder(row["group_folder"]) for row in rows}
+
+
 async def by_folder(tx: Tx, folder: str) -> Group | None:
     cursor = await tx.execute(f"{_GROUPS} WHERE folder = ? COLLATE NOCASE", (folder,))
     row = await cursor.fetchone()

@@ -55,12 +55,12 @@ async def find(
     tx: Tx,
     terms: Sequence[str],
     *,
-    chat_jid: ChatJid | None = None,
+    chats: Sequence[ChatJid] | None = None,
     since_ms: int = 0,
     before_seq: int | None = None,
     limit: int,
 ) -> list[Message]:
-    """Find the messages that have all `terms`, in any case, the newest first; of one chat, or of all."""
+    """Find the messages that have all `terms`, in any case, the newest first; of some chats, or of all."""
     is_whole = await indexed_from(tx) <= 1
     indexed = [term for term in terms if is_whole and len(term) >= INDEXED_CHARS]
     scanned = (term for term in terms if term not in indexed)
@@ -69,18 +69,21 @@ async def find(
     matched = "s.message_search MATCH :match" if indexed else "TRUE"
     # By the rowid of the table that is walked through, so that nothing has to be sorted.
     number = "s.rowid" if indexed else "m.seq"
+    # Of one chat SQLite makes an equation, and so walks through that chat alone, newest first.
+    places = {f"chat{number}": jid for number, jid in enumerate(chats or ())}
+    of_chats = "TRUE" if chats is None else f"m.chat_jid IN ({', '.join(f':{name}' for name in places)})"
     rows = await tx.execute_fetchall(
         f"""
         SELECT m.* FROM {joined}
         WHERE {matched} AND (:before IS NULL OR {number} < :before) AND m.content <> ''
-          AND {"m.chat_jid = :jid" if chat_jid else "TRUE"} AND m.sent_ms >= :since
+          AND {of_chats} AND m.sent_ms >= :since
           {" ".join(f"AND m.content LIKE :{name} ESCAPE '{ESCAPE}'" for name in patterns)}
         ORDER BY {number} DESC LIMIT :limit
         """,  # noqa: S608 - constants
         {
             "match": " AND ".join(_quoted(term) for term in indexed),
             "before": before_seq,
-            "jid": chat_jid,
+            **places,
             "since": since_ms,
             **patterns,
             "limit": limit,

@@ -199,11 +199,11 @@ async def find(tx: Tx, chat_jid: ChatJid, message_id: MessageId) -> Message | No
     return from_row(row) if row else None
 
 
-async def at(tx: Tx, chat_jid: ChatJid, seq: int) -> Message | None:
-    """Find a message by its place in the store."""
-    cursor = await tx.execute("SELECT * FROM messages WHERE chat_jid = ? AND seq = ?", (chat_jid, seq))
+async def at(tx: Tx, chats: Sequence[ChatJid], seq: int) -> Message | None:
+    """Find a message of one of these chats by its place in the store."""
+    cursor = await tx.execute("SELECT * FROM messages WHERE seq = ?", (seq,))
     row = await cursor.fetchone()
-    return from_row(row) if row else None
+    return from_row(row) if row and row["chat_jid"] in chats else None
 
 
 async def by_id(tx: Tx, message_id: str) -> Message | None:
@@ -299,20 +299,23 @@ async def thread_of(tx: Tx, turn_id: TurnId, chat_jid: ChatJid) -> str | None:
 
 
 async def page(
-    tx: Tx, chat_jid: ChatJid, *, limit: int, before: int | None = None, after: int | None = None
+    tx: Tx, chats: Sequence[ChatJid], *, limit: int, before: int | None = None, after: int | None = None
 ) -> list[Message]:
-    """Messages of a chat, oldest first, Andy's own among them: the newest, or those next to a `seq`."""
-    # From a `seq` on, the nearest are wanted and not the newest; both come out oldest first.
+    """Messages of chats, oldest first, Andy's own among them: the newest, or those next to a `seq`."""
+    # From a `seq` on, the nearest are wanted and not the newest; both come out oldest first. Each chat is
+    # read up to the limit, so that a long one costs no more than a short one.
     order = "DESC" if after is None else "ASC"
     rows = await tx.execute_fetchall(
         f"""
         SELECT * FROM (
-            SELECT * FROM messages
-            WHERE chat_jid = :jid AND seq < coalesce(:before, 1 << 62) AND seq > coalesce(:after, -1)
-            ORDER BY seq {order} LIMIT :limit)
+            SELECT m.* FROM json_each(:chats) c CROSS JOIN messages m ON m.seq IN (
+                SELECT seq FROM messages
+                WHERE chat_jid = c.value AND seq < coalesce(:before, 1 << 62) AND seq > coalesce(:after, -1)
+                ORDER BY seq {order} LIMIT :limit)
+            ORDER BY m.seq {order} LIMIT :limit)
         ORDER BY seq
         """,  # noqa: S608 - one of two words
-        {"jid": chat_jid, "before": before, "after": after, "limit": limit},
+        {"chats": json.dumps(chats), "before": before, "after": after, "limit": limit},
     )
     return [from_row(row) for row in rows]
 
@@ -331,10 +334,14 @@ async def turns_that_said(tx: Tx, said: Sequence[Message]) -> dict[int, int]:
     return {ids[row["message_id"]]: row["turn_id"] for row in rows}
 
 
-async def count(tx: Tx, chat_jid: ChatJid) -> int:
-    """Count the messages of a chat that have words."""
+async def count(tx: Tx, chats: Sequence[ChatJid]) -> int:
+    """Count the messages of chats that have words."""
     cursor = await tx.execute(
-        "SELECT count(*) AS n FROM messages WHERE chat_jid = ? AND content <> ''", (chat_jid,)
+        """
+        SELECT count(*) AS n FROM messages
+        WHERE chat_jid IN (SELECT value FROM json_each(?)) AND content <> ''
+        """,
+        (json.dumps(chats),),
     )
     return int((await returned(cursor))["n"])
 

@@ -9,6 +9,7 @@ import pytest
 
 from agent_runner.wire.document import WireError
 from orchestrator.base.event_bus import EventBus
+from orchestrator.groups import registration
 from orchestrator.ipc.command_dispatcher import HANDLERS, CommandDispatcher
 from orchestrator.scheduler.timing import schedule_reader
 from orchestrator.scheduler.when import point_ms
@@ -324,3 +325,68 @@ async def test_there_is_a_handler_for_every_command_of_the_wire(harness):
 
     union, *_ = get_args(Command)
     assert {kind.model_fields["type"].default for kind in get_args(union)} == set(HANDLERS)
+
+
+PHONE = "telegram:7"
+
+
+async def give_phone(harness, folder="family"):
+    async with harness.harness.database.transaction() as tx:
+        await registration.add_chat(tx, folder, PHONE, now_ms=1)
+
+
+async def asked_on_phone(harness):
+    """A turn that runs for the group's second chat."""
+    await harness.harness.hear("@Andy hi", chat_jid=PHONE)
+    turn, *_ = await harness.harness.start_next()
+    return turn.id
+
+
+async def test_what_an_agent_says_at_once_goes_to_the_chat_that_asks(harness):
+    await give_phone(harness)
+    turn = await asked_on_phone(harness)
+    await harness.ask("family", **MESSAGE, turn=turn, requestId="r1")
+    await harness.ask("family", **{**MESSAGE, "chatJid": FAMILY}, turn=turn, requestId="r2")
+    assert await harness.outbox() == [(PHONE, "hello"), (FAMILY, "hello")]
+
+
+async def test_what_an_agent_says_outside_of_any_turn_goes_to_the_notify_chat(harness):
+    await give_phone(harness)
+    await harness.ask("family", **MESSAGE, requestId="r1")
+    assert await harness.outbox() == [(FAMILY, "hello")]
+
+
+async def test_a_chat_that_is_taken_off_gets_nothing_more_from_its_agent(harness):
+    await give_phone(harness)
+    turn = await asked_on_phone(harness)
+    async with harness.harness.database.transaction() as tx:
+        await registration.remove_chat(tx, "family", PHONE, now_ms=1)
+    reply = await harness.ask("family", **{**MESSAGE, "chatJid": PHONE}, turn=turn, requestId="r1")
+    assert reply.code == "not_allowed"
+    await harness.ask("family", **MESSAGE, turn=turn, requestId="r2")
+    assert await harness.outbox() == [(FAMILY, "hello")]
+
+
+async def test_a_task_and_a_reminder_come_where_they_were_asked_for(harness):
+    await give_phone(harness)
+    turn = await asked_on_phone(harness)
+    assert (await harness.ask("family", **TASK, turn=turn, requestId="r1")).ok
+    assert (await harness.ask("family", **REMIND, turn=turn, requestId="r2")).ok
+    assert [row["chat_jid"] for row in await harness.harness.rows("SELECT * FROM scheduled_tasks")] == [PHONE]
+    assert [row["chat_jid"] for row in await harness.harness.rows("SELECT * FROM notifications")] == [PHONE]
+
+
+async def test_main_adds_a_chat_to_a_group_and_takes_it_off_but_gives_itself_none(harness):
+    added = {**REGISTER, "jid": PHONE, "folder": "family", "isAdded": True}
+    assert (await harness.ask("family", **added, requestId="r1")).code == "not_allowed"
+    reply = await harness.ask("main", **added, requestId="r1")
+    assert reply.data["chats"] == [FAMILY, PHONE]
+    reply = await harness.ask("main", **{**added, "folder": "main", "jid": STRANGER}, requestId="r2")
+    assert reply.code == "not_allowed"
+    assert "andy groups add-chat main" in reply.text
+    assert (await harness.folders())["main"].chats == (MAIN,)
+    gone = {"type": "unregister_group", "folder": "family", "jid": PHONE}
+    assert (await harness.ask("family", **gone, requestId="r3")).code == "not_allowed"
+    assert (await harness.ask("main", **gone, requestId="r3")).ok
+    assert (await harness.folders())["family"].chats == (FAMILY,)
+    assert (await harness.ask("main", **gone, requestId="r4")).code == "bad_request"

@@ -4,18 +4,30 @@ from __future__ import annotations
 
 import sqlite3
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from agent_runner.wire.frames import Ack, Result, TurnEnd
+from agent_runner.wire.mailbox import SearchHistory
+from orchestrator.domain.dashboard import Actor, Notification, NotificationType, Priority
 from orchestrator.domain.errors import BadRequest
-from orchestrator.domain.values import ChatJid, TurnState
+from orchestrator.domain.values import Cause, ChatJid, Folder, TurnState
 from orchestrator.groups import registration
 from orchestrator.groups.registration import AlreadyRegistered
+from orchestrator.ipc.handlers import history
+from orchestrator.reports import groups as group_reports
+from orchestrator.reports import message_timeline, messages, search
+from orchestrator.scheduler import scheduled_task_service
+from orchestrator.scheduler.scheduled_task_service import ScheduledTaskRequest
+from orchestrator.scheduler.scheduled_task_turns import queue_turn
+from orchestrator.scheduler.timing import schedule_reader
+from orchestrator.store import dashboard_notifications, groups, sessions, turns
 from orchestrator.store import database as databases
-from orchestrator.store import groups, sessions
 from orchestrator.store.database import Database, migrations
+from tests.support.reminders import notifier, put_reminder
+from tests.support.store_harness import SEOUL
 
 HOME, PHONE = ChatJid("local:family"), ChatJid("telegram:7")
 
@@ -228,3 +240,112 @@ async def test_a_home_of_one_chat_a_group_goes_on_as_it_was(database_path):
             assert await sessions.cursor_of(tx, kept[0][0]) == 12
     finally:
         await opened.close()
+
+
+async def test_a_reminder_comes_where_it_was_asked_for_and_other_news_where_the_owner_says(family):
+    family.clock.pass_ms(5 * 3_600_000)  # out of the quiet hours
+    now_ms = family.clock.now_ms()
+    async with family.database.transaction() as tx:
+        group = await groups.known(tx, "family")
+        for jid, text in ((PHONE, "pill"), (HOME, "walk")):
+            await put_reminder(tx, replace(group, jid=jid), text=text, due_ms=now_ms, now_ms=now_ms)
+        await dashboard_notifications.put(tx, an_alert(now_ms), was=None)
+    await add_chat(family, is_notify_chat=True)
+    await notifier(family).send_due()
+    assert {(one.text.split()[-1], one.chat_jid) for one in await family.outgoing()} == {
+        ("pill", PHONE),
+        ("walk", HOME),
+        ("alert", PHONE),
+    }
+
+
+async def test_a_reminder_of_a_chat_that_was_taken_off_comes_to_the_group_all_the_same(family):
+    now_ms = family.clock.now_ms()
+    async with family.database.transaction() as tx:
+        group = replace(await groups.known(tx, "family"), jid=PHONE)
+        await put_reminder(tx, group, text="pill", due_ms=now_ms, now_ms=now_ms)
+    await remove_chat(family)
+    await notifier(family).send_due()
+    assert [one.chat_jid for one in await family.outgoing()] == [HOME]
+
+
+def an_alert(due_ms):
+    return Notification(
+        folder=Folder("family"),
+        id="n_alert",
+        message="an alert",
+        due_ms=due_ms,
+        type=NotificationType.PROGRESS_CHECK,
+        priority=Priority.MEDIUM,
+        created_by=Actor.WORKER,
+        created_ms=1,
+        version=1,
+    )
+
+
+async def test_a_task_is_answered_where_it_was_asked_for_while_that_is_a_chat_of_the_group(family):
+    times = schedule_reader(lambda _: SEOUL)
+    now_ms = family.clock.now_ms()
+    request = ScheduledTaskRequest(prompt="water", kind="interval", value="1h")
+
+    async def queue(tx, task):
+        group = await groups.known(tx, "family")
+        turn = await queue_turn(tx, task, group, cause=Cause.SCHEDULE, due_ms=now_ms, now_ms=now_ms)
+        found = await turns.get(tx, turn)
+        assert found is not None
+        return found
+
+    async with family.database.transaction() as tx:
+        group = await groups.known(tx, "family")
+        task = await scheduled_task_service.create(tx, group, request, times, now_ms=now_ms, asked_in=PHONE)
+        waiting = await queue(tx, task)
+    assert waiting.chat_jid == PHONE
+    await remove_chat(family)
+    assert (await family.turn(waiting.id)).chat_jid == HOME, "what waits is answered in the chat that is left"
+    async with family.database.transaction() as tx:
+        assert (await queue(tx, task)).chat_jid == HOME
+
+
+async def test_a_list_of_messages_has_all_chats_in_their_order_and_names_each(family):
+    await family.hear("one")
+    await on_phone(family, "two")
+    await family.hear("three")
+    await family.add_group("work")
+    await family.hear("secret of work", "work")
+    async with family.database.reading() as tx:
+        rows = await messages.rows(tx, "family", limit=50)
+        assert [(row["text"], row["chat"], row["chat_label"]) for row in rows] == [
+            ("one", HOME, "Family"),
+            ("two", PHONE, "Family (telegram)"),
+            ("three", HOME, "Family"),
+        ]
+        assert [row["text"] for row in await messages.rows(tx, "family", limit=2)] == ["two", "three"]
+        older = await messages.rows(tx, "family", limit=1, before=rows[2]["seq"])
+        assert [row["text"] for row in older] == ["two"]
+        newer = await messages.rows(tx, "family", limit=1, after=rows[0]["seq"])
+        assert [row["text"] for row in newer] == ["two"]
+        assert messages.lines(rows, zone=SEOUL)[1].endswith(
+            "Jane in Family (telegram): two  [ignored: no trigger]"
+        )
+        way = await message_timeline.find(tx, "family", rows[1]["id"])
+        assert (way["chat"], way["message"]["text"]) == (PHONE, "two")
+        assert [row["chat_label"] for row in await messages.rows(tx, "work", limit=5)] == [None]
+        (row, _) = await group_reports.group_rows(tx)
+        assert row["chats"] == [HOME, PHONE]
+        seen = {row["jid"]: row["group"] for row in await group_reports.chat_rows(tx)}
+        assert seen == {HOME: "family", PHONE: "family", "local:work": "work"}
+
+
+async def test_history_is_searched_in_all_chats_of_the_group_and_no_other(family):
+    await family.hear("the dentist at nine")
+    await on_phone(family, "another dentist at ten")
+    await family.add_group("work")
+    await family.hear("the dentist of work", "work")
+    async with family.database.reading() as tx:
+        found = await search.rows(tx, "dentist", folder="family", limit=9)
+        group = await groups.known(tx, "family")
+        told = await history.search(tx, group, SearchHistory(query="dentist", limit=9), zone=SEOUL)
+    assert [row["text"] for row in found] == ["another dentist at ten", "the dentist at nine"]
+    assert "ten" in told.text
+    assert "nine" in told.text
+    assert "work" not in told.text

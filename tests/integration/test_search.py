@@ -225,7 +225,7 @@ async def test_an_agent_searches_its_own_chat_alone_and_no_copy_is_kept(harness)
     assert "hunter2" not in groups["family"].text
     assert "shed" not in groups["family"].text
     assert "shed" in groups["work"].text
-    assert groups["main"].text == "No message of this chat has these words."
+    assert groups["main"].text == "No message of this group has these words."
     assert await harness.rows("SELECT * FROM commands") == []
     refusal = await _ask(harness, "family", {"query": '""'})
     assert (refusal.ok, refusal.code) == (False, "bad_search")

@@ -119,7 +119,7 @@ class NotificationDispatcher:
             return DispatchResult(notification=row, outcome="cancelled")
         match decision.decide(row, context, now_ms=now_ms):
             case decision.SendNow():
-                return await _claim(tx, row, group.jid, now_ms=now_ms)
+                return await _claim(tx, row, group.chat_for(row.chat_jid), now_ms=now_ms)
             case decision.Postpone(at_ms=at_ms, reason=reason):
                 await write(
                     tx, row, now_ms=now_ms, reason=reason, status=NotificationStatus.PENDING, due_ms=at_ms

@@ -10,12 +10,13 @@ from zoneinfo import ZoneInfo
 
 from orchestrator.dashboard.views import serializers
 from orchestrator.domain.dashboard import BoardTask, Caller, Notification, Question, ToolRefused
-from orchestrator.domain.values import ChatJid, Folder
+from orchestrator.domain.values import ChatJid, Folder, TurnId
 from orchestrator.store import (
     dashboard_notifications,
     dashboard_questions,
     dashboard_tasks,
     dashboards,
+    turns,
 )
 from orchestrator.store.database import Tx
 
@@ -60,6 +61,12 @@ class ServiceContext:
     @property
     def now_ms(self) -> int:
         return self.caller.now_ms
+
+    async def asked_in(self) -> ChatJid | None:
+        """Return the chat of the turn that calls; outside of any, the group's notify chat."""
+        turn_id = self.caller.turn_id
+        turn = await turns.get(self.tx, TurnId(turn_id)) if turn_id is not None else None
+        return turn.chat_jid if turn is not None else self.chat_jid
 
     async def version(self) -> int:
         """Return the version of all that this call writes; a missing dashboard is created."""

@@ -299,7 +299,7 @@ async def _create(ctx: ServiceContext, request: NotificationRequest) -> Notifica
         context=request.context,
         created_by=ctx.caller.actor,
         created_ms=ctx.now_ms,
-        chat_jid=ctx.chat_jid if request.type is NotificationType.REMINDER else None,
+        chat_jid=await ctx.asked_in() if request.type is NotificationType.REMINDER else None,
         asked_by=await messages.asker_of(ctx.tx, ctx.caller.turn_id) if ctx.caller.turn_id else None,
     )
     made = await _put(ctx, made, was=None)

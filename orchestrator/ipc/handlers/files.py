@@ -35,7 +35,7 @@ async def send_file(tx: Tx, caller: CommandCaller, command: SendFile) -> Command
     assert caller.file is not None
     if isinstance(caller.file, FileRefused):
         return refused(caller.file.code, str(caller.file))
-    jid = ChatJid(command.chat_jid) if command.chat_jid else caller.group.jid
+    jid = ChatJid(command.chat_jid) if command.chat_jid else caller.chat
     turn = caller.turn
     await chats.upsert(tx, jid, name=None, channel=None, is_group=False, at_ms=None)
     is_new = await outbox.add(

@@ -10,9 +10,13 @@ from orchestrator.ipc.command_context import CommandCaller, CommandResult, refus
 from orchestrator.store import chats, groups
 from orchestrator.store.database import Tx
 
+ONLY_OWNER = "Only the owner gives main a chat, on the machine itself: 'andy groups add-chat main {jid}'."
+
 
 async def register_group(tx: Tx, caller: CommandCaller, command: RegisterGroup) -> CommandResult:
-    """Register a chat as a group; never as main, whatever a container says."""
+    """Register a chat as a group, or add it to one; never to main, whatever a container says."""
+    if command.is_added:
+        return await _add_chat(tx, caller, command)
     group = Group(
         jid=ChatJid(command.jid),
         name=command.name,
@@ -31,9 +35,26 @@ async def register_group(tx: Tx, caller: CommandCaller, command: RegisterGroup) 
     )
 
 
-async def unregister_group(tx: Tx, caller: CommandCaller, command: UnregisterGroup) -> CommandResult:
-    """Unregister a group; its files and messages stay."""
+async def _add_chat(tx: Tx, caller: CommandCaller, command: RegisterGroup) -> CommandResult:
     try:
+        # Who writes in a chat of main is obeyed as the owner, so only the owner himself may add one.
+        if (await groups.known(tx, command.folder)).is_main:
+            return refused("not_allowed", ONLY_OWNER.format(jid=command.jid))
+        group = await registration.add_chat(tx, command.folder, command.jid, now_ms=caller.now_ms)
+    except BadRequest as error:
+        return refused(error.code, str(error))
+    return CommandResult(
+        text=f"{command.jid} is a chat of '{group.folder}' now.",
+        data={"folder": group.folder, "jid": group.jid, "chats": list(group.chats)},
+    )
+
+
+async def unregister_group(tx: Tx, caller: CommandCaller, command: UnregisterGroup) -> CommandResult:
+    """Unregister a group, or take one of its chats off; its files and messages stay."""
+    try:
+        if command.jid is not None:
+            gone = await registration.remove_chat(tx, command.folder, command.jid, now_ms=caller.now_ms)
+            return CommandResult(text=gone.explain())
         departure = await registration.unregister(tx, command.folder, now_ms=caller.now_ms)
     except BadRequest as error:
         return refused(error.code, str(error))
@@ -43,7 +64,7 @@ async def unregister_group(tx: Tx, caller: CommandCaller, command: UnregisterGro
 async def refresh_groups(tx: Tx, caller: CommandCaller, command: RefreshGroups) -> CommandResult:
     """List all known chats, and which of them are registered."""
     del caller, command
-    registered = {group.jid: group.folder for group in await groups.every(tx)}
+    registered = await groups.folders_of_chats(tx)
     known = [
         {"jid": chat.jid, "name": chat.name, "folder": registered.get(chat.jid), "channel": chat.channel}
         for chat in await chats.every(tx)

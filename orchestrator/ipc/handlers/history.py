@@ -1,4 +1,4 @@
-"""Find earlier messages of the caller's own chat."""
+"""Find earlier messages of the chats of the caller's group."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ async def search_history(tx: Tx, caller: CommandCaller, command: SearchHistory) 
 
 
 async def search(tx: Tx, group: Group, command: SearchHistory, *, zone: ZoneInfo) -> CommandResult:
-    """Search the chat of the group that asks, and no other, also for main. Secrets are taken out."""
+    """Search the chats of the group that asks, and no others, also for main. Secrets are taken out."""
     try:
         terms = message_search.parse_terms(command.query)
     except BadSearch as error:
         return refused(error.code, str(error))
     found = await message_search.find(
-        tx, terms, chat_jid=group.jid, before_seq=command.before, limit=command.limit
+        tx, terms, chats=group.chats, before_seq=command.before, limit=command.limit
     )
     lines = [
         f"{one.seq}  {local_minute(one.sent_ms, zone)}  {one.sender_name}: "
@@ -41,4 +41,4 @@ async def search(tx: Tx, group: Group, command: SearchHistory, *, zone: ZoneInfo
     ]
     if len(found) == command.limit:
         lines.append(f"There may be more: search again with before={found[-1].seq}.")
-    return CommandResult(text="\n".join(lines) or "No message of this chat has these words.")
+    return CommandResult(text="\n".join(lines) or "No message of this group has these words.")

@@ -24,8 +24,8 @@ NO_MODEL = (
 
 
 async def send_message(tx: Tx, caller: CommandCaller, command: SendMessage) -> CommandResult:
-    """Queue a text for the caller's chat or, from main, any chat; refuse it when too many wait."""
-    jid = ChatJid(command.chat_jid) if command.chat_jid else caller.group.jid
+    """Queue a text for a chat of the caller's group or, from main, any chat; refuse it when too many wait."""
+    jid = ChatJid(command.chat_jid) if command.chat_jid else caller.chat
     turn = caller.turn
     if (why_not := await _too_many(tx, caller, turn)) is not None:
         return refused("too_many", why_not)

@@ -29,7 +29,7 @@ async def schedule_task(tx: Tx, caller: CommandCaller, command: ScheduleTask) ->
         is_once = command.schedule_type == ScheduleKind.ONCE
         now_ms = caller.asked_ms if is_once else caller.now_ms  # what recurs has no time that could pass
         task = await scheduled_task_service.create(
-            tx, group, _task_request(command), caller.times, now_ms=now_ms
+            tx, group, _task_request(command), caller.times, now_ms=now_ms, asked_in=caller.chat
         )
     except BadRequest as error:
         return refused(error.code, str(error))

@@ -13,13 +13,14 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from orchestrator.domain.values import Group, Inbound
+from orchestrator.groups.registration import chosen_chat, writing_chat
 from orchestrator.web.bodies import parse_body
 from orchestrator.web.chat_service import ChatService
 
 MAX_WAIT_SECONDS = 600.0
 
 Write = Callable[..., Inbound]
-"""`(group jid, text, *, sender, now_ms)`: make an inbound message."""
+"""`(chat, text, *, sender, now_ms)`: make an inbound message."""
 
 
 class ChatRequest(BaseModel):
@@ -31,6 +32,8 @@ class ChatRequest(BaseModel):
     text: str
     sender: str = Field("you", min_length=1, max_length=80)
     wait: float = Field(120.0, ge=0, le=MAX_WAIT_SECONDS)
+    chat: str | None = Field(None, max_length=200)
+    """One of the group's chats. Default: that of this machine, else the notify chat."""
 
 
 def chat_routes(service: ChatService, write: Write) -> list[Route]:
@@ -38,7 +41,8 @@ def chat_routes(service: ChatService, write: Write) -> list[Route]:
         asked = await parse_body(request, ChatRequest)
 
         def message(group: Group, now_ms: int) -> Inbound:
-            return write(group.jid, asked.text, sender=asked.sender, now_ms=now_ms)
+            chat = chosen_chat(group, asked.chat, default=writing_chat(group))
+            return write(chat, asked.text, sender=asked.sender, now_ms=now_ms)
 
         place = await service.say(message, asked.group, wait_seconds=asked.wait)
         return JSONResponse(place.to_json_dict(), status_code=200 if place.is_settled else 202)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import secrets
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, Field
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
@@ -19,7 +19,7 @@ from orchestrator.inbound.intake import check_text
 from orchestrator.reports.groups import group_row, group_rows
 from orchestrator.store import audit, groups, outbox
 from orchestrator.store.database import Database
-from orchestrator.web.bodies import parse_body
+from orchestrator.web.bodies import parse_body, parse_query
 
 
 class GroupApi:
@@ -56,6 +56,24 @@ class GroupApi:
             "text": departure.explain(),
         }
 
+    async def add_chat(self, folder: str, asked: FurtherChat) -> dict[str, Any]:
+        """Raises what `registration.add_chat` raises."""
+        async with self._database.transaction() as tx:
+            group = await registration.add_chat(
+                tx, folder, asked.jid, now_ms=self._clock.now_ms(), is_notify_chat=asked.is_notify_chat
+            )
+        self._bus.publish("group.chats_changed", group=group.folder)
+        return group_row(group)
+
+    async def remove_chat(self, folder: str, jid: str) -> dict[str, Any]:
+        """Raises what `registration.remove_chat` raises."""
+        async with self._database.transaction() as tx:
+            gone = await registration.remove_chat(tx, folder, jid, now_ms=self._clock.now_ms())
+        self._bus.publish("group.chats_changed", group=gone.group.folder)
+        self._wakeups.outbox.set()
+        self._wakeups.lanes.set()
+        return {**group_row(gone.group), "failed_turns": gone.failed_turns, "text": gone.explain()}
+
     async def configured(self, folder: str) -> dict[str, Any]:
         """Have the host look at what was set for a group. Raises `UnknownGroup`."""
         async with self._database.reading() as tx:
@@ -64,19 +82,19 @@ class GroupApi:
         self._wakeups.outbox.set()
         return group_row(group)
 
-    async def say(self, folder: str, text: str) -> dict[str, Any]:
-        """Send a text to a group's chat as Andy, word for word.
+    async def say(self, folder: str, text: str, *, chat: str | None = None) -> dict[str, Any]:
+        """Send a text to one of a group's chats as Andy, word for word; without `chat`, to its notify chat.
 
         Raises:
             UnknownGroup, TextEmpty, TextTooLong
+            BadRequest: it is no chat of the group.
         """
         check_text(text)
         now_ms, key = self._clock.now_ms(), f"owner:{secrets.token_hex(8)}"
         async with self._database.transaction() as tx:
             group = await groups.known(tx, folder)
-            await outbox.add(
-                tx, chat_jid=group.jid, folder=group.folder, text=text, dedupe_key=key, now_ms=now_ms
-            )
+            jid = registration.chosen_chat(group, chat, default=group.jid)
+            await outbox.add(tx, chat_jid=jid, folder=group.folder, text=text, dedupe_key=key, now_ms=now_ms)
             queued = await outbox.by_key(tx, key)
             assert queued is not None
             event = audit.AuditEvent(
@@ -93,6 +111,27 @@ class Speech(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
     text: str
+    chat: str | None = Field(None, max_length=200)
+    """One of the group's chats. Default: the notify chat."""
+
+
+class FurtherChat(BaseModel):
+    """The body of `POST /groups/{folder}/chats`."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    jid: str = Field(min_length=1, max_length=200)
+    is_notify_chat: bool = False
+    """Whether it is told from now on what nobody asked for in another chat."""
+
+
+class ChatQuery(BaseModel):
+    """The query of `DELETE /groups/{folder}/chats`."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    jid: str = Field(min_length=1, max_length=200)
+    """The address of one of the group's chats."""
 
 
 def group_routes(service: GroupApi) -> list[Route]:
@@ -110,12 +149,23 @@ def group_routes(service: GroupApi) -> list[Route]:
 
     async def say(request: Request) -> Response:
         asked: Speech = await parse_body(request, Speech)
-        return JSONResponse(await service.say(request.path_params["folder"], asked.text), status_code=202)
+        told = await service.say(request.path_params["folder"], asked.text, chat=asked.chat)
+        return JSONResponse(told, status_code=202)
+
+    async def add_chat(request: Request) -> Response:
+        asked: FurtherChat = await parse_body(request, FurtherChat)
+        return JSONResponse(await service.add_chat(request.path_params["folder"], asked))
+
+    async def remove_chat(request: Request) -> Response:
+        asked = parse_query(request.query_params, ChatQuery)
+        return JSONResponse(await service.remove_chat(request.path_params["folder"], asked.jid))
 
     return [
         Route("/groups", every),
         Route("/groups", register, methods=["POST"]),
         Route("/groups/{folder}", unregister, methods=["DELETE"]),
+        Route("/groups/{folder}/chats", add_chat, methods=["POST"]),
+        Route("/groups/{folder}/chats", remove_chat, methods=["DELETE"]),
         Route("/groups/{folder}/configured", configured, methods=["POST"]),
         Route("/groups/{folder}/say", say, methods=["POST"]),
     ]

@@ -16,7 +16,7 @@ from orchestrator import __version__
 from orchestrator.groups.registration import Registration
 from orchestrator.web.api.chat import ChatRequest
 from orchestrator.web.api.events import EventQuery
-from orchestrator.web.api.groups import Speech
+from orchestrator.web.api.groups import ChatQuery, FurtherChat, Speech
 from orchestrator.web.api.lists import RESOURCES, ApiResource
 from orchestrator.web.api.reminders import NewReminder, NewTime
 from orchestrator.web.api.schemas import ApiSchema
@@ -89,6 +89,18 @@ OPERATIONS = (
     Operation(method="get", path="/groups", summary="The registered groups."),
     Operation(method="post", path="/groups", summary="Register a chat.", body=Registration, codes=(201,)),
     Operation(method="delete", path="/groups/{folder}", summary="Take a chat's agent away."),
+    Operation(
+        method="post",
+        path="/groups/{folder}/chats",
+        summary="Give a group one more chat, or have one of its chats be told what nobody asked for.",
+        body=FurtherChat,
+    ),
+    Operation(
+        method="delete",
+        path="/groups/{folder}/chats",
+        summary="Take one of several chats from a group.",
+        query=ChatQuery,
+    ),
     Operation(
         method="post",
         path="/groups/{folder}/configured",

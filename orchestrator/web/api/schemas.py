@@ -50,6 +50,8 @@ class MessageSchema(ApiSchema):
     file: str | None = Field(
         description="The name of the file that Andy sent with it: GET /api/messages/{group}/{id}/file."
     )
+    chat: str = Field(description="The address of the chat in which it stands.")
+    chat_label: str | None = Field(description="What that chat is called, of a group with several.")
 
 
 class TimelineMessageSchema(ApiSchema):
@@ -330,7 +332,8 @@ class CommandSchema(ApiSchema):
 class GroupSchema(ApiSchema):
     folder: str
     name: str
-    jid: str
+    jid: str = Field(description="The chat that is told what nobody asked for in another.")
+    chats: list[str] = Field(description="All its chats, that one first.")
     trigger: str | None
     requires_trigger: bool
     is_main: bool

@@ -11,11 +11,11 @@ from starlette.responses import Response
 
 from orchestrator.domain.errors import BadRequest
 from orchestrator.domain.values import Group, Inbound
-from orchestrator.groups import attachments
+from orchestrator.groups import attachments, registration
 from orchestrator.queue.owner_actions import TurnActions
 from orchestrator.reports import message_timeline, messages, turn_work
 from orchestrator.reports.audit import detail_text
-from orchestrator.store import audit, groups, outbox, runs, turns
+from orchestrator.store import audit, chats, groups, outbox, runs, turns
 from orchestrator.store import messages as message_store
 from orchestrator.web import downloads
 from orchestrator.web.console.forms import SentForm, UploadedFile
@@ -51,7 +51,14 @@ async def conversation(view: View) -> Response:
 
 
 async def _conversation(
-    view: View, *, error: str = "", text: str = "", speaker: str = "", sender: str = "", status: int = 200
+    view: View,
+    *,
+    error: str = "",
+    text: str = "",
+    speaker: str = "",
+    sender: str = "",
+    chat: str = "",
+    status: int = 200,
 ) -> Response:
     folder, before, first = view.given("folder"), view.number("before"), view.number("from")
     async with view.web.host.reader.reading() as tx:
@@ -63,6 +70,8 @@ async def _conversation(
             lines = [line for line in lines if line["seq"] >= first] or lines[-SHOWN:]
         work = await _work(tx, group) if not before else None
         every = await groups.every(tx)
+        several = await chats.of_group(tx, group) if len(group.chats) > 1 else []
+    chosen = chat or registration.writing_chat(group)
     if work is not None and not work["said"]:
         work["draft"] = await view.web.containers.pool.draft(work["turn"].run_id, work["turn"].id)
     return view.render(
@@ -76,7 +85,9 @@ async def _conversation(
         has_older=bool(lines) and lines[0]["seq"] > 1 and len(lines) >= SHOWN,
         is_open=any(line["state"] in ("queued", "running") for line in lines),
         work=work,
-        is_local=group.jid.startswith("local:"),
+        is_local=chosen.startswith("local:"),
+        chosen=chosen,
+        several=several,
         files=[FILE.findall(line["text"]) for line in lines],
         box={"text": text, "speaker": speaker or "member", "sender": sender, "error": error},
     )
@@ -108,7 +119,7 @@ async def one_message(view: View) -> Response:
     async with view.web.host.reader.reading() as tx:
         found = await message_timeline.find(tx, folder, view.given("message"))
         message = (
-            await message_store.at(tx, found["chat"], found["message"]["seq"]) if found["message"] else None
+            await message_store.at(tx, [found["chat"]], found["message"]["seq"]) if found["message"] else None
         )
     found = await asyncio.to_thread(message_timeline.with_logs, found, view.web.host.home.logs)
     files = FILE.findall(found["message"]["text"]) if found["message"] else []
@@ -119,15 +130,17 @@ async def say(view: View, form: SentForm) -> Response:
     """Take what was written in the box: as a member of the chat, or as Andy."""
     folder, text = view.given("folder"), form.raw("text")
     speaker, sender = form.text("speaker"), form.text("sender")[:MAX_SENDER_CHARS]
+    chat = form.text("chat") or None
     try:
         file = form.file("file")
         if speaker == "andy":
-            await view.api.groups.say(folder, text)
+            await view.api.groups.say(folder, text, chat=chat)
         else:
             words = await _kept(view, folder, file) if file is not None else None
 
             def write(group: Group, now_ms: int) -> Inbound:
-                made = view.api.write(group.jid, text, sender=sender or "you", now_ms=now_ms)
+                jid = registration.chosen_chat(group, chat, default=registration.writing_chat(group))
+                made = view.api.write(jid, text, sender=sender or "you", now_ms=now_ms)
                 return replace(made, file=words) if words else made
 
             await view.api.chat.say(write, folder, wait_seconds=0)
@@ -135,7 +148,13 @@ async def say(view: View, form: SentForm) -> Response:
         if refused.http_status == 404:
             raise
         return await _conversation(
-            view, error=str(refused), text=text, speaker=speaker, sender=sender, status=refused.http_status
+            view,
+            error=str(refused),
+            text=text,
+            speaker=speaker,
+            sender=sender,
+            chat=chat or "",
+            status=refused.http_status,
         )
     return view.done(f"/chats/{folder}#end")
 

@@ -8,13 +8,14 @@ from collections.abc import Mapping
 from pydantic import ValidationError
 from starlette.responses import Response
 
-from orchestrator.domain.errors import AndyError
+from orchestrator.domain.errors import AndyError, BadRequest
 from orchestrator.groups import changes
 from orchestrator.groups.registration import Registration
 from orchestrator.groups.settings import ConfigRefused
 from orchestrator.reports import groups as group_reports
-from orchestrator.store import group_changes, groups
+from orchestrator.store import chats, group_changes, groups
 from orchestrator.store.group_changes import GroupChange, GroupPart
+from orchestrator.web.api.groups import FurtherChat
 from orchestrator.web.console.forms import SentForm, typed
 from orchestrator.web.console.page import Page, View
 
@@ -37,6 +38,30 @@ async def register(view: View, form: SentForm) -> Response:
     except (AndyError, ValidationError) as error:
         return await _show(view, error=str(error), values=form)
     return view.done(f"/groups/{wish.folder}", view.t(".registered", folder=wish.folder))
+
+
+async def add_chat(view: View, form: SentForm) -> Response:
+    """Give a group one more chat, or have one of its chats be told what nobody asked for."""
+    folder = view.given("folder")
+    try:
+        wish = FurtherChat(jid=form.text("jid"), is_notify_chat=form.is_set("notify"))
+        await view.api.groups.add_chat(folder, wish)
+    except (BadRequest, ValidationError) as error:
+        return await _show_group(view, error=str(error))
+    return view.done(f"/groups/{folder}#chats", view.t(".chats_kept"))
+
+
+async def join_group(view: View, form: SentForm) -> Response:
+    """Add a chat that was seen to the group chosen beside it."""
+    wish = FurtherChat(jid=form.text("jid"))
+    found = await view.api.groups.add_chat(form.text("folder"), wish)
+    return view.done(f"/groups/{found['folder']}#chats", view.t(".chats_kept"))
+
+
+async def remove_chat(view: View, form: SentForm) -> Response:
+    folder = view.given("folder")
+    found = await view.api.groups.remove_chat(folder, form.text("jid"))
+    return view.done(f"/groups/{folder}#chats", str(found["text"]))
 
 
 async def show_group(view: View) -> Response:
@@ -141,7 +166,10 @@ async def _show_group(
     """Show a group with its settings and memory; `texts` are what was typed and refused."""
     folder, home = view.given("folder"), view.web.host.home.root
     async with view.web.host.reader.reading() as tx:
-        group = group_reports.group_row(await groups.known(tx, folder))
+        known = await groups.known(tx, folder)
+        group = group_reports.group_row(known)
+        its_chats = await chats.of_group(tx, known)
+        free = [one for one in await group_reports.chat_rows(tx) if one["group"] is None]
         now = {part: await changes.current(tx, home, folder, part) for part in GroupPart}
         changed = await group_reports.change_rows(tx, folder)
     return view.render(
@@ -153,6 +181,8 @@ async def _show_group(
             for part, text in now.items()
         ],
         changed=changed,
+        chats=its_chats,
+        free=free,
         error=error,
     )
 
@@ -169,6 +199,9 @@ PAGE = Page(
         "/groups": register,
         "/groups/{folder}/settings": change_settings,
         "/groups/{folder}/memory": change_memory,
+        "/groups/join": join_group,
+        "/groups/{folder}/chats": add_chat,
+        "/groups/{folder}/chats/remove": remove_chat,
         "/groups/{folder}/remove": remove,
     },
 )
