@@ -214,7 +214,7 @@ async def test_who_may_do_what_is_written_down_as_it_changes(store_harness: Stor
             "group.configured",
             {"changed": {"egress": None, "cpus": 1.0}, "change": 1, "by": "a test", "undoes": None},
         ),
-        ("group.unregistered", {"jid": "local:family"}),
+        ("group.unregistered", {"chats": ["local:family"]}),
     ]
     assert {row["group_folder"] for row in rows} == {"family"}
     assert (await verdict(store_harness.database)).fault is None
