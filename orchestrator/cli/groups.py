@@ -108,7 +108,7 @@ def add_chat(
     Of a chat that the group has already, --notify makes the one that is told reminders of the dashboard and
     other news.
 
-    Example: `andy groups add-chat family telegram:-100123 --notify`
+    Example: `andy groups add-chat family tg:-100123 --notify`
     """
     from orchestrator.groups import registration
 
@@ -134,7 +134,7 @@ def remove_chat(
 ) -> None:
     """Take one of several chats from a group. What was said there stays in its history.
 
-    Example: `andy groups remove-chat family telegram:-100123`
+    Example: `andy groups remove-chat family tg:-100123`
     """
     from orchestrator.groups import registration
 

@@ -103,3 +103,44 @@ def test_a_memory_that_its_agent_changed_meanwhile_is_not_overwritten(
 
     expect(page.get_by_text("written by the agent")).to_be_visible()
     assert (andy.home / "groups" / "main" / "CLAUDE.md").read_text() == "written by the agent"
+
+
+def test_a_chat_that_was_seen_is_added_to_a_group_told_its_news_and_taken_off(
+    visitor: Visit, andy: AndyProcess
+) -> None:
+    page = visitor.page
+    for folder in ("shed", "house"):
+        andy.cli("groups", "register", folder)
+    andy.cli("groups", "remove", "shed")
+    page.goto(f"{andy.address}/console/groups")
+    row = page.get_by_role("row", name="shed").filter(has=page.get_by_role("button", name="Add"))
+    row.get_by_role("combobox").select_option("house")
+    row.get_by_role("button", name="Add").click()
+    expect(page.get_by_text("The chats are kept.")).to_be_visible()
+    assert chats_of(andy, "house") == ["local:house", "local:shed"]
+    assert_accessible(page)
+
+    page.get_by_role("button", name="Tell it here").click()
+    expect(page.get_by_role("row", name="local:shed")).to_contain_text("here")
+    assert chats_of(andy, "house") == ["local:shed", "local:house"]
+
+    # The conversation names the chat of each line, and what is written goes where one says.
+    page.goto(f"{andy.address}/console/chats/house")
+    page.get_by_label("In which chat").select_option("local:shed")
+    page.get_by_label("Write a message").fill("@Andy add nails to the list")
+    page.get_by_role("button", name="Send").click()
+    line = page.locator("article.line").filter(has_text="add nails")
+    expect(line).to_contain_text("shed")
+    expect(page.locator("article.line.own")).to_contain_text("nails")
+    assert_accessible(page)
+
+    page.goto(f"{andy.address}/console/groups/house")
+    row = page.get_by_role("row", name="local:shed")
+    row.locator("summary").click()
+    row.get_by_role("button", name="Take off").click()
+    expect(page.get_by_text("is no chat of 'house' any more")).to_be_visible()
+    assert chats_of(andy, "house") == ["local:house"]
+
+
+def chats_of(andy: AndyProcess, folder: str) -> list[str]:
+    return next(one["chats"] for one in andy.listed("groups", "list") if one["folder"] == folder)

@@ -7,10 +7,12 @@ from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
+import httpx
 import pytest
 
 from agent_runner.wire.frames import Ack, Result, TurnEnd
 from agent_runner.wire.mailbox import SearchHistory
+from orchestrator.cli.groups import groups_app
 from orchestrator.domain.dashboard import Actor, Notification, NotificationType, Priority
 from orchestrator.domain.errors import BadRequest
 from orchestrator.domain.values import Cause, ChatJid, Folder, TurnState
@@ -26,6 +28,8 @@ from orchestrator.scheduler.timing import schedule_reader
 from orchestrator.store import dashboard_notifications, groups, sessions, turns
 from orchestrator.store import database as databases
 from orchestrator.store.database import Database, migrations
+from orchestrator.web.api.groups import GroupApi, group_routes
+from orchestrator.web.app import web_app
 from tests.support.reminders import notifier, put_reminder
 from tests.support.store_harness import SEOUL
 
@@ -349,3 +353,47 @@ async def test_history_is_searched_in_all_chats_of_the_group_and_no_other(family
     assert "ten" in told.text
     assert "nine" in told.text
     assert "work" not in told.text
+
+
+async def test_chats_are_added_and_taken_off_over_http_with_an_answer_for_every_mistake(family):
+    api = GroupApi(family.database, clock=family.clock, wakeups=family.wakeups, bus=family.bus)
+    app = web_app(group_routes(api), token="secret", on_refusal=lambda _: None)
+    async with httpx.AsyncClient(
+        transport=httpx.ASGITransport(app=app),
+        base_url="http://127.0.0.1",
+        headers={"Authorization": "Bearer secret"},
+    ) as http:
+        wish = {"jid": "matrix:!1", "is_notify_chat": True}
+        added = await http.post("/groups/family/chats", json=wish)
+        assert (added.status_code, added.json()["chats"]) == (200, ["matrix:!1", HOME, PHONE])
+        said = await http.post("/groups/family/say", json={"text": "hello", "chat": PHONE})
+        assert said.status_code == 202
+        assert [one.chat_jid for one in await family.outgoing()] == [PHONE]
+        gone = await http.delete("/groups/family/chats", params={"jid": "matrix:!1"})
+        assert (gone.status_code, gone.json()["chats"]) == (200, [HOME, PHONE])
+        for wrong in (
+            await http.post("/groups/family/chats", json={"jid": "two words"}),
+            await http.post("/groups/family/chats", json={}),
+            await http.post("/groups/family/say", json={"text": "hello", "chat": "matrix:!1"}),
+            await http.delete("/groups/family/chats", params={"jid": "matrix:!1"}),
+            await http.delete("/groups/family/chats"),
+        ):
+            assert wrong.status_code in (400, 422)
+            assert wrong.json()["error"]
+        assert (await http.post("/groups/nobody/chats", json={"jid": "x:1"})).status_code == 404
+
+
+def test_the_command_line_gives_a_group_a_chat_with_andy_down(tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("ANDY_HOME", str(tmp_path))
+    for arguments in (
+        ["register", "family"],
+        ["add-chat", "family", PHONE, "--notify"],
+        ["list", "--json"],
+        ["chats"],
+        ["remove-chat", "family", PHONE],
+    ):
+        groups_app(arguments, exit_on_error=False, result_action="return_value")
+    told = capsys.readouterr().out
+    assert f"{PHONE}, {HOME}." in told
+    assert f'"chats": ["{PHONE}", "{HOME}"]'.replace(" ", "") in told.replace(" ", "").replace("\n", "")
+    assert "What comes by itself goes to local:family." in told
