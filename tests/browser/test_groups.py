@@ -121,7 +121,7 @@ def test_a_chat_that_was_seen_is_added_to_a_group_told_its_news_and_taken_off(
     assert_accessible(page)
 
     page.get_by_role("button", name="Tell it here").click()
-    expect(page.get_by_role("row", name="local:shed")).to_contain_text("here")
+    expect(page.get_by_role("row", name="local:shed").locator(".badge")).to_have_text("here")
     assert chats_of(andy, "house") == ["local:shed", "local:house"]
 
     # The conversation names the chat of each line, and what is written goes where one says.
