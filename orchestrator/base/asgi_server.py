@@ -29,6 +29,9 @@ QUEUE = 256
 JOINED_BYTES = 64 * 1024
 """The most that waits to be written together."""
 
+STOPPING = "andy.stopping"
+"""Where the state of a request has the event that its server sets when it begins to stop."""
+
 MAX_OPEN_FILES = 8192
 """More than all servers together take: their connections are bounded."""
 
@@ -85,6 +88,8 @@ class BoundedConfig(uvicorn.Config):
             **options,
         )
         self.head_seconds = head_seconds
+        self.stopping = asyncio.Event()
+        """Set when the server begins to stop: requests that would never end by themselves end then."""
 
 
 class JoiningTransport(asyncio.Transport):
@@ -155,7 +160,7 @@ class BoundedProtocol(H11Protocol):
         app_state: dict[str, Any],
         _loop: asyncio.AbstractEventLoop | None = None,
     ) -> None:
-        super().__init__(config, server_state, app_state, _loop)
+        super().__init__(config, server_state, {**app_state, STOPPING: config.stopping}, _loop)
         self.number = next(self._numbers)
         """Counts up with each connection: a smaller number is an older connection."""
         self._head_seconds = config.head_seconds
@@ -203,9 +208,9 @@ class BoundedProtocol(H11Protocol):
 class Server(uvicorn.Server):
     """Uvicorn without its signal handlers and without its tick ten times a second."""
 
-    def __init__(self, config: uvicorn.Config) -> None:
+    def __init__(self, config: BoundedConfig) -> None:
         super().__init__(config)
-        self._stopping = asyncio.Event()
+        self._stopping = config.stopping
 
     def capture_signals(self) -> AbstractContextManager[None]:  # type: ignore[override]
         return nullcontext()
@@ -227,6 +232,7 @@ class Server(uvicorn.Server):
         try:
             await self.serve(sockets=own)
         finally:
+            self._stopping.set()
             if self.started:
                 await self.shutdown(sockets=own)
             await self._cut()

@@ -114,9 +114,17 @@ def test_what_changed_since_the_page_was_opened_is_told_with_both_states():
     with pytest.raises(ChangedSince) as raised:
         form.check_unchanged({"trigger": "@Bob", "egress": None})
     assert (raised.value.before["trigger"], raised.value.now["trigger"]) == ("@Andy", "@Bob")
+    assert raised.value.shown == [("trigger", "@Andy", "@Bob"), ("egress", "", "")]
     for seen in ("", "x", "[]", "1"):
         with pytest.raises(FormForged):
             SentForm({"_seen": [seen]}).check_unchanged({})
+
+
+def test_what_a_program_alone_compares_is_not_shown_as_changed():
+    form = SentForm({"_seen": [json.dumps({"_digest": "a"})]})
+    with pytest.raises(ChangedSince) as raised:
+        form.check_unchanged({"_digest": "b"})
+    assert raised.value.shown == []
 
 
 def test_a_body_that_is_no_form_is_refused():
@@ -133,14 +141,18 @@ async def welcome() -> bool:
     return True
 
 
+def kind_of(sent: str) -> str:
+    return sent.partition("\n")[0].removeprefix("event: ")
+
+
 async def first(streams: LiveStreams, after: str, *, group: str | None = None) -> list[str]:
     """What a page that comes back is told at once."""
     watch = Watch(parts={"work": ("turn.*",), "all": ("*",)}, group=group, after=after)
     told = []
     events = streams.events(watch, is_welcome=welcome)
     async for event in events:
-        told.append(event["event"])
-        if event["event"] == "live":
+        told.append(kind_of(event))
+        if told[-1] == "live":
             break
     await events.aclose()
     return told[:-1]
@@ -174,12 +186,12 @@ async def test_a_page_that_missed_more_than_is_kept_is_told_to_make_everything_a
 
 
 async def test_a_stream_ends_when_its_session_is_over(store_harness, monkeypatch):
-    monkeypatch.setattr("orchestrator.web.console.live.CHECK_SECONDS", 0.01)
+    monkeypatch.setattr("orchestrator.web.console.live.PING_SECONDS", 0.01)
     streams = LiveStreams(store_harness.bus, start="s")
 
     async def gone() -> bool:
         return False
 
     watch = Watch(parts={"all": ("*",)}, group=None, after=streams.now)
-    told = [event["event"] async for event in streams.events(watch, is_welcome=gone)]
+    told = [kind_of(event) async for event in streams.events(watch, is_welcome=gone)]
     assert told == ["live", "live-over"]

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 
 from pydantic import BaseModel, ConfigDict, Field
 from starlette.requests import Request
@@ -12,8 +13,7 @@ from starlette.routing import Route
 
 from orchestrator.base.event_bus import RING, EventBus, HostEvent
 from orchestrator.web.bodies import parse_query
-
-PING_SECONDS = 15
+from orchestrator.web.event_stream import LISTENING, PING, PING_SECONDS, EventStream, server_sent
 
 
 class EventQuery(BaseModel):
@@ -36,27 +36,27 @@ def event_route(bus: EventBus) -> Route:
     """Server-sent events, each with its kind, its number and `HostEvent.to_json_dict`."""
 
     async def events(request: Request) -> Response:
-        from sse_starlette import EventSourceResponse
-
-        return EventSourceResponse(
-            _events(bus, parse_query(request.query_params, EventQuery)), ping=PING_SECONDS
-        )
+        return EventStream(_events(bus, parse_query(request.query_params, EventQuery)))
 
     return Route("/events", events)
 
 
-async def _events(bus: EventBus, asked: EventQuery) -> AsyncIterator[dict[str, str]]:
+async def _events(bus: EventBus, asked: EventQuery) -> AsyncGenerator[str]:
     with bus.listening(with_passing=asked.progress) as queue:
         before = [event for event in bus.ring if asked.wants(event)]
-        # The first bytes tell the client that it misses nothing from here on.
-        yield {"comment": "listening"}
+        yield LISTENING
         for event in before[-asked.recent :] if asked.recent else ():
             yield _as_sent(event)
         while asked.follow:
-            event = await queue.get()
+            try:
+                async with asyncio.timeout(PING_SECONDS):
+                    event = await queue.get()
+            except TimeoutError:
+                yield PING
+                continue
             if asked.wants(event):
                 yield _as_sent(event)
 
 
-def _as_sent(event: HostEvent) -> dict[str, str]:
-    return {"event": event.kind, "id": str(event.n), "data": json.dumps(event.to_json_dict())}
+def _as_sent(event: HostEvent) -> str:
+    return server_sent(event.kind, id=str(event.n), data=json.dumps(event.to_json_dict()))

@@ -39,6 +39,7 @@ from orchestrator.web.console.page import (
     templates,
 )
 from orchestrator.web.console.sessions import SessionService, SignedIn
+from orchestrator.web.event_stream import EventStream
 from orchestrator.web.guard import COOKIE, SECURE_COOKIE
 from orchestrator.web.refusals import OnRefusal, RefusedRequest
 
@@ -52,7 +53,6 @@ COOKIE_SECONDS = 30 * 24 * 3600
 STATIC = Path(__file__).parent / "static"
 KINDS = {".js": "text/javascript", ".css": "text/css", ".svg": "image/svg+xml", ".png": "image/png"}
 FOR_EVER = "public, max-age=31536000, immutable"
-PING_SECONDS = 15
 
 
 def build_console(
@@ -275,8 +275,6 @@ class _Routes:
         return answer
 
     async def _stream(self, request: Request) -> Response:
-        from sse_starlette import EventSourceResponse
-
         page = self._console.page(request.path_params["page"])
         signed_in = await self._who(request)
         if signed_in is None or page is None:
@@ -292,7 +290,7 @@ class _Routes:
 
         if self._console.live.is_full:
             raise TooManyPages
-        return EventSourceResponse(self._console.live.events(watch, is_welcome=is_welcome), ping=PING_SECONDS)
+        return EventStream(self._console.live.events(watch, is_welcome=is_welcome))
 
     # Errors in words
 

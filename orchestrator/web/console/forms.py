@@ -49,6 +49,15 @@ class ChangedSince(BadRequest):
         self.before = dict(before)
         self.now = dict(now)
 
+    @property
+    def shown(self) -> list[tuple[str, str, str]]:
+        """Return each field that people know with what it was and is; programs' own begin with `_`."""
+        return [
+            (name, before, self.now.get(name, ""))
+            for name, before in self.before.items()
+            if not name.startswith("_")
+        ]
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UploadedFile:

@@ -9,17 +9,17 @@ restart or where the host no longer knows.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
 from orchestrator.base.event_bus import EventBus, HostEvent
 from orchestrator.domain.errors import BadRequest
+from orchestrator.web.event_stream import PING, PING_SECONDS, server_sent
 
 MAX_STREAMS = 128
 COLLECT_SECONDS = 0.05
 """Events that come this close together are told as one change."""
-CHECK_SECONDS = 15.0
 
 Parts = Mapping[str, tuple[str, ...]]
 """The name of a part → the kinds of events that may change it, such as `turn.*`."""
@@ -68,23 +68,23 @@ class LiveStreams:
         """The id of the newest event."""
         return self._id_of(self._bus.ring[-1].n if self._bus.ring else 0)
 
-    async def events(
-        self, watch: Watch, *, is_welcome: Callable[[], Awaitable[bool]]
-    ) -> AsyncIterator[dict[str, str]]:
+    async def events(self, watch: Watch, *, is_welcome: Callable[[], Awaitable[bool]]) -> AsyncGenerator[str]:
         """Yield server-sent events until the page goes or `is_welcome` says that its session is over."""
         self._open += 1
         try:
             with self._bus.listening(with_passing=True) as queue:
                 for name in sorted(self._missed(watch)):
-                    yield {"event": f"live-{name}", "data": "", "id": self.now}
-                yield {"event": "live", "data": "", "id": self.now}
+                    yield self._told(f"live-{name}")
+                yield self._told("live")
                 while True:
                     named = await self._changes(watch, queue)
-                    if not named and not await is_welcome():
-                        yield {"event": "live-over", "data": ""}
-                        return
+                    if not named:
+                        if not await is_welcome():
+                            yield self._told("live-over")
+                            return
+                        yield PING
                     for name in sorted(named):
-                        yield {"event": f"live-{name}", "data": "", "id": self.now}
+                        yield self._told(f"live-{name}")
         finally:
             self._open -= 1
 
@@ -92,7 +92,7 @@ class LiveStreams:
         """Wait for the next parts that change; none where nothing did for a while."""
         named: set[str] = set()
         try:
-            async with asyncio.timeout(CHECK_SECONDS):
+            async with asyncio.timeout(PING_SECONDS):
                 while not named:
                     named = watch.touched(await queue.get())
         except TimeoutError:
@@ -111,6 +111,9 @@ class LiveStreams:
         if not is_known:
             return set(watch.parts)
         return {name for event in ring if event.n > after for name in watch.touched(event)}
+
+    def _told(self, kind: str) -> str:
+        return server_sent(kind, id=self.now, data="")
 
     def _id_of(self, number: int) -> str:
         return f"{self._start}-{number}"

@@ -1,0 +1,69 @@
+"""Server-sent events: how one is written, and the response that sends them until somebody has enough."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
+
+from orchestrator.base.asgi_server import STOPPING
+
+PING_SECONDS = 15.0
+"""After so long without an event a source yields `PING`, by which either end notices that the other went."""
+PING = ": ping\n\n"
+LISTENING = ": listening\n\n"
+"""The first bytes of a stream tell the client that it misses nothing from here on."""
+
+
+def server_sent(kind: str, *, data: str, id: str) -> str:  # noqa: A002 - as the standard names it
+    """Return one event as the stream carries it; `data` is one line."""
+    return f"event: {kind}\nid: {id}\ndata: {data}\n\n"
+
+
+class EventStream(Response):
+    """Sends what `events` yields until it ends, the client goes, or the server that serves it stops.
+
+    A server that stops would otherwise wait for the stream as for any request, and then cut it off.
+    """
+
+    media_type = "text/event-stream"
+
+    def __init__(self, events: AsyncGenerator[str]) -> None:
+        super().__init__(headers={"Cache-Control": "no-store", "X-Accel-Buffering": "no"})
+        del self.headers["content-length"]
+        self._events = events
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one request."""
+        await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
+        async with aclosing(self._events):
+            if scope["method"] != "HEAD":
+                await self._send_until_enough(scope, receive, send)
+        await send({"type": "http.response.body", "body": b""})
+
+    async def _send_until_enough(self, scope: Scope, receive: Receive, send: Send) -> None:
+        sending = asyncio.create_task(self._send_all(send), name="web:stream")
+        tasks = [sending, asyncio.create_task(_until_gone(receive), name="web:stream-client")]
+        stopping: asyncio.Event | None = scope.get("state", {}).get(STOPPING)
+        if stopping is not None:
+            tasks.append(asyncio.create_task(stopping.wait(), name="web:stream-server"))  # type: ignore[arg-type]
+        try:
+            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.wait(tasks)
+        if not sending.cancelled():
+            sending.result()  # what went wrong with it is the request's to tell
+
+    async def _send_all(self, send: Send) -> None:
+        async for event in self._events:
+            await send({"type": "http.response.body", "body": event.encode(), "more_body": True})
+
+
+async def _until_gone(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass
