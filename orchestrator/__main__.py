@@ -24,6 +24,11 @@ def main() -> None:
         return
     # What is imported stays: to look through it for garbage, again and again, is a sixth of a start.
     gc.set_threshold(IMPORTED_OBJECTS)
+    if words[0] == "up":
+        from orchestrator.cli import exit_codes, host_process
+
+        if (options := host_process.plain_options(words[1:])) is not None:
+            exit_codes.exit_after(lambda: host_process.run_plain(options))
     from orchestrator.cli import main as cli
 
     cli.main()

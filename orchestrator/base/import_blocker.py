@@ -1,4 +1,4 @@
-"""Keeps a library out of this process that another one would load with it."""
+"""Keeps libraries out of this process that another one would load with it."""
 
 from __future__ import annotations
 
@@ -8,16 +8,15 @@ from contextlib import contextmanager
 
 
 @contextmanager
-def without(module: str) -> Iterator[None]:
-    """Let `import module` fail inside the block, as if it were not installed; it can be imported afterwards.
+def without(*modules: str) -> Iterator[None]:
+    """Let `import` of these fail inside the block, as if they were not installed; afterwards they can be.
 
     For a library that is an extra of another one, which loads it where it is installed.
     """
-    if module in sys.modules:
-        yield
-        return
-    sys.modules[module] = None  # type: ignore[assignment]
+    absent = [module for module in modules if module not in sys.modules]
+    sys.modules.update(dict.fromkeys(absent))  # type: ignore[arg-type]
     try:
         yield
     finally:
-        del sys.modules[module]
+        for module in absent:
+            del sys.modules[module]

@@ -8,13 +8,12 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from cyclopts import App, Parameter
 
+from orchestrator.cli.exit_codes import FAILED, UsageError
 from orchestrator.cli.options import (
-    FAILED,
     GroupOption,
     HomeOption,
     JsonOption,
     LimitOption,
-    UsageError,
     read,
     show,
 )

@@ -10,7 +10,8 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from orchestrator.base.clock import SystemClock
-from orchestrator.cli.options import HomeOption, UsageError
+from orchestrator.cli.exit_codes import UsageError
+from orchestrator.cli.options import HomeOption
 from orchestrator.cli.terminal import home_of, say_aside, zone_of
 from orchestrator.domain.errors import SettingError
 

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import App, Parameter
 
-from orchestrator.cli.options import HomeOption, JsonOption, UsageError, show
+from orchestrator.cli.exit_codes import UsageError
+from orchestrator.cli.options import HomeOption, JsonOption, show
 from orchestrator.cli.terminal import home_of, settings_of
 from orchestrator.domain.errors import NotRunning, SettingError
 from orchestrator.domain.home import Home

@@ -12,7 +12,8 @@ from typing import Annotated, Any
 from cyclopts import Parameter
 
 from orchestrator.cli.client import Client
-from orchestrator.cli.options import FAILED, GroupArgument, HomeOption, JsonOption, show
+from orchestrator.cli.exit_codes import FAILED
+from orchestrator.cli.options import GroupArgument, HomeOption, JsonOption, show
 from orchestrator.cli.terminal import home_of, read, say_aside, settings_of
 from orchestrator.domain.errors import AndyError
 from orchestrator.domain.home import Home

@@ -16,12 +16,11 @@ from cyclopts import App, Parameter
 from orchestrator.base.clock import SystemClock
 from orchestrator.base.redaction import Redactor
 from orchestrator.cli import terminal
+from orchestrator.cli.exit_codes import FAILED, UsageError
 from orchestrator.cli.options import (
-    FAILED,
     GroupArgument,
     HomeOption,
     JsonOption,
-    UsageError,
     YesOption,
     is_meant,
     show,

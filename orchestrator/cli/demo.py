@@ -13,8 +13,9 @@ from orchestrator.app import Orchestrator
 from orchestrator.base import logging
 from orchestrator.base.event_bus import HostEvent
 from orchestrator.cli.client import Client
+from orchestrator.cli.exit_codes import FAILED
 from orchestrator.cli.groups import register_chat
-from orchestrator.cli.options import FAILED, Runtime
+from orchestrator.cli.options import Runtime
 from orchestrator.cli.terminal import read
 from orchestrator.domain import settings as config
 from orchestrator.domain.errors import AndyError, leaves

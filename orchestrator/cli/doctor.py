@@ -16,7 +16,8 @@ from orchestrator.channels.description import ChannelDescription
 from orchestrator.cli import doctor_checks
 from orchestrator.cli.client import Client
 from orchestrator.cli.doctor_checks import DoctorFinding, bad, ok
-from orchestrator.cli.options import FAILED, HomeOption, JsonOption, show
+from orchestrator.cli.exit_codes import FAILED
+from orchestrator.cli.options import HomeOption, JsonOption, show
 from orchestrator.cli.terminal import home_of
 from orchestrator.domain import settings as config
 from orchestrator.domain.errors import AndyError, NotRunning, SettingError

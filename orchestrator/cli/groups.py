@@ -11,13 +11,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 from cyclopts import App, Parameter
 
 from orchestrator.cli import terminal
+from orchestrator.cli.exit_codes import FAILED, UsageError
 from orchestrator.cli.options import (
-    FAILED,
     GroupArgument,
     HomeOption,
     JsonOption,
     NewFolderArgument,
-    UsageError,
     YesOption,
     is_meant,
     read,

@@ -7,17 +7,14 @@ from __future__ import annotations
 
 import difflib
 import sys
-from typing import NoReturn
+from functools import partial
 
 from cyclopts import App, CycloptsError
 
 from orchestrator import __version__
-from orchestrator.base.terminal_escaping import escaped_output
 from orchestrator.cli import commands
-from orchestrator.cli.options import FAILED, UsageError
-from orchestrator.domain.errors import AndyError, BadRequest, NotRunning, UnknownTask, leaves
-
-USAGE, NOT_RUNNING = 2, 3
+from orchestrator.cli.exit_codes import USAGE, UsageError, exit_after
+from orchestrator.domain.errors import BadRequest
 
 app = App(
     name="andy",
@@ -37,26 +34,7 @@ for entry in commands.COMMANDS:
 
 def main() -> None:
     """Run the command line and exit: 0 done, 1 failed, 2 usage, 3 not running."""
-    with escaped_output():
-        try:
-            sys.exit(_run(sys.argv[1:]))
-        except AndyError as error:
-            _fail(error)
-        except BaseExceptionGroup as group:
-            known = [error for error in leaves(group) if isinstance(error, AndyError)]
-            if not known:
-                raise
-            _fail(known[0])
-        except CycloptsError:  # it was printed
-            print(
-                "See 'andy --help', or --help after a command; options stand after it too.", file=sys.stderr
-            )
-            sys.exit(USAGE)
-        except KeyboardInterrupt:
-            sys.exit(130)
-        except BrokenPipeError:
-            sys.stderr.close()
-            sys.exit(0)
+    exit_after(partial(_run, sys.argv[1:]))
 
 
 def _run(words: list[str]) -> int:
@@ -66,7 +44,11 @@ def _run(words: list[str]) -> int:
         sys.stdout.write(commands.help_page())
         return 0
     _check_command(words[0])
-    result = app(words, exit_on_error=False, print_error=True, result_action="return_value")
+    try:
+        result = app(words, exit_on_error=False, print_error=True, result_action="return_value")
+    except CycloptsError:  # it was printed
+        print("See 'andy --help', or --help after a command; options stand after it too.", file=sys.stderr)
+        return USAGE
     return result if isinstance(result, int) else 0
 
 
@@ -88,15 +70,3 @@ def _check_command(name: str) -> None:
     near = difflib.get_close_matches(name, known, n=1)
     meant = f" Did you mean 'andy {near[0]}'?" if near else ""
     raise UsageError(f"There is no command '{name}'.{meant} See 'andy --help'.")
-
-
-def _fail(error: AndyError) -> NoReturn:
-    fix = " See 'andy tasks list'." if isinstance(error, UnknownTask) else ""
-    print(f"andy: {error}{fix}", file=sys.stderr)
-    match error:
-        case NotRunning():
-            sys.exit(NOT_RUNNING)
-        case UsageError():
-            sys.exit(USAGE)
-        case _:
-            sys.exit(FAILED)

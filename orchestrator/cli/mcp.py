@@ -7,7 +7,8 @@ from typing import Annotated
 
 from cyclopts import App, Parameter
 
-from orchestrator.cli.options import GroupOption, HomeOption, JsonOption, UsageError, read
+from orchestrator.cli.exit_codes import UsageError
+from orchestrator.cli.options import GroupOption, HomeOption, JsonOption, read
 
 mcp_app = App(name="mcp")
 MAIN = "main"

@@ -11,16 +11,8 @@ from typing import Annotated, Any, Literal
 from cyclopts import Parameter
 
 from orchestrator.base.terminal_escaping import one_line
-from orchestrator.domain.errors import BadRequest
 
-FAILED = 1
 Runtime = Literal["auto", "docker", "process", "swarm"]
-
-
-class UsageError(BadRequest):
-    """What was typed after `andy` cannot be read: `andy` exits with 2, as for an unknown option."""
-
-    code = "usage"
 
 
 HomeOption = Annotated[

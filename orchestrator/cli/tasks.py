@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from cyclopts import App, Parameter
 
+from orchestrator.cli.exit_codes import UsageError
 from orchestrator.cli.options import (
     GroupArgument,
     GroupOption,
     HomeOption,
     JsonOption,
-    UsageError,
     read,
     show,
 )

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from zoneinfo import ZoneInfo
 
 from orchestrator.base.clock import SystemClock
-from orchestrator.cli.options import UsageError
+from orchestrator.cli.exit_codes import UsageError
 from orchestrator.domain import setting_sources
 from orchestrator.domain.errors import AndyError, BadTime, NotRunning
 from orchestrator.domain.home import Home, home_directory

@@ -9,7 +9,8 @@ from typing import Annotated, Any
 
 from cyclopts import App, Parameter
 
-from orchestrator.cli.options import HomeOption, JsonOption, UsageError, show
+from orchestrator.cli.exit_codes import UsageError
+from orchestrator.cli.options import HomeOption, JsonOption, show
 from orchestrator.domain.errors import AndyError
 
 voice_app = App(name="voice")

@@ -9,7 +9,8 @@ from typing import Annotated, Any
 
 from cyclopts import App, Parameter
 
-from orchestrator.cli.options import HomeOption, JsonOption, UsageError, read
+from orchestrator.cli.exit_codes import UsageError
+from orchestrator.cli.options import HomeOption, JsonOption, read
 
 sessions_app = App(name="sessions")
 

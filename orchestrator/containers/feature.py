@@ -165,6 +165,4 @@ class ContainersFeature:
 
 
 def _load() -> None:
-    import stamina  # noqa: F401
-
     frames.build()

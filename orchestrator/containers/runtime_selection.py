@@ -19,7 +19,6 @@ from orchestrator.containers.docker.group_networks import ALIAS, GroupNetworks
 from orchestrator.containers.docker.host_paths import HostPaths
 from orchestrator.containers.docker.runtime import DockerRuntime
 from orchestrator.containers.firewall import Firewall, FirewallOutOfReach
-from orchestrator.containers.image import build
 from orchestrator.containers.process.runtime import ProcessRuntime
 from orchestrator.domain.errors import ContainerError
 from orchestrator.domain.protocols import ContainerRuntime
@@ -276,6 +275,8 @@ def ensure_image(tag: str, say: Say) -> None:
         EngineGone: no engine answers.
         ContainerError: it cannot be built here.
     """
+    from orchestrator.containers.image import build
+
     root = project_root()
     with docker_client.translated():
         client = docker_client.connect(seconds=BUILD_SECONDS)
@@ -285,7 +286,7 @@ def ensure_image(tag: str, say: Say) -> None:
         finally:
             client.close()
     say(f"The agent image {tag} is missing or older than its sources: building it (first time: 2 minutes).")
-    build_image(tag, base=build.BaseImage.AUTO, say=say)
+    build_image(tag, base="auto", say=say)
 
 
 def build_image(tag: str, *, base: str, say: Say, layers: Collection[str] | None = None) -> None:
@@ -293,6 +294,8 @@ def build_image(tag: str, *, base: str, say: Say, layers: Collection[str] | None
 
     Raises like `ensure_image`.
     """
+    from orchestrator.containers.image import build
+
     root = project_root()
     if root is None:
         raise ContainerError(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import json
 import os
 import shlex
@@ -342,6 +341,8 @@ def _unknown(key: str, where: str) -> SettingError:
 
 def _meant_by(key: str) -> str | None:
     """Return the setting that a name is nearly written as, None when there is none."""
+    import difflib
+
     return next(iter(difflib.get_close_matches(key.upper(), known_names(), n=1, cutoff=0.85)), None)
 
 

@@ -16,8 +16,8 @@ from orchestrator.channels.context import ChannelContext
 from orchestrator.channels.discovery import BrokenChannel, UnknownChannel
 from orchestrator.cli import channels as commands
 from orchestrator.cli import doctor
+from orchestrator.cli.exit_codes import UsageError
 from orchestrator.cli.main import app
-from orchestrator.cli.options import UsageError
 from orchestrator.domain import settings
 from orchestrator.domain.errors import ChannelDown, ChannelRefused, SettingError
 from orchestrator.domain.home import Home

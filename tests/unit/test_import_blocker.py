@@ -50,16 +50,31 @@ except ZeroDivisionError:
 
 def test_a_start_loads_nothing_that_the_first_message_does_not_need():
     later = {
-        "docker", "httpx", "jinja2", "prometheus_client", "regex", "segno", "stamina", "tiktoken",
+        "cyclopts", "docker", "html", "httpx", "jinja2", "prometheus_client", "regex", "segno", "tiktoken",
         "orchestrator.web.api.lists", "orchestrator.web.api.openapi", "orchestrator.web.console.app",
-        "orchestrator.proxies.model.upstream_client", "orchestrator.channels.whatsapp.channel",
+        "orchestrator.containers.image.build", "orchestrator.proxies.model.upstream_client",
+        "orchestrator.channels.whatsapp.channel",
     }  # fmt: skip
     script = """
 import sys
-from orchestrator.cli import main, up
+from orchestrator.cli import exit_codes, host_process
 import orchestrator.app, orchestrator.web.api.routes, orchestrator.web.app, orchestrator.web.console.sessions
 print(*sys.modules)
 """
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert "orchestrator.app" in done.stdout.split()
     assert later & set(done.stdout.split()) == set()
+
+
+@pytest.mark.parametrize(
+    "load",
+    ["orchestrator.containers.docker.client.load_library", "orchestrator.channels.whatsapp.library.load"],
+)
+def test_a_library_is_loaded_without_what_nobody_needs_of_it(load):
+    module = load.rpartition(".")[0]
+    script = f"import sys, {module}; {load}(); print(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "requests" in done.stdout.split()
+    assert {"chardet", "charset_normalizer", "pygments", "rich"} & set(done.stdout.split()) == set()
+    assert done.stderr == ""

@@ -20,8 +20,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from filelock import FileLock, Timeout
-
+from orchestrator.base.file_lock import FileLock, LockTaken
 from orchestrator.channels.whatsapp import addresses, library, protocol
 from orchestrator.channels.whatsapp.neonize_session import NeonizeSession
 from orchestrator.channels.whatsapp.pairing_session import PairingSession
@@ -75,9 +74,9 @@ async def _main(options: argparse.Namespace, out: int) -> int:
     if options.check:
         return await _check(lines)
     try:
-        with FileLock(options.store.with_suffix(".lock"), timeout=5):
+        with FileLock(options.store.with_suffix(".lock"), seconds=5):
             code = await _serve(options, lines)
-    except Timeout:
+    except LockTaken:
         # The host lets one process at a time be a host: it is somebody who pairs, and soon done.
         lines.put(StateReport(state="disconnected", reason=BUSY))
         code = TAKEN_BY_OTHER

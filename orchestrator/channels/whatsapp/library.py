@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import logging
+import warnings
 from typing import TYPE_CHECKING
 
+from orchestrator.base.import_blocker import without
 from orchestrator.domain.errors import ChannelError
 
 if TYPE_CHECKING:
@@ -21,7 +23,10 @@ def load() -> type[NewAClient]:
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(name)s %(message)s")
     logging.getLogger("neonize.utils.ffmpeg").setLevel(logging.ERROR)
     try:
-        from neonize.aioze.client import NewAClient
+        # 7 MiB for the command that httpx also is, and to guess encodings of pages that nobody reads here.
+        with warnings.catch_warnings(), without("click", "charset_normalizer", "chardet"):
+            warnings.simplefilter("ignore")
+            from neonize.aioze.client import NewAClient
     except Exception as error:
         # Its import loads a shared object, may download it, and looks for libmagic: anything may come out.
         raise LibraryMissing(fix_for(error)) from error

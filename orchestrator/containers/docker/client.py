@@ -6,11 +6,13 @@ import asyncio
 import os
 import socket
 import threading
+import warnings
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, TypeVar
 
+from orchestrator.base.import_blocker import without
 from orchestrator.domain.errors import ContainerError, EngineGone, ImageMissing
 
 if TYPE_CHECKING:
@@ -41,11 +43,19 @@ def ping(*, seconds: float) -> None:
             raise EngineGone from error
 
 
+def load_library() -> None:
+    """Import docker-py without what guesses in which encoding a text is: 3 MiB, and an engine says it."""
+    with warnings.catch_warnings(), without("charset_normalizer", "chardet"):
+        warnings.simplefilter("ignore")  # it would say so on stderr
+        import docker  # noqa: F401
+
+
 def connect(*, version: str = "auto", seconds: float = CALL_SECONDS) -> APIClient:
     """Make a client for the engine that the environment names (`DOCKER_HOST`), else the local socket.
 
     Asks the engine its version unless `version` is given. Blocks; raises what docker-py raises.
     """
+    load_library()
     import docker
     from docker.utils import kwargs_from_env
 
@@ -63,6 +73,7 @@ def translated() -> Iterator[None]:
     Raises:
         EngineGone, ImageMissing, NotThere, ContainerError
     """
+    load_library()
     import docker.errors
     import requests
 

@@ -1,0 +1,139 @@
+"""Run the host in this process, without the library that reads command lines: 4 MiB, a tenth of a start."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import os
+import re
+import signal
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from orchestrator.base.clock import SystemClock
+from orchestrator.base.import_blocker import without
+from orchestrator.base.memory import give_back_memory, share_one_arena
+from orchestrator.cli.terminal import home_of, say_aside, settings_of
+from orchestrator.domain.home import Home
+
+if TYPE_CHECKING:
+    from orchestrator.domain.settings import Settings
+
+USUAL_COLLECTIONS = 700, 10, 10
+"""Python's own thresholds for the collection of garbage; `__main__` raises them while modules are loaded."""
+
+PLAIN = {
+    "--home": r"[^-].*",
+    "--runtime": r"auto|docker|process|swarm",
+    "--agent": r"auto|claude|offline",
+    "--port": r"[0-9]{1,5}",
+}
+"""The options of `andy up`, and their values as they are usually written."""
+
+
+def plain_options(words: Sequence[str]) -> dict[str, str] | None:
+    """Return the options of `andy up` by name, or None where the words are for the command line to judge."""
+    options: dict[str, str] = {}
+    rest = iter(words)
+    for word in rest:
+        name, equals, value = word.partition("=")
+        value = value if equals else next(rest, "")
+        is_plain = re.fullmatch(PLAIN.get(name, ""), value) and value.isascii() and name not in options
+        if not (value and is_plain):
+            return None
+        options[name] = value
+    return options
+
+
+def run_plain(options: Mapping[str, str]) -> int:
+    """Run the host with these options and return the exit code."""
+    run(
+        Path(options["--home"]) if "--home" in options else None,
+        runtime=options.get("--runtime"),
+        agent=options.get("--agent"),
+        port=int(options["--port"]) if "--port" in options else None,
+    )
+    return 0
+
+
+def run(home: Path | None, *, runtime: str | None, agent: str | None, port: int | None) -> None:
+    """Run the host until it is told to end. What is None comes from the settings."""
+    # What it needs takes a moment to load, and on a busy machine many.
+    say_aside("Andy starts …")
+    share_one_arena()
+    given = {"andy_runtime": runtime, "andy_agent": agent, "andy_port": port}
+    if asyncio.run(_serve(home, given)):
+        say_aside("Andy starts anew …")
+        # In the place of this process, so that a terminal, systemd and Docker alike go on with it.
+        os.execv(sys.executable, [sys.executable, "-m", "orchestrator", *sys.argv[1:]])  # noqa: S606
+
+
+async def _serve(given: Path | None, overrides: Mapping[str, Any]) -> bool:
+    """Run the host until SIGINT, SIGTERM or its owner's word; a second signal ends it at once.
+
+    Returns whether it is to start anew.
+    """
+    home = home_of(given)
+    settings = settings_of(home, **overrides)
+    await asyncio.to_thread(home.make)
+    with home.starting(now_ms=time.time_ns() // 1_000_000) as started:
+        if await asyncio.to_thread(_restore_what_was_asked_for, home):
+            settings = settings_of(home, **overrides)  # they may be the backup's now
+        return await _run(home, settings, started)
+
+
+def _restore_what_was_asked_for(home: Home) -> bool:
+    """Do what the console left for this start; return whether there was something."""
+    if not home.restore_file.exists():
+        return False
+    from orchestrator.backup import restore_request
+
+    restore_request.carry_out(home, clock=SystemClock(), say=say_aside)
+    return True
+
+
+async def _run(home: Home, settings: Settings, started: Callable[[], None]) -> bool:
+    with without("rich"):  # 5 MiB, which it would load, and which the host never uses
+        import structlog  # noqa: F401
+
+    from orchestrator.app import Orchestrator
+    from orchestrator.base import logging as log_setup
+    from orchestrator.base.asgi_server import allow_open_files
+    from orchestrator.base.logging import LogFile
+    from orchestrator.proxies.model.credentials import CredentialSource
+
+    allow_open_files()
+    stop, starts_anew = asyncio.Event(), asyncio.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        asyncio.get_running_loop().add_signal_handler(number, _stop_or_die, stop)
+
+    def tell(address: str) -> None:
+        started()
+        # What stands now stays until the end: a collection that looked through it would take 50 ms, in which
+        # nobody is answered.
+        gc.freeze()
+        gc.set_threshold(*USUAL_COLLECTIONS)
+        give_back_memory()
+        say_aside(f"Andy listens on {address}")
+        say_aside("To see and steer him in a browser: andy open")
+
+    def restart() -> None:
+        starts_anew.set()
+        stop.set()
+
+    credentials = CredentialSource(home.root, os.environ)
+    orchestrator = Orchestrator(home, settings, credentials=credentials, say=say_aside, restart=restart)
+    with LogFile(home.host_log) as kept:
+        log_setup.configure(settings.andy_log_level, kept=kept)
+        await orchestrator.run(stop=stop, on_ready=tell)
+    return starts_anew.is_set()
+
+
+def _stop_or_die(stop: asyncio.Event) -> None:
+    if stop.is_set():
+        os._exit(130)
+    say_aside("Letting what runs come to its end (at most 30 s); once more to stop at once.")
+    stop.set()
