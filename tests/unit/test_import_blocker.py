@@ -57,6 +57,9 @@ def test_a_start_loads_nothing_that_the_first_message_does_not_need():
     }  # fmt: skip
     script = """
 import sys
+from orchestrator.base.import_blocker import without
+with without("rich"):
+    import structlog
 from orchestrator.cli import exit_codes, host_process
 import orchestrator.app, orchestrator.web.api.routes, orchestrator.web.app, orchestrator.web.console.sessions
 print(*sys.modules)
