@@ -146,7 +146,7 @@ def test_an_address_of_the_new_kind_becomes_a_phone_number_everywhere():
     assert found.mentions == (f"{wa.JANE}@s.whatsapp.net",)
     assert found.text == "ask @Jane please"
     assert found.quote.author == "Jane"
-    assert wa.JANE_LID not in found.model_dump_json()
+    assert wa.JANE_LID not in protocol.json_of(found)
 
 
 def test_the_event_itself_tells_the_number_of_a_chat_between_two():

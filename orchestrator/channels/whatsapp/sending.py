@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -122,7 +123,7 @@ class Sender:
             known = await self._people.as_in(request.chat, person)
             context.mentionedJID.append(str(known))
             shown = request.text.replace(f"@{person.user}", f"@{known.user}", 1)
-            request = request.model_copy(update={"text": shown})
+            request = replace(request, text=shown)
         return await compose(self._client, request, context if context.ListFields() else None)
 
 

@@ -13,6 +13,7 @@ import sqlite3
 from collections.abc import Iterable
 from pathlib import Path
 
+from orchestrator.channels.whatsapp import protocol
 from orchestrator.channels.whatsapp.protocol import BridgeMessage, Delivered
 
 KEPT = 5_000
@@ -42,7 +43,7 @@ class Spool:
     def put(self, message: BridgeMessage) -> Delivered:
         """Store a message for the host and return it with its number."""
         cursor = self._connection.execute(
-            "INSERT INTO inbox (message) VALUES (?)", (message.model_dump_json(),)
+            "INSERT INTO inbox (message) VALUES (?)", (protocol.json_of(message),)
         )
         return Delivered(n=int(cursor.lastrowid or 0), message=message)
 
@@ -53,7 +54,7 @@ class Spool:
     def waiting(self) -> list[Delivered]:
         """Return the messages that the host has not taken, in the order in which they came."""
         rows = self._connection.execute("SELECT n, message FROM inbox ORDER BY n").fetchall()
-        return [Delivered(n=n, message=BridgeMessage.model_validate_json(message)) for n, message in rows]
+        return [Delivered(n=n, message=protocol.message_of(message)) for n, message in rows]
 
     def note_sent(self, mark: str, message_id: str) -> None:
         """Keep under which id the message with the host's mark was sent."""
