@@ -50,7 +50,7 @@ except ZeroDivisionError:
 
 def test_a_start_loads_nothing_that_the_first_message_does_not_need():
     later = {
-        "cyclopts", "docker", "html", "httpx", "jinja2", "prometheus_client", "regex", "segno", "tiktoken",
+        "cyclopts", "docker", "httpx", "jinja2", "prometheus_client", "regex", "segno", "tiktoken",
         "orchestrator.web.api.lists", "orchestrator.web.api.openapi", "orchestrator.web.console.app",
         "orchestrator.containers.image.build", "orchestrator.proxies.model.upstream_client",
         "orchestrator.channels.whatsapp.channel",
