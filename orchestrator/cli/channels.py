@@ -94,6 +94,9 @@ def add(
     print(asyncio.run(switch_on(home_of(home), channel, answers_of(given or []))))
 
 
+RESTART = "if he runs now, stop him and start him again"
+
+
 def answers_of(given: Sequence[str]) -> dict[str, str]:
     """Return what `--set` says, by name. Raises `UsageError`. Pure."""
     answers = {}
@@ -131,7 +134,7 @@ async def switch_on(home: Home, name: str, given: Mapping[str, str]) -> str:
             raise SettingError(channel.missing_library) from error
     await asyncio.to_thread(_write, home, [*settings_of(home).channels, name])
     pair = f" Pair it: '{channel.pair_command}'." if channel.pair_command else ""
-    return f"{said}{channel.title} is on from Andy's next start.{pair}"
+    return f"{said}{channel.title} is on from Andy's next start: {RESTART}.{pair}"
 
 
 async def _asked(question: LoginQuestion) -> str:
@@ -174,7 +177,7 @@ async def switch_off(home: Home, name: str) -> str:
     if channel.is_always_on:
         raise UsageError(f"{channel.title} cannot be switched off.")
     await asyncio.to_thread(_write, home, [one for one in settings_of(home).channels if one != name])
-    said = f"{channel.title} is off from Andy's next start."
+    said = f"{channel.title} is off from Andy's next start: {RESTART}."
     if channel.log_out is not None:
         try:
             return f"{said} {await channel.log_out(home.root)}"

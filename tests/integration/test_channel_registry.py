@@ -106,7 +106,10 @@ async def test_a_channel_without_its_library_lets_the_host_start_and_says_what_t
 def test_a_channel_is_added_looked_at_and_removed(pigeons, home, monkeypatch, capsys):
     at = ("--home", str(home.root))
     andy(monkeypatch, "channels", "add", "pigeon", "--set", "loft=north", *at, stdin="secret\n")
-    assert "Logged in at north. Pigeon is on from Andy's next start." in capsys.readouterr().out
+    assert (
+        "Logged in at north. Pigeon is on from Andy's next start: if he runs now, stop"
+        in capsys.readouterr().out
+    )
     assert settings.load(home.root, {}).channels == ("whatsapp", "pigeon")
 
     andy(monkeypatch, "channels", "status", "pigeon", "--json", *at)
