@@ -16,10 +16,12 @@ from pathlib import Path
 import pytest
 
 from agent_runner.wire.carrier import CarrierConnection, ConnectionLost
+from agent_runner.wire.files import write_whole
 from orchestrator.containers.swarm import group_files
 from orchestrator.containers.swarm import session as swarm_session
 from orchestrator.containers.swarm.door import loopback_of
 from orchestrator.containers.swarm.group_files import MAX_SEALED
+from orchestrator.containers.swarm.session import CarrierSession
 from orchestrator.domain.errors import ContainerError
 from tests.support.runtimes import all_of, eventually
 from tests.support.swarm_harness import SwarmHarness, appears, connect, frames_of
@@ -207,6 +209,21 @@ until('../ipc/replies/r.json')
             text += chunk
 
     assert text.endswith(b"tasks told\n")
+
+
+async def test_reading_what_was_written_for_an_agent_is_no_reason_to_look_again(host, monkeypatch):
+    hints = []
+    hint = CarrierSession._hint
+    monkeypatch.setattr(CarrierSession, "_hint", lambda session: (hints.append(1), hint(session)))
+    async with host.running(SLEEP):
+        write_whole(host.home / "env" / "first.json", "{}")
+        await appears(host.workspace / "env" / "first.json")
+        for _ in range(200):
+            (host.home / "env" / "first.json").read_text()
+        write_whole(host.home / "env" / "last.json", "{}")
+        await appears(host.workspace / "env" / "last.json")  # after all that the reading would have caused
+
+        assert len(hints) < 20
 
 
 async def test_requests_arrive_as_files_and_a_file_to_be_sent_arrives_before(host):

@@ -11,10 +11,12 @@ import asyncio
 import re
 from collections.abc import AsyncGenerator, Callable
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import structlog
+from watchdog.events import FileClosedEvent, FileCreatedEvent, FileDeletedEvent, FileMovedEvent
 from watchdog.observers.api import BaseObserver, ObservedWatch
 
 from agent_runner.wire import trees
@@ -52,6 +54,8 @@ log = structlog.get_logger(__name__)
 OnLog = Callable[[RunId, bytes], None]
 CHUNKS_AHEAD = 16
 SWEEP_SECONDS = 2.0
+WRITTEN = [FileCreatedEvent, FileClosedEvent, FileMovedEvent, FileDeletedEvent]
+"""The changes that are looked at. Reading is none: each look would be the cause of the next."""
 MAX_WAITING_REQUESTS = 500
 BOX_FULL_PAUSE_SECONDS = 0.2
 SETTLE_PAUSE_SECONDS = 0.02
@@ -292,11 +296,11 @@ class CarrierSession:
     def _watch(self) -> None:
         if self._watches:
             return
-        handler = WatchHandler(self._hint)
+        watch = partial(self._observer.schedule, WatchHandler(self._hint), event_filter=WRITTEN)
         for shared in self.files.shared.values():
             if shared.target in LIVE:
                 with suppress(OSError):  # the sweep is left
-                    self._watches.append(self._observer.schedule(handler, str(shared.source), recursive=True))
+                    self._watches.append(watch(str(shared.source), recursive=True))
 
     def _hint(self) -> None:
         """Called in the observer's thread."""
@@ -337,8 +341,8 @@ class CarrierSession:
         data = data[self._received - at :]
         await self._pace.wait(len(data))
         if data:
+            await self._output.put(data)  # a newer connection may cancel this: then it comes once more
             self._received += len(data)
-            await self._output.put(data)
 
     async def _take_request(self, connection: CarrierConnection, message: CarrierMessage) -> None:
         box, name = message.text("box"), message.text("name")
