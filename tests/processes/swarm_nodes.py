@@ -129,22 +129,6 @@ class SwarmNode:
         self._process.wait(timeout=ENGINE_SECONDS)
         self._process = None
 
-    def reboot(self) -> None:
-        """Kill it and start it anew, with the disk that it had. Not for a node whose network was entered."""
-        self.kill()
-        _ip("netns", "delete", self.namespace, check=False)
-        _ip("link", "delete", self.link, check=False)
-        self.start()
-        until(self.answers, what=f"the engine of {self.address} answers again")
-
-    def restart_engine(self) -> None:
-        """Restart its engine as an upgrade does, which ends its containers first."""
-        assert self._process is not None
-        self._process.terminate()
-        self._process.wait(timeout=ENGINE_SECONDS)
-        self._start_engine()
-        until(self.answers, what=f"the engine of {self.address} answers again")
-
     def remove(self) -> None:
         """End it and remove its network and files."""
         self.kill()
