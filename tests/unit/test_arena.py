@@ -10,10 +10,10 @@ import pytest
 
 ARENAS = """
 import ctypes, sys, threading
-from orchestrator.cli import up
+from orchestrator.base import memory
 
 if sys.argv[1] == "shared":
-    up.share_one_arena()
+    memory.share_one_arena()
 libc = ctypes.CDLL(None)
 libc.malloc.restype = ctypes.c_void_p
 everyone = threading.Barrier(4)
