@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import closing
 from dataclasses import asdict
 from typing import Any
 
@@ -15,15 +14,13 @@ def nodes(*, as_json: JsonOption = False, home: HomeOption = None) -> None:
 
     Example: `andy nodes`
     """
-    from orchestrator.cli.terminal import home_of
-    from orchestrator.containers.docker import client as docker_client
-    from orchestrator.containers.swarm import services
+    from orchestrator.cli.terminal import home_of, settings_of
+    from orchestrator.containers.swarm.nodes import look_at_nodes
 
-    install = home_of(home).install_id()
-    with docker_client.translated(), closing(docker_client.connect()) as client:
-        services.check_manager(client)
-        found = [asdict(node) for node in services.list_nodes(client, install=install)]
-    show(found, _lines, as_json=as_json)
+    own = home_of(home)
+    slots = settings_of(own).max_containers_per_node
+    found = look_at_nodes(own.data, install=own.install_id(), slots=slots)
+    show([asdict(node) for node in found], _lines, as_json=as_json)
 
 
 def _lines(found: list[dict[str, Any]]) -> list[str]:
@@ -32,8 +29,9 @@ def _lines(found: list[dict[str, Any]]) -> list[str]:
 
 def _node_lines(node: dict[str, Any]) -> Iterator[str]:
     runs = ", ".join(node["groups"]) or "nothing"
+    slots = f" · {len(node['groups'])} of {node['slots']} slots" if node["slots"] else ""
     labels = f" · {', '.join(node['labels'])}" if node["labels"] else ""
     yield f"{node['name']}  {node['address']}  {node['state']}{labels}"
-    yield f"  runs {runs}"
+    yield f"  runs {runs}{slots}"
     if node["problem"]:
         yield f"  ⚠️  {node['problem']}"

@@ -19,7 +19,7 @@ from orchestrator.containers.ports import RunPorts
 from orchestrator.containers.run_orders import RunOrders
 from orchestrator.containers.runtime_selection import SelectedRuntime
 from orchestrator.domain.values import RunId
-from orchestrator.groups import memory_templates
+from orchestrator.groups import memory_templates, owner
 from orchestrator.groups.host_context import HostContext
 from orchestrator.groups.reconciler import GroupReconciler
 from orchestrator.proxies.feature import ContainerProxies
@@ -69,6 +69,8 @@ class ContainersFeature:
             has_containers=has_containers,
             last_frame=self._last_frame,
             on_log=self._logs.take_stderr,
+            on_node_problem=self._tell_owner,
+            slots_per_node=settings.max_containers_per_node,
             say=self._say,
         )
         # Compose removes only its own containers: 'docker compose down' would leave agents behind, so there
@@ -83,6 +85,16 @@ class ContainersFeature:
         async with self._host.reader.reading() as tx:
             run = await runs.get(tx, run_id)
         return 0 if run is None else run.last_frame
+
+    async def _tell_owner(self, problem: str) -> None:
+        async with self._host.database.transaction() as tx:
+            await owner.notify(tx, f"⚠️ {problem}", about="node", now_ms=self._host.clock.now_ms())
+        self._host.wakeups.outbox.set()
+
+    def cap(self) -> int:
+        """Return how many containers may live at once now: by the setting, and by what the nodes take."""
+        cap, room = self._host.settings.max_concurrent_containers, self.selected.room()
+        return cap if room is None else max(1, min(cap, room))
 
     async def connect(self, proxies: ContainerProxies, credentials: CredentialSource) -> None:
         """Let containers reach the proxies and nothing else of the host; make the orders of runs."""

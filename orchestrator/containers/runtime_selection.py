@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from orchestrator.containers.swarm.group_files import LastFrame
 
 Say = Callable[[str], None]
+OnNodeProblem = Callable[[str], Awaitable[None]]
 AGENT_UID = 1000
 BUILD_SECONDS = 600
 ENGINE_SECONDS = 5.0
@@ -54,6 +55,8 @@ class SelectedRuntime:
     """The rule that keeps agents from the rest of the host, where they share a network with it."""
     siblings: HostPaths | None = None
     """The path mapping of this process's own container, where it runs in one."""
+    room: Callable[[], int | None] = lambda: None
+    """How many containers the machines take now; None where nothing but the setting bounds them."""
     admit: Callable[[frozenset[int]], Awaitable[frozenset[int]]] | None = None
     """Let agents reach these ports of the host by another way; return the ports at which that way begins."""
 
@@ -100,18 +103,30 @@ async def choose(
     has_containers: bool,
     last_frame: LastFrame,
     on_log: OnLog,
+    on_node_problem: OnNodeProblem,
+    slots_per_node: int,
     say: Say,
 ) -> SelectedRuntime:
     """Return a runtime; with `auto`, report why when it cannot be Docker. `on_log` takes containers' stderr.
 
     `has_containers` says that an earlier host left some in Docker, which may still run; `last_frame` returns
-    the last frame of a run that the store has.
+    the last frame of a run that the store has. On a swarm, `on_node_problem` is told why a node starts none,
+    and `slots_per_node` bounds each, unless it is 0.
 
     Raises:
         ContainerError: Docker was asked for by name, or is needed for what was left there, and cannot be had.
     """
     if wanted == "swarm":
-        return await _swarm(home, install, tag, say, on_log=on_log, last_frame=last_frame)
+        return await _swarm(
+            home,
+            install,
+            tag,
+            say,
+            on_log=on_log,
+            last_frame=last_frame,
+            on_problem=on_node_problem,
+            slots_per_node=slots_per_node,
+        )
     if wanted == "process":
         return _process(home, say, on_log=on_log, why="as you asked")
     try:
@@ -177,7 +192,15 @@ async def _beside(
 
 
 async def _swarm(
-    home: Path, install: str, tag: str, say: Say, *, on_log: OnLog, last_frame: LastFrame
+    home: Path,
+    install: str,
+    tag: str,
+    say: Say,
+    *,
+    on_log: OnLog,
+    last_frame: LastFrame,
+    on_problem: OnNodeProblem,
+    slots_per_node: int,
 ) -> SelectedRuntime:
     """Run agents on the nodes of the swarm that this machine's engine manages."""
     # Imported here: most hosts have no swarm, and start without it.
@@ -203,6 +226,8 @@ async def _swarm(
         last_frame=last_frame,
         on_log=on_log,
         address=EVERY_ADDRESS if joined is None else joined.gateway,
+        slots_per_node=slots_per_node,
+        on_problem=on_problem,
     )
 
     async def admit(ports: frozenset[int]) -> frozenset[int]:
@@ -242,6 +267,7 @@ async def _swarm(
         else Firewall(install=install, bridge=joined.bridge, gateway=joined.gateway),
         siblings=own,
         admit=admit,
+        room=lambda: runtime.placement.room,
     )
 
 

@@ -135,6 +135,12 @@ class Settings(BaseModel):
     max_concurrent_containers: int = Field(
         5, ge=1, le=100, description="Containers that live at once, idle ones counted."
     )
+    max_containers_per_node: int = Field(
+        0,
+        ge=0,
+        le=100,
+        description="How many on one machine of a swarm, where its label `andy.slots` is silent; 0: all.",
+    )
     andy_foresight: int = Field(
         2,
         ge=0,

@@ -47,7 +47,7 @@ class Dispatcher:
         database: Database,
         containers: Containers,
         *,
-        cap: int,
+        cap: Callable[[], int],
         overlap: int = 0,
         clock: Clock,
         wakeups: Wakeups,
@@ -55,7 +55,7 @@ class Dispatcher:
     ) -> None:
         """`turn_away` settles a turn that no agent could answer now, and returns whether it has.
 
-        `cap` is how many containers may live at once, beside `overlap` that end while others start.
+        `cap` returns how many containers may live at once now, beside `overlap` that end while others start.
         """
         self._database = database
         self._containers = containers
@@ -76,7 +76,7 @@ class Dispatcher:
         now_ms = self._clock.now_ms()
         unsettled = await self._database.read(turns.unsettled)
         decided = next_turns.plan(
-            unsettled, self._containers.live(), cap=self._cap, overlap=self._overlap, now_ms=now_ms
+            unsettled, self._containers.live(), cap=self._cap(), overlap=self._overlap, now_ms=now_ms
         )
         by_id = {turn.id: turn for turn in unsettled}
         for action in decided.actions:

@@ -27,14 +27,18 @@ class QueueFeature:
         self._dispatcher = Dispatcher(
             host.database,
             Containers(live=pool.live, start=pool.start, hand_over=pool.hand_over, close=pool.close),
-            cap=host.settings.max_concurrent_containers,
+            cap=containers.cap,
             overlap=host.settings.andy_foresight,
             clock=host.clock,
             wakeups=host.wakeups,
             turn_away=self._availability.turn_away,
         )
         self._warm_starts = WarmStarts(
-            host, pool, refusal=containers.orders.refusal, is_taking_work=lambda: self.is_taking_work
+            host,
+            pool,
+            cap=containers.cap,
+            refusal=containers.orders.refusal,
+            is_taking_work=lambda: self.is_taking_work,
         )
         self._has_foresight = host.settings.andy_foresight > 0
 

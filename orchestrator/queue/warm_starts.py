@@ -35,12 +35,17 @@ class WarmStarts:
         host: HostContext,
         pool: RunPool,
         *,
+        cap: Callable[[], int],
         refusal: Callable[[Group, TurnKind], Awaitable[ModelRefusal | None]],
         is_taking_work: Callable[[], bool],
     ) -> None:
-        """`refusal` returns why no model would answer a turn of a group now, as the queue asks it too."""
+        """`cap` returns how many containers may live now.
+
+        `refusal` returns why no model would answer a turn of a group now, as the queue asks it too.
+        """
         self._host = host
         self._pool = pool
+        self._cap = cap
         self._refusal = refusal
         self._is_taking_work = is_taking_work
 
@@ -86,7 +91,7 @@ class WarmStarts:
             expected,
             unsettled,
             self._pool.live(),
-            cap=self._host.settings.max_concurrent_containers,
+            cap=self._cap(),
             most=self._host.settings.andy_foresight,
             in_vain=self._pool.foresight.unused_in_a_row,
             now_ms=now_ms,

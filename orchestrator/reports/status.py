@@ -98,7 +98,7 @@ class StatusService:
                 image=selected.image,
                 agent=self._containers.orders.agent(first) if first and is_known else settings.andy_agent,
                 credential=credential,
-                slots=settings.max_concurrent_containers,
+                slots=self._containers.cap(),
                 live=self._containers.pool.live(),
                 is_stopping=not self._queue.is_taking_work,
                 started_ms=self._started_ms,

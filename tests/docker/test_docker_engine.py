@@ -470,6 +470,10 @@ def test_the_firewall_is_set_at_the_start_and_taken_away_at_the_stop(agent_image
         assert not rule.is_there()
 
 
+async def no_owner(_: str) -> None:
+    pass
+
+
 async def no_frame(_: RunId) -> int:
     return 0
 
@@ -488,6 +492,8 @@ async def test_where_the_firewall_cannot_be_set_that_is_said(monkeypatch, tmp_pa
             has_containers=False,
             last_frame=no_frame,
             on_log=lambda *_: None,
+            on_node_problem=no_owner,
+            slots_per_node=0,
             say=lambda _: None,
         ),
         firewall=rule,

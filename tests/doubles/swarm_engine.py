@@ -10,9 +10,17 @@ import sys
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
+from orchestrator.containers.swarm.nodes import Node
 from orchestrator.containers.swarm.services import KeptService, TaskState
 from orchestrator.domain.protocols import ContainerSpec
+
+
+def machine(name: str, **changes: Any) -> Node:
+    """A node that takes containers, unless `changes` say otherwise."""
+    said = {"id": name, "name": name, "address": "", "state": "ready", "labels": (), "is_open": True}
+    return Node(**{**said, **changes})
 
 
 @dataclass
@@ -31,14 +39,25 @@ class ProcessSwarmEngine:
     command: list[str]
     privileges: list[str] = field(default_factory=lambda: ["setpriv", "--no-new-privs"])
     started: dict[str, StartedProcess] = field(default_factory=dict)
+    machines: list[Node] = field(default_factory=lambda: [machine("one")])
+    without_image: set[str] = field(default_factory=set)
+    """The ids of nodes that have not the agent image."""
+    without_hardening: set[str] = field(default_factory=set)
 
-    async def create(self, spec: ContainerSpec, *, secret: dict[str, object], token_hash: str) -> str:
+    async def nodes(self) -> list[Node]:
+        return self.machines
+
+    async def create(
+        self, spec: ContainerSpec, *, secret: dict[str, object], token_hash: str, node_id: str
+    ) -> str:
         workspace = self.root / "nodes" / spec.folder
         workspace.mkdir(parents=True, exist_ok=True)
         path = self.root / f"{spec.run_id}.secret"
         path.write_text(json.dumps(secret))
+        no_image = ["false"] if node_id in self.without_image else []
         process = await asyncio.create_subprocess_exec(
-            *self.privileges,
+            *no_image,
+            *([] if node_id in self.without_hardening else self.privileges),
             sys.executable,
             "-m",
             "agent_runner.carrier",
@@ -48,7 +67,9 @@ class ProcessSwarmEngine:
             start_new_session=True,
         )
         ref = f"service-{spec.run_id}"
-        kept = KeptService(ref=ref, run_id=spec.run_id, folder=spec.folder, token_hash=token_hash)
+        kept = KeptService(
+            ref=ref, run_id=spec.run_id, folder=spec.folder, token_hash=token_hash, node_id=node_id
+        )
         self.started[ref] = StartedProcess(kept, process, workspace, path)
         return ref
 
@@ -80,6 +101,8 @@ class ProcessSwarmEngine:
         one = self.started.get(ref)
         if one is None:
             return TaskState(state="remove")
+        if one.kept.node_id in self.without_image:
+            return TaskState(state="rejected", error="No such image: sha256:abc")
         code = one.process.returncode
         return TaskState(state="running" if code is None else "complete" if code == 0 else "failed")
 

@@ -60,7 +60,7 @@ class Yard:
                 hand_over=self.hand_over,
                 close=self.close,
             ),
-            cap=cap,
+            cap=lambda: cap,
             clock=self.harness.clock,
             wakeups=self.harness.wakeups,
         )

@@ -158,7 +158,7 @@ async def a_host(
         lanes = Dispatcher(
             store_harness.database,
             containers,
-            cap=cap,
+            cap=lambda: cap,
             clock=store_harness.clock,
             wakeups=store_harness.wakeups,
         )

@@ -56,7 +56,7 @@ def a_dispatcher(store_harness, live=()):
     dispatcher = Dispatcher(
         store_harness.database,
         Containers(live=lambda: live, start=never, hand_over=never, close=close),
-        cap=5,
+        cap=lambda: 5,
         clock=store_harness.clock,
         wakeups=store_harness.wakeups,
     )

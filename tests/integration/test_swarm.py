@@ -18,11 +18,14 @@ import pytest
 from agent_runner.wire.carrier import CarrierConnection, ConnectionLost
 from agent_runner.wire.files import write_whole
 from orchestrator.containers.swarm import group_files
+from orchestrator.containers.swarm import runtime as swarm_runtime
 from orchestrator.containers.swarm import session as swarm_session
 from orchestrator.containers.swarm.door import loopback_of
 from orchestrator.containers.swarm.group_files import MAX_SEALED
 from orchestrator.containers.swarm.session import CarrierSession
 from orchestrator.domain.errors import ContainerError
+from orchestrator.domain.values import Folder
+from tests.doubles.swarm_engine import machine
 from tests.support.runtimes import all_of, eventually
 from tests.support.swarm_harness import SwarmHarness, appears, connect, frames_of
 
@@ -335,7 +338,7 @@ async def test_what_a_hostile_carrier_sends_ends_its_own_connection_and_leaves_n
 
         assert {path.relative_to(host.home).parts[:2] for path in after - before} <= {
             ("r1.secret",), ("data", "swarm"), ("data", "carrier.crt"), ("data", "carrier.key"),
-            ("data", "carrier-port"),
+            ("data", "carrier-port"), ("data", "swarm-nodes.json"),
         }  # fmt: skip
     assert sorted(path.name for path in host.group.iterdir()) == ["old.md"]
 
@@ -480,3 +483,73 @@ async def test_a_node_whose_clock_is_minutes_apart_costs_nothing(tmp_path, minut
 
     assert (host.group / "notes" / "today.md").read_text() == "milk" * 100_000
     assert not (host.group / "old.md").exists()
+
+
+async def test_a_node_that_cannot_start_a_run_is_left_for_another_and_the_owner_is_told_once(host):
+    host.machines[:] = [machine("bare"), machine("lax"), machine("well")]
+    host.without_image, host.without_hardening = {"bare"}, {"lax"}
+    runtime = host.runtime(SLEEP)
+    try:
+        for run in ("r1", "r2"):
+            container = await runtime.start(host.spec(run), "{}")
+            assert host.started[container.ref].kept.node_id == "well"
+            await container.remove()
+    finally:
+        await runtime.close()
+
+    image, hardening = host.problems
+    assert image.startswith("bare has not the agent image: 'andy nodes load-image'")
+    assert hardening.startswith("lax lets programs gain privileges")
+
+
+async def test_where_no_node_can_start_a_run_the_reason_is_told(host):
+    host.machines[:] = [machine("bare"), machine("bare2")]
+    host.without_image = {"bare", "bare2"}
+    runtime = host.runtime(SLEEP)
+    try:
+        with pytest.raises(ContainerError, match="has not the agent image"):
+            await runtime.start(host.spec(), "{}")
+    finally:
+        await runtime.close()
+
+    assert host.started == {}
+    assert len(host.problems) == 2
+
+
+async def test_the_slots_of_nodes_are_kept_also_by_a_host_that_starts_anew(host, monkeypatch):
+    monkeypatch.setattr(swarm_runtime, "FULL_SECONDS", 0.0)
+    host.machines[:] = [machine("a"), machine("b")]
+    first = host.runtime(SLEEP, slots_per_node=1)
+    await first.start(host.spec("r1"), "{}")
+    assert first.placement.room == 2
+    await first.close()
+
+    second = host.runtime(SLEEP, slots_per_node=1)
+    try:
+        (adopted,) = await second.adopt()
+        other = await second.start(host.spec("r2", folder=Folder("work")), "{}")
+        assert {one.kept.node_id for one in host.started.values()} == {"a", "b"}
+        with pytest.raises(ContainerError, match="All nodes are full"):
+            await second.start(host.spec("r3", folder=Folder("third")), "{}")
+
+        await adopted.remove()
+        third = await second.start(host.spec("r3", folder=Folder("third")), "{}")
+        for container in (other, third):
+            await container.remove()
+    finally:
+        await second.close()
+
+
+async def test_a_group_goes_back_to_the_node_that_has_its_files(host):
+    host.machines[:] = [machine("a"), machine("b")]
+    runtime = host.runtime(SLEEP)
+    try:
+        busy = await runtime.start(host.spec("r1", folder=Folder("work")), "{}")
+        for run in ("r2", "r3"):
+            container = await runtime.start(host.spec(run), "{}")
+            assert host.started[container.ref].kept.node_id == "b"
+            await container.remove()
+            if run == "r2":
+                await busy.remove()
+    finally:
+        await runtime.close()

@@ -93,13 +93,17 @@ class Harness:
             queue = Dispatcher(
                 harness.database,
                 Containers(live=pool.live, start=pool.start, hand_over=pool.hand_over, close=pool.close),
-                cap=cap,
+                cap=lambda: cap,
                 overlap=most,
                 clock=harness.clock,
                 wakeups=harness.wakeups,
             )
             self.foresight = WarmStarts(
-                self.host, pool, refusal=self._refusal_of, is_taking_work=lambda: queue.is_taking_work
+                self.host,
+                pool,
+                cap=lambda: cap,
+                refusal=self._refusal_of,
+                is_taking_work=lambda: queue.is_taking_work,
             )
             loop = jobs.create_task(queue.run(), name="dispatcher")
             yield self

@@ -70,14 +70,14 @@ class SwarmNode:
         (self.root / "exec").mkdir(parents=True)
         (self.root / "pid").unlink(missing_ok=True)
         engine = (
-            f"mkdir -p /run/docker; mount -t tmpfs tmpfs /run/docker; exec dockerd --host {self.docker_host}"
-            f" --data-root {self.root}/data --exec-root {self.root}/exec --pidfile {self.root}/pid"
-            " --no-new-privileges"
+            f"hostname {self.root.name}; mkdir -p /run/docker; mount -t tmpfs tmpfs /run/docker;"
+            f" exec dockerd --host {self.docker_host} --data-root {self.root}/data"
+            f" --exec-root {self.root}/exec --pidfile {self.root}/pid --no-new-privileges"
         )
         with (self.root / "log").open("ab") as log:
             # 'ip netns exec' would mount another /sys, without the cgroups that an engine needs.
             self._process = subprocess.Popen(
-                ["nsenter", f"--net=/run/netns/{self.namespace}", "unshare", "-m", "sh", "-c", engine],
+                ["nsenter", f"--net=/run/netns/{self.namespace}", "unshare", "-m", "-u", "sh", "-c", engine],
                 stdout=log,
                 stderr=log,
                 start_new_session=True,

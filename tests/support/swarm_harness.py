@@ -9,13 +9,15 @@ import signal
 import sys
 from collections.abc import AsyncIterator
 from contextlib import aclosing, asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from agent_runner.wire.carrier import VERSION, CarrierConnection
 from orchestrator.containers.swarm.runtime import SwarmContainer, SwarmRuntime
 from orchestrator.domain.protocols import ContainerSpec, Mount
 from orchestrator.domain.values import Folder, RunId
-from tests.doubles.swarm_engine import ProcessSwarmEngine, StartedProcess
+from tests.doubles.swarm_engine import ProcessSwarmEngine, StartedProcess, machine
 from tests.support.runtimes import eventually
 
 RUNNER = """
@@ -41,18 +43,31 @@ class SwarmHarness:
         self.recorded: dict[RunId, int] = {}
         self.logged: list[bytes] = []
         self._privileges = privileges
+        self.machines = [machine("one")]
+        self.without_image: set[str] = set()
+        self.without_hardening: set[str] = set()
+        self.problems: list[str] = []
+        """What the owner was told of nodes."""
         for name in ("data", "groups/family", "env", "input", "replies", "messages", "tasks", "global"):
             (home / name).mkdir(parents=True, exist_ok=True)
 
-    def runtime(self, script: str) -> SwarmRuntime:
+    def runtime(self, script: str, *, slots_per_node: int = 0) -> SwarmRuntime:
         engine = ProcessSwarmEngine(
-            self.home, [sys.executable, "-S", "-c", RUNNER + script], started=self.started
+            self.home,
+            [sys.executable, "-S", "-c", RUNNER + script],
+            started=self.started,
+            machines=self.machines,
+            without_image=self.without_image,
+            without_hardening=self.without_hardening,
         )
         if self._privileges is not None:
             engine.privileges = self._privileges
 
         async def last_frame(run_id: RunId) -> int:
             return self.recorded.get(run_id, 0)
+
+        async def tell_owner(problem: str) -> None:
+            self.problems.append(problem)
 
         return SwarmRuntime(
             engine,
@@ -61,6 +76,8 @@ class SwarmHarness:
             on_log=lambda _, data: self.logged.append(data),
             address="127.0.0.1",
             host_name="127.0.0.1",
+            slots_per_node=slots_per_node,
+            on_problem=tell_owner,
         )
 
     @property
@@ -73,7 +90,7 @@ class SwarmHarness:
         """The workspace as the node has it."""
         return self.home / "nodes" / "family"
 
-    def spec(self, run: str = "r1") -> ContainerSpec:
+    def spec(self, run: str = "r1", **changes: Any) -> ContainerSpec:
         writable = {"/workspace/ipc/messages", "/workspace/ipc/tasks", "/workspace/group"}
         places = {
             "/workspace/ipc/input": "input",
@@ -88,7 +105,8 @@ class SwarmHarness:
             Mount(source=self.home / path, target=target, is_writable=target in writable)
             for target, path in places.items()
         ]
-        return ContainerSpec(run_id=RunId(run), folder=Folder("family"), mounts=mounts)
+        spec = ContainerSpec(run_id=RunId(run), folder=Folder("family"), mounts=mounts)
+        return replace(spec, **changes)
 
     @asynccontextmanager
     async def running(

@@ -21,12 +21,7 @@ class FakeManager:
         self.made: dict[str, dict[str, Any]] = {}
         self.removed: list[str] = []
         self.swarm = {"LocalNodeState": "active", "ControlAvailable": True}
-        self.node: dict[str, Any] = {
-            "ID": "n1",
-            "Spec": {"Labels": {"disk": "fast"}, "Availability": "active"},
-            "Description": {"Hostname": "one"},
-            "Status": {"State": "ready", "Addr": "10.0.0.1"},
-        }
+        self.image: dict[str, Any] = {"Id": "sha256:abc"}
 
     def info(self) -> dict[str, Any]:
         return {"Swarm": self.swarm}
@@ -68,11 +63,8 @@ class FakeManager:
     def remove_secret(self, ref: str) -> None:
         self.removed.append(ref)
 
-    def nodes(self) -> list[dict[str, Any]]:
-        return [self.node]
-
-    def tasks(self) -> list[dict[str, Any]]:
-        return [{"ServiceID": "svc1", "NodeID": "n1", "Status": {"State": "running"}}]
+    def inspect_image(self, _: str) -> dict[str, Any]:
+        return self.image
 
 
 @pytest.fixture
@@ -94,7 +86,7 @@ def create(manager: FakeManager, **changes: Any) -> dict[str, Any]:
         }
     )
     own = SwarmServices(install="i1", image="sha256:abc", gate_id="gate1")
-    ref = own.create(manager, spec, secret={"token": "carrier-secret"}, token_hash="hash")
+    ref = own.create(manager, spec, secret={"token": "carrier-secret"}, token_hash="hash", node_id="n1")
     assert ref == "svc1"
     return manager.made["service"]
 
@@ -137,10 +129,28 @@ def test_a_group_has_a_closed_network_of_its_own_with_the_gate_on_it(manager):
     assert manager.made["connected"] == {"container": "gate1", "network": "net1", "aliases": ["orchestrator"]}
 
 
-def test_a_group_stays_on_the_nodes_with_its_label(manager):
-    assert create(manager)["template"]["Placement"] == {}
-    labelled = create(manager, node_label="disk=fast")
-    assert labelled["template"]["Placement"] == {"Constraints": ["node.labels.disk==fast"]}
+def test_a_run_goes_to_the_node_that_was_chosen_for_it(manager):
+    made = create(manager)
+    assert made["template"]["Placement"] == {"Constraints": ["node.id==n1"]}
+    assert made["labels"]["andy.node"] == "n1"
+
+
+@pytest.mark.parametrize(
+    ("tag", "digests", "named"),
+    [
+        ("andy-agent:latest", [], "sha256:abc"),
+        ("andy-agent:latest", ["registry:5000/andy-agent@sha256:1"], "sha256:abc"),
+        ("registry:5000/andy-agent:v1", ["andy-agent@sha256:1", "registry:5000/andy-agent@sha256:2"],
+         "registry:5000/andy-agent@sha256:2"),
+        ("registry:5000/andy-agent@sha256:2", ["registry:5000/andy-agent@sha256:2"],
+         "registry:5000/andy-agent@sha256:2"),
+        ("registry:5000/andy-agent", ["registry:5000/andy-agent@sha256:2"],
+         "registry:5000/andy-agent@sha256:2"),
+    ],
+)  # fmt: skip
+def test_nodes_are_told_the_digest_of_the_name_that_is_set_or_the_id(manager, tag, digests, named):
+    manager.image = {"Id": "sha256:abc", "RepoDigests": digests}
+    assert services.swarm_image(manager, tag=tag) == named
 
 
 def test_removing_a_run_removes_its_secret(manager):
@@ -154,35 +164,25 @@ def test_removing_a_run_removes_its_secret(manager):
 @pytest.mark.parametrize(
     ("state", "error", "says"),
     [
-        ("rejected", "No such image: andy-agent@sha256:1", "has not the agent image"),
+        (
+            "rejected",
+            "No such image: andy-agent@sha256:1",
+            "one has not the agent image: 'andy nodes load-image'",
+        ),
+        ("rejected", "no space left on device", "one could not start it: no space left"),
         ("failed", "task: non-zero exit (75)", "non-zero exit"),
         ("complete", "", "its task is 'complete'"),
     ],
 )
 def test_a_task_that_has_ended_before_it_began_says_why(state, error, says):
     with pytest.raises(ContainerError, match=says.replace("(", r"\(")):
-        services.refuse_failed(TaskState(state=state, error=error))
+        services.refuse_failed(TaskState(state=state, error=error), node="one")
 
 
 def test_a_task_that_may_still_come_is_waited_for():
-    services.refuse_failed(TaskState(state="pending", error="no suitable node (1 node not available)"))
-
-
-def test_nodes_are_listed_with_what_runs_there_and_what_is_wrong(manager):
-    create(manager)
-
-    (found,) = services.list_nodes(manager, install="i1")
-    assert (found.name, found.address, found.state) == ("one", "10.0.0.1", "ready")
-    assert (found.groups, found.labels, found.problem) == (("family",), ("disk=fast",), None)
-
-    manager.node["Status"] = {"State": "down", "Addr": "10.0.0.1", "Message": "heartbeat failure"}
-    assert services.list_nodes(manager, install="i1")[0].problem == "heartbeat failure"
-
-    manager.node["Status"] = {"State": "ready"}
-    manager.node["Spec"]["Availability"] = "drain"
-    (drained,) = services.list_nodes(manager, install="i1")
-    assert drained.state == "ready, drain"
-    assert "docker node update" in drained.problem
+    services.refuse_failed(
+        TaskState(state="pending", error="no suitable node (1 node not available)"), node="one"
+    )
 
 
 def test_an_engine_that_manages_no_swarm_is_refused_with_the_fix(manager):

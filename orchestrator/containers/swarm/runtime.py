@@ -6,7 +6,7 @@ import asyncio
 import hashlib
 import json
 import secrets
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -26,6 +26,7 @@ from orchestrator.containers.swarm.group_files import (
     settle_stages,
     shared_trees,
 )
+from orchestrator.containers.swarm.nodes import Node, NodeMemory, NodeRefused, Placement
 from orchestrator.containers.swarm.services import ALIAS, KeptService, TaskState, refuse_failed
 from orchestrator.containers.swarm.session import CarrierSession, OnLog
 from orchestrator.domain.errors import AndyError, ContainerError
@@ -41,13 +42,21 @@ LOOK_GONE_SECONDS = 2.0
 END_SECONDS = 5.0
 """How much longer than its grace an agent may take to end before its container is removed."""
 BYE_SECONDS = 2.0
+NODES_SECONDS = 10.0
+FULL_SECONDS = 30.0
 RUN_FILE = "run.json"
 
 
 class SwarmEngine(Protocol):
     """What the runtime asks of a manager's engine. Each call raises `EngineGone`, `ContainerError`."""
 
-    async def create(self, spec: ContainerSpec, *, secret: dict[str, object], token_hash: str) -> str:
+    async def nodes(self) -> list[Node]:
+        """Return the machines of the swarm."""
+        ...
+
+    async def create(
+        self, spec: ContainerSpec, *, secret: dict[str, object], token_hash: str, node_id: str
+    ) -> str:
         """Have a node start the container of a run; return how the engine calls it."""
         ...
 
@@ -148,9 +157,18 @@ class SwarmRuntime:
         on_log: OnLog,
         address: str,
         host_name: str = ALIAS,
+        on_problem: Callable[[str], Awaitable[None]],
+        slots_per_node: int = 0,
     ) -> None:
-        """`data` is the host's own directory; it listens at `address`, which carriers call `host_name`."""
+        """`data` is the host's own directory; it listens at `address`, which carriers call `host_name`.
+
+        `slots_per_node` bounds the containers of a node, 0 does not. `on_problem` is told once why a node
+        could not start a container.
+        """
         self._engine = engine
+        self._on_problem = on_problem
+        self.placement = Placement(NodeMemory(data), slots=slots_per_node)
+        self._look: asyncio.Task[None] | None = None
         self._data = data
         self._last_frame = last_frame
         self._on_log = on_log
@@ -178,6 +196,14 @@ class SwarmRuntime:
         await self.door.open(self._address, preferred)
         kept.write_text(str(self.door.port))
         self._observer.start()
+        self._look = asyncio.create_task(self._look_at_nodes(), name="swarm-nodes")
+
+    async def _look_at_nodes(self) -> None:
+        """Keep up which nodes there are: their slots bound how many containers the queue starts."""
+        while True:
+            with suppress(AndyError):
+                self.placement.nodes = await self._engine.nodes()
+            await asyncio.sleep(NODES_SECONDS)
 
     async def start(self, spec: ContainerSpec, order: str) -> SwarmContainer:
         if spec.is_open:
@@ -186,11 +212,52 @@ class SwarmRuntime:
         await self.open()
         self._starting.add(spec.run_id)
         try:
-            return await self._start(spec, order)
+            return await self._start_somewhere(spec, order)
         finally:
             self._starting.discard(spec.run_id)
 
-    async def _start(self, spec: ContainerSpec, order: str) -> SwarmContainer:
+    async def _start_somewhere(self, spec: ContainerSpec, order: str) -> SwarmContainer:
+        """Start a container on the node that suits best; where that one cannot, on another."""
+        tried: set[str] = set()
+        refusal: NodeRefused | None = None
+        while True:
+            node = await self._choose(spec, without=tried)
+            if node is None:
+                raise refusal or ContainerError(
+                    "All nodes are full: MAX_CONTAINERS_PER_NODE says of how many."
+                )
+            try:
+                container = await self._start(spec, order, node)
+            except NodeRefused as error:
+                log.warning("node.refused", run=spec.run_id, node=node.name, reason=str(error))
+                tried.add(node.id)
+                refusal = error
+                await self._note_problem(node, str(error))
+            except BaseException:
+                self.placement.release(spec.run_id)
+                raise
+            else:
+                await asyncio.to_thread(self.placement.memory.note_started, spec.folder, node.id)
+                return container
+
+    async def _choose(self, spec: ContainerSpec, *, without: Collection[str]) -> Node | None:
+        """Choose a node and hold a slot on it. None when all are full, also after a while, or were tried."""
+        deadline = asyncio.get_running_loop().time() + FULL_SECONDS
+        while True:
+            self.placement.nodes = await self._engine.nodes()
+            left = self.placement.left(spec.node_label, without=without)
+            node = self.placement.hold(spec.run_id, spec.folder, left)
+            if node is not None or not left or asyncio.get_running_loop().time() > deadline:
+                return node
+            await asyncio.sleep(LOOK_SECONDS)  # one that ends may still hold the slot
+
+    async def _note_problem(self, node: Node, text: str) -> None:
+        is_new = self.placement.memory.problem_of(node.id) != text
+        await asyncio.to_thread(self.placement.memory.note_problem, node.id, text)
+        if is_new:
+            await self._on_problem(text)
+
+    async def _start(self, spec: ContainerSpec, order: str, node: Node) -> SwarmContainer:
         try:
             await self._drop_strangers({session.run_id for session in self._sessions.values()})
         except OSError as error:
@@ -208,11 +275,12 @@ class SwarmRuntime:
             "token": token,
         }
         creating = asyncio.create_task(
-            self._engine.create(spec, secret=secret, token_hash=token_hash), name=f"swarm-start:{spec.run_id}"
+            self._engine.create(spec, secret=secret, token_hash=token_hash, node_id=node.id),
+            name=f"swarm-start:{spec.run_id}",
         )
         try:
             ref = await asyncio.shield(creating)
-            await self._until_started(session, ref)
+            await self._until_started(session, ref, node)
         except BaseException:
             session.give_up("its start failed")
             self._forget(token_hash, spec.run_id)
@@ -236,6 +304,8 @@ class SwarmRuntime:
         return found
 
     async def close(self) -> None:
+        if self._look is not None:
+            self._look.cancel()
         for container in tuple(self._containers.values()):
             container.close()
         for session in tuple(self._sessions.values()):
@@ -250,11 +320,12 @@ class SwarmRuntime:
         session = self._sessions.get(token_hash)
         return None if session is None or session.is_given_up else session
 
-    async def _until_started(self, session: CarrierSession, ref: str) -> None:
-        """Wait until the agent runs on a node.
+    async def _until_started(self, session: CarrierSession, ref: str, node: Node) -> None:
+        """Wait until the agent runs on its node.
 
         Raises:
-            ContainerError: no node takes it, or the one that did could not start it, with the reason.
+            NodeRefused: the node cannot start it, with the reason and the fix.
+            ContainerError: it began in vain.
         """
         loop = asyncio.get_running_loop()
         deadline = loop.time() + START_SECONDS
@@ -265,17 +336,19 @@ class SwarmRuntime:
                     await session.has_started.wait()
                 return
             if session.is_hardened is False:
-                raise ContainerError(
-                    'The node lets programs gain privileges: set "no-new-privileges": true in its'
+                raise NodeRefused(
+                    f'{node.name} lets programs gain privileges: set "no-new-privileges": true in its'
                     " /etc/docker/daemon.json and restart its engine."
                 )
             if session.problem is not None:
-                raise ContainerError(f"The node cannot take the group's files: {session.problem}.")
+                raise NodeRefused(f"{node.name} cannot take the group's files: {session.problem}.")
             task = await self._engine.task(ref)
-            refuse_failed(task)
+            refuse_failed(task, node=node.name)
+            if not self.placement.is_open(node.id):
+                raise NodeRefused(f"{node.name} takes no containers any more.")
             if loop.time() > deadline:
                 why = task.error or f"its task is '{task.state}'"
-                raise ContainerError(f"No node started it in {START_SECONDS:g} s: {why}.")
+                raise NodeRefused(f"{node.name} started nothing in {START_SECONDS:g} s: {why}.")
 
     async def _adopted(self, one: KeptService) -> SwarmContainer | None:
         """Take over a run of an earlier host; its carrier connects soon. None for one that never began."""
@@ -285,6 +358,7 @@ class SwarmRuntime:
             return None
         session = self._session(RunId(one.run_id), Folder(one.folder), files, is_adopted=True)
         session.ports = self.ports
+        self.placement.held[session.run_id] = one.node_id
         await session.settle()
         self._sessions[one.token_hash] = session
         return self._container(session, one.ref, one.token_hash)
@@ -313,6 +387,7 @@ class SwarmRuntime:
         session = self._sessions.pop(token_hash, None)
         if session is not None:
             session.close()
+        self.placement.release(run_id)
         container = self._containers.pop(run_id, None)
         if container is not None:
             container.close()

@@ -16,6 +16,7 @@ import structlog
 from orchestrator.containers.docker import client as docker_client
 from orchestrator.containers.docker.client import EngineCalls
 from orchestrator.containers.docker.runtime import GROUP_LABEL, INSTALL_LABEL, NO_NAMES, RUN_LABEL
+from orchestrator.containers.swarm.nodes import Node, NodeRefused, check_manager, read_nodes
 from orchestrator.domain.errors import ContainerError
 from orchestrator.domain.protocols import ContainerSpec
 from orchestrator.domain.values import Folder
@@ -26,6 +27,8 @@ log = structlog.get_logger(__name__)
 
 TOKEN_LABEL = "andy.carrier"  # noqa: S105  # the name of a label
 """The SHA-256 of the token that the carrier of a run shows: what a host that starts anew knows it by."""
+NODE_LABEL = "andy.node"
+"""The id of the node that was chosen for a run."""
 GATE_LABEL = "andy.gate"
 GATE_BYTES = 128 * 1024**2
 ALIAS = "orchestrator"
@@ -46,6 +49,7 @@ class KeptService:
     run_id: str
     folder: str
     token_hash: str
+    node_id: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,9 +85,10 @@ class SwarmServices:
         *,
         secret: Mapping[str, object],
         token_hash: str,
+        node_id: str,
     ) -> str:
-        """Have the swarm start the container of a run; return the service's id."""
-        labels = self._labels(spec.folder, spec.run_id) | {TOKEN_LABEL: token_hash}
+        """Have a node start the container of a run; return the service's id."""
+        labels = self._labels(spec.folder, spec.run_id) | {TOKEN_LABEL: token_hash, NODE_LABEL: node_id}
         name = _NOT_IN_NAMES.sub("-", f"andy-{spec.run_id}")
         network = self._network(client, spec.folder)
         secret_id = client.create_secret(name, json.dumps(secret).encode(), labels=labels)["ID"]
@@ -97,6 +102,7 @@ class SwarmServices:
                     (secret_id, name),
                     network,
                     f"andy-{self._install}-{spec.folder}",
+                    node_id,
                 ),
                 name=name,
                 labels=labels,
@@ -130,6 +136,7 @@ class SwarmServices:
                 run_id=one["Spec"]["Labels"][RUN_LABEL],
                 folder=one["Spec"]["Labels"][GROUP_LABEL],
                 token_hash=one["Spec"]["Labels"].get(TOKEN_LABEL, ""),
+                node_id=one["Spec"]["Labels"].get(NODE_LABEL, ""),
             )
             for one in client.services(filters={"label": [f"{INSTALL_LABEL}={self._install}"]})
             if RUN_LABEL in one["Spec"]["Labels"]
@@ -197,6 +204,13 @@ class SwarmServices:
             log.info("network.kept", reason=str(error.explanation or error))
 
 
+def repository_of(name: str) -> str:
+    """Return the name of an image without tag and digest: `registry:5000/andy-agent`."""
+    name = name.partition("@")[0]
+    head, _, last = name.rpartition(":")
+    return name if not head or "/" in last else head
+
+
 def swarm_image(client: APIClient, *, tag: str) -> str:
     """Return how nodes are told the image: by its digest in a registry, else by its id, which they must have.
 
@@ -207,17 +221,10 @@ def swarm_image(client: APIClient, *, tag: str) -> str:
     """
     check_manager(client)
     found = client.inspect_image(tag)
-    return str((found.get("RepoDigests") or [found["Id"]])[0])
-
-
-def check_manager(client: APIClient) -> None:
-    """Check that this machine's engine manages a swarm. Blocks. Raises `ContainerError` with the fix."""
-    swarm = client.info()["Swarm"]
-    if swarm["LocalNodeState"] != "active" or not swarm["ControlAvailable"]:
-        raise ContainerError(
-            "This machine's Docker manages no swarm: 'docker swarm init' makes one;"
-            " ANDY_RUNTIME=docker needs none."
-        )
+    # Of that name alone: nodes that were given the image by hand have not the digest of another name.
+    repository = repository_of(tag)
+    digests = [one for one in found.get("RepoDigests") or () if repository_of(one) == repository]
+    return str((digests or [found["Id"]])[0])
 
 
 def ensure_gate(client: APIClient, *, install: str, image: str, network: str, port: int, address: str) -> str:
@@ -276,12 +283,9 @@ def _template(
     secret: tuple[str, str],
     network: str,
     volume: str,
+    node_id: str,
 ) -> dict[str, Any]:
     uid, _, gid = USER.partition(":")
-    placement: dict[str, Any] = {}  # Swarm starts a container where the fewest are
-    if spec.node_label is not None:
-        name, _, value = spec.node_label.partition("=")
-        placement["Constraints"] = [f"node.labels.{name}=={value}"]
     limits = {"NanoCPUs": round(spec.cpus * 1e9), "MemoryBytes": spec.memory_bytes, "Pids": spec.pids}
     return {
         "ContainerSpec": {
@@ -317,7 +321,7 @@ def _template(
         },
         "Resources": {"Limits": limits},
         "RestartPolicy": {"Condition": "none"},
-        "Placement": placement,
+        "Placement": {"Constraints": [f"node.id=={node_id}"]},
         "Networks": [{"Target": network}],
         "LogDriver": {"Name": "json-file", "Options": {"max-size": "1m", "max-file": "2"}},
     }
@@ -327,58 +331,24 @@ def _scratch(target: str) -> dict[str, Any]:
     return {"Type": "tmpfs", "Target": target, "TmpfsOptions": {"SizeBytes": SCRATCH_BYTES, "Mode": 0o1777}}
 
 
-def refuse_failed(task: TaskState) -> None:
-    """Do nothing while a run may still come. Raises `ContainerError` with the engine's reason otherwise."""
+def refuse_failed(task: TaskState, *, node: str) -> None:
+    """Do nothing while a run may still come to a node.
+
+    Raises:
+        NodeRefused: the node could not set its container up.
+        ContainerError: its container ended before the agent began.
+    """
     if not task.has_ended:
         return
     reason = task.error or f"its task is '{task.state}'"
     if "No such image" in reason:
-        reason = "the node has not the agent image: give it to all nodes by a registry or 'docker load'"
-    raise ContainerError(f"No node could start it: {reason}.")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NodeReport:
-    """One machine of the swarm, as `andy nodes` shows it."""
-
-    name: str
-    address: str
-    state: str
-    """`ready` or `down`, with `drain` or `pause` where it takes nothing new."""
-    labels: tuple[str, ...]
-    groups: tuple[str, ...]
-    """The groups whose containers run there."""
-    problem: str | None
-
-
-def list_nodes(client: APIClient, *, install: str) -> list[NodeReport]:
-    """List the machines of the swarm with what runs there. Blocks. Raises what docker-py raises."""
-    services = {
-        one["ID"]: one["Spec"]["Labels"]
-        for one in client.services(filters={"label": [f"{INSTALL_LABEL}={install}"]})
-    }
-    running: dict[str, list[str]] = {}
-    for task in client.tasks():
-        if task["ServiceID"] in services and task["Status"]["State"] == "running":
-            running.setdefault(task["NodeID"], []).append(services[task["ServiceID"]][GROUP_LABEL])
-    return [_report(node, running.get(node["ID"], [])) for node in client.nodes()]
-
-
-def _report(node: dict[str, Any], groups: list[str]) -> NodeReport:
-    state, availability = node["Status"]["State"], node["Spec"]["Availability"]
-    problem = None
-    if state != "ready":
-        problem = node["Status"].get("Message") or "it does not answer"
-    elif availability == "drain":
-        problem = "it is drained: 'docker node update --availability active' lets it take containers again"
-    return NodeReport(
-        name=node["Description"]["Hostname"],
-        address=node["Status"].get("Addr", ""),
-        state=state if availability == "active" else f"{state}, {availability}",
-        labels=tuple(f"{key}={value}" for key, value in sorted((node["Spec"].get("Labels") or {}).items())),
-        groups=tuple(sorted(groups)),
-        problem=problem,
-    )
+        raise NodeRefused(
+            f"{node} has not the agent image: 'andy nodes load-image' copies it there, and 'andy image push'"
+            " brings it into a registry."
+        )
+    if task.state == "rejected":
+        raise NodeRefused(f"{node} could not start it: {reason}.")
+    raise ContainerError(f"{node} started it in vain: {reason}.")
 
 
 class ManagerEngine:
@@ -388,11 +358,17 @@ class ManagerEngine:
         self.services = services
         self._calls = EngineCalls()
 
-    async def create(self, spec: ContainerSpec, *, secret: dict[str, object], token_hash: str) -> str:
-        """Have the swarm start the container of a run; return the service's id."""
+    async def create(
+        self, spec: ContainerSpec, *, secret: dict[str, object], token_hash: str, node_id: str
+    ) -> str:
+        """Have a node start the container of a run; return the service's id."""
         return await self._calls.call(
-            partial(self.services.create, spec=spec, secret=secret, token_hash=token_hash)
+            partial(self.services.create, spec=spec, secret=secret, token_hash=token_hash, node_id=node_id)
         )
+
+    async def nodes(self) -> list[Node]:
+        """Return the machines of the swarm."""
+        return await self._calls.call(read_nodes)
 
     async def remove(self, ref: str) -> None:
         """Remove a run's service and secret; its container is killed. One that is gone is no error."""
