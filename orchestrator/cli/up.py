@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 from cyclopts import App, Parameter
 
 from orchestrator.cli import host_process
-from orchestrator.cli.options import HomeOption, Runtime
+from orchestrator.cli.options import HomeOption, JsonOption, Runtime, show
 from orchestrator.cli.terminal import home_of, say_aside, settings_of
 
 Agent = Literal["auto", "claude", "offline"]
@@ -66,6 +66,37 @@ def build(
     """
     chosen = [layer for layer in layers if layer != "none"] if layers else None
     _build_image(home, base=base, tag=tag, layers=chosen)
+
+
+@image_app.command
+def push(
+    registry: str,
+    /,
+    *,
+    tag: Annotated[str | None, Parameter(help="The image that is pushed. [ANDY_IMAGE]")] = None,
+    as_json: JsonOption = False,
+    home: HomeOption = None,
+) -> None:
+    """Push the agents' image to a registry, from which the nodes of a swarm fetch it.
+
+    Example: `andy image push registry:5000`
+
+    Parameters
+    ----------
+    registry
+        A host with or without a port and a path: registry:5000, ghcr.io/me.
+    """
+    from orchestrator.containers import runtime_selection
+
+    name = runtime_selection.push_image(tag or settings_of(home_of(home)).andy_image, registry, say=say_aside)
+    show({"image": name}, _pushed_lines, as_json=as_json)
+
+
+def _pushed_lines(found: dict[str, str]) -> list[str]:
+    return [
+        f"{found['image']} is there. Write this into .env, and start Andy again:",
+        f"ANDY_IMAGE={found['image']}",
+    ]
 
 
 def _build_image(given: Path | None, *, base: str, tag: str | None, layers: Collection[str] | None) -> None:

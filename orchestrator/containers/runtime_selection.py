@@ -297,18 +297,28 @@ async def _nothing_kept() -> None:
 def ensure_image(tag: str, say: Say) -> None:
     """Build the agent image when it is missing or made of other sources. Blocks for up to minutes.
 
+    One that is named by its digest is pulled, and never built.
+
     Raises:
         EngineGone: no engine answers.
         ContainerError: it cannot be built here.
     """
-    from orchestrator.containers.image import build
+    from orchestrator.containers.image import build, registry
 
     root = project_root()
     with docker_client.translated():
         client = docker_client.connect(seconds=BUILD_SECONDS)
         try:
+            if is_pinned := "@" in tag:
+                registry.fetch(client, tag, say=say)
             if build.is_present(client, tag) and (root is None or build.is_current(client, tag, root)):
                 return
+            if is_pinned:
+                raise ContainerError(
+                    f"ANDY_IMAGE names the image {tag}, which is of another version than this Andy:"
+                    " 'andy image build --tag andy-agent:latest', push that with 'andy image push REGISTRY"
+                    " --tag andy-agent:latest', and write the digest that it says."
+                )
         finally:
             client.close()
     say(f"The agent image {tag} is missing or older than its sources: building it (first time: 2 minutes).")
@@ -336,6 +346,19 @@ def build_image(tag: str, *, base: str, say: Say, layers: Collection[str] | None
             )
         finally:
             client.close()
+
+
+def push_image(image: str, to: str, *, say: Say) -> str:
+    """Push the agent image to a registry and return its name with the digest.
+
+    Raises:
+        EngineGone, ImageMissing
+        ContainerError: the registry did not take it, with the fix.
+    """
+    from orchestrator.containers.image import registry
+
+    with docker_client.translated(), closing(docker_client.connect(seconds=BUILD_SECONDS)) as client:
+        return registry.push(client, image, to, say=say)
 
 
 def project_root() -> Path | None:

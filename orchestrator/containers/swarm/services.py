@@ -16,6 +16,7 @@ import structlog
 from orchestrator.containers.docker import client as docker_client
 from orchestrator.containers.docker.client import EngineCalls
 from orchestrator.containers.docker.runtime import GROUP_LABEL, INSTALL_LABEL, NO_NAMES, RUN_LABEL
+from orchestrator.containers.image.registry import repository_of
 from orchestrator.containers.swarm.nodes import Node, NodeRefused, check_manager, read_nodes
 from orchestrator.domain.errors import ContainerError
 from orchestrator.domain.protocols import ContainerSpec
@@ -204,13 +205,6 @@ class SwarmServices:
             log.info("network.kept", reason=str(error.explanation or error))
 
 
-def repository_of(name: str) -> str:
-    """Return the name of an image without tag and digest: `registry:5000/andy-agent`."""
-    name = name.partition("@")[0]
-    head, _, last = name.rpartition(":")
-    return name if not head or "/" in last else head
-
-
 def swarm_image(client: APIClient, *, tag: str) -> str:
     """Return how nodes are told the image: by its digest in a registry, else by its id, which they must have.
 
@@ -343,8 +337,8 @@ def refuse_failed(task: TaskState, *, node: str) -> None:
     reason = task.error or f"its task is '{task.state}'"
     if "No such image" in reason:
         raise NodeRefused(
-            f"{node} has not the agent image: 'andy nodes load-image' copies it there, and 'andy image push'"
-            " brings it into a registry."
+            f"{node} has not the agent image: 'andy image push' brings it into a registry, and"
+            " 'docker save IMAGE | ssh NODE docker load' copies it."
         )
     if task.state == "rejected":
         raise NodeRefused(f"{node} could not start it: {reason}.")

@@ -1,0 +1,117 @@
+"""Push the agent image to a registry, and fetch one that the settings name by its digest. All of it blocks."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
+from orchestrator.containers.image.base import inspect
+from orchestrator.containers.image.progress import Say
+from orchestrator.domain.errors import ContainerError, ImageMissing
+
+if TYPE_CHECKING:
+    import docker
+
+SAY_SECONDS = 2.0
+"""How often a line of progress is said."""
+_REGISTRY = re.compile(r"[A-Za-z0-9]([A-Za-z0-9.-]*[A-Za-z0-9])?(:\d{1,5})?(/[a-z0-9]+([._-]+[a-z0-9]+)*)*")
+FIXES = (
+    ("http response to https",
+     'give it a certificate, or name it in "insecure-registries" of every node\'s /etc/docker/daemon.json'),
+    ("x509", "its certificate is unknown here: put its authority into /etc/docker/certs.d/{host}/ca.crt"),
+    ("no basic auth", "log in first: docker login {host}"),
+    ("unauthorized", "log in first: docker login {host}"),
+    ("authentication required", "log in first: docker login {host}"),
+    ("denied", "your account may not push there: docker login {host}, or another path"),
+    ("connection refused", "nothing listens there: start it, or mend the port"),
+    ("no such host", "the name is unknown: mend it"),
+    ("timeout", "it does not answer: mend the network or the name"),
+    ("no space left", "its disk is full"),
+)  # fmt: skip
+"""What an engine says of a registry that it cannot use, and what mends that."""
+
+
+class RegistryRefused(ContainerError):
+    """A registry did not take the image, or does not have it."""
+
+
+def repository_of(name: str) -> str:
+    """Return the name of an image without tag and digest: `registry:5000/andy-agent`."""
+    name = name.partition("@")[0]
+    head, _, last = name.rpartition(":")
+    return name if not head or "/" in last else head
+
+
+def push(client: docker.APIClient, image: str, registry: str, *, say: Say) -> str:
+    """Push an image to a registry and return its name with the digest, by which nodes can be told it.
+
+    `registry` is a host with or without a port and a path: `registry:5000`, `ghcr.io/me`.
+
+    Raises:
+        ImageMissing: there is no such image.
+        RegistryRefused: it did not take it; the text has the fix.
+    """
+    host = registry.partition("/")[0]
+    if not _REGISTRY.fullmatch(registry):
+        raise RegistryRefused(
+            f"'{registry}' is no registry: use a host and maybe a path in lower case, such as registry:5000"
+            " or ghcr.io/me."
+        )
+    if inspect(client, image) is None:
+        raise ImageMissing
+    last = repository_of(image).rpartition("/")[2]
+    name = registry if registry.rpartition("/")[2] == last else f"{registry}/{last}"
+    client.tag(image, name, tag="latest", force=True)
+    say(f"Pushing {name} …")
+    try:
+        digest = _follow(client.push(name, tag="latest", stream=True, decode=True), say)
+    except RegistryRefused as error:
+        raise RegistryRefused(f"{host} did not take the image: {_with_fix(str(error), host)}") from None
+    return f"{name}@{digest}"
+
+
+def fetch(client: docker.APIClient, name: str, *, say: Say) -> None:
+    """Pull an image that is named by its digest, unless it is here. Raises `RegistryRefused`."""
+    if inspect(client, name) is not None:
+        return
+    say(f"Pulling {name} …")
+    host = name.partition("/")[0]
+    try:
+        for event in client.pull(name, stream=True, decode=True):
+            _raise_error(event)
+    except RegistryRefused as error:
+        raise RegistryRefused(f"{host} does not give the image: {_with_fix(str(error), host)}") from None
+
+
+def _follow(events: Iterable[dict[str, Any]], say: Say) -> str:
+    """Say how much has been sent, and return the digest. Raises `RegistryRefused`."""
+    sent: dict[str, int] = {}
+    total: dict[str, int] = {}
+    digest, said_at = "", time.monotonic()
+    for event in events:
+        _raise_error(event)
+        detail, layer = event.get("progressDetail") or {}, str(event.get("id", ""))
+        if "total" in detail:
+            total[layer] = detail["total"]
+            sent[layer] = min(detail.get("current", 0), detail["total"])
+        elif event.get("status") in ("Pushed", "Layer already exists"):
+            sent[layer] = total.get(layer, 0)
+        digest = (event.get("aux") or {}).get("Digest", digest)
+        if total and time.monotonic() - said_at >= SAY_SECONDS:
+            said_at = time.monotonic()
+            say(f"  {sum(sent.values()) / 1e6:,.0f} of {sum(total.values()) / 1e6:,.0f} MB")
+    if not digest:
+        raise RegistryRefused("it told no digest")
+    return digest
+
+
+def _raise_error(event: dict[str, Any]) -> None:
+    if "error" in event:
+        raise RegistryRefused(str(event["error"]).strip())
+
+
+def _with_fix(reason: str, host: str) -> str:
+    fix = next((fix for sign, fix in FIXES if sign in reason.lower()), "")
+    return f"{reason.rstrip('.')}." + (f" {fix[0].upper()}{fix[1:].format(host=host)}." if fix else "")

@@ -1,0 +1,111 @@
+"""What is said of a push, and of a registry that cannot be used."""
+
+from __future__ import annotations
+
+import pytest
+
+from orchestrator.containers.image import registry
+from orchestrator.domain.errors import ImageMissing
+
+DIGEST = f"sha256:{'a' * 64}"
+
+
+class Engine:
+    """An engine that answers a push with the events of a real one."""
+
+    def __init__(self, *events: dict) -> None:
+        self.events = events
+        self.tagged: list[tuple[str, str]] = []
+        self.pushed: list[str] = []
+
+    def inspect_image(self, _: str) -> dict:
+        return {"Id": "sha256:1"}
+
+    def tag(self, image: str, name: str, **_: object) -> None:
+        self.tagged.append((image, name))
+
+    def push(self, name: str, **_: object):
+        self.pushed.append(name)
+        return iter(self.events)
+
+
+PUSHED = (
+    {"status": "Preparing", "id": "l1", "progressDetail": {}},
+    {"status": "Pushing", "id": "l1", "progressDetail": {"current": 500_000, "total": 2_000_000}},
+    {"status": "Pushed", "id": "l1", "progressDetail": {}},
+    {"status": "Layer already exists", "id": "l2", "progressDetail": {}},
+    {"progressDetail": {}, "aux": {"Tag": "latest", "Digest": DIGEST, "Size": 1}},
+)
+
+
+@pytest.mark.parametrize(
+    ("image", "to", "name"),
+    [
+        ("andy-agent:latest", "registry:5000", "registry:5000/andy-agent"),
+        ("andy-agent:latest", "ghcr.io/me", "ghcr.io/me/andy-agent"),
+        ("andy-agent:latest", "ghcr.io/me/andy-agent", "ghcr.io/me/andy-agent"),
+        (f"old:5000/andy-agent@{DIGEST}", "new:5000", "new:5000/andy-agent"),
+        ("old:5000/andy-agent", "10.0.0.1:5000", "10.0.0.1:5000/andy-agent"),
+    ],
+)
+def test_a_push_returns_the_name_with_the_digest(image, to, name):
+    engine = Engine(*PUSHED)
+    assert registry.push(engine, image, to, say=lambda _: None) == f"{name}@{DIGEST}"
+    assert (engine.tagged, engine.pushed) == ([(image, name)], [name])
+
+
+def test_progress_is_said(monkeypatch):
+    monkeypatch.setattr(registry, "SAY_SECONDS", 0.0)
+    said: list[str] = []
+    registry.push(Engine(*PUSHED), "andy-agent", "r:5000", say=said.append)
+    assert said[0] == "Pushing r:5000/andy-agent …"
+    assert said[1:3] == ["  0 of 2 MB", "  2 of 2 MB"]
+
+
+@pytest.mark.parametrize(
+    ("error", "fix"),
+    [
+        ("Get https://r:5000/v2/: http: server gave HTTP response to HTTPS client", "insecure-registries"),
+        ("no basic auth credentials", "docker login r:5000"),
+        ("dial tcp 10.0.0.1:5000: connect: connection refused", "Nothing listens there"),
+        ("x509: certificate signed by unknown authority", "/etc/docker/certs.d/r:5000/ca.crt"),
+        ("something new", "something new."),
+    ],
+)
+def test_a_registry_that_does_not_take_it_is_told_with_the_fix(error, fix):
+    with pytest.raises(registry.RegistryRefused, match="r:5000 did not take the image: ") as told:
+        registry.push(Engine({"error": error}), "andy-agent", "r:5000", say=lambda _: None)
+    assert fix in str(told.value)
+
+
+@pytest.mark.parametrize("to", ["https://r:5000", "", "r:5000/", "r/UPPER", "a b", "-x", "r:5000/a@b"])
+def test_what_is_no_registry_is_refused_before_anything_is_tagged(to):
+    engine = Engine()
+    with pytest.raises(registry.RegistryRefused, match="is no registry"):
+        registry.push(engine, "andy-agent", to, say=lambda _: None)
+    assert engine.tagged == []
+
+
+def test_a_push_of_no_image_is_refused():
+    from docker.errors import ImageNotFound
+
+    class Empty(Engine):
+        def inspect_image(self, _: str) -> dict:
+            raise ImageNotFound("no")
+
+    with pytest.raises(ImageMissing):
+        registry.push(Empty(), "andy-agent", "r:5000", say=lambda _: None)
+
+
+@pytest.mark.parametrize(
+    ("name", "repository"),
+    [
+        ("a", "a"),
+        ("a:1", "a"),
+        ("r:5000/a", "r:5000/a"),
+        ("r:5000/a:1", "r:5000/a"),
+        (f"r:5000/a@{DIGEST}", "r:5000/a"),
+    ],
+)
+def test_the_repository_is_the_name_without_tag_and_digest(name, repository):
+    assert registry.repository_of(name) == repository
