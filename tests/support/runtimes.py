@@ -89,11 +89,15 @@ class SwarmBench:
         async def last_frame(run_id: RunId) -> int:
             return 0
 
+        async def no_owner(_: str) -> None:
+            pass
+
         return SwarmRuntime(
             engine,
             data=self.home / "data",
             last_frame=last_frame,
             on_log=lambda *_: None,
+            on_problem=no_owner,
             address="127.0.0.1",
             host_name="127.0.0.1",
         )

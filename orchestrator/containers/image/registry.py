@@ -1,4 +1,4 @@
-"""Push the agent image to a registry, and fetch one that the settings name by its digest. All of it blocks."""
+"""Push the agent image to a registry, and fetch one that is named by its digest. All of it blocks."""
 
 from __future__ import annotations
 
