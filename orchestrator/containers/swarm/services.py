@@ -337,7 +337,7 @@ def refuse_failed(task: TaskState, *, node: str) -> None:
     reason = task.error or f"its task is '{task.state}'"
     if "No such image" in reason:
         raise NodeRefused(
-            f"{node} has not the agent image: 'andy image push' brings it into a registry, and"
+            f"{node} has not the agent image: 'andy image push REGISTRY' brings it into a registry, and"
             " 'docker save IMAGE | ssh NODE docker load' copies it."
         )
     if task.state == "rejected":
