@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from contextlib import AsyncExitStack
+from dataclasses import asdict
 from functools import partial
 from typing import Any
 
@@ -90,6 +91,20 @@ class ContainersFeature:
         async with self._host.database.transaction() as tx:
             await owner.notify(tx, f"⚠️ {problem}", about="node", now_ms=self._host.clock.now_ms())
         self._host.wakeups.outbox.set()
+
+    async def nodes(self) -> list[dict[str, Any]]:
+        """Return the machines of the swarm with what runs there; none where agents run on this machine.
+
+        Raises:
+            ContainerError: the engine does not answer.
+        """
+        if self.selected.runtime.name != "swarm":
+            return []
+        from orchestrator.containers.swarm.nodes import look_at_nodes
+
+        home, slots = self._host.home, self._host.settings.max_containers_per_node
+        found = await asyncio.to_thread(look_at_nodes, home.data, install=home.install_id(), slots=slots)
+        return [asdict(node) for node in found]
 
     def cap(self) -> int:
         """Return how many containers may live at once now: by the setting, and by what the nodes take."""

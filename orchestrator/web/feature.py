@@ -186,6 +186,7 @@ class WebFeature:
                 reminders=reminders,
                 context_of=self.contexts.manager,
                 draft=self.containers.pool.draft,
+                nodes=self.containers.nodes,
             ),
             bus=self.host.bus,
         )

@@ -156,6 +156,10 @@ def source_of(harness: StoreHarness, tmp_path: Path) -> ApiSource:
     async def draft(run_id: RunId | None, turn_id: TurnId) -> str:
         return f"a draft of {turn_id}"
 
+    async def nodes() -> list[dict[str, Any]]:
+        plain = {"labels": ("disk=fast",), "slots": 5, "groups": ("family",), "problem": None}
+        return [{"name": name, "address": "10.0.0.1", "state": "ready", **plain} for name in ("one", "two")]
+
     return ApiSource(
         home=Home(tmp_path),
         clock=harness.clock,
@@ -163,6 +167,7 @@ def source_of(harness: StoreHarness, tmp_path: Path) -> ApiSource:
         reminders=ReminderService(zone_of=lambda _: SEOUL),
         context_of=context_of,
         draft=draft,
+        nodes=nodes,
     )
 
 

@@ -80,6 +80,7 @@ class ApiSource:
     context_of: Callable[[Folder], ContextManager]
     draft: Callable[[RunId | None, TurnId], Awaitable[str]]
     """Give the text that is being written in a turn that runs."""
+    nodes: Callable[[], Awaitable[Rows]]
 
     async def look(self, query: Callable[[Tx], Awaitable[T]]) -> T:
         return await asyncio.to_thread(read_once, self.home.database, query)
@@ -292,6 +293,10 @@ async def _loops(source: ApiSource, asked: PageQuery, _: Mapping[str, str]) -> A
     return _part(await source.look(lambda tx: loop.every(tx, now_ms=now_ms)), asked)
 
 
+async def _nodes(source: ApiSource, asked: PageQuery, _: Mapping[str, str]) -> Any:
+    return _part(await source.nodes(), asked)
+
+
 async def _logs(source: ApiSource, asked: LogsQuery, _: Mapping[str, str]) -> Any:
     def lines() -> dict[str, Any]:
         if asked.group is None:
@@ -428,6 +433,7 @@ RESOURCES = (
         schemas.UpcomingSchema,
         _upcoming,
     ),
+    _list("nodes", "The machines of a swarm.", PageQuery, schemas.NodeSchema, _nodes),
     _list("loops", "The loop of each group.", PageQuery, schemas.LoopSchema, _loops),
     _list(
         "search",

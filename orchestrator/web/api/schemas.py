@@ -360,6 +360,18 @@ class ChatSchema(ApiSchema):
     group: str | None
 
 
+class NodeSchema(ApiSchema):
+    """A machine of the swarm; there is none where agents run on this machine."""
+
+    name: str
+    address: str
+    state: str = Field(description="`ready` or `down`, with `drain` or `pause` where it takes nothing new.")
+    labels: list[str]
+    slots: int | None = Field(description="How many containers it may have; null for no limit of its own.")
+    groups: list[str] = Field(description="Those whose containers run there.")
+    problem: str | None = Field(description="Why it takes none, with the fix.")
+
+
 class UpcomingSchema(ApiSchema):
     due: str
     due_ms: int

@@ -97,9 +97,19 @@ async def show(view: View) -> Response:
         backups=await asyncio.to_thread(_listed, home.root / "backups"),
         last=await asyncio.to_thread(read_record, home),
         settings=await asyncio.to_thread(lambda: list(_settings(home))),
+        nodes=await _nodes(view),
         versions={"Andy": __version__, "Python": platform.python_version()},
         home=str(home.root),
     )
+
+
+async def _nodes(view: View) -> list[dict[str, Any]] | None:
+    """The machines of the swarm: none where there is no swarm, None where they cannot be asked for."""
+    try:
+        return await view.web.containers.nodes()
+    except AndyError as error:
+        log.warning("console.no_nodes", reason=str(error))
+        return None
 
 
 async def show_doctor(view: View) -> Response:
