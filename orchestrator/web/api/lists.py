@@ -435,13 +435,7 @@ RESOURCES = (
     ),
     _list("nodes", "The machines of a swarm.", PageQuery, schemas.NodeSchema, _nodes),
     _list("loops", "The loop of each group.", PageQuery, schemas.LoopSchema, _loops),
-    _list(
-        "search",
-        "Messages of all groups by their words, newest first.",
-        SearchQuery,
-        schemas.FoundSchema,
-        _search,
-    ),
+    _list("search", "Messages by their words, newest first.", SearchQuery, schemas.FoundSchema, _search),
     _one("logs", "The last lines of a log.", LogsQuery, schemas.LogDocumentSchema, _logs),
     _one(
         "context/{group}",
