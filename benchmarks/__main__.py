@@ -38,7 +38,7 @@ NAMES = (
     "model_proxy",
     "ans",
 )
-LONG = ("soak",)
+LONG = ("soak", "swarm")
 """Those that are asked for by name alone."""
 COMPARED = (
     "start_up",

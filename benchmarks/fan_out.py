@@ -42,10 +42,10 @@ async def measure(effort: Effort) -> list[Figure]:
 async def _round(folders: list[str], **settings: str) -> float:
     settings["MAX_CONCURRENT_CONTAINERS"] = str(SLOTS)
     async with running_host(runtime="docker", groups=folders, settings=settings) as host:
-        return await _all_answered(host, folders)
+        return await all_answered(host, folders)
 
 
-async def _all_answered(host: RunningHost, folders: list[str]) -> float:
+async def all_answered(host: RunningHost, folders: list[str]) -> float:
     """Seconds until every group has its reply."""
     began = time.monotonic()
     async with asyncio.TaskGroup() as tasks:

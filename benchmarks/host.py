@@ -92,7 +92,7 @@ def of_kind(kind: str, **ids: Any) -> Callable[[Event], bool]:
 @asynccontextmanager
 async def running_host(
     *,
-    runtime: Literal["docker", "process"],
+    runtime: Literal["docker", "process", "swarm"],
     groups: Iterable[str] = (),
     agent: Literal["claude", "offline"] = "offline",
     settings: Mapping[str, str] | None = None,
@@ -113,7 +113,7 @@ async def running_host(
 async def host_on(
     home: Home,
     *,
-    runtime: Literal["docker", "process"],
+    runtime: Literal["docker", "process", "swarm"],
     agent: Literal["claude", "offline"] = "offline",
     settings: Mapping[str, str] | None = None,
     listens: bool = True,
@@ -129,7 +129,7 @@ async def host_on(
 
 @asynccontextmanager
 async def own_home(
-    groups: Iterable[str] = (), *, runtime: Literal["docker", "process"]
+    groups: Iterable[str] = (), *, runtime: Literal["docker", "process", "swarm"]
 ) -> AsyncIterator[Home]:
     """Make a home with these groups; at the end it is gone with its containers and its network."""
     home = Home(Path(tempfile.mkdtemp(prefix="andy-bench-")))
