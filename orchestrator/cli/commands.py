@@ -73,7 +73,9 @@ COMMANDS = (
         "List a group's newest messages with what became of each, or all that befell one.",
     ),
     CommandEntry(
-        "nodes", "nodes:nodes", "List the machines of the swarm, what runs there, and what is wrong."
+        "nodes",
+        "nodes:nodes_app",
+        "The machines of a swarm: what runs there, what is wrong, and their image.",
     ),
     CommandEntry(
         "notices",

@@ -3,12 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import asdict
-from typing import Any
+from typing import Annotated, Any
+
+from cyclopts import App, Parameter
 
 from orchestrator.cli.options import HomeOption, JsonOption, show
 
+THROUGH = "python:3-alpine"
 
+nodes_app = App(name="nodes")
+
+
+@nodes_app.default
 def nodes(*, as_json: JsonOption = False, home: HomeOption = None) -> None:
     """List the machines of the swarm, what runs there, and what is wrong.
 
@@ -21,6 +29,45 @@ def nodes(*, as_json: JsonOption = False, home: HomeOption = None) -> None:
     slots = settings_of(own).max_containers_per_node
     found = look_at_nodes(own.data, install=own.install_id(), slots=slots)
     show([asdict(node) for node in found], _lines, as_json=as_json)
+
+
+@nodes_app.command(name="load-image")
+def load_image(
+    *,
+    through: Annotated[
+        str,
+        Parameter(help="An image with Python 3 that nodes can pull, for those that have none of Andy's."),
+    ] = THROUGH,
+    as_json: JsonOption = False,
+    home: HomeOption = None,
+) -> None:
+    """Copy the agents' image to the nodes that lack it, without a registry of your own.
+
+    A task on each node fetches and loads it. The task runs in an earlier agent image that the node has, else
+    in one that it pulls. A node with neither is named: 'docker save IMAGE | ssh NODE docker load' serves it.
+
+    Example: `andy nodes load-image`
+    """
+    from orchestrator.cli.terminal import home_of, say_aside, settings_of
+    from orchestrator.containers.docker import client as docker_client
+    from orchestrator.containers.swarm.image_copies import CALL_SECONDS, copy_image
+    from orchestrator.domain.errors import ContainerError
+
+    own = home_of(home)
+    image = settings_of(own).andy_image
+    with docker_client.translated(), closing(docker_client.connect(seconds=CALL_SECONDS)) as client:
+        outcome = copy_image(
+            client, image, install=own.install_id(), data=own.data, through=through, say=say_aside
+        )
+    show([{"name": name, "problem": why} for name, why in outcome.items()], _copied_lines, as_json=as_json)
+    if any(outcome.values()):
+        raise ContainerError("Not every node has the image.")
+
+
+def _copied_lines(found: list[dict[str, Any]]) -> list[str]:
+    return [
+        f"{one['name']}  {'⚠️  ' + one['problem'] if one['problem'] else 'has the image'}" for one in found
+    ]
 
 
 def _lines(found: list[dict[str, Any]]) -> list[str]:

@@ -498,7 +498,7 @@ async def test_a_node_that_cannot_start_a_run_is_left_for_another_and_the_owner_
         await runtime.close()
 
     image, hardening = host.problems
-    assert image.startswith("bare has not the agent image: 'andy image push REGISTRY'")
+    assert image.startswith("bare has not the agent image: 'andy nodes load-image'")
     assert hardening.startswith("lax lets programs gain privileges")
 
 

@@ -167,7 +167,7 @@ def test_removing_a_run_removes_its_secret(manager):
         (
             "rejected",
             "No such image: andy-agent@sha256:1",
-            "one has not the agent image: 'andy image push REGISTRY'",
+            "one has not the agent image: 'andy nodes load-image'",
         ),
         ("rejected", "no space left on device", "one could not start it: no space left"),
         ("failed", "task: non-zero exit (75)", "non-zero exit"),

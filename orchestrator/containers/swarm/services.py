@@ -337,8 +337,8 @@ def refuse_failed(task: TaskState, *, node: str) -> None:
     reason = task.error or f"its task is '{task.state}'"
     if "No such image" in reason:
         raise NodeRefused(
-            f"{node} has not the agent image: 'andy image push REGISTRY' brings it into a registry, and"
-            " 'docker save IMAGE | ssh NODE docker load' copies it."
+            f"{node} has not the agent image: 'andy nodes load-image' copies it there, and"
+            " 'andy image push REGISTRY' brings it into a registry."
         )
     if task.state == "rejected":
         raise NodeRefused(f"{node} could not start it: {reason}.")

@@ -1,0 +1,137 @@
+"""Give an image archive away (`serve FILE PORT`), and feed it to a node (`load ADDRESS IMAGE HASHES`).
+
+`andy nodes load-image` hands this text to Python on the nodes, in whatever image they have: it needs the
+standard library alone. What is loaded is checked block by block against the hashes that came with the order.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import http.client
+import http.server
+import json
+import os
+import socket
+import sys
+import time
+import urllib.parse
+import urllib.request
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+BLOCK_BYTES = 8 * 1024 * 1024
+SOCKET = "/var/run/docker.sock"
+TRIES = 30
+CALL_SECONDS = 600
+
+
+class BlockServer(http.server.ThreadingHTTPServer):
+    """Serves `/NUMBER/NODE`, one block of a file, and prints `block NODE NUMBER` for each that was sent.
+
+    What a node asks under `/failed/NODE?REASON` is printed as `failed NODE REASON`.
+    """
+
+    daemon_threads = True
+
+    def __init__(self, path: Path, port: int) -> None:
+        """`path` is the archive."""
+        super().__init__(("", port), _BlockRequest)
+        self.path = path
+
+
+class _BlockRequest(http.server.BaseHTTPRequestHandler):
+    server: BlockServer
+
+    def do_GET(self) -> None:
+        asked = urllib.parse.urlsplit(self.path)
+        what, _, node = asked.path.strip("/").partition("/")
+        if what == "failed":
+            _tell("failed", node, urllib.parse.unquote(asked.query)[:500])
+            data = b""
+        else:
+            with self.server.path.open("rb") as file:
+                file.seek(int(what) * BLOCK_BYTES)
+                data = file.read(BLOCK_BYTES)
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(data)))
+        self.end_headers()
+        self.wfile.write(data)
+        if what != "failed":
+            _tell("block", node, what)
+
+    def log_message(self, *_: object) -> None:
+        """Print nothing else."""
+
+
+def _tell(*words: str) -> None:
+    """Write a line for the host, which reads it of this container's log."""
+    sys.stdout.write(f"{' '.join(words)}\n")
+    sys.stdout.flush()
+
+
+class EngineConnection(http.client.HTTPConnection):
+    """HTTP to the engine of the node."""
+
+    def connect(self) -> None:
+        self.sock = socket.socket(socket.AF_UNIX)
+        self.sock.settimeout(CALL_SECONDS)
+        self.sock.connect(SOCKET)
+
+
+def load(address: str, image: str, hashes: list[str], node: str) -> None:
+    """Have the node's engine load the archive, and check that it has the image then. Raises `OSError`."""
+    with closing(EngineConnection("engine")) as engine:
+        engine.request(
+            "POST",
+            "/images/load?quiet=1",
+            body=blocks(address, hashes, node),
+            headers={"Content-Type": "application/x-tar", "Transfer-Encoding": "chunked"},
+            encode_chunked=True,
+        )
+        said = engine.getresponse().read().decode("utf-8", "replace")
+    with closing(EngineConnection("engine")) as engine:
+        engine.request("GET", f"/images/{image}/json")
+        is_there = engine.getresponse().status == 200
+    if not is_there:
+        raise OSError(f"the node's engine did not load it: {said.strip()[-300:]}")
+
+
+def blocks(address: str, hashes: list[str], node: str) -> Iterator[bytes]:
+    """Fetch the archive block by block. Raises `OSError` for one that is not as announced."""
+    for number, wanted in enumerate(hashes):
+        data = _block(f"http://{address}/{number}/{node}")
+        if hashlib.sha256(data).hexdigest() != wanted:
+            raise OSError(f"block {number} is not as announced")
+        yield data
+
+
+def _block(url: str) -> bytes:
+    for left in reversed(range(TRIES)):
+        try:
+            with urllib.request.urlopen(url, timeout=60) as answer:  # noqa: S310  # the host's own server
+                return bytes(answer.read())
+        except (OSError, http.client.HTTPException):
+            if not left:
+                raise
+            time.sleep(1)
+    raise AssertionError
+
+
+def main(words: list[str]) -> int:
+    """Do what the words say; return the exit code."""
+    if words[0] == "serve":
+        BlockServer(Path(words[1]), int(words[2])).serve_forever()
+    address, image, hashes = words[1:]
+    node = os.environ["NODE"]
+    try:
+        load(address, image, json.loads(hashes), node)
+    except (OSError, http.client.HTTPException) as error:
+        reason = urllib.parse.quote(f"{type(error).__name__}: {error}")
+        _block(f"http://{address}/failed/{node}?{reason}")
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
