@@ -33,6 +33,10 @@ class TreeError(Exception):
     """A tree is larger than it may be, or names a path that leads out of it; the text says which."""
 
 
+class StaleFile(TreeError):
+    """A file holds something else than was announced: it has changed since, or never held that."""
+
+
 @dataclass(frozen=True, slots=True)
 class Entry:
     """One path of a tree. `content` is the SHA-256 of a file in hex, or where a link points."""
@@ -132,7 +136,7 @@ def check_file(path: str | os.PathLike[str], entry: Entry) -> None:
     """Check that a file of one's own holds what an entry promises. Blocks. Raises `TreeError`."""
     with open(path, "rb") as file:  # noqa: PTH123  # any path-like
         if hashlib.file_digest(file, "sha256").hexdigest() != entry.content:
-            raise TreeError("a file that is not what was announced")
+            raise StaleFile("a file that is not what was announced")
 
 
 def _file_entry(directory: int, name: str, info: os.stat_result, cache: HashCache, known: HashCache) -> Entry:
@@ -236,7 +240,7 @@ def _copy(write: Callable[[bytes], object], read: Callable[[int], bytes], entry:
         left -= len(data)
     # Checked before the rename, so a file that was swapped on the way never takes the old one's place.
     if left or digest.hexdigest() != entry.content:
-        raise TreeError("a file that is not what was announced")
+        raise StaleFile("a file that is not what was announced")
 
 
 def _is_directory(directory: int, name: str) -> bool:

@@ -17,6 +17,7 @@ import pytest
 
 from agent_runner.wire.carrier import CarrierConnection, ConnectionLost
 from agent_runner.wire.files import write_whole
+from agent_runner.wire.trees import StaleFile
 from orchestrator.containers.swarm import group_files
 from orchestrator.containers.swarm import runtime as swarm_runtime
 from orchestrator.containers.swarm import session as swarm_session
@@ -227,6 +228,21 @@ async def test_reading_what_was_written_for_an_agent_is_no_reason_to_look_again(
         await appears(host.workspace / "env" / "last.json")  # after all that the reading would have caused
 
         assert len(hints) < 20
+
+
+async def test_a_file_that_changes_while_a_turn_ends_costs_a_second_look_and_not_the_run(host, monkeypatch):
+    seal, sealed = group_files.OpenStage.seal, []
+
+    def seal_the_second(stage):
+        sealed.append(stage.n)
+        if len(sealed) == 1:
+            raise StaleFile("a file that is not what was announced")
+        seal(stage)
+
+    monkeypatch.setattr(group_files.OpenStage, "seal", seal_the_second)
+    async with host.running(ONE_TURN) as (_, container):
+        assert await frames_of(container, until=2) == [1, 2]
+        assert sealed == [2, 2]
 
 
 async def test_requests_arrive_as_files_and_a_file_to_be_sent_arrives_before(host):

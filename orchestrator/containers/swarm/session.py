@@ -31,7 +31,7 @@ from agent_runner.wire.carrier import (
     send_file,
 )
 from agent_runner.wire.files import write_whole
-from agent_runner.wire.trees import Changes, HashCache, TreeError
+from agent_runner.wire.trees import Changes, HashCache, StaleFile, TreeError
 from orchestrator.base.clock import SystemClock
 from orchestrator.base.file_watch import WatchHandler
 from orchestrator.base.rate_limits import BYTES_A_SECOND, BYTES_AT_ONCE, TokenBucket
@@ -365,7 +365,10 @@ class CarrierSession:
                 while await asyncio.to_thread(self.files.stages.sealed) and not self.ended.is_set():
                     await self.settle()
                     await asyncio.sleep(SETTLE_PAUSE_SECONDS)
-            await asyncio.to_thread(stage.seal)
+            try:
+                await asyncio.to_thread(stage.seal)
+            except StaleFile as error:  # programs write on while a turn ends: it is sent anew
+                raise ConnectionLost(str(error)) from error
             if n == 0:
                 await self.settle()
             await connection.send("staged", n=n)
