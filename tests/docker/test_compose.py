@@ -217,7 +217,7 @@ def test_the_conversation_goes_on_after_the_orchestrator_was_killed(stack):
 
 
 def test_a_new_container_of_the_orchestrator_adopts_the_agents_of_the_one_that_was_lost(stack):
-    stack.say("echo hello")
+    stack.say("remind me in 5 hours to water the plants")
     agents = ids_of(stack.agents("main"))
 
     stack.client.remove_container(stack.container("andy")["Id"], force=True)
@@ -265,7 +265,7 @@ def test_the_doctor_finds_nothing_wrong_inside_and_tells_where_the_home_is(stack
 
 
 def test_another_build_replaces_the_agents_and_the_conversation_goes_on(stack):
-    stack.say("echo hello")
+    stack.say("remind me in 5 hours to water the plants")
     before, agents = stack.container("andy")["Id"], ids_of(stack.agents("main"))
     with (stack.root / "orchestrator" / "__init__.py").open("a") as source:
         source.write("\n# Another version.\n")
