@@ -64,6 +64,7 @@ async def _pages(home: Home, effort: Effort) -> Figure:
         reminders=ReminderService(zone_of=lambda _: UTC),
         context_of=_no_context,
         draft=_no_draft,
+        nodes=_no_nodes,
     )
     app = web_app(list_routes(source), token="bench", on_refusal=lambda _: None)
     async with httpx.AsyncClient(
@@ -143,6 +144,10 @@ def _no_context(_: Any) -> Any:
 async def _no_draft(*_: Any) -> str:
     """Fail: nothing is running whose text could be asked for."""
     raise NotImplementedError
+
+
+async def _no_nodes() -> list[dict[str, Any]]:
+    return []
 
 
 def _fill(path: Path, count: int, *, is_indexed: bool = True) -> None:
