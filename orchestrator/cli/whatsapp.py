@@ -142,15 +142,15 @@ def _condition_file(home: Home) -> Path:
 
 
 def _put_aside(store: Path) -> None:
-    from orchestrator.base.file_lock import FileLock, LockTaken
+    from filelock import FileLock, Timeout
 
     now = datetime.now(UTC)
     try:
-        with FileLock(store.with_suffix(".lock")):
+        with FileLock(store.with_suffix(".lock"), timeout=0):
             for path in (store, *store.parent.glob(f"{store.name}-*")):
                 if path.exists() and ".before-" not in path.name:
                     path.rename(path.with_name(f"{path.name}.before-{now:%Y%m%d-%H%M%S}"))
-    except LockTaken as error:
+    except Timeout as error:
         raise NotPaired("Another process has the WhatsApp login open: end it first.") from error
 
 

@@ -26,7 +26,6 @@ from agent_runner.wire.frames import (
     parse_frame,
 )
 from orchestrator.base.rate_limits import TokenBucket
-from orchestrator.base.retry import attempts
 from orchestrator.containers import frames, timeouts, turn_progress
 from orchestrator.containers.live_runs import LiveRunState
 from orchestrator.containers.ports import PoolContext, event_word, until_stored
@@ -112,9 +111,11 @@ class OutputReader:
         Raises:
             TimeoutError: no engine answered in time.
         """
+        import stamina
+
         async with asyncio.timeout(REJOIN_SECONDS):
-            async for attempt in attempts(
-                lambda error: isinstance(error, EngineGone), first_seconds=0.5, longest_seconds=5
+            async for attempt in stamina.retry_context(
+                on=EngineGone, attempts=None, timeout=None, wait_initial=0.5, wait_max=5
             ):
                 with attempt:
                     found = await self._context.runtime.adopt()

@@ -5,13 +5,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from agent_runner.wire.order import AgentName, RestoreMode, RestoreOrder, RunOrder, TurnOrder
 from orchestrator.base.clock import Clock
 from orchestrator.base.event_bus import EventBus
 from orchestrator.base.redaction import redact
-from orchestrator.base.retry import Attempt, attempts
 from orchestrator.base.wakeups import Wakeups
 from orchestrator.containers import frames, timeouts
 from orchestrator.containers.logs.run_log import RunLogs
@@ -19,6 +18,9 @@ from orchestrator.domain.errors import StoreCorrupt, StoreError
 from orchestrator.domain.protocols import ContainerRuntime, Mount
 from orchestrator.domain.values import OFFLINE, Folder, Group, Run, RunId, Turn, TurnState
 from orchestrator.store.database import Database, Tx
+
+if TYPE_CHECKING:
+    from stamina import Attempt
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -119,7 +121,9 @@ class PoolContext:
 
 def until_stored() -> AsyncIterator[Attempt]:
     """Try again while the disk refuses: `async for attempt in until_stored(): with attempt: …`."""
-    return attempts(_passes, first_seconds=0.5, longest_seconds=10)
+    import stamina
+
+    return stamina.retry_context(on=_passes, attempts=None, timeout=None, wait_initial=0.5, wait_max=10)
 
 
 def _passes(error: Exception) -> bool:

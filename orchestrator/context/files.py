@@ -25,9 +25,9 @@ from pathlib import Path
 from typing import Any, Literal
 
 import structlog
+from filelock import FileLock, Timeout
 from pydantic import BaseModel, ValidationError
 
-from orchestrator.base.file_lock import FileLock, LockTaken
 from orchestrator.base.redaction import BY_SHAPE, Redactor
 from orchestrator.context import disk, memory, models, workflow
 from orchestrator.context.models import Context
@@ -161,17 +161,21 @@ class ContextFiles:
 
     @contextmanager
     def _locked(self) -> Iterator[None]:
+        lock = FileLock(
+            self.path / LOCK,
+            timeout=self.lock_seconds,
+            mode=disk.FILE_MODE,
+            poll_interval=POLL_SECONDS,
+            fallback_to_soft=False,
+        )
         try:
-            lock = FileLock(
-                self.path / LOCK,
-                seconds=self.lock_seconds,
-                mode=disk.FILE_MODE,
-                poll_seconds=POLL_SECONDS,
-            )
-        except LockTaken as error:
+            lock.acquire()
+        except Timeout as error:
             raise ContextBusy(self.folder) from error
-        with lock:
+        try:
             yield
+        finally:
+            lock.release()
 
     def _write(self, found: SnapshotContents, draft: ContextDraft, now_ms: int) -> None:
         if draft.workflow is not found.workflow:

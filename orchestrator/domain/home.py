@@ -8,10 +8,13 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from agent_runner.wire import files
-from orchestrator.base.file_lock import FileLock, LockTaken
 from orchestrator.domain.errors import HomeError
+
+if TYPE_CHECKING:
+    from filelock import FileLock
 
 HOME_KEY = "ANDY_HOME"
 # What main sees of the home. A list of what may be seen, so that a secret put there tomorrow is not.
@@ -147,13 +150,17 @@ class Home:
         Raises:
             HomeError: an orchestrator runs on it.
         """
+        from filelock import FileLock, Timeout
+
         # The system frees it when the process dies, however that happens; a file alone would stay.
+        lock = FileLock(self.lock_file)
         try:
-            return FileLock(self.lock_file)
-        except LockTaken as error:
+            lock.acquire(timeout=0)
+        except Timeout as error:
             raise HomeError(
                 f"Andy is running on {self.root} already: stop it first, or use another ANDY_HOME."
             ) from error
+        return lock
 
     def token(self) -> str:
         """Return the bearer token of the HTTP API, made at first use and readable by the owner alone."""

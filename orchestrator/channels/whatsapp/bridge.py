@@ -20,7 +20,8 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from orchestrator.base.file_lock import FileLock, LockTaken
+from filelock import FileLock, Timeout
+
 from orchestrator.channels.whatsapp import addresses, library, protocol
 from orchestrator.channels.whatsapp.neonize_session import NeonizeSession
 from orchestrator.channels.whatsapp.pairing_session import PairingSession
@@ -74,9 +75,9 @@ async def _main(options: argparse.Namespace, out: int) -> int:
     if options.check:
         return await _check(lines)
     try:
-        with FileLock(options.store.with_suffix(".lock"), seconds=5):
+        with FileLock(options.store.with_suffix(".lock"), timeout=5):
             code = await _serve(options, lines)
-    except LockTaken:
+    except Timeout:
         # The host lets one process at a time be a host: it is somebody who pairs, and soon done.
         lines.put(StateReport(state="disconnected", reason=BUSY))
         code = TAKEN_BY_OTHER
