@@ -28,7 +28,7 @@ from typing import IO, Any
 
 from agent_runner.carrier.dial import CarrierOrder, Refused, is_hardened
 from agent_runner.carrier.incoming import IncomingFiles
-from agent_runner.carrier.local_trees import LocalTrees, problem_of
+from agent_runner.carrier.local_trees import LocalTrees, problem_of, wait_until_alone
 from agent_runner.carrier.requests import file_named_in, read_request
 from agent_runner.watch import DirectoryWatch
 from agent_runner.wire import trees
@@ -438,6 +438,7 @@ def main(arguments: Sequence[str]) -> int:
     command = list(arguments) or [sys.executable, "-m", "agent_runner"]
 
     logging.basicConfig(level=logging.WARNING, format="carrier: %(message)s")
+    wait_until_alone(root)
 
     async def carry() -> int:
         return await Carrier(CarrierOrder.read(secret), root, command).run()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import shutil
 import signal
 import sys
 from contextlib import suppress
@@ -48,9 +49,15 @@ class ProcessSwarmEngine:
         return self.machines
 
     async def create(
-        self, spec: ContainerSpec, *, secret: dict[str, object], token_hash: str, node_id: str
+        self,
+        spec: ContainerSpec,
+        *,
+        secret: dict[str, object],
+        token_hash: str,
+        node_id: str,
+        keeps_files: bool,
     ) -> str:
-        workspace = self.root / "nodes" / spec.folder
+        workspace = self.root / "nodes" / (spec.folder if keeps_files else f".{spec.run_id}")
         workspace.mkdir(parents=True, exist_ok=True)
         path = self.root / f"{spec.run_id}.secret"
         path.write_text(json.dumps(secret))
@@ -80,6 +87,8 @@ class ProcessSwarmEngine:
         self.kill(one)
         await one.process.wait()
         one.secret.unlink()
+        if one.workspace.name.startswith("."):
+            shutil.rmtree(one.workspace)
 
     def kill(self, one: StartedProcess) -> None:
         """End the carrier and its agent as a node does that is gone."""

@@ -45,6 +45,7 @@ frame(2, 'turn_end', turn=1, status='success')
 until('../ipc/input/_close')
 """
 NO_END = "frame(1, 'ack', turn=1); pathlib.Path('half.md').write_text('half'); time.sleep(600)"
+LOCKS = Path("/proc/locks")
 SLEEP = "frame(1, 'ready'); time.sleep(600)"
 
 
@@ -165,6 +166,54 @@ async def test_a_run_that_the_engine_has_no_more_gives_what_counted_and_loses_th
 
     assert (host.group / "notes" / "today.md").exists()
     assert list((host.home / "data" / "swarm").iterdir()) == []
+
+
+async def test_two_runs_of_a_group_on_one_node_leave_each_other_alone(host):
+    script = """
+pathlib.Path(f"{json.loads(order)['run']}.md").write_text('mine')
+frame(1, 'ack', turn=1)
+until('../ipc/input/go')
+frame(2, 'turn_end', turn=1)
+until('../ipc/input/_close')
+"""
+    runtime = host.runtime(script)
+    try:
+        chat = await runtime.start(host.spec("r1"), '{"run": "r1"}')
+        await appears(host.workspace / "group" / "r1.md")
+        task = await runtime.start(host.spec("r2"), '{"run": "r2"}')
+        (host.home / "input" / "go").touch()
+        for one in (chat, task):
+            assert await frames_of(one, until=2) == [1, 2]
+            host.recorded[one.run_id] = 2
+        (host.home / "input" / "_close").touch()
+        for one in (chat, task):
+            await all_of(one)
+            await one.remove()
+    finally:
+        await runtime.close()
+
+    assert sorted(path.name for path in host.group.iterdir()) == ["old.md", "r1.md", "r2.md"]
+    assert list(host.workspace.parent.iterdir()) == [host.workspace]
+
+
+async def test_a_run_waits_until_a_given_up_one_has_left_the_node(host):
+    runtime = host.runtime(NO_END)
+    try:
+        old = await runtime.start(host.spec("r1"), "{}")
+        await appears(host.workspace / "group" / "half.md")
+        left = host.started.pop(old.ref)  # its node is cut off: the engine cannot end it
+        os.kill(left.process.pid, 19)
+        await old.remove()
+
+        starting = asyncio.create_task(runtime.start(host.spec("r2"), "{}"), name="start")
+        await eventually(lambda: "service-r2" in host.started, "its container is there")
+        pid = host.started["service-r2"].process.pid
+        await eventually(lambda: f"-> FLOCK  ADVISORY  WRITE {pid} " in LOCKS.read_text(), "it waits")
+        runtime._engine.kill(left)
+        await left.process.wait()
+        await (await starting).remove()
+    finally:
+        await runtime.close()
 
 
 async def test_silence_gives_a_run_up_and_a_carrier_that_comes_back_is_refused_and_ends(host, monkeypatch):

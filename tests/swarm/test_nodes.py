@@ -74,7 +74,9 @@ def register(andy: AndyProcess, folder: str, agent: str) -> None:
     assert done.returncode == 0, done.stderr
 
 
-def test_a_container_whose_carrier_answers_nobody_ends_when_its_run_is_removed(nodes, agent_image):
+def test_a_container_whose_carrier_answers_nobody_ends_and_leaves_nothing_when_its_run_is_removed(
+    nodes, agent_image
+):
     own = SwarmServices(install="alone", image=agent_image)
     spec = ContainerSpec(run_id=RunId("stuck"), folder=Folder("stuck"), mounts=())
     nobody = {"address": "127.0.0.1", "port": 9, "certificate": "-", "token": "-"}
@@ -83,12 +85,16 @@ def test_a_container_whose_carrier_answers_nobody_ends_when_its_run_is_removed(n
             client, install="alone", image=agent_image, network="bridge", port=9, address="127.0.0.1"
         )
         try:
-            ref = own.create(client, spec, secret=nobody, token_hash="-")
+            node_id = client.info()["Swarm"]["NodeID"]
+            ref = own.create(client, spec, secret=nobody, token_hash="-", node_id=node_id, keeps_files=False)
             until(lambda: nodes.containers("andy.run=stuck"), what="it runs on a node")
+            volumes = {"label": "andy.group=stuck"}
+            assert len(client.volumes(volumes)["Volumes"]) == 1
 
             own.remove(client, ref)
 
             until(lambda: not nodes.containers("andy.run=stuck"), what="it is gone")
+            until(lambda: not client.volumes(volumes)["Volumes"], what="so is its workspace")
         finally:
             remove_all(client, install="alone", services=own)
 

@@ -72,7 +72,7 @@ def manager() -> FakeManager:
     return FakeManager()
 
 
-def create(manager: FakeManager, **changes: Any) -> dict[str, Any]:
+def create(manager: FakeManager, *, keeps_files: bool = True, **changes: Any) -> dict[str, Any]:
     spec = ContainerSpec(
         **{
             "run_id": RunId("r1:x"),
@@ -86,7 +86,8 @@ def create(manager: FakeManager, **changes: Any) -> dict[str, Any]:
         }
     )
     own = SwarmServices(install="i1", image="sha256:abc", gate_id="gate1")
-    ref = own.create(manager, spec, secret={"token": "carrier-secret"}, token_hash="hash", node_id="n1")
+    secret = {"token": "carrier-secret"}
+    ref = own.create(manager, spec, secret=secret, token_hash="hash", node_id="n1", keeps_files=keeps_files)
     assert ref == "svc1"
     return manager.made["service"]
 
@@ -127,6 +128,11 @@ def test_a_group_has_a_closed_network_of_its_own_with_the_gate_on_it(manager):
     assert network["name"].startswith("andy-i1-")
     assert "." not in network["name"]
     assert manager.made["connected"] == {"container": "gate1", "network": "net1", "aliases": ["orchestrator"]}
+
+
+def test_a_run_beside_another_of_its_group_has_a_volume_that_goes_with_its_container(manager):
+    (mount, _) = create(manager, keeps_files=False)["template"]["ContainerSpec"]["Mounts"]
+    assert (mount["Type"], mount["Target"], mount.get("Source")) == ("volume", "/workspace", None)
 
 
 def test_a_run_goes_to_the_node_that_was_chosen_for_it(manager):

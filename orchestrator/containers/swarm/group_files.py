@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from agent_runner.wire import trees
+from agent_runner.wire.files import write_whole
 from agent_runner.wire.trees import Changes, Entry, HashCache, Tree, TreeError
 from orchestrator.domain.protocols import Mount
 from orchestrator.domain.values import RunId
@@ -29,6 +30,7 @@ INPUT = "/workspace/ipc/input"
 LIVE = ("/workspace/ipc/replies", "/workspace/env", INPUT)
 """What the host writes while an agent works; the input last, for a turn may need the others."""
 PLAN = "changes.json"
+RUN_FILE = "run.json"
 MAX_SEALED = 4
 """How many turn ends may wait for the store. A turn follows the end of the one before, so one does."""
 IMPOSSIBLE = frozenset({errno.ENOTDIR, errno.ELOOP, errno.ENOENT, errno.EISDIR, errno.ENAMETOOLONG})
@@ -188,7 +190,34 @@ class RunFiles:
     shared: dict[str, SharedTree]
     boxes: dict[str, Path]
     stages: Stages
+    keeps: bool = True
+    """Whether they stay on the node for the group's next run there: those of one run at a time do."""
     caches: dict[str, HashCache] = field(default_factory=dict)
+
+    def write_down(self) -> None:
+        """Write what a host that starts anew has to know of them. Blocks."""
+        record = {
+            "shared": [
+                [each.target, str(each.source), each.is_writable, each.only] for each in self.shared.values()
+            ],
+            "boxes": {name: str(path) for name, path in self.boxes.items()},
+            "keeps": self.keeps,
+        }
+        write_whole(self.stages.directory / RUN_FILE, json.dumps(record), mode=0o600)
+
+    @classmethod
+    def read(cls, directory: Path) -> RunFiles | None:
+        """Return what was written down in the directory of a run; None where nothing was. Blocks."""
+        try:
+            record = json.loads((directory / RUN_FILE).read_text(encoding="utf-8"))
+        except (OSError, ValueError):
+            return None
+        shared = {}
+        for target, source, is_writable, only in record["shared"]:
+            key = target if only is None else f"{target}#{only}"
+            shared[key] = SharedTree(target, Path(source), is_writable, only)
+        boxes = {name: Path(path) for name, path in record["boxes"].items()}
+        return cls(shared=shared, boxes=boxes, stages=Stages(directory), keeps=record.get("keeps", True))
 
     @property
     def writable(self) -> dict[str, Path]:

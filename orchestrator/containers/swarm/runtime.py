@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-import json
 import secrets
 from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Sequence
 from contextlib import suppress
@@ -15,13 +14,11 @@ from typing import Protocol
 import structlog
 from watchdog.observers import Observer
 
-from agent_runner.wire.files import write_whole
 from orchestrator.containers.swarm.door import CarrierDoor
 from orchestrator.containers.swarm.group_files import (
     BOXES,
     LastFrame,
     RunFiles,
-    SharedTree,
     Stages,
     settle_stages,
     shared_trees,
@@ -44,7 +41,6 @@ END_SECONDS = 5.0
 BYE_SECONDS = 2.0
 NODES_SECONDS = 10.0
 FULL_SECONDS = 30.0
-RUN_FILE = "run.json"
 
 
 class SwarmEngine(Protocol):
@@ -55,9 +51,18 @@ class SwarmEngine(Protocol):
         ...
 
     async def create(
-        self, spec: ContainerSpec, *, secret: dict[str, object], token_hash: str, node_id: str
+        self,
+        spec: ContainerSpec,
+        *,
+        secret: dict[str, object],
+        token_hash: str,
+        node_id: str,
+        keeps_files: bool,
     ) -> str:
-        """Have a node start the container of a run; return how the engine calls it."""
+        """Have a node start the container of a run; return how the engine calls it.
+
+        With `keeps_files` it works in the group's volume on that node, else in one that goes with it.
+        """
         ...
 
     async def remove(self, ref: str) -> None:
@@ -176,7 +181,8 @@ class SwarmRuntime:
         self._host_name = host_name
         self._sessions: dict[str, CarrierSession] = {}
         self._containers: dict[RunId, SwarmContainer] = {}
-        self._starting: set[RunId] = set()
+        self._starting: dict[RunId, Folder | None] = {}
+        """The runs that are being started, and the group whose volume each will work in."""
         self._opening = asyncio.Lock()
         self._observer = Observer()
         self._observer.daemon = True
@@ -210,11 +216,17 @@ class SwarmRuntime:
             # Its network is closed here, and that must not look like a fault of the internet.
             raise ContainerError("A swarm has no open network: set 'egress' to \"none\" or a list.")
         await self.open()
-        self._starting.add(spec.run_id)
+        # Two runs that laid the group's files down in one volume would undo each other's work.
+        self._starting[spec.run_id] = None if self._has_volume(spec.folder) else spec.folder
         try:
             return await self._start_somewhere(spec, order)
         finally:
-            self._starting.discard(spec.run_id)
+            del self._starting[spec.run_id]
+
+    def _has_volume(self, folder: Folder) -> bool:
+        """Return whether a run works in the volume of this group, or is about to."""
+        live = any(one.files.keeps and one.folder == folder for one in self._sessions.values())
+        return live or folder in self._starting.values()
 
     async def _start_somewhere(self, spec: ContainerSpec, order: str) -> SwarmContainer:
         """Start a container on the node that suits best; where that one cannot, on another."""
@@ -275,7 +287,9 @@ class SwarmRuntime:
             "token": token,
         }
         creating = asyncio.create_task(
-            self._engine.create(spec, secret=secret, token_hash=token_hash, node_id=node.id),
+            self._engine.create(
+                spec, secret=secret, token_hash=token_hash, node_id=node.id, keeps_files=files.keeps
+            ),
             name=f"swarm-start:{spec.run_id}",
         )
         try:
@@ -405,27 +419,13 @@ class SwarmRuntime:
         directory = self._directory(spec.run_id)
         directory.mkdir(parents=True)
         boxes = {BOXES[mount.target]: mount.source for mount in spec.mounts if mount.target in BOXES}
-        record = {
-            "shared": [
-                [each.target, str(each.source), each.is_writable, each.only] for each in shared.values()
-            ],
-            "boxes": {name: str(path) for name, path in boxes.items()},
-        }
-        write_whole(directory / RUN_FILE, json.dumps(record), mode=0o600)
-        return RunFiles(shared=shared, boxes=boxes, stages=Stages(directory))
+        keeps = self._starting[spec.run_id] is not None
+        files = RunFiles(shared=shared, boxes=boxes, stages=Stages(directory), keeps=keeps)
+        files.write_down()
+        return files
 
     def _kept_files(self, run_id: RunId) -> RunFiles | None:
-        directory = self._directory(run_id)
-        try:
-            record = json.loads((directory / RUN_FILE).read_text(encoding="utf-8"))
-        except (OSError, ValueError):
-            return None
-        shared = {}
-        for target, source, is_writable, only in record["shared"]:
-            key = target if only is None else f"{target}#{only}"
-            shared[key] = SharedTree(target, Path(source), is_writable, only)
-        boxes = {name: Path(path) for name, path in record["boxes"].items()}
-        return RunFiles(shared=shared, boxes=boxes, stages=Stages(directory))
+        return RunFiles.read(self._directory(run_id))
 
     async def _drop_strangers(self, kept: set[str]) -> None:
         """Put in place what counts of runs that the engine has no more, and remove the rest of them."""

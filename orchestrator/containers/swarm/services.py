@@ -87,8 +87,13 @@ class SwarmServices:
         secret: Mapping[str, object],
         token_hash: str,
         node_id: str,
+        keeps_files: bool,
     ) -> str:
-        """Have a node start the container of a run; return the service's id."""
+        """Have a node start the container of a run; return the service's id.
+
+        With `keeps_files` its workspace is the group's volume on that node, which one run may have at a time;
+        else one that the node removes with the container.
+        """
         labels = self._labels(spec.folder, spec.run_id) | {TOKEN_LABEL: token_hash, NODE_LABEL: node_id}
         name = _NOT_IN_NAMES.sub("-", f"andy-{spec.run_id}")
         network = self._network(client, spec.folder)
@@ -102,7 +107,7 @@ class SwarmServices:
                     self._command,
                     (secret_id, name),
                     network,
-                    f"andy-{self._install}-{spec.folder}",
+                    f"andy-{self._install}-{spec.folder}" if keeps_files else None,
                     node_id,
                 ),
                 name=name,
@@ -276,7 +281,7 @@ def _template(
     command: list[str],
     secret: tuple[str, str],
     network: str,
-    volume: str,
+    volume: str | None,
     node_id: str,
 ) -> dict[str, Any]:
     uid, _, gid = USER.partition(":")
@@ -296,10 +301,11 @@ def _template(
             "StopGracePeriod": STOP_SECONDS * 10**9,
             "DNSConfig": {"Nameservers": list(NO_NAMES)},
             "Mounts": [
-                # The group's files stay on the node for its next run there; no other group's has them.
+                # In its volume the group's files stay on the node for its next run there; no other group's
+                # has them. A volume without a name is removed with its container.
                 {
                     "Type": "volume",
-                    "Source": volume,
+                    **({} if volume is None else {"Source": volume}),
                     "Target": "/workspace",
                     "VolumeOptions": {"Labels": {GROUP_LABEL: spec.folder}},
                 },
@@ -353,11 +359,24 @@ class ManagerEngine:
         self._calls = EngineCalls()
 
     async def create(
-        self, spec: ContainerSpec, *, secret: dict[str, object], token_hash: str, node_id: str
+        self,
+        spec: ContainerSpec,
+        *,
+        secret: dict[str, object],
+        token_hash: str,
+        node_id: str,
+        keeps_files: bool,
     ) -> str:
         """Have a node start the container of a run; return the service's id."""
         return await self._calls.call(
-            partial(self.services.create, spec=spec, secret=secret, token_hash=token_hash, node_id=node_id)
+            partial(
+                self.services.create,
+                spec=spec,
+                secret=secret,
+                token_hash=token_hash,
+                node_id=node_id,
+                keeps_files=keeps_files,
+            )
         )
 
     async def nodes(self) -> list[Node]:
