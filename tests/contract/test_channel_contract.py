@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import os
 import stat
 import tarfile
+import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from functools import partial
@@ -21,8 +23,10 @@ from orchestrator.base.wakeups import Wakeups
 from orchestrator.channels import discovery, registry
 from orchestrator.channels.context import ChannelContext
 from orchestrator.channels.local.channel import LocalChannel, written
+from orchestrator.channels.telegram.description import MAX_FILE_BYTES
 from orchestrator.channels.whatsapp.channel import WhatsAppChannel
 from orchestrator.channels.whatsapp.send_rate import SendRate
+from orchestrator.containers import mounts
 from orchestrator.domain.errors import ChannelDown
 from orchestrator.domain.home import Home
 from orchestrator.domain.protocols import Channel, Feature, Receive
@@ -41,7 +45,7 @@ from orchestrator.inbound.intake import Intake
 from orchestrator.outbound.delivery import Delivery
 from orchestrator.store import outbox
 from orchestrator.store.database import Database
-from tests.processes.synapse import Synapse
+from tests.processes.synapse import UPLOAD_BYTES, Synapse
 from tests.support.store_harness import a_group
 from tests.support.until import until
 
@@ -107,7 +111,18 @@ class WhatsAppHarness:
     def write(self, text: str, heard: list[Inbound]) -> None:
         del heard
         self._ids[text] = f"3A{next(self._numbers)}"
-        self.phone.write(self._wa.heard(text, message_id=self._ids[text]))
+        self.phone.write(self._wa.heard(text, message_id=self._ids[text], at_ms=now_ms()))
+
+    def write_with_file(self, text: str, body: bytes, *, announced: int) -> None:
+        from neonize.proto.waE2E.WAWebProtobufsE2E_pb2 import DocumentMessage
+        from neonize.proto.waE2E.WAWebProtobufsE2E_pb2 import Message as Sent
+
+        file = DocumentMessage(
+            mediaKey=b"k", directPath="/v", mimetype="application/pdf", fileLength=announced, caption=text
+        )
+        self.phone.files[b"k"] = body
+        sent = self._wa.heard(Sent(documentMessage=file), message_id=f"3A{next(self._numbers)}")
+        self.phone.write(sent)
 
     def change(self, text: str, new: str) -> None:
         edit = self._wa.edit(self._ids[text], self._wa.text(new))
@@ -123,7 +138,8 @@ class WhatsAppHarness:
         self.phone.write(self._wa.heard(answer, message_id=f"3A{next(self._numbers)}"))
 
     def secrets(self) -> list[str]:
-        return []
+        # The login is a database of the library, with keys in it: this is one that any of its files may hold.
+        return [self._wa.ANDY_LID]
 
     def shown(self) -> list[str]:
         return [one.removeprefix("Andy: ") for one in self.phone.texts()]
@@ -139,7 +155,9 @@ class MatrixHarness:
         pytest.importorskip("nio")
         from tests.support.matrix_home import MatrixHome, address_of
 
-        self._harness = MatrixHome(context.home, context.database, homeserver)
+        self._harness = MatrixHome(
+            context.home, context.database, homeserver, attachment_bytes=context.attachment_bytes
+        )
         self._room = self._harness.owner.make_room(self._harness.andy, name="Family")
         homeserver.post(f"join/{self._room}", token=self._harness.token)
         self.jid = address_of(self._room)
@@ -159,6 +177,15 @@ class MatrixHarness:
     def write(self, text: str, heard: list[Inbound]) -> None:
         del heard
         self._ids[text] = self._harness.owner.write(self._room, text)
+
+    def write_with_file(self, text: str, body: bytes, *, announced: int) -> None:
+        uri = self._harness.owner.upload(body, "application/pdf")
+        file = {"msgtype": "m.file", "filename": "big.pdf", "url": uri, "info": {"size": announced}}
+        self._harness.owner.write(self._room, text, **file)
+
+    @property
+    def takes_bytes(self) -> int:
+        return UPLOAD_BYTES
 
     def change(self, text: str, new: str) -> None:
         relation = {"rel_type": "m.replace", "event_id": self._ids[text]}
@@ -213,7 +240,14 @@ class TelegramHarness:
 
     def write(self, text: str, heard: list[Inbound]) -> None:
         del heard
-        self._ids[text] = self.api.write(self._chat, text)
+        self._ids[text] = self.api.write(self._chat, text, date=now_ms() // 1000)
+
+    def write_with_file(self, text: str, body: bytes, *, announced: int) -> None:
+        self.api.send_file(self._chat, "document", body, caption=text, file_size=announced)
+
+    @property
+    def takes_bytes(self) -> int:
+        return MAX_FILE_BYTES
 
     def change(self, text: str, new: str) -> None:
         self.api.edit(self._chat, self._ids[text], new)
@@ -244,9 +278,22 @@ HARNESSES: dict[str, Any] = {
 }
 
 
+def now_ms() -> int:
+    return int(time.time() * 1000)
+
+
+class LaterClock(SystemClock):
+    """The clock of a host that may have slept: `slept_ms` ahead of whoever wrote meanwhile."""
+
+    slept_ms = 0
+
+    def now_ms(self) -> int:
+        return super().now_ms() + self.slept_ms
+
+
 @pytest.fixture
 async def context(tmp_path: Path, database: Database) -> ChannelContext:
-    clock = SystemClock()
+    clock = LaterClock()
     (tmp_path / "groups").mkdir()
     return ChannelContext(
         home=tmp_path,
@@ -490,12 +537,16 @@ class ContractHost:
 
         await until(holds, f"heard {texts}")
 
-    async def post(self, *texts: str) -> None:
+    async def post(self, *texts: str, **more: Any) -> None:
         async with self.context.database.transaction() as tx:
             for text in texts:
-                now_ms = self.context.clock.now_ms()
                 await outbox.add(
-                    tx, chat_jid=self.harness.jid, text=text, dedupe_key=text[:40], now_ms=now_ms
+                    tx,
+                    chat_jid=self.harness.jid,
+                    text=text,
+                    dedupe_key=text[:40],
+                    now_ms=self.context.clock.now_ms(),
+                    **more,
                 )
         self.wakeups.outbox.set()
 
@@ -542,16 +593,23 @@ async def in_thread(call: Any, *given: Any) -> None:
     await asyncio.to_thread(call, *given)
 
 
-async def test_all_of_a_cut_comes_in_once_and_in_its_order(host, outside):
+async def test_all_of_a_cut_of_a_minute_comes_in_once_in_its_order_and_is_answered(host, outside):
     async with host.living():
         await in_thread(outside.write, "before", [])
         await host.until_heard("before")
-    missed = [f"missed {number}" for number in range(30)]
+    missed = [f"@Andy missed {number}" for number in range(30)]
     for text in missed:
         await in_thread(outside.write, text, [])
+    host.context.clock.slept_ms = 61_000
     async with host.living():
         await in_thread(outside.write, "after", [])
         await host.until_heard("before", *missed, "after")
+        found = await host.rows("SELECT * FROM messages WHERE content LIKE '%missed%' ORDER BY seq")
+        (turn,) = {row["turn_id"] for row in found}
+        assert all(row["received_ms"] - row["sent_ms"] >= 60_000 for row in found)
+        await host.post("all thirty", turn_id=turn)
+        await host.until_settled()
+    assert outside.shown()[-1:] == ["all thirty"]
 
 
 async def test_what_is_not_stored_yet_comes_again_and_is_one_row(host, outside):
@@ -653,23 +711,18 @@ async def test_what_was_sent_and_not_recorded_is_never_twice_in_the_chat(host, o
     assert states == {"sent" if Feature.IDEMPOTENT in outside.channel.features else "unknown"}
 
 
-async def test_its_secrets_are_in_no_log_and_in_no_backup(host, outside, capfd, tmp_path_factory):
+@pytest.mark.parametrize("with_env", [False, True], ids=["plain", "with the owner's .env"])
+async def test_its_secrets_are_in_no_log_and_in_no_backup(host, outside, capfd, tmp_path_factory, with_env):
     async with host.living():
         await host.post("hello")
         await host.until_settled()
     target = tmp_path_factory.mktemp("backup") / "b.tar.gz"
+    home = Home(host.context.home)
     await asyncio.to_thread(
-        partial(
-            back_up,
-            Home(host.context.home),
-            target,
-            with_env=False,
-            replaces=False,
-            clock=host.context.clock,
-            say=print,
-        )
+        partial(back_up, home, target, with_env=with_env, replaces=False, clock=host.context.clock, say=print)
     )
     with tarfile.open(target) as archive:
+        names = archive.getnames()
         bodies = [file.read() for one in archive if (file := archive.extractfile(one)) is not None]
     assert bodies
     said = capfd.readouterr()
@@ -677,5 +730,74 @@ async def test_its_secrets_are_in_no_log_and_in_no_backup(host, outside, capfd, 
         assert secret not in said.out + said.err
         assert not any(secret.encode() in body for body in bodies)
     for path in discovery.find(outside.channel.name).secret_files:
-        file = host.context.home / path
-        assert not file.exists() or stat.S_IMODE(file.stat().st_mode) == 0o600
+        assert path not in names
+        assert stat.S_IMODE((home.root / path).stat().st_mode) == 0o600
+
+
+TOO_LARGE = 5_000
+"""More bytes than a host of these tests takes."""
+
+
+@pytest.mark.parametrize("announced", [TOO_LARGE, 1], ids=["as it says", "though it says less"])
+async def test_a_file_that_is_too_large_for_us_leaves_its_words_and_a_note(host, outside, announced):
+    async with host.living():
+        await in_thread(partial(outside.write_with_file, "@Andy look", b"x" * TOO_LARGE, announced=announced))
+        await in_thread(outside.write, "and then", [])
+
+        async def is_settled() -> bool:
+            await asyncio.sleep(0.02)
+            found = await host.rows("SELECT file_until_ms FROM messages")
+            return len(found) == 2 and all(row["file_until_ms"] is None for row in found)
+
+        await until(is_settled, "the file is given up")
+    texts = await host.texts()
+    note = "too large to fetch, at most 0.0 MB]" if announced == TOO_LARGE else ": it could not be fetched]"
+    assert texts[0].startswith("@Andy look\n[document")
+    assert texts[0].endswith(note)
+    assert texts[1] == "and then"
+    (asked,) = await host.rows("SELECT turn_id FROM messages WHERE content LIKE '%look%'")
+    assert asked["turn_id"] is not None
+    assert left_of_files(host.context.home) == []
+
+
+def left_of_files(home: Path) -> list[Path]:
+    """Return what there is of files that were being fetched, whole or half."""
+    found = [one for one in home.glob("groups/*/attachments/*") if one.is_file()]
+    return found + list(home.glob("data/**/in-*"))
+
+
+async def test_a_file_that_is_too_large_for_the_messenger_is_refused_in_words(host, outside, tmp_path):
+    limit = getattr(outside, "takes_bytes", None)
+    if limit is None:
+        pytest.skip("it takes more than ANDY_ATTACHMENT_MB can let through")
+    with (tmp_path / "film").open("wb") as film:
+        film.truncate(limit + 4 * 1024**2)
+    file = Attachment(path=tmp_path / "film", name="film.bin", mime="application/octet-stream")
+    async with host.living():
+        await host.post("the film", attachment=file)
+        await host.post("after it")
+        await host.until_settled()
+    assert outside.shown() == ["after it"]
+    refused, sent = await host.rows("SELECT text, state, error FROM outbox ORDER BY id")
+    assert (refused["text"], refused["state"], sent["state"]) == ("the film", "dead", "sent")
+    assert "film.bin has" in refused["error"]
+    assert "MB at most" in refused["error"]
+
+
+async def test_no_container_is_given_a_place_that_its_secrets_are_in(host, outside):
+    async with host.living():
+        await host.post("hello")
+        await host.until_settled()
+    home = host.context.home
+    groups = (a_group(jid=outside.jid), a_group("main", is_main=True))
+    shown = {
+        mount.source: mount for group in groups for mount in mounts.prepare(group, home=home, uid=os.getuid())
+    }
+    held = [file for source in shown for file in source.rglob("*") if file.is_file()]
+    logins = [home / path for path in discovery.find(outside.channel.name).secret_files]
+    assert all(login.is_file() for login in logins)
+    for login in logins:
+        assert not any(login.is_relative_to(source) for source in shown)
+    for secret in outside.secrets():
+        assert any(secret.encode() in login.read_bytes() for login in logins)
+        assert not any(secret.encode() in file.read_bytes() for file in held)

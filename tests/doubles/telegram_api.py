@@ -97,13 +97,14 @@ class ScriptedBotApi:
         """Have somebody write in a chat; return the message's number."""
         return self._add("message", {**self._message(chat, sender), "text": text, **more})
 
-    def send_file(self, chat: int, kind: str, body: bytes, **more: Any) -> int:
+    def send_file(self, chat: int, kind: str, body: bytes, *, caption: str = "", **more: Any) -> int:
         """Have somebody send a file; `kind` is Telegram's word, such as `document`."""
         file_id = f"f{next(self._numbers)}"
         self.files[file_id] = body
         facts = {"file_id": file_id, "file_unique_id": file_id, "file_size": len(body), **more}
         shown = [{**facts, "width": 1, "height": 1}] if kind == "photo" else facts
-        return self._add("message", {**self._message(chat, JANE), kind: shown})
+        words = {"caption": caption} if caption else {}
+        return self._add("message", {**self._message(chat, JANE), kind: shown, **words})
 
     def edit(self, chat: int, number: int, text: str) -> None:
         """Have somebody change a message."""

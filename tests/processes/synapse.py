@@ -20,6 +20,8 @@ PYTHON = (
     Path(os.environ.get("ANDY_MATRIX_SERVER", Path(__file__).parents[2] / ".matrix-server")) / "bin/python"
 )
 START_SECONDS = 60.0
+UPLOAD_BYTES = 2 * 1024**2
+"""The largest file that it takes."""
 RATE = "{per_second: 10000, burst_count: 10000}"
 CONFIG = """\
 server_name: localhost
@@ -29,7 +31,7 @@ listeners:
 database: {{name: sqlite3, args: {{database: {folder}/homeserver.db}}}}
 log_config: {folder}/log.yaml
 media_store_path: {folder}/media
-max_upload_size: 20M
+max_upload_size: {upload}
 enable_registration: true
 enable_registration_without_verification: true
 registration_shared_secret: shared
@@ -75,7 +77,7 @@ class Synapse:
             else RATE
         )
         values = {"folder": folder, "port": self.port, "rate": RATE, "messages": messages}
-        (folder / "homeserver.yaml").write_text(CONFIG.format(**values))
+        (folder / "homeserver.yaml").write_text(CONFIG.format(**values, upload=UPLOAD_BYTES))
         (folder / "log.yaml").write_text(LOG.format(folder=folder))
         subprocess.run([*self._command, "--generate-keys"], check=True, capture_output=True)
 

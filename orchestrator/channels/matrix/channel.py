@@ -39,7 +39,8 @@ class MatrixChannel:
     name = CHANNEL.name
     features = CHANNEL.features
     max_text_chars: int | None = MAX_TEXT_CHARS
-    max_file_bytes = CHANNEL.max_file_bytes
+    max_file_bytes: int | None = CHANNEL.max_file_bytes
+    """What the homeserver takes, once it has said so."""
 
     def __init__(self, context: ChannelContext, *, chance: Callable[[], float] = random.random) -> None:
         """`chance` returns a number from [0, 1), by which waits differ a little from each other."""
@@ -95,6 +96,7 @@ class MatrixChannel:
                     place = news.place
                     self._login = found
                     if self._session is None:
+                        self.max_file_bytes = await session.max_file_bytes()
                         self._session = session
                         await self._on_connected()
                     if await receiver.take(news):

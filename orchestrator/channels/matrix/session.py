@@ -255,6 +255,15 @@ class MatrixSession:
     async def redact(self, room_id: str, event_id: str) -> None:
         await self._asked(self._client.room_redact(room_id, event_id, tx_id=secrets.token_hex(10)))
 
+    async def max_file_bytes(self) -> int | None:
+        """Return the size of the largest file that the homeserver takes; None where it does not say."""
+        try:
+            async with asyncio.timeout(CALL_SECONDS):
+                answer = await self._asked(self._client.content_repository_config())
+        except (ChannelError, TimeoutError):
+            return None
+        return answer.upload_size or None
+
     async def upload(self, room_id: str, file: Attachment) -> dict[str, Any]:
         """Upload a file for a room; return what its message says of where it is.
 
