@@ -149,6 +149,31 @@ async def test_a_host_that_starts_anew_hears_all_again_and_puts_in_place_what_co
         await second.close()
 
 
+async def test_a_host_that_starts_anew_refuses_no_carrier_before_it_has_found_its_runs(host):
+    first = host.runtime(ONE_TURN)
+    left = await first.start(host.spec(), "{}")
+    await first.close()
+    host.recorded[left.run_id] = 2
+
+    second = host.runtime(ONE_TURN)
+    try:
+        asked, find = [], second.door._find
+        second.door._find = lambda token_hash: (asked.append(token_hash), find(token_hash))[1]
+        await second.open()
+        early = await connect(second, host.token(left.ref), is_started=True, is_hardened=True)
+        answer = asyncio.create_task(early.receive(), name="answer")
+        await eventually(lambda: asked, "the host has looked for its run")
+        (adopted,) = await second.adopt()
+        assert (await answer).kind == "welcome"
+        early.close()
+        (host.home / "input" / "_close").touch()
+        await all_of(adopted)  # its own carrier comes again, and is taken
+        assert (await adopted.wait()).code == 0
+        await adopted.remove()
+    finally:
+        await second.close()
+
+
 async def test_a_run_that_the_engine_has_no_more_gives_what_counted_and_loses_the_rest(host):
     first = host.runtime(ONE_TURN)
     for run, recorded in (("r1", 2), ("r2", 1)):

@@ -115,6 +115,7 @@ class SwarmHarness:
         """A started container of the script; removed at the end, its runtime closed."""
         runtime = self.runtime(script)
         try:
+            assert await runtime.adopt() == []  # as a host does first
             container = await runtime.start(self.spec(run), "{}")
             try:
                 yield runtime, container
@@ -126,8 +127,11 @@ class SwarmHarness:
     async def connect(self, runtime: SwarmRuntime, ref: str, **hello: object) -> CarrierConnection:
         """Connect as the carrier of a started run would; its own is stopped, or it would come back."""
         os.kill(self.started[ref].process.pid, signal.SIGSTOP)
-        secret = json.loads(self.started[ref].secret.read_text())
-        return await connect(runtime, secret["token"], **hello)
+        return await connect(runtime, self.token(ref), **hello)
+
+    def token(self, ref: str) -> str:
+        """Return the token that the carrier of a started run shows."""
+        return str(json.loads(self.started[ref].secret.read_text())["token"])
 
 
 async def connect(runtime: SwarmRuntime, token: str, **hello: object) -> CarrierConnection:

@@ -38,6 +38,8 @@ class CarrierDoor:
         self._meetings: set[asyncio.Task[None]] = set()
         self._strangers = asyncio.Semaphore(MAX_STRANGERS)
         self.port = 0
+        self.knows_all_runs = asyncio.Event()
+        """Set once a host that starts has found the runs of an earlier one: before, it knows none of them."""
 
     async def open(self, address: str, preferred_port: int = 0) -> None:
         """Listen at an address, on the preferred port if that is free. Raises `OSError`."""
@@ -77,6 +79,10 @@ class CarrierDoor:
             async with self._strangers, asyncio.timeout(HELLO_SECONDS):
                 hello = await connection.receive()
                 session = self._session_of(hello)
+                if session is None:
+                    # Not found in time, it is closed without a word, and its carrier comes again.
+                    await self.knows_all_runs.wait()
+                    session = self._session_of(hello)
             if session is None:
                 # Said once and for all: a carrier that is refused ends its agent.
                 await connection.send("refused", reason="this run is over, or no run of this host")

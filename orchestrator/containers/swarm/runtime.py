@@ -314,6 +314,7 @@ class SwarmRuntime:
                 container = await self._adopted(one)
             if container is not None:
                 found.append(container)
+        self.door.knows_all_runs.set()
         await self._drop_strangers({one.run_id for one in kept})
         return found
 
