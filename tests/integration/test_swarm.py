@@ -8,6 +8,7 @@ import json
 import os
 import shutil
 import subprocess
+import sys
 import threading
 from contextlib import aclosing, suppress
 from dataclasses import replace
@@ -16,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from agent_runner.wire.carrier import CarrierConnection, ConnectionLost
-from agent_runner.wire.files import write_whole
+from agent_runner.wire.files import unique_name, write_whole
 from agent_runner.wire.trees import StaleFile
 from orchestrator.containers.swarm import group_files
 from orchestrator.containers.swarm import runtime as swarm_runtime
@@ -27,6 +28,7 @@ from orchestrator.containers.swarm.session import CarrierSession
 from orchestrator.domain.errors import ContainerError
 from orchestrator.domain.values import Folder
 from tests.doubles.swarm_engine import machine
+from tests.processes.runner import RUN, order_of
 from tests.support.runtimes import all_of, eventually
 from tests.support.swarm_harness import SwarmHarness, appears, connect, frames_of
 
@@ -266,6 +268,31 @@ async def test_a_host_that_is_slow_to_keep_files_does_not_give_a_healthy_run_up(
     monkeypatch.setattr(group_files, "_sync", syncs_slowly)
     async with host.running(ONE_TURN) as (_, container):
         assert await frames_of(container, until=2) == [1, 2]
+
+
+async def test_a_run_that_is_started_ahead_answers_with_the_files_of_its_first_turn(host):
+    order = order_of("", agent="offline", turn=0).model_copy(update={"is_standby": True})
+    runtime = host.runtime("")
+    runtime._engine.command = [sys.executable, "-m", "agent_runner"]
+    try:
+        container = await runtime.start(host.spec(RUN), order.to_json())
+        async with aclosing(container.output()) as output:
+            text = b""
+            while b"standby" not in text:
+                text += await anext(output)
+            (host.group / "todo.md").write_text("- [ ] bread\n")
+            asked = order_of("todo buy stamps", agent="offline", turn=3)
+            write_whole(host.home / "input" / unique_name(), asked.first_turn().to_json())
+            while b"turn_end" not in text:
+                text += await anext(output)
+        assert b"Added to the to-do list: buy stamps." in text
+        host.recorded[container.run_id] = 99
+        await container.remove()
+    finally:
+        await runtime.close()
+    left = (host.group / "todo.md").read_text()
+    assert "bread" in left
+    assert "buy stamps" in left
 
 
 async def test_what_the_host_writes_arrives_before_the_turn_that_needs_it(host):
