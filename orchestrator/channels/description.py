@@ -38,6 +38,8 @@ class LoginQuestion:
     """Its name in `andy channels add CHANNEL --set NAME=VALUE`."""
     text: str
     default: str = ""
+    is_rare: bool = False
+    """Nobody is asked: the default is taken unless `--set` says something else."""
     is_secret: bool = False
     """It is not shown while it is typed, and is read from stdin rather than from the command line."""
 

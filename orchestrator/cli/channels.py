@@ -139,6 +139,8 @@ async def switch_on(home: Home, name: str, given: Mapping[str, str]) -> str:
 
 async def _asked(question: LoginQuestion) -> str:
     is_terminal = sys.stdin.isatty()
+    if question.is_rare:
+        return question.default
     if question.is_secret:
         from getpass import getpass
 

@@ -214,15 +214,17 @@ class TelegramHarness:
     _chat = -100200
 
     def __init__(self, context: ChannelContext, monkeypatch: pytest.MonkeyPatch) -> None:
+        del monkeypatch
         pytest.importorskip("telegram")
         from orchestrator.channels.telegram import login
         from orchestrator.channels.telegram.channel import TelegramChannel
         from tests.doubles.telegram_api import BOT, TOKEN, ScriptedBotApi
 
         self.api = ScriptedBotApi()
-        monkeypatch.setenv(login.API_SETTING, self.api.url)
         username = str(BOT["username"])
-        made = login.TelegramLogin(token=TOKEN, bot_id=123456, username=username, owner=1)
+        made = login.TelegramLogin(
+            token=TOKEN, bot_id=123456, username=username, owner=1, server=self.api.url
+        )
         login.write(context.home, made)
         self.channel = TelegramChannel(context, chance=lambda: 0.0, poll_seconds=1)
         self._ids: dict[str, int] = {}

@@ -18,15 +18,14 @@ from tests.support.until import until  # noqa: E402
 
 
 @pytest.fixture
-def api(monkeypatch: pytest.MonkeyPatch):
+def api():
     with ScriptedBotApi() as made:
-        monkeypatch.setenv(login.API_SETTING, made.url)
         yield made
 
 
 @pytest.fixture
 async def bot(api: ScriptedBotApi) -> AsyncIterator[telegram.Bot]:
-    async with login.make_bot(TOKEN) as made:
+    async with login.make_bot(TOKEN, api.url) as made:
         yield made
 
 

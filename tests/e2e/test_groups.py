@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.doubles.telegram_api import BOT, JANE, TOKEN, ScriptedBotApi
 from tests.processes.andy import AndyProcess, until
 
 
@@ -117,3 +118,55 @@ def test_a_group_registered_while_andy_is_down_is_there_at_the_start(andy: AndyP
     assert "no longer registered" in andy.cli("groups", "remove", "family").stdout
     andy.start()
     until(lambda: not live_runs(andy, "family"), what="the container that lived on is closed")
+
+
+PHONE = -100200
+
+
+def test_one_group_in_two_messengers_has_one_memory_and_answers_where_it_was_asked(tmp_path: Path) -> None:
+    pytest.importorskip("telegram")
+    from orchestrator.channels.telegram import login
+    from orchestrator.channels.telegram.login import TelegramLogin
+
+    home = tmp_path / "home"
+    with ScriptedBotApi() as api:
+        bot = {"token": TOKEN, "bot_id": BOT["id"], "username": BOT["username"]}
+        login.write(home, TelegramLogin(**bot, owner=JANE["id"], server=api.url))
+        with AndyProcess(home, environment={"ANDY_CHANNELS": "telegram"}) as andy:
+            andy.cli("groups", "register", "family", "--no-trigger")
+            api.write(PHONE, "hello?")
+            until(lambda: f"tg:{PHONE}" in andy.cli("groups", "chats").stdout, what="the chat was seen")
+            added = andy.cli("groups", "add-chat", "family", f"tg:{PHONE}")
+            assert added.returncode == 0, added.stderr
+            assert andy.listed("groups", "list")[-1]["chats"] == ["local:family", f"tg:{PHONE}"]
+
+            api.write(PHONE, "add milk to the list")
+            until(lambda: api.shown(PHONE), what="the answer on the telephone")
+            assert "milk" in andy.say("show the list", group="family")["reply"]
+            assert len(api.shown(PHONE)) == 1, "what is asked here is answered here"
+
+            # The host dies with a question of each chat in the queue: each is answered once, in its chat.
+            with andy.http() as http:
+                asked = http.post("/chat", json={"group": "family", "text": "add tea to the list", "wait": 0})
+            api.write(PHONE, "add jam to the list")
+            until(lambda: andy.rows("SELECT 1 FROM messages WHERE content LIKE '%jam%'"), what="it is stored")
+            andy.kill()
+            andy.start()
+            assert "tea" in andy.until_settled(asked.json()["id"])["reply"]
+            until(lambda: any("jam" in text for text in api.shown(PHONE)), what="the other answer")
+            said = "SELECT text FROM outbox WHERE chat_jid = ? AND state = 'sent' AND text LIKE ?"
+            assert len(andy.rows(said, "local:family", "%tea%")) == 1
+            until(lambda: andy.rows(said, f"tg:{PHONE}", "%jam%"), what="it is recorded as sent")
+            assert [text for text in api.shown(PHONE) if "jam" in text] == [
+                andy.rows(said, f"tg:{PHONE}", "%jam%")[0]["text"]
+            ]
+            assert not any("tea" in text for text in api.shown(PHONE))
+
+            assert andy.cli("groups", "add-chat", "family", f"tg:{PHONE}", "--notify").returncode == 0
+            assert andy.cli("reminders", "add", "family", "water the plants", "--at", "1s").returncode == 0
+            until(lambda: any("water the plants" in text for text in api.shown(PHONE)), what="the reminder")
+
+            gone = andy.cli("groups", "remove-chat", "family", f"tg:{PHONE}")
+            assert "stays in its history" in gone.stdout
+            assert andy.cli("groups", "remove-chat", "family", "local:family").returncode == 1
+            assert "jam" in andy.cli("search", "jam").stdout

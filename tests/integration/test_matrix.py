@@ -341,7 +341,7 @@ async def test_a_login_by_password_leaves_a_token_that_only_the_owner_can_read(t
     ({"password": "wrong"}, ChannelRefused, "Invalid username or password"),
     ({"homeserver": "http://127.0.0.1:1"}, ChannelDown, "cannot be reached"),
     ({"homeserver": "http://matrix.example.org"}, BadRequest, "in the open"),
-    ({"homeserver": "ftp://x"}, BadRequest, "no address of a homeserver"),
+    ({"homeserver": "ftp://x"}, BadRequest, "no address of a server"),
     ({"owner": "me"}, BadRequest, "'me' is no account"),
     ({"owner": "@wrong:localhost"}, BadRequest, "an account of his own"),
 ])  # fmt: skip

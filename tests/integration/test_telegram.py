@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import io
 import json
 import stat
 from collections.abc import AsyncIterator, Callable
@@ -21,7 +22,9 @@ from orchestrator.channels.context import ChannelContext
 from orchestrator.channels.telegram import login
 from orchestrator.channels.telegram.channel import TelegramChannel
 from orchestrator.channels.telegram.login import TelegramLogin
+from orchestrator.cli.channels import switch_on
 from orchestrator.domain.errors import BadRequest, ChannelDown, ChannelRefused, OutcomeUnknown
+from orchestrator.domain.home import Home
 from orchestrator.domain.values import Attachment, ChatJid, ChatMember, MessageId
 from orchestrator.groups import registration
 from orchestrator.inbound.intake import Intake
@@ -32,6 +35,10 @@ from tests.support.store_harness import a_group
 from tests.support.until import until
 
 CHAT, JID = -100200, ChatJid("tg:-100200")
+
+
+def a_login(server: str, *, owner: int) -> TelegramLogin:
+    return TelegramLogin(token=TOKEN, bot_id=123456, username="andy_test_bot", owner=owner, server=server)
 
 
 class TelegramHome:
@@ -47,7 +54,7 @@ class TelegramHome:
             home=home, database=database, clock=self.clock, bus=bus, assistant="Andy", has_own_number=True,
             attachment_bytes=1_000, wake_outbox=wakeups.outbox.set,
         )  # fmt: skip
-        login.write(home, TelegramLogin(token=TOKEN, bot_id=123456, username="andy_test_bot", owner=77))
+        login.write(home, a_login(api.url, owner=77))
         self.channel = TelegramChannel(self.context, chance=lambda: 0.0, poll_seconds=1)
 
     @property
@@ -84,11 +91,8 @@ class TelegramHome:
 
 
 @pytest.fixture
-async def home(
-    tmp_path: Path, database: Database, monkeypatch: pytest.MonkeyPatch
-) -> AsyncIterator[TelegramHome]:
+async def home(tmp_path: Path, database: Database) -> AsyncIterator[TelegramHome]:
     with ScriptedBotApi() as api:
-        monkeypatch.setenv(login.API_SETTING, api.url)
         made = TelegramHome(tmp_path, database, api)
         async with database.transaction() as tx:
             await registration.register(tx, a_group(jid=JID))
@@ -232,7 +236,7 @@ async def test_a_token_that_is_revoked_is_told_and_a_new_one_is_taken(home, monk
     async with home.living():
         await until(lambda: home.state == "logged_out", "logged out")
         home.api.is_token_known = True
-        login.write(home.home, TelegramLogin(token=TOKEN, bot_id=123456, username="andy_test_bot", owner=1))
+        login.write(home.home, a_login(home.api.url, owner=1))
         await connected(home)
 
 
@@ -250,19 +254,58 @@ async def test_marks_leave_as_places_and_a_person_is_mentioned(home):
 
 
 async def test_logging_in_asks_who_the_bot_is_and_keeps_the_token_closed(home):
-    said = await login.log_in(home.home, {"token": TOKEN, "owner": "42"})
+    answers = {"token": TOKEN, "owner": "42", "server": f"{home.api.url}/"}
+    said = await login.log_in(home.home, answers)
     path = home.home / "data" / "channels" / "telegram" / "login.json"
     assert "@andy_test_bot" in said
     assert "setprivacy" in said
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
-    assert json.loads(path.read_text())["owner"] == 42
+    assert (json.loads(path.read_text())["owner"], json.loads(path.read_text())["server"]) == (
+        42,
+        home.api.url,
+    )
     for token in ("", "hello", "123:short"):
         with pytest.raises(BadRequest, match="BotFather"):
-            await login.log_in(home.home, {"token": token, "owner": "42"})
+            await login.log_in(home.home, {**answers, "token": token})
     with pytest.raises(BadRequest, match="user id"):
-        await login.log_in(home.home, {"token": TOKEN, "owner": "@jane"})
+        await login.log_in(home.home, {**answers, "owner": "@jane"})
+    for server, why in (("ftp://x", "no address"), ("http://192.168.1.2:8081", "token would cross")):
+        with pytest.raises(BadRequest, match=why):
+            await login.log_in(home.home, {**answers, "server": server})
     home.api.is_token_known = False
     with pytest.raises(ChannelRefused, match="does not know"):
-        await login.log_in(home.home, {"token": TOKEN, "owner": "42"})
+        await login.log_in(home.home, answers)
     assert "deleted" in await login.log_out(home.home)
     assert not path.exists()
+
+
+def test_a_login_from_before_is_one_at_telegrams_own_server(tmp_path):
+    login.write(tmp_path, a_login("http://127.0.0.1:1", owner=1))
+    path = tmp_path / "data/channels/telegram/login.json"
+    path.write_text(
+        json.dumps({key: value for key, value in json.loads(path.read_text()).items() if key != "server"})
+    )
+    found = login.read(tmp_path)
+    assert found is not None
+    assert found.server == "https://api.telegram.org"
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+async def test_whoever_adds_telegram_is_asked_for_the_token_and_not_for_the_server(home, monkeypatch):
+    asked: list[str] = []
+    monkeypatch.setattr("sys.stdin", Terminal())
+    monkeypatch.setattr("builtins.input", lambda text: asked.append(text) or "")
+    monkeypatch.setattr("getpass.getpass", lambda text: asked.append(text) or TOKEN)
+    said = await switch_on(Home(home.home), "telegram", {"owner": "7", "server": home.api.url})
+    assert "@andy_test_bot" in said
+
+    servers: list[str] = []
+    monkeypatch.setattr(login, "make_bot", lambda _, server: servers.append(server) or 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        await switch_on(Home(home.home), "telegram", {"owner": "7"})
+    assert servers == ["https://api.telegram.org"]
+    assert asked == ["The bot's token from @BotFather: "] * 2

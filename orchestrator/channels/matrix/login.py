@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import ipaddress
 import re
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
-from urllib.parse import urlsplit
 
 import aiohttp
 import nio
@@ -16,6 +14,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from agent_runner.wire.files import write_whole
 from orchestrator.channels.matrix.description import FOLDER, LOGIN
+from orchestrator.channels.server_address import checked_address
 from orchestrator.domain.errors import BadRequest, ChannelDown, ChannelRefused
 
 DEVICE = "Andy"
@@ -73,23 +72,6 @@ def _client(homeserver: str, user: str, *, store: str = "", device_id: str = "")
     return nio.AsyncClient(homeserver, user, device_id=device_id or None, store_path=store, config=config)
 
 
-def checked_address(text: str) -> str:
-    """Return the address of a homeserver. Raises `BadRequest` where no password must be sent. Pure."""
-    parts = urlsplit(text if "://" in text else f"https://{text}")
-    if parts.scheme not in ("https", "http") or not parts.hostname or parts.username or parts.query:
-        raise BadRequest(f"'{text}' is no address of a homeserver, such as https://matrix.org.")
-    if parts.scheme == "http" and not _is_loopback(parts.hostname):
-        raise BadRequest(f"The password would cross the network in the open: use https://{parts.netloc}.")
-    return f"{parts.scheme}://{parts.netloc}{parts.path.rstrip('/')}"
-
-
-def _is_loopback(host: str) -> bool:
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
-
-
 async def log_in(home: Path, answers: Mapping[str, str]) -> str:
     """Log in with `homeserver`, `user`, `owner` and `password`; return a sentence about what is so now.
 
@@ -98,7 +80,8 @@ async def log_in(home: Path, answers: Mapping[str, str]) -> str:
         ChannelRefused: the homeserver does not take the password.
         ChannelDown: it cannot be reached.
     """
-    homeserver, user, owner = checked_address(answers["homeserver"]), answers["user"], answers["owner"]
+    homeserver = checked_address(answers["homeserver"], carries="password")
+    user, owner = answers["user"], answers["owner"]
     for account in (user, owner):
         if not _ACCOUNT.fullmatch(account):
             raise BadRequest(f"'{account}' is no account of Matrix, such as @andy:matrix.org.")

@@ -119,7 +119,7 @@ class TelegramChannel:
 
     async def _poll(self, found: TelegramLogin, receive: Receive) -> None:
         await self._status.record(state="connecting", account=f"@{found.username}", next_try_ms=None)
-        bot = login.make_bot(found.token)
+        bot = login.make_bot(found.token, found.server)
         try:
             await _asked(bot.initialize())
             receiver = UpdateReceiver(self._context, bot, found, receive)

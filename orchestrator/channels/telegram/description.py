@@ -95,6 +95,9 @@ CHANNEL = ChannelDescription(
     extra="telegram",
     questions=(
         LoginQuestion(name="owner", text="Your own numeric user id; @userinfobot tells it", default="0"),
+        LoginQuestion(
+            name="server", text="The server of the Bot API", default="https://api.telegram.org", is_rare=True
+        ),
         LoginQuestion(name="token", text="The bot's token from @BotFather", is_secret=True),
     ),
     log_in=log_in,

@@ -16,6 +16,7 @@ from telegram.error import InvalidToken, TelegramError
 from telegram.request import HTTPXRequest
 
 from agent_runner.wire.files import write_whole
+from orchestrator.channels.server_address import checked_address
 from orchestrator.channels.telegram.description import FOLDER, LOGIN
 from orchestrator.domain.errors import BadRequest, ChannelDown, ChannelRefused
 
@@ -23,8 +24,6 @@ from orchestrator.domain.errors import BadRequest, ChannelDown, ChannelRefused
 os.environ.setdefault("PTB_TIMEDELTA", "1")
 
 API = "https://api.telegram.org"
-API_SETTING = "ANDY_TELEGRAM_API"
-"""Names another server of the Bot API, such as one of the owner's own."""
 SECONDS = 30.0
 _TOKEN = re.compile(r"[0-9]{3,20}:[A-Za-z0-9_-]{20,100}")
 
@@ -39,6 +38,8 @@ class TelegramLogin(BaseModel):
     username: str
     owner: int
     """The owner's user id; 0 where it is not known."""
+    server: str = API
+    """The Bot API: Telegram's own, or a server of the owner's."""
 
 
 def read(home: Path) -> TelegramLogin | None:
@@ -61,16 +62,15 @@ def write(home: Path, login: TelegramLogin) -> None:
     write_whole(path, login.model_dump_json(indent=2) + "\n", mode=0o600)
 
 
-def make_bot(token: str) -> telegram.Bot:
+def make_bot(token: str, server: str) -> telegram.Bot:
     """Return a client of the Bot API."""
     # The token is a part of each address, which both libraries would log.
     for name in ("httpx", "httpcore", "telegram"):
         logging.getLogger(name).setLevel(logging.WARNING)
-    api = os.environ.get(API_SETTING, API).rstrip("/")
     return telegram.Bot(
         token,
-        base_url=f"{api}/bot",
-        base_file_url=f"{api}/file/bot",
+        base_url=f"{server}/bot",
+        base_file_url=f"{server}/file/bot",
         request=_requests(connections=16),
         get_updates_request=_requests(connections=1),
     )
@@ -99,14 +99,17 @@ async def log_in(home: Path, answers: Mapping[str, str]) -> str:
         raise BadRequest("That is no token of a bot: @BotFather gives one such as 123456:ABC-def….")
     if not owner.isdecimal():
         raise BadRequest(f"'{owner}' is no user id: it is a number, which @userinfobot tells you.")
+    server = checked_address(answers["server"], carries="token")
     try:
-        async with make_bot(token) as bot:
+        async with make_bot(token, server) as bot:
             me = await bot.get_me()
     except InvalidToken as error:
         raise ChannelRefused("Telegram does not know this token: ask @BotFather for /token.") from error
     except TelegramError as error:
         raise ChannelDown(f"Telegram cannot be reached ({error}).") from error
-    login = TelegramLogin(token=token, bot_id=me.id, username=me.username or "", owner=int(owner))
+    login = TelegramLogin(
+        token=token, bot_id=me.id, username=me.username or "", owner=int(owner), server=server
+    )
     await asyncio.to_thread(write, home, login)
     hint = (
         ""

@@ -1,0 +1,29 @@
+"""Check the address of a messenger's server before a secret is sent there. Pure."""
+
+from __future__ import annotations
+
+import ipaddress
+from urllib.parse import urlsplit
+
+from orchestrator.domain.errors import BadRequest
+
+
+def checked_address(text: str, *, carries: str) -> str:
+    """Return the address of a server, without a slash at its end.
+
+    Raises:
+        BadRequest: it is no address, or what goes there, such as the "password", would be open to all.
+    """
+    parts = urlsplit(text if "://" in text else f"https://{text}")
+    if parts.scheme not in ("https", "http") or not parts.hostname or parts.username or parts.query:
+        raise BadRequest(f"'{text}' is no address of a server, such as https://matrix.org.")
+    if parts.scheme == "http" and not _is_loopback(parts.hostname):
+        raise BadRequest(f"The {carries} would cross the network in the open: use https://{parts.netloc}.")
+    return f"{parts.scheme}://{parts.netloc}{parts.path.rstrip('/')}"
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
