@@ -26,12 +26,11 @@ from functools import partial
 from pathlib import Path
 from typing import IO, Any
 
-from agent_runner.carrier.dial import CarrierOrder, Refused, is_hardened
+from agent_runner.carrier.dial import CarrierOrder, Refused, is_hardened, was_oom_killed
 from agent_runner.carrier.incoming import IncomingFiles
 from agent_runner.carrier.local_trees import LocalTrees, problem_of, wait_until_alone
 from agent_runner.carrier.requests import file_named_in, read_request
-from agent_runner.watch import DirectoryWatch
-from agent_runner.wire import trees
+from agent_runner.wire import START, trees
 from agent_runner.wire.carrier import (
     CarrierConnection,
     CarrierMessage,
@@ -39,7 +38,6 @@ from agent_runner.wire.carrier import (
     relay,
     send_changes,
 )
-from agent_runner.wire.frames import START
 from agent_runner.wire.trees import Changes, TreeError
 
 log = logging.getLogger(__name__)
@@ -254,7 +252,7 @@ class Carrier:
                 await self._stage(0)
             for each in reading:
                 each.cancel()
-        self._exit = {"code": 128 - code if code < 0 else code, "was_oom_killed": _was_oom_killed()}
+        self._exit = {"code": 128 - code if code < 0 else code, "was_oom_killed": was_oom_killed()}
         self._news.set()
 
     async def _drain(self, reading: Sequence[asyncio.Task[None]]) -> None:
@@ -367,6 +365,9 @@ class Carrier:
 
     async def _watch_box(self, box: str) -> None:
         """Send the requests that the agent writes; each is removed once the host has stored it."""
+        # Imported once the agent has started: connecting does not wait for it.
+        from agent_runner.watch import DirectoryWatch
+
         watch = DirectoryWatch(self._root / "ipc" / box)
         watch.start()
         async for _ in watch.looks(1.0):
@@ -422,13 +423,6 @@ async def _reader_of(pipe: IO[bytes] | None) -> asyncio.StreamReader:
 
 class _Over(Exception):
     """The run is over, and the host has taken all of it."""
-
-
-def _was_oom_killed() -> bool:
-    with suppress(OSError, ValueError):
-        events = Path("/sys/fs/cgroup/memory.events").read_text().split()
-        return int(events[events.index("oom_kill") + 1]) > 0
-    return False
 
 
 def main(arguments: Sequence[str]) -> int:

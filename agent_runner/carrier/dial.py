@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import ssl
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -63,3 +64,11 @@ def is_hardened() -> bool:
         return "\nNoNewPrivs:\t1\n" in Path("/proc/self/status").read_text()
     except OSError:
         return False
+
+
+def was_oom_killed() -> bool:
+    """Whether the kernel has ended a program of this container for want of memory."""
+    with suppress(OSError, ValueError):
+        events = Path("/sys/fs/cgroup/memory.events").read_text().split()
+        return int(events[events.index("oom_kill") + 1]) > 0
+    return False

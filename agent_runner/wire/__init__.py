@@ -9,3 +9,7 @@ start, the container before anything slow. Three channels carry it:
 
 Start with `frames.py`.
 """
+
+START = "---NANOCLAW_OUTPUT_START---"
+END = "---NANOCLAW_OUTPUT_END---"
+"""The marker lines of a frame. They stand here, for a carrier needs nothing else of what `frames` imports."""

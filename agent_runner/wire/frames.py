@@ -13,12 +13,11 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, ConfigDict, Field, TypeAdapter, ValidationError
 
+from agent_runner.wire import END, START
 from agent_runner.wire.document import Document, WireError
 from agent_runner.wire.notices import MAX_TOLD, ToldNotice
 from agent_runner.wire.order import RestoreMode
 
-START = "---NANOCLAW_OUTPUT_START---"
-END = "---NANOCLAW_OUTPUT_END---"
 UNBROKEN = r"\u002d\u002d\u002d"
 MAX_LINE_CHARS = 4 * 1024 * 1024
 

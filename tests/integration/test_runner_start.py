@@ -117,6 +117,14 @@ def python(program: str) -> list[str]:
     return finished.stdout.split()
 
 
+def test_a_carrier_connects_before_it_loads_what_takes_long() -> None:
+    program = """
+import sys, agent_runner.carrier.__main__
+print(*({"pydantic", "watchdog"} & set(sys.modules)))
+"""
+    assert python(program) == []
+
+
 def test_the_sdk_is_imported_without_mcp_and_leaves_no_stand_in_behind() -> None:
     program = """
 import sys
