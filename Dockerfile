@@ -28,13 +28,17 @@ RUN export PIP_CERT=/etc/ssl/certs/ca-certificates.crt PIP_DISABLE_PIP_VERSION_C
 FROM packages AS dependencies
 # Any text in it installs what writes down voice notes, too: 450 MB.
 ARG ANDY_VOICE
-COPY requirements.lock requirements-voice.lock /tmp/
-# The Claude SDK and its program, 240 MB, are for the agents' image: no agent runs in this one.
+COPY requirements-messengers.lock requirements-voice.lock /tmp/
+# The Claude SDK and its program, 240 MB, are for the agents' image: no agent runs in this one. Matrix's library needs
+# atomicwrites, of which there is no wheel.
 RUN export PIP_CERT=/etc/ssl/certs/ca-certificates.crt PIP_DISABLE_PIP_VERSION_CHECK=1 \
- && echo "Installing what the orchestrator needs besides …" \
- && awk '/^[^ ]/ { wanted = !/^claude-agent-sdk==/ } wanted' "/tmp/requirements${ANDY_VOICE:+-voice}.lock" >/tmp/wanted.lock \
- && /opt/andy/bin/pip install --require-hashes --no-deps --no-cache-dir --no-compile --only-binary :all: \
-      --progress-bar off --requirement /tmp/wanted.lock \
+ && echo "Installing what the orchestrator and its messengers need besides …" \
+ && for part in messengers ${ANDY_VOICE:+voice}; do \
+      awk '/^[^ ]/ { wanted = !/^claude-agent-sdk==/ } wanted' /tmp/requirements-$part.lock >/tmp/wanted.lock \
+      && /opt/andy/bin/pip install --require-hashes --no-deps --no-cache-dir --no-compile \
+           --only-binary :all: --no-binary atomicwrites --progress-bar off --requirement /tmp/wanted.lock \
+      || exit 1; \
+    done \
  && /opt/andy/bin/pip uninstall --quiet --yes pip \
  && echo "Compiling …" \
  && python3 -m compileall -q -j 0 --invalidation-mode unchecked-hash /opt/andy/lib

@@ -264,6 +264,12 @@ def test_the_doctor_finds_nothing_wrong_inside_and_tells_where_the_home_is(stack
     assert rows["compose"]["text"] == f"/andy/groups is {stack.root}/groups on the host"
 
 
+def test_the_libraries_of_all_messengers_are_there(stack):
+    said = stack.compose("exec", "-T", "andy", "python", "-c", "import neonize, nio, telegram", is_checked=False)
+
+    assert said.returncode == 0, said.stderr
+
+
 def test_another_build_replaces_the_agents_and_the_conversation_goes_on(stack):
     stack.say("remind me in 5 hours to water the plants")
     before, agents = stack.container("andy")["Id"], ids_of(stack.agents("main"))

@@ -23,7 +23,7 @@ from tests.support.engine_cleanup import clear_engine
 SOURCES = (
     "agent_runner", "container", "orchestrator", "docs",
     "Dockerfile", "docker-compose.yml", ".dockerignore", "pyproject.toml",
-    "requirements.lock", "requirements-voice.lock",
+    "requirements-messengers.lock", "requirements-voice.lock",
     "README.md", "CHANGELOG.md", "Makefile",
 )  # fmt: skip
 # What differs on the machine of a reader: Compose as a plugin, `sudo`, and that nothing is set up yet.
