@@ -265,7 +265,9 @@ def test_the_doctor_finds_nothing_wrong_inside_and_tells_where_the_home_is(stack
 
 
 def test_the_libraries_of_all_messengers_are_there(stack):
-    said = stack.compose("exec", "-T", "andy", "python", "-c", "import neonize, nio, telegram", is_checked=False)
+    said = stack.compose(
+        "exec", "-T", "andy", "python", "-c", "import neonize, nio, telegram", is_checked=False
+    )
 
     assert said.returncode == 0, said.stderr
 

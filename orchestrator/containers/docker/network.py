@@ -15,6 +15,11 @@ from orchestrator.domain.errors import ContainerError
 if TYPE_CHECKING:
     from docker import APIClient
 
+ANOTHER_WAS_FASTER = 409
+NO_ADDRESSES = (
+    "Docker has no addresses left for another network: remove those that nobody uses with "
+    "'docker network prune', or give it more as 'default-address-pools' in /etc/docker/daemon.json."
+)
 NO_NEIGHBOURS = ("com.docker.network.bridge.enable_icc", "false")
 
 
@@ -109,8 +114,10 @@ def named(client: APIClient, name: str) -> dict[str, Any] | None:
 def _made(
     client: APIClient, name: str, install: str, *, is_internal: bool, option: tuple[str, str]
 ) -> dict[str, Any]:
+    import docker.errors
+
     made = ""
-    with docker_client.already_so():  # another was faster
+    try:
         made = client.create_network(
             name,
             driver="bridge",
@@ -119,6 +126,12 @@ def _made(
             labels={INSTALL_LABEL: install},
             options=dict([option]),
         )["Id"]
+    except docker.errors.APIError as error:
+        # An engine as it is installed has addresses for 31 networks.
+        if "address pool" in str(error.explanation):
+            raise ContainerError(NO_ADDRESSES) from error
+        if error.status_code != ANOTHER_WAS_FASTER:
+            raise
     found = named(client, name)
     if found is None:
         raise ContainerError(f"Docker lost the network '{name}' that it just made: try again.")
