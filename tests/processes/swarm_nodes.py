@@ -30,6 +30,7 @@ ENGINE_SECONDS = 120
 _OWN_NETWORK = os.open("/proc/thread-self/ns/net", os.O_RDONLY)
 ON_MACHINE = ("nsenter", f"--net=/proc/{os.getpid()}/fd/{_OWN_NETWORK}")
 """Begins a command on the network of the machine, also while the caller has `entered` a node."""
+MANAGER_PORT = "2377"
 API = "1.41"
 """Told, so that making a client asks nothing of an engine that may not answer."""
 
@@ -110,6 +111,17 @@ class SwarmNode:
         """Put it back on the network."""
         _ip("link", "set", self.link, "up")
 
+    @contextmanager
+    def without_manager(self) -> Iterator[None]:
+        """Have its engine hear nothing of the manager, while the networks of containers stay open."""
+        inside = ["nsenter", f"--net=/run/netns/{self.namespace}", "iptables", "-w"]
+        rule = ["OUTPUT", "-p", "tcp", "--dport", MANAGER_PORT, "-j", "DROP"]
+        subprocess.run([*inside, "-I", *rule], check=True)
+        try:
+            yield
+        finally:
+            subprocess.run([*inside, "-D", *rule], check=True)
+
     def kill(self) -> None:
         """End its engine and all its containers, as a power cut would."""
         self.cut()
@@ -128,6 +140,22 @@ class SwarmNode:
                         one.kill()
         self._process.wait(timeout=ENGINE_SECONDS)
         self._process = None
+
+    def reboot(self) -> None:
+        """Kill it and start it anew, with the disk that it had. Not for a node whose network was entered."""
+        self.kill()
+        _ip("netns", "delete", self.namespace, check=False)
+        _ip("link", "delete", self.link, check=False)
+        self.start()
+        until(self.answers, what=f"the engine of {self.address} answers again")
+
+    def restart_engine(self) -> None:
+        """Restart its engine as an upgrade does, which ends its containers first."""
+        assert self._process is not None
+        self._process.terminate()
+        self._process.wait(timeout=ENGINE_SECONDS)
+        self._start_engine()
+        until(self.answers, what=f"the engine of {self.address} answers again")
 
     def remove(self) -> None:
         """End it and remove its network and files."""
@@ -213,7 +241,7 @@ class SwarmNodes:
         for node in self.nodes[1:]:
             with closing(node.client()) as client:
                 client.join_swarm(
-                    [f"{self.manager.address}:2377"],
+                    [f"{self.manager.address}:{MANAGER_PORT}"],
                     token,
                     advertise_addr=node.address,
                     listen_addr=node.address,
