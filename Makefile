@@ -78,7 +78,7 @@ check: $(READY) ## Format, lint, types, architecture, tests: what CI runs
 soak: $(READY) ## Random examples by the hundred, tests/e2e in both runtimes, then SOAK_TURNS (50000) turns in flat memory and SOAK_KILLS (1000) kills of host, containers and engine, for hours
 	$(PYTEST) --dist loadfile --hypothesis-profile=soak tests/unit tests/integration tests/faults/mailbox
 	TESTS_OF_LAYERS=1 env -u TESTS_NEED_DOCKER $(PYTEST) --dist loadfile tests/e2e
-	$(NODES)
+	SOAK_KILLS=$(or $(SOAK_KILLS),200) $(NODES)
 	$(BIN)/python -m benchmarks soak --judge
 	SOAK_KILLS=$(or $(SOAK_KILLS),1000) MATRIX_KILLS=50 $(BIN)/python -m pytest tests/faults/test_kill_at_random.py tests/faults/test_kill_containers.py tests/faults/test_kill_matrix.py
 

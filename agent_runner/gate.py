@@ -8,27 +8,53 @@ from __future__ import annotations
 
 import asyncio
 import sys
+from collections import Counter
 
 from agent_runner.wire.carrier import relay
 
 MAX_CONNECTIONS = 2_000
+MAX_OF_ONE = 80
+"""How many one container may have open: more than the host serves it, fewer than the host lets wait."""
+
+
+class Gate:
+    """Passes connections on to `address:port`."""
+
+    def __init__(self, port: int, address: str) -> None:
+        self._port = port
+        self._address = address
+        self._room = asyncio.Semaphore(MAX_CONNECTIONS)
+        self._open: Counter[str] = Counter()
+
+    async def carry(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Pass one connection on until it ends; close it where its container has too many."""
+        # Only here is it seen which container connects: to the host, all come from the gate.
+        peer = str((writer.get_extra_info("peername") or ("gone",))[0])
+        if self._open[peer] >= MAX_OF_ONE:
+            writer.close()
+            return
+        self._open[peer] += 1
+        try:
+            async with self._room:
+                await self._pass_on(reader, writer)
+        finally:
+            self._open[peer] -= 1
+            if not self._open[peer]:
+                del self._open[peer]  # or each address ever seen would stay
+
+    async def _pass_on(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            async with asyncio.timeout(10):
+                other = await asyncio.open_connection(self._address, self._port)
+        except (OSError, TimeoutError):
+            writer.close()
+            return
+        await relay(reader, writer, other)
 
 
 async def serve(port: int, address: str) -> None:
-    """Pass on connections to `address:port` until cancelled."""
-    room = asyncio.Semaphore(MAX_CONNECTIONS)
-
-    async def carry(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        async with room:
-            try:
-                async with asyncio.timeout(10):
-                    other = await asyncio.open_connection(address, port)
-            except (OSError, TimeoutError):
-                writer.close()
-                return
-            await relay(reader, writer, other)
-
-    async with await asyncio.start_server(carry, port=port) as server:
+    """Pass on what comes to `port` of any address, until cancelled."""
+    async with await asyncio.start_server(Gate(port, address).carry, port=port) as server:
         await server.serve_forever()
 
 

@@ -19,8 +19,8 @@ from orchestrator.containers.swarm.session import CarrierSession
 log = structlog.get_logger(__name__)
 
 HELLO_SECONDS = 10.0
-MAX_STRANGERS = 64
-"""How many connections may be open that have shown no token yet."""
+MAX_STRANGERS = 512
+"""How many connections may be open that have shown no token yet: several times those of one container."""
 MAX_RELAYS = 64
 """How many connections to the proxies one run may have open."""
 CERTIFICATE_DAYS = 3650
