@@ -67,7 +67,7 @@ def test_a_host_killed_at_any_step_loses_and_doubles_no_answer_and_no_file(
         andy.check_no_leak()
     accepted = sum(one is not None for one in said.values())
     print(f"{kills} hosts died of themselves in {number} lives; {answered} answers, {accepted} accepted")
-    assert survived > 3, "containers live on"
+    assert survived > min(3, number // 4), "containers live on"
 
 
 def kill_agent(andy: SwarmAndy, run: str, node: SwarmNode) -> None:
