@@ -74,7 +74,7 @@ async def test_it_fails_as_it_is_told(api, bot):
 async def test_two_who_ask_for_updates_are_in_conflict(api, bot):
     waiting = asyncio.create_task(bot.get_updates(timeout=5), name="waiting")
     await until(lambda: api.is_polled, "it waits")
-    async with login.make_bot(TOKEN) as other:
+    async with login.make_bot(TOKEN, api.url) as other:
         with pytest.raises(Conflict):
             await other.get_updates(timeout=0)
     api.write(-100, "end")
@@ -83,5 +83,5 @@ async def test_two_who_ask_for_updates_are_in_conflict(api, bot):
 
 async def test_an_unknown_token_is_refused(api):
     with pytest.raises(InvalidToken):
-        async with login.make_bot("1:unknown"):
+        async with login.make_bot("1:unknown", api.url):
             pass
