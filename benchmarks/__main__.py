@@ -38,7 +38,7 @@ NAMES = (
     "model_proxy",
     "ans",
 )
-LONG = ("soak", "swarm")
+LONG = ("soak", "swarm", "swarm_host")
 """Those that are asked for by name alone."""
 COMPARED = (
     "start_up",
