@@ -114,7 +114,7 @@ def _block(url: str) -> bytes:
         except (OSError, http.client.HTTPException):
             if not left:
                 raise
-            time.sleep(1)
+            time.sleep(1)  # the server may only be starting, and a network of Swarm takes a moment
     raise AssertionError
 
 

@@ -173,5 +173,6 @@ class Home:
     def _mark(self, path: Path, fresh: str) -> str:
         found = path.read_text(encoding="utf-8").strip() if path.exists() else ""
         if not found:
+            path.parent.mkdir(parents=True, exist_ok=True)  # a command may come before the first start
             files.write_whole(path, fresh, mode=0o600)
         return found or fresh

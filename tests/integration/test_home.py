@@ -38,6 +38,12 @@ def test_a_token_file_left_empty_by_a_crash_gets_a_token(home):
     assert home.token() == token
 
 
+def test_a_home_that_never_ran_has_an_install_id(tmp_path):
+    never_ran = Home(tmp_path / "new")
+
+    assert never_ran.install_id() == never_ran.install_id()
+
+
 def test_two_homes_have_two_install_ids(home, tmp_path):
     other = Home(tmp_path / "other")
     other.make()
