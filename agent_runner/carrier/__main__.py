@@ -54,7 +54,7 @@ ABANDONED_SECONDS = 3600.0
 """A host that has not been there for so long is not waited for."""
 PIPE_SECONDS = 1.0
 """How long what the agent has left behind may hold its pipes open without a word."""
-REFUSED_CODE, NO_COMMAND_CODE = 75, 127
+BROKEN_CODE, REFUSED_CODE, NO_COMMAND_CODE = 70, 75, 127
 
 
 class Carrier:
@@ -102,6 +102,11 @@ class Carrier:
             log.warning("the host refuses this run: %s", refused.exceptions[0])
             self._kill(signal.SIGKILL)
             code = REFUSED_CODE
+        except* Exception:
+            # Without its carrier the agent would work on for nobody, and hold its slot until silence tells.
+            log.exception("the carrier broke")
+            self._kill(signal.SIGKILL)
+            code = BROKEN_CODE
         return code
 
     async def _end_with_host(self) -> None:

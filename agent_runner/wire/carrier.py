@@ -114,6 +114,8 @@ class CarrierConnection:
         header = json.dumps({"kind": kind, **fields}, ensure_ascii=True, separators=(",", ":")).encode()
         # Several tasks send; without the lock the parts of two messages would mix.
         async with self._sending:
+            if self.writer.is_closing():  # asyncio's TLS breaks with an AttributeError there
+                raise ConnectionLost("it was closed")
             try:
                 async with asyncio.timeout(SILENCE_SECONDS):
                     self.writer.write(_LENGTHS.pack(len(header), len(payload)) + header)

@@ -131,6 +131,28 @@ print('end')
     assert text.decode() == expected
 
 
+async def test_what_is_sent_over_a_closed_connection_is_lost_and_nothing_else_breaks(host):
+    async with host.running(SLEEP) as (runtime, container):
+        connection = await host.connect(runtime, container.ref, is_started=True, is_hardened=True)
+        connection.close()
+        with pytest.raises(ConnectionLost):
+            await connection.send("stage", target="/workspace/group", removed=[], put={}, n=1)
+
+
+async def test_an_agent_that_breaks_its_carrier_ends_at_once(host):
+    script = """
+frame(1, 'ack', turn=1)
+box = pathlib.Path('../ipc/messages'); box.rename('../ipc/elsewhere'); box.write_text('no directory')
+time.sleep(600)
+"""
+    async with host.running(script) as (_, container):
+        await all_of(container)
+        exited = await container.wait()
+        assert host.started[container.ref].process.returncode == 70
+
+    assert exited.code is None
+
+
 async def test_a_host_that_starts_anew_hears_all_again_and_puts_in_place_what_counted(host):
     first = host.runtime(ONE_TURN)
     left = await first.start(host.spec(), "{}")

@@ -114,10 +114,10 @@ class CarrierSession:
 
     async def serve(self, connection: CarrierConnection, hello: CarrierMessage) -> None:
         """Serve a connection whose token was checked, until it breaks; a newer one replaces it."""
-        if self._serving is not None:
-            self._serving.cancel()
-            await asyncio.wait([self._serving])
-        self._serving = asyncio.current_task()
+        before, self._serving = self._serving, asyncio.current_task()
+        if before is not None:
+            before.cancel()
+            await asyncio.wait([before])
         self._connection = connection
         self._heard = self._loop.time()
         self.is_hardened = hello.fields.get("is_hardened") is True
