@@ -24,6 +24,12 @@ from tests.support.until import until
 Stop = Callable[[], None]
 
 
+@pytest.fixture(autouse=True)
+def _server_that_logs(caplog):
+    # Doubles of this process set the level of uvicorn's one logger, and mute every other server's with it.
+    caplog.set_level(logging.INFO, logger="uvicorn.error")
+
+
 @asynccontextmanager
 async def served(*routes: Route) -> AsyncIterator[tuple[httpx.AsyncClient, Stop]]:
     """Serve routes; yield a client of them and what makes the server stop."""
