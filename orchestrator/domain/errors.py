@@ -243,6 +243,11 @@ class ChannelError(AndyError):
 class ChannelDown(ChannelError):
     """The channel cannot be reached now."""
 
+    def __init__(self, text: str | None = None, *, pause_seconds: float = 0.0) -> None:
+        """`pause_seconds` is how long the messenger asks to be left alone; 0 where it does not say."""
+        super().__init__(text)
+        self.pause_seconds = pause_seconds
+
 
 class OutcomeUnknown(ChannelError):
     """The message may have arrived: the channel's answer was lost."""

@@ -34,6 +34,8 @@ log = structlog.get_logger(__name__)
 
 FIRST_BACKOFF_MS = 5_000
 LONGEST_BACKOFF_MS = 3_600_000
+LEAST_PAUSE_MS = 200
+"""A messenger that asks for less is still not asked again at once."""
 GIVE_UP_MS = 24 * 3_600_000
 KEPT_FILES = 20
 """Copies of sent files that are kept for each group, so that the owner can open them in the console."""
@@ -185,7 +187,7 @@ class Delivery:
             else:
                 await self._finish(head, OutboxState.UNKNOWN, error=str(error))
         except ChannelDown as down:
-            await self._try_later(head, str(down))
+            await self._try_later(head, str(down), pause_seconds=down.pause_seconds)
         else:
             await self._mark_sent(head, text, channel_id)
 
@@ -262,8 +264,18 @@ class Delivery:
             detail=head.chat_jid,
         )
 
-    async def _try_later(self, head: Outgoing, error: str, *, end: OutboxState = OutboxState.DEAD) -> None:
-        """Make a message due again after a pause, or give it up as `end` when it is too old."""
+    async def _try_later(
+        self,
+        head: Outgoing,
+        error: str,
+        *,
+        end: OutboxState = OutboxState.DEAD,
+        pause_seconds: float = 0.0,
+    ) -> None:
+        """Make a message due again after a pause, or give it up as `end` when it is too old.
+
+        `pause_seconds` is the one that the messenger asks for; else each pause is longer than the last.
+        """
         now_ms = self._clock.now_ms()
         attempts = head.attempts + 1
         match await self._who_retries(head, error, now_ms=now_ms):
@@ -275,7 +287,8 @@ class Delivery:
         if now_ms - head.created_ms > GIVE_UP_MS and attempts >= GIVE_UP_ATTEMPTS:
             await self._finish(head, end, error=error)
             return
-        at_ms = now_ms + backoff_ms(attempts)
+        asked_ms = min(max(int(pause_seconds * 1000), LEAST_PAUSE_MS), LONGEST_BACKOFF_MS)
+        at_ms = now_ms + (asked_ms if pause_seconds else backoff_ms(attempts))
         log.warning("delivery.later", outgoing=head.id, attempts=attempts, reason=error)
         async with self._database.transaction() as tx:
             await outbox.try_later(tx, head.id, at_ms=at_ms, error=error)

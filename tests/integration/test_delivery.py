@@ -330,6 +330,16 @@ async def test_a_channel_that_breaks_is_asked_again_later_not_at_once(office):
     assert office.channel.texts() == ["hello"]
 
 
+@pytest.mark.parametrize(("asked", "waits_ms"), [(90.0, 90_000), (0.01, 200), (10**9, 3_600_000)])
+async def test_a_messenger_that_asks_for_a_pause_is_left_alone_as_long_within_bounds(office, asked, waits_ms):
+    office.channel.will(HOME, ChannelDown("too fast", pause_seconds=asked))
+    number = await office.post("hello")
+    async with office.open():
+        await office.tried(number, 1)
+        row = await office.row(number)
+        assert row["next_attempt_ms"] == office.clock.now_ms() + waits_ms
+
+
 async def test_a_channel_that_does_not_answer_is_asked_again_later(office, monkeypatch):
     monkeypatch.setattr(delivery_module, "SEND_SECONDS", 0.01)
     office.channel.will(HOME, asyncio.Event())

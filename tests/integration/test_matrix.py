@@ -8,6 +8,7 @@ import stat
 import sys
 
 import pytest
+import structlog
 
 pytest.importorskip("nio")
 
@@ -21,6 +22,7 @@ from orchestrator.domain.errors import BadRequest, ChannelDown, ChannelRefused
 from orchestrator.domain.values import Attachment, ChatMember
 from orchestrator.reports import groups as group_reports
 from orchestrator.store import chats, messages
+from tests.processes.synapse import Synapse
 from tests.support.matrix_home import MatrixHome, seen
 from tests.support.until import until
 
@@ -246,6 +248,25 @@ async def test_a_homeserver_that_restarts_in_the_middle_loses_and_doubles_nothin
         await harness.until_heard(*(f"in {number}" for number in range(10)))
         await harness.until_sent()
     assert await ask(harness.owner.texts, room, harness.andy) == [f"out {number}" for number in range(10)]
+
+
+async def test_a_homeserver_that_asks_for_pauses_shows_each_text_once_and_in_order(
+    tmp_path, database, homeserver
+):
+    del homeserver  # this test needs one that is strict, where any can be had
+    with Synapse(tmp_path / "server", messages_per_second=2) as slow:
+        harness = await asyncio.to_thread(MatrixHome, tmp_path, database, slow)
+        with structlog.testing.capture_logs() as logs:
+            async with harness.living():
+                room = await harness.add_room()
+                for number in range(6):
+                    await harness.post(room, f"out {number}")
+                await harness.until_sent()
+        shown = await ask(harness.owner.texts, room, harness.andy)
+    assert shown == [f"out {number}" for number in range(6)]
+    later = [one["reason"] for one in logs if one["event"] == "delivery.later"]
+    assert later
+    assert all(reason.startswith("The homeserver asks to wait") for reason in later)
 
 
 async def test_all_of_a_long_cut_comes_in_once_and_in_order(harness):

@@ -19,9 +19,9 @@ from orchestrator.channels.matrix import content, events, login
 from orchestrator.channels.matrix.description import CHANNEL, MAX_TEXT_CHARS, PREFIX
 from orchestrator.channels.matrix.incoming import RoomReceiver
 from orchestrator.channels.matrix.login import MatrixLogin
-from orchestrator.channels.matrix.session import CALL_SECONDS, LoggedOut, MatrixSession
+from orchestrator.channels.matrix.session import CALL_SECONDS, LoggedOut, MatrixSession, patiently
 from orchestrator.channels.status import StatusFile
-from orchestrator.domain.errors import ChannelDown, ChannelError
+from orchestrator.domain.errors import ChannelDown, ChannelError, ChannelRefused
 from orchestrator.domain.protocols import Receive
 from orchestrator.domain.values import Attachment, ChatJid, ChatMember, Message, MessageId
 from orchestrator.store import messages, outbox
@@ -49,6 +49,8 @@ class MatrixChannel:
         self._status = StatusFile(context.home / CHANNEL.status_file)
         self._session: MatrixSession | None = None
         self._login: MatrixLogin | None = None
+        self._uploaded: dict[MessageId, dict[str, Any]] = {}
+        """What was uploaded for messages that are not sent yet: after a pause it is not uploaded again."""
 
     def owns(self, jid: ChatJid) -> bool:
         """Return whether `jid` is a room of Matrix."""
@@ -160,14 +162,20 @@ class MatrixChannel:
         session, room = self._connected(), jid.removeprefix(PREFIX)
         body = content.text_content(text, mention=mention)
         if attachment is not None:
-            uploaded = await session.upload(room, attachment)
-            body = content.file_content(**{**uploaded, "caption": text})
+            if message_id not in self._uploaded:
+                self._uploaded[message_id] = await session.upload(room, attachment)
+            body = content.file_content(**{**self._uploaded[message_id], "caption": text})
         answers = await self._event_of(jid, quote.id) if quote is not None else ""
         body = content.with_relations(body, answers=answers, thread=thread or "")
         try:
-            return MessageId(await session.send(room, events.MESSAGE, body, transaction=message_id))
+            event = MessageId(await session.send(room, events.MESSAGE, body, transaction=message_id))
         except LoggedOut as error:
             raise ChannelDown(f"Matrix has logged Andy out: {error}") from error
+        except ChannelRefused:
+            self._uploaded.pop(message_id, None)
+            raise
+        self._uploaded.pop(message_id, None)
+        return event
 
     async def _event_of(self, jid: ChatJid, message_id: MessageId) -> str:
         """Return the event of a message; the ids of Andy's own are not those of their events."""
@@ -202,10 +210,12 @@ class MatrixChannel:
                 event = await self._event_of(jid, message.id)
                 before = await session.own_reaction(room, event, own.user_id)
                 if before is not None:
-                    await session.redact(room, before)
+                    await patiently(lambda: session.redact(room, before))
                 if sign:
-                    body = content.reaction_content(event, sign)
-                    await session.send(room, events.REACTION, body, transaction=secrets.token_hex(10))
+                    body, transaction = content.reaction_content(event, sign), secrets.token_hex(10)
+                    await patiently(
+                        lambda: session.send(room, events.REACTION, body, transaction=transaction)
+                    )
         except (ChannelError, TimeoutError) as error:
             log.debug("matrix.reaction_failed", reason=str(error))
 

@@ -21,6 +21,7 @@ DEVICE = "Andy"
 CRYPTO = f"{FOLDER}/crypto"
 UNREACHABLE = (aiohttp.ClientError, TimeoutError, OSError)
 SECONDS = 60.0
+UNNAMED_PAUSE_SECONDS, LEAST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 5.0, 0.2, 3600.0
 _ACCOUNT = re.compile(r"@[^\s:@]{1,200}:[^\s@]{1,200}")
 
 
@@ -63,13 +64,30 @@ def make_client(home: Path, login: MatrixLogin) -> nio.AsyncClient:
 
 def _client(homeserver: str, user: str, *, store: str = "", device_id: str = "") -> nio.AsyncClient:
     # No retry of the library's own: the channel has to know that it is down, and waits longer each time.
+    # Nor a pause of its own: it would hold a send up until the delivery takes the channel for dead.
     config = nio.AsyncClientConfig(
         max_timeouts=0,
+        max_limit_exceeded=0,
         request_timeout=SECONDS,
         store_sync_tokens=False,
         encryption_enabled=nio.crypto.ENCRYPTION_ENABLED and bool(store),
     )
     return nio.AsyncClient(homeserver, user, device_id=device_id or None, store_path=store, config=config)
+
+
+def pause_of(error: nio.ErrorResponse) -> float:
+    """Return for how many seconds a homeserver asks to be left alone; 0 where it does not."""
+    http = error.transport_response
+    if error.status_code != "M_LIMIT_EXCEEDED" and (http is None or http.status != 429):
+        return 0.0
+    # A server before the homeserver says it in the head alone, if at all.
+    head = http.headers.get("Retry-After", "") if http is not None else ""
+    seconds = UNNAMED_PAUSE_SECONDS
+    if error.retry_after_ms:
+        seconds = min(error.retry_after_ms, int(LONGEST_PAUSE_SECONDS * 1000)) / 1000
+    elif head.isascii() and head.isdecimal():
+        seconds = float(head[:9])
+    return min(max(seconds, LEAST_PAUSE_SECONDS), LONGEST_PAUSE_SECONDS)
 
 
 async def log_in(home: Path, answers: Mapping[str, str]) -> str:
@@ -78,7 +96,7 @@ async def log_in(home: Path, answers: Mapping[str, str]) -> str:
     Raises:
         BadRequest: an answer cannot be used.
         ChannelRefused: the homeserver does not take the password.
-        ChannelDown: it cannot be reached.
+        ChannelDown: it cannot be reached, or asks for a pause.
     """
     homeserver = checked_address(answers["homeserver"], carries="password")
     user, owner = answers["user"], answers["owner"]
@@ -95,6 +113,8 @@ async def log_in(home: Path, answers: Mapping[str, str]) -> str:
     finally:
         await client.close()
     if not isinstance(answer, nio.LoginResponse):
+        if pause := pause_of(answer):
+            raise ChannelDown(f"{homeserver} has had too many tries: try again in {pause:.0f} s.")
         raise ChannelRefused(f"{homeserver} refuses the login: {answer.message or answer.status_code}.")
     login = MatrixLogin(
         homeserver=homeserver,

@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import nio
 import structlog
@@ -20,7 +21,7 @@ from nio.crypto.attachments import decrypt_attachment
 
 from orchestrator.channels.matrix import events
 from orchestrator.channels.matrix.events import MatrixFile
-from orchestrator.channels.matrix.login import UNREACHABLE, MatrixLogin, make_client
+from orchestrator.channels.matrix.login import UNREACHABLE, MatrixLogin, make_client, pause_of
 from orchestrator.domain.errors import ChannelDown, ChannelError, ChannelRefused
 from orchestrator.domain.values import Attachment
 
@@ -44,6 +45,9 @@ _NEVER = frozenset(
     {"M_FORBIDDEN", "M_TOO_LARGE", "M_NOT_FOUND", "M_BAD_JSON", "M_INVALID_PARAM", "M_UNKNOWN_ROOM"}
 )
 _LOGGED_OUT = frozenset({"M_UNKNOWN_TOKEN", "M_MISSING_TOKEN", "M_USER_DEACTIVATED"})
+
+
+T = TypeVar("T")
 
 
 class LoggedOut(ChannelError):
@@ -77,6 +81,8 @@ class MatrixSession:
         self._has_state = False
         self._sending = asyncio.Lock()
         """nio shares out the keys of an encrypted room in several steps, which must not mingle."""
+        self._silent_until = 0.0
+        """Until when the homeserver wants to be sent nothing, in the loop's time."""
 
     @classmethod
     @asynccontextmanager
@@ -95,8 +101,8 @@ class MatrixSession:
             ChannelDown: the homeserver cannot be reached.
             LoggedOut: the login is over.
         """
-        answer = await self._asked(
-            self._client.sync(
+        answer = await self._asked_patiently(
+            lambda: self._client.sync(
                 timeout=POLL_MS if self._has_state else 0,
                 sync_filter=FILTER,
                 since=place,
@@ -133,9 +139,14 @@ class MatrixSession:
         """Return what a page of the stream left out, oldest first."""
         found: list[dict[str, Any]] = []
         while len(found) < MAX_GAP_EVENTS:
-            answer = await self._asked(
-                self._client.room_messages(
-                    room_id, start, end=end, direction=nio.MessageDirection.back, limit=PAGE_EVENTS
+            answer = await self._asked_patiently(
+                partial(
+                    self._client.room_messages,
+                    room_id,
+                    start,
+                    end=end,
+                    direction=nio.MessageDirection.back,
+                    limit=PAGE_EVENTS,
                 )
             )
             found += [_source(self._decrypted(one)) for one in answer.chunk]
@@ -172,11 +183,11 @@ class MatrixSession:
         if client.olm is None:
             return
         if client.should_upload_keys:
-            await self._asked(client.keys_upload())
+            await self._asked_patiently(client.keys_upload)
         if client.should_query_keys:
-            await self._asked(client.keys_query())
+            await self._asked_patiently(client.keys_query)
         if client.should_claim_keys:
-            await self._asked(client.keys_claim(client.get_users_for_key_claiming()))
+            await self._asked_patiently(lambda: client.keys_claim(client.get_users_for_key_claiming()))
         for answer in await client.send_to_device_messages():
             _checked(answer)
 
@@ -191,6 +202,14 @@ class MatrixSession:
             raise ChannelDown(f"{self._login.homeserver} cannot be reached: {reason}.") from error
         except nio.exceptions.ProtocolError as error:
             raise ChannelDown(f"The Matrix library cannot do this now: {error}.") from error
+
+    async def _asked_patiently(self, ask: Callable[[], Awaitable[Any]]) -> Any:
+        """Return the answer to a request that is made again after each pause the homeserver asks for.
+
+        Raises `ChannelDown`, `LoggedOut`.
+        """
+        # Only what reads waits here: given up, a long cut would be fetched from its begin with each try.
+        return await patiently(lambda: self._asked(ask()))
 
     # Rooms
 
@@ -215,11 +234,12 @@ class MatrixSession:
         return str(name or user_id.removeprefix("@").partition(":")[0])
 
     async def join(self, room_id: str) -> None:
-        await self._asked(self._client.join(room_id))
+        # The homeserver tells of an invitation once.
+        await self._asked_patiently(lambda: self._client.join(room_id))
 
     async def leave(self, room_id: str) -> None:
         """Leave a room, or reject the invitation to it."""
-        await self._asked(self._client.room_leave(room_id))
+        await self._asked_patiently(lambda: self._client.room_leave(room_id))
 
     async def event(self, room_id: str, event_id: str) -> dict[str, Any] | None:
         """Return one event of a room, or None when it cannot be had."""
@@ -246,10 +266,20 @@ class MatrixSession:
         """
         if room_id not in self._client.rooms:
             raise ChannelRefused("Andy is not in this room: invite him again.")
+        loop = asyncio.get_running_loop()
         async with self._sending:
-            answer = await self._asked(
-                self._client.room_send(room_id, kind, body, tx_id=transaction, ignore_unverified_devices=True)
-            )
+            # The limit is one for all rooms: while it holds, asking for another room is in vain.
+            if (left := self._silent_until - loop.time()) > 0:
+                raise ChannelDown("The homeserver asked for a pause.", pause_seconds=left)
+            try:
+                answer = await self._asked(
+                    self._client.room_send(
+                        room_id, kind, body, tx_id=transaction, ignore_unverified_devices=True
+                    )
+                )
+            except ChannelDown as down:
+                self._silent_until = loop.time() + down.pause_seconds
+                raise
         return str(answer.event_id)
 
     async def redact(self, room_id: str, event_id: str) -> None:
@@ -346,7 +376,21 @@ def _checked(answer: Any) -> Any:
         raise LoggedOut(text)
     if code in _NEVER:
         raise ChannelRefused(f"The homeserver refuses: {text}.")
+    if pause := pause_of(error):
+        raise ChannelDown(f"The homeserver asks to wait {pause:.1f} s.", pause_seconds=pause)
     raise ChannelDown(f"The homeserver has trouble of its own: {text}.")
+
+
+async def patiently(do: Callable[[], Awaitable[T]]) -> T:
+    """Do something, again after each pause that the homeserver asks for. Raises what else `do` raises."""
+    while True:
+        try:
+            return await do()
+        except ChannelDown as down:
+            if not down.pause_seconds:
+                raise
+            log.info("matrix.waits", pause_seconds=down.pause_seconds)
+            await asyncio.sleep(down.pause_seconds)
 
 
 def _source(event: Any) -> dict[str, Any]:

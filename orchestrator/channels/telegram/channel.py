@@ -226,15 +226,16 @@ class TelegramChannel:
     async def _send(self, step: Callable[[], Awaitable[Any]]) -> Any:
         """Send a request that shows something. Raises `ChannelDown`, `ChannelRefused`, `OutcomeUnknown`."""
         loop = asyncio.get_running_loop()
-        if loop.time() < self._silent_until:
-            raise ChannelDown("Telegram asked for a pause.")
+        if (left := self._silent_until - loop.time()) > 0:
+            raise ChannelDown("Telegram asked for a pause.", pause_seconds=left)
         try:
             return await step()
         except RetryAfter as error:
             pause = error.retry_after
             seconds = pause.total_seconds() if isinstance(pause, timedelta) else float(pause)
             self._silent_until = loop.time() + seconds
-            raise ChannelDown(f"Telegram asks to wait {seconds:.0f} s.") from error
+            text = f"Telegram asks to wait {seconds:.0f} s."
+            raise ChannelDown(text, pause_seconds=seconds) from error
         except ChatMigrated as error:
             raise ChannelRefused(
                 f"This group is a supergroup now, with another address: register {PREFIX}{error.new_chat_id}."
