@@ -99,6 +99,20 @@ def test_a_container_whose_carrier_answers_nobody_ends_and_leaves_nothing_when_i
             remove_all(client, install="alone", services=own)
 
 
+def test_a_groups_network_is_found_again_where_no_container_of_the_manager_is_on_it(nodes, agent_image):
+    own = SwarmServices(install="again", image=agent_image)
+    with closing(nodes.manager.client()) as client:
+        own.gate_id = ensure_gate(
+            client, install="again", image=agent_image, network="bridge", port=9, address="127.0.0.1"
+        )
+        try:
+            first = own._network(client, Folder("family"))
+            client.disconnect_container_from_network(own.gate_id, first, force=True)
+            assert own._network(client, Folder("family")) == first
+        finally:
+            remove_all(client, install="again", services=own)
+
+
 def node_of(nodes: SwarmNodes, folder: str) -> SwarmNode | None:
     return next(iter(nodes.containers(f"andy.group={folder}").values()), None)
 

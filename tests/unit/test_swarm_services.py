@@ -20,14 +20,17 @@ class FakeManager:
     def __init__(self) -> None:
         self.made: dict[str, dict[str, Any]] = {}
         self.removed: list[str] = []
+        self.networks_there: list[str] = []
         self.swarm = {"LocalNodeState": "active", "ControlAvailable": True}
         self.image: dict[str, Any] = {"Id": "sha256:abc"}
 
     def info(self) -> dict[str, Any]:
         return {"Swarm": self.swarm}
 
-    def networks(self, **_: object) -> list[dict[str, Any]]:
-        return []
+    def networks(self, *, names: list[str]) -> list[dict[str, Any]]:
+        """Find networks as Swarm does where no container of the manager is on them: no pattern counts."""
+        found = [name for name in self.networks_there if name.startswith(tuple(names))]
+        return [{"Id": f"net-{name}", "Name": name} for name in found]
 
     def create_network(self, name: str, **options: Any) -> dict[str, str]:
         self.made["network"] = {"name": name, **options}
@@ -196,3 +199,14 @@ def test_an_engine_that_manages_no_swarm_is_refused_with_the_fix(manager):
     manager.swarm = {"LocalNodeState": "inactive", "ControlAvailable": False}
     with pytest.raises(ContainerError, match="docker swarm init"):
         services.check_manager(manager)
+
+
+def test_a_groups_network_that_is_there_already_is_the_one_it_gets(manager):
+    create(manager)
+    name = manager.made.pop("network")["name"]
+    manager.networks_there = [f"{name}0", name]
+
+    create(manager)
+
+    assert "network" not in manager.made
+    assert manager.made["connected"]["network"] == f"net-{name}"

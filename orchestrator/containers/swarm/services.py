@@ -181,7 +181,8 @@ class SwarmServices:
         # Swarm wants names of hosts: a folder's may be longer, and have other letters.
         name = f"andy-{self._install}-{hashlib.sha256(folder.encode()).hexdigest()[:12]}"
         with self._one_at_a_time:
-            found = [one for one in client.networks(names=[f"^{re.escape(name)}$"]) if one["Name"] == name]
+            # No pattern: where no container of this engine is on it, Swarm looks for names that begin so.
+            found = [one for one in client.networks(names=[name]) if one["Name"] == name]
             if found:
                 ref = str(found[0]["Id"])
             else:
