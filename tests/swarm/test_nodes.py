@@ -106,9 +106,13 @@ def test_a_groups_network_is_found_again_where_no_container_of_the_manager_is_on
             client, install="again", image=agent_image, network="bridge", port=9, address="127.0.0.1"
         )
         try:
-            first = own._network(client, Folder("family"))
-            client.disconnect_container_from_network(own.gate_id, first, force=True)
-            assert own._network(client, Folder("family")) == first
+            first = client.inspect_network(own._network(client, Folder("family")))
+            own._drop_network(client, first["Id"])
+            options = {name: first[name] for name in ("Driver", "Internal", "Attachable", "Scope", "Labels")}
+            made = client.create_network(
+                first["Name"], **{name.lower(): value for name, value in options.items()}
+            )
+            assert own._network(client, Folder("family")) == made["Id"]
         finally:
             remove_all(client, install="again", services=own)
 
