@@ -208,7 +208,8 @@ class MatrixSession:
 
         Raises `ChannelDown`, `LoggedOut`.
         """
-        # Only what reads waits here: given up, a long cut would be fetched from its begin with each try.
+        # What is sent waits in the outbox. What waits here would start over, or be lost, if it were given up:
+        # a long cut is fetched from its begin, and the homeserver tells of an invitation once.
         return await patiently(lambda: self._asked(ask()))
 
     # Rooms
@@ -234,7 +235,6 @@ class MatrixSession:
         return str(name or user_id.removeprefix("@").partition(":")[0])
 
     async def join(self, room_id: str) -> None:
-        # The homeserver tells of an invitation once.
         await self._asked_patiently(lambda: self._client.join(room_id))
 
     async def leave(self, room_id: str) -> None:
