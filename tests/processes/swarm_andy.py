@@ -50,6 +50,8 @@ class SwarmAndy(MortalAndy):
 
     def check_files(self) -> int:
         """Each list has what was answered in its group, once, and nothing else. Gives how much that is."""
+        # An answer that counts was given a moment before its files are put in place.
+        until(lambda: not list(self.home.glob("data/swarm/*/[0-9]*")), what="no turn's files wait")
         answered = self.rows(
             "SELECT t.group_folder, m.content FROM messages m JOIN turns t ON t.id = m.turn_id"
             " WHERE m.sender <> 'andy' AND t.state = 'answered' AND m.content LIKE 'todo %'"
