@@ -44,6 +44,10 @@ class ProcessSwarmEngine:
     without_image: set[str] = field(default_factory=set)
     """The ids of nodes that have not the agent image."""
     without_hardening: set[str] = field(default_factory=set)
+    slow: list[str] = field(default_factory=list)
+    """The ids of nodes whose next container is set up without end; each counts once."""
+    set_up: set[str] = field(default_factory=set)
+    """The containers that are set up without end."""
 
     async def nodes(self) -> list[Node]:
         return self.machines
@@ -61,9 +65,14 @@ class ProcessSwarmEngine:
         workspace.mkdir(parents=True, exist_ok=True)
         path = self.root / f"{spec.run_id}.secret"
         path.write_text(json.dumps(secret))
-        no_image = ["false"] if node_id in self.without_image else []
+        ref = f"service-{spec.run_id}"
+        instead = ["false"] if node_id in self.without_image else []
+        if node_id in self.slow:
+            self.slow.remove(node_id)
+            self.set_up.add(ref)
+            instead = ["sh", "-c", "exec sleep infinity"]
         process = await asyncio.create_subprocess_exec(
-            *no_image,
+            *instead,
             *([] if node_id in self.without_hardening else self.privileges),
             sys.executable,
             "-m",
@@ -73,7 +82,6 @@ class ProcessSwarmEngine:
             env={**os.environ, "ANDY_WORKSPACE": str(workspace), "ANDY_CARRIER_SECRET": str(path)},
             start_new_session=True,
         )
-        ref = f"service-{spec.run_id}"
         kept = KeptService(
             ref=ref, run_id=spec.run_id, folder=spec.folder, token_hash=token_hash, node_id=node_id
         )
@@ -84,6 +92,7 @@ class ProcessSwarmEngine:
         one = self.started.pop(ref, None)
         if one is None:
             return
+        self.set_up.discard(ref)
         self.kill(one)
         await one.process.wait()
         one.secret.unlink()
@@ -112,6 +121,8 @@ class ProcessSwarmEngine:
             return TaskState(state="remove")
         if one.kept.node_id in self.without_image:
             return TaskState(state="rejected", error="No such image: sha256:abc")
+        if ref in self.set_up:
+            return TaskState(state="preparing")
         code = one.process.returncode
         return TaskState(state="running" if code is None else "complete" if code == 0 else "failed")
 

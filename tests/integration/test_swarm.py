@@ -655,6 +655,74 @@ async def test_where_no_node_can_start_a_run_the_reason_is_told(host):
     assert len(host.problems) == 2
 
 
+async def test_one_container_at_a_time_is_set_up_on_a_node(host):
+    host.machines[:] = [machine("one"), machine("two")]
+    host.slow[:] = ["one"]
+    runtime = host.runtime(SLEEP)
+    starts = []
+
+    def start(run):
+        starts.append(asyncio.create_task(runtime.start(host.spec(run, folder=Folder(run)), "{}")))
+
+    try:
+        start("r1")
+        await eventually(lambda: "service-r1" in host.started, "the first is being set up")
+        start("r2")
+        await starts[1]  # on the other node
+        start("r3")
+        await eventually(lambda: runtime.placement.held.get("r3") == "one", "the third has a slot")
+        start("r4")
+        await starts[3]
+        assert set(host.started) == {"service-r1", "service-r2", "service-r4"}
+
+        starts[0].cancel()
+        await starts[2]
+        assert set(host.started) == {"service-r2", "service-r3", "service-r4"}
+    finally:
+        for one in starts:
+            one.cancel()
+        await asyncio.gather(*starts, return_exceptions=True)
+        for container in await runtime.adopt():
+            await container.remove()
+        await runtime.close()
+
+
+@pytest.mark.parametrize("others", [[machine("b")], []])
+async def test_a_run_that_does_not_come_up_where_others_did_is_begun_anew_elsewhere_if_there_is_room(
+    host, monkeypatch, others
+):
+    monkeypatch.setattr(swarm_runtime, "CONNECT_SECONDS", 0.0)
+    monkeypatch.setattr(swarm_runtime, "SETTING_UP_SECONDS", 0.0)
+    host.machines[:] = [machine("a"), *others]
+    runtime = host.runtime(SLEEP, slots_per_node=1)
+    try:
+        await (await runtime.start(host.spec("r1"), "{}")).remove()
+        host.slow[:] = ["a"]
+
+        container = await runtime.start(host.spec("r2"), "{}")
+
+        assert host.slow == []
+        assert host.started[container.ref].kept.node_id == ("b" if others else "a")
+        assert host.problems == []
+        await container.remove()
+    finally:
+        await runtime.close()
+
+
+async def test_a_node_that_may_have_to_fetch_the_image_is_given_the_time(host, monkeypatch):
+    monkeypatch.setattr(swarm_runtime, "CONNECT_SECONDS", 0.0)
+    monkeypatch.setattr(swarm_runtime, "LOOK_SECONDS", 0.01)
+    monkeypatch.setattr(swarm_runtime, "SETTING_UP_SECONDS", 0.0)
+    host.machines[:] = [machine("a"), machine("b")]
+    runtime = host.runtime(SLEEP)
+    try:
+        container = await runtime.start(host.spec("r1"), "{}")  # nothing ever came up there
+        assert host.started[container.ref].kept.node_id == "a"
+        await container.remove()
+    finally:
+        await runtime.close()
+
+
 async def test_the_slots_of_nodes_are_kept_also_by_a_host_that_starts_anew(host, monkeypatch):
     monkeypatch.setattr(swarm_runtime, "FULL_SECONDS", 0.0)
     host.machines[:] = [machine("a"), machine("b")]

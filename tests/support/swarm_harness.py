@@ -46,6 +46,7 @@ class SwarmHarness:
         self.machines = [machine("one")]
         self.without_image: set[str] = set()
         self.without_hardening: set[str] = set()
+        self.slow: list[str] = []
         self.problems: list[str] = []
         """What the owner was told of nodes."""
         for name in ("data", "groups/family", "env", "input", "replies", "messages", "tasks", "global"):
@@ -59,6 +60,7 @@ class SwarmHarness:
             machines=self.machines,
             without_image=self.without_image,
             without_hardening=self.without_hardening,
+            slow=self.slow,
         )
         if self._privileges is not None:
             engine.privileges = self._privileges

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import secrets
+from collections import defaultdict
 from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Sequence
 from contextlib import suppress
 from functools import partial
@@ -35,12 +36,24 @@ log = structlog.get_logger(__name__)
 START_SECONDS = 120.0
 """How long a node may take to start a container; then the turn is tried again, maybe on another."""
 LOOK_SECONDS = 0.5
+CONNECT_SECONDS = 8.0
+"""How long a carrier may take to connect from a node that has the image; then its run is begun anew, once."""
+SETTING_UP_SECONDS = 5.0
+"""How long at most the next container of a node waits for one that is being set up there."""
+LOOK_SETTING_UP_SECONDS = 0.05
 LOOK_GONE_SECONDS = 2.0
 END_SECONDS = 5.0
 """How much longer than its grace an agent may take to end before its container is removed."""
 BYE_SECONDS = 2.0
 NODES_SECONDS = 10.0
 FULL_SECONDS = 30.0
+
+
+class NodeSlow(ContainerError):
+    """A node that has the image has not begun a run in time; another try may be lucky.
+
+    After a node has left and joined networks in quick succession, its engine may wait 30 s for news of one.
+    """
 
 
 class SwarmEngine(Protocol):
@@ -183,6 +196,10 @@ class SwarmRuntime:
         self._containers: dict[RunId, SwarmContainer] = {}
         self._starting: dict[RunId, Folder | None] = {}
         """The runs that are being started, and the group whose volume each will work in."""
+        self._fit: set[str] = set()
+        """The ids of the nodes that have started a container for this host: they have the image."""
+        self._setting_up: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
+        """Held, by the id of a node, while a container is set up there."""
         self._opening = asyncio.Lock()
         self._observer = Observer()
         self._observer.daemon = True
@@ -231,15 +248,20 @@ class SwarmRuntime:
     async def _start_somewhere(self, spec: ContainerSpec, order: str) -> SwarmContainer:
         """Start a container on the node that suits best; where that one cannot, on another."""
         tried: set[str] = set()
+        slow: set[str] = set()
         refusal: NodeRefused | None = None
         while True:
-            node = await self._choose(spec, without=tried)
+            node = await self._choose(spec, without=tried, rather_not=slow)
             if node is None:
                 raise refusal or ContainerError(
                     "All nodes are full: MAX_CONTAINERS_PER_NODE says of how many."
                 )
+            is_patient = bool(slow) or node.id not in self._fit
             try:
-                container = await self._start(spec, order, node)
+                container = await self._start(spec, order, node, is_patient=is_patient)
+            except NodeSlow as error:
+                log.warning("node.slow", run=spec.run_id, node=node.name, reason=str(error))
+                slow.add(node.id)
             except NodeRefused as error:
                 log.warning("node.refused", run=spec.run_id, node=node.name, reason=str(error))
                 tried.add(node.id)
@@ -249,16 +271,21 @@ class SwarmRuntime:
                 self.placement.release(spec.run_id)
                 raise
             else:
+                self._fit.add(node.id)
                 await asyncio.to_thread(self.placement.memory.note_started, spec.folder, node.id)
                 return container
 
-    async def _choose(self, spec: ContainerSpec, *, without: Collection[str]) -> Node | None:
+    async def _choose(
+        self, spec: ContainerSpec, *, without: Collection[str], rather_not: Collection[str]
+    ) -> Node | None:
         """Choose a node and hold a slot on it. None when all are full, also after a while, or were tried."""
         deadline = asyncio.get_running_loop().time() + FULL_SECONDS
         while True:
             self.placement.nodes = await self._engine.nodes()
             left = self.placement.left(spec.node_label, without=without)
-            node = self.placement.hold(spec.run_id, spec.folder, left)
+            better = [node for node in left if node.id not in rather_not]
+            hold = partial(self.placement.hold, spec.run_id, spec.folder)
+            node = hold(better) or hold(left)
             if node is not None or not left or asyncio.get_running_loop().time() > deadline:
                 return node
             await asyncio.sleep(LOOK_SECONDS)  # one that ends may still hold the slot
@@ -269,7 +296,9 @@ class SwarmRuntime:
         if is_new:
             await self._on_problem(text)
 
-    async def _start(self, spec: ContainerSpec, order: str, node: Node) -> SwarmContainer:
+    async def _start(
+        self, spec: ContainerSpec, order: str, node: Node, *, is_patient: bool
+    ) -> SwarmContainer:
         try:
             await self._drop_strangers({session.run_id for session in self._sessions.values()})
         except OSError as error:
@@ -286,20 +315,24 @@ class SwarmRuntime:
             "certificate": self.door.certificate,
             "token": token,
         }
-        creating = asyncio.create_task(
-            self._engine.create(
-                spec, secret=secret, token_hash=token_hash, node_id=node.id, keeps_files=files.keeps
-            ),
-            name=f"swarm-start:{spec.run_id}",
-        )
+        creating: asyncio.Task[str] | None = None
         try:
-            ref = await asyncio.shield(creating)
-            await self._until_started(session, ref, node)
+            async with self._setting_up[node.id]:
+                creating = asyncio.create_task(
+                    self._engine.create(
+                        spec, secret=secret, token_hash=token_hash, node_id=node.id, keeps_files=files.keeps
+                    ),
+                    name=f"swarm-start:{spec.run_id}",
+                )
+                ref = await asyncio.shield(creating)
+                await self._until_set_up(session, ref)
+            await self._until_started(session, ref, node, is_patient=is_patient)
         except BaseException:
             session.give_up("its start failed")
             self._forget(token_hash, spec.run_id)
-            with suppress(AndyError, asyncio.CancelledError):
-                await self._engine.remove(await creating)
+            if creating is not None:
+                with suppress(AndyError, asyncio.CancelledError):
+                    await self._engine.remove(await creating)
             await asyncio.to_thread(files.stages.drop)
             raise
         return self._container(session, ref, token_hash)
@@ -335,15 +368,29 @@ class SwarmRuntime:
         session = self._sessions.get(token_hash)
         return None if session is None or session.is_given_up else session
 
-    async def _until_started(self, session: CarrierSession, ref: str, node: Node) -> None:
+    async def _until_set_up(self, session: CarrierSession, ref: str) -> None:
+        """Wait until a node has the networks of a container, or has failed, or takes long to fetch the image.
+
+        A node that joins two networks at once forgets that it asked about the first, and waits 30 s for the
+        answer: https://github.com/moby/moby/issues/47396. So one container at a time is set up on each.
+        """
+        with suppress(TimeoutError):
+            async with asyncio.timeout(SETTING_UP_SECONDS):
+                while not session.is_connected and (await self._engine.task(ref)).is_being_set_up:  # noqa: ASYNC110  # Swarm tells nobody
+                    await asyncio.sleep(LOOK_SETTING_UP_SECONDS)
+
+    async def _until_started(
+        self, session: CarrierSession, ref: str, node: Node, *, is_patient: bool
+    ) -> None:
         """Wait until the agent runs on its node.
 
         Raises:
+            NodeSlow: its carrier has not connected in time, unless `is_patient`.
             NodeRefused: the node cannot start it, with the reason and the fix.
             ContainerError: it began in vain.
         """
         loop = asyncio.get_running_loop()
-        deadline = loop.time() + START_SECONDS
+        begun = loop.time()
         task = TaskState(state="new")
         while not session.has_started.is_set():
             with suppress(TimeoutError):
@@ -361,7 +408,9 @@ class SwarmRuntime:
             refuse_failed(task, node=node.name)
             if not self.placement.is_open(node.id):
                 raise NodeRefused(f"{node.name} takes no containers any more.")
-            if loop.time() > deadline:
+            if not is_patient and not session.is_connected and loop.time() > begun + CONNECT_SECONDS:
+                raise NodeSlow(f"{node.name} is slow: its task is '{task.state}'.")
+            if loop.time() > begun + START_SECONDS:
                 why = task.error or f"its task is '{task.state}'"
                 raise NodeRefused(f"{node.name} started nothing in {START_SECONDS:g} s: {why}.")
 

@@ -37,6 +37,7 @@ USER = "1000:1000"
 SCRATCH_BYTES = 256 * 1024**2
 STOP_SECONDS = 10
 FAILED_STATES = frozenset({"failed", "rejected", "orphaned", "remove", "shutdown"})
+SETTING_UP_STATES = frozenset({"new", "pending", "assigned", "accepted", "preparing"})
 ENDED_STATES = FAILED_STATES | {"complete"}
 SECRET_TARGET = "andy"  # noqa: S105  # the name of a file
 _NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9-]")
@@ -64,6 +65,11 @@ class TaskState:
     def has_ended(self) -> bool:
         """Whether no container of the run lives any more, or ever will."""
         return self.state in ENDED_STATES
+
+    @property
+    def is_being_set_up(self) -> bool:
+        """Whether its node has yet to fetch the image or join the group's network."""
+        return self.state in SETTING_UP_STATES
 
 
 class SwarmServices:
