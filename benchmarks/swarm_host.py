@@ -19,8 +19,9 @@ import psutil
 
 from benchmarks.figures import Figure, Series, median_of
 from benchmarks.places import PROJECT, Effort, progress
+from orchestrator.containers.swarm.container import SwarmContainer
 from orchestrator.containers.swarm.nodes import Node
-from orchestrator.containers.swarm.runtime import SwarmContainer, SwarmRuntime
+from orchestrator.containers.swarm.runtime import SwarmRuntime
 from orchestrator.containers.swarm.services import KeptService, TaskState
 from orchestrator.domain.protocols import ContainerSpec, Mount
 from orchestrator.domain.values import Folder, RunId

@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from agent_runner.wire.carrier import VERSION, CarrierConnection
-from orchestrator.containers.swarm.runtime import SwarmContainer, SwarmRuntime
+from orchestrator.containers.swarm.container import SwarmContainer
+from orchestrator.containers.swarm.runtime import SwarmRuntime
 from orchestrator.domain.protocols import ContainerSpec, Mount
 from orchestrator.domain.values import Folder, RunId
 from tests.doubles.swarm_engine import ProcessSwarmEngine, StartedProcess, machine

@@ -36,6 +36,13 @@ class NodeRefused(ContainerError):
     """One node could not start a container, for a reason of its own; another node may."""
 
 
+class NodeSlow(ContainerError):
+    """A node that has the image has not begun a run in time; another try may be lucky.
+
+    After a node has left and joined networks in quick succession, its engine may wait 30 s for news of one.
+    """
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Node:
     """One machine of the swarm, as its managers know it."""

@@ -6,15 +6,15 @@ import asyncio
 import hashlib
 import secrets
 from collections import defaultdict
-from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from typing import Protocol
 
 import structlog
 from watchdog.observers import Observer
 
+from orchestrator.containers.swarm.container import SwarmContainer, SwarmEngine
 from orchestrator.containers.swarm.door import CarrierDoor
 from orchestrator.containers.swarm.group_files import (
     BOXES,
@@ -24,11 +24,11 @@ from orchestrator.containers.swarm.group_files import (
     settle_stages,
     shared_trees,
 )
-from orchestrator.containers.swarm.nodes import Node, NodeMemory, NodeRefused, Placement
+from orchestrator.containers.swarm.nodes import Node, NodeMemory, NodeRefused, NodeSlow, Placement
 from orchestrator.containers.swarm.services import ALIAS, KeptService, TaskState, refuse_failed
 from orchestrator.containers.swarm.session import CarrierSession, OnLog
 from orchestrator.domain.errors import AndyError, ContainerError
-from orchestrator.domain.protocols import ContainerSpec, Exit
+from orchestrator.domain.protocols import ContainerSpec
 from orchestrator.domain.values import Folder, RunId
 
 log = structlog.get_logger(__name__)
@@ -41,120 +41,8 @@ CONNECT_SECONDS = 8.0
 SETTING_UP_SECONDS = 5.0
 """How long at most the next container of a node waits for one that is being set up there."""
 LOOK_SETTING_UP_SECONDS = 0.05
-LOOK_GONE_SECONDS = 2.0
-END_SECONDS = 5.0
-"""How much longer than its grace an agent may take to end before its container is removed."""
-BYE_SECONDS = 2.0
 NODES_SECONDS = 10.0
 FULL_SECONDS = 30.0
-
-
-class NodeSlow(ContainerError):
-    """A node that has the image has not begun a run in time; another try may be lucky.
-
-    After a node has left and joined networks in quick succession, its engine may wait 30 s for news of one.
-    """
-
-
-class SwarmEngine(Protocol):
-    """What the runtime asks of a manager's engine. Each call raises `EngineGone`, `ContainerError`."""
-
-    async def nodes(self) -> list[Node]:
-        """Return the machines of the swarm."""
-        ...
-
-    async def create(
-        self,
-        spec: ContainerSpec,
-        *,
-        secret: dict[str, object],
-        token_hash: str,
-        node_id: str,
-        keeps_files: bool,
-    ) -> str:
-        """Have a node start the container of a run; return how the engine calls it.
-
-        With `keeps_files` it works in the group's volume on that node, else in one that goes with it.
-        """
-        ...
-
-    async def remove(self, ref: str) -> None:
-        """Kill and remove it. One that is gone is no error."""
-        ...
-
-    async def kept(self) -> list[KeptService]:
-        """List the runs of this install."""
-        ...
-
-    async def task(self, ref: str) -> TaskState:
-        """Return how far the engine is with a run."""
-        ...
-
-    async def close(self) -> None:
-        """Close threads and connections."""
-        ...
-
-
-class SwarmContainer:
-    """A `RunningContainer` on some node."""
-
-    def __init__(
-        self, session: CarrierSession, ref: str, engine: SwarmEngine, forget: Callable[[], None]
-    ) -> None:
-        self.run_id = session.run_id
-        self.folder = session.folder
-        self.ref = ref
-        self.session = session
-        self._engine = engine
-        self._forget = forget
-        self._watch = asyncio.create_task(self._watch_task(), name=f"swarm-task:{self.run_id}")
-
-    async def _watch_task(self) -> None:
-        """Give a run up as soon as the engine knows that its container is gone, before silence tells it."""
-        while not self.session.ended.is_set():
-            await asyncio.sleep(LOOK_GONE_SECONDS)
-            if self.session.is_connected:
-                continue
-            with suppress(AndyError):
-                task = await self._engine.task(self.ref)
-                if task.has_ended and not self.session.is_connected:
-                    self.session.give_up(f"its container is gone: {task.error or task.state}")
-
-    def close(self) -> None:
-        """Let go of its tasks; the container stays."""
-        self._watch.cancel()
-        self.session.close()
-
-    def output(self) -> AsyncGenerator[bytes, None]:
-        return self.session.output()
-
-    async def wait(self) -> Exit:
-        await self.session.ended.wait()
-        return self.session.exit
-
-    async def stop(self, *, grace_seconds: float = 2.0) -> None:
-        try:
-            async with asyncio.timeout(grace_seconds + END_SECONDS):
-                await self.session.send("stop", milliseconds=round(grace_seconds * 1000))
-                await self.session.ended.wait()
-        except TimeoutError:
-            self.session.give_up("it did not end when it was told to")
-            await self._engine.remove(self.ref)
-
-    async def remove(self) -> None:
-        with suppress(TimeoutError):  # one that reads nothing is removed all the same
-            async with asyncio.timeout(BYE_SECONDS):
-                await self.session.send("bye")
-        await self._engine.remove(self.ref)
-        self.session.give_up("it was removed")
-        await self._forget_files()
-        self._forget()
-
-    async def _forget_files(self) -> None:
-        """Remove what was staged, but for what counts and could not be put in place: the next start tries."""
-        await self.session.settle()
-        if not await self.session.has_due_files():
-            await asyncio.to_thread(self.session.files.stages.drop)
 
 
 class SwarmRuntime:
