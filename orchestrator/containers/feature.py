@@ -61,13 +61,13 @@ class ContainersFeature:
         settings, home = self._host.settings, self._host.home
         await asyncio.to_thread(self._ensure_shared_memory)
         async with self._host.reader.reading() as tx:
-            has_containers = any(run.runtime in {"docker", "swarm"} for run in await runs.live(tx))
+            left = {run.runtime for run in await runs.live(tx)}
         self.selected = await runtime_selection.choose(
             settings.andy_runtime,
             home=home.root,
             install=home.install_id(),
             tag=settings.andy_image,
-            has_containers=has_containers,
+            left=left,
             last_frame=self._last_frame,
             on_log=self._logs.take_stderr,
             on_node_problem=self._tell_owner,

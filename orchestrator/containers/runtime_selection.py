@@ -100,7 +100,7 @@ async def choose(
     home: Path,
     install: str,
     tag: str,
-    has_containers: bool,
+    left: Collection[str],
     last_frame: LastFrame,
     on_log: OnLog,
     on_node_problem: OnNodeProblem,
@@ -109,15 +109,16 @@ async def choose(
 ) -> SelectedRuntime:
     """Return a runtime; with `auto`, report why when it cannot be Docker. `on_log` takes containers' stderr.
 
-    `has_containers` says that an earlier host left some in Docker, which may still run; `last_frame` returns
-    the last frame of a run that the store has. On a swarm, `on_node_problem` is told why a node starts none,
+    `left` names the runtimes whose containers an earlier host left, which may still run: those of another
+    runtime than the one that is returned are ended. `last_frame` returns the last frame of a run that the
+    store has. On a swarm, `on_node_problem` is told why a node starts none,
     and `slots_per_node` bounds each, unless it is 0.
 
     Raises:
         ContainerError: Docker was asked for by name, or is needed for what was left there, and cannot be had.
     """
     if wanted == "swarm":
-        return await _swarm(
+        chosen = await _swarm(
             home,
             install,
             tag,
@@ -127,19 +128,52 @@ async def choose(
             on_problem=on_node_problem,
             slots_per_node=slots_per_node,
         )
-    if wanted == "process":
-        return _process(home, say, on_log=on_log, why="as you asked")
+    elif wanted == "process":
+        chosen = _process(home, say, on_log=on_log, why="as you asked")
+    else:
+        chosen = await _docker_if_there(wanted, home, install, tag, say, on_log=on_log, left=left)
+    await _end_left({*left} - {chosen.runtime.name}, home=home, install=install)
+    return chosen
+
+
+async def _docker_if_there(
+    wanted: Literal["auto", "docker"],
+    home: Path,
+    install: str,
+    tag: str,
+    say: Say,
+    *,
+    on_log: OnLog,
+    left: Collection[str],
+) -> SelectedRuntime:
     try:
         return await _docker(home, install, tag, say, on_log=on_log)
     except ContainerError as error:
         if wanted == "docker":
             raise
-        if has_containers:
+        if {"docker", "swarm"} & {*left}:
             raise ContainerError(
                 f"Containers of this home may live on in Docker, and it cannot be used: {error}"
                 " Mend that, or give them up with ANDY_RUNTIME=process."
             ) from error
         return _process(home, say, on_log=on_log, why=str(error))
+
+
+async def _end_left(runtimes: Collection[str], *, home: Path, install: str) -> None:
+    """End what a host with another runtime left: its agents read the input of their groups' next ones."""
+    if "process" in runtimes:
+        await ProcessRuntime(home=home).adopt()
+    with suppress(ContainerError):  # no engine answers: they are given up
+        if "docker" in runtimes:
+            await asyncio.to_thread(_with_client, partial(docker_engine.remove_runs, install=install))
+        if "swarm" in runtimes:
+            await asyncio.to_thread(_with_client, partial(_remove_swarm, install=install))
+
+
+def _remove_swarm(client: APIClient, *, install: str) -> None:
+    from orchestrator.containers.swarm.services import SwarmServices, remove_all
+
+    remove_all(client, install=install, services=SwarmServices(install=install, image=""))
 
 
 async def _docker(home: Path, install: str, tag: str, say: Say, *, on_log: OnLog) -> SelectedRuntime:

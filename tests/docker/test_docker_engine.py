@@ -489,7 +489,7 @@ async def test_where_the_firewall_cannot_be_set_that_is_said(monkeypatch, tmp_pa
             home=tmp_path,
             install="i",
             tag="",
-            has_containers=False,
+            left=(),
             last_frame=no_frame,
             on_log=lambda *_: None,
             on_node_problem=no_owner,

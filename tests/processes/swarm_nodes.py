@@ -74,6 +74,7 @@ class SwarmNode:
             f"hostname {self.root.name}; mkdir -p /run/docker; mount -t tmpfs tmpfs /run/docker;"
             f" exec dockerd --host {self.docker_host} --data-root {self.root}/data"
             f" --exec-root {self.root}/exec --pidfile {self.root}/pid --no-new-privileges"
+            f" --insecure-registry {self.network}.0/24"
         )
         with (self.root / "log").open("ab") as log:
             # 'ip netns exec' would mount another /sys, without the cgroups that an engine needs.

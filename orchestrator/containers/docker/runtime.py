@@ -29,6 +29,8 @@ ANSWER_SECONDS = 20.0
 """An engine that listens is there, however slow: without it, agents would not be isolated."""
 DISCARD_SECONDS = 20.0
 INSTALL_LABEL, GROUP_LABEL, RUN_LABEL = "andy.install", "andy.group", "andy.run"
+TASK_LABEL = "com.docker.swarm.task.id"
+"""Which Docker puts on the containers of a swarm: those have an owner of their own."""
 # The engine keeps the output until the host has handled it, and a flood of it cannot fill the disk.
 LOG_DRIVER, LOG_LIMITS = "json-file", {"max-size": "16m", "max-file": "4"}
 # The engine's resolver would ask the host's servers for the container: a way out of a closed network.
@@ -185,10 +187,9 @@ class DockerRuntime:
 
     def _list(self, client: APIClient) -> list[tuple[str, dict[str, str]]]:
         """List the started containers of this install; remove those whose host died before. Blocks."""
-        found = client.containers(all=True, filters={"label": [f"{INSTALL_LABEL}={self._install}"]})
         started = []
-        for each in found:
-            if RUN_LABEL not in each["Labels"] or each["Labels"][RUN_LABEL] in self._starting:
+        for each in _containers(client, self._install):
+            if each["Labels"][RUN_LABEL] in self._starting:
                 continue
             if each["State"] == "created":
                 _remove_unless_started(client, each["Id"])
@@ -286,6 +287,17 @@ def _remove_quietly(client: APIClient, ref: str) -> None:
 
     with suppress(docker.errors.DockerException, requests.RequestException):
         remove_container(client, ref=ref)
+
+
+def remove_runs(client: APIClient, *, install: str) -> None:
+    """Kill and remove the containers of an install on this engine, but those of a swarm. Blocks."""
+    for each in _containers(client, install):
+        remove_container(client, ref=each["Id"])
+
+
+def _containers(client: APIClient, install: str) -> list[dict[str, Any]]:
+    found = client.containers(all=True, filters={"label": [f"{INSTALL_LABEL}={install}", RUN_LABEL]})
+    return [each for each in found if TASK_LABEL not in each["Labels"]]
 
 
 def _remove_unless_started(client: APIClient, ref: str) -> None:
