@@ -9,7 +9,7 @@ unexport PYTHONDONTWRITEBYTECODE
 PYTEST := $(BIN)/python -m pytest -n $(or $(TESTERS),$(shell expr $$(getconf _NPROCESSORS_ONLN) + 1))
 QUICK := $(PYTEST) --dist worksteal -m "not docker and not host and not browser and not swarm"
 REST := $(BIN)/python -m pytest -n $(or $(TESTERS),3) --dist loadfile --no-loadscope-reorder -m "docker or host or browser"
-# Three engines with twenty containers: alone on the machine, and last.
+# Three engines with twenty containers: alone on the machine, and last. SOAK_KILLS adds what takes long.
 NODES := $(BIN)/python -m pytest -m swarm tests/swarm
 READY := .venv/.ready
 SBOM ?= build/sbom
@@ -74,6 +74,7 @@ check: $(READY) ## Format, lint, types, architecture, tests: what CI runs
 	$(BIN)/lint-imports --no-cache
 	$(QUICK)
 	$(REST)
+	$(NODES)
 
 soak: $(READY) ## Random examples by the hundred, tests/e2e in both runtimes, then SOAK_TURNS (50000) turns in flat memory and SOAK_KILLS (1000) kills of host, containers and engine, for hours
 	$(PYTEST) --dist loadfile --hypothesis-profile=soak tests/unit tests/integration tests/faults/mailbox

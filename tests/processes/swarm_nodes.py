@@ -269,10 +269,29 @@ class SwarmNodes:
 
 def why_not() -> str | None:
     """What keeps nodes from being started here, if anything does."""
-    for program in ("dockerd", "ip", "nsenter", "iptables"):
+    for program in ("dockerd", "ip", "nsenter", "iptables", "unshare"):
         if shutil.which(program) is None:
             return f"no {program} to start nodes with"
     return None if os.geteuid() == 0 else "nodes are started by root only"
+
+
+def has_overlays() -> bool:
+    """Whether the kernel makes what overlay networks are of; tried in a network that goes with the command."""
+    command = [
+        "unshare",
+        "--net",
+        "ip",
+        "link",
+        "add",
+        "probe",
+        "type",
+        "vxlan",
+        "id",
+        "1",
+        "dstport",
+        "4789",
+    ]
+    return subprocess.run(command, check=False, capture_output=True).returncode == 0
 
 
 def _free_bridge() -> str:

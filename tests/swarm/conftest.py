@@ -1,4 +1,8 @@
-"""Three nodes with the agent image, for the whole session; skipped with the reason where none can be had."""
+"""Three nodes with the agent image, for the whole session; skipped with the reason where none can be had.
+
+A machine that lacks a program can be given it, and where Docker was promised it is a failure that it was not.
+A kernel without overlay networks is none.
+"""
 
 from __future__ import annotations
 
@@ -8,9 +12,11 @@ from collections.abc import Iterator
 import pytest
 
 from tests.docker.conftest import agent_image, cannot, docker_client
-from tests.processes.swarm_nodes import SwarmNodes, why_not
+from tests.processes.swarm_nodes import SwarmNodes, has_overlays, why_not
 
 __all__ = ["agent_image", "docker_client"]
+
+only_in_soak = pytest.mark.skipif("SOAK_KILLS" not in os.environ, reason="it takes minutes: 'make soak'")
 
 
 @pytest.fixture(scope="session")
@@ -19,6 +25,8 @@ def nodes(agent_image: str) -> Iterator[SwarmNodes]:
     reason = why_not()
     if reason is not None:
         cannot(reason)
+    if not has_overlays():
+        pytest.skip("the kernel of this machine has no vxlan devices, or lets nobody make one")
     with SwarmNodes() as started:
         started.load(agent_image)
         with started.entered():

@@ -20,6 +20,7 @@ from orchestrator.containers.docker.runtime import RUN_LABEL
 from tests.processes.andy import until
 from tests.processes.swarm_andy import SwarmAndy
 from tests.processes.swarm_nodes import SwarmNode, SwarmNodes
+from tests.swarm.conftest import only_in_soak
 
 KILLS = int(os.environ.get("SOAK_KILLS", "0")) or 20
 pytestmark = [pytest.mark.swarm, pytest.mark.timeout(900 + 120 * KILLS)]
@@ -107,6 +108,7 @@ OF_MANAGER: tuple[Blow, ...] = (restart_engine,)
 """The host itself lives there: cut off or without power, nobody is left who could lose anything."""
 
 
+@only_in_soak
 def test_agents_nodes_and_the_managers_engine_that_die_in_turns_lose_and_double_no_answer_and_no_file(
     tmp_path: Path, nodes: SwarmNodes, agent_image: str
 ) -> None:
