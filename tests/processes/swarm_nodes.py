@@ -276,7 +276,7 @@ def why_not() -> str | None:
 
 
 def has_overlays() -> bool:
-    """Whether the kernel makes what overlay networks are of; tried in a network that goes with the command."""
+    """Whether the kernel makes what overlay networks are of; tried in a network that goes with it."""
     command = [
         "unshare",
         "--net",
