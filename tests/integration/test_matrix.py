@@ -12,7 +12,8 @@ import structlog
 
 pytest.importorskip("nio")
 
-from orchestrator.channels.matrix import description, login
+from orchestrator.channels import attachments
+from orchestrator.channels.matrix import channel, description, login
 from orchestrator.channels.matrix.incoming import address_of
 from orchestrator.channels.matrix.session import MatrixSession
 from orchestrator.cli import terminal
@@ -22,7 +23,7 @@ from orchestrator.domain.errors import BadRequest, ChannelDown, ChannelRefused
 from orchestrator.domain.values import Attachment, ChatMember
 from orchestrator.reports import groups as group_reports
 from orchestrator.store import chats, messages
-from tests.processes.synapse import Synapse
+from tests.processes.synapse import Synapse, strict_entrance
 from tests.support.matrix_home import MatrixHome, seen
 from tests.support.until import until
 
@@ -178,6 +179,28 @@ async def test_files_come_into_the_groups_folder_and_leave_from_it(harness, tmp_
     assert await ask(harness.owner.download, content["url"]) == b"%PDF plan"
 
 
+async def test_a_file_is_fetched_after_the_pauses_that_the_homeserver_asks_for_while_they_are_short(
+    tmp_path, database, homeserver, monkeypatch
+):
+    refusals = {"/media/download/": [0.2, 0.3]}
+    async with strict_entrance(homeserver, refusals) as address:
+        harness = await asyncio.to_thread(MatrixHome, tmp_path, database, homeserver, address=address)
+        async with harness.living():
+            room = await harness.add_room()
+            uri = await ask(harness.owner.upload, b"a picture", "image/png")
+            cat = {"msgtype": "m.image", "body": "cat.png", "url": uri, "info": {"size": 9}}
+            await ask(harness.owner.send, room, "m.room.message", cat)
+            await until(lambda: has_no_file_to_come(harness, 1), "the picture is there")
+            monkeypatch.setattr(attachments, "FETCH_SECONDS", 0.5)
+            refusals["/media/download/"] += [3600.0]
+            await ask(harness.owner.send, room, "m.room.message", {**cat, "body": "dog.png"})
+            await until(lambda: has_no_file_to_come(harness, 2), "it is given up")
+    came, given_up = await harness.texts()
+    assert came.startswith("[image attachments/")
+    assert given_up == "[image: it could not be fetched]"
+    assert refusals == {"/media/download/": []}
+
+
 async def has_no_file_to_come(harness, count):
     rows = await harness.rows("SELECT file_until_ms FROM messages WHERE file_words IS NOT NULL")
     return len(rows) == count and all(one["file_until_ms"] is None for one in rows)
@@ -267,6 +290,65 @@ async def test_a_homeserver_that_asks_for_pauses_shows_each_text_once_and_in_ord
     later = [one["reason"] for one in logs if one["event"] == "delivery.later"]
     assert later
     assert all(reason.startswith("The homeserver asks to wait") for reason in later)
+
+
+async def test_a_file_is_uploaded_once_for_its_message_and_anew_for_another_homeserver(
+    tmp_path, database, homeserver, monkeypatch
+):
+    (tmp_path / "plan").write_bytes(b"%PDF plan")
+    file = Attachment(path=tmp_path / "plan", name="plan.pdf", mime="application/pdf")
+    refusals: dict[str, list[float]] = {"/send/m.room.message/": []}
+
+    uploads: list[str] = []
+    upload = MatrixSession.upload
+
+    async def counted(session, *given):
+        uploads.append(session.homeserver)
+        return await upload(session, *given)
+
+    monkeypatch.setattr(MatrixSession, "upload", counted)
+    async with strict_entrance(homeserver, refusals) as address:
+        harness = await asyncio.to_thread(MatrixHome, tmp_path, database, homeserver, address=address)
+        async with harness.living():
+            jid = address_of(await harness.add_room())
+            refusals["/send/m.room.message/"] += [0.2]
+            with pytest.raises(ChannelDown, match="asks to wait"):
+                await harness.channel.send(jid, "", "M1", attachment=file)
+
+            async def is_sent() -> bool:
+                try:
+                    return bool(await harness.channel.send(jid, "", "M1", attachment=file))
+                except ChannelDown:
+                    await asyncio.sleep(0.02)
+                    return False
+
+            await until(is_sent, "sent after the pause")
+            assert len(uploads) == 1
+
+            refusals["/send/m.room.message/"] += [3600.0]
+            for _ in range(2):
+                with pytest.raises(ChannelDown):
+                    await harness.channel.send(jid, "", "M2", attachment=file)
+            assert len(uploads) == 2
+            monkeypatch.setattr(channel, "MAX_UPLOADED", 2)
+            for number in range(3, 6):
+                with pytest.raises(ChannelDown):
+                    await harness.channel.send(jid, "", f"M{number}", attachment=file)
+            assert len(harness.channel._uploaded) == 2
+            assert len(uploads) == 5
+
+            answers = {"homeserver": homeserver.address, "user": harness.andy, "password": "secret",
+                       "owner": harness.owner.user_id}  # fmt: skip
+            await login.log_in(harness.home, answers)
+            await harness.until_state("connected")
+            await until(
+                lambda: (
+                    harness.channel._session and harness.channel._session.homeserver == homeserver.address
+                ),
+                "there",
+            )
+            await harness.channel.send(jid, "", "M5", attachment=file)
+            assert uploads == [address] * 5 + [homeserver.address]
 
 
 async def test_all_of_a_long_cut_comes_in_once_and_in_order(harness):

@@ -11,6 +11,8 @@ import signal
 import socket
 import subprocess
 import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, Self
 
@@ -139,6 +141,46 @@ class Synapse:
         answer = self._http.post(f"{self.address}/_matrix/client/v3/register", json=body)
         answer.raise_for_status()
         return Person(self._http, self.address, answer.json())
+
+
+@asynccontextmanager
+async def strict_entrance(server: Synapse, refusals: dict[str, list[float]]) -> AsyncIterator[str]:
+    """Yield another address of a homeserver, where it is asked in vain at first.
+
+    `refusals` has, by a piece of a path, for how many seconds each of its next requests is told to wait.
+    """
+    from aiohttp import ClientSession, web  # installed where the library of Matrix is
+    from yarl import URL
+
+    async def pass_on(request: web.Request) -> web.Response:
+        for path, pauses in refusals.items():
+            if path in request.path and pauses:
+                wait = {"retry_after_ms": int(pauses.pop(0) * 1000)}
+                error = {"errcode": "M_LIMIT_EXCEEDED", "error": "Too Many Requests"}
+                return web.json_response(error | wait, status=429)
+        target = URL(server.address + request.raw_path, encoded=True)
+        headers = {
+            name: request.headers[name]
+            for name in ("Authorization", "Content-Type")
+            if name in request.headers
+        }
+        async with client.request(
+            request.method, target, data=await request.read(), headers=headers
+        ) as answer:
+            kind = {"Content-Type": answer.headers["Content-Type"]}
+            return web.Response(body=await answer.read(), status=answer.status, headers=kind)
+
+    app = web.Application(client_max_size=10 * UPLOAD_BYTES)
+    app.router.add_route("*", "/{path:.*}", pass_on)
+    runner = web.AppRunner(app, shutdown_timeout=0.1, access_log=None)
+    async with ClientSession() as client:
+        await runner.setup()
+        site = web.TCPSite(runner, "127.0.0.1", 0)
+        await site.start()
+        try:
+            yield "http://{}:{}".format(*runner.addresses[0][:2])
+        finally:
+            await runner.cleanup()
 
 
 class Person:

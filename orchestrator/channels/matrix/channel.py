@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import random
 import secrets
+from collections import OrderedDict
 from collections.abc import Callable
 from typing import Any
 
@@ -30,6 +31,8 @@ log = structlog.get_logger(__name__)
 
 LOGIN_SECONDS = 5.0
 """How often a login is looked for where there is none: one look at one file."""
+MAX_UPLOADED = 100
+"""So many uploads are remembered: the channel is not told which messages the queue has given up."""
 FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 1.0, 300.0
 
 
@@ -49,8 +52,8 @@ class MatrixChannel:
         self._status = StatusFile(context.home / CHANNEL.status_file)
         self._session: MatrixSession | None = None
         self._login: MatrixLogin | None = None
-        self._uploaded: dict[MessageId, dict[str, Any]] = {}
-        """What was uploaded for messages that are not sent yet: after a pause it is not uploaded again."""
+        self._uploaded: OrderedDict[tuple[str, MessageId], dict[str, Any]] = OrderedDict()
+        """What was uploaded where for messages that are not sent yet, lest a pause have it uploaded again."""
 
     def owns(self, jid: ChatJid) -> bool:
         """Return whether `jid` is a room of Matrix."""
@@ -160,22 +163,34 @@ class MatrixChannel:
     ) -> MessageId | None:
         """Send a message, as `Channel.send` says; return the id of its event."""
         session, room = self._connected(), jid.removeprefix(PREFIX)
-        body = content.text_content(text, mention=mention)
-        if attachment is not None:
-            if message_id not in self._uploaded:
-                self._uploaded[message_id] = await session.upload(room, attachment)
-            body = content.file_content(**{**self._uploaded[message_id], "caption": text})
+        # An upload is worth nothing to another homeserver, to which a later login may lead.
+        key = (session.homeserver, message_id)
         answers = await self._event_of(jid, quote.id) if quote is not None else ""
-        body = content.with_relations(body, answers=answers, thread=thread or "")
         try:
-            event = MessageId(await session.send(room, events.MESSAGE, body, transaction=message_id))
+            if attachment is None:
+                body = content.text_content(text, mention=mention)
+            else:
+                uploaded = await self._upload_once(session, room, key, attachment)
+                body = content.file_content(**{**uploaded, "caption": text})
+            body = content.with_relations(body, answers=answers, thread=thread or "")
+            event = await session.send(room, events.MESSAGE, body, transaction=message_id)
         except LoggedOut as error:
             raise ChannelDown(f"Matrix has logged Andy out: {error}") from error
         except ChannelRefused:
-            self._uploaded.pop(message_id, None)
+            self._uploaded.pop(key, None)
             raise
-        self._uploaded.pop(message_id, None)
-        return event
+        self._uploaded.pop(key, None)
+        return MessageId(event)
+
+    async def _upload_once(
+        self, session: MatrixSession, room: str, key: tuple[str, MessageId], file: Attachment
+    ) -> dict[str, Any]:
+        """Upload the file of a message, unless that was done; raises as `MatrixSession.upload` does."""
+        if key not in self._uploaded:
+            self._uploaded[key] = await session.upload(room, file)
+            if len(self._uploaded) > MAX_UPLOADED:
+                self._uploaded.popitem(last=False)
+        return self._uploaded[key]
 
     async def _event_of(self, jid: ChatJid, message_id: MessageId) -> str:
         """Return the event of a message; the ids of Andy's own are not those of their events."""

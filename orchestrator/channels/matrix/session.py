@@ -6,6 +6,7 @@ Only this module knows how matrix-nio answers; for all others an answer is a val
 from __future__ import annotations
 
 import asyncio
+import json
 import secrets
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
@@ -212,6 +213,11 @@ class MatrixSession:
         # a long cut is fetched from its begin, and the homeserver tells of an invitation once.
         return await patiently(lambda: self._asked(ask()))
 
+    @property
+    def homeserver(self) -> str:
+        """Where this session is logged in."""
+        return self._login.homeserver
+
     # Rooms
 
     def room_name(self, room_id: str) -> str | None:
@@ -335,28 +341,35 @@ class MatrixSession:
     # Files
 
     async def download(self, file: MatrixFile, target: Path, *, limit: int, seconds: float) -> None:
-        """Write a file to `target`, which must not exist.
+        """Write a file to `target`, which must not exist; it may take `seconds`, with all pauses in between.
 
         Raises:
-            ChannelDown: the homeserver cannot be reached.
+            ChannelDown: the homeserver cannot be reached, or asks for longer pauses than that.
             ChannelRefused: it does not have the file, or the file is larger than `limit` bytes.
         """
-        path = f"/_matrix/client/v1/media/download/{file.uri.removeprefix('mxc://')}"
-        headers = {"Authorization": f"Bearer {self._login.token}"}
         try:
             async with asyncio.timeout(seconds):
-                answer = await self._client.send("GET", path, headers=headers)
-                async with answer:
-                    if answer.status != 200:
-                        raise ChannelRefused(f"The homeserver does not give the file (HTTP {answer.status}).")
-                    body = bytearray()
-                    async for chunk in answer.content.iter_chunked(CHUNK_BYTES):
-                        body += chunk
-                        if len(body) > limit:
-                            raise ChannelRefused(f"The file has more than {limit} bytes.")
+                body = await patiently(lambda: self._downloaded(file, limit=limit))
         except UNREACHABLE as error:
             raise ChannelDown(f"The file could not be fetched ({type(error).__name__}).") from error
-        await asyncio.to_thread(_write, target, _opened(bytes(body), file.key))
+        await asyncio.to_thread(_write, target, _opened(body, file.key))
+
+    async def _downloaded(self, file: MatrixFile, *, limit: int) -> bytes:
+        path = f"/_matrix/client/v1/media/download/{file.uri.removeprefix('mxc://')}"
+        headers = {"Authorization": f"Bearer {self._login.token}"}
+        answer = await self._client.send("GET", path, headers=headers)
+        async with answer:
+            if answer.status == 429:
+                # Of all refusals this one ends by itself.
+                _checked(_refusal(answer, await answer.content.read(CHUNK_BYTES)))
+            if answer.status != 200:
+                raise ChannelRefused(f"The homeserver does not give the file (HTTP {answer.status}).")
+            body = bytearray()
+            async for chunk in answer.content.iter_chunked(CHUNK_BYTES):
+                body += chunk
+                if len(body) > limit:
+                    raise ChannelRefused(f"The file has more than {limit} bytes.")
+        return bytes(body)
 
 
 @dataclass(frozen=True, slots=True)
@@ -379,6 +392,16 @@ def _checked(answer: Any) -> Any:
     if pause := pause_of(error):
         raise ChannelDown(f"The homeserver asks to wait {pause:.1f} s.", pause_seconds=pause)
     raise ChannelDown(f"The homeserver has trouble of its own: {text}.")
+
+
+def _refusal(answer: Any, body: bytes) -> nio.ErrorResponse:
+    """Return what a homeserver says in an answer that the library has not read."""
+    try:
+        error = nio.ErrorResponse.from_dict(json.loads(body))
+    except ValueError:
+        error = nio.ErrorResponse("too many requests")
+    error.transport_response = answer
+    return error
 
 
 async def patiently(do: Callable[[], Awaitable[T]]) -> T:
