@@ -65,9 +65,8 @@ class Recall(RequestHandler):
 
     async def do_recall(self) -> str:
         """Say what was talked about before this turn, or plainly that nothing is kept."""
-        snapshots = (
-            self.context.workspace.snapshots
-        )  # read each time: the host writes them anew between turns
+        # Read each time: the host writes them anew between turns.
+        snapshots = self.context.workspace.snapshots
         document = await asyncio.to_thread(_document, snapshots / "context.json")
         workflow = await asyncio.to_thread(_document, snapshots / "workflow.json")
         name = self.context.order.assistant_name

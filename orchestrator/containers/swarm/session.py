@@ -421,9 +421,8 @@ class CarrierSession:
             async with self._files_lock:
                 for applied in await settle_stages(self.files, self.run_id, self._last_frame):
                     self._note(applied)
-        except (
-            OSError
-        ) as error:  # such as a full disk: it is tried again, at the latest before the next start
+        except OSError as error:
+            # Such as a full disk: it is tried again, at the latest before the next start.
             log.warning("run.files_wait", run=self.run_id, group=self.folder, reason=str(error))
 
     async def has_due_files(self) -> bool:
