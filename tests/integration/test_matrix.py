@@ -6,6 +6,7 @@ import asyncio
 import io
 import stat
 import sys
+from dataclasses import replace
 
 import pytest
 import structlog
@@ -63,6 +64,29 @@ def receipt(harness, room):
     """Return the newest event that Andy has read, as the owner's client shows it."""
     found = harness.owner.now(room).get("m.receipt", {})
     return next((event for event, kinds in found.items() if harness.andy in kinds.get("m.read", {})), None)
+
+
+async def test_who_types_is_told_while_they_do_and_andy_himself_never_is(harness):
+    typed: list[str] = []
+    harness.context = replace(harness.context, on_typing=typed.append)
+    harness.channel = harness.new_channel()
+    async with harness.living():
+        room = await harness.add_room("Family")
+        await harness.channel.set_typing(address_of(room), is_typing=True)
+        await ask(harness.owner.write, room, "hello")
+        await harness.until_heard("hello")
+        assert typed == []
+        # Who else types is told anew when Andy's own sign runs out.
+        await harness.channel.set_typing(address_of(room), is_typing=False)
+        path = f"rooms/{room}/typing/{harness.owner.user_id}"
+        await ask(harness.owner.call, "PUT", path, typing=True, timeout=60_000)
+        await until(lambda: typed, "it is told")
+        told = len(typed)
+        await ask(harness.owner.call, "PUT", path, typing=False)
+        await ask(harness.owner.write, room, "and then")
+        await harness.until_heard("hello", "and then")
+    assert set(typed) == {address_of(room)}
+    assert len(typed) == told
 
 
 async def test_an_invitation_of_anybody_else_is_rejected(harness, homeserver):

@@ -75,6 +75,8 @@ class RoomReceiver:
 
     async def take(self, news: News) -> int:
         """Hand everything in that happened; return how many messages that were."""
+        for room_id in news.typed_in:
+            self._context.on_typing(address_of(room_id))
         for room_id, inviter in news.invited_by.items():
             await self._answer_invitation(room_id, inviter)
         found = [

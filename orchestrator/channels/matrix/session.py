@@ -40,7 +40,11 @@ CHUNK_BYTES = 64 * 1024
 FILTER = {
     "presence": {"types": []},
     "account_data": {"types": []},
-    "room": {"timeline": {"limit": PAGE_EVENTS}, "ephemeral": {"types": []}, "account_data": {"types": []}},
+    "room": {
+        "timeline": {"limit": PAGE_EVENTS},
+        "ephemeral": {"types": ["m.typing"]},
+        "account_data": {"types": []},
+    },
 }
 _NEVER = frozenset(
     {"M_FORBIDDEN", "M_TOO_LARGE", "M_NOT_FOUND", "M_BAD_JSON", "M_INVALID_PARAM", "M_UNKNOWN_ROOM"}
@@ -71,6 +75,8 @@ class News:
     rooms: list[RoomNews]
     invited_by: dict[str, str]
     """Each room that Andy is invited to, with the account that invites."""
+    typed_in: list[str]
+    """The rooms in which somebody else has begun to type, or stopped while another one goes on."""
 
 
 class MatrixSession:
@@ -79,6 +85,7 @@ class MatrixSession:
     def __init__(self, client: nio.AsyncClient, login: MatrixLogin) -> None:
         self._client = client
         self._login = login
+        self.homeserver = login.homeserver
         self._has_state = False
         self._sending = asyncio.Lock()
         """nio shares out the keys of an encrypted room in several steps, which must not mingle."""
@@ -122,6 +129,7 @@ class MatrixSession:
             place=answer.next_batch,
             rooms=[one for one in rooms if one.events],
             invited_by={room_id: self._inviter(info) for room_id, info in answer.rooms.invite.items()},
+            typed_in=[room_id for room_id, info in answer.rooms.join.items() if self._is_typed_in(info)],
         )
 
     async def _timeline(self, room_id: str, info: Any, place: str | None) -> list[dict[str, Any]]:
@@ -178,6 +186,11 @@ class MatrixSession:
             "",
         )
 
+    def _is_typed_in(self, info: Any) -> bool:
+        notices = [one for one in info.ephemeral if isinstance(one, nio.TypingNoticeEvent)]
+        # Andy's own sign is told to him, too.
+        return any(user != self._login.user_id for one in notices for user in one.users)
+
     async def _exchange_keys(self) -> None:
         """Do what encrypted rooms need between two looks."""
         client = self._client
@@ -212,11 +225,6 @@ class MatrixSession:
         # What is sent waits in the outbox. What waits here would start over, or be lost, if it were given up:
         # a long cut is fetched from its begin, and the homeserver tells of an invitation once.
         return await patiently(lambda: self._asked(ask()))
-
-    @property
-    def homeserver(self) -> str:
-        """Where this session is logged in."""
-        return self._login.homeserver
 
     # Rooms
 
