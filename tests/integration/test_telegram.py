@@ -229,9 +229,9 @@ async def test_another_program_with_the_bot_is_named_and_the_channel_comes_back(
 
 
 async def test_a_token_that_is_revoked_is_told_and_a_new_one_is_taken(home, monkeypatch):
-    from orchestrator.channels.telegram import channel
+    from orchestrator.channels import connection
 
-    monkeypatch.setattr(channel, "LOGIN_SECONDS", 0.01)
+    monkeypatch.setattr(connection, "LOGIN_SECONDS", 0.01)
     home.api.is_token_known = False
     async with home.living():
         await until(lambda: home.state == "logged_out", "logged out")

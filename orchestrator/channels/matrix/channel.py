@@ -11,29 +11,27 @@ import random
 import secrets
 from collections import OrderedDict
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import structlog
 
+from orchestrator.channels.connection import ChannelConnection, LoggedOut
 from orchestrator.channels.context import ChannelContext
 from orchestrator.channels.matrix import content, events, login
 from orchestrator.channels.matrix.description import CHANNEL, MAX_TEXT_CHARS, PREFIX
 from orchestrator.channels.matrix.incoming import RoomReceiver
 from orchestrator.channels.matrix.login import MatrixLogin
-from orchestrator.channels.matrix.session import CALL_SECONDS, LoggedOut, MatrixSession, patiently
-from orchestrator.channels.status import StatusFile
+from orchestrator.channels.matrix.session import CALL_SECONDS, MatrixSession, patiently
 from orchestrator.domain.errors import ChannelDown, ChannelError, ChannelRefused
 from orchestrator.domain.protocols import Receive
 from orchestrator.domain.values import Attachment, ChatJid, ChatMember, Message, MessageId
-from orchestrator.store import messages, outbox
+from orchestrator.store import messages
 
 log = structlog.get_logger(__name__)
 
-LOGIN_SECONDS = 5.0
-"""How often a login is looked for where there is none: one look at one file."""
 MAX_UPLOADED = 100
 """So many uploads are remembered: the channel is not told which messages the queue has given up."""
-FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 1.0, 300.0
 
 
 class MatrixChannel:
@@ -48,8 +46,9 @@ class MatrixChannel:
     def __init__(self, context: ChannelContext, *, chance: Callable[[], float] = random.random) -> None:
         """`chance` returns a number from [0, 1), by which waits differ a little from each other."""
         self._context = context
-        self._chance = chance
-        self._status = StatusFile(context.home / CHANNEL.status_file)
+        self._connection = ChannelConnection(
+            context, CHANNEL, read_login=login.read, chats=PREFIX, chance=chance
+        )
         self._session: MatrixSession | None = None
         self._login: MatrixLogin | None = None
         self._uploaded: OrderedDict[tuple[str, MessageId], dict[str, Any]] = OrderedDict()
@@ -61,34 +60,16 @@ class MatrixChannel:
 
     def status(self) -> dict[str, Any]:
         """Return the state of the connection and what is known of it, for `/status`."""
-        return self._status.as_data()
+        return self._connection.status.as_data()
 
     # The connection
 
     async def run(self, receive: Receive) -> None:
         """Stay connected until cancelled. Nobody logged in and logged out are states, no errors."""
-        await self._status.load()
-        failures = 0
-        while True:
-            try:
-                found = await asyncio.to_thread(login.read, self._context.home)
-                if found is None:
-                    await self._wait_for_login()
-                    continue
-                await self._run_session(found, receive)
-            except* LoggedOut as ended:
-                await self._wait_for_another_login(found, str(_first(ended)))
-            except* ChannelError as ended:
-                failures = 1 if self._status.current.state == "connected" else failures + 1
-                await self._pause(str(_first(ended)), failures)
+        await self._connection.keep(partial(self._run_session, receive=receive))
 
-    async def _wait_for_login(self) -> None:
-        if self._status.current.state != "unpaired":
-            await self._status.record(state="unpaired", account="", connected_since_ms=None)
-        await asyncio.sleep(LOGIN_SECONDS)
-
-    async def _run_session(self, found: MatrixLogin, receive: Receive) -> None:
-        await self._status.record(state="connecting", account=found.user_id, next_try_ms=None)
+    async def _run_session(self, found: MatrixLogin, *, receive: Receive) -> None:
+        await self._connection.status.record(state="connecting", account=found.user_id, next_try_ms=None)
         try:
             async with (
                 MatrixSession.open(self._context.home, found) as session,
@@ -103,50 +84,11 @@ class MatrixChannel:
                     if self._session is None:
                         self.max_file_bytes = await session.max_file_bytes()
                         self._session = session
-                        await self._on_connected()
+                        await self._connection.note_connected()
                     if await receiver.take(news):
-                        self._status.change(last_message_ms=self._context.clock.now_ms())
+                        self._connection.status.change(last_message_ms=self._context.clock.now_ms())
         finally:
             self._session = None
-
-    async def _on_connected(self) -> None:
-        now_ms = self._context.clock.now_ms()
-        await self._status.record(state="connected", connected_since_ms=now_ms, advice="", next_try_ms=None)
-        log.info("matrix.connected")
-        self._context.bus.publish("channel.state", detail=f"{self.name} connected")
-        # What waited for the homeserver goes out now, not when its own pause is over.
-        async with self._context.database.transaction() as tx:
-            await outbox.hurry(tx, [f"{PREFIX}%"], now_ms=now_ms)
-        self._context.wake_outbox()
-
-    async def _pause(self, reason: str, failures: int) -> None:
-        longest = min(FIRST_PAUSE_SECONDS * 2.0 ** min(failures - 1, 20), LONGEST_PAUSE_SECONDS)
-        # Not all hosts come back at once.
-        seconds = longest * (1 - self._chance() / 2)
-        await self._record_end("disconnected", reason, seconds=seconds)
-        log.warning("matrix.down", reason=reason, pause_seconds=seconds)
-        await asyncio.sleep(seconds)
-
-    async def _wait_for_another_login(self, ended: MatrixLogin | None, reason: str) -> None:
-        await self._record_end("logged_out", reason, seconds=None)
-        log.error("matrix.logged_out", reason=reason)
-        # Another process writes the file: there is no event to wait for.
-        while await asyncio.to_thread(login.read, self._context.home) == ended:  # noqa: ASYNC110
-            await asyncio.sleep(LOGIN_SECONDS)
-
-    async def _record_end(self, state: str, reason: str, *, seconds: float | None) -> None:
-        now_ms = self._context.clock.now_ms()
-        words = CHANNEL.advice[state]["en"].format(reason=reason)
-        await self._status.record(
-            state=state,
-            connected_since_ms=None,
-            last_disconnect=reason,
-            last_disconnect_ms=now_ms,
-            last_error=reason,
-            advice=words,
-            next_try_ms=now_ms + int(seconds * 1000) if seconds is not None else None,
-        )
-        self._context.bus.publish("channel.state", detail=f"{self.name} {state}", reason=reason)
 
     # Going out
 
@@ -200,8 +142,7 @@ class MatrixChannel:
     def _connected(self) -> MatrixSession:
         """Return the session. Raises `ChannelDown` when there is none."""
         if self._session is None:
-            status = self._status.current
-            raise ChannelDown(status.advice or f"Matrix is {status.state.replace('_', ' ')}.")
+            raise self._connection.why_down()
         return self._session
 
     async def set_typing(self, jid: ChatJid, *, is_typing: bool) -> None:
@@ -233,8 +174,3 @@ class MatrixChannel:
                     )
         except (ChannelError, TimeoutError) as error:
             log.debug("matrix.reaction_failed", reason=str(error))
-
-
-def _first(group: BaseExceptionGroup[BaseException]) -> BaseException:
-    error = group.exceptions[0]
-    return _first(error) if isinstance(error, BaseExceptionGroup) else error

@@ -20,16 +20,14 @@ from orchestrator.channels.matrix.description import CHANNEL, FOLDER, PREFIX
 from orchestrator.channels.matrix.events import MatrixFile, RoomMessage
 from orchestrator.channels.matrix.login import MatrixLogin
 from orchestrator.channels.matrix.session import MatrixSession, News
-from orchestrator.domain.errors import BadRequest, ChannelError, StoreError
+from orchestrator.channels.receiving import hand_in
+from orchestrator.domain.errors import ChannelError
 from orchestrator.domain.protocols import Receive
 from orchestrator.domain.values import ChatJid, Inbound, MessageId, Quote
 from orchestrator.store import chats, groups, messages
 
 log = structlog.get_logger(__name__)
 
-TAKE_TRIES = 5
-"""How often a message is handed in that the host cannot take, before it is left out."""
-TAKE_PAUSE_SECONDS = 5.0
 REACTION = "reaction"
 UNREADABLE = (
     "🔒 This room is encrypted, and the library that could read it is not installed where I run. Please"
@@ -132,7 +130,7 @@ class RoomReceiver:
             await self._refuse_room(room_id)
         file = message.file if inbound.file_until_ms is not None else None
         cursor = self.stored_as + self._place if is_last and file is None and not self._fetching else None
-        if not await self._hand_in(inbound, cursor=cursor):
+        if not await hand_in(self._receive, inbound, cursor=cursor):
             return False
         if file is not None:
             task = self._tasks.create_task(
@@ -140,27 +138,6 @@ class RoomReceiver:
             )
             self._fetching.add(task)
         return cursor is not None
-
-    async def _hand_in(self, inbound: Inbound, *, cursor: str | None) -> bool:
-        """Hand a message in, with several tries; return whether the host has it."""
-        tries = 0
-        while tries < TAKE_TRIES:
-            try:
-                await self._receive(inbound, cursor=cursor)
-            except BadRequest as refused:
-                log.warning("matrix.message_refused", message=inbound.id, reason=str(refused))
-                return False
-            except StoreError as error:
-                # Not the message's fault, so it counts as no try.
-                log.warning("matrix.message_waits", message=inbound.id, reason=str(error))
-                await asyncio.sleep(TAKE_PAUSE_SECONDS)
-            except Exception:
-                tries += 1
-                log.exception("matrix.message_not_taken", message=inbound.id, attempt=tries)
-                await asyncio.sleep(TAKE_PAUSE_SECONDS)
-            else:
-                return True
-        return False
 
     async def _refuse_room(self, room_id: str) -> None:
         """Say in an encrypted room that nobody here can read it, and leave it."""
@@ -234,7 +211,7 @@ class RoomReceiver:
             async with self._slots:
                 words = await self._fetched(inbound, file)
             whole = replace(inbound, file=words.words, spoken=words.spoken, file_until_ms=None)
-            await self._hand_in(whole, cursor=None)
+            await hand_in(self._receive, whole, cursor=None)
         finally:
             task = asyncio.current_task()
             assert task is not None

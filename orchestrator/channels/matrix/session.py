@@ -20,6 +20,7 @@ import structlog
 from nio.api import RelationshipType
 from nio.crypto.attachments import decrypt_attachment
 
+from orchestrator.channels.connection import LoggedOut
 from orchestrator.channels.matrix import events
 from orchestrator.channels.matrix.events import MatrixFile
 from orchestrator.channels.matrix.login import UNREACHABLE, MatrixLogin, make_client, pause_of
@@ -53,10 +54,6 @@ _LOGGED_OUT = frozenset({"M_UNKNOWN_TOKEN", "M_MISSING_TOKEN", "M_USER_DEACTIVAT
 
 
 T = TypeVar("T")
-
-
-class LoggedOut(ChannelError):
-    """The homeserver has ended the login."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

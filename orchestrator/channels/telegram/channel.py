@@ -30,24 +30,21 @@ from telegram.error import (
     TelegramError,
 )
 
+from orchestrator.channels.connection import ChannelConnection, LoggedOut
 from orchestrator.channels.context import ChannelContext
-from orchestrator.channels.status import StatusFile
 from orchestrator.channels.telegram import login, updates
 from orchestrator.channels.telegram.description import CHANNEL, MAX_TEXT_CHARS, PREFIX
 from orchestrator.channels.telegram.entities import Mark, marked, units
 from orchestrator.channels.telegram.incoming import UpdateReceiver
 from orchestrator.channels.telegram.login import TelegramLogin
-from orchestrator.domain.errors import ChannelDown, ChannelError, ChannelRefused, OutcomeUnknown
+from orchestrator.domain.errors import ChannelDown, ChannelRefused, OutcomeUnknown
 from orchestrator.domain.protocols import Receive
 from orchestrator.domain.values import Attachment, ChatJid, ChatMember, Message, MessageId
-from orchestrator.store import messages, outbox
+from orchestrator.store import messages
 
 log = structlog.get_logger(__name__)
 
 POLL_SECONDS = 50
-LOGIN_SECONDS = 5.0
-"""How often a login is looked for where there is none: one look at one file."""
-FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 1.0, 300.0
 MAX_CAPTION = 1_024
 MAX_REMEMBERED = 1_000
 """So many sent parts of messages are remembered, lest one be sent twice by this process."""
@@ -55,10 +52,6 @@ NOT_SENT = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout)
 """What happens before a request leaves."""
 REACTIONS = {"⏳": "👀", "✅": "👍", "❌": "👎"}
 """Signs of ours that Telegram does not know, by those that it does."""
-
-
-class TokenRevoked(ChannelError):
-    """Telegram does not take the token any more."""
 
 
 class TelegramChannel:
@@ -78,9 +71,10 @@ class TelegramChannel:
     ) -> None:
         """`chance` returns a number from [0, 1), by which waits differ a little from each other."""
         self._context = context
-        self._chance = chance
         self._poll_seconds = poll_seconds
-        self._status = StatusFile(context.home / CHANNEL.status_file)
+        self._connection = ChannelConnection(
+            context, CHANNEL, read_login=login.read, chats=PREFIX, chance=chance
+        )
         self._bot: telegram.Bot | None = None
         self._sent: OrderedDict[str, MessageId] = OrderedDict()
         self._silent_until = 0.0
@@ -91,34 +85,18 @@ class TelegramChannel:
 
     def status(self) -> dict[str, Any]:
         """Return the state of the connection and what is known of it, for `/status`."""
-        return self._status.as_data()
+        return self._connection.status.as_data()
 
     # The connection
 
     async def run(self, receive: Receive) -> None:
         """Stay connected until cancelled. No token and a token that was revoked are states, no errors."""
-        await self._status.load()
-        failures = 0
-        while True:
-            try:
-                found = await asyncio.to_thread(login.read, self._context.home)
-                if found is None:
-                    await self._wait_for_login()
-                    continue
-                await self._poll(found, receive)
-            except TokenRevoked as ended:
-                await self._wait_for_another_login(found, str(ended))
-            except ChannelError as ended:
-                failures = 1 if self._status.current.state == "connected" else failures + 1
-                await self._pause(str(ended), failures)
+        await self._connection.keep(partial(self._poll, receive=receive))
 
-    async def _wait_for_login(self) -> None:
-        if self._status.current.state != "unpaired":
-            await self._status.record(state="unpaired", account="", connected_since_ms=None)
-        await asyncio.sleep(LOGIN_SECONDS)
-
-    async def _poll(self, found: TelegramLogin, receive: Receive) -> None:
-        await self._status.record(state="connecting", account=f"@{found.username}", next_try_ms=None)
+    async def _poll(self, found: TelegramLogin, *, receive: Receive) -> None:
+        await self._connection.status.record(
+            state="connecting", account=f"@{found.username}", next_try_ms=None
+        )
         bot = login.make_bot(found.token, found.server)
         try:
             await _asked(bot.initialize())
@@ -132,50 +110,13 @@ class TelegramChannel:
                 )
                 if self._bot is None:
                     self._bot = bot
-                    await self._on_connected()
+                    await self._connection.note_connected()
                 place = await receiver.take(page) or place
                 if page:
-                    self._status.change(last_message_ms=self._context.clock.now_ms())
+                    self._connection.status.change(last_message_ms=self._context.clock.now_ms())
         finally:
             self._bot = None
             await asyncio.shield(bot.shutdown())
-
-    async def _on_connected(self) -> None:
-        now_ms = self._context.clock.now_ms()
-        await self._status.record(state="connected", connected_since_ms=now_ms, advice="", next_try_ms=None)
-        log.info("telegram.connected")
-        self._context.bus.publish("channel.state", detail=f"{self.name} connected")
-        async with self._context.database.transaction() as tx:
-            await outbox.hurry(tx, [f"{PREFIX}%"], now_ms=now_ms)
-        self._context.wake_outbox()
-
-    async def _pause(self, reason: str, failures: int) -> None:
-        longest = min(FIRST_PAUSE_SECONDS * 2.0 ** min(failures - 1, 20), LONGEST_PAUSE_SECONDS)
-        # Not all hosts come back at once.
-        seconds = longest * (1 - self._chance() / 2)
-        await self._record_end("disconnected", reason, seconds=seconds)
-        log.warning("telegram.down", reason=reason, pause_seconds=seconds)
-        await asyncio.sleep(seconds)
-
-    async def _wait_for_another_login(self, ended: TelegramLogin | None, reason: str) -> None:
-        await self._record_end("logged_out", reason, seconds=None)
-        log.error("telegram.logged_out", reason=reason)
-        # Another process writes the file: there is no event to wait for.
-        while await asyncio.to_thread(login.read, self._context.home) == ended:  # noqa: ASYNC110
-            await asyncio.sleep(LOGIN_SECONDS)
-
-    async def _record_end(self, state: str, reason: str, *, seconds: float | None) -> None:
-        now_ms = self._context.clock.now_ms()
-        await self._status.record(
-            state=state,
-            connected_since_ms=None,
-            last_disconnect=reason,
-            last_disconnect_ms=now_ms,
-            last_error=reason,
-            advice=CHANNEL.advice[state]["en"].format(reason=reason),
-            next_try_ms=now_ms + int(seconds * 1000) if seconds is not None else None,
-        )
-        self._context.bus.publish("channel.state", detail=f"{self.name} {state}", reason=reason)
 
     # Going out
 
@@ -261,8 +202,7 @@ class TelegramChannel:
     def _connected(self) -> telegram.Bot:
         """Return the bot. Raises `ChannelDown` when it is not connected."""
         if self._bot is None:
-            status = self._status.current
-            raise ChannelDown(status.advice or f"Telegram is {status.state.replace('_', ' ')}.")
+            raise self._connection.why_down()
         return self._bot
 
     async def set_typing(self, jid: ChatJid, *, is_typing: bool) -> None:
@@ -291,11 +231,11 @@ class TelegramChannel:
 
 
 async def _asked(call: Any) -> Any:
-    """Return the answer to a request that shows nothing. Raises `ChannelDown`, `TokenRevoked`."""
+    """Return the answer to a request that shows nothing. Raises `ChannelDown`, `LoggedOut`."""
     try:
         return await call
     except InvalidToken as error:
-        raise TokenRevoked("the token is not known there") from error
+        raise LoggedOut("the token is not known there") from error
     except Conflict as error:
         raise ChannelDown(
             "another program asks for this bot's messages: stop it, or use another bot"

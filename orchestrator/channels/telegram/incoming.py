@@ -19,20 +19,17 @@ from telegram.error import TelegramError
 
 from orchestrator.channels import attachments
 from orchestrator.channels.context import ChannelContext
+from orchestrator.channels.receiving import hand_in
 from orchestrator.channels.telegram import updates
 from orchestrator.channels.telegram.description import CHANNEL, FOLDER, PREFIX
 from orchestrator.channels.telegram.login import TelegramLogin
 from orchestrator.channels.telegram.updates import ChatUpdate, TelegramFile
-from orchestrator.domain.errors import BadRequest, StoreError
 from orchestrator.domain.protocols import Receive
 from orchestrator.domain.values import ChatJid, Inbound, MessageId, Quote
 from orchestrator.store import chats, groups, messages
 
 log = structlog.get_logger(__name__)
 
-TAKE_TRIES = 5
-"""How often a message is handed in that the host cannot take, before it is left out."""
-TAKE_PAUSE_SECONDS = 5.0
 REACTION = "reaction"
 MAX_FETCH_BYTES = 20 * 1000**2
 """What Telegram lets a bot fetch."""
@@ -70,7 +67,7 @@ class UpdateReceiver:
                 continue
             inbound = await self._inbound(found)
             is_fetched = found.file is not None and inbound.file_until_ms is not None
-            if not await self._hand_in(inbound, None if is_fetched else place):
+            if not await hand_in(self._receive, inbound, cursor=None if is_fetched else place):
                 await self._move_place(place)
             elif found.file is not None and is_fetched:
                 fetching.append(self._take_file(inbound, found.file))
@@ -89,27 +86,6 @@ class UpdateReceiver:
             return
         async with self._context.database.transaction() as tx:
             await chats.set_cursor(tx, CHANNEL.name, place)
-
-    async def _hand_in(self, inbound: Inbound, place: str | None) -> bool:
-        """Hand a message in, with several tries; return whether the host has it."""
-        tries = 0
-        while tries < TAKE_TRIES:
-            try:
-                await self._receive(inbound, cursor=place)
-            except BadRequest as refused:
-                log.warning("telegram.message_refused", message=inbound.id, reason=str(refused))
-                return False
-            except StoreError as error:
-                # Not the message's fault, so it counts as no try.
-                log.warning("telegram.message_waits", message=inbound.id, reason=str(error))
-                await asyncio.sleep(TAKE_PAUSE_SECONDS)
-            except Exception:
-                tries += 1
-                log.exception("telegram.message_not_taken", message=inbound.id, attempt=tries)
-                await asyncio.sleep(TAKE_PAUSE_SECONDS)
-            else:
-                return True
-        return False
 
     async def _inbound(self, found: ChatUpdate) -> Inbound:
         jid = ChatJid(f"{PREFIX}{found.chat_id}")
@@ -156,7 +132,7 @@ class UpdateReceiver:
         async with self._slots:
             words = await self._fetched(inbound, file)
         whole = replace(inbound, file=words.words, spoken=words.spoken, file_until_ms=None)
-        await self._hand_in(whole, None)
+        await hand_in(self._receive, whole, cursor=None)
 
     async def _fetched(self, inbound: Inbound, file: TelegramFile) -> attachments.FetchedFile:
         body = Path(self._context.home, FOLDER, f"in-{secrets.token_hex(8)}")

@@ -1,0 +1,131 @@
+"""Keep a channel connected with the login that is in the home, and record how the connection is.
+
+It is for messengers that need a login and nothing beside it. WhatsApp, with its pairing and its bans, decides
+for itself when it connects.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Generic, TypeVar
+
+import structlog
+
+from orchestrator.channels.context import ChannelContext
+from orchestrator.channels.description import ChannelDescription
+from orchestrator.channels.status import StatusFile
+from orchestrator.domain.errors import ChannelDown, ChannelError
+from orchestrator.store import outbox
+
+log = structlog.get_logger(__name__)
+
+LOGIN_SECONDS = 5.0
+"""How often a login is looked for where there is none: one look at one file."""
+FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 1.0, 300.0
+
+Login = TypeVar("Login")
+
+
+class LoggedOut(ChannelError):
+    """The messenger has ended the login."""
+
+
+class ChannelConnection(Generic[Login]):
+    """Connects a channel again and again, and holds its status. One task calls `keep`."""
+
+    def __init__(
+        self,
+        context: ChannelContext,
+        channel: ChannelDescription,
+        *,
+        read_login: Callable[[Path], Login | None],
+        chats: str,
+        chance: Callable[[], float],
+    ) -> None:
+        """`read_login` returns the login of a home; it blocks. `chats` is the begin of the chats' addresses.
+
+        `chance` returns a number from [0, 1), by which waits differ a little from each other.
+        """
+        self._context = context
+        self._channel = channel
+        self._read_login = read_login
+        self._chats = chats
+        self._chance = chance
+        self.status = StatusFile(context.home / channel.status_file)
+
+    async def keep(self, hold: Callable[[Login], Awaitable[None]]) -> None:
+        """Have `hold` connect with a login, again and again, until cancelled.
+
+        Once connected, `hold` calls `note_connected`, and goes on until it raises: `LoggedOut` when the login
+        is over, else `ChannelDown`. Nobody logged in and logged out are states, no errors.
+        """
+        await self.status.load()
+        failures = 0
+        while True:
+            try:
+                found = await asyncio.to_thread(self._read_login, self._context.home)
+                if found is None:
+                    await self._wait_for_login()
+                    continue
+                await hold(found)
+            except* LoggedOut as ended:
+                await self._wait_for_another_login(found, str(_first(ended)))
+            except* ChannelError as ended:
+                failures = 1 if self.status.current.state == "connected" else failures + 1
+                await self._pause(str(_first(ended)), failures)
+
+    async def note_connected(self) -> None:
+        """Record that the messenger has answered, and hurry what waited for it."""
+        now_ms = self._context.clock.now_ms()
+        await self.status.record(state="connected", connected_since_ms=now_ms, advice="", next_try_ms=None)
+        log.info("channel.connected", channel=self._channel.name)
+        self._context.bus.publish("channel.state", detail=f"{self._channel.name} connected")
+        # What waited for the messenger goes out now, not when its own pause is over.
+        async with self._context.database.transaction() as tx:
+            await outbox.hurry(tx, [f"{self._chats}%"], now_ms=now_ms)
+        self._context.wake_outbox()
+
+    def why_down(self) -> ChannelDown:
+        """Return the error for what needs a connection while there is none."""
+        status = self.status.current
+        return ChannelDown(status.advice or f"{self._channel.title} is {status.state.replace('_', ' ')}.")
+
+    async def _wait_for_login(self) -> None:
+        if self.status.current.state != "unpaired":
+            await self.status.record(state="unpaired", account="", connected_since_ms=None)
+        await asyncio.sleep(LOGIN_SECONDS)
+
+    async def _pause(self, reason: str, failures: int) -> None:
+        longest = min(FIRST_PAUSE_SECONDS * 2.0 ** min(failures - 1, 20), LONGEST_PAUSE_SECONDS)
+        # Not all hosts come back at once.
+        seconds = longest * (1 - self._chance() / 2)
+        await self._record_end("disconnected", reason, seconds=seconds)
+        log.warning("channel.down", channel=self._channel.name, reason=reason, pause_seconds=seconds)
+        await asyncio.sleep(seconds)
+
+    async def _wait_for_another_login(self, ended: Login | None, reason: str) -> None:
+        await self._record_end("logged_out", reason, seconds=None)
+        log.error("channel.logged_out", channel=self._channel.name, reason=reason)
+        # Another process writes the file: there is no event to wait for.
+        while await asyncio.to_thread(self._read_login, self._context.home) == ended:  # noqa: ASYNC110
+            await asyncio.sleep(LOGIN_SECONDS)
+
+    async def _record_end(self, state: str, reason: str, *, seconds: float | None) -> None:
+        now_ms = self._context.clock.now_ms()
+        await self.status.record(
+            state=state,
+            connected_since_ms=None,
+            last_disconnect=reason,
+            last_disconnect_ms=now_ms,
+            last_error=reason,
+            advice=self._channel.advice[state]["en"].format(reason=reason),
+            next_try_ms=now_ms + int(seconds * 1000) if seconds is not None else None,
+        )
+        self._context.bus.publish("channel.state", detail=f"{self._channel.name} {state}", reason=reason)
+
+
+def _first(group: BaseExceptionGroup[BaseException]) -> BaseException:
+    error = group.exceptions[0]
+    return _first(error) if isinstance(error, BaseExceptionGroup) else error

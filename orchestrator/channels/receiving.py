@@ -1,0 +1,45 @@
+"""Hand a message in to the host, and try that again while the host cannot take it.
+
+WhatsApp does so for itself: there a message is read anew for each try, while its bridge lives.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+import structlog
+
+from orchestrator.domain.errors import BadRequest, StoreError
+from orchestrator.domain.protocols import Receive
+from orchestrator.domain.values import Inbound
+
+log = structlog.get_logger(__name__)
+
+TAKE_TRIES = 5
+"""How often a message is handed in that the host cannot take, before it is left out."""
+TAKE_PAUSE_SECONDS = 5.0
+
+
+async def hand_in(receive: Receive, message: Inbound, *, cursor: str | None) -> bool:
+    """Hand a message in, with several tries; return whether the host has it.
+
+    `cursor` is the place in the messenger's stream that is stored with it; None stores none.
+    """
+    about = {"channel": message.channel, "message": message.id}
+    tries = 0
+    while tries < TAKE_TRIES:
+        try:
+            await receive(message, cursor=cursor)
+        except BadRequest as refused:
+            log.warning("channel.message_refused", **about, reason=str(refused))
+            return False
+        except StoreError as error:
+            # Not the message's fault, so it counts as no try.
+            log.warning("channel.message_waits", **about, reason=str(error))
+        except Exception:
+            tries += 1
+            log.exception("channel.message_not_taken", **about, attempt=tries)
+        else:
+            return True
+        await asyncio.sleep(TAKE_PAUSE_SECONDS)
+    return False
