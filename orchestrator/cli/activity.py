@@ -9,6 +9,7 @@ from typing import Annotated, Any
 from zoneinfo import ZoneInfo
 
 from cyclopts import App, Parameter
+from cyclopts.validators import Number
 
 from orchestrator.cli import terminal
 from orchestrator.cli.options import (
@@ -135,7 +136,12 @@ def events(
     follow: Annotated[
         bool, Parameter(name=["-f", "--follow"], negative="", help="Go on until Ctrl-C.")
     ] = False,
-    lines: Annotated[int, Parameter(name=["-n", "--lines"], help="Show at most so many of the latest.")] = 50,
+    lines: Annotated[
+        int,
+        Parameter(
+            name=["-n", "--lines"], help="Show at most so many of the latest.", validator=Number(gte=0)
+        ),
+    ] = 50,
     as_json: Annotated[
         bool, Parameter(name="--json", negative="", help="Print a JSON document a line.")
     ] = False,

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from cyclopts import Parameter
+from cyclopts.validators import Number
 
 from orchestrator.cli.client import Client
 from orchestrator.cli.exit_codes import FAILED
@@ -30,7 +31,11 @@ def chat(
     ] = None,
     sender: Annotated[str, Parameter(help="Who is writing.")] = "you",
     wait: Annotated[
-        float, Parameter(help="Seconds to wait for the reply to -m; it is not lost when it comes later.")
+        float,
+        Parameter(
+            help="Seconds to wait for the reply to -m; it is not lost when it comes later.",
+            validator=Number(gte=0, lte=600),
+        ),
     ] = WAIT_SECONDS,
     as_json: JsonOption = False,
     home: HomeOption = None,

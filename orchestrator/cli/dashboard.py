@@ -211,7 +211,7 @@ def worker(
     llm: Annotated[bool, Parameter(negative="", help="Have the model look; needs a running Andy.")] = False,
     rules: Annotated[bool, Parameter(negative="", help="Have the rules look. This is the default.")] = False,
     dry_run: Annotated[bool, Parameter(negative="", help="Only tell what the rules would do.")] = False,
-    limit: LimitOption = 0,
+    limit: LimitOption | None = None,
     as_json: JsonOption = False,
     home: HomeOption = None,
 ) -> None:

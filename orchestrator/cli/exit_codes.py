@@ -11,6 +11,8 @@ from orchestrator.domain.errors import AndyError, BadRequest, NotRunning, Unknow
 
 FAILED, USAGE, NOT_RUNNING = 1, 2, 3
 INTERRUPTED = 130
+MOST_SHOWN = 1000
+"""Characters of an error."""
 
 
 class UsageError(BadRequest):
@@ -38,9 +40,14 @@ def exit_after(command: Callable[[], int]) -> NoReturn:
             sys.exit(0)
 
 
+def shortened(text: str) -> str:
+    """Return a text that fits a terminal: what was typed stands in errors, and the fix at their end."""
+    return text if len(text) <= MOST_SHOWN else f"{text[: MOST_SHOWN // 2]} … {text[-MOST_SHOWN // 2 :]}"
+
+
 def _fail(error: AndyError) -> NoReturn:
     fix = " See 'andy tasks list'." if isinstance(error, UnknownTask) else ""
-    print(f"andy: {error}{fix}", file=sys.stderr)
+    print(f"andy: {shortened(str(error))}{fix}", file=sys.stderr)
     match error:
         case NotRunning():
             sys.exit(NOT_RUNNING)

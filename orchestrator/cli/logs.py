@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Annotated
 
 from cyclopts import Parameter
+from cyclopts.validators import Number
 
 from orchestrator.cli.options import HomeOption
 from orchestrator.cli.terminal import home_of
@@ -30,14 +31,16 @@ def logs(
         bool, Parameter(name=["-f", "--follow"], negative="", help="Go on, across runs, until Ctrl-C.")
     ] = False,
     run: Annotated[str | None, Parameter(help="A run, by the beginning of its id. [the newest]")] = None,
-    lines: Annotated[int, Parameter(name=["-n", "--lines"], help="Show at most so many lines.")] = 200,
+    lines: Annotated[
+        int, Parameter(name=["-n", "--lines"], help="Show at most so many lines.", validator=Number(gte=0))
+    ] = 200,
     home: HomeOption = None,
 ) -> None:
     """Show what a group's container did and said: its newest run. Works with Andy down.
 
     Example: `andy logs family -f`
     """
-    view = _view(home, group, run=run, lines=max(0, lines))
+    view = _view(home, group, run=run, lines=lines)
     for line in view.lines:
         print(line)
     if follow:

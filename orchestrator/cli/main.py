@@ -6,15 +6,29 @@ No command is imported before it is called; `commands.py` says where each is.
 from __future__ import annotations
 
 import difflib
+import math
 import sys
 from functools import partial
+from typing import Any
 
-from cyclopts import App, CycloptsError
+from cyclopts import App, CycloptsError, Parameter, UnusedCliTokensError
 
 from orchestrator import __version__
 from orchestrator.cli import commands
-from orchestrator.cli.exit_codes import USAGE, UsageError, exit_after
+from orchestrator.cli.exit_codes import UsageError, exit_after
 from orchestrator.domain.errors import BadRequest
+
+LARGEST = 2**63 - 1
+"""SQLite keeps no whole number beyond this one."""
+
+
+def _check_number(_type: Any, value: Any) -> None:
+    """Refuse a number that no command can use. Raises `ValueError`, which Cyclopts tells."""
+    if isinstance(value, int) and abs(value) > LARGEST:
+        raise ValueError("The number is too large.")
+    if isinstance(value, float) and not math.isfinite(value):
+        raise ValueError("Write a number.")
+
 
 app = App(
     name="andy",
@@ -22,6 +36,7 @@ app = App(
     version=__version__,
     help_flags=commands.HELP_FLAGS,
     version_flags=commands.VERSION_FLAGS,
+    default_parameter=Parameter(validator=_check_number),
     help_format="plaintext",  # to load and render Markdown is a quarter of the time of --help
 )
 for entry in commands.COMMANDS:
@@ -45,11 +60,20 @@ def _run(words: list[str]) -> int:
         return 0
     _check_command(words[0])
     try:
-        result = app(words, exit_on_error=False, print_error=True, result_action="return_value")
-    except CycloptsError:  # it was printed
-        print("See 'andy --help', or --help after a command; options stand after it too.", file=sys.stderr)
-        return USAGE
+        result = app(words, exit_on_error=False, print_error=False, result_action="return_value")
+    except CycloptsError as error:
+        raise UsageError(_refusal(error)) from error
     return result if isinstance(result, int) else 0
+
+
+def _refusal(error: CycloptsError) -> str:
+    """Return in one line what cannot be read, and where it is told how it is written."""
+    command = " ".join(("andy", *(error.command_chain or ())))
+    hint = "" if error.command_chain else " Options stand after the command."
+    said = str(error)
+    if isinstance(error, UnusedCliTokensError):
+        said = f"There is no place for '{' '.join(error.unused_tokens or ())}' here."
+    return f"{' '.join(said.split())} See '{command} --help'.{hint}"
 
 
 def _check_text(words: list[str]) -> None:

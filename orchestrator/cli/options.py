@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from cyclopts import Parameter
+from cyclopts.validators import Number
 
 from orchestrator.base.terminal_escaping import one_line
 
@@ -19,7 +20,10 @@ HomeOption = Annotated[
     Path | None, Parameter(name="--home", help="Where groups/ data/ store/ are. [ANDY_HOME, else here]")
 ]
 JsonOption = Annotated[bool, Parameter(name="--json", negative="", help="Print JSON, for machines.")]
-LimitOption = Annotated[int, Parameter(help="List at most so many.")]
+# Without the upper bound, the validator of all other numbers would be left out here.
+LimitOption = Annotated[
+    int, Parameter(help="List at most so many.", validator=Number(gte=1, lte=1_000_000_000))
+]
 GroupArgument = Annotated[str, Parameter(help="A group, by its folder name: see 'andy groups list'.")]
 # Before the `*` of a command and after the `/`, so that both GROUP and --group GROUP reach it.
 GroupOption = Annotated[str | None, Parameter(help="Only this group, by its folder name.")]

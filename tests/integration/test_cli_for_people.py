@@ -167,7 +167,57 @@ def test_words_that_cannot_be_read_exit_with_two_whenever_that_is_found(
         cli.main()
 
     assert exited.value.code == 2
-    assert told in " ".join(capsys.readouterr().err.split())
+    said = capsys.readouterr().err
+    assert said.startswith("andy: ")
+    assert len(said.splitlines()) == 1
+    assert told in said
+
+
+TOO_LARGE = "9" * 30
+"""A whole number that SQLite cannot keep."""
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (("messages",), "GROUP requires an argument. See 'andy messages --help'."),
+        (("turns", "family", "jon"), "There is no place for 'jon' here. See 'andy turns --help'."),
+        (("loop", "list"), "See 'andy loop --help'."),
+        (("logs", "--json"), "Unknown option: --json. See 'andy logs --help'."),
+        (("--json", "status"), "See 'andy --help'. Options stand after the command."),
+        (("messages", "family", "--limit", TOO_LARGE), "for --limit"),
+        (("messages", "family", "--limit", "0"), "Must be >= 1"),
+        (("approvals", "allow", TOO_LARGE), "The number is too large"),
+        (("turns", "--id", TOO_LARGE), "The number is too large"),
+        (("chat", "family", "-m", "hi", "--wait", "nan"), "for --wait"),
+        (("chat", "family", "-m", "hi", "--wait", "-1"), "Must be >= 0"),
+        (("logs", "-n", "-4"), "Must be >= 0"),
+    ],
+)
+def test_what_fits_no_command_is_told_in_one_line_that_names_its_help(home, monkeypatch, capsys, words, told):
+    monkeypatch.setenv("ANDY_HOME", str(home))
+    monkeypatch.setattr("sys.argv", ["andy", *words])
+
+    with pytest.raises(SystemExit) as exited:
+        cli.main()
+
+    said = capsys.readouterr()
+    assert (exited.value.code, said.out) == (2, "")
+    assert said.err.startswith("andy: ")
+    assert len(said.err.splitlines()) == 1
+    assert told in said.err
+
+
+def test_an_error_does_not_fill_the_terminal_with_what_was_typed(home, monkeypatch, capsys):
+    monkeypatch.setattr("sys.argv", ["andy", "groups", "register", "x" * 100_000, "--home", str(home)])
+
+    with pytest.raises(SystemExit) as exited:
+        cli.main()
+
+    said = capsys.readouterr().err
+    assert exited.value.code == 1
+    assert len(said) < 2_000
+    assert said.endswith("the first a letter or digit.\n")
 
 
 # What chats and agents wrote is shown, and never obeyed
