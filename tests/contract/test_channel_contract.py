@@ -8,8 +8,8 @@ import os
 import stat
 import tarfile
 import time
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any, Self
@@ -27,25 +27,33 @@ from orchestrator.channels.telegram.description import MAX_FILE_BYTES
 from orchestrator.channels.whatsapp.channel import WhatsAppChannel
 from orchestrator.channels.whatsapp.send_rate import SendRate
 from orchestrator.containers import mounts
+from orchestrator.containers.run_orders import RunOrders
 from orchestrator.domain.errors import ChannelDown
 from orchestrator.domain.home import Home
 from orchestrator.domain.protocols import Channel, Feature, Receive
+from orchestrator.domain.settings import Settings
 from orchestrator.domain.values import (
     Attachment,
     ChatJid,
     ChatMember,
     Folder,
+    Group,
     Inbound,
     Message,
     MessageId,
     Seq,
 )
 from orchestrator.groups import registration
+from orchestrator.groups.host_context import HostContext
 from orchestrator.inbound.intake import Intake
 from orchestrator.outbound.delivery import Delivery
+from orchestrator.proxies.feature import ContainerProxies
+from orchestrator.proxies.model.credentials import CredentialSource
 from orchestrator.store import outbox
 from orchestrator.store.database import Database
 from tests.processes.synapse import UPLOAD_BYTES, Synapse
+from tests.support.runtimes import ProcessBench, a_spec, all_of
+from tests.support.runtimes import running as running_container
 from tests.support.store_harness import a_group
 from tests.support.until import until
 
@@ -786,7 +794,46 @@ async def test_a_file_that_is_too_large_for_the_messenger_is_refused_in_words(ho
     assert "MB at most" in refused["error"]
 
 
-async def test_no_container_is_given_a_place_that_its_secrets_are_in(host, outside):
+SHOW_ENVIRONMENT = "import json, os; print(json.dumps(dict(os.environ)))"
+
+
+async def environments(context: ChannelContext, groups: Sequence[Group], *, token: str) -> list[str]:
+    """Return the environment of a container of each group, as a program in it reads it."""
+
+    async def never(run_id: str, reason: str) -> None:
+        raise AssertionError(f"{run_id}: {reason}")
+
+    found = []
+    async with AsyncExitStack() as stack:
+        known = HostContext(
+            home=Home(context.home),
+            settings=Settings(tz="Asia/Seoul"),
+            clock=context.clock,
+            database=context.database,
+            reader=context.database,
+            bus=context.bus,
+        )
+        credentials = CredentialSource(context.home, {"ANTHROPIC_API_KEY": "sk-ant-api03-the-key"})
+        proxies = ContainerProxies(known, credentials=credentials, address="127.0.0.1", on_runaway=never)
+        await proxies.open(stack)
+        orders = RunOrders(known, credentials=credentials, proxies=proxies, uid=os.getuid())
+        for group in groups:
+            spec = a_spec(
+                folder=group.folder,
+                mounts=await orders.prepare(group),
+                environment=orders.environment(group, orders.agent(group), token),
+            )
+            # The runtime that stands nearest to the host: an engine's containers are given the spec's alone.
+            runtime = ProcessBench(context.home).runtime(SHOW_ENVIRONMENT)
+            async with running_container(runtime, spec=spec) as container:
+                found.append((await all_of(container)).decode())
+    return found
+
+
+async def test_no_container_is_given_a_place_that_its_secrets_are_in(host, outside, monkeypatch):
+    for number, secret in enumerate(outside.secrets()):
+        # As a shell has them from which Andy is started.
+        monkeypatch.setenv(f"MESSENGER_TOKEN_{number}", secret)
     async with host.living():
         await host.post("hello")
         await host.until_settled()
@@ -798,8 +845,11 @@ async def test_no_container_is_given_a_place_that_its_secrets_are_in(host, outsi
     held = [file for source in shown for file in source.rglob("*") if file.is_file()]
     logins = [home / path for path in discovery.find(outside.channel.name).secret_files]
     assert all(login.is_file() for login in logins)
+    read = await environments(host.context, groups, token="the-runs-own")
+    assert ["the-runs-own" in one for one in read] == [True, True]
     for login in logins:
         assert not any(login.is_relative_to(source) for source in shown)
     for secret in outside.secrets():
         assert any(secret.encode() in login.read_bytes() for login in logins)
         assert not any(secret.encode() in file.read_bytes() for file in held)
+        assert not any(secret in one for one in read)
