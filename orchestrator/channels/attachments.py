@@ -15,7 +15,7 @@ from typing import Protocol
 
 from orchestrator.channels.context import ChannelContext
 from orchestrator.channels.voice.transcriber import SpokenText, language_of
-from orchestrator.domain.values import Group
+from orchestrator.domain.values import ChatJid, Group
 from orchestrator.groups import attachments
 from orchestrator.store import messages
 
@@ -69,9 +69,9 @@ class FetchedFile:
 
 
 async def keep(
-    context: ChannelContext, file: FileFacts, group: Group, body: Path, *, sent_ms: int
+    context: ChannelContext, file: FileFacts, group: Group, body: Path, *, chat: ChatJid, sent_ms: int
 ) -> FetchedFile:
-    """Copy a fetched file into its group's folder and write down what a voice note says.
+    """Copy a fetched file into its group's folder and write down what a voice note in `chat` says.
 
     `body` lies in a folder of the host's own: the group's is in a container's hands, and `attachments.keep`
     follows no link that is planted there.
@@ -79,18 +79,18 @@ async def keep(
     Raises:
         OSError: it cannot be copied; nothing is left half written.
     """
-    transcript = await _transcribe(context, file, group, body)
+    transcript = await _transcribe(context, file, chat, body)
     path = await asyncio.to_thread(
         attachments.keep, context.home, group.folder, file_name(file, sent_ms=sent_ms), body
     )
     return FetchedFile(words=words_of(file, path, transcript), spoken=transcript.text)
 
 
-async def _transcribe(context: ChannelContext, file: FileFacts, group: Group, body: Path) -> SpokenText:
+async def _transcribe(context: ChannelContext, file: FileFacts, chat: ChatJid, body: Path) -> SpokenText:
     if context.voice is None or file.kind != VOICE_NOTE:
         return SpokenText()
     async with context.database.reading() as tx:
-        newest = await messages.newest_texts(tx, group.jid, limit=LANGUAGE_MESSAGES)
+        newest = await messages.newest_texts(tx, chat, limit=LANGUAGE_MESSAGES)
     return await context.voice.transcribe(body, seconds=file.seconds, language=language_of(newest))
 
 

@@ -228,7 +228,9 @@ class RoomReceiver:
                 return attachments.failed(file)
             limit, seconds = self._context.attachment_bytes, attachments.fetch_seconds(file)
             await self._session.download(file, body, limit=limit, seconds=seconds)
-            return await attachments.keep(self._context, file, group, body, sent_ms=inbound.sent_ms)
+            return await attachments.keep(
+                self._context, file, group, body, chat=inbound.chat_jid, sent_ms=inbound.sent_ms
+            )
         except (ChannelError, OSError) as error:
             log.warning("matrix.file_not_fetched", message=inbound.id, reason=str(error))
             return attachments.failed(file)

@@ -147,7 +147,9 @@ class UpdateReceiver:
             if len(data) > self._limit:
                 return attachments.failed(file)
             await asyncio.to_thread(_write, body, bytes(data))
-            return await attachments.keep(self._context, file, group, body, sent_ms=inbound.sent_ms)
+            return await attachments.keep(
+                self._context, file, group, body, chat=inbound.chat_jid, sent_ms=inbound.sent_ms
+            )
         except (TelegramError, OSError, TimeoutError) as error:
             log.warning("telegram.file_not_fetched", message=inbound.id, reason=str(error))
             return attachments.failed(file)

@@ -51,7 +51,9 @@ class MediaDownloader:
         try:
             await asyncio.to_thread(lambda: body.parent.mkdir(mode=0o700, parents=True, exist_ok=True))
             await _download(bridge, media, body, limit=self._context.attachment_bytes)
-            return await attachments.keep(self._context, media, group, body, sent_ms=message.sent_ms)
+            return await attachments.keep(
+                self._context, media, group, body, chat=ChatJid(message.chat), sent_ms=message.sent_ms
+            )
         except (ChannelDown, ChannelRefused, TimeoutError, OSError) as error:
             log.warning("whatsapp.file_not_fetched", message=message.id, reason=str(error))
             return attachments.failed(media)

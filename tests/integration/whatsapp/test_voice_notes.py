@@ -22,6 +22,7 @@ from neonize.proto.waE2E.WAWebProtobufsE2E_pb2 import Message
 
 from orchestrator.channels.voice import listen, transcriber
 from orchestrator.channels.voice.transcriber import VoiceTranscriber
+from orchestrator.groups import registration
 from tests.doubles import whatsapp_events as wa
 from tests.doubles.whatsapp_phone import Phone
 from tests.support.until import until
@@ -142,6 +143,16 @@ async def test_a_note_that_takes_too_long_is_given_up_and_the_next_is_heard(
 
 
 async def test_a_korean_chat_is_listened_to_in_korean(harness: WhatsAppHome, phone: Phone) -> None:
+    phone.write(wa.heard("내일 소풍 도시락 뭐 싸지? OK?", message_id="3A1"))
+
+    assert "🎤 in ko" in await say(harness, phone, "in LANGUAGE", message_id="3A2")
+
+
+async def test_the_language_is_that_of_the_chat_with_the_note_and_not_of_the_groups_first(
+    harness: WhatsAppHome, phone: Phone
+) -> None:
+    async with harness.database.transaction() as tx:
+        await registration.add_chat(tx, "family", "local:family", now_ms=1, is_notify_chat=True)
     phone.write(wa.heard("내일 소풍 도시락 뭐 싸지? OK?", message_id="3A1"))
 
     assert "🎤 in ko" in await say(harness, phone, "in LANGUAGE", message_id="3A2")
