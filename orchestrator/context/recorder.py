@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 from collections import defaultdict, deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -44,6 +44,8 @@ MAX_EXCHANGES = 100
 SNAPSHOT_MS = 30 * 60_000
 PATIENCE_SECONDS = 12.0
 """How long a group's files are waited for. Two writers may each hold them for 5 s."""
+AT_ONCE = 16
+"""How many groups are brought up to date at a time."""
 SPEAKING = (
     *("turn.started", "turn.acknowledged", "turn.answered", "turn.failed", "turn.put_back"),
     "message.sent",  # a conversation was cleared, for one
@@ -144,15 +146,14 @@ class ContextRecorder:
             return
 
     async def _follow_all(self, folders: Iterable[Folder]) -> None:
-        """Follow several groups at once, so that one whose files are locked delays the others once."""
-        await asyncio.gather(*(self._follow(folder) for folder in folders))
+        await _for_each(folders, self._follow)
 
     async def sweep(self) -> None:
         """Bring every group's context up to date, take the snapshots that are due, and report repairs."""
         async with self._database.reading() as tx:
             found = [group.folder for group in await groups.every(tx)]
         await self._follow_all(found)
-        await asyncio.gather(*(self._keep_snapshot(folder) for folder in found))
+        await _for_each(found, self._keep_snapshot)
         await self._notify_owner_of_repairs()
 
     async def _follow(self, folder: Folder) -> None:
@@ -348,6 +349,20 @@ async def _next_events(events: asyncio.Queue[HostEvent]) -> list[HostEvent]:
     while not events.empty():
         arrived.append(events.get_nowait())
     return arrived
+
+
+async def _for_each(folders: Iterable[Folder], work: Callable[[Folder], Awaitable[None]]) -> None:
+    """Do it for several groups at once, so that one whose files are locked does not delay the others.
+
+    Not for all at once: a thousand tasks are memory that the host keeps for good.
+    """
+    left = iter(folders)
+
+    async def take() -> None:
+        for folder in left:
+            await work(folder)
+
+    await asyncio.gather(*(take() for _ in range(AT_ONCE)))
 
 
 def _parts(found: Iterable[TurnExchange]) -> Iterator[_Part]:

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable, Collection
+import os
+from collections.abc import Callable, Collection, Iterable
 from pathlib import Path
 
 import structlog
@@ -72,8 +73,9 @@ class MailboxWorker:
     async def run(self) -> None:
         """Handle requests for ever."""
         async with self._database.reading() as tx:
-            for group in await groups.every(tx):
-                self._watcher.wake(group.folder)  # what came while the host was down
+            folders = [group.folder for group in await groups.every(tx)]
+        for folder in await asyncio.to_thread(self._with_files, folders):
+            self._watcher.wake(folder)  # what came while the host was down
         async with asyncio.TaskGroup() as rounds:
             while True:
                 # Only between rounds: a file that is just being copied has no row yet and would look stray.
@@ -81,6 +83,10 @@ class MailboxWorker:
                     await self._sweep()
                 for folder in await self._watcher.wait() - self._resting:
                     self._begin(folder, rounds)
+
+    def _with_files(self, folders: Iterable[Folder]) -> list[Folder]:
+        """Return the groups in whose mailboxes there is something. Blocks."""
+        return [one for one in folders if any(_has_files(self._root / one / name) for name in DIRECTORIES)]
 
     def _begin(self, folder: Folder, rounds: asyncio.TaskGroup) -> None:
         """Start a task for a group; a change while it has one is looked at after that."""
@@ -219,3 +225,14 @@ def _not_understood(body: bytes, reason: str) -> Reply | None:
         )
     except (ValueError, KeyError, TypeError, RecursionError):
         return None
+
+
+def _has_files(directory: Path) -> bool:
+    """Return whether there is anything in it, as far as that can be told. Blocks."""
+    try:
+        with os.scandir(directory) as entries:
+            return any(True for _ in entries)
+    except FileNotFoundError:
+        return False
+    except OSError:
+        return True  # who reads it tells what is wrong

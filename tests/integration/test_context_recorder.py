@@ -364,6 +364,26 @@ async def test_a_group_whose_disk_hangs_keeps_no_other_from_being_followed_and_h
         await asyncio.wait({looking})
 
 
+async def test_a_look_at_all_groups_takes_a_few_at_a_time_and_leaves_none_out(harness, monkeypatch):
+    folders = {"family", *(f"group{number}" for number in range(2 * recorder.AT_ONCE))}
+    for folder in sorted(folders - {"family"}):
+        await harness.store_harness.add_group(folder)
+    going, most, seen = set(), [], []
+
+    async def catch_up(self, folder):
+        going.add(folder)
+        most.append(len(going))
+        await asyncio.sleep(0)
+        going.remove(folder)
+        seen.append(folder)
+
+    monkeypatch.setattr(ContextRecorder, "catch_up", catch_up)
+    await harness.recorder.sweep()
+
+    assert sorted(seen) == sorted(folders)
+    assert max(most) == recorder.AT_ONCE
+
+
 async def test_words_that_are_taken_back_leave_the_context_too(harness):
     heard = await harness.store_harness.hear("@Andy the code is 4711")
     turn = await harness.store_harness.answer("Noted.")
