@@ -6,6 +6,7 @@ import json
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager, closing
 from datetime import datetime
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 from urllib.parse import quote
 
@@ -169,10 +170,26 @@ def running_status(home: Home) -> dict[str, Any]:
 def _door_of(home: Home) -> tuple[str, dict[str, str]]:
     """Return the address of the running Andy and the headers that it asks for. Raises `NotRunning`."""
     try:
-        address, token = home.address_file.read_text(), home.token_file.read_text()
+        address = home.address_file.read_text()
     except FileNotFoundError as error:
         raise _not_running(home) from error
+    except OSError as error:
+        raise _unreadable(home.address_file, error) from error
+    try:
+        token = home.token_file.read_text()
+    except FileNotFoundError as error:
+        # Not "Andy is not running": who follows that is told by 'andy up' that Andy runs already.
+        raise NotRunning(
+            f"Nobody can speak to Andy, for {home.token_file} is missing: end Andy, then start it"
+            " with 'andy up', which makes a new one."
+        ) from error
+    except OSError as error:
+        raise _unreadable(home.token_file, error) from error
     return address, {"Authorization": f"Bearer {token}"}
+
+
+def _unreadable(path: Path, error: OSError) -> NotRunning:
+    return NotRunning(f"{path} cannot be read ({error.strerror}): call andy as the user who runs Andy.")
 
 
 def _content(response: httpx.Response) -> dict[str, Any]:

@@ -12,6 +12,7 @@ import pytest
 from orchestrator.cli import dashboard_service
 from orchestrator.cli.main import app
 from orchestrator.domain.errors import AndyError, NotRunning
+from orchestrator.domain.home import Home
 from orchestrator.groups import registration
 from orchestrator.store import audit
 from orchestrator.store.database import Database
@@ -166,6 +167,19 @@ def test_a_task_that_can_never_be_due_is_refused(andy, words, told):
 def test_nobody_speaks_as_andy_while_he_is_down(andy):
     with pytest.raises(NotRunning):
         andy("say", "family", "hello")
+
+
+@pytest.mark.parametrize("words", [("say", "family", "hello"), ("status",)])
+def test_a_token_that_was_removed_or_is_not_ours_to_read_is_named(andy, home, words):
+    found = Home(home)
+    found.data.mkdir(exist_ok=True)
+    found.address_file.write_text("http://127.0.0.1:9")
+    with pytest.raises(NotRunning, match=r"data/token is missing: end Andy, then start it"):
+        andy(*words)
+
+    found.token_file.mkdir()  # root could read what is another's
+    with pytest.raises(NotRunning, match=r"data/token cannot be read .*: call andy as the user"):
+        andy(*words)
 
 
 def recorded(home: Path) -> list[str]:
