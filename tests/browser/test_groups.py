@@ -144,3 +144,20 @@ def test_a_chat_that_was_seen_is_added_to_a_group_told_its_news_and_taken_off(
 
 def chats_of(andy: AndyProcess, folder: str) -> list[str]:
     return next(one["chats"] for one in andy.listed("groups", "list") if one["folder"] == folder)
+
+
+def test_on_a_phone_names_stay_whole_and_the_navigation_shows_where_one_is(
+    visitor: Visit, andy: AndyProcess
+) -> None:
+    page = visitor.page
+    page.set_viewport_size({"width": 390, "height": 900})
+    page.goto(f"{andy.address}/console/groups")
+    link = page.get_by_role("link", name="Main", exact=True)
+    expect(link).to_be_visible()
+    assert link.evaluate("one => one.getClientRects().length") == 1, "a word is broken in its middle"
+    badge = page.locator("tr .badge").first
+    heights = badge.evaluate("one => [one.clientHeight, parseFloat(getComputedStyle(one).lineHeight)]")
+    assert heights[0] < 2 * heights[1], "a badge is broken in its middle"
+    for place in ("now", "care"):
+        page.goto(f"{andy.address}/console/{place}")
+        expect(page.locator(".side nav a[aria-current]")).to_be_in_viewport(ratio=0.9)

@@ -82,7 +82,7 @@ class BackupFile:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SettingRow:
-    """A setting as it counts now, and the file or place that says so; empty for the default."""
+    """A setting as it counts now, and the file that says so or `environment`; empty for the default."""
 
     name: str
     value: str
@@ -294,12 +294,14 @@ def _listed(folder: Path) -> list[BackupFile]:
 
 def _settings(home: Home) -> Iterator[SettingRow]:
     sources = setting_sources.read_sources(home.root)
-    said = {key.lower(): source.name for source in sources for key in source.values}
+    said = {key.lower(): source for source in sources for key in source.values}
     for name, value in config.load(home.root).model_dump(mode="json").items():
         about = config.Settings.model_fields[name].description or ""
         shown = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-        source = said.get(name, "")
-        place = Path(source).name if source.startswith("/") else source
+        source = said.get(name)
+        place = (
+            "" if source is None else source.kind if source.kind == "environment" else Path(source.name).name
+        )
         yield SettingRow(name=name.upper(), value=shown, source=place, about=about)
 
 

@@ -85,7 +85,15 @@
     if (event.target.dataset?.submit !== undefined) event.target.form.requestSubmit();
   });
 
+  // On a phone the navigation is wider than the screen: it begins where one is.
+  const showPlace = () => {
+    const here = document.querySelector(".side nav a[aria-current]");
+    const all = here?.closest("nav");
+    if (all) all.scrollLeft += here.getBoundingClientRect().right - all.getBoundingClientRect().right + 48;
+  };
+
   const start = () => {
+    showPlace();
     toEnd(document);
     pageToEnd();
     // A one-time code comes after '#', which no server and no log sees; it is taken out of the address at once.
