@@ -87,7 +87,10 @@ class AndyProcess:
         """Start it and wait until it listens."""
         self.address_file.unlink(missing_ok=True)
         self.launch()
-        until(self.is_up, what="andy up listens")
+        try:
+            until(self.is_up, what="andy up listens")
+        except AssertionError as error:
+            raise AssertionError(f"{error}; it says: {self.log.read_text()[-2_000:]}") from error
 
     def start_at(self, port: str) -> None:
         """Start it again where it listened before, as a page that is open expects."""
