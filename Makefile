@@ -29,7 +29,8 @@ $(READY): requirements-dev.lock pyproject.toml
 	@echo "Setting up .venv (once, about a minute) …"
 	@$(PYTHON) -m venv .venv
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements-dev.lock
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
+	@# Twice quiet: setuptools warns of every editable installation with a page of text. Errors are shown.
+	@$(BIN)/python -m pip install --quiet --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
 	@touch $@
 
 setup: $(READY) ## Set up .venv

@@ -13,6 +13,13 @@ IMPORTED_OBJECTS = 100_000
 
 def main() -> None:
     """Run the command line and exit."""
+    try:
+        _run()
+    except KeyboardInterrupt:  # while modules are imported; a command that runs ends by itself
+        sys.exit(130)  # 128 and the number of the signal, as shells say it
+
+
+def _run() -> None:
     words = sys.argv[1:]
     if words in (["--version"], ["-V"]):
         sys.stdout.write(f"{__version__}\n")

@@ -85,11 +85,15 @@ async def permissions(home: Home, messengers: Sequence[ChannelDescription]) -> D
 def _permissions(home: Home, messengers: Sequence[ChannelDescription]) -> DoctorFinding:
     """Check that folders can be written and that nobody else can read secrets."""
     for folder in (home.groups, home.data, home.database.parent):
-        if folder.exists() and not os.access(folder, os.W_OK | os.X_OK):
+        there = next(one for one in (folder, *folder.parents) if one.exists())
+        if not os.access(there, os.W_OK | os.X_OK):
+            own = f"sudo chown -R {os.getuid()} {folder}"
+            # What is above the home may be everybody's: nobody is told to take it.
+            other = "mend its permissions, or choose another home with ANDY_HOME"
             return bad(
                 "permissions",
-                f"{folder} cannot be written by this user",
-                mend=f"sudo chown -R {os.getuid()} {folder}",
+                f"{there} cannot be written by this user",
+                mend=own if there == folder else other,
             )
     logins = [home.root / path for one in messengers for path in one.secret_files]
     secrets = (home.token_file, home.root / ".env", home.database, *logins)

@@ -17,6 +17,7 @@ import pytest
 from cyclopts import App, Argument
 from cyclopts.exceptions import UnusedCliTokensError
 
+from orchestrator import __main__
 from orchestrator.cli import chat, whatsapp
 from orchestrator.cli import main as cli
 from orchestrator.cli.main import app
@@ -206,6 +207,21 @@ def test_what_fits_no_command_is_told_in_one_line_that_names_its_help(home, monk
     assert said.err.startswith("andy: ")
     assert len(said.err.splitlines()) == 1
     assert told in said.err
+
+
+def test_an_interruption_before_the_command_has_begun_ends_without_a_traceback(monkeypatch):
+    """Modules are imported for half of the time that a short command takes."""
+
+    def interrupted() -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("sys.argv", ["andy", "groups", "list"])
+    monkeypatch.setattr(cli, "main", interrupted)
+
+    with pytest.raises(SystemExit) as exited:
+        __main__.main()
+
+    assert exited.value.code == 130
 
 
 def test_an_error_does_not_fill_the_terminal_with_what_was_typed(home, monkeypatch, capsys):

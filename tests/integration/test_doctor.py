@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import socket
 import sqlite3
 import subprocess
@@ -17,7 +18,7 @@ import pytest
 
 from orchestrator.channels.whatsapp import doctor_checks
 from orchestrator.cli import doctor
-from orchestrator.cli.doctor_checks import DoctorFinding
+from orchestrator.cli.doctor_checks import DoctorFinding, permissions
 from orchestrator.domain.home import Home
 from orchestrator.store.database import Database, migrations
 
@@ -92,6 +93,17 @@ async def test_a_secret_that_others_may_read_is_named(home):
     (home.root / ".env").chmod(0o644)
 
     await only(home, "permissions", says=f"others may read {home.root}/.env", mend="chmod 600")
+
+
+async def test_a_place_where_no_home_can_be_made_is_named_but_not_taken(tmp_path, monkeypatch):
+    # As on a file system that is read-only: even root may write nothing there.
+    monkeypatch.setattr(os, "access", lambda path, _mode: path != tmp_path)
+
+    seen = await permissions(Home(tmp_path / "none" / "yet"), [])
+
+    assert (seen.state, seen.text) == ("bad", f"{tmp_path} cannot be written by this user")
+    assert "ANDY_HOME" in seen.mend
+    assert "chown" not in seen.mend
 
 
 async def test_a_store_of_a_newer_andy_is_named(home):
