@@ -157,3 +157,25 @@ def test_every_answer_forbids_what_a_page_does_not_need(andy: AndyProcess, page:
     assert answer.headers["x-content-type-options"] == "nosniff"
     assert answer.headers["referrer-policy"] == "same-origin"
     assert answer.headers["cache-control"] == "no-store"
+
+
+def test_what_is_sent_while_andy_is_away_is_kept_on_the_page_and_sent_when_he_is_back(
+    visitor: Visit, andy: AndyProcess
+):
+    visitor.allowed += ["ERR_", "Failed to fetch", "network error", "503"]
+    page = visitor.page
+    page.goto(f"{andy.address}/console/chats/main")
+    box = page.get_by_label("Write a message")
+    box.fill("are you there?")
+    port = andy.address.rpartition(":")[2]
+    andy.terminate()
+    away = page.get_by_text("Andy does not answer")
+    expect(away).to_be_visible()
+    with page.expect_event("requestfailed", lambda one: one.method == "HEAD"):
+        box.press("Enter")
+    expect(box).to_have_value("are you there?")
+    expect(away).to_be_in_viewport()
+
+    andy.start_at(port)
+    box.press("Enter")
+    expect(page.locator(".said", has_text="are you there?")).to_be_visible()

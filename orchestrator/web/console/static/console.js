@@ -38,6 +38,25 @@
     if (event.detail?.ctx?.response?.status === 401) banner("over");
   });
 
+  // Sent to nobody, a form would end in an error page of the browser's, and what was typed would be lost. The stream
+  // of news may be refused alone, so a form is sent when anything answers.
+  let isAnswered = false;
+  document.addEventListener("submit", async (event) => {
+    if (isAnswered || document.documentElement.dataset.live !== "no") return;
+    event.preventDefault();
+    event.stopImmediatePropagation();
+    const { target, submitter } = event;
+    try {
+      await fetch(location.href, { method: "HEAD" });
+    } catch {
+      document.querySelector("[data-banner]:not([hidden])")?.scrollIntoView({ block: "center" });
+      return;
+    }
+    isAnswered = true;
+    target.requestSubmit(submitter);
+    isAnswered = false;
+  }, true);
+
   // What a person opened, `<details>` with an id, stays open when its part is made anew.
   htmx.registerExtension("keep-open", {
     htmx_before_morph_attr: (element, detail) =>
