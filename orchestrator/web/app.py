@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 
 from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
@@ -16,6 +17,9 @@ from orchestrator.domain.errors import AndyError, BadRequest
 from orchestrator.web.bodies import BadBody
 from orchestrator.web.guard import AccessGuard, IsSession
 from orchestrator.web.refusals import OnRefusal
+
+MAX_PATH_CHARS = 200
+"""So much of a path that leads nowhere is told."""
 
 
 def web_app(
@@ -39,7 +43,11 @@ def web_app(
     app = Starlette(
         routes=routes,
         middleware=[guard],
-        exception_handlers={AndyError: _explain, RecursionError: _refuse_depth},
+        exception_handlers={
+            AndyError: _explain,
+            HTTPException: _explain_route,
+            RecursionError: _refuse_depth,
+        },
     )
     if more_routes is not None:
         app.router.default = LazyApp(lambda: Router(more_routes()))
@@ -66,6 +74,19 @@ async def _explain(_: Request, error: Exception) -> Response:
     code = error.code if isinstance(error, BadRequest) else "unavailable"
     status = error.http_status if isinstance(error, BadRequest) else 503
     return JSONResponse({"error": {"code": code, "message": str(error)}}, status_code=status)
+
+
+async def _explain_route(request: Request, error: Exception) -> Response:
+    """Tell what Starlette refuses: a path that leads nowhere, or a method that is not for it."""
+    assert isinstance(error, HTTPException)
+    path = request.url.path[:MAX_PATH_CHARS]
+    code, message = "refused", error.detail
+    if error.status_code == 404:
+        code, message = "not_found", f"There is nothing at {path}."
+    elif error.status_code == 405:
+        code, message = "method_not_allowed", f"{request.method} is not for {path}."
+    content = {"error": {"code": code, "message": message}}
+    return JSONResponse(content, status_code=error.status_code, headers=error.headers)
 
 
 async def _refuse_depth(request: Request, _: Exception) -> Response:

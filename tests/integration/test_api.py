@@ -306,7 +306,10 @@ async def test_nobody_reads_without_the_token_or_from_another_page(client, resou
     assert (await client.get(path, headers={"Authorization": "Bearer other"})).status_code == 401
     assert (await client.get(path, headers={"Origin": "http://evil.example"})).status_code == 403
     assert (await client.get(path, headers={"Host": "evil.example"})).status_code == 403
-    assert (await client.post(path)).status_code == 405
+    refused = await client.post(path)
+    assert (refused.status_code, sorted(refused.headers["allow"].split(", "))) == (405, ["GET", "HEAD"])
+    told = {"code": "method_not_allowed", "message": f"POST is not for {path.partition('?')[0]}."}
+    assert refused.json()["error"] == told
 
 
 async def test_who_is_signed_in_to_the_console_reads_and_changes_nothing(store_harness, tmp_path):
@@ -362,5 +365,7 @@ async def test_routes_that_nobody_has_asked_for_are_made_at_the_first_request_an
         assert made == []
         answers = await asyncio.gather(*(client.get("/later") for _ in range(5)))
         assert {answer.text for answer in answers} == {"found"}
-        assert (await client.get("/nowhere")).status_code == 404
+        nowhere = await client.get("/nowhere")
+        assert nowhere.status_code == 404
+        assert nowhere.json()["error"] == {"code": "not_found", "message": "There is nothing at /nowhere."}
     assert made == [1]
