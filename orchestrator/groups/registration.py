@@ -163,9 +163,10 @@ async def register(tx: Tx, group: Group) -> Group:
 
 def _checked(group: Group) -> Group:
     checked_folder(group.folder)
-    if not _ADDRESS.fullmatch(group.jid):
+    if not _ADDRESS.fullmatch(group.jid) or not group.jid.isprintable():
         raise BadRequest(
-            f"{group.jid!r} is no address of a chat: it has no spaces and at most 200 characters."
+            f"{group.jid!r} is no address of a chat: it has no spaces, nothing that cannot be seen, and at"
+            " most 200 characters."
         )
     name = " ".join(group.name.split())
     if not 0 < len(name) <= MAX_NAME_CHARS:

@@ -47,6 +47,7 @@ async def test_a_chat_or_a_folder_in_any_case_is_registered_once(store_harness):
         ({"folder": "a" * 65}, FolderRefused),
         ({"folder": "a", "jid": "two words"}, BadRequest),
         ({"folder": "a", "jid": "line\nbreak"}, BadRequest),
+        ({"folder": "a", "jid": "unseen\u202e"}, BadRequest),
         ({"folder": "a", "name": " \n "}, BadRequest),
         ({"folder": "a", "trigger": "@" + "a" * 64}, BadRequest),
         ({"folder": "a", "config": {"memory": 1}}, BadRequest),
