@@ -25,9 +25,9 @@ from orchestrator.containers.swarm import session as swarm_session
 from orchestrator.containers.swarm.door import loopback_of
 from orchestrator.containers.swarm.group_files import MAX_SEALED
 from orchestrator.containers.swarm.session import CarrierSession
-from orchestrator.domain.errors import ContainerError
+from orchestrator.domain.errors import ContainerError, EngineGone
 from orchestrator.domain.values import Folder
-from tests.doubles.swarm_engine import machine
+from tests.doubles.swarm_engine import ProcessSwarmEngine, machine
 from tests.processes.runner import RUN, order_of
 from tests.support.runtimes import all_of, eventually
 from tests.support.swarm_harness import SwarmHarness, appears, connect, frames_of
@@ -719,6 +719,35 @@ async def test_a_node_that_may_have_to_fetch_the_image_is_given_the_time(host, m
         container = await runtime.start(host.spec("r1"), "{}")  # nothing ever came up there
         assert host.started[container.ref].kept.node_id == "a"
         await container.remove()
+    finally:
+        await runtime.close()
+
+
+async def test_a_manager_whose_engine_is_away_for_a_moment_costs_no_start(host, monkeypatch):
+    async def away(self, ref):
+        raise EngineGone
+
+    monkeypatch.setattr(ProcessSwarmEngine, "task", away)
+    monkeypatch.setattr(swarm_runtime, "LOOK_SECONDS", 0.001)
+    async with host.running(SLEEP) as (_, container):
+        assert container.session.is_connected
+
+
+async def test_what_a_failed_start_leaves_while_the_engine_is_away_is_removed_later(host, monkeypatch):
+    async def away(self, ref):
+        raise EngineGone
+
+    host.without_image = {"one"}
+    runtime = host.runtime(SLEEP)
+    remove = ProcessSwarmEngine.remove
+    monkeypatch.setattr(ProcessSwarmEngine, "remove", away)
+    try:
+        with pytest.raises(EngineGone):  # so that whoever starts it looks for what is left
+            await runtime.start(host.spec(), "{}")
+        assert list(host.started) == ["service-r1"]
+        monkeypatch.setattr(ProcessSwarmEngine, "remove", remove)
+        assert await runtime.adopt() == []
+        assert host.started == {}
     finally:
         await runtime.close()
 

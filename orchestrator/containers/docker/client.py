@@ -23,6 +23,7 @@ T = TypeVar("T")
 DEFAULT_ENGINE = "unix:///var/run/docker.sock"
 CALL_SECONDS = 60
 CALL_THREADS = 8
+NOT_READY = 503
 ALREADY_SO = frozenset({304, 404, 409})
 
 
@@ -84,6 +85,8 @@ def translated() -> Iterator[None]:
     except docker.errors.NotFound as error:
         raise ContainerNotFound(f"Docker has none such: {error.explanation or error}") from error
     except docker.errors.APIError as error:
+        if error.status_code == NOT_READY:  # such as a manager of a swarm that has just started again
+            raise EngineGone(f"Docker is not ready: {error.explanation or error}") from error
         raise ContainerError(f"Docker refuses: {error.explanation or error}") from error
     except (docker.errors.DockerException, requests.RequestException, OSError) as error:
         raise EngineGone from error

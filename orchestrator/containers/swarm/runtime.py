@@ -27,7 +27,7 @@ from orchestrator.containers.swarm.group_files import (
 from orchestrator.containers.swarm.nodes import Node, NodeMemory, NodeRefused, NodeSlow, Placement
 from orchestrator.containers.swarm.services import ALIAS, KeptService, TaskState, refuse_failed
 from orchestrator.containers.swarm.session import CarrierSession, OnLog
-from orchestrator.domain.errors import AndyError, ContainerError
+from orchestrator.domain.errors import AndyError, ContainerError, EngineGone
 from orchestrator.domain.protocols import ContainerSpec
 from orchestrator.domain.values import Folder, RunId
 
@@ -215,15 +215,28 @@ class SwarmRuntime:
                 ref = await asyncio.shield(creating)
                 await self._until_set_up(session, ref)
             await self._until_started(session, ref, node, is_patient=is_patient)
-        except BaseException:
+        except BaseException as error:
             session.give_up("its start failed")
             self._forget(token_hash, spec.run_id)
-            if creating is not None:
-                with suppress(AndyError, asyncio.CancelledError):
-                    await self._engine.remove(await creating)
             await asyncio.to_thread(files.stages.drop)
+            if creating is not None:
+                await self._remove_failed(creating, error)
             raise
         return self._container(session, ref, token_hash)
+
+    async def _remove_failed(self, creating: asyncio.Task[str], error: BaseException) -> None:
+        """Remove what a start has left that failed with an error.
+
+        Raises:
+            EngineGone: it cannot be asked to; told in place of the error, it has what is left looked for.
+        """
+        try:
+            await self._engine.remove(await creating)
+        except EngineGone:
+            if isinstance(error, ContainerError):
+                raise
+        except (AndyError, asyncio.CancelledError):
+            pass
 
     async def adopt(self) -> Sequence[SwarmContainer]:
         await self.open()
@@ -262,7 +275,7 @@ class SwarmRuntime:
         A node that joins two networks at once forgets that it asked about the first, and waits 30 s for the
         answer: https://github.com/moby/moby/issues/47396. So one container at a time is set up on each.
         """
-        with suppress(TimeoutError):
+        with suppress(TimeoutError, EngineGone):
             async with asyncio.timeout(SETTING_UP_SECONDS):
                 while not session.is_connected and (await self._engine.task(ref)).is_being_set_up:  # noqa: ASYNC110  # Swarm tells nobody
                     await asyncio.sleep(LOOK_SETTING_UP_SECONDS)
@@ -292,7 +305,8 @@ class SwarmRuntime:
                 )
             if session.problem is not None:
                 raise NodeRefused(f"{node.name} cannot take the group's files: {session.problem}.")
-            task = await self._engine.task(ref)
+            with suppress(EngineGone):  # its node may start it all the same
+                task = await self._engine.task(ref)
             refuse_failed(task, node=node.name)
             if not self.placement.is_open(node.id):
                 raise NodeRefused(f"{node.name} takes no containers any more.")
