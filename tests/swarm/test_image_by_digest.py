@@ -10,6 +10,7 @@ from contextlib import closing
 
 import pytest
 
+from orchestrator.containers.swarm.services import SwarmServices, remove_all
 from tests.docker.conftest import cannot
 from tests.processes.andy import AndyProcess
 from tests.processes.image_registry import image_registry, is_installed
@@ -44,9 +45,9 @@ def test_a_node_fetches_the_image_by_the_digest_that_was_told(nodes, agent_image
             node_id, known["Version"]["Index"], {**known["Spec"], "Labels": {"has": "nothing"}}
         )
         environment = {"ANDY_IMAGE": pushed, "DOCKER_HOST": nodes.manager.docker_host}
+        andy = AndyProcess(tmp_path / "home", runtime="swarm", environment=environment)
+        andy.is_forked = False
         try:
-            andy = AndyProcess(tmp_path / "home", runtime="swarm", environment=environment)
-            andy.is_forked = False
             with andy:
                 config = ["groups", "config", "main", "--set", '{"node_label": "has=nothing"}']
                 subprocess.run([*andy.program, *config], env=andy.environment, check=True)
@@ -54,4 +55,5 @@ def test_a_node_fetches_the_image_by_the_digest_that_was_told(nodes, agent_image
                 assert list(nodes.containers("andy.group=main").values()) == [bare]
                 assert pushed in client.inspect_image(pushed)["RepoDigests"]
         finally:
+            remove_all(manager, install=andy.install, services=SwarmServices(install=andy.install, image=""))
             nodes.load(agent_image)  # for the tests that follow
