@@ -81,6 +81,9 @@ class SimulatedEngine:
         del ref
         return TaskState(state="running")
 
+    async def keep_gate(self) -> None:
+        pass
+
     async def close(self) -> None:
         """Do nothing: there is no connection."""
 

@@ -271,7 +271,7 @@ async def _swarm(
             assert own is not None
             services.gate_id = own.own_id
         else:
-            make = partial(
+            services.make_gate = partial(
                 ensure_gate,
                 install=install,
                 image=image,
@@ -279,7 +279,7 @@ async def _swarm(
                 port=runtime.door.port,
                 address=joined.gateway,
             )
-            services.gate_id = await asyncio.to_thread(_with_client, make)
+            await engine.keep_gate()
         await engine.tidy()
         return frozenset({runtime.door.port})
 

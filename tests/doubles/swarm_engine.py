@@ -126,5 +126,8 @@ class ProcessSwarmEngine:
         code = one.process.returncode
         return TaskState(state="running" if code is None else "complete" if code == 0 else "failed")
 
+    async def keep_gate(self) -> None:
+        pass
+
     async def close(self) -> None:
         pass

@@ -149,6 +149,15 @@ def test_three_nodes_answer_twenty_groups(andy, nodes):
         assert "buy stamps" in (andy.home / "groups" / folder / "todo.md").read_text()
 
 
+def test_a_gate_that_does_not_come_back_with_its_engine_is_started_by_the_host(andy, nodes):
+    with closing(nodes.manager.client()) as client:
+        client.stop(
+            f"andy-{andy.install}-gate", timeout=1
+        )  # as an engine leaves it that finds no network yet
+
+    assert andy.say("todo buy bread", group="main")["outcome"] == "answered"
+
+
 def test_a_node_killed_in_a_turn_that_writes_a_file_costs_neither(andy, nodes, model):
     register(andy, "work", "claude")
     report = andy.home / "groups" / "work" / "report.txt"

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from orchestrator.containers.swarm import services
-from orchestrator.containers.swarm.services import SwarmServices, TaskState
+from orchestrator.containers.swarm.services import KeptService, SwarmServices, TaskState
 from orchestrator.domain.errors import ContainerError
 from orchestrator.domain.protocols import ContainerSpec, Mount
 from orchestrator.domain.values import Folder, RunId
@@ -210,3 +210,18 @@ def test_a_groups_network_that_is_there_already_is_the_one_it_gets(manager):
 
     assert "network" not in manager.made
     assert manager.made["connected"]["network"] == f"net-{name}"
+
+
+def test_a_gate_that_was_made_anew_comes_to_the_networks_of_all_runs(manager):
+    made = iter(["gate1", "gate1", "gate2"])
+    own = SwarmServices(install="i1", image="")
+    own.make_gate = lambda _: next(made)
+    networks = []
+    own._network = lambda _, folder: networks.append(folder)
+    own.kept = lambda _: [KeptService(ref="s", run_id="r", folder="family", token_hash="")]
+
+    for _ in range(3):
+        own.keep_gate(manager)
+
+    assert own.gate_id == "gate2"
+    assert networks == ["family", "family"], "at first, and once it is another one"

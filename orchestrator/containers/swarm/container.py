@@ -53,6 +53,10 @@ class SwarmEngine(Protocol):
         """Return how far the engine is with a run."""
         ...
 
+    async def keep_gate(self) -> None:
+        """Have what passes agents' connections on to the host run."""
+        ...
+
     async def close(self) -> None:
         """Close threads and connections."""
         ...

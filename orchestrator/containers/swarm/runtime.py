@@ -110,10 +110,11 @@ class SwarmRuntime:
         self._look = asyncio.create_task(self._look_at_nodes(), name="swarm-nodes")
 
     async def _look_at_nodes(self) -> None:
-        """Keep up which nodes there are: their slots bound how many containers the queue starts."""
+        """Keep up which nodes there are, as their slots bound what the queue starts, and the way to them."""
         while True:
             with suppress(AndyError):
                 self.placement.nodes = await self._engine.nodes()
+                await self._engine.keep_gate()
             await asyncio.sleep(NODES_SECONDS)
 
     async def start(self, spec: ContainerSpec, order: str) -> SwarmContainer:

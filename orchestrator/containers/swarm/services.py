@@ -6,7 +6,7 @@ import hashlib
 import json
 import re
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -82,6 +82,8 @@ class SwarmServices:
         self._install = install
         self._image = image
         self.gate_id = gate_id
+        self.make_gate: Callable[[APIClient], str] | None = None
+        """Find the gate, or make it anew, and return its id; None where the host's own container is it."""
         self._command = command or []
         self._one_at_a_time = threading.Lock()
 
@@ -178,6 +180,16 @@ class SwarmServices:
             for one in client.networks(filters=mine):
                 if one["Driver"] == "overlay" and (one["Labels"] or {}).get(GROUP_LABEL) not in folders:
                     self._drop_network(client, one["Id"])
+
+    def keep_gate(self, client: APIClient) -> None:
+        """Have the gate run, on the networks of all runs: an engine that starts again may leave it out."""
+        if self.make_gate is None:
+            return
+        with self._one_at_a_time:
+            before, self.gate_id = self.gate_id, self.make_gate(client)
+        if self.gate_id != before:
+            for folder in {one.folder for one in self.kept(client)}:
+                self._network(client, Folder(folder))
 
     def _labels(self, folder: Folder, run_id: str) -> dict[str, str]:
         return {INSTALL_LABEL: self._install, GROUP_LABEL: folder, RUN_LABEL: run_id}
@@ -401,6 +413,10 @@ class ManagerEngine:
     async def task(self, ref: str) -> TaskState:
         """Return the state of a run's task."""
         return await self._calls.call(partial(self.services.task, ref=ref))
+
+    async def keep_gate(self) -> None:
+        """Have the gate run, on the networks of all runs."""
+        await self._calls.call(self.services.keep_gate)
 
     async def tidy(self) -> None:
         """Remove secrets and networks that no run needs any more."""
