@@ -296,8 +296,9 @@ def remove_runs(client: APIClient, *, install: str) -> None:
 
 
 def _containers(client: APIClient, install: str) -> list[dict[str, Any]]:
-    found = client.containers(all=True, filters={"label": [f"{INSTALL_LABEL}={install}", RUN_LABEL]})
-    return [each for each in found if TASK_LABEL not in each["Labels"]]
+    # One label: the filter before the engine of a Compose host takes no more.
+    found = client.containers(all=True, filters={"label": [f"{INSTALL_LABEL}={install}"]})
+    return [each for each in found if RUN_LABEL in each["Labels"] and TASK_LABEL not in each["Labels"]]
 
 
 def _remove_unless_started(client: APIClient, ref: str) -> None:
