@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import BrowserContext, Page, expect
+from playwright.sync_api import BrowserContext, Page, Route, expect
 
 from tests.browser.signed_in import Visit, assert_accessible, suspend_agent
 from tests.processes.andy import AndyProcess, until
@@ -71,6 +71,26 @@ def test_new_lines_come_by_themselves_and_a_cut_loses_and_doubles_none(
     expect(page.locator("article")).to_have_count(11)
     shown = page.locator("article .said").all_inner_texts()
     assert [one.strip() for one in shown] == [f"line {number}" for number in range(1, 12)]
+
+
+def test_what_could_not_be_fetched_while_the_news_came_is_fetched_again(
+    page: Page, andy: AndyProcess, visitor: Visit
+):
+    visitor.allowed += ["ERR_FAILED", "Failed to fetch"]
+    page.goto(chat_of(andy, "lost"))
+    expect(page.locator("html")).to_have_attribute("data-live", "yes")
+    failed: list[str] = []
+
+    def fail(route: Route) -> None:
+        failed.append(route.request.url)
+        route.abort()
+
+    page.route("**part=*", fail)
+    andy.until_settled(andy.say("line 1", group="lost", wait=0)["id"])
+    until(lambda: page.wait_for_timeout(50) or failed, what="the news has come")
+    page.unroute("**part=*")
+
+    expect(page.get_by_text("line 1", exact=True)).to_be_visible()
 
 
 def test_a_text_of_a_chat_runs_nothing_and_fetches_nothing(page: Page, andy: AndyProcess, visitor: Visit):

@@ -30,9 +30,14 @@
   });
   document.addEventListener("live-over", () => banner("over"));
   document.addEventListener("htmx:error", (event) => {
-    if (event.target?.id !== "live") return;
-    banner("away");
-    connectAgain();
+    const id = event.target?.id ?? "";
+    if (id === "live") {
+      banner("away");
+      connectAgain();
+    } else if (id.startsWith("part-")) {
+      // The news that had it fetched does not come again: without another try it would stay as it was.
+      setTimeout(() => htmx.trigger(document.body, id.replace("part-", "live-")), 2000);
+    }
   });
   document.addEventListener("htmx:response:error", (event) => {
     if (event.detail?.ctx?.response?.status === 401) banner("over");
