@@ -213,15 +213,25 @@ def test_a_groups_network_that_is_there_already_is_the_one_it_gets(manager):
 
 
 def test_a_gate_that_was_made_anew_comes_to_the_networks_of_all_runs(manager):
-    made = iter(["gate1", "gate1", "gate2"])
+    made = iter(["gate1", "gate1", "gate2", "gate2"])
     own = SwarmServices(install="i1", image="")
     own.make_gate = lambda _: next(made)
     networks = []
     own._network = lambda _, folder: networks.append(folder)
+
+    def not_now(_, folder):
+        raise ConnectionError
+
     own.kept = lambda _: [KeptService(ref="s", run_id="r", folder="family", token_hash="")]
 
-    for _ in range(3):
-        own.keep_gate(manager)
+    own.keep_gate(manager)
+    own.keep_gate(manager)
+    assert networks == ["family"]
 
+    own._network, join = not_now, own._network
+    with pytest.raises(ConnectionError):
+        own.keep_gate(manager)
+    own._network = join
+    own.keep_gate(manager)
     assert own.gate_id == "gate2"
-    assert networks == ["family", "family"], "at first, and once it is another one"
+    assert networks == ["family", "family"], "once for each, also where it was not possible at first"

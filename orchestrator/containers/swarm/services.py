@@ -84,6 +84,8 @@ class SwarmServices:
         self.gate_id = gate_id
         self.make_gate: Callable[[APIClient], str] | None = None
         """Find the gate, or make it anew, and return its id; None where the host's own container is it."""
+        self._is_gate_joined = False
+        """Whether the gate that was found last has been put on the networks of all runs."""
         self._command = command or []
         self._one_at_a_time = threading.Lock()
 
@@ -186,10 +188,13 @@ class SwarmServices:
         if self.make_gate is None:
             return
         with self._one_at_a_time:
-            before, self.gate_id = self.gate_id, self.make_gate(client)
-        if self.gate_id != before:
+            found = self.make_gate(client)
+            self._is_gate_joined &= found == self.gate_id
+            self.gate_id = found
+        if not self._is_gate_joined:
             for folder in {one.folder for one in self.kept(client)}:
                 self._network(client, Folder(folder))
+            self._is_gate_joined = True
 
     def _labels(self, folder: Folder, run_id: str) -> dict[str, str]:
         return {INSTALL_LABEL: self._install, GROUP_LABEL: folder, RUN_LABEL: run_id}
