@@ -22,7 +22,7 @@ from tests.support.store_harness import StoreHarness, a_message
 from tests.support.until import until
 
 FAMILY = Folder("family")
-CODE = "We decided that the code is 4711."
+CODE = "We decided that the code is tulip."
 LONG = "They spoke of trains and of buses, at length. " * 30
 """Two of them are more than a window holds."""
 
@@ -116,7 +116,7 @@ async def test_a_summary_is_made_anew_without_what_was_taken_back(harness: Harne
     assert CODE in harness.summary
     async with harness.looking():
         await harness.delete_message(taken)
-        await until(lambda: harness.having("4711") == [], "the words are in no file")
+        await until(lambda: harness.having("tulip") == [], "the words are in no file")
     assert "The bees are fine." in harness.summary, "what was said besides is there still"
     assert "The ferry leaves at nine." in harness.summary
     assert TAKEN_BACK not in harness.summary
@@ -130,7 +130,7 @@ async def test_a_snapshot_lets_go_of_the_words_that_were_in_its_window(harness: 
     other = harness.recorder.manager(FAMILY).snapshots()[0].name
     await harness.delete_message(taken)
     await harness.forgetting.sweep()
-    assert harness.having("4711") == []
+    assert harness.having("tulip") == []
     assert harness.recorder.manager(FAMILY).restore(other, now_ms=harness.store_harness.clock.now_ms())
     window = [one.content for one in harness.kept.conversation.recent_window]
     assert window == [TAKEN_BACK, "Noted."]
@@ -144,10 +144,10 @@ async def test_what_others_asked_in_the_same_turn_stays(harness: Harness) -> Non
     await harness.recorder.catch_up(FAMILY)
     for _ in range(2):
         await harness.say(LONG)
-    assert "4711" in harness.summary
+    assert "tulip" in harness.summary
     await harness.delete_message(one.id)
     await harness.forgetting.sweep()
-    assert "4711" not in harness.summary
+    assert "tulip" not in harness.summary
     assert "the bees sleep." in harness.summary
 
 
@@ -158,9 +158,9 @@ async def test_a_host_that_died_before_forgets_when_it_is_there_again(harness: H
     harness.snapshot()
     await harness.delete_message(taken)
     harness.again()
-    assert harness.having("4711")
+    assert harness.having("tulip")
     async with harness.looking():
-        await until(lambda: harness.having("4711") == [], "the words are in no file")
+        await until(lambda: harness.having("tulip") == [], "the words are in no file")
 
 
 async def test_what_cannot_be_written_now_is_forgotten_later(harness: Harness, monkeypatch) -> None:
@@ -174,7 +174,7 @@ async def test_what_cannot_be_written_now_is_forgotten_later(harness: Harness, m
     monkeypatch.undo()
     await harness.forgetting.sweep()
     assert await harness.waiting() == []
-    assert harness.having("4711") == []
+    assert harness.having("tulip") == []
 
 
 def _full_disk(*_: object, **__: object) -> None:
@@ -204,7 +204,7 @@ async def test_words_that_no_summary_has_leave_it_as_it_is(harness: Harness) -> 
     await harness.delete_message(taken)
     await harness.forgetting.sweep()
     assert harness.summary == "A better one."
-    assert harness.having("4711") == []
+    assert harness.having("tulip") == []
 
 
 async def test_a_reset_brings_nothing_back_when_words_are_taken_back(harness: Harness) -> None:
@@ -215,7 +215,7 @@ async def test_a_reset_brings_nothing_back_when_words_are_taken_back(harness: Ha
     await harness.delete_message(taken)
     await harness.forgetting.sweep()
     assert harness.kept.is_empty
-    assert harness.having("4711") == [], "nor has the snapshot that was taken before"
+    assert harness.having("tulip") == [], "nor has the snapshot that was taken before"
 
 
 async def test_a_look_costs_no_statement_for_a_group_that_has_nothing_to_forget(harness: Harness) -> None:

@@ -385,7 +385,7 @@ async def test_a_look_at_all_groups_takes_a_few_at_a_time_and_leaves_none_out(ha
 
 
 async def test_words_that_are_taken_back_leave_the_context_too(harness):
-    heard = await harness.store_harness.hear("@Andy the code is 4711")
+    heard = await harness.store_harness.hear("@Andy the code is tulip")
     turn = await harness.store_harness.answer("Noted.")
     looking = asyncio.create_task(harness.recorder.run(), name="context")
     try:
@@ -396,13 +396,13 @@ async def test_words_that_are_taken_back_leave_the_context_too(harness):
         await harness.store_harness.intake.receive(a_message("", deletes=message.id))
         copy = harness.home / "data/env/family/context.json"
         await until(
-            lambda: copy.exists() and "4711" not in copy.read_text(), "the words are gone from the copy too"
+            lambda: copy.exists() and "tulip" not in copy.read_text(), "the words are gone from the copy too"
         )
     finally:
         looking.cancel()
         await asyncio.wait({looking})
     assert harness.window[0] == (f"t{turn.id}.u", TAKEN_BACK)
-    assert "4711" not in (harness.files / "context.json").read_text()
+    assert "tulip" not in (harness.files / "context.json").read_text()
 
 
 async def test_a_host_killed_between_question_and_answer_is_caught_up_by_the_next(harness):
