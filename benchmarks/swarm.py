@@ -67,11 +67,15 @@ def _swarm() -> Iterator[SwarmNodes]:
 
 @dataclass(frozen=True, slots=True)
 class Timed:
-    """Milliseconds from a stored message to its first request at the API, by how the agent was found."""
+    """Milliseconds from a stored message to its first request at the API, by how the agent was found.
+
+    `answer` is what follows a follow-up's request: until its answer is sent.
+    """
 
     new: list[float] = field(default_factory=list)
     known: list[float] = field(default_factory=list)
     follow_up: list[float] = field(default_factory=list)
+    answer: list[float] = field(default_factory=list)
 
 
 @asynccontextmanager
@@ -94,7 +98,7 @@ async def _one_by_one(times: int) -> dict[Runtime, Timed]:
                 for runtime in RUNTIMES if number % 2 else RUNTIMES[::-1]:
                     found = await _group(hosts[runtime], api, folder)
                     if number:
-                        for name in ("new", "known", "follow_up"):
+                        for name in ("new", "known", "follow_up", "answer"):
                             getattr(timed[runtime], name).extend(getattr(found, name))
                     told = f"new {found.new[0]:.0f} ms, known {found.known[0]:.0f} ms"
                     progress(f"{folder}, {runtime}: {told}, follow-up {min(found.follow_up):.0f} ms at best")
@@ -102,22 +106,26 @@ async def _one_by_one(times: int) -> dict[Runtime, Timed]:
 
 
 async def _group(host: RunningHost, api: ScriptedMessagesApi, folder: str) -> Timed:
-    timed = Timed([await _request_ms(host, api, folder)])
+    timed = Timed([(await _asked(host, api, folder))[0]])
     for _ in range(FOLLOW_UPS):
-        timed.follow_up.append(await _request_ms(host, api, folder))
+        request, answer = await _asked(host, api, folder)
+        timed.follow_up.append(request)
+        timed.answer.append(answer)
     await host.event(of_kind("run.ended", group=folder))
-    timed.known.append(await _request_ms(host, api, folder))
+    timed.known.append((await _asked(host, api, folder))[0])
     await host.event(of_kind("run.ended", group=folder))
     return timed
 
 
-async def _request_ms(host: RunningHost, api: ScriptedMessagesApi, folder: str) -> float:
+async def _asked(host: RunningHost, api: ScriptedMessagesApi, folder: str) -> tuple[float, float]:
+    """Milliseconds until the request of a message, and from then until its answer is sent."""
     before = len(api.turns)
     message = await host.say(folder, "hi")
     queued = await host.event(of_kind("message.queued", message=message))
     requests = await asyncio.to_thread(api.wait_for_turns, before + 1)
-    await host.event(of_kind("message.sent", group=folder))
-    return float(1000 * requests[before].at) - float(queued["at_ms"])
+    sent = await host.event(of_kind("message.sent", group=folder))
+    at_ms = float(1000 * requests[before].at)
+    return at_ms - float(queued["at_ms"]), float(sent["at_ms"]) - at_ms
 
 
 async def _all_at_once(rounds: int) -> dict[Runtime, list[float]]:
@@ -144,14 +152,16 @@ def _figures(timed: dict[Runtime, Timed]) -> list[Figure]:
     def series(runtime: Runtime, name: str, what: str) -> Series:
         return Series(name=f"{runtime}: {what}", unit="ms", values=tuple(getattr(timed[runtime], name)))
 
-    def figure(name: str, title: str, what: str, times: float) -> Figure:
+    def figure(name: str, title: str, what: str, times: float | None) -> Figure:
         measured, floor = series("swarm", name, what), series("docker", name, what)
-        return Figure(name=title, measured=measured, floor=floor, checks=(ratio_of(measured, floor, times),))
+        checks = () if times is None else (ratio_of(measured, floor, times),)
+        return Figure(name=title, measured=measured, floor=floor, checks=checks)
 
     return [
         figure("new", "A group's first message, Claude agent", "stored → first request", COLD_TIMES),
         figure("known", "A first message when the container had ended", "stored → first request", COLD_TIMES),
         figure("follow_up", "A follow-up, Claude agent", "stored → its request", FOLLOW_UP_TIMES),
+        figure("answer", "The answer to a follow-up", "its request → its answer is sent", None),
     ]
 
 

@@ -20,7 +20,7 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -38,7 +38,7 @@ from agent_runner.wire.carrier import (
     relay,
     send_changes,
 )
-from agent_runner.wire.trees import Changes, TreeError
+from agent_runner.wire.trees import Changes, StaleFile, TreeError
 
 log = logging.getLogger(__name__)
 
@@ -154,8 +154,7 @@ class Carrier:
         finally:
             self._connected.clear()
             self._connection = None
-            if self._staged is not None and not self._staged.done():
-                self._staged.set_exception(ConnectionLost("before the files were taken"))
+            self._end_stage(ConnectionLost("before the files were taken"))
             connection.close()
         raise ConnectionLost(why)
 
@@ -173,8 +172,9 @@ class Carrier:
             case "took":
                 await asyncio.to_thread(self._forget_request, message.text("box"), message.text("name"))
             case "staged":
-                if self._staged is not None and not self._staged.done():
-                    self._staged.set_result(None)
+                self._end_stage(None)
+            case "stale":
+                self._end_stage(StaleFile("it was written to while it was sent"))
             case "too_much":
                 self._kill(signal.SIGKILL)
             case "stop":
@@ -324,7 +324,7 @@ class Carrier:
             if errors:
                 await connection.send("err", errors)
             while at < self._spooled:
-                data = await asyncio.to_thread(os.pread, self._spool.fileno(), CHUNK_BYTES, at)
+                data = os.pread(self._spool.fileno(), CHUNK_BYTES, at)  # of memory, as above
                 await connection.send("out", data, at=at)
                 at += len(data)
             if has_ended is not None:
@@ -345,8 +345,7 @@ class Carrier:
             if connection is None:
                 continue
             try:
-                changed = await asyncio.to_thread(self._trees.look)
-                await self._send_changes(connection, n, changed)
+                await self._send_changes(connection, n, self._trees.look)
             except TreeError as error:
                 # It may not travel, so the turn must not count as answered with it left behind.
                 with suppress(ConnectionLost):
@@ -354,19 +353,38 @@ class Carrier:
                 self._is_muted = True
                 self._kill(signal.SIGKILL)
                 return
-            except (ConnectionLost, FileNotFoundError):  # a file that went while it was read: look again
+            except ConnectionLost:
                 await asyncio.sleep(0.05)
                 continue
             return
 
-    async def _send_changes(self, connection: CarrierConnection, n: int, changed: dict[str, Changes]) -> None:
+    async def _send_changes(
+        self, connection: CarrierConnection, n: int, look: Callable[[], dict[str, Changes]]
+    ) -> None:
+        """Have the host keep what is found; files that programs write to meanwhile are sent anew."""
         async with self._staging:
-            self._staged = asyncio.get_running_loop().create_future()
-            for target, each in changed.items():
-                await send_changes(connection, "stage", target, self._trees.path_of(target), each, n=n)
-            await connection.send("stage_end", n=n)
-            await self._staged
-            self._trees.took(changed)
+            while True:
+                changed = await asyncio.to_thread(look)
+                if not changed and n == 0:
+                    return
+                self._staged = asyncio.get_running_loop().create_future()
+                with suppress(StaleFile, FileNotFoundError):
+                    for target, each in changed.items():
+                        await send_changes(
+                            connection, "stage", target, self._trees.path_of(target), each, n=n
+                        )
+                    await connection.send("stage_end", n=n)
+                    await self._staged
+                    self._trees.took(changed)
+                    return
+
+    def _end_stage(self, failure: Exception | None) -> None:
+        if self._staged is None or self._staged.done():
+            return
+        if failure is None:
+            self._staged.set_result(None)
+        else:
+            self._staged.set_exception(failure)
 
     async def _watch_box(self, box: str) -> None:
         """Send the requests that the agent writes; each is removed once the host has stored it."""
@@ -391,9 +409,7 @@ class Carrier:
                 continue
             self._requests_sent.add((box, name))
             if (path := file_named_in(text)) is not None:
-                one = await asyncio.to_thread(self._trees.one, "/workspace/group", path)
-                if one:
-                    await self._send_changes(connection, 0, one)
+                await self._send_changes(connection, 0, partial(self._trees.one, "/workspace/group", path))
             await connection.send("request", text, box=box, name=name)
 
     def _forget_request(self, box: str, name: str) -> None:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import io
 import tempfile
 from typing import Any
 
 from agent_runner.carrier.local_trees import LocalTrees
 from agent_runner.wire import trees
 from agent_runner.wire.carrier import ENTRIES_A_MESSAGE, CarrierConnection, CarrierMessage, changes_from
-from agent_runner.wire.trees import Tree
+from agent_runner.wire.trees import StaleFile, Tree
 
 
 class IncomingFiles:
@@ -80,16 +81,25 @@ class IncomingFiles:
     async def _take_file(self, message: CarrierMessage) -> None:
         """Take a part of a file; with its last part it is put into place."""
         key = message.text("target"), message.text("path")
-        if key not in self._incoming:
+        is_last = bool(message.fields.get("is_last"))
+        if key not in self._incoming and not is_last:
             self._incoming[key] = tempfile.TemporaryFile()  # noqa: SIM115  # closed with its last part
-        file = self._incoming[key]
-        await asyncio.to_thread(file.write, message.payload)
-        if not message.fields.get("is_last"):
+        if not is_last:
+            await asyncio.to_thread(self._incoming[key].write, message.payload)
             return
-        del self._incoming[key]
+        file = self._incoming.pop(key, None) or io.BytesIO()
         with file:
-            entry = self._wanted[key[0]][key[1]]
-            file.seek(0)
-            await asyncio.to_thread(self._trees.put_file, *key, entry, file)
+            try:
+                await asyncio.to_thread(self._put, key, file, message.payload)
+            except StaleFile:
+                if key in self._missing or self._trees.is_writable(key[0]):
+                    raise
+                return  # the host has written it anew since, and sends that next
         self._missing.discard(key)
         self._has_come.set()
+
+    def _put(self, key: tuple[str, str], file: Any, last_part: bytes) -> None:
+        """Put a file into place. Blocks: one step in a thread, for someone may wait for it."""
+        file.write(last_part)
+        file.seek(0)
+        self._trees.put_file(*key, self._wanted[key[0]][key[1]], file)

@@ -32,6 +32,10 @@ class LocalTrees:
             raise TreeError(f"{target!r} has no place here")
         return self._root / trees.checked_path(target.removeprefix("/workspace/"))
 
+    def is_writable(self, target: str) -> bool:
+        """Return whether the agent may write there."""
+        return target in self._writable
+
     def lay(self, target: str, wanted: Tree, *, is_whole: bool, is_writable: bool) -> list[str]:
         """Make a tree what the host says, but for its files, whose paths are returned. Blocks."""
         path = self.path_of(target)

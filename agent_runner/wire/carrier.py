@@ -15,6 +15,7 @@ control, or one connection of the agent to a proxy of the host. What each kind o
 | `start` | all trees are there: `environment`, `ports`; the payload is the order |
 | `took` | a request file was stored: `box`, `name` |
 | `staged` | the files of turn end `n` are kept |
+| `stale` | one of them was written to while it was sent: turn end `n` is sent anew |
 | `too_much` | they cannot be: `reason`; the run ends |
 | `stop` | end the agent within `milliseconds` |
 | `bye` | everything was taken: the container may end |
@@ -45,7 +46,7 @@ from typing import Any
 from agent_runner.wire import trees
 from agent_runner.wire.trees import Changes, Entry
 
-VERSION = 1
+VERSION = 2
 PING_SECONDS = 5.0
 SILENCE_SECONDS = 30.0
 """A connection over which nothing came for so long is given up by either side."""

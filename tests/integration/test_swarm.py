@@ -16,6 +16,7 @@ from pathlib import Path
 
 import pytest
 
+from agent_runner.wire import carrier as carrier_wire
 from agent_runner.wire.carrier import CarrierConnection, ConnectionLost
 from agent_runner.wire.files import unique_name, write_whole
 from agent_runner.wire.trees import StaleFile
@@ -23,7 +24,7 @@ from orchestrator.containers.swarm import group_files
 from orchestrator.containers.swarm import runtime as swarm_runtime
 from orchestrator.containers.swarm import session as swarm_session
 from orchestrator.containers.swarm.door import loopback_of
-from orchestrator.containers.swarm.group_files import MAX_SEALED
+from orchestrator.containers.swarm.group_files import MAX_SEALED, SharedTree
 from orchestrator.containers.swarm.session import CarrierSession
 from orchestrator.domain.errors import ContainerError, EngineGone
 from orchestrator.domain.values import Folder
@@ -49,6 +50,19 @@ until('../ipc/input/_close')
 NO_END = "frame(1, 'ack', turn=1); pathlib.Path('half.md').write_text('half'); time.sleep(600)"
 LOCKS = Path("/proc/locks")
 SLEEP = "frame(1, 'ready'); time.sleep(600)"
+
+
+@pytest.fixture
+def connections(monkeypatch) -> list[CarrierConnection]:
+    """The connections that carriers have made to the host."""
+    serve, made = CarrierSession.serve, []
+
+    async def note_and_serve(session, connection, hello):
+        made.append(connection)
+        await serve(session, connection, hello)
+
+    monkeypatch.setattr(CarrierSession, "serve", note_and_serve)
+    return made
 
 
 @pytest.fixture
@@ -338,6 +352,59 @@ until('../ipc/replies/r.json')
     assert text.endswith(b"tasks told\n")
 
 
+async def test_what_a_turn_needs_is_sent_first_also_where_both_are_written_during_a_look(host, monkeypatch):
+    read, send_file, sent = SharedTree.read, carrier_wire.send_file, []
+    is_armed = threading.Event()
+
+    def read_and_write(tree, cache):
+        now = read(tree, cache)
+        if tree.target == "/workspace/env" and is_armed.is_set():
+            is_armed.clear()
+            (host.home / "env" / "tasks.json").write_text("tasks")
+            (host.home / "input" / "turn.json").write_text("{}")
+        return now
+
+    async def note_and_send(connection, tree, target, path, entry):
+        sent.append(path)
+        await send_file(connection, tree, target, path, entry)
+
+    monkeypatch.setattr(SharedTree, "read", read_and_write)
+    monkeypatch.setattr(carrier_wire, "send_file", note_and_send)
+    async with host.running("frame(1, 'ready'); until('../ipc/input/turn.json')") as (_, container):
+        is_armed.set()
+        (host.home / "replies" / "r.json").write_text("{}")
+        await all_of(container)
+
+    assert sent.index("tasks.json") < sent.index("turn.json")
+
+
+async def test_a_snapshot_that_is_written_anew_while_it_is_sent_arrives_over_the_same_connection(
+    host, monkeypatch, connections
+):
+    script = """
+frame(1, 'ready')
+snapshot = pathlib.Path('../env/tasks.json')
+while not (snapshot.exists() and snapshot.read_text() == 'the second'):
+    time.sleep(0.01)
+print('it is there')
+"""
+    send_file, sent = carrier_wire.send_file, []
+
+    async def write_and_send(connection, tree, target, path, entry):
+        sent.append(path)
+        if sent.count("tasks.json") == 1:
+            write_whole(tree / path, "the second", mode=0o600)
+        await send_file(connection, tree, target, path, entry)
+
+    monkeypatch.setattr(carrier_wire, "send_file", write_and_send)
+    async with host.running(script) as (_, container), aclosing(container.output()) as output:
+        text = await anext(output)
+        write_whole(host.home / "env" / "tasks.json", "the first", mode=0o600)
+        while b"it is there" not in text:
+            text += await anext(output)
+        assert len(connections) == 1
+
+
 async def test_reading_what_was_written_for_an_agent_is_no_reason_to_look_again(host, monkeypatch):
     hints = []
     hint = CarrierSession._hint
@@ -353,7 +420,9 @@ async def test_reading_what_was_written_for_an_agent_is_no_reason_to_look_again(
         assert len(hints) < 20
 
 
-async def test_a_file_that_changes_while_a_turn_ends_costs_a_second_look_and_not_the_run(host, monkeypatch):
+async def test_a_file_that_changes_while_a_turn_ends_costs_a_second_look_and_not_the_connection(
+    host, monkeypatch, connections
+):
     seal, sealed = group_files.OpenStage.seal, []
 
     def seal_the_second(stage):
@@ -366,6 +435,7 @@ async def test_a_file_that_changes_while_a_turn_ends_costs_a_second_look_and_not
     async with host.running(ONE_TURN) as (_, container):
         assert await frames_of(container, until=2) == [1, 2]
         assert sealed == [2, 2]
+        assert len(connections) == 1
 
 
 async def test_requests_arrive_as_files_and_a_file_to_be_sent_arrives_before(host):

@@ -31,7 +31,7 @@ from agent_runner.wire.carrier import (
     send_file,
 )
 from agent_runner.wire.files import write_whole
-from agent_runner.wire.trees import Changes, HashCache, StaleFile, TreeError
+from agent_runner.wire.trees import Changes, HashCache, StaleFile, Tree, TreeError
 from orchestrator.base.clock import SystemClock
 from orchestrator.base.file_watch import WatchHandler
 from orchestrator.base.rate_limits import BYTES_A_SECOND, BYTES_AT_ONCE, TokenBucket
@@ -273,25 +273,24 @@ class CarrierSession:
 
     async def _send_changes(self, connection: CarrierConnection) -> None:
         """Send what the host wrote for the agent; before a new turn, also what else has changed since."""
-        live = [one for target in LIVE for one in self.files.shared.values() if one.target == target]
-        pending = {key: one for key, one in self.files.shared.items() if one not in live}
-        for shared in live:
-            now = await asyncio.to_thread(shared.read, {})
-            changed = trees.changes(shared.base or {}, now)
-            if not changed:
-                continue
-            if shared.target == INPUT and changed.put:
-                for key, other in pending.items():
-                    await self._send_change(connection, other, self._cache(key))
+        for shared, now, changed in await asyncio.to_thread(self._look):
             await send_changes(connection, "change", shared.target, shared.source, changed)
             shared.base = now
 
-    async def _send_change(self, connection: CarrierConnection, shared: SharedTree, cache: HashCache) -> None:
-        now = await asyncio.to_thread(shared.read, cache)
-        changed = trees.changes(shared.base or {}, now)
-        if changed:
-            await send_changes(connection, "change", shared.target, shared.source, changed)
-            shared.base = now
+    def _look(self) -> list[tuple[SharedTree, Tree, Changes]]:
+        """Return each tree that has changed, as it is now, and its changes, in the order to send. Blocks."""
+        found: list[tuple[SharedTree, Tree, Changes]] = []
+        has_new_turn = False
+        # The input is read first and sent last: what a turn needs was written before it.
+        for key, shared in sorted(self.files.shared.items(), key=lambda one: one[1].target != INPUT):
+            is_live = shared.target in LIVE
+            if not is_live and not has_new_turn:
+                continue
+            now = shared.read({} if is_live else self._cache(key))
+            if changed := trees.changes(shared.base or {}, now):
+                found.append((shared, now, changed))
+                has_new_turn |= shared.target == INPUT and bool(changed.put)
+        return found[::-1]
 
     def _watch(self) -> None:
         if self._watches:
@@ -367,8 +366,9 @@ class CarrierSession:
                     await asyncio.sleep(SETTLE_PAUSE_SECONDS)
             try:
                 await asyncio.to_thread(stage.seal)
-            except StaleFile as error:  # programs write on while a turn ends: it is sent anew
-                raise ConnectionLost(str(error)) from error
+            except StaleFile:  # programs write on while a turn ends
+                await connection.send("stale", n=n)
+                return
             if n == 0:
                 await self.settle()
             await connection.send("staged", n=n)
