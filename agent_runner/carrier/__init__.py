@@ -1,1 +1,1 @@
-"""Run the agent of a group on another machine than the host's. Start with `__main__.py`."""
+"""Run the agent of a group on another machine than the host's. Start with `carrier.py`."""

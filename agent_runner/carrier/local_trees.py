@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import fcntl
 import os
 from contextlib import suppress
 from pathlib import Path
@@ -84,14 +83,6 @@ class LocalTrees:
         """Note that the host has these changes now."""
         for target, changed in taken.items():
             _note(self._writable[target], changed)
-
-
-def wait_until_alone(root: Path) -> None:
-    """Wait until no other container works in this directory, and keep it for this process. Blocks.
-
-    A run that the host gave up may still have it, on a node that was cut off, until its container is ended.
-    """
-    fcntl.flock(os.open(root, os.O_RDONLY), fcntl.LOCK_EX)  # given back when this process ends
 
 
 def problem_of(error: BaseException) -> dict[str, str]:

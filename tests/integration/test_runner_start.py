@@ -15,6 +15,7 @@ import pytest
 
 from agent_runner.agents.claude.cli_command import CliSettings, start_early
 from agent_runner.agents.claude.sdk_import import import_sdk
+from agent_runner.carrier import waiting_runner
 from agent_runner.wire.order import RestoreOrder, RunOrder, TurnLimits
 from agent_runner.workspace import Workspace
 from tests.doubles.messages_api import Say, ScriptedMessagesApi, Tokens, all_text, system_text
@@ -117,9 +118,23 @@ def python(program: str) -> list[str]:
     return finished.stdout.split()
 
 
+def test_a_runner_that_waits_ends_with_a_carrier_that_never_had_an_order(tmp_path: Path) -> None:
+    waiting = waiting_runner.start(tmp_path, [])
+    output, errors = waiting.communicate(timeout=60)
+    assert (waiting.returncode, output, errors) == (0, b"", b"")
+
+
+def test_a_runner_that_waits_has_the_environment_of_its_order(tmp_path: Path) -> None:
+    waiting = waiting_runner.start(tmp_path, ["sh", "-c", "printenv TZ; date +%z; cat"])
+    waiting_runner.hand_over(waiting, {"TZ": "Asia/Kathmandu"}, b"the order")
+    assert waiting.stdout is not None
+    with waiting, waiting.stdout as output:
+        assert output.read() == b"Asia/Kathmandu\n+0545\nthe order\n"
+
+
 def test_a_carrier_connects_before_it_loads_what_takes_long() -> None:
     program = """
-import sys, agent_runner.carrier.__main__
+import sys, agent_runner.carrier.carrier
 print(*({"pydantic", "watchdog"} & set(sys.modules)))
 """
     assert python(program) == []

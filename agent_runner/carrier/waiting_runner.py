@@ -1,0 +1,94 @@
+"""`python -m agent_runner.carrier.waiting_runner`: a runner that is started before its order is there.
+
+To start Python takes as long as to reach the host, so both happen at once. No more is loaded than what starts
+the agent's CLI, which takes longest: all else is loaded beside it. Stdin is a line with the environment, as
+a JSON object, and then the order. A command, such as that of a test, takes the runner's place once the
+environment is there.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+BOXES = ("messages", "tasks")
+NO_COMMAND_CODE = 127
+
+
+def wait_until_alone(root: Path) -> None:
+    """Wait until no other container works in this directory, and keep it for this process. Blocks.
+
+    A run that the host gave up may still have it, on a node that was cut off, until its container is ended.
+    """
+    fcntl.flock(os.open(root, os.O_RDONLY), fcntl.LOCK_EX)  # given back when this process ends
+
+
+def start(root: Path, command: Sequence[str]) -> subprocess.Popen[bytes]:
+    """Start a runner that waits; `hand_over` gives it what it waits for."""
+    home = root / ".home"
+    group, scratch = root / "group", root / ".tmp"
+    boxes = [root / "ipc" / box for box in (*BOXES, "input", "replies")]
+    for directory in (*boxes, home / ".claude", group, scratch):
+        directory.mkdir(parents=True, exist_ok=True)
+    own = {
+        "ANDY_WORKSPACE": str(root),
+        "HOME": str(home),
+        "TMPDIR": str(scratch),
+        "CLAUDE_CONFIG_DIR": str(home / ".claude"),
+    }
+    # asyncio's own would not tell of its end before all that it started has closed its pipes.
+    return subprocess.Popen(
+        [sys.executable, "-m", "agent_runner.carrier.waiting_runner", *command],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        cwd=group,
+        env={**os.environ, **own},
+        start_new_session=True,
+    )
+
+
+def hand_over(waiting: subprocess.Popen[bytes], environment: Mapping[str, str], order: bytes) -> None:
+    """Have a waiting runner begin. Blocks; one that has ended meanwhile tells by its exit code how."""
+    assert waiting.stdin is not None
+    try:
+        with waiting.stdin as stdin:
+            stdin.write(json.dumps(environment).encode() + b"\n" + order + b"\n")
+    except BrokenPipeError:
+        pass
+
+
+def main(command: Sequence[str]) -> int:
+    """Wait for the environment, and become the runner or the command; return its exit code."""
+    if not command:
+        from agent_runner import __main__ as runner
+    line = _read_line()
+    if not line:
+        return 0  # the carrier has ended, and never had an order
+    os.environ.update(json.loads(line))
+    time.tzset()
+    if not command:
+        return runner.main()
+    try:
+        os.execvp(command[0], list(command))  # noqa: S606  # as it is, and in this process
+    except OSError as error:
+        sys.stderr.write(f"{command[0]} cannot be started: {error}\n")
+        return NO_COMMAND_CODE
+
+
+def _read_line() -> bytes:
+    """Read a line of stdin and no byte more: what follows is for whom stdin is left to."""
+    line = bytearray()
+    while not line.endswith(b"\n") and (byte := os.read(0, 1)):
+        line += byte
+    return bytes(line)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
