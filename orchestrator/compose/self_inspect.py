@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any, Self
 
+FILTER_SOCKET = "/run/andy/docker.sock"
 MOUNT_TABLE = Path("/proc/self/mountinfo")
 # The engine mounts a file of its own over /etc/hostname, from a folder that is named after the container.
 MARK = re.compile(r"/containers/([0-9a-f]{64})/hostname /etc/hostname ")
@@ -20,6 +22,11 @@ def own_id(table: Path = MOUNT_TABLE) -> str | None:
     except OSError:
         return None
     return found[1] if found else None
+
+
+def is_behind_filter() -> bool:
+    """Whether this is Andy's container of `docker-compose.yml`, which has only the filter for an engine."""
+    return os.environ.get("DOCKER_HOST") == f"unix://{FILTER_SOCKET}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,6 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, TypeVar
 
+from orchestrator.compose.self_inspect import is_behind_filter
 from orchestrator.containers.docker import client as docker_client
 from orchestrator.containers.docker import host_paths, network
 from orchestrator.containers.docker import runtime as docker_engine
@@ -117,6 +118,13 @@ async def choose(
     Raises:
         ContainerError: Docker was asked for by name, or is needed for what was left there, and cannot be had.
     """
+    if is_behind_filter():
+        if wanted == "process":
+            raise ContainerError(
+                "With Docker Compose agents never run in Andy's own container: set ANDY_RUNTIME=docker (or"
+                " swarm) in .env, then 'docker compose up -d'."
+            )
+        wanted = "swarm" if wanted == "swarm" else "docker"
     if wanted == "swarm":
         chosen = await _swarm(
             home,
@@ -132,7 +140,7 @@ async def choose(
         chosen = _process(home, say, on_log=on_log, why="as you asked")
     else:
         chosen = await _docker_if_there(wanted, home, install, tag, say, on_log=on_log, left=left)
-    await _end_left({*left} - {chosen.runtime.name}, home=home, install=install)
+    await _end_left({*left} - {chosen.runtime.name}, home=home, install=install, own=chosen.siblings)
     return chosen
 
 
@@ -159,21 +167,25 @@ async def _docker_if_there(
         return _process(home, say, on_log=on_log, why=str(error))
 
 
-async def _end_left(runtimes: Collection[str], *, home: Path, install: str) -> None:
+async def _end_left(runtimes: Collection[str], *, home: Path, install: str, own: HostPaths | None) -> None:
     """End what a host with another runtime left: its agents read the input of their groups' next ones."""
     if "process" in runtimes:
         await ProcessRuntime(home=home).adopt()
     with suppress(ContainerError):  # no engine answers: they are given up
         if "docker" in runtimes:
             await asyncio.to_thread(_with_client, partial(docker_engine.remove_runs, install=install))
+            if own is not None:
+                networks = GroupNetworks(install=install, own_id=own.own_id)
+                await asyncio.to_thread(_with_client, networks.remove)
         if "swarm" in runtimes:
-            await asyncio.to_thread(_with_client, partial(_remove_swarm, install=install))
+            await asyncio.to_thread(_with_client, partial(_remove_swarm, install=install, own=own))
 
 
-def _remove_swarm(client: APIClient, *, install: str) -> None:
+def _remove_swarm(client: APIClient, *, install: str, own: HostPaths | None) -> None:
     from orchestrator.containers.swarm.services import SwarmServices, remove_all
 
-    remove_all(client, install=install, services=SwarmServices(install=install, image=""))
+    services = SwarmServices(install=install, image="")
+    remove_all(client, install=install, services=services, own_id=None if own is None else own.own_id)
 
 
 async def _docker(home: Path, install: str, tag: str, say: Say, *, on_log: OnLog) -> SelectedRuntime:
@@ -260,6 +272,7 @@ async def _swarm(
         last_frame=last_frame,
         on_log=on_log,
         address=EVERY_ADDRESS if joined is None else joined.gateway,
+        is_gate=joined is None,
         slots_per_node=slots_per_node,
         on_problem=on_problem,
     )
@@ -267,10 +280,7 @@ async def _swarm(
     async def admit(ports: frozenset[int]) -> frozenset[int]:
         runtime.ports = ports
         await runtime.open()
-        if joined is None:
-            assert own is not None
-            services.gate_id = own.own_id
-        else:
+        if joined is not None:
             services.make_gate = partial(
                 ensure_gate,
                 install=install,
@@ -279,12 +289,17 @@ async def _swarm(
                 port=runtime.door.port,
                 address=joined.gateway,
             )
-            await engine.keep_gate()
+        elif own is not None:
+            # Another container than the last one, after an upgrade: on no network of a live run yet.
+            services.make_gate = lambda _: own.own_id
+        await engine.keep_gate()
         await engine.tidy()
         return frozenset({runtime.door.port})
 
     async def forget() -> None:
-        await asyncio.to_thread(_with_client, partial(remove_all, install=install, services=services))
+        own_id = None if own is None else own.own_id
+        removing = partial(remove_all, install=install, services=services, own_id=own_id)
+        await asyncio.to_thread(_with_client, removing)
         if joined is not None:
             await network.remove_network(install)
 

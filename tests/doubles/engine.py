@@ -13,7 +13,7 @@ SELF, ANDY = "f" * 64, "a" * 64
 
 @dataclass
 class EngineDouble:
-    """`answers` by method and path without version and query; what is not there is a 404."""
+    """`answers` by method and path without version and query; what is not there is a 404, or `missing`."""
 
     socket: Path
     answers: dict[str, Any] = field(default_factory=dict)
@@ -22,6 +22,8 @@ class EngineDouble:
     wires: list[bytes] = field(default_factory=list)
     """What came after a head that asked for an upgrade."""
     refuses_attach: bool = False
+    missing: int = 404
+    """The status of what is not there."""
 
     async def start(self) -> asyncio.Server:
         return await asyncio.start_unix_server(self._serve, str(self.socket))
@@ -52,7 +54,7 @@ class EngineDouble:
         method, target, _ = head.split(" ", 2)
         path = target.partition("?")[0].removeprefix("/v1.41")
         found = self.answers.get(f"{method} {path}")
-        status, document = (404, {"message": f"no {path}"}) if found is None else (200, found)
+        status, document = (self.missing, {"message": f"no {path}"}) if found is None else (200, found)
         body = json.dumps(document).encode()
         writer.write(
             f"HTTP/1.1 {status} x\r\nContent-Length: {len(body)}\r\nConnection: close\r\n\r\n".encode()

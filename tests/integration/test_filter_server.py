@@ -4,21 +4,73 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
+from contextlib import closing
 from functools import partial
 from pathlib import Path, PurePosixPath
+from typing import TypeVar
 
+import docker
 import pytest
+from docker.errors import APIError
 
 from orchestrator.compose.self_inspect import BindMount
 from orchestrator.compose.socket_filter.checks import Checks
 from orchestrator.compose.socket_filter.inventory import Engine, EngineInventory
 from orchestrator.compose.socket_filter.server import FilterServer
+from orchestrator.containers.swarm.nodes import NodeMemory, check_manager, list_nodes, read_nodes
 from tests.doubles.engine import ANDY, EngineDouble, a_container
 from tests.support.agent_container_request import a_bind, agent_body
+from tests.support.swarm_service_request import (
+    IMAGE_ID,
+    INSTALL,
+    NETWORK_ID,
+    NODE_ID,
+    SECRET_ID,
+    SERVICES,
+    sent_for_a_run,
+    service_body,
+    start,
+)
 
 NETWORK = {"Id": "n" * 12, "Name": "andy-0123456789ab.family", "Labels": {"andy.project": "p"}}
+T = TypeVar("T")
 OTHERS_NETWORK = {"Id": "o" * 12, "Name": "andy-0123456789ab.other", "Labels": {"andy.project": "other"}}
+
+
+def of_a_swarm() -> dict[str, object]:
+    """What a manager's engine says where a run of ours and one of somebody else's have been made."""
+    sent = sent_for_a_run()
+    ours = {"Labels": sent["/services/create"]["Labels"] | {"andy.project": "p"}, "Name": "andy-r1"}
+    theirs = {"Labels": ours["Labels"] | {"andy.project": "other"}, "Name": "andy-r1"}
+    overlay = sent["/networks/create"] | {"Id": NETWORK_ID, "Containers": {}, "Labels": ours["Labels"]}
+    node = {
+        "ID": NODE_ID, "Spec": {"Availability": "active", "Labels": {"disk": "fast"}, "Role": "manager"},
+        "Status": {"State": "ready", "Addr": "10.0.0.1"},
+        "Description": {"Hostname": "one", "TLSInfo": {"TrustRoot": "root"}},
+    }  # fmt: skip
+    return {
+        "GET /info": {
+            "Name": "machine",
+            "Swarm": {"LocalNodeState": "active", "ControlAvailable": True, "NodeID": "x"},
+        },
+        "GET /images/andy-agent:latest/json": {"Id": IMAGE_ID, "RepoDigests": ["registry:5000/a@sha256:2"]},
+        "GET /nodes": [node],
+        # By its label the engine would list only those of the project: the double lists by none.
+        "GET /services": [{"ID": "mine", "Spec": ours}],
+        "GET /secrets": [{"ID": SECRET_ID, "Spec": ours}, {"ID": "gone", "Spec": ours | {"Labels": {}}}],
+        "GET /tasks": [{"ID": "t1", "ServiceID": "mine", "NodeID": NODE_ID, "Status": {"State": "running"}}],
+        f"GET /networks/{NETWORK_ID}": overlay,
+        "GET /networks/theirs": overlay | {"Id": "theirs", "Labels": theirs["Labels"]},
+        "GET /networks/others": overlay | {"Labels": ours["Labels"] | {"andy.group": "others"}},
+        "POST /networks/create": {"Id": NETWORK_ID},
+        f"POST /networks/{NETWORK_ID}/connect": {},
+        "POST /secrets/create": {"ID": SECRET_ID},
+        "POST /services/create": {"ID": "mine"},
+        "DELETE /services/mine": {},
+        f"DELETE /secrets/{SECRET_ID}": {},
+        "DELETE /secrets/gone": {},
+    }
 
 
 @pytest.fixture
@@ -55,6 +107,7 @@ async def engine(tmp_path, home) -> AsyncIterator[EngineDouble]:
         "GET /networks/bridge": {"Id": "x", "Name": "bridge", "Labels": {}},
         "GET /networks/andy-0123456789ab.other": OTHERS_NETWORK,
         "POST /containers/create": {"Id": "new"},
+        **of_a_swarm(),
     }
     server = await double.start()
     yield double
@@ -62,7 +115,13 @@ async def engine(tmp_path, home) -> AsyncIterator[EngineDouble]:
 
 
 @pytest.fixture
-async def door(tmp_path, engine, home) -> AsyncIterator[Path]:
+def has_swarm() -> bool:
+    """Whether ANDY_RUNTIME says so."""
+    return True
+
+
+@pytest.fixture
+async def door(tmp_path, engine, home, has_swarm) -> AsyncIterator[Path]:
     def held(*, is_writable: bool) -> tuple[BindMount, ...]:
         return (BindMount(source=str(home), destination=str(home), is_writable=is_writable, kind="bind"),)
 
@@ -83,7 +142,7 @@ async def door(tmp_path, engine, home) -> AsyncIterator[Path]:
 
     path = tmp_path / "filter.sock"
     async with Engine(str(engine.socket)) as asked:
-        checks = Checks(asked, survey=survey, image="andy-agent:latest")
+        checks = Checks(asked, survey=survey, image="andy-agent:latest", has_swarm=has_swarm)
         opened = FilterServer(checks, connect=partial(asyncio.open_unix_connection, str(engine.socket)))
         server = await asyncio.start_unix_server(opened.handle, str(path))
         yield path
@@ -352,3 +411,132 @@ async def test_an_engine_that_is_gone_is_said_so(door, engine):
 
     assert (await ask(door, plain("GET", "/v1.41/_ping"))).startswith("HTTP/1.1 502")
     assert (await ask(door, plain("GET", "/v1.41/containers/mine/json"))).startswith("HTTP/1.1 502")
+
+
+async def through(door: Path, work: Callable[[docker.APIClient], T]) -> T:
+    """Do what the host does with docker-py, through the filter."""
+    with closing(docker.APIClient(base_url=f"unix://{door}", version="1.41")) as client:
+        return await asyncio.to_thread(work, client)
+
+
+async def test_a_run_on_a_swarm_is_made_by_the_hosts_own_code_and_marked_as_the_projects(door, engine):
+    assert await through(door, start) == "mine"
+
+    made = [request for request in engine.asked() if request.endswith("/create")]
+    assert made == [f"POST /v1.41/{one}/create" for one in ("networks", "secrets", "services")]
+    bodies = [
+        json.loads(body) for head, body in zip(engine.heads, engine.bodies, strict=True) if "/create" in head
+    ]
+    assert [body["Labels"]["andy.project"] for body in bodies] == ["p"] * 3
+    assert f"POST /v1.41/networks/{NETWORK_ID}/connect" in engine.asked()
+
+
+async def test_the_runs_of_a_swarm_are_seen_and_removed_by_the_hosts_own_code(door, engine, tmp_path):
+    assert [one.run_id for one in await through(door, SERVICES.kept)] == ["r1"]
+    assert not await through(door, lambda client: client.services(filters={"label": ["andy.install=x"]}))
+    assert not await through(door, lambda client: client.services(filters={"id": "m"}))
+
+    await through(door, partial(SERVICES.remove, ref="mine"))
+
+    assert engine.asked() == ["DELETE /v1.41/services/mine", f"DELETE /v1.41/secrets/{SECRET_ID}"]
+
+
+async def test_of_nodes_andy_sees_what_he_needs(door, tmp_path):
+    (node,) = await through(door, lambda client: client.nodes())
+    assert node == {
+        "ID": NODE_ID,
+        "Spec": {"Availability": "active", "Labels": {"disk": "fast"}},
+        "Status": {"State": "ready", "Addr": "10.0.0.1"},
+        "Description": {"Hostname": "one"},
+    }
+    assert (await through(door, lambda client: client.info())).keys() == {"Swarm"}
+    await through(door, check_manager)
+    assert [one.labels for one in await through(door, read_nodes)] == [("disk=fast",)]
+    listing = partial(list_nodes, install=INSTALL, memory=NodeMemory(tmp_path), slots=0)
+    assert [(one.name, one.groups) for one in await through(door, listing)] == [("one", ("family",))]
+
+
+@pytest.mark.parametrize("path", ["services", "secrets"])
+async def test_what_of_a_swarm_is_not_andys_cannot_be_removed(door, engine, path):
+    assert (await ask(door, plain("DELETE", f"/v1.41/{path}/theirs"))).startswith("HTTP/1.1 404")
+    assert engine.asked() == []
+
+
+@pytest.mark.parametrize("filters", ['{"label":["a=b","c=d"]}', '{"mode":["global"]}', "x", '{"id":"mine"}'])
+@pytest.mark.parametrize("path", ["services", "secrets", "tasks"])
+async def test_a_list_of_a_swarm_is_asked_for_in_one_form(door, filters, path):
+    assert "filter refuses" in await ask(door, plain("GET", f"/v1.41/{path}?filters={filters}"))
+
+
+async def test_tasks_of_other_services_are_not_asked_for(door, engine):
+    said = await ask(door, plain("GET", '/v1.41/tasks?filters={"service":["theirs"]}'))
+
+    assert said.endswith("[]")
+    assert not any("/tasks" in head.split("User-Agent")[0] for head in engine.heads)
+
+
+SPEC = "TaskTemplate__ContainerSpec__"
+
+
+@pytest.mark.parametrize(
+    ("changes", "why"),
+    [
+        ({f"{SPEC}Image": "andy-agent:latest"}, "not the agents'"),
+        ({f"{SPEC}Image": "evil@sha256:2"}, "not the agents'"),
+        ({f"{SPEC}Mounts__0__Source": "andy-0123456789ab-others"}, "not that of the group"),
+        ({f"{SPEC}Mounts__0__Source": "andy_engine"}, "not that of the group"),
+        ({f"{SPEC}Mounts__0__VolumeOptions__Labels__andy.group": "others"}, "not that of the group"),
+        ({f"{SPEC}Labels__andy.group": "others"}, "labels of the container"),
+        ({"Labels__andy.install": "ba9876543210"}, "labels of the container"),
+        ({f"{SPEC}Secrets__0__SecretID": "gone"}, "not that of the run"),
+        ({f"{SPEC}Secrets__0__SecretID": "theirs"}, "not that of the run"),
+        ({"TaskTemplate__Networks__0__Target": "theirs"}, "is not Andy's"),
+        ({"TaskTemplate__Networks__0__Target": "bridge"}, "is not Andy's"),
+        ({"TaskTemplate__Networks__0__Target": "others"}, "not that of the group"),
+        ({"TaskTemplate__Networks__0__Target": "andy-0123456789ab.family"}, "not that of the group"),
+        ({"TaskTemplate__Networks__0__Target": "missing"}, "404"),
+        ({"TaskTemplate__Placement__Constraints": ["node.id==other"]}, "node is not the one"),
+    ],
+)
+async def test_a_service_of_anothers_parts_is_refused(door, engine, changes, why):
+    assert why in await ask(door, plain("POST", "/v1.41/services/create", service_body(**changes)))
+    assert engine.asked() == []
+
+
+async def test_a_service_may_name_the_image_by_its_digest(door, engine):
+    body = service_body(**{f"{SPEC}Image": "registry:5000/a@sha256:2"})
+
+    assert '"mine"' in await ask(door, plain("POST", "/v1.41/services/create", body))
+
+
+async def test_no_agent_of_this_machine_joins_a_network_of_a_swarm(door, engine):
+    join = {"Container": "mine", "EndpointConfig": {"Aliases": ["orchestrator"]}}
+
+    assert "only Andy's own" in await ask(door, plain("POST", f"/v1.41/networks/{NETWORK_ID}/connect", join))
+    assert "is not Andy's" in await ask(
+        door, plain("POST", "/v1.41/networks/theirs/connect", join | {"Container": ANDY})
+    )
+    assert engine.asked() == []
+
+
+@pytest.mark.parametrize("has_swarm", [False])
+async def test_without_a_swarm_nothing_is_made_on_one_and_what_was_left_can_be_ended(door, engine, has_swarm):
+    for path, body in sent_for_a_run().items():
+        if path.endswith("/create"):
+            assert "ANDY_RUNTIME=swarm" in await ask(door, plain("POST", f"/v1.41{path}", body))
+    for path in ("nodes", "info"):
+        assert "ANDY_RUNTIME=swarm" in await ask(door, plain("GET", f"/v1.41/{path}"))
+    assert engine.asked() == []
+
+    await through(door, partial(SERVICES.remove, ref="mine"))
+
+    assert engine.asked()[0] == "DELETE /v1.41/services/mine"
+
+
+async def test_a_manager_that_is_not_ready_is_said_to_be(door, engine):
+    engine.answers["GET /services"] = None
+    engine.missing = 503
+
+    with pytest.raises(APIError) as refused:
+        await through(door, SERVICES.kept)
+    assert refused.value.status_code == 503

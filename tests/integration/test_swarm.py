@@ -19,6 +19,7 @@ import pytest
 from agent_runner.wire import carrier as carrier_wire
 from agent_runner.wire.carrier import CarrierConnection, ConnectionLost
 from agent_runner.wire.files import unique_name, write_whole
+from agent_runner.wire.gate import MAX_OF_ONE
 from agent_runner.wire.trees import StaleFile
 from orchestrator.containers.swarm import group_files
 from orchestrator.containers.swarm import runtime as swarm_runtime
@@ -480,6 +481,30 @@ async def test_an_agent_reaches_the_hosts_proxies_from_an_address_of_its_run_alo
 
     assert peers == [loopback_of("r1")]
     assert peers != [loopback_of("r2")]
+
+
+async def test_a_host_under_compose_is_reached_at_one_port_where_no_container_takes_the_places_of_others(
+    tmp_path,
+):
+    host = SwarmHarness(tmp_path, is_gate=True)
+    async with host.running(SLEEP) as (runtime, container):
+        secret = json.loads(host.started[container.ref].secret.read_text())
+        assert secret["port"] == int((host.home / "data" / "carrier-port").read_text()) != runtime.door.port
+        held = [
+            await asyncio.open_connection("127.0.0.1", secret["port"], local_addr=("127.0.0.2", 0))
+            for _ in range(MAX_OF_ONE + 1)
+        ]
+        reader, _ = held[-1]
+        async with asyncio.timeout(30):  # the door itself closes such a one after a minute
+            assert await reader.read(1) == b"", "it has as many as it may have"
+        for _, writer in held:
+            writer.close()
+        assert await frames_of(container, until=1) == [1]
+
+    again = host.runtime(SLEEP)
+    await again.open()
+    assert (host.home / "data" / "carrier-port").read_text() == str(secret["port"])
+    await again.close()
 
 
 async def test_a_stranger_is_refused(host):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from agent_runner import gate
+from agent_runner.wire import gate
 from orchestrator.containers.swarm.door import MAX_RELAYS, MAX_STRANGERS
 from tests.support.runtimes import eventually
 

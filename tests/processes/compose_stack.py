@@ -38,14 +38,26 @@ KEPT = ("PATH", "HOME", "DOCKER_HOST", "PIP_INDEX_URL", "PIP_EXTRA_INDEX_URL")
 
 
 class ComposeStack:
-    """A checkout in `root` under names of its own. Leaving it clears the engine of all that is its own."""
+    """A checkout in `root` under names of its own. Leaving it clears the engine of all that is its own.
 
-    def __init__(self, root: Path, *, client: docker.APIClient, base_image: str, project: Path) -> None:
+    An `agent_image` that is given is there already, and stays.
+    """
+
+    def __init__(
+        self,
+        root: Path,
+        *,
+        client: docker.APIClient,
+        base_image: str,
+        project: Path,
+        agent_image: str | None = None,
+    ) -> None:
         self.root = root
         self.client = client
         self.name = f"andytest{secrets.token_hex(4)}"
         self.orchestrator_image = f"andy-orchestrator:{self.name}"
-        self.agent_image = f"andy-agent:{self.name}"
+        self.agent_image = agent_image or f"andy-agent:{self.name}"
+        self._made = [self.orchestrator_image, *([] if agent_image else [self.agent_image])]
         self.port = _free_port()
         self._base_image = base_image
         _copy_checkout(project, root)
@@ -68,12 +80,16 @@ class ComposeStack:
         }
 
     def compose(
-        self, *arguments: str, seconds: float = UP_SECONDS, is_checked: bool = True
+        self,
+        *arguments: str,
+        seconds: float = UP_SECONDS,
+        is_checked: bool = True,
+        environment: Mapping[str, str] | None = None,
     ) -> subprocess.CompletedProcess[str]:
         done = subprocess.run(
             ["docker-compose", *arguments],
             cwd=self.root,
-            env=self.environment,
+            env={**self.environment, **(environment or {})},
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
@@ -172,12 +188,13 @@ class ComposeStack:
 
     def clear(self) -> None:
         self.compose("down", "--volumes", "--timeout", "60", seconds=DOWN_SECONDS, is_checked=False)
-        clear_engine(self.client, f"andy.install={self.install}")
-        for tag in (self.orchestrator_image, self.agent_image):
-            _forget_image(self.client, tag)
+        if (self.root / "data" / "install").is_file():
+            clear_engine(self.client, f"andy.install={self.install}")
+        for tag in self._made:
+            forget_image(self.client, tag)
 
 
-def _forget_image(client: docker.APIClient, tag: str) -> None:
+def forget_image(client: docker.APIClient, tag: str) -> None:
     """Only what its first stage installed stays, without a name, for the next build."""
     try:
         client.remove_image(tag)

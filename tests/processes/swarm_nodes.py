@@ -23,6 +23,7 @@ import psutil
 import requests
 from docker.errors import DockerException
 
+from orchestrator.containers.docker.client import DEFAULT_ENGINE
 from tests.processes.andy import until
 
 CLONE_NEWNET = 0x40000000
@@ -173,6 +174,8 @@ class SwarmNodes:
     def __init__(self, count: int = 3) -> None:
         self._root = Path(tempfile.mkdtemp(prefix="andy-swarm-"))
         self._bridge = _free_bridge()
+        self.machine = os.environ.get("DOCKER_HOST", DEFAULT_ENGINE)
+        """Where the engine of this machine listens, which has the images."""
         self.nodes = [SwarmNode(self._root, number, self._bridge) for number in range(1, count + 1)]
 
     def __enter__(self) -> Self:
@@ -199,14 +202,14 @@ class SwarmNodes:
         """The node whose engine manages the swarm."""
         return self.nodes[0]
 
-    def load(self, image: str) -> None:
-        """Give all nodes an image that the engine of this machine has."""
+    def load(self, image: str, *, only: SwarmNode | None = None) -> None:
+        """Give all nodes, or one only, an image that the engine of this machine has."""
         saved = self._root / "image.tar"
-        subprocess.run(["docker", "save", image, "--output", str(saved)], check=True)
+        subprocess.run(["docker", "--host", self.machine, "save", image, "--output", str(saved)], check=True)
         loading = [
             subprocess.Popen(["docker", "--host", node.docker_host, "load", "--quiet", "--input", str(saved)],
                              stdout=subprocess.DEVNULL)
-            for node in self.nodes
+            for node in ([only] if only else self.nodes)
         ]  # fmt: skip
         assert [one.wait() for one in loading] == [0] * len(loading)
         saved.unlink()

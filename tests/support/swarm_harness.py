@@ -38,8 +38,10 @@ def until(path):
 class SwarmHarness:
     """One host's runtime and its home; `recorded` is the last frame of each run that its store has."""
 
-    def __init__(self, home: Path, *, privileges: list[str] | None = None) -> None:
+    def __init__(self, home: Path, *, privileges: list[str] | None = None, is_gate: bool = False) -> None:
+        """With `is_gate` agents connect to the host without a container between, as under Compose."""
         self.home = home
+        self._is_gate = is_gate
         self.started: dict[str, StartedProcess] = {}
         self.recorded: dict[RunId, int] = {}
         self.logged: list[bytes] = []
@@ -78,6 +80,7 @@ class SwarmHarness:
             last_frame=last_frame,
             on_log=lambda _, data: self.logged.append(data),
             address="127.0.0.1",
+            is_gate=self._is_gate,
             host_name="127.0.0.1",
             slots_per_node=slots_per_node,
             on_problem=tell_owner,

@@ -9,6 +9,7 @@ import pytest
 
 from orchestrator.compose.socket_filter.requests import RequestForbidden, RequestKind, read
 from tests.support.agent_container_request import a_bind, agent_body
+from tests.support.swarm_service_request import sent_for_a_run, service_body
 
 OURS = {"andy.install": "x", "andy.group": "g", "andy.run": "r"}
 CREATE = "/v1.41/containers/create?name=andy-family-r1"
@@ -47,6 +48,13 @@ def asked(method: str, target: str, document: Any = None) -> Any:
         ("GET", "/v1.41/networks?filters=%7B%7D", RequestKind.LIST_NETWORKS),
         ("GET", "/v1.41/networks/andy-0123456789ab.family", RequestKind.INSPECT_NETWORK),
         ("DELETE", "/v1.41/networks/abc", RequestKind.REMOVE_NETWORK),
+        ("GET", "/v1.41/info", RequestKind.ASK_SWARM),
+        ("GET", "/v1.41/nodes", RequestKind.LIST_NODES),
+        ("GET", "/v1.41/services?filters=%7B%7D", RequestKind.LIST_SERVICES),
+        ("GET", "/v1.41/tasks", RequestKind.LIST_TASKS),
+        ("GET", "/v1.41/secrets", RequestKind.LIST_SECRETS),
+        ("DELETE", "/v1.41/services/abc", RequestKind.REMOVE_SERVICE),
+        ("DELETE", "/v1.41/secrets/abc", RequestKind.REMOVE_SECRET),
     ],
 )
 def test_what_andy_uses_is_allowed(method, target, kind):
@@ -89,10 +97,22 @@ def test_a_network_of_the_template_is_written_anew_with_all_its_fields():
         ("GET", "/v1.41/volumes"),
         ("POST", "/v1.41/volumes/create"),
         ("POST", "/v1.41/networks/prune"),
-        ("GET", "/v1.41/info"),
         ("GET", "/v1.41/events"),
         ("GET", "/v1.41/system/df"),
         ("POST", "/v1.41/swarm/init"),
+        ("GET", "/v1.41/swarm"),
+        ("POST", "/v1.41/swarm/join"),
+        ("POST", "/v1.41/swarm/leave"),
+        ("GET", "/v1.41/swarm/unlockkey"),
+        ("POST", "/v1.41/nodes/abc/update?version=1"),
+        ("DELETE", "/v1.41/nodes/abc"),
+        ("POST", "/v1.41/services/abc/update?version=1"),
+        ("GET", "/v1.41/services/abc"),
+        ("GET", "/v1.41/services/abc/logs"),
+        ("GET", "/v1.41/tasks/abc/logs"),
+        ("POST", "/v1.41/secrets/abc/update?version=1"),
+        ("POST", "/v1.41/configs/create"),
+        ("GET", "/v1.41/configs"),
         ("POST", "/v1.41/plugins/pull?remote=x"),
         ("POST", "/v1.41/auth"),
         ("POST", "/v1.41/session"),
@@ -276,3 +296,130 @@ def test_who_joins_a_network_has_no_address_of_its_choice():
     for extra in ({"IPAMConfig": {"IPv4Address": "10.0.0.1"}}, {"Links": ["x"]}, {"MacAddress": "x"}):
         with pytest.raises(RequestForbidden):
             asked("POST", "/v1.41/networks/n/connect", {**join, "EndpointConfig": extra})
+
+
+@pytest.mark.parametrize("keeps_files", [True, False])
+def test_what_the_host_sends_for_a_run_on_a_swarm_is_allowed_and_written_anew(keeps_files):
+    sent = sent_for_a_run(keeps_files=keeps_files)
+
+    assert list(sent) == [
+        "/networks/create",
+        f"/networks/{'n' * 25}/connect",
+        "/secrets/create",
+        "/services/create",
+    ]
+    for path, body in sent.items():
+        assert json.loads(json.dumps(asked("POST", f"/v1.41{path}", body).body)) == body
+
+
+IN = "TaskTemplate__ContainerSpec__"
+
+
+@pytest.mark.parametrize(
+    ("changes", "named"),
+    [
+        ({"Name": "elsewhere"}, "Name"),
+        ({"Networks": [{"Target": "host"}]}, "Networks"),
+        ({"Labels": {}}, "Labels"),
+        ({"Labels__andy.project": "other"}, "andy.project"),
+        ({"Labels__andy.install": "../../etc"}, "andy.install"),
+        ({"Labels__com.docker.stack.namespace": "x"}, "stack"),
+        ({"Mode": {"Global": {}}}, "Mode"),
+        ({"Mode": {"ReplicatedJob": {}}}, "Mode"),
+        ({"Mode__Replicated__Replicas": 2}, "Replicas"),
+        ({"EndpointSpec__Mode": "vip"}, "EndpointSpec"),
+        ({"EndpointSpec__Ports": [{"TargetPort": 80, "PublishedPort": 80}]}, "Ports"),
+        ({"UpdateConfig": {}}, "UpdateConfig"),
+        ({"TaskTemplate__PluginSpec": {"Remote": "x"}}, "PluginSpec"),
+        ({"TaskTemplate__Runtime": "plugin"}, "Runtime"),
+        ({"TaskTemplate__ForceUpdate": 1}, "ForceUpdate"),
+        ({"TaskTemplate__RestartPolicy": {"Condition": "any"}}, "RestartPolicy"),
+        ({"TaskTemplate__Placement__Constraints": []}, "Constraints"),
+        ({"TaskTemplate__Placement__Constraints": ["node.role==manager"]}, "Constraints"),
+        ({"TaskTemplate__Placement__Constraints": ["node.id==a", "node.id!=b"]}, "Constraints"),
+        ({"TaskTemplate__Placement__Preferences": []}, "Preferences"),
+        ({"TaskTemplate__Networks": []}, "Networks"),
+        ({"TaskTemplate__Networks": [{"Target": "a"}, {"Target": "b"}]}, "Networks"),
+        ({"TaskTemplate__Networks__0__Aliases": ["orchestrator"]}, "Aliases"),
+        ({"TaskTemplate__Networks__0__DriverOpts": {}}, "DriverOpts"),
+        ({"TaskTemplate__Resources__Limits": {}}, "Limits"),
+        ({"TaskTemplate__Resources__Limits__Pids": 0}, "Pids"),
+        ({"TaskTemplate__Resources__Limits__MemoryBytes": 0}, "MemoryBytes"),
+        ({"TaskTemplate__Resources__Reservations": {"GenericResources": []}}, "Reservations"),
+        ({"TaskTemplate__LogDriver": {"Name": "syslog", "Options": {}}}, "LogDriver"),
+        ({"TaskTemplate__LogDriver__Options__max-size": "1000g"}, "max-size"),
+        ({f"{IN}Privileges": {"NoNewPrivileges": False}}, "Privileges"),
+        ({f"{IN}privileges": {"Seccomp": {"Mode": "unconfined"}}}, "privileges"),
+        ({f"{IN}CapabilityAdd": ["SYS_ADMIN"]}, "CapabilityAdd"),
+        ({f"{IN}CapabilityDrop": []}, "CapabilityDrop"),
+        ({f"{IN}CapabilityDrop": ["NET_RAW"]}, "CapabilityDrop"),
+        ({f"{IN}User": "0:0"}, "User"),
+        ({f"{IN}User": ""}, "User"),
+        ({f"{IN}Groups": ["docker"]}, "Groups"),
+        ({f"{IN}ReadOnly": False}, "ReadOnly"),
+        ({f"{IN}Init": False}, "Init"),
+        ({f"{IN}Command": ["/bin/sh"]}, "Command"),
+        ({f"{IN}Args": ["x"]}, "Args"),
+        ({f"{IN}Env": ["LD_PRELOAD=x"]}, "Env"),
+        ({f"{IN}Dir": "/"}, "Dir"),
+        ({f"{IN}TTY": True}, "TTY"),
+        ({f"{IN}Hosts": ["1.2.3.4 orchestrator"]}, "Hosts"),
+        ({f"{IN}Sysctls": {"kernel.x": "1"}}, "Sysctls"),
+        ({f"{IN}Isolation": "process"}, "Isolation"),
+        ({f"{IN}Ulimits": []}, "Ulimits"),
+        ({f"{IN}Configs": [{"ConfigID": "x"}]}, "Configs"),
+        ({f"{IN}DNSConfig__Nameservers": ["8.8.8.8"]}, "Nameservers"),
+        ({f"{IN}Labels__andy.role": "orchestrator"}, "andy.role"),
+        ({f"{IN}Mounts": []}, "Mounts"),
+        ({f"{IN}Mounts__0__Type": "bind"}, "Type"),
+        ({f"{IN}Mounts__0__Source": "/etc"}, "Source"),
+        ({f"{IN}Mounts__0__Target": "/"}, "Target"),
+        ({f"{IN}Mounts__0__BindOptions": {"Propagation": "rshared"}}, "BindOptions"),
+        ({f"{IN}Mounts__0__VolumeOptions__DriverConfig": {"Options": {"device": "/"}}}, "DriverConfig"),
+        ({f"{IN}Mounts__0__VolumeOptions__Subpath": ".."}, "Subpath"),
+        ({f"{IN}Mounts__1__Target": "/etc"}, "Target"),
+        ({f"{IN}Mounts__1": {"Type": "npipe", "Target": "x"}}, "Mounts"),
+        ({f"{IN}Secrets": []}, "Secrets"),
+        ({f"{IN}Secrets__0__File__Name": "/etc/passwd"}, "Name"),
+        ({f"{IN}Secrets__0__File__Mode": 0o4755}, "Mode"),
+        ({"tasktemplate": {}}, "tasktemplate"),
+    ],
+)
+def test_a_service_outside_of_the_template_is_refused(changes, named):
+    with pytest.raises(RequestForbidden, match=named):
+        asked("POST", "/v1.41/services/create", service_body(**changes))
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"Name": "andy-0123456789ab.family"},
+        {"Driver": "macvlan"},
+        {"Internal": False},
+        {"Attachable": False},
+        {"Ingress": True},
+        {"Scope": "local"},
+        {"ConfigFrom": {"Network": "x"}},
+        {"Options": {"encrypted": ""}},
+        {"Labels": {"andy.install": "0123456789ab"}},
+        {"Labels": {"andy.install": "0123456789ab", "andy.group": "g", "andy.project": "other"}},
+    ],
+)
+def test_an_overlay_outside_of_the_template_is_refused(changes):
+    with pytest.raises(RequestForbidden):
+        asked("POST", "/v1.41/networks/create", sent_for_a_run()["/networks/create"] | changes)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"Name": "elsewhere"},
+        {"Driver": {"Name": "vault"}},
+        {"Templating": {"Name": "golang"}},
+        {"Labels": {}},
+        {"Data": "not base 64"},
+    ],
+)
+def test_a_secret_outside_of_the_template_is_refused(changes):
+    with pytest.raises(RequestForbidden):
+        asked("POST", "/v1.41/secrets/create", sent_for_a_run()["/secrets/create"] | changes)

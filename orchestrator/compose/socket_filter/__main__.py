@@ -12,37 +12,50 @@ from functools import partial
 from pathlib import Path, PurePosixPath
 
 from orchestrator.base import logging
-from orchestrator.compose.self_inspect import own_id
+from orchestrator.compose.self_inspect import FILTER_SOCKET, own_id
 from orchestrator.compose.socket_filter.checks import Checks
 from orchestrator.compose.socket_filter.inventory import Engine, survey
 from orchestrator.compose.socket_filter.retry import retry_starts
 from orchestrator.compose.socket_filter.server import FilterServer
 
-ENGINE, OWN, HOME = "/var/run/docker.sock", "/run/andy/docker.sock", "/andy"
+ENGINE, HOME = "/var/run/docker.sock", "/andy"
 
 
 def main() -> None:
     """Read the arguments and run the filter."""
     parser = argparse.ArgumentParser(prog="orchestrator.compose.socket_filter", description=__doc__)
     parser.add_argument("--image", required=True, help="the agents' image, the only one that may be run")
+    parser.add_argument("--runtime", default="docker", help="'swarm' lets agents run on its nodes, too")
     parser.add_argument("--engine", default=ENGINE, help="Docker's socket")
-    parser.add_argument("--listen", default=OWN, help="the socket for Andy")
+    parser.add_argument("--listen", default=FILTER_SOCKET, help="the socket for Andy")
     parser.add_argument("--home", default=HOME, help="Andy's home, in its own container")
     given = parser.parse_args()
     logging.configure("info")
     found = own_id()
     if found is None:
         sys.exit("The filter stands in a container of Docker Compose only.")
-    asyncio.run(stand(given.engine, given.listen, image=given.image, own=found, home=given.home))
+    asyncio.run(
+        stand(
+            given.engine,
+            given.listen,
+            image=given.image,
+            has_swarm=given.runtime == "swarm",
+            own=found,
+            home=given.home,
+        )
+    )
 
 
-async def stand(engine_path: str, listen_path: str, *, image: str, own: str, home: str) -> None:
+async def stand(
+    engine_path: str, listen_path: str, *, image: str, has_swarm: bool, own: str, home: str
+) -> None:
     """Serve until SIGTERM or SIGINT."""
     async with Engine(engine_path) as engine:
         checks = Checks(
             engine,
             survey=partial(survey, engine, own_id=own, home=PurePosixPath(home)),
             image=image,
+            has_swarm=has_swarm,
         )
         filter_server = FilterServer(checks, connect=partial(asyncio.open_unix_connection, engine_path))
         await asyncio.to_thread(Path(listen_path).unlink, missing_ok=True)

@@ -2,25 +2,25 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, replace
-from typing import Any, assert_never
+from dataclasses import replace
+from typing import Any
 
-from orchestrator.compose.socket_filter.inventory import Engine, EngineInventory
-from orchestrator.compose.socket_filter.requests import EngineRequest, RequestForbidden, RequestKind
-from orchestrator.compose.socket_filter.template import INSTALL_LABEL, NETWORK_NAME, PROJECT_LABEL
+from orchestrator.compose.socket_filter.inventory import Engine, EngineInventory, has_label, own_network
+from orchestrator.compose.socket_filter.requests import (
+    EngineRequest,
+    FilteredResponse,
+    ObjectNotFound,
+    RequestForbidden,
+    RequestKind,
+    only_filter,
+)
+from orchestrator.compose.socket_filter.swarm_checks import SwarmChecks
+from orchestrator.compose.socket_filter.template import INSTALL_LABEL, OVERLAY_NAME, PROJECT_LABEL
 
 Survey = Callable[[], Awaitable[EngineInventory]]
 LABEL_ASKED = re.compile(rf"{re.escape(INSTALL_LABEL)}=[A-Za-z0-9_.-]{{1,128}}")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FilteredResponse:
-    """The filter's own answer: a list without what is not Andy's."""
-
-    document: Any
 
 
 class Checks:
@@ -29,10 +29,12 @@ class Checks:
     Nothing is cached: what was Andy's a moment ago may be gone, and its name may be another's.
     """
 
-    def __init__(self, engine: Engine, *, survey: Survey, image: str) -> None:
+    def __init__(self, engine: Engine, *, survey: Survey, image: str, has_swarm: bool = False) -> None:
+        """`image` is the tag of the agents' image; `has_swarm` lets them run on the nodes of a swarm, too."""
         self._engine = engine
         self._survey = survey
         self._image = image
+        self._swarm = SwarmChecks(engine, survey=survey, image=image, is_wanted=has_swarm)
 
     async def check(self, request: EngineRequest) -> EngineRequest | FilteredResponse:
         """Return the request to pass on, or the filter's own answer to it.
@@ -67,14 +69,14 @@ class Checks:
             case RequestKind.JOIN_NETWORK | RequestKind.LEAVE_NETWORK:
                 return await self._connect_network(request)
             case kind:
-                assert_never(kind)
+                return await self._swarm.check(kind, request)
 
     def _check_image(self, named: object) -> None:
         if named != self._image:
             raise RequestForbidden(f"The image '{named}' is not the agents', which is '{self._image}'.")
 
     async def _containers(self, request: EngineRequest) -> FilteredResponse:
-        label = _only(request.query.get("filters", ""), "label")
+        _, label = only_filter(request.query.get("filters", ""), "label")
         if not LABEL_ASKED.fullmatch(label):
             raise RequestForbidden(f"Containers are listed by one '{INSTALL_LABEL}=…' only.")
         inventory = await self._survey()
@@ -91,7 +93,7 @@ class Checks:
         for one in host["Mounts"]:
             inventory.check_bind(one["Source"], is_writable=not one.get("ReadOnly", False))
         if host["NetworkMode"] != "none":
-            await self._own_network(host["NetworkMode"], inventory)
+            await own_network(self._engine, inventory, host["NetworkMode"])
         return request
 
     async def _container(self, request: EngineRequest) -> EngineRequest:
@@ -116,40 +118,34 @@ class Checks:
         return found
 
     async def _networks(self, request: EngineRequest) -> FilteredResponse:
-        name = _only(request.query.get("filters", ""), "name")
-        bare = name.removeprefix("^").removesuffix("$").replace("\\", "")
-        inventory = await self._survey()
-        found = await self._engine.networks(f"{PROJECT_LABEL}={inventory.project}")
-        wanted = [one for one in found if one["Name"] == bare or bare == ""]
+        key, value = only_filter(request.query.get("filters", ""), "name", "label")
+        found = await self._engine.networks(f"{PROJECT_LABEL}={(await self._survey()).project}")
+        if key == "label":
+            wanted = [one for one in found if has_label(one["Labels"], value)]
+        else:
+            bare = value.removeprefix("^").removesuffix("$").replace("\\", "")
+            wanted = [one for one in found if one["Name"] == bare or bare == ""]
         return FilteredResponse(document=wanted)
 
     async def _label_network(self, request: EngineRequest) -> EngineRequest:
-        body = dict(request.body or {})
-        inventory = await self._survey()
-        body["Labels"] = body["Labels"] | {PROJECT_LABEL: inventory.project}
-        return replace(request, body=body)
+        if (request.body or {})["Driver"] == "overlay":
+            self._swarm.check_wanted()
+        return request.labelled((await self._survey()).project)
 
     async def _network(self, request: EngineRequest, inventory: EngineInventory) -> EngineRequest:
-        return _by_id(request, await self._own_network(request.ref, inventory))
-
-    async def _own_network(self, ref: str, inventory: EngineInventory) -> Mapping[str, Any]:
-        found = await self._engine.network(ref)
-        if found is None:
-            raise ObjectNotFound(f"network {ref} not found")
-        if not (inventory.owns_network(found) and NETWORK_NAME.fullmatch(found["Name"])):
-            raise RequestForbidden(f"The network '{ref}' is not Andy's.")
-        return found
+        return _by_id(request, await own_network(self._engine, inventory, request.ref))
 
     async def _connect_network(self, request: EngineRequest) -> EngineRequest:
         inventory = await self._survey()
         body = dict(request.body or {})
         found = await self._own_container(body["Container"], inventory)
         body["Container"] = found["Id"]
-        return _by_id(replace(request, body=body), await self._own_network(request.ref, inventory))
-
-
-class ObjectNotFound(Exception):
-    """The engine has no object of that name; docker-py understands it as "gone already"."""
+        network = await own_network(self._engine, inventory, request.ref)
+        if OVERLAY_NAME.fullmatch(network["Name"]) and not inventory.is_orchestrator(found["Id"]):
+            raise RequestForbidden(
+                "Of this machine's containers, only Andy's own joins a network of a swarm."
+            )
+        return _by_id(replace(request, body=body), network)
 
 
 def _by_id(request: EngineRequest, found: Mapping[str, Any]) -> EngineRequest:
@@ -157,17 +153,3 @@ def _by_id(request: EngineRequest, found: Mapping[str, Any]) -> EngineRequest:
     return replace(
         request, target=request.target.replace(f"/{request.ref}", f"/{found['Id']}", 1), ref=found["Id"]
     )
-
-
-def _only(text: str, key: str) -> str:
-    """The one value of the one filter that may be there; empty when nothing is filtered."""
-    try:
-        found = json.loads(text) if text else {}
-    except (ValueError, RecursionError) as error:
-        raise RequestForbidden("The filters are no JSON.") from error
-    match found:
-        case {} if not found:
-            return ""
-        case dict() if list(found) == [key] and isinstance(found[key], list) and len(found[key]) == 1:
-            return str(found[key][0])
-    raise RequestForbidden(f"The only filter here is one '{key}'.")

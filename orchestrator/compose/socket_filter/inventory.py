@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import stat
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any, Self
@@ -13,8 +13,15 @@ from urllib.parse import quote
 import httpx
 
 from orchestrator.compose.self_inspect import BindMount, held_by
-from orchestrator.compose.socket_filter.requests import RequestForbidden
-from orchestrator.compose.socket_filter.template import GROUP_LABEL, INSTALL_LABEL, PROJECT_LABEL, RUN_LABEL
+from orchestrator.compose.socket_filter.requests import ObjectNotFound, RequestForbidden
+from orchestrator.compose.socket_filter.template import (
+    GROUP_LABEL,
+    INSTALL_LABEL,
+    NETWORK_NAME,
+    OVERLAY_NAME,
+    PROJECT_LABEL,
+    RUN_LABEL,
+)
 from orchestrator.domain.home import SHOWN_TO_MAIN
 
 ASK_SECONDS = 30.0
@@ -53,6 +60,36 @@ class Engine:
         """Return all networks that have this label, `name=value`."""
         found: list[dict[str, Any]] = await self._get("/networks", filters={"label": [label]})
         return found
+
+    async def image(self, name: str) -> dict[str, Any] | None:
+        """Return what the engine knows of an image."""
+        found: dict[str, Any] | None = await self._get(f"/images/{quote(name, safe='/:@')}/json")
+        return found
+
+    async def swarm(self) -> dict[str, Any]:
+        """Return the engine's part in a swarm."""
+        found: dict[str, Any] = await self._get("/info")
+        return dict(found["Swarm"])
+
+    async def nodes(self) -> list[dict[str, Any]]:
+        """Return the machines of the swarm."""
+        found: list[dict[str, Any]] = await self._get("/nodes")
+        return found
+
+    async def services(self, label: str) -> list[dict[str, Any]]:
+        """Return all services of the swarm that have this label, `name=value`."""
+        found: list[dict[str, Any]] = await self._get("/services", filters={"label": [label]})
+        return found
+
+    async def secrets(self, label: str) -> list[dict[str, Any]]:
+        """Return all secrets of the swarm that have this label, without what is in them."""
+        found: list[dict[str, Any]] = await self._get("/secrets", filters={"label": [label]})
+        return found
+
+    async def tasks(self, services: Collection[str]) -> list[dict[str, Any]]:
+        """Return the tasks of services, named by id; empty when one of them is gone."""
+        found: list[dict[str, Any]] | None = await self._get("/tasks", filters={"service": [*services]})
+        return found or []
 
     async def start(self, ref: str) -> str | None:
         """Start a container. Return why it did not start, or None when it runs."""
@@ -201,3 +238,25 @@ async def orchestrators(
     if own is None or not project:
         raise RequestForbidden("The filter does not know its own container: start it with docker compose.")
     return own, await engine.containers(f"{COMPOSE_LABEL}={project}", f"{ROLE_LABEL}={ROLE}")
+
+
+async def own_network(engine: Engine, inventory: EngineInventory, ref: str) -> Mapping[str, Any]:
+    """Return what the engine knows of a network of this project.
+
+    Raises:
+        ObjectNotFound: there is none of that name.
+        RequestForbidden: it is not Andy's.
+    """
+    found = await engine.network(ref)
+    if found is None:
+        raise ObjectNotFound(f"network {ref} not found")
+    has_name = NETWORK_NAME.fullmatch(found["Name"]) or OVERLAY_NAME.fullmatch(found["Name"])
+    if not (inventory.owns_network(found) and has_name):
+        raise RequestForbidden(f"The network '{ref}' is not Andy's.")
+    return found
+
+
+def has_label(labels: Mapping[str, str] | None, wanted: str) -> bool:
+    """Whether labels have one, given as `name=value`."""
+    name, _, value = wanted.partition("=")
+    return (labels or {}).get(name) == value

@@ -5,14 +5,14 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum, auto
 from typing import Any
 from urllib.parse import parse_qsl, urlencode
 
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 
-from orchestrator.compose.socket_filter import template
+from orchestrator.compose.socket_filter import swarm_template, template
 
 REF = r"(?P<ref>[a-zA-Z0-9][a-zA-Z0-9_.-]{0,200})"
 VERSION = re.compile(r"/v1\.[0-9]{1,3}(?=/)")
@@ -20,6 +20,17 @@ VERSION = re.compile(r"/v1\.[0-9]{1,3}(?=/)")
 
 class RequestForbidden(Exception):
     """The request is not allowed; the text says why."""
+
+
+class ObjectNotFound(Exception):
+    """The engine has no object of that name; docker-py understands it as "gone already"."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FilteredResponse:
+    """The filter's own answer: a list without what is not Andy's."""
+
+    document: Any
 
 
 class RequestKind(Enum):
@@ -39,6 +50,15 @@ class RequestKind(Enum):
     REMOVE_NETWORK = auto()
     JOIN_NETWORK = auto()
     LEAVE_NETWORK = auto()
+    ASK_SWARM = auto()
+    LIST_NODES = auto()
+    LIST_SERVICES = auto()
+    CREATE_SERVICE = auto()
+    REMOVE_SERVICE = auto()
+    LIST_TASKS = auto()
+    LIST_SECRETS = auto()
+    CREATE_SECRET = auto()
+    REMOVE_SECRET = auto()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,7 +70,7 @@ class RequestRule:
     kind: RequestKind
     query: Mapping[str, str] = field(default_factory=dict)
     """Each parameter that may be given, with the form of its value."""
-    body: type[template.Strict] | None = None
+    body: type[BaseModel] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,19 +85,26 @@ class EngineRequest:
     query: Mapping[str, str] = field(default_factory=dict)
     body: dict[str, Any] | None = None
 
+    def labelled(self, project: str) -> EngineRequest:
+        """Mark what is made as this project's, by which it is known later."""
+        body = dict(self.body or {})
+        body["Labels"] = body["Labels"] | {template.PROJECT_LABEL: project}
+        return replace(self, body=body)
+
 
 def _rule(
     method: str,
     path: str,
     kind: RequestKind,
     query: Mapping[str, str] | None = None,
-    body: type[template.Strict] | None = None,
+    body: type[BaseModel] | None = None,
 ) -> RequestRule:
     return RequestRule(method=method, path=re.compile(path), kind=kind, query=query or {}, body=body)
 
 
 _YES, _NO, _FLAG, _COUNT = "1|[Tt]rue", "0|[Ff]alse", "0|1|[Tt]rue|[Ff]alse", "-?[0-9]{1,6}"
 _ALL_WIRES = {"stdin": _YES, "stdout": _YES, "stderr": _YES, "stream": _YES}
+_LISTED = {"filters": ".*"}
 RULES = (
     _rule("GET", "/_ping", RequestKind.ASK),
     _rule("HEAD", "/_ping", RequestKind.ASK),
@@ -116,6 +143,15 @@ RULES = (
     _rule("DELETE", f"/networks/{REF}", RequestKind.REMOVE_NETWORK),
     _rule("POST", f"/networks/{REF}/connect", RequestKind.JOIN_NETWORK, body=template.Join),
     _rule("POST", f"/networks/{REF}/disconnect", RequestKind.LEAVE_NETWORK, body=template.Leave),
+    _rule("GET", "/info", RequestKind.ASK_SWARM),
+    _rule("GET", "/nodes", RequestKind.LIST_NODES),
+    _rule("GET", "/services", RequestKind.LIST_SERVICES, _LISTED),
+    _rule("POST", "/services/create", RequestKind.CREATE_SERVICE, body=swarm_template.NewService),
+    _rule("DELETE", f"/services/{REF}", RequestKind.REMOVE_SERVICE),
+    _rule("GET", "/tasks", RequestKind.LIST_TASKS, _LISTED),
+    _rule("GET", "/secrets", RequestKind.LIST_SECRETS, _LISTED),
+    _rule("POST", "/secrets/create", RequestKind.CREATE_SECRET, body=swarm_template.NewSecret),
+    _rule("DELETE", f"/secrets/{REF}", RequestKind.REMOVE_SECRET),
 )
 
 
@@ -187,3 +223,21 @@ def _each_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if len(found) != len(pairs):
         raise ValueError("a key is there twice")
     return found
+
+
+def only_filter(text: str, *keys: str) -> tuple[str, str]:
+    """Return the one filter of a list that may be there, by one of `keys`, and its value.
+
+    Both are empty when nothing is filtered. Raises `RequestForbidden`.
+    """
+    try:
+        found = json.loads(text) if text else {}
+    except (ValueError, RecursionError) as error:
+        raise RequestForbidden("The filters are no JSON.") from error
+    match found:
+        case {} if not found:
+            return "", ""
+        case dict() if len(found) == 1 and (key := next(iter(found))) in keys:
+            if isinstance(found[key], list) and len(found[key]) == 1:
+                return key, str(found[key][0])
+    raise RequestForbidden(f"The only filter here is one {' or '.join(keys)}.")

@@ -17,8 +17,15 @@ import h11
 import httpx
 import structlog
 
-from orchestrator.compose.socket_filter.checks import Checks, FilteredResponse, ObjectNotFound
-from orchestrator.compose.socket_filter.requests import EngineRequest, RequestForbidden, RequestKind, read
+from orchestrator.compose.socket_filter.checks import Checks
+from orchestrator.compose.socket_filter.requests import (
+    EngineRequest,
+    FilteredResponse,
+    ObjectNotFound,
+    RequestForbidden,
+    RequestKind,
+    read,
+)
 
 log = structlog.get_logger(__name__)
 
@@ -90,6 +97,8 @@ class FilterServer:
             return await _answer(writer, FORBIDDEN, f"Andy's filter refuses: {refused}")
         except ObjectNotFound as missing:
             return await _answer(writer, NOT_FOUND, str(missing))
+        except httpx.HTTPStatusError as error:  # such as a manager of a swarm that has just started again
+            return await _answer(writer, error.response.status_code, error.response.text[:1000])
         except httpx.HTTPError as error:
             log.warning("filter.engine_gone", reason=repr(error))
             return await _answer(writer, BAD_GATEWAY, f"The engine does not answer: {error!r}")

@@ -9,17 +9,20 @@ from __future__ import annotations
 import re
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints
+from pydantic import BaseModel, ConfigDict, Field, RootModel, StringConstraints
 
 INSTALL_LABEL, GROUP_LABEL, RUN_LABEL = "andy.install", "andy.group", "andy.run"
 PROJECT_LABEL = "andy.project"
 NAME = r"andy-[A-Za-z0-9_.-]{1,180}"
 NETWORK_NAME = re.compile(r"andy-[0-9a-f]{12}(-out|\.[A-Za-z0-9_.-]{1,64})")
+OVERLAY_NAME = re.compile(r"andy-[0-9a-f]{12}-[0-9a-f]{12}")
 SCRATCH = r"rw,exec,nosuid,nodev,size=256m,mode=(1777|0755,uid=[0-9]{1,7},gid=[0-9]{1,7})"
 
 ScratchPlace = Literal["/tmp", "/home/andy"]  # noqa: S108  # the container's own
 Id = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_.-]{1,128}$")]
 NetworkName = Annotated[str, StringConstraints(pattern=rf"^({NETWORK_NAME.pattern})$")]
+OverlayName = Annotated[str, StringConstraints(pattern=rf"^({OVERLAY_NAME.pattern})$")]
+Install = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{12}$")]
 AbsolutePath = Annotated[str, StringConstraints(pattern=r"^(/[^/\x00]+)+$")]
 
 
@@ -97,8 +100,8 @@ class NetworkLabels(Strict):
     install: Annotated[Id, Field(alias=INSTALL_LABEL)]
 
 
-class NewNetwork(Strict):
-    """`POST /networks/create`: closed, or open with containers that do not see each other."""
+class NewBridge(Strict):
+    """On this machine: closed, or open with containers that do not see each other."""
 
     Name: NetworkName
     Driver: Literal["bridge"]
@@ -112,6 +115,28 @@ class NewNetwork(Strict):
         | None
     ) = None
     Labels: NetworkLabels
+
+
+class OverlayLabels(Strict):
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, serialize_by_alias=True)
+
+    install: Annotated[Install, Field(alias=INSTALL_LABEL)]
+    group: Annotated[Id, Field(alias=GROUP_LABEL)]
+
+
+class NewOverlay(Strict):
+    """Between the nodes of a swarm, for one group: closed, and one that Andy's own container can join."""
+
+    Name: OverlayName
+    Driver: Literal["overlay"]
+    Internal: Literal[True]
+    Attachable: Literal[True]
+    Scope: Literal["swarm"]
+    Labels: OverlayLabels
+
+
+class NewNetwork(RootModel[Annotated[NewBridge | NewOverlay, Field(discriminator="Driver")]]):
+    """`POST /networks/create`."""
 
 
 class Endpoint(Strict):

@@ -14,6 +14,7 @@ from pathlib import Path
 import structlog
 from watchdog.observers import Observer
 
+from agent_runner.wire.gate import open_gate
 from orchestrator.containers.swarm.container import SwarmContainer, SwarmEngine
 from orchestrator.containers.swarm.door import CarrierDoor
 from orchestrator.containers.swarm.group_files import (
@@ -42,6 +43,7 @@ SETTING_UP_SECONDS = 5.0
 """How long at most the next container of a node waits for one that is being set up there."""
 LOOK_SETTING_UP_SECONDS = 0.05
 NODES_SECONDS = 10.0
+LOOPBACK = "127.0.0.1"
 FULL_SECONDS = 30.0
 
 
@@ -62,12 +64,14 @@ class SwarmRuntime:
         last_frame: LastFrame,
         on_log: OnLog,
         address: str,
+        is_gate: bool = False,
         host_name: str = ALIAS,
         on_problem: Callable[[str], Awaitable[None]],
         slots_per_node: int = 0,
     ) -> None:
         """`data` is the host's own directory; it listens at `address`, which carriers call `host_name`.
 
+        With `is_gate` the host is on the networks of agents itself, and passes on what comes there.
         `slots_per_node` bounds the containers of a node, 0 does not. `on_problem` is told once why a node
         could not start a container.
         """
@@ -79,6 +83,10 @@ class SwarmRuntime:
         self._last_frame = last_frame
         self._on_log = on_log
         self._address = address
+        self._is_gate = is_gate
+        self._gate: asyncio.Server | None = None
+        self._port = 0
+        """Where carriers connect: the door, or the gate before it."""
         self._host_name = host_name
         self._sessions: dict[str, CarrierSession] = {}
         self._containers: dict[RunId, SwarmContainer] = {}
@@ -104,8 +112,15 @@ class SwarmRuntime:
     async def _listen(self) -> None:
         kept = self._data / "carrier-port"
         preferred = int(kept.read_text()) if kept.is_file() else 0
-        await self.door.open(self._address, preferred)
-        kept.write_text(str(self.door.port))
+        if self._is_gate:
+            # The door does not count what one container opens: one could take the places of all.
+            await self.door.open(LOOPBACK)
+            self._gate = await open_gate(self.door.port, LOOPBACK, self._address, preferred)
+            self._port = int(self._gate.sockets[0].getsockname()[1])
+        else:
+            await self.door.open(self._address, preferred)
+            self._port = self.door.port
+        kept.write_text(str(self._port))
         self._observer.start()
         self._look = asyncio.create_task(self._look_at_nodes(), name="swarm-nodes")
 
@@ -200,7 +215,7 @@ class SwarmRuntime:
         self._sessions[token_hash] = session
         secret: dict[str, object] = {
             "address": self._host_name,
-            "port": self.door.port,
+            "port": self._port,
             "certificate": self.door.certificate,
             "token": token,
         }
@@ -260,6 +275,8 @@ class SwarmRuntime:
             container.close()
         for session in tuple(self._sessions.values()):
             session.close()
+        if self._gate is not None:
+            self._gate.close()
         await self.door.close()
         if self._observer.is_alive():
             self._observer.stop()

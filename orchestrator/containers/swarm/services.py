@@ -6,6 +6,7 @@ import hashlib
 import json
 import re
 import threading
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -83,7 +84,7 @@ class SwarmServices:
         self._image = image
         self.gate_id = gate_id
         self.make_gate: Callable[[APIClient], str] | None = None
-        """Find the gate, or make it anew, and return its id; None where the host's own container is it."""
+        """Find the gate, or make it anew, and return its id; None where `gate_id` stays what it is."""
         self._is_gate_joined = False
         """Whether the gate that was found last has been put on the networks of all runs."""
         self._command = command or []
@@ -169,8 +170,11 @@ class SwarmServices:
         error = status.get("Err") or ""
         return TaskState(state=status["State"], error=error)
 
-    def tidy(self, client: APIClient) -> None:
-        """Remove secrets and networks of this install that no run needs any more."""
+    def tidy(self, client: APIClient) -> bool:
+        """Remove secrets and networks of this install that no run needs any more.
+
+        Returns whether they are gone: an engine keeps a network until the last container has left it.
+        """
         mine = {"label": [f"{INSTALL_LABEL}={self._install}"]}
         live = {one.run_id for one in self.kept(client)}
         folders = {one.folder for one in self.kept(client)}
@@ -179,9 +183,12 @@ class SwarmServices:
                 with docker_client.already_so():
                     client.remove_secret(secret["ID"])
         with self._one_at_a_time:
-            for one in client.networks(filters=mine):
-                if one["Driver"] == "overlay" and (one["Labels"] or {}).get(GROUP_LABEL) not in folders:
-                    self._drop_network(client, one["Id"])
+            dropped = [
+                self._drop_network(client, one["Id"])
+                for one in client.networks(filters=mine)
+                if one["Driver"] == "overlay" and (one["Labels"] or {}).get(GROUP_LABEL) not in folders
+            ]
+        return all(dropped)
 
     def keep_gate(self, client: APIClient) -> None:
         """Have the gate run, on the networks of all runs: an engine that starts again may leave it out."""
@@ -223,7 +230,7 @@ class SwarmServices:
                     client.connect_container_to_network(self.gate_id, ref, aliases=[ALIAS])
         return ref
 
-    def _drop_network(self, client: APIClient, ref: str) -> None:
+    def _drop_network(self, client: APIClient, ref: str) -> bool:
         import docker.errors
 
         try:
@@ -232,6 +239,8 @@ class SwarmServices:
             client.remove_network(ref)
         except docker.errors.APIError as error:  # a container is still leaving it: the next look removes it
             log.info("network.kept", reason=str(error.explanation or error))
+            return False
+        return True
 
 
 def swarm_image(client: APIClient, *, tag: str) -> str:
@@ -268,7 +277,7 @@ def ensure_gate(client: APIClient, *, install: str, image: str, network: str, po
         pass
     made = client.create_container(
         image,
-        entrypoint=["/opt/andy/bin/python", "-m", "agent_runner.gate"],
+        entrypoint=["/opt/andy/bin/python", "-m", "agent_runner.wire.gate"],
         command=[str(port), address],
         name=name,
         hostname="gate",
@@ -289,13 +298,22 @@ def ensure_gate(client: APIClient, *, install: str, image: str, network: str, po
     return str(made["Id"])
 
 
-def remove_all(client: APIClient, *, install: str, services: SwarmServices) -> None:
-    """Remove what the install keeps on the swarm: runs, secrets, the gate, networks. Blocks."""
+def remove_all(
+    client: APIClient, *, install: str, services: SwarmServices, own_id: str | None = None
+) -> None:
+    """Remove what the install keeps on the swarm: runs, secrets, the gate, networks. Blocks.
+
+    Where the host is a container, `own_id` is its id: it is the gate, and only leaves the networks.
+    """
+    services.gate_id = own_id or services.gate_id
     for one in services.kept(client):
         services.remove(client, one.ref)
-    services.tidy(client)
-    with docker_client.already_so():
-        client.remove_container(f"andy-{install}-gate", force=True)
+    if own_id is None:  # first, as a network goes once nobody is on it
+        with docker_client.already_so():
+            client.remove_container(f"andy-{install}-gate", force=True)
+    deadline = time.monotonic() + 2 * STOP_SECONDS
+    while not services.tidy(client) and time.monotonic() < deadline:
+        time.sleep(1.0)
 
 
 def _template(

@@ -1,4 +1,4 @@
-"""`python -m agent_runner.gate PORT ADDRESS`: pass connections on to the host, from networks it is not on.
+"""Pass connections on from the closed networks of agents to the host: `python -m agent_runner.wire.gate …`.
 
 The networks of agents on a swarm are closed. The gate stands on them and on the host's own network, and
 passes on what comes to one port; what comes is encrypted, and means nothing to it.
@@ -50,6 +50,18 @@ class Gate:
             writer.close()
             return
         await relay(reader, writer, other)
+
+
+async def open_gate(port: int, address: str, at: str | None, preferred_port: int) -> asyncio.Server:
+    """Listen at an address of this machine, on the preferred port if that is free; pass on to `address:port`.
+
+    With None it is every address. Raises `OSError`.
+    """
+    carry = Gate(port, address).carry
+    try:
+        return await asyncio.start_server(carry, at, preferred_port)
+    except OSError:
+        return await asyncio.start_server(carry, at, 0)
 
 
 async def serve(port: int, address: str) -> None:

@@ -1,0 +1,168 @@
+"""Check what is asked of a swarm: Andy has only his own there, and a service fits its group and run."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, Literal, assert_never
+
+from orchestrator.compose.socket_filter.inventory import Engine, EngineInventory, has_label, own_network
+from orchestrator.compose.socket_filter.requests import (
+    EngineRequest,
+    FilteredResponse,
+    ObjectNotFound,
+    RequestForbidden,
+    RequestKind,
+    only_filter,
+)
+from orchestrator.compose.socket_filter.swarm_template import NODE_LABEL, ON_NODE
+from orchestrator.compose.socket_filter.template import GROUP_LABEL, INSTALL_LABEL, PROJECT_LABEL, RUN_LABEL
+
+SwarmKind = Literal[
+    RequestKind.ASK_SWARM,
+    RequestKind.LIST_NODES,
+    RequestKind.LIST_SERVICES,
+    RequestKind.CREATE_SERVICE,
+    RequestKind.REMOVE_SERVICE,
+    RequestKind.LIST_TASKS,
+    RequestKind.LIST_SECRETS,
+    RequestKind.CREATE_SECRET,
+    RequestKind.REMOVE_SECRET,
+]
+ALWAYS = frozenset(
+    {
+        RequestKind.LIST_SERVICES,
+        RequestKind.REMOVE_SERVICE,
+        RequestKind.LIST_TASKS,
+        RequestKind.LIST_SECRETS,
+        RequestKind.REMOVE_SECRET,
+    }
+)
+"""What is let through with every runtime: a change to another one ends what was left on the swarm."""
+OF_SECRETS = (RequestKind.LIST_SECRETS, RequestKind.REMOVE_SECRET)
+
+
+class SwarmChecks:
+    """The part of `Checks` that is about a swarm. Nothing is cached there either."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        *,
+        survey: Callable[[], Awaitable[EngineInventory]],
+        image: str,
+        is_wanted: bool,
+    ) -> None:
+        """`image` is the tag of the agents' image; `is_wanted` lets agents run on the nodes of a swarm."""
+        self._engine = engine
+        self._survey = survey
+        self._image = image
+        self._is_wanted = is_wanted
+
+    def check_wanted(self) -> None:
+        """Refuse what only a swarm needs where none is wanted. Raises `RequestForbidden` with the fix."""
+        if not self._is_wanted:
+            raise RequestForbidden(
+                "That is for a swarm: set ANDY_RUNTIME=swarm in .env, then 'docker compose up -d'."
+            )
+
+    async def check(self, kind: SwarmKind, request: EngineRequest) -> EngineRequest | FilteredResponse:
+        """Return the request to pass on, or the filter's own answer to it. Raises like `Checks.check`."""
+        if kind not in ALWAYS:
+            self.check_wanted()
+        match kind:
+            case RequestKind.ASK_SWARM:
+                seen = await self._engine.swarm()
+                own = {name: seen[name] for name in ("LocalNodeState", "ControlAvailable")}
+                return FilteredResponse(document={"Swarm": own})
+            case RequestKind.LIST_NODES:
+                return FilteredResponse(document=[_plain_node(one) for one in await self._engine.nodes()])
+            case RequestKind.LIST_SERVICES | RequestKind.LIST_SECRETS:
+                return await self._list(request)
+            case RequestKind.LIST_TASKS:
+                return await self._tasks(request)
+            case RequestKind.CREATE_SERVICE:
+                return await self._service(request)
+            case RequestKind.CREATE_SECRET:
+                return request.labelled((await self._survey()).project)
+            case RequestKind.REMOVE_SERVICE | RequestKind.REMOVE_SECRET:
+                if not any(one["ID"] == request.ref for one in await self._own(request)):
+                    raise ObjectNotFound(f"Andy has no {request.ref} on the swarm.")
+                return request
+            case other:
+                assert_never(other)
+
+    async def _own(self, request: EngineRequest) -> list[dict[str, Any]]:
+        """The secrets or services of this project, whichever the request is about."""
+        label = f"{PROJECT_LABEL}={(await self._survey()).project}"
+        ask = self._engine.secrets if request.kind in OF_SECRETS else self._engine.services
+        return await ask(label)
+
+    async def _list(self, request: EngineRequest) -> FilteredResponse:
+        key, value = only_filter(request.query.get("filters", ""), "label", "id", "name")
+
+        def is_asked_for(one: Mapping[str, Any]) -> bool:
+            match key:
+                case "label":
+                    return has_label(one["Spec"]["Labels"], value)
+                case "id":
+                    return bool(one["ID"] == value)
+                case "name":
+                    return bool(one["Spec"]["Name"] == value)
+            return True
+
+        return FilteredResponse(document=[one for one in await self._own(request) if is_asked_for(one)])
+
+    async def _tasks(self, request: EngineRequest) -> FilteredResponse:
+        _, ref = only_filter(request.query.get("filters", ""), "service")
+        ids = [one["ID"] for one in await self._own(request) if ref in ("", one["ID"])]
+        # Without a service to ask for, the engine would tell the tasks of all.
+        return FilteredResponse(document=await self._engine.tasks(ids) if ids else [])
+
+    async def _service(self, request: EngineRequest) -> EngineRequest:
+        """Let a service be made whose parts are all those of one run of one group."""
+        body = request.body or {}
+        labels, task = body["Labels"], body["TaskTemplate"]
+        container, inventory = task["ContainerSpec"], await self._survey()
+        if container["Labels"] != labels:
+            raise RequestForbidden("The labels of the container are not those of the service.")
+        if task["Placement"]["Constraints"][0] != ON_NODE + labels[NODE_LABEL]:
+            raise RequestForbidden("The node is not the one that the labels name.")
+        await self._check_image(container["Image"])
+        _check_workspace(container["Mounts"][0], labels)
+        await self._check_network(task["Networks"][0]["Target"], labels, inventory)
+        await self._check_secret(container["Secrets"][0]["SecretID"], labels, inventory)
+        return request.labelled(inventory.project)
+
+    async def _check_image(self, named: str) -> None:
+        seen = await self._engine.image(self._image)
+        if seen is None or named not in (seen["Id"], *(seen.get("RepoDigests") or ())):
+            raise RequestForbidden(f"The image '{named}' is not the agents', which is '{self._image}'.")
+
+    async def _check_network(self, ref: str, labels: Mapping[str, str], inventory: EngineInventory) -> None:
+        own = (await own_network(self._engine, inventory, ref))["Labels"]
+        if any(own.get(name) != labels[name] for name in (INSTALL_LABEL, GROUP_LABEL)):
+            raise RequestForbidden(f"The network '{ref}' is not that of the group.")
+
+    async def _check_secret(self, ref: str, labels: Mapping[str, str], inventory: EngineInventory) -> None:
+        for one in await self._engine.secrets(f"{PROJECT_LABEL}={inventory.project}"):
+            if one["ID"] == ref and one["Spec"]["Labels"].get(RUN_LABEL) == labels[RUN_LABEL]:
+                return
+        raise RequestForbidden(f"The secret '{ref}' is not that of the run.")
+
+
+def _check_workspace(mount: Mapping[str, Any], labels: Mapping[str, str]) -> None:
+    """A volume with a name stays on its node, with a group's files: no other group's run may have it."""
+    own = f"andy-{labels[INSTALL_LABEL]}-{labels[GROUP_LABEL]}"
+    group = mount["VolumeOptions"]["Labels"][GROUP_LABEL]
+    if mount.get("Source", own) != own or group != labels[GROUP_LABEL]:
+        raise RequestForbidden(f"The volume '{mount.get('Source')}' is not that of the group.")
+
+
+def _plain_node(seen: Mapping[str, Any]) -> dict[str, Any]:
+    """What Andy needs of a node: not its certificates, nor what its engine can do."""
+    return {
+        "ID": seen["ID"],
+        "Spec": {name: seen["Spec"].get(name) for name in ("Availability", "Labels")},
+        "Status": seen["Status"],
+        "Description": {"Hostname": seen["Description"]["Hostname"]},
+    }
