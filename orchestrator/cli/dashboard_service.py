@@ -33,7 +33,7 @@ from orchestrator.store import (
     groups,
 )
 from orchestrator.store.dashboard_notifications import HistoryEntry
-from orchestrator.store.database import Database, Tx
+from orchestrator.store.database import Database, Tx, refuse_missing
 
 T = TypeVar("T")
 MAIN = "main"
@@ -77,9 +77,10 @@ async def itself(tx: Tx, place: GroupZone) -> GroupZone:
 
 @asynccontextmanager
 async def opened(home: Path | None) -> AsyncIterator[tuple[Database, DashboardFeature]]:
-    """Yield the store of a home and its dashboards, to change them."""
+    """Yield the store of a home and its dashboards, to change them. Raises `StoreError` where none is."""
     root = terminal.home_of(home)
     settings = config.load(root.root)
+    await asyncio.to_thread(refuse_missing, root.database)
     await asyncio.to_thread(root.make)
     database = await Database.open(root.database)
     clock = SystemClock()

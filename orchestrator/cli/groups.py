@@ -291,7 +291,7 @@ async def _register_here(home: Home, wish: Registration) -> None:
         await registration.ensure_main(tx, now_ms=now_ms)
         return await registration.register(tx, wish.to_group(now_ms))
 
-    group = await terminal.change(home.root, act)
+    group = await terminal.change(home.root, act, makes_home=True)
     memory_templates.ensure_memory(home.root, group, assistant=assistant)
 
 

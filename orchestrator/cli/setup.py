@@ -265,7 +265,9 @@ class Setup:
         from orchestrator.groups import registration
         from orchestrator.store import groups
 
-        await terminal.change(self._home.root, lambda tx, now_ms: registration.ensure_main(tx, now_ms=now_ms))
+        await terminal.change(
+            self._home.root, lambda tx, now_ms: registration.ensure_main(tx, now_ms=now_ms), makes_home=True
+        )
         main = next(one for one in terminal.read(self._home.root, groups.every) if one.is_main)
         account = await asyncio.to_thread(self._ledger().account)
         own = account.address.user if account else ""

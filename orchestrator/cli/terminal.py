@@ -93,21 +93,28 @@ def run_async(work: Coroutine[Any, Any, T]) -> T:
     return asyncio.run(work)
 
 
-async def change(given: Path | None, act: Callable[[Tx, int], Awaitable[T]]) -> T:
+async def change(
+    given: Path | None, act: Callable[[Tx, int], Awaitable[T]], *, makes_home: bool = False
+) -> T:
     """Change the store of a home in one transaction; a running Andy sees it at its next look.
 
-    `act` gets the transaction and the time in epoch milliseconds.
+    `act` gets the transaction and the time in epoch milliseconds. Raises `StoreError` like `opened`.
     """
-    async with opened(given) as database, database.transaction() as tx:
+    async with opened(given, makes_home=makes_home) as database, database.transaction() as tx:
         return await act(tx, SystemClock().now_ms())
 
 
 @asynccontextmanager
-async def opened(given: Path | None) -> AsyncIterator[Database]:
-    """Give the store of a home to change, made where it is missing."""
-    from orchestrator.store.database import Database
+async def opened(given: Path | None, *, makes_home: bool = False) -> AsyncIterator[Database]:
+    """Give the store of a home to change.
+
+    Raises `StoreError` where none is, for a mistyped `--home` is no wish for a new one, unless `makes_home`.
+    """
+    from orchestrator.store.database import Database, refuse_missing
 
     home = home_of(given)
+    if not makes_home:
+        refuse_missing(home.database)
     home.make()
     database = await Database.open(home.database)
     try:

@@ -306,12 +306,17 @@ def readonly_uri(path: Path) -> str:
     Raises:
         StoreError: there is none, or a newer Andy wrote it.
     """
+    refuse_missing(path)
+    _refuse_newer(path)
+    return f"{path.absolute().as_uri()}?mode=ro"
+
+
+def refuse_missing(path: Path) -> None:
+    """Do nothing where a database is. Blocks. Raises `StoreError` where none is, with the fix."""
     if not path.is_file():
         raise StoreError(
             f"There is no database at {path} yet: start Andy once with 'andy up', or say where with --home."
         )
-    _refuse_newer(path)
-    return f"{path.absolute().as_uri()}?mode=ro"
 
 
 def _refuse_newer(path: Path) -> None:

@@ -209,6 +209,34 @@ def test_what_fits_no_command_is_told_in_one_line_that_names_its_help(home, monk
     assert told in said.err
 
 
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("messages", "main"),
+        ("nodes",),
+        ("budget", "set", "5", "--per", "day"),
+        ("groups", "config", "main", "--set", "{}"),
+        ("tasks", "add", "main", "hi", "--at", "2027-01-01"),
+        ("loop", "pause", "main"),
+        ("notices", "cancel", "main", "3"),
+        ("dashboard", "answer", "3", "yes"),
+        ("context", "restore", "main", "context-1.json"),
+    ],
+)
+def test_a_home_that_is_mistyped_is_told_and_not_made(tmp_path, monkeypatch, capsys, words):
+    mistyped = tmp_path / "hoem"
+    monkeypatch.setattr("sys.argv", ["andy", *words, "--home", str(mistyped)])
+
+    with pytest.raises(SystemExit) as exited:
+        cli.main()
+
+    said = capsys.readouterr()
+    assert exited.value.code == 1
+    assert f"There is no database at {mistyped}" in said.err
+    assert len(said.err.splitlines()) == 1
+    assert not mistyped.exists()
+
+
 def test_an_interruption_before_the_command_has_begun_ends_without_a_traceback(monkeypatch):
     """Modules are imported for half of the time that a short command takes."""
 
