@@ -205,5 +205,5 @@ def runner_of(run: str, node: SwarmNode) -> psutil.Process:
         (container,) = client.containers(filters={"label": [f"{RUN_LABEL}={run}"]})
         pid = client.inspect_container(container["Id"])["State"]["Pid"]
     family = psutil.Process(pid).children(recursive=True)
-    (runner,) = [one for one in family if "agent_runner" in one.cmdline()]
+    (runner,) = [one for one in family if "agent_runner.carrier.waiting_runner" in one.cmdline()]
     return runner

@@ -188,15 +188,9 @@ class WhatsAppChannel:
         seconds = reconnect_policy.rest_seconds(
             end, failures=self._failures, now_ms=now_ms, chance=self._chance()
         )
-        await self._status.record(
-            state=end.state,
-            connected_since_ms=None,
-            last_disconnect=end.reason,
-            last_disconnect_ms=now_ms,
-            last_error=end.reason,
-            advice=advice.text,
-            next_try_ms=now_ms + int(seconds * 1000),
-        )
+        self._note_end(end, advice=advice.text, next_try_ms=now_ms + int(seconds * 1000))
+        await self._status.record()
+        self._tell_state(end)
         (log.error if advice.is_grave else log.warning)(
             "whatsapp.down", state=end.state, advice=advice.text, pause_seconds=seconds
         )
@@ -204,6 +198,7 @@ class WhatsAppChannel:
         while (left := until_ms - self._context.clock.steady_ms()) > 0:
             await self.paired.wait(at_most_seconds=min(left / 1000, UNPAIRED_SECONDS))
             if await self._has_login_changed(account):
+                self._tell_state(end)  # whoever follows the pairing sees that it can begin
                 return
 
     async def _has_login_changed(self, account: Account | None) -> bool:
@@ -243,25 +238,36 @@ class WhatsAppChannel:
 
     def _on_state(self, report: StateReport) -> None:
         self._is_connected = report.state == "connected"
-        now_ms = self._context.clock.now_ms()
+        # Changed before it is told: whoever hears of it looks at once.
         if self._is_connected:
             self._failures = 0
+            now_ms = self._context.clock.now_ms()
+            self._status.change(state="connected", connected_since_ms=now_ms, advice="", next_try_ms=None)
             self._writes.put_nowait(self._on_connected)
+        elif report.state in reconnect_policy.FINAL:
+            self._last_state = report
+            self._note_end(report, advice=reconnect_policy.advice(report).text)
+            self._writes.put_nowait(self._status.record)
         elif report.state != "starting":
             self._last_state = report
-            self._writes.put_nowait(
-                partial(
-                    self._status.record,
-                    state=report.state,
-                    connected_since_ms=None,
-                    last_disconnect=report.reason,
-                    last_disconnect_ms=now_ms,
-                    last_error=report.reason,
-                )
-            )
+            self._note_end(report)
+            self._writes.put_nowait(self._status.record)
         log.info("whatsapp.state", state=report.state, reason=report.reason)
-        self._context.bus.publish("channel.state", detail=f"whatsapp {report.state}", reason=report.reason)
+        self._tell_state(report)
         self._state_changed.set()
+
+    def _note_end(self, end: StateReport, **more: Any) -> None:
+        self._status.change(
+            state=end.state,
+            connected_since_ms=None,
+            last_disconnect=end.reason,
+            last_disconnect_ms=self._context.clock.now_ms(),
+            last_error=end.reason,
+            **more,
+        )
+
+    def _tell_state(self, report: StateReport) -> None:
+        self._context.bus.publish("channel.state", detail=f"whatsapp {report.state}", reason=report.reason)
 
     async def _write_reports(self) -> None:
         while True:
@@ -273,7 +279,7 @@ class WhatsAppChannel:
 
     async def _on_connected(self) -> None:
         now_ms = self._context.clock.now_ms()
-        await self._status.record(state="connected", connected_since_ms=now_ms, advice="", next_try_ms=None)
+        await self._status.record()
         # What waited for WhatsApp goes out now, not when its own pause is over.
         addressed = [f"%@{server}" for server in (addresses.GROUP, addresses.PHONE, addresses.LID)]
         async with self._context.database.transaction() as tx:

@@ -78,12 +78,20 @@ async def test_a_login_that_is_refused_waits_longer_each_time_and_harms_nothing(
     ],
 )
 async def test_an_end_that_only_the_owner_can_mend_is_a_state_that_is_told(
-    harness, phone, event, state, advice
+    harness, phone, monkeypatch, event, state, advice
 ):
+    publish, seen = harness.bus.publish, {}
+
+    def look_and_publish(kind, **ids):
+        seen.setdefault(ids.get("detail"), harness.channel.status())
+        publish(kind, **ids)
+
+    monkeypatch.setattr(harness.bus, "publish", look_and_publish)
     phone.write(event)
 
     await harness.until_state(state)
-    await until(lambda: advice in harness.channel.status().get("advice", ""), "advice")
+    await until(lambda: f"whatsapp {state}" in seen, "it is told")
+    assert advice in seen[f"whatsapp {state}"]["advice"], "whoever is told can look at once"
     await until(lambda: not phone.is_connected, "left alone")
     with pytest.raises(ChannelDown, match=advice):
         await harness.channel.send(FAMILY, "x", MessageId("3EB0AA"))
@@ -108,7 +116,12 @@ async def test_who_was_logged_out_and_pairs_again_is_connected_again(harness, ph
     phone.write(events.LoggedOutEv(OnConnect=True, Reason=1))
     await harness.until_state("logged_out")
 
+    def told() -> int:
+        return sum(one.detail == "whatsapp logged_out" for one in harness.bus.ring)
+
+    await until(lambda: told() == 2, "it is told, and told again as nothing more is tried")
     phone.store.unlink()
+    await until(lambda: told() == 3, "it is told that a phone can be paired")
     phone.pair(device=10)
 
     await harness.until_state("connected")
