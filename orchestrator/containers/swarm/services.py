@@ -313,7 +313,7 @@ def remove_all(
             client.remove_container(f"andy-{install}-gate", force=True)
     deadline = time.monotonic() + 2 * STOP_SECONDS
     while not services.tidy(client) and time.monotonic() < deadline:
-        time.sleep(1.0)
+        time.sleep(1.0)  # a container leaves its network after its service, and Swarm tells nobody
 
 
 def _template(
