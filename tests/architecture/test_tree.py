@@ -12,9 +12,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGES = ("orchestrator", "agent_runner")
-MAX_LINES = 450
-LIMITS = {"orchestrator/app.py": 250}
-"""The composition root reads like a table of contents."""
+COMPOSITION_ROOT_MAX_LINES = 250
 CATCH_ALLS = {"utils", "util", "helpers", "helper", "manager", "common", "misc"}
 
 
@@ -87,10 +85,11 @@ def test_gitignore_hides_what_is_the_users_own():
     assert ignored("store/.gitkeep", "data/.gitkeep", "groups/.gitkeep", "backups/.gitkeep") == []
 
 
-def test_a_module_stays_readable_in_one_go():
-    lines = {shown(path): len(path.read_text(encoding="utf-8").splitlines()) for path in SOURCES}
+def test_the_composition_root_reads_like_a_table_of_contents():
+    """Other modules have no cap on lines: a file is as long as its one idea."""
+    text = (ROOT / "orchestrator" / "app.py").read_text(encoding="utf-8")
 
-    assert {name: count for name, count in lines.items() if count > LIMITS.get(name, MAX_LINES)} == {}
+    assert len(text.splitlines()) <= COMPOSITION_ROOT_MAX_LINES
 
 
 def test_no_module_is_a_place_for_everything():
