@@ -128,7 +128,7 @@ class GroupMemory:
             else:
                 said = []
             board = await _on_board(tx, group.folder)
-            kept = await messages.count(tx, group.chats)
+            kept = await messages.count(tx, group.folder)
         lines = [f"- {one.kind} {one.id}: {redact(short(one.text, SHOWN_CHARS))}" for one in items]
         lines += [f"{len(said)} messages of the asker or yours have these words."] if said else []
         if not about:
@@ -212,7 +212,7 @@ class GroupMemory:
             return []
         turn = await turns.running_of(tx, group.folder)
         asker = await messages.asker_of(tx, turn.id) if turn is not None else None
-        found = await message_search.find(tx, chosen.terms, chats=group.chats, limit=MAX_MESSAGES)
+        found = await message_search.find(tx, chosen.terms, folder=group.folder, limit=MAX_MESSAGES)
         return [one for one in found if one.is_bot_message or one.sender == asker]
 
     def _notes_with(self, folder: Folder, chosen: Chosen) -> dict[tuple[str, str], tuple[str, int]]:

@@ -198,6 +198,8 @@ class Message:
     """The words in its text that stand for its file."""
     file_until_ms: int | None = None
     """Until when the file is being fetched; None of a message without one and when that is over."""
+    folder: Folder | None = None
+    """The group that its chat belonged to when it was stored."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

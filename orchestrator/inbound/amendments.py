@@ -10,14 +10,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from orchestrator.domain.values import Group, Inbound, Message, Quote, TurnId, TurnKind, TurnState
+from orchestrator.domain.values import Group, Inbound, Message, Quote, Turn, TurnId, TurnKind, TurnState
 from orchestrator.store import messages, sessions, turns
 from orchestrator.store.database import Tx
 
 NOT_ITS_SENDER = "not by its sender"
 UNKNOWN = "of a message that is not known"
 DELETED = "deleted by its sender"
-WITHDRAWN = "withdrawn: every message that asked was deleted"
+WITHDRAWN = "withdrawn: every message that asked was deleted or asks for nothing any more"
 EDIT_OF_READ = "edit of a message that was read"
 FILE_CAME = "its file came, or never will"
 
@@ -46,16 +46,16 @@ async def delete(tx: Tx, message: Inbound, *, now_ms: int) -> Amendment:
     if turn is None or turn.state is not TurnState.QUEUED or turn.kind is not TurnKind.CHAT:
         return Amendment(reason=DELETED, message=target)
     await messages.release(tx, target.seq, reason=DELETED)
-    if not await messages.requests_of(tx, turn.id, limit=1):
-        await messages.release_all(tx, turn.id, reason=WITHDRAWN)
-        await turns.settle(tx, turn.id, TurnState.ANSWERED, reason=WITHDRAWN, now_ms=now_ms)
+    await _withdraw_if_unrequested(tx, turn, now_ms=now_ms)
     return Amendment(reason=DELETED, message=target, turn_id=turn.id)
 
 
-async def edit(tx: Tx, message: Inbound, group: Group, *, is_request: bool) -> Amendment | Inbound:
+async def edit(
+    tx: Tx, message: Inbound, group: Group, *, is_request: bool, now_ms: int
+) -> Amendment | Inbound:
     """Replace the words of a message, or return the message to store beside it or in its place.
 
-    `is_request` tells whether the new words ask for something by themselves.
+    `is_request`: whether the message, with its new words, asks for something.
     """
     assert message.edits is not None
     target = await messages.find(tx, message.chat_jid, message.edits)
@@ -66,6 +66,8 @@ async def edit(tx: Tx, message: Inbound, group: Group, *, is_request: bool) -> A
     turn = await turns.get(tx, target.turn_id) if target.turn_id is not None else None
     if turn is not None and turn.state is TurnState.QUEUED:
         await messages.rewrite(tx, target.seq, message.text, is_request=is_request)
+        if turn.kind is TurnKind.CHAT:
+            await _withdraw_if_unrequested(tx, turn, now_ms=now_ms)
         return Amendment(reason="edited", message=target, turn_id=turn.id)
     if turn is None and not await _is_read(tx, target, group):
         if is_request:
@@ -74,6 +76,13 @@ async def edit(tx: Tx, message: Inbound, group: Group, *, is_request: bool) -> A
         await messages.rewrite(tx, target.seq, message.text, is_request=False)
         return Amendment(reason="edited", message=target)
     return _note(message, target, asked=turn is not None)
+
+
+async def _withdraw_if_unrequested(tx: Tx, turn: Turn, *, now_ms: int) -> None:
+    """End a queued turn in which no message asks for anything; its messages stay as talk."""
+    if not await messages.requests_of(tx, turn.id, limit=1):
+        await messages.release_all(tx, turn.id, reason=WITHDRAWN)
+        await turns.settle(tx, turn.id, TurnState.ANSWERED, reason=WITHDRAWN, now_ms=now_ms)
 
 
 async def _is_read(tx: Tx, target: Message, group: Group) -> bool:

@@ -18,6 +18,7 @@ from orchestrator.domain.values import (
     Group,
     Inbound,
     Message,
+    MessageId,
     Quote,
     Seq,
     SessionCommand,
@@ -231,8 +232,12 @@ class Intake:
         if message.deletes is not None:
             return _amended(await amendments.delete(tx, message, now_ms=self._clock.now_ms()))
         if message.edits is not None:
-            is_request = may_ask and await self._why_ignored(tx, message, group) is None
-            left = await amendments.edit(tx, message, group, is_request=is_request)
+            # Some messengers send an edit without what the message quotes: a reply to Andy still calls him.
+            whole = await _with_quote_of_original(tx, message, message.edits)
+            is_request = may_ask and await self._why_ignored(tx, whole, group) is None
+            left = await amendments.edit(
+                tx, message, group, is_request=is_request, now_ms=self._clock.now_ms()
+            )
             if isinstance(left, Amendment):
                 return _amended(left)
             message = left
@@ -408,6 +413,14 @@ def _storable(message: Inbound, now_ms: int) -> Inbound:
 
 def _whole(text: str) -> str:
     return text.encode("utf-8", "replace").decode("utf-8")
+
+
+async def _with_quote_of_original(tx: Tx, message: Inbound, original: MessageId) -> Inbound:
+    """Return an edit with the quote of the message that it changes, where it has none of its own."""
+    if message.quote is not None:
+        return message
+    target = await messages.find(tx, message.chat_jid, original)
+    return replace(message, quote=target.quote) if target is not None else message
 
 
 async def _with_stored_quote(tx: Tx, message: Inbound) -> Inbound:

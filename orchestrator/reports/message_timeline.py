@@ -99,7 +99,7 @@ async def _message(tx: Tx, group: Group, asked: str) -> Message | None:
         if (found := await messages.find(tx, jid, MessageId(asked))) is not None:
             return found
     is_number = asked.isascii() and asked.isdigit() and len(asked) < 19
-    return await messages.at(tx, group.chats, int(asked)) if is_number else None
+    return await messages.at(tx, group.folder, int(asked)) if is_number else None
 
 
 def _message_told(message: Message | None) -> dict[str, Any] | None:

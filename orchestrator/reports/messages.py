@@ -26,7 +26,7 @@ async def rows(
         UnknownGroup
     """
     group = await groups.known(tx, folder)
-    found = await messages.page(tx, group.chats, limit=limit, before=before, after=after)
+    found = await messages.page(tx, group.folder, limit=limit, before=before, after=after)
     several = await chats.of_group(tx, group) if len(group.chats) > 1 else []
     labels = {chat.jid: chat.label for chat in several}
     said_in = await messages.turns_that_said(tx, found)

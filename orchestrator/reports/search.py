@@ -19,18 +19,25 @@ AROUND = 50
 async def rows(
     tx: Tx, text: str, *, folder: str | None, since: int = 0, before: int | None = None, limit: int
 ) -> Rows:
-    """The messages that have all words of `text`, the newest first; `before` is the `seq` to go on from.
+    """Return the messages that have all words of `text`, the newest first.
 
+    `before` is the `seq` to go on from.
     Secrets are taken out of what is shown, by their looks.
 
     Raises:
         BadSearch, UnknownGroup
     """
     terms = message_search.parse_terms(text)
-    chats = (await groups.known(tx, folder)).chats if folder is not None else None
-    found = await message_search.find(tx, terms, chats=chats, since_ms=since, before_seq=before, limit=limit)
-    folders = await groups.folders_of_chats(tx)
-    return [{**_row(one, terms), "group": folders.get(one.chat_jid)} for one in found]
+    group = await groups.known(tx, folder) if folder is not None else None
+    found = await message_search.find(
+        tx,
+        terms,
+        folder=group.folder if group is not None else None,
+        since_ms=since,
+        before_seq=before,
+        limit=limit,
+    )
+    return [_row(one, terms) for one in found]
 
 
 def _row(message: Message, terms: list[str]) -> dict[str, Any]:
@@ -43,6 +50,7 @@ def _row(message: Message, terms: list[str]) -> dict[str, Any]:
         "sender": message.sender_name,
         "text": text,
         "excerpt": excerpt(text, terms[0]),
+        "group": message.folder,
     }
 
 

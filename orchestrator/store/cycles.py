@@ -210,9 +210,7 @@ async def said_between(tx: Tx, folder: Folder, *, since_ms: int) -> dict[str, An
         """
         SELECT (SELECT count(*) FROM (
                     SELECT m.received_ms, m.is_bot_message
-                    FROM group_chats c CROSS JOIN messages m ON m.seq IN (
-                        SELECT seq FROM messages WHERE chat_jid = c.jid ORDER BY seq DESC LIMIT 500)
-                    WHERE c.group_folder = :folder ORDER BY m.seq DESC LIMIT 500)
+                    FROM messages m WHERE m.group_folder = :folder ORDER BY m.seq DESC LIMIT 500)
                 WHERE received_ms >= :since AND NOT is_bot_message) AS messages,
                (SELECT count(*) FROM (
                     SELECT ended_ms, kind FROM turns WHERE group_folder = :folder ORDER BY id DESC LIMIT 500)

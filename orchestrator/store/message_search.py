@@ -12,7 +12,7 @@ import re
 from collections.abc import Sequence
 
 from orchestrator.domain.errors import BadRequest
-from orchestrator.domain.values import ChatJid, Message
+from orchestrator.domain.values import Folder, Message
 from orchestrator.store import messages
 from orchestrator.store.database import Tx, returned
 
@@ -55,12 +55,12 @@ async def find(
     tx: Tx,
     terms: Sequence[str],
     *,
-    chats: Sequence[ChatJid] | None = None,
+    folder: Folder | None = None,
     since_ms: int = 0,
     before_seq: int | None = None,
     limit: int,
 ) -> list[Message]:
-    """Find the messages that have all `terms`, in any case, the newest first; of some chats, or of all."""
+    """Find the messages that have all `terms`, in any case, the newest first; of one group, or of all."""
     is_whole = await indexed_from(tx) <= 1
     indexed = [term for term in terms if is_whole and len(term) >= INDEXED_CHARS]
     scanned = (term for term in terms if term not in indexed)
@@ -69,21 +69,19 @@ async def find(
     matched = "s.message_search MATCH :match" if indexed else "TRUE"
     # By the rowid of the table that is walked through, so that nothing has to be sorted.
     number = "s.rowid" if indexed else "m.seq"
-    # Of one chat SQLite makes an equation, and so walks through that chat alone, newest first.
-    places = {f"chat{number}": jid for number, jid in enumerate(chats or ())}
-    of_chats = "TRUE" if chats is None else f"m.chat_jid IN ({', '.join(f':{name}' for name in places)})"
+    of_group = "TRUE" if folder is None else "m.group_folder = :folder"
     rows = await tx.execute_fetchall(
         f"""
         SELECT m.* FROM {joined}
         WHERE {matched} AND (:before IS NULL OR {number} < :before) AND m.content <> ''
-          AND {of_chats} AND m.sent_ms >= :since
+          AND {of_group} AND m.sent_ms >= :since
           {" ".join(f"AND m.content LIKE :{name} ESCAPE '{ESCAPE}'" for name in patterns)}
         ORDER BY {number} DESC LIMIT :limit
         """,  # noqa: S608 - constants
         {
             "match": " AND ".join(_quoted(term) for term in indexed),
             "before": before_seq,
-            **places,
+            "folder": folder,
             "since": since_ms,
             **patterns,
             "limit": limit,

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from orchestrator.domain.values import (
     ChatJid,
     ChatMember,
+    Folder,
     Inbound,
     Message,
     MessageId,
@@ -36,8 +37,9 @@ async def add(
         """
         INSERT INTO messages (chat_jid, id, sender, sender_name, content, sent_ms, received_ms, is_from_me,
                               is_request, quoted_id, quoted_sender, quoted_content, turn_id, ignored_reason,
-                              file_words, file_until_ms, thread)
-        VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) RETURNING seq
+                              file_words, file_until_ms, thread, group_folder)
+        VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?,
+                (SELECT group_folder FROM group_chats WHERE jid = ?)) RETURNING seq
         """,
         (
             message.chat_jid,
@@ -57,6 +59,7 @@ async def add(
             message.file,
             message.file_until_ms,
             message.thread,
+            message.chat_jid,
         ),
     )
     return Seq((await returned(cursor))["seq"])
@@ -129,10 +132,20 @@ async def add_own(
     await tx.execute(
         """
         INSERT INTO messages (chat_jid, id, sender, sender_name, content, sent_ms, received_ms,
-                              is_from_me, is_bot_message, ignored_reason, channel_id)
-        VALUES (?, ?, 'andy', ?, ?, ?, ?, 1, 1, ?, ?) ON CONFLICT (chat_jid, id) DO NOTHING
+                              is_from_me, is_bot_message, ignored_reason, channel_id, group_folder)
+        VALUES (:jid, :id, 'andy', :name, :text, :now, :now, 1, 1, :reason, :channel_id,
+                (SELECT group_folder FROM group_chats WHERE jid = :jid))
+        ON CONFLICT (chat_jid, id) DO NOTHING
         """,
-        (sent.chat_jid, sent.message_id, name, text, now_ms, now_ms, OWN_MESSAGE, channel_id),
+        {
+            "jid": sent.chat_jid,
+            "id": sent.message_id,
+            "name": name,
+            "text": text,
+            "now": now_ms,
+            "reason": OWN_MESSAGE,
+            "channel_id": channel_id,
+        },
     )
 
 
@@ -155,12 +168,11 @@ async def channel_id_of(tx: Tx, chat_jid: ChatJid, message_id: MessageId) -> Mes
 
 
 async def rewrite(tx: Tx, seq: Seq, text: str, *, is_request: bool) -> None:
-    """Give a message other words; its file stays, and one that asked before still asks."""
-    # `max` keeps a question a question: its turn exists already and would otherwise hold nothing.
+    """Give a message other words; its file stays. `is_request`: whether its turn is asked for by it."""
     await tx.execute(
         """
         UPDATE messages SET content = :text || coalesce(char(10) || file_words, ''),
-                            is_request = max(is_request, :is_request AND turn_id IS NOT NULL)
+                            is_request = (:is_request AND turn_id IS NOT NULL)
         WHERE seq = :seq
         """,
         {"text": text, "is_request": is_request, "seq": seq},
@@ -199,11 +211,11 @@ async def find(tx: Tx, chat_jid: ChatJid, message_id: MessageId) -> Message | No
     return from_row(row) if row else None
 
 
-async def at(tx: Tx, chats: Sequence[ChatJid], seq: int) -> Message | None:
-    """Find a message of one of these chats by its place in the store."""
-    cursor = await tx.execute("SELECT * FROM messages WHERE seq = ?", (seq,))
+async def at(tx: Tx, folder: Folder, seq: int) -> Message | None:
+    """Return the message of a group that has this number, or None."""
+    cursor = await tx.execute("SELECT * FROM messages WHERE seq = ? AND group_folder = ?", (seq, folder))
     row = await cursor.fetchone()
-    return from_row(row) if row and row["chat_jid"] in chats else None
+    return from_row(row) if row else None
 
 
 async def by_id(tx: Tx, message_id: str) -> Message | None:
@@ -299,23 +311,21 @@ async def thread_of(tx: Tx, turn_id: TurnId, chat_jid: ChatJid) -> str | None:
 
 
 async def page(
-    tx: Tx, chats: Sequence[ChatJid], *, limit: int, before: int | None = None, after: int | None = None
+    tx: Tx, folder: Folder, *, limit: int, before: int | None = None, after: int | None = None
 ) -> list[Message]:
-    """Messages of chats, oldest first, Andy's own among them: the newest, or those next to a `seq`."""
-    # From a `seq` on, the nearest are wanted and not the newest; both come out oldest first. Each chat is
-    # read up to the limit, so that a long one costs no more than a short one.
+    """Return messages of a group, Andy's own too, oldest first: the newest, or those next to a `seq`."""
+    # From a `seq` on, the nearest are wanted and not the newest; both come out oldest first.
     order = "DESC" if after is None else "ASC"
     rows = await tx.execute_fetchall(
         f"""
         SELECT * FROM (
-            SELECT m.* FROM json_each(:chats) c CROSS JOIN messages m ON m.seq IN (
-                SELECT seq FROM messages
-                WHERE chat_jid = c.value AND seq < coalesce(:before, 1 << 62) AND seq > coalesce(:after, -1)
-                ORDER BY seq {order} LIMIT :limit)
-            ORDER BY m.seq {order} LIMIT :limit)
+            SELECT * FROM messages
+            WHERE group_folder = :folder
+              AND seq < coalesce(:before, 1 << 62) AND seq > coalesce(:after, -1)
+            ORDER BY seq {order} LIMIT :limit)
         ORDER BY seq
         """,  # noqa: S608 - one of two words
-        {"chats": json.dumps(chats), "before": before, "after": after, "limit": limit},
+        {"folder": folder, "before": before, "after": after, "limit": limit},
     )
     return [from_row(row) for row in rows]
 
@@ -334,14 +344,10 @@ async def turns_that_said(tx: Tx, said: Sequence[Message]) -> dict[int, int]:
     return {ids[row["message_id"]]: row["turn_id"] for row in rows}
 
 
-async def count(tx: Tx, chats: Sequence[ChatJid]) -> int:
-    """Count the messages of chats that have words."""
+async def count(tx: Tx, folder: Folder) -> int:
+    """Return the number of messages of a group that have words."""
     cursor = await tx.execute(
-        """
-        SELECT count(*) AS n FROM messages
-        WHERE chat_jid IN (SELECT value FROM json_each(?)) AND content <> ''
-        """,
-        (json.dumps(chats),),
+        "SELECT count(*) AS n FROM messages WHERE group_folder = ? AND content <> ''", (folder,)
     )
     return int((await returned(cursor))["n"])
 
@@ -378,6 +384,7 @@ def from_row(row: sqlite3.Row) -> Message:
     return Message(
         seq=Seq(row["seq"]),
         chat_jid=ChatJid(row["chat_jid"]),
+        folder=Folder(row["group_folder"]) if row["group_folder"] is not None else None,
         id=MessageId(row["id"]),
         sender=row["sender"],
         sender_name=row["sender_name"],

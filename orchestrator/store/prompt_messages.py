@@ -10,9 +10,8 @@ from orchestrator.store.messages import from_row
 
 # The cursor is the group's: while a turn of one chat waits, the answer in another may move it past the turn's
 # messages, which are therefore found by their turn as well.
-_CHATS = "SELECT :jid AS jid UNION SELECT jid FROM group_chats WHERE group_folder = :folder"
 _SINCE = """
-    m.seq > :cursor AND m.seq <= :last AND (m.chat_jid = :jid OR NOT EXISTS (
+    m.group_folder = :folder AND m.seq > :cursor AND m.seq <= :last AND (m.chat_jid = :jid OR NOT EXISTS (
         SELECT 1 FROM turns t WHERE t.id = m.turn_id AND t.state IN ('queued', 'running')))
 """
 _SAID = """
@@ -24,7 +23,7 @@ _SAID = """
 
 
 async def find(tx: Tx, turn: Turn, cursor_seq: Seq, *, limit: int) -> list[Message]:
-    """The newest `limit` messages that a turn is asked among, oldest first.
+    """Return the newest `limit` messages that a turn is asked among, oldest first.
 
     These are its own, and those of all chats of its group after the cursor up to its last. What another chat
     waits to have answered is left out: it is asked in a turn of its own. Andy's own are left out, for the
@@ -32,15 +31,13 @@ async def find(tx: Tx, turn: Turn, cursor_seq: Seq, *, limit: int) -> list[Messa
     conversation and not in it.
     """
     # The newest and not the oldest are kept when there are too many: what was said last is what is asked
-    # about. Each chat is read backwards up to the limit, however much was said there since the cursor.
+    # about. The group is read backwards up to the limit, however much was said in it since the cursor.
     rows = await tx.execute_fetchall(
         f"""
         SELECT * FROM (
             SELECT m.* FROM messages m
             WHERE {_SAID} AND (m.turn_id = :turn OR m.seq IN (
-                SELECT found.seq FROM ({_CHATS}) c CROSS JOIN messages found ON found.seq IN (
-                    SELECT m.seq FROM messages m WHERE m.chat_jid = c.jid AND {_SINCE} AND {_SAID}
-                    ORDER BY m.seq DESC LIMIT :limit)))
+                SELECT m.seq FROM messages m WHERE {_SINCE} AND {_SAID} ORDER BY m.seq DESC LIMIT :limit))
             ORDER BY m.seq DESC LIMIT :limit)
         ORDER BY seq
         """,  # noqa: S608 - constants
@@ -50,24 +47,18 @@ async def find(tx: Tx, turn: Turn, cursor_seq: Seq, *, limit: int) -> list[Messa
 
 
 async def count(tx: Tx, turn: Turn, cursor_seq: Seq) -> int:
-    """How many messages of others were said since the cursor, up to the last of the turn."""
+    """Return the number of messages of others that were said since the cursor, up to the last of the turn."""
     cursor = await tx.execute(
-        f"""
-        SELECT count(*) AS n FROM ({_CHATS}) c JOIN messages m ON m.chat_jid = c.jid
-        WHERE {_SINCE} AND m.is_bot_message = 0
-        """,  # noqa: S608 - constants
+        f"SELECT count(*) AS n FROM messages m WHERE {_SINCE} AND m.is_bot_message = 0",  # noqa: S608 - constants
         _place(turn, cursor_seq),
     )
     return int((await returned(cursor))["n"])
 
 
 async def turns_of(tx: Tx, turn: Turn, cursor_seq: int) -> list[TurnId]:
-    """The turns whose messages `find` finds beside its own."""
+    """Return the turns whose messages `find` finds beside its own."""
     rows = await tx.execute_fetchall(
-        f"""
-        SELECT DISTINCT m.turn_id FROM ({_CHATS}) c JOIN messages m ON m.chat_jid = c.jid
-        WHERE {_SINCE} AND m.turn_id IS NOT NULL
-        """,  # noqa: S608 - constants
+        f"SELECT DISTINCT m.turn_id FROM messages m WHERE {_SINCE} AND m.turn_id IS NOT NULL",  # noqa: S608
         _place(turn, cursor_seq),
     )
     return [TurnId(row["turn_id"]) for row in rows]

@@ -83,6 +83,46 @@ async def test_a_deleted_question_leaves_the_turn_to_who_else_asks(family):
     assert [request.text for request in order.requests] == ["two"]
 
 
+async def test_a_question_that_is_edited_into_talk_withdraws_the_turn(family):
+    question = a_message("@Andy tell the secret")
+    first = await family.intake.accept(question)
+
+    accepted = await family.intake.accept(edited(question, "not now"))
+
+    assert accepted.outcome == "amended"
+    assert await family.queued() == []
+    assert (await family.turn(first.turn_id)).reason == amendments.WITHDRAWN
+    await family.hear("@Andy hello")
+    _, _, order = await family.start_next()
+    assert "not now" in order.prompt, "it is talk like any other"
+    assert "secret" not in order.prompt
+    assert [request.text for request in order.requests] == ["hello"]
+
+
+async def test_a_question_that_is_edited_into_talk_leaves_the_turn_to_who_else_asks(family):
+    one = a_message("@Andy one")
+    await family.intake.accept(one)
+    await family.hear("@Andy two")
+
+    await family.intake.accept(edited(one, "never mind"))
+
+    _, _, order = await family.start_next()
+    assert [request.text for request in order.requests] == ["two"]
+
+
+async def test_a_reply_to_andy_that_is_edited_still_asks(family):
+    await family.hear("@Andy hello")
+    await family.answer("Which list?")
+    (own,) = await family.outgoing()
+    reply = a_message("shoping", quote=Quote(message_id=own.message_id, sender="andy", text="Which list?"))
+    await family.intake.accept(reply)
+
+    await family.intake.accept(edited(reply, "shopping"))
+
+    _, _, order = await family.start_next()
+    assert [request.text for request in order.requests] == ["shopping"]
+
+
 async def test_talk_in_a_queued_turn_that_is_edited_into_a_question_asks(family):
     await family.hear("@Andy first")
     talk = a_message("second")

@@ -355,6 +355,57 @@ async def test_history_is_searched_in_all_chats_of_the_group_and_no_other(family
     assert "work" not in told.text
 
 
+async def test_a_chat_that_moves_to_another_group_leaves_what_was_said_in_it_behind(family):
+    await on_phone(family, "the cake is upstairs")
+    await remove_chat(family)
+    await family.add_group("work")
+    await add_chat(family, folder="work")
+    await on_phone(family, "we meet at ten")
+    await family.hear("@Andy hi", "work")
+    *_, order = await family.start_next("work")
+    async with family.database.reading() as tx:
+        work = await groups.known(tx, "work")
+        answer = await history.search(tx, work, SearchHistory(query="upstairs", limit=9), zone=SEOUL)
+        listed = [row["text"] for row in await messages.rows(tx, "work", limit=9)]
+        found = await search.rows(tx, "upstairs", folder=None, limit=9)
+
+    assert "we meet at ten" in order.prompt
+    assert "upstairs" not in order.prompt
+    assert "upstairs" not in answer.text
+    assert listed == ["we meet at ten", "@Andy hi"]
+    assert [(row["text"], row["group"]) for row in found] == [("the cake is upstairs", "family")]
+
+
+async def test_messages_of_an_older_home_belong_to_the_group_that_was_asked(database_path):
+    before = (
+        int(next(Path(databases.__file__).parent.glob("migrations/*_group_of_a_message.sql")).name[:4]) - 1
+    )
+    database_path.parent.mkdir()
+    with closing(sqlite3.connect(database_path)) as old, old:
+        for script in migrations()[:before]:
+            old.executescript(script)
+        old.execute(f"PRAGMA user_version = {before}")
+        old.execute("INSERT INTO chats (jid, name) VALUES ('local:family', 'Family'), ('local:gone', 'Gone')")
+        old.execute(
+            "INSERT INTO registered_groups (jid, name, folder, added_ms)"
+            " VALUES ('local:family', 'Family', 'family', 5)"
+        )
+        old.execute("INSERT INTO group_chats VALUES ('local:family', 'family', 5)")
+        old.executemany(
+            "INSERT INTO messages (chat_jid, id, sender, sender_name, content, sent_ms, received_ms,"
+            " ignored_reason) VALUES (?, ?, 'jane', 'Jane', ?, 1, 1, 'no trigger')",
+            [("local:family", "1", "here"), ("local:gone", "2", "elsewhere")],
+        )
+    opened = await Database.open(database_path)
+    try:
+        async with opened.reading() as tx:
+            assert [row["text"] for row in await messages.rows(tx, "family", limit=9)] == ["here"]
+            found = await search.rows(tx, "elsewhere", folder=None, limit=9)
+            assert [row["group"] for row in found] == [None]
+    finally:
+        await opened.close()
+
+
 async def test_chats_are_added_and_taken_off_over_http_with_an_answer_for_every_mistake(family):
     api = GroupApi(family.database, clock=family.clock, wakeups=family.wakeups, bus=family.bus)
     app = web_app(group_routes(api), token="secret", on_refusal=lambda _: None)

@@ -26,13 +26,13 @@ async def search_history(tx: Tx, caller: CommandCaller, command: SearchHistory) 
 
 
 async def search(tx: Tx, group: Group, command: SearchHistory, *, zone: ZoneInfo) -> CommandResult:
-    """Search the chats of the group that asks, and no others, also for main. Secrets are taken out."""
+    """Search what was said to the group that asks, and to no other, also for main. Secrets are taken out."""
     try:
         terms = message_search.parse_terms(command.query)
     except BadSearch as error:
         return refused(error.code, str(error))
     found = await message_search.find(
-        tx, terms, chats=group.chats, before_seq=command.before, limit=command.limit
+        tx, terms, folder=group.folder, before_seq=command.before, limit=command.limit
     )
     lines = [
         f"{one.seq}  {local_minute(one.sent_ms, zone)}  {one.sender_name}: "

@@ -114,12 +114,12 @@ async def _work(tx: Any, group: Group) -> dict[str, Any] | None:
 
 
 async def one_message(view: View) -> Response:
-    """All that befell one message."""
+    """Show the history of one message."""
     folder = view.given("folder")
     async with view.web.host.reader.reading() as tx:
         found = await message_timeline.find(tx, folder, view.given("message"))
         message = (
-            await message_store.at(tx, [found["chat"]], found["message"]["seq"]) if found["message"] else None
+            await message_store.at(tx, found["group"], found["message"]["seq"]) if found["message"] else None
         )
     found = await asyncio.to_thread(message_timeline.with_logs, found, view.web.host.home.logs)
     files = FILE.findall(found["message"]["text"]) if found["message"] else []
