@@ -18,11 +18,26 @@ ONLY_OWNER = "only the owner may use this here"
 
 _COMMANDS = {f"/{command.value}": command for command in SessionCommand}
 
+# Scripts that put no space between words, and Hangul with its particles: their letters may touch a call.
+_JOINED = (
+    "\u0e00-\u0eff\u1000-\u109f\u1100-\u11ff\u1780-\u17ff\u3040-\u318f\u31f0-\u31ff\u3400-\u9fff"
+    "\ua960-\ua97f\uac00-\ud7ff\uf900-\ufaff\U00020000-\U0003ffff"
+)
+_SPACED = rf"[^\W_{_JOINED}]"
+"""A letter or digit of a script that writes spaces between words."""
+# The at sign of full width, as keyboards of East Asia write it, and the small one.
+_AT = "[@\uff20\ufe6b]"
 # What Korean speakers hang on a name they call: "@Andy야", "@앤디님".
 _VOCATIVE = r"(?:(?:님아|이?야|아|님|씨)(?=[\s,.!?:]|$))?"
-# Not \b: it knows Hangul as letters, and "@Andy야" is a call. An address ("ask@andy.example") is none.
-_BEFORE = r"(?<![^\W_])(?<!\.)"
-_AFTER = r"(?![A-Za-z0-9_])"
+# Not \b, which knows Hangul as letters. Before "@" no part of an address (joe_@andy.example) or of a link
+# (site.example/@andy) may stand; before a trigger without "@" no letter of any script ("bot" in "robot").
+_BEFORE_AT = rf"(?<!{_SPACED})(?<!{_SPACED}[-+_~])(?<![./=&%@])"
+_BEFORE_WORD = r"(?<![^\W_])(?<!\.)"
+# After it no longer name (@andyx, @andy_, @andy-murray), no address (@andy.example, @andy:matrix.example,
+# @andy@social.example) and no package (@andy/core).
+_AFTER = rf"(?!{_SPACED}|[_\u0300-\u036f]|[-./@]{_SPACED}|:[A-Za-z0-9-]+\.[A-Za-z0-9])"
+_CODE = re.compile(r"```.*?```|`[^`\n]+`", re.DOTALL)
+_LINK = re.compile(r"\S+://\S+")
 
 
 def ignored_reason(text: str, group: Group, *, name: str, is_addressed: bool = False) -> str | None:
@@ -39,9 +54,12 @@ def ignored_reason(text: str, group: Group, *, name: str, is_addressed: bool = F
 
 
 def is_called(text: str, group: Group, *, name: str) -> bool:
-    """Return whether `@name` or the group's own trigger is anywhere in the text, as a word of its own."""
-    call = f"{_BEFORE}{_either(group, name)}{_AFTER}"
-    return re.search(call, _composed(text), re.IGNORECASE) is not None
+    """Return whether `@name` or the group's own trigger is anywhere in the text, as a word of its own.
+
+    What stands in code, between backticks, and in a link calls nobody.
+    """
+    words = _LINK.sub(" ", _CODE.sub(" ", _composed(text)))
+    return re.search(f"{_either(group, name)}{_AFTER}", words, re.IGNORECASE) is not None
 
 
 def is_called_aloud(spoken: str, group: Group, *, name: str) -> bool:
@@ -49,7 +67,7 @@ def is_called_aloud(spoken: str, group: Group, *, name: str) -> bool:
     calls = {_composed(call).removeprefix("@") for call in (name, group.trigger or "")}
     names = "|".join(re.escape(call) for call in calls if call)
     start = " ".join(_composed(spoken).split()[:CALL_WORDS])
-    return re.search(f"{_BEFORE}(?:{names}){_VOCATIVE}{_AFTER}", start, re.IGNORECASE) is not None
+    return re.search(f"{_BEFORE_WORD}(?:{names}){_VOCATIVE}{_AFTER}", start, re.IGNORECASE) is not None
 
 
 def without_trigger(text: str, group: Group, *, name: str) -> str:
@@ -76,7 +94,14 @@ def _composed(text: str) -> str:
 def _either(group: Group, name: str) -> str:
     calls = [_composed(call) for call in (f"@{name}", group.trigger or "")]
     longest_first = sorted(filter(None, calls), key=len, reverse=True)
-    return f"(?:{'|'.join(re.escape(call) for call in longest_first)})"
+    return f"(?:{'|'.join(_call(call) for call in longest_first)})"
+
+
+def _call(call: str) -> str:
+    """Return the pattern of one call, with what may not stand before it."""
+    if call.startswith("@"):
+        return f"{_BEFORE_AT}{_AT}{re.escape(call[1:])}"
+    return f"{_BEFORE_WORD}{re.escape(call)}"
 
 
 def _at_start(group: Group, name: str) -> re.Pattern[str]:

@@ -45,6 +45,20 @@ def test_a_message_that_starts_with_the_name_is_a_request(text):
         "milk, eggs\n@Andy add these",
         "*@Andy* hi",
         "Jane,@Andy hi",
+        "请@Andy看看",
+        "안녕@Andy야",
+        "＠Andy 안녕",
+        "ありがとう＠Andyさん",
+        "ขอบคุณ@Andyครับ",
+        "- @Andy buy milk",
+        "-@Andy buy milk",
+        "thanks @Andy. What now?",
+        "ok@Andy's turn @Andy",
+        "see https://example.org, @Andy",
+        "run `make` please @Andy",
+        "@Andy - hi",
+        "@Andy: 10:30?",
+        "@Andy@ hi",
     ],
 )
 def test_a_message_with_the_name_anywhere_in_it_is_a_request(text):
@@ -55,7 +69,12 @@ def test_a_message_with_the_name_anywhere_in_it_is_a_request(text):
     "text",
     [
         "@Andyx hi", "@Andy_ hi", "@Andy2", "Andy hi", "@ Andy hi", "@And", "@", "andy: there?",
-        "ask@Andy", "write to jane@andy.example", "7@Andy", "홍@Andy", "mail.@Andy", "see @Andyx",
+        "ask@Andy", "write to jane@andy.example", "7@Andy", "mail.@Andy", "see @Andyx",
+        "https://medium.com/@andy/a-text", "https://youtube.com/@Andy", "youtube.com/@andy",
+        "https://a.example/?by=@andy hi", "joe_@andy.com", "j-@andy.de", "j+@andy.de", "@andy.smith",
+        "@andy-murray", "@andy.example.org is down", "npm i @andy/core", "@andy:matrix.example",
+        "@andy@social.example", "@Andyé", "@Andye\u0301", "@Andyй", "@Andyα",
+        "```\n@Andy\nimport x\n```", "write `@Andy` before it", "my mail is x@@Andy",
     ],
 )  # fmt: skip
 def test_a_message_without_the_name_as_a_call_is_none(text):
@@ -127,6 +146,8 @@ def test_what_the_messenger_says_is_for_andy_needs_no_trigger():
         ("tell @Andy", "tell @Andy"),
         ("@Andy tell @Andy", "tell @Andy"),
         ("@Andyx hi", "@Andyx hi"),
+        ("＠Andy 안녕", "안녕"),
+        ("@andy.smith hi", "@andy.smith hi"),
     ],
 )
 def test_the_trigger_and_what_joins_it_are_taken_off(text, left):
