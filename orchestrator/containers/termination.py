@@ -70,8 +70,10 @@ class RunEnd:
         match self.kind:
             case RunEndKind.ENGINE_GONE:
                 return FailureOwner.ENGINE
-            case RunEndKind.IMAGE_MISSING | RunEndKind.REFUSED | RunEndKind.LOST:
+            case RunEndKind.IMAGE_MISSING | RunEndKind.REFUSED:
                 return FailureOwner.HOST
+            case RunEndKind.LOST:
+                return FailureOwner.RESTART
             case _:
                 return FailureOwner.TURN
 
@@ -404,7 +406,7 @@ class Termination:
                 reason=ended.reason,
                 is_retryable=ended.is_retryable,
                 now_ms=now_ms,
-                is_at_once=is_at_once or ended.kind is RunEndKind.LOST,
+                is_at_once=is_at_once,
                 fault=ended.fault,
             )
             return _SettledTurn(turn, state)

@@ -44,6 +44,8 @@ class FailureOwner(StrEnum):
     """Something on the host: its attempts are counted, its task is not blamed."""
     ENGINE = "engine"
     """No container engine answers: an outage, in which no attempt counts."""
+    RESTART = "restart"
+    """The host was restarted, or the container was removed: such losses are counted apart from attempts."""
 
 
 # For a group. Whoever asks there can do nothing about it, so there is no word of administration in it.

@@ -216,6 +216,8 @@ class Turn:
     task_id: str | None
     prompt: str | None
     attempt: int
+    restarts: int = 0
+    """Runs of it that were lost by restarts of the host, which are no attempts."""
     run_id: RunId | None
     state: TurnState
     reason: str | None

@@ -21,11 +21,24 @@ from orchestrator.store.model_refusals import ModelRefusal
 
 MAX_RETRIES = 5
 FIRST_DELAY_MS = 5_000
+MAX_RESTARTS = 20
+"""Runs that a turn may lose by restarts of the host: one that makes the host die must end, too."""
+TOO_MANY_RESTARTS = f"Andy was restarted {MAX_RESTARTS} times while I worked on it."
 
 
 def retry_delay_ms(attempt: int) -> int | None:
     """Return the pause after the `attempt`-th failure: 5, 10, 20, 40, 80 s; None after the last retry."""
     return FIRST_DELAY_MS * 2 ** (attempt - 1) if attempt <= MAX_RETRIES else None
+
+
+def restart_delay_ms(restarts: int) -> int | None:
+    """Return the pause after the host was restarted during a turn, or None after the last restart.
+
+    It is 0, 5, 10, 20, 40, then 80 s each. `restarts`: how often that had happened before.
+    """
+    if restarts >= MAX_RESTARTS:
+        return None
+    return FIRST_DELAY_MS * 2 ** min(restarts - 1, MAX_RETRIES - 1) if restarts else 0
 
 
 def outage_delay_ms(elapsed_ms: int) -> int | None:
@@ -75,12 +88,21 @@ async def requeue_or_fail(
     if is_retryable and outage is not None:
         delay_ms = outage_delay_ms(now_ms - outage.since_ms)
         reason = reason if delay_ms is not None else failures.TOO_LONG[outage.cause]
+    elif is_retryable and fault is FailureOwner.RESTART:
+        delay_ms = restart_delay_ms(turn.restarts)
+        reason = reason if delay_ms is not None else TOO_MANY_RESTARTS
     else:
         delay_ms = retry_delay_ms(turn.attempt) if is_retryable else None
     if delay_ms is not None:
         delay_ms = 0 if is_at_once else delay_ms
+        is_restart = fault is FailureOwner.RESTART
         await turns.put_back(
-            tx, turn, reason=reason, not_before_ms=now_ms + delay_ms, counts_as_attempt=outage is None
+            tx,
+            turn,
+            reason=reason,
+            not_before_ms=now_ms + delay_ms,
+            counts_as_attempt=outage is None and not is_restart,
+            counts_as_restart=is_restart,
         )
         return TurnState.QUEUED
     is_own_fault = fault is FailureOwner.TURN and outage is None

@@ -332,7 +332,13 @@ async def settle(
 
 
 async def put_back(
-    tx: Tx, turn: Turn, *, reason: str, not_before_ms: int, counts_as_attempt: bool = True
+    tx: Tx,
+    turn: Turn,
+    *,
+    reason: str,
+    not_before_ms: int,
+    counts_as_attempt: bool = True,
+    counts_as_restart: bool = False,
 ) -> None:
     """Queue a turn again. A chat turn that was queued behind it joins it: one question, one answer."""
     # A command is never merged: what came after it must not slip in before it.
@@ -344,11 +350,19 @@ async def put_back(
         await tx.execute("DELETE FROM turns WHERE id = ?", (younger.id,))
     await tx.execute(
         """
-        UPDATE turns SET state = 'queued', attempt = attempt + ?, reason = ?, not_before_ms = ?,
+        UPDATE turns SET state = 'queued', attempt = attempt + ?, restarts = restarts + ?,
+                         reason = ?, not_before_ms = ?,
                          last_seq = coalesce(?, last_seq), acked_ms = NULL
         WHERE id = ?
         """,
-        (counts_as_attempt, reason, not_before_ms, younger.last_seq if younger else None, turn.id),
+        (
+            counts_as_attempt,
+            counts_as_restart,
+            reason,
+            not_before_ms,
+            younger.last_seq if younger else None,
+            turn.id,
+        ),
     )
 
 
@@ -434,6 +448,7 @@ def _from_row(row: sqlite3.Row) -> Turn:
         task_id=row["task_id"],
         prompt=row["prompt"],
         attempt=row["attempt"],
+        restarts=row["restarts"],
         run_id=row["run_id"],
         state=TurnState(row["state"]),
         reason=row["reason"],

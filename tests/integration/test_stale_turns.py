@@ -13,8 +13,10 @@ import pytest
 from agent_runner.wire.frames import Ack, TurnEnd
 from agent_runner.wire.order import CloseOrder, TurnOrder
 from orchestrator.containers.pool import RunPool
+from orchestrator.domain.failures import FailureOwner
 from orchestrator.domain.values import RunState, Turn, TurnState
 from orchestrator.ipc import input_files
+from orchestrator.queue.retries import MAX_RESTARTS, TOO_MANY_RESTARTS
 from tests.doubles.scripted_runtime import ScriptedContainer, ScriptedRuntime, scripted_pool, scripted_ports
 from tests.support.live_files import contents
 from tests.support.store_harness import StoreHarness
@@ -154,3 +156,32 @@ async def test_a_container_that_died_with_the_host_leaves_no_turn(hosts: Hosts) 
     async with hosts.host():
         assert (await hosts.store_harness.turn(turn.id)).state is TurnState.QUEUED
         assert hosts.orders() == []
+
+
+async def test_a_restart_of_the_host_uses_up_no_attempt_of_a_turn(hosts: Hosts) -> None:
+    """Runs in processes die with their host; a container that was removed is lost likewise."""
+    async with hosts.host() as pool:
+        turn = await hosts.handed_over(pool, await hosts.idle(pool))
+    hosts.runtime.present.clear()
+    async with hosts.host():
+        found = await hosts.store_harness.turn(turn.id)
+        assert (found.state, found.attempt, found.restarts) == (TurnState.QUEUED, 1, 1)
+        assert found.not_before_ms <= hosts.store_harness.clock.now_ms(), "nothing has to recover first"
+
+
+async def test_a_turn_during_which_the_host_always_dies_is_given_up_at_last(
+    store_harness: StoreHarness,
+) -> None:
+    await store_harness.add_group()
+    heard = await store_harness.hear("@Andy hi")
+    for _ in range(MAX_RESTARTS + 1):
+        run = await store_harness.begin_run()
+        (turn,) = await store_harness.queued()
+        await store_harness.give(turn, run)
+        await store_harness.lose(run, fault=FailureOwner.RESTART)
+        store_harness.clock.pass_ms(80_000)
+
+    found = await store_harness.turn(heard.turn_id)
+    assert (found.state, found.reason, found.attempt) == (TurnState.FAILED, TOO_MANY_RESTARTS, 1)
+    (notice,) = await store_harness.outgoing()
+    assert TOO_MANY_RESTARTS in notice.text
