@@ -77,6 +77,7 @@ class _Prepared:
 
     file: Attachment | FileRefused | None = None
     early_result: CommandResult | None = None
+    written_ms: int | None = None
 
 
 class CommandDispatcher:
@@ -111,10 +112,11 @@ class CommandDispatcher:
         self._wakeups = wakeups
         self._bus = bus
 
-    async def handle(self, group: Group, name: str, body: bytes) -> Reply:
+    async def handle(self, group: Group, name: str, body: bytes, *, written_ms: int | None = None) -> Reply:
         """Carry out the command in a request file and return the reply to it.
 
-        The name and content of the file stand for the request where it gives no id.
+        The name and content of the file stand for the request where it gives no id. `written_ms` is when the
+        file was written, in epoch milliseconds.
 
         Raises:
             WireError: the file holds no command; nothing was done.
@@ -123,12 +125,11 @@ class CommandDispatcher:
         request_id = command.request_id or _request_id(name, body)
         # Both before the transaction: what takes a second there would hold up every other writer.
         file = await self._copy_for(group, command, request_id)
-        early_result = await self._act_early(group, command, request_id)
+        early_result = await self._act_early(group, command, request_id, written_ms)
+        prepared = _Prepared(file=file, early_result=early_result, written_ms=written_ms)
         reply: Reply | None = None
         try:
-            reply = await self._execute(
-                group, command, request_id, _Prepared(file=file, early_result=early_result)
-            )
+            reply = await self._execute(group, command, request_id, prepared)
         finally:
             # A refused request leaves no copy behind; only an accepted one has an outbox row that names it.
             if isinstance(file, Attachment) and (reply is None or reply.code != "ok"):
@@ -151,17 +152,19 @@ class CommandDispatcher:
         except FileRefused as refusal_of_file:
             return refusal_of_file
 
-    async def _act_early(self, group: Group, command: Command, request_id: str) -> CommandResult | None:
+    async def _act_early(
+        self, group: Group, command: Command, request_id: str, written_ms: int | None
+    ) -> CommandResult | None:
         """Do before the transaction what takes a while: of a million messages a search may take a second."""
         if isinstance(command, SearchHistory):
             zone, path = self._zone_of(group), await self._database.path()
             return await asyncio.to_thread(
                 read_once, path, lambda tx: history.search(tx, group, command, zone=zone)
             )
-        return await self._call_context_tool(group, command, request_id)
+        return await self._call_context_tool(group, command, request_id, written_ms)
 
     async def _call_context_tool(
-        self, group: Group, command: Command, request_id: str
+        self, group: Group, command: Command, request_id: str, written_ms: int | None
     ) -> CommandResult | None:
         """Call a context tool, which writes files; None where nothing was done."""
         if not isinstance(command, Remember) or self._contexts is None:
@@ -169,7 +172,13 @@ class CommandDispatcher:
         async with self._database.reading() as tx:
             if await commands.answered(tx, group.folder, request_id) is not None:
                 return None
-            turn = await turns.asking(tx, group.folder, claimed=command.turn, now_ms=self._clock.now_ms())
+            turn = await turns.asking(
+                tx,
+                group.folder,
+                claimed=command.turn,
+                written_ms=written_ms,
+                now_ms=self._clock.now_ms(),
+            )
         if worker_refusal(turn, command) is not None:
             return None
         # An isolated task talks in a session of its own; what it notes would turn up in a chat that knows
@@ -186,7 +195,9 @@ class CommandDispatcher:
                 return answered
             now_ms = self._clock.now_ms()
             # Read inside the transaction: the turn may have ended since the file was written.
-            turn = await turns.asking(tx, group.folder, claimed=command.turn, now_ms=now_ms)
+            turn = await turns.asking(
+                tx, group.folder, claimed=command.turn, written_ms=prepared.written_ms, now_ms=now_ms
+            )
             result = await self._call_handler(tx, group, turn, command, request_id, prepared)
             reply = Reply(
                 request_id=request_id, ok=result.ok, code=result.code, text=result.text, data=result.data

@@ -37,6 +37,8 @@ class RequestFile:
     name: str
     body: bytes
     version: entries.Version
+    written_ms: int
+    """When it was changed last, in epoch milliseconds, by the host's file system."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -159,7 +161,8 @@ class Mailbox:
             ):
                 return None
             case entries.EntryContent(body=body, version=version):
-                return RequestFile(name=name, body=body, version=version)
+                written_ms = info.st_ctime_ns // 1_000_000
+                return RequestFile(name=name, body=body, version=version, written_ms=written_ms)
             case entries.EntryFault(reason=reason):
                 return _removed(directory, name, reason)
             case None:

@@ -192,7 +192,9 @@ class MailboxWorker:
         """Handle a request, reply, remove it: so a crash between repeats only what has no effect."""
         replies = self._root / group.folder / "replies"
         try:
-            reply = await self._dispatcher.handle(group, _file_key(request), request.body)
+            reply = await self._dispatcher.handle(
+                group, _file_key(request), request.body, written_ms=request.written_ms
+            )
         except WireError as error:
             log.warning("mailbox.not_understood", group=group.folder, file=request.name, reason=str(error))
             reply_to_unread = _not_understood(request.body, str(error))

@@ -111,6 +111,18 @@ async def said_in(tx: Tx, turn_id: TurnId) -> OutboxSize:
     return await _amount(tx, "turn_id = ? AND state <> 'held'", turn_id)
 
 
+async def said_outside_turns(tx: Tx, folder: Folder, *, since_ms: int) -> int:
+    """Return how many texts a group's agent had sent since `since_ms` that belong to no turn."""
+    cursor = await tx.execute(
+        """
+        SELECT count(*) AS n FROM outbox
+        WHERE group_folder = ? AND turn_id IS NULL AND created_ms >= ? AND dedupe_key LIKE 'say:%'
+        """,
+        (folder, since_ms),
+    )
+    return int((await returned(cursor))["n"])
+
+
 async def waiting_of(tx: Tx, folder: Folder) -> OutboxSize:
     """Return how much of a group's messages is on its way."""
     return await _amount(tx, "state IN ('pending', 'sending') AND group_folder = ?", folder)

@@ -226,9 +226,13 @@ async def running_of(tx: Tx, folder: Folder) -> Turn | None:
     return _from_row(row) if row else None
 
 
-async def asking(tx: Tx, folder: Folder, *, claimed: int | None, now_ms: int) -> Turn | None:
-    """Return the turn in which a group's agent asks something: the `claimed` one if that can be, else one
-    that runs.
+async def asking(
+    tx: Tx, folder: Folder, *, claimed: int | None, written_ms: int | None, now_ms: int
+) -> Turn | None:
+    """Return the turn in which a group's agent makes a request, or None when it belongs to no turn.
+
+    It is the `claimed` one if that can be, else one that ran when the request was written, at `written_ms`
+    (epoch ms; None when that is unknown).
 
     A request outlives who wrote it. When the host or the container dies before it is read, its turn waits to
     be tried again; when the host was away for longer than its agent waits, its turn has ended by now.
@@ -237,7 +241,9 @@ async def asking(tx: Tx, folder: Folder, *, claimed: int | None, now_ms: int) ->
     turn = await get(tx, TurnId(claimed)) if claimed is not None else None
     if turn is not None and turn.folder == folder and _may_have_asked(turn, now_ms=now_ms):
         return turn
-    return await running_of(tx, folder) or await _given_back(tx, folder)
+    turn = await running_of(tx, folder) or await _given_back(tx, folder)
+    is_older = turn is not None and written_ms is not None and written_ms < (turn.started_ms or 0)
+    return None if is_older else turn
 
 
 def _may_have_asked(turn: Turn, *, now_ms: int) -> bool:

@@ -76,12 +76,26 @@ async def send(family, text, number):
 
 
 async def test_a_group_has_a_hundred_messages_on_their_way_at_most(family):
+    await family.hear("@Andy hi")
+    await family.start_next()
     answers = [await send(family, f"text {n}", n) for n in range(messages.MAX_WAITING + 1)]
 
     assert [one.code for one in answers] == ["ok"] * messages.MAX_WAITING + ["too_many"]
     assert not answers[-1].ok
     assert len(await family.outgoing()) == messages.MAX_WAITING
-    await family.deliver_all()
+
+
+async def test_what_nobody_asked_for_is_sent_a_few_times_an_hour_and_the_owner_is_notified_once(family):
+    await family.add_group("main", is_main=True)
+    for n in range(messages.MAX_OUTSIDE_AN_HOUR):
+        assert (await send(family, f"text {n}", n)).ok
+        await family.deliver_all()
+    refused = [await send(family, f"more {n}", 900 + n) for n in range(3)]
+
+    assert [one.code for one in refused] == ["too_many"] * 3
+    (notice,) = await family.outgoing()
+    assert "'family' sends messages that nobody asked for" in notice.text
+    family.clock.pass_ms(messages.HOUR_MS + 1)
     assert (await send(family, "later", 999)).ok
 
 

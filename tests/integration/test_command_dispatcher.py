@@ -390,3 +390,19 @@ async def test_main_adds_a_chat_to_a_group_and_takes_it_off_but_gives_itself_non
     assert (await harness.ask("main", **gone, requestId="r3")).ok
     assert (await harness.folders())["family"].chats == (FAMILY,)
     assert (await harness.ask("main", **gone, requestId="r4")).code == "bad_request"
+
+
+async def test_a_request_that_was_written_before_a_turn_began_belongs_to_no_turn(harness):
+    family, body = harness.harness, b'{"type": "message", "text": "left behind"}'
+    old_ms = family.clock.now_ms()
+    family.clock.pass_ms(1_000)
+    await family.hear("@Andy me too")
+    await family.start_next()
+    async with family.database.reading() as tx:
+        group = await groups.known(tx, "family")
+
+    await harness.dispatcher.handle(group, "old.json", body, written_ms=old_ms)
+    await harness.dispatcher.handle(group, "new.json", body, written_ms=family.clock.now_ms())
+
+    rows = await family.rows("SELECT turn_id FROM outbox ORDER BY id")
+    assert [row["turn_id"] is None for row in rows] == [True, False]

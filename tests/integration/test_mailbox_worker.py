@@ -32,7 +32,7 @@ class SlowDispatcher:
     may_go_on: asyncio.Event = field(default_factory=asyncio.Event)
     asked: list[str] = field(default_factory=list)
 
-    async def handle(self, group: Group, name: str, body: bytes) -> Reply:
+    async def handle(self, group: Group, name: str, body: bytes, *, written_ms: int) -> Reply:
         self.asked.append(json.loads(body)["requestId"])
         if group.folder in self.slow:
             await self.may_go_on.wait()

@@ -16,6 +16,9 @@ MAX_WAITING = 100
 """How many texts of a group may wait to be sent."""
 MAX_A_TURN = 100
 """How many texts an agent may send in one turn."""
+MAX_OUTSIDE_AN_HOUR = 30
+"""Texts that an agent may send in an hour outside of its turns, as a program that it left running does."""
+HOUR_MS = 3_600_000
 NO_MODEL = (
     "People ask for more than I understand without a language model. To add one, put ANTHROPIC_API_KEY=… or "
     "CLAUDE_CODE_OAUTH_TOKEN=… into the file .env beside andy.toml and restart. "
@@ -59,7 +62,22 @@ async def _too_many(tx: Tx, caller: CommandCaller, turn: Turn | None) -> str | N
         return f"{MAX_WAITING} messages are on their way already: wait until they are sent."
     if turn is not None and (await outbox.said_in(tx, turn.id)).count >= MAX_A_TURN:
         return f"You have sent {MAX_A_TURN} messages in this turn: say the rest in your answer."
+    if turn is None:
+        folder, since_ms = caller.group.folder, caller.now_ms - HOUR_MS
+        if await outbox.said_outside_turns(tx, folder, since_ms=since_ms) >= MAX_OUTSIDE_AN_HOUR:
+            await _notify_of_flood(tx, caller)
+            return f"{MAX_OUTSIDE_AN_HOUR} messages that nobody had asked for were sent in this hour: wait."
     return None
+
+
+async def _notify_of_flood(tx: Tx, caller: CommandCaller) -> None:
+    """Notify the owner, once a day and group, that an agent sends more than it may."""
+    folder, day = caller.group.folder, local_iso(caller.now_ms, caller.zone)[:10]
+    text = (
+        f"⚠️ The agent of '{folder}' sends messages that nobody asked for: more than {MAX_OUTSIDE_AN_HOUR} "
+        f"in an hour are not sent. 'andy audit --group {folder}' lists them."
+    )
+    await owner.notify(tx, text, about=f"messages outside of turns {folder} {day}", now_ms=caller.now_ms)
 
 
 def _key(caller: CommandCaller, jid: ChatJid, text: str, turn: Turn | None) -> str:
