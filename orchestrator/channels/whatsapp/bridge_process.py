@@ -46,6 +46,21 @@ def environment() -> dict[str, str]:
     return {name: os.environ[name] for name in KEPT if name in os.environ}
 
 
+async def _see_through(ending: asyncio.Task[None]) -> None:
+    """Wait for the end of a task, whose time is bounded, also when cancelled meanwhile; then be cancelled."""
+    # The bridge is ended for what its login says, and again because the host stops just then. Left alone, its
+    # process would outlive the host.
+    cancelled: asyncio.CancelledError | None = None
+    while not ending.done():
+        try:
+            await asyncio.shield(ending)
+        except asyncio.CancelledError as error:
+            cancelled = error
+    if cancelled is not None:
+        raise cancelled
+    ending.result()
+
+
 class BridgeProcess:
     """Runs one process of the bridge; a new one needs a new object."""
 
@@ -74,7 +89,8 @@ class BridgeProcess:
         try:
             await self._read(self._process)
         finally:
-            await asyncio.shield(self._end(self._process, errors))
+            ending = asyncio.create_task(self._end(self._process, errors), name="whatsapp:end")
+            await _see_through(ending)
         return self._process.returncode or 0
 
     @property

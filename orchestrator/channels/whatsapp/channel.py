@@ -169,15 +169,19 @@ class WhatsAppChannel:
 
     async def _end_if_down_too_long(self, process: asyncio.Task[int]) -> None:
         """End a bridge whose login is over, or which has not connected within its time."""
-        seconds = reconnect_policy.START_SECONDS
+        now = asyncio.get_running_loop().time
+        # Only the end of a connection begins a new time: a report of trouble on the way does not.
+        deadline = now() + reconnect_policy.START_SECONDS
         while self._last_state.state not in reconnect_policy.FINAL:
             self._state_changed.clear()
+            was_connected = self._is_connected
             try:
-                async with asyncio.timeout(None if self._is_connected else seconds):
+                async with asyncio.timeout_at(None if was_connected else deadline):
                     await self._state_changed.wait()
             except TimeoutError:
                 break
-            seconds = reconnect_policy.GRACE_SECONDS
+            if was_connected:
+                deadline = now() + reconnect_policy.GRACE_SECONDS
         process.cancel()
 
     async def _pause(self, end: StateReport, account: Account | None) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import sqlite3
 from contextlib import closing
 
@@ -13,8 +14,8 @@ from neonize.aioze import events
 from neonize.proto.Neonize_pb2 import GroupInfo, GroupName, GroupParticipant
 
 from orchestrator.channels import status
+from orchestrator.channels.whatsapp import bridge_process, reconnect_policy
 from orchestrator.channels.whatsapp import channel as channel_module
-from orchestrator.channels.whatsapp import reconnect_policy
 from orchestrator.domain.errors import ChannelDown
 from orchestrator.domain.values import ChatJid, MessageId
 from orchestrator.store import chats, outbox
@@ -103,11 +104,30 @@ async def test_an_end_that_only_the_owner_can_mend_is_a_state_that_is_told(
 
 async def test_a_line_that_stays_silent_is_given_up_for_a_new_login(harness, phone, monkeypatch):
     monkeypatch.setattr(reconnect_policy, "FIRST_SECONDS", 0.01)
-    monkeypatch.setattr(reconnect_policy, "GRACE_SECONDS", 0.01)
+    # No time at all for a line that went silent. A login has its own, however slow the machine is.
+    monkeypatch.setattr(reconnect_policy, "GRACE_SECONDS", 0.0)
     phone.write(events.KeepAliveTimeoutEv(ErrorCount=1, LastSuccess=1))
 
     await until(lambda: phone.logins == 2, "a second login")
     await harness.until_state("connected")
+
+
+async def test_a_bridge_that_is_ended_twice_at_once_is_not_left_behind(phone):
+    phone.pair()
+    states: list[str] = []
+    bridge = bridge_process.BridgeProcess(
+        bridge_process.command(phone.store, "--own", f"{wa.ANDY}@s.whatsapp.net"),
+        lambda report: states.append(getattr(report, "state", "")),
+    )
+    running = asyncio.create_task(bridge.run(), name="bridge")
+    await until(lambda: "connected" in states, "connected")
+
+    running.cancel()
+    await until(lambda: not bridge.is_alive, "its end has begun")
+    running.cancel()
+    await asyncio.wait([running])
+
+    assert bridge._process.returncode is not None
 
 
 async def test_who_was_logged_out_and_pairs_again_is_connected_again(harness, phone, monkeypatch):
