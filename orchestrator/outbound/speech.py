@@ -26,7 +26,7 @@ from orchestrator.domain.values import Attachment, ChatJid, OutboxState, Outgoin
 from orchestrator.groups import owner, settings
 from orchestrator.groups.host_context import HostContext
 from orchestrator.outbound.format import for_people
-from orchestrator.store import groups, outbox
+from orchestrator.store import group_changes, groups, outbox
 from orchestrator.store.database import Tx
 
 log = structlog.get_logger(__name__)
@@ -295,9 +295,14 @@ class SpokenReplies:
 
 async def _unspoken(tx: Tx, *, since_ms: int) -> list[Outgoing]:
     """Return the recent replies that are still to be spoken, in groups that want them so."""
-    wanting = {group.folder for group in await groups.every(tx) if settings.of(group).speech}
-    found = await outbox.unspoken(tx, since_ms=since_ms) if wanting else []
-    return [one for one in found if one.folder in wanting]
+    # A group that has just switched speech on does not want to hear again what it has read already.
+    wanted_since = {
+        group.folder: await group_changes.switched_on_ms(tx, group.folder, "speech")
+        for group in await groups.every(tx)
+        if settings.of(group).speech
+    }
+    found = await outbox.unspoken(tx, since_ms=since_ms) if wanted_since else []
+    return [one for one in found if one.folder in wanted_since and one.created_ms >= wanted_since[one.folder]]
 
 
 def file_of(home: Home, outgoing: Outgoing, sound: Sound) -> Attachment:

@@ -109,6 +109,21 @@ async def rows(tx: Tx, folder: Folder) -> list[dict[str, Any]]:
     return [dict(row) for row in found]
 
 
+async def switched_on_ms(tx: Tx, folder: Folder, setting: str) -> int:
+    """Return when a group's setting last became true, in epoch milliseconds; 0 where no change says so."""
+    path = f"$.{setting}"
+    cursor = await tx.execute(
+        """
+        SELECT coalesce(max(at_ms), 0) AS at_ms FROM group_changes
+        WHERE group_folder = ? AND part = 'settings'
+            AND json_extract(after, ?) = 1 AND coalesce(json_extract(before, ?), 0) = 0
+        """,
+        (folder, path, path),
+    )
+    row = await cursor.fetchone()
+    return int(row["at_ms"]) if row is not None else 0
+
+
 async def get(tx: Tx, folder: Folder, number: int) -> GroupChange:
     """Return one change. Raises `UnknownGroupChange`."""
     cursor = await tx.execute(

@@ -12,6 +12,7 @@ import pytest
 
 from orchestrator.domain.home import Home
 from orchestrator.domain.settings import Settings
+from orchestrator.groups import changes
 from orchestrator.outbound import speech
 from orchestrator.outbound.speech import NotSpoken, Sound, SpeechProgram, SpokenReplies, file_of, spoken_words
 from orchestrator.store import outbox
@@ -136,6 +137,30 @@ async def test_a_sound_is_sent_once_by_the_host_after_one_that_died(
         await until(lambda: notes(later), "the sound of the next")
     assert len(notes(channel) + notes(later)) == 2
     assert await voices(store_harness) == [("sent", None)] * 2
+
+
+async def test_a_group_that_switches_speech_on_does_not_hear_what_it_has_read(
+    store_harness: StoreHarness, tmp_path: Path
+) -> None:
+    await store_harness.add_group("family")
+    await answered(store_harness, "Read.")
+    await store_harness.deliver_all()
+    store_harness.clock.pass_ms(1)
+    for is_on in (True, False, True):
+        async with store_harness.database.transaction() as tx:
+            now_ms = store_harness.clock.now_ms()
+            await changes.configure(tx, "family", {"speech": is_on}, by="test", now_ms=now_ms)
+        store_harness.clock.pass_ms(1)
+    async with speaking(store_harness, tmp_path, f'sh -c "{A_NOTE}"') as channel:
+        await answered(store_harness, "Heard.")
+        await until(lambda: notes(channel), "the sound of the new reply")
+    spoken = await store_harness.rows(
+        """
+        SELECT reply.text FROM outbox AS voice JOIN outbox AS reply
+        ON voice.dedupe_key = 'speech:' || reply.id
+        """
+    )
+    assert [row["text"] for row in spoken] == ["Heard."]
 
 
 async def test_what_is_old_long_or_without_words_stays_a_text(
