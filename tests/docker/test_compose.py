@@ -284,7 +284,7 @@ def test_another_build_replaces_the_agents_and_the_conversation_goes_on(stack):
 
     assert stack.container("andy")["Id"] != before
     assert "water the plants" in answer["reply"]
-    assert not agents & ids_of(stack.agents("main"))
+    until(lambda: not agents & ids_of(stack.agents("main")), what="the agents of the older build are removed")
 
 
 def test_a_home_of_a_newer_andy_is_refused_and_left_as_it_is(stack):

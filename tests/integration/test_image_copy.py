@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from agent_runner import image_copy
+from tests.support.until import wait_until
 
 
 class Engine(socketserver.ThreadingUnixStreamServer):
@@ -85,7 +86,15 @@ def test_an_image_is_loaded_whole_and_each_block_is_told(engine, archive, capsys
     address, data = archive
     assert image_copy.main(["load", address, "sha256:new", hashes_of(data)]) == 0
     assert engine.loaded == data
-    assert capsys.readouterr().out.splitlines() == ["block n1 0", "block n1 1", "block n1 2"]
+    # Each line is written by the thread of its request, which may come to it only after the next one.
+    lines: list[str] = []
+
+    def are_all_written() -> bool:
+        lines.extend(capsys.readouterr().out.splitlines())
+        return len(lines) >= 3
+
+    wait_until(are_all_written, what="a line for each block")
+    assert sorted(lines) == ["block n1 0", "block n1 1", "block n1 2"]
 
 
 def test_a_block_that_is_not_as_announced_is_not_loaded(engine, archive, capsys):

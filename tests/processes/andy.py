@@ -9,37 +9,26 @@ import sqlite3
 import subprocess
 import sys
 import tempfile
-import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import closing, suppress
 from pathlib import Path
-from typing import IO, Any, Self, TypeVar
+from typing import IO, Any, Self
 
 import httpx
 
 from orchestrator.containers.firewall import Firewall, FirewallOutOfReach
 from tests.processes.andy_forks import andy_forks
 from tests.processes.forked_host import ForkedHost
+from tests.support.until import DEADLINE_SECONDS, wait_until
 
-T = TypeVar("T")
-PATIENCE_SECONDS = 180.0
-"""An engine under load has taken longer than a minute and a half to start one container."""
+until = wait_until
+PATIENCE_SECONDS = DEADLINE_SECONDS
 END_SECONDS = 180.0
 ENGINE_SECONDS = 300
 """For one call to an engine."""
 COMMAND_SECONDS = 300.0
-FAST_DEADLINE_SECONDS = 0.02
 PROGRAM = [sys.executable, "-m", "orchestrator"]
 KEPT = ("PATH", "HOME", "LANG", "TZ", "ANDY_IMAGE")
-
-
-def until(condition: Callable[[], T], *, seconds: float = PATIENCE_SECONDS, what: str = "") -> T:
-    """Return what `condition` gives once it is true. Raises `AssertionError` after `seconds`."""
-    deadline = time.monotonic() + seconds
-    while not (found := condition()):
-        assert time.monotonic() < deadline, f"not in {seconds:.0f} s: {what or condition}"
-        time.sleep(FAST_DEADLINE_SECONDS)
-    return found
 
 
 def _text_of(written: IO[bytes]) -> str:

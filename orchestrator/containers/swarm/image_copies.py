@@ -211,12 +211,13 @@ class _Copy:
             time.sleep(LOOK_SECONDS)
 
     def _sent(self) -> dict[str, int]:
-        """Read of the server which blocks each node has, and what went wrong there."""
+        """Return from the server's log how many blocks each node has, and note what went wrong there."""
         sent: dict[str, int] = {}
         for line in self._client.logs(self._server, stderr=False).decode("utf-8", "replace").splitlines():
             what, node, text = [*line.split(" ", 2), "", ""][:3]
             if what == "block":
-                sent[node] = int(text) + 1
+                # The server answers each block in a thread of its own: their lines may be out of order.
+                sent[node] = max(sent.get(node, 0), int(text) + 1)
             elif what == "failed":
                 self.failures[node] = text
         return sent
