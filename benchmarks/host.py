@@ -159,7 +159,7 @@ async def register_all(home: Home, folders: Iterable[str]) -> None:
             )
             await register(tx, group)
 
-    await change(home.root, act)
+    await change(home.root, act, makes_home=True)
 
 
 async def _register_at_its_host(home: Home, folders: Iterable[str]) -> None:
