@@ -256,6 +256,11 @@ class OutcomeUnknown(ChannelError):
 class ChannelRefused(ChannelError):
     """The channel will never take this message."""
 
+    def __init__(self, text: str | None = None, *, is_chat_fine: bool = False) -> None:
+        """`is_chat_fine` says that the chat takes other messages, so that it can be notified of this one."""
+        super().__init__(text)
+        self.is_chat_fine = is_chat_fine
+
 
 class NotRunning(AndyError):
     """Andy is not running on this home: start it with 'andy up'."""

@@ -60,8 +60,8 @@ class Feature(StrEnum):
     THREADS = "threads"
     """A chat has threads or topics, and an answer goes into the one it belongs to."""
     IDEMPOTENT = "idempotent sends"
-    """A message that is sent again with its id is shown once. Without it, a send whose answer was lost may
-    have arrived: the channel then raises `OutcomeUnknown`."""
+    """A message that is sent again with its id is shown once; where the channel cannot know that for once, it
+    raises `OutcomeUnknown`. Without this, each send whose answer was lost ends as `OutcomeUnknown`."""
 
 
 class Channel(Protocol):
@@ -107,7 +107,7 @@ class Channel(Protocol):
         Raises:
             ChannelDown: it was not sent; it may work later.
             ChannelRefused: it was not sent, and never will be.
-            OutcomeUnknown: it may have been sent; only without `Feature.IDEMPOTENT`.
+            OutcomeUnknown: it may have been sent, and sent again it could be shown twice.
         """
         ...
 

@@ -42,6 +42,11 @@ KEPT_FILES = 20
 GIVE_UP_ATTEMPTS = 10
 """By the clock alone, a jump of it or a day off would end what was hardly tried."""
 SEND_SECONDS = 60.0
+FILE_BYTES_PER_SECOND = 100_000
+"""The slowest line that a file may leave by: its size adds to the seconds that a send may take."""
+STUCK_MS = 3_600_000
+"""How long a message may fail while its messenger is connected and others of its chat wait behind it."""
+STUCK_ATTEMPTS = 5
 SWEEP_SECONDS = 30.0
 
 
@@ -180,14 +185,17 @@ class Delivery:
         try:
             channel_id = await self._send(channel, head, text, links)
         except ChannelRefused as error:
-            await self._finish(head, OutboxState.DEAD, error=str(error))
+            await self._finish(head, OutboxState.DEAD, error=str(error), notifies=error.is_chat_fine)
         except OutcomeUnknown as error:
             if channel is not None and channel.name in self._resends:
                 await self._try_later(head, str(error), end=OutboxState.UNKNOWN)
             else:
                 await self._finish(head, OutboxState.UNKNOWN, error=str(error))
         except ChannelDown as down:
-            await self._try_later(head, str(down), pause_seconds=down.pause_seconds)
+            if not down.pause_seconds and await self._holds_up_chat(channel, head):
+                await self._finish(head, OutboxState.UNKNOWN, error=str(down), notifies=True)
+            else:
+                await self._try_later(head, str(down), pause_seconds=down.pause_seconds)
         else:
             await self._mark_sent(head, text, channel_id)
 
@@ -213,10 +221,12 @@ class Delivery:
         if head.state is OutboxState.SENDING and not (is_idempotent or channel.name in self._resends):
             # An earlier host ended between the send and its record: sent again, it could be read twice.
             raise OutcomeUnknown
-        if head.attachment is not None and channel.max_file_bytes is not None:
-            await asyncio.to_thread(_check_size, head.attachment, channel.max_file_bytes)
+        seconds = SEND_SECONDS
+        if head.attachment is not None:
+            size = await asyncio.to_thread(_checked_size, head.attachment, channel.max_file_bytes)
+            seconds += SEND_SECONDS + size / FILE_BYTES_PER_SECOND
         try:
-            async with asyncio.timeout(SEND_SECONDS):
+            async with asyncio.timeout(seconds):
                 return await channel.send(
                     head.chat_jid,
                     text,
@@ -231,7 +241,7 @@ class Delivery:
         except Exception as error:
             # A channel's library may raise anything; without a pause it would be asked again for ever.
             if isinstance(error, TimeoutError):
-                reason = f"The channel did not answer in {SEND_SECONDS:.0f} s."
+                reason = f"The channel did not answer in {seconds:.0f} s."
             else:
                 log.exception("channel.broke", channel=channel.name, outgoing=head.id)
                 reason = f"The channel broke ({type(error).__name__})."
@@ -291,7 +301,20 @@ class Delivery:
         at_ms = now_ms + (asked_ms if pause_seconds else backoff_ms(attempts))
         log.warning("delivery.later", outgoing=head.id, attempts=attempts, reason=error)
         async with self._database.transaction() as tx:
-            await outbox.try_later(tx, head.id, at_ms=at_ms, error=error)
+            # Whoever sends an unknown one again, as the owner wants, need not look whether it arrived.
+            is_unknown = end is OutboxState.UNKNOWN
+            await outbox.try_later(tx, head.id, at_ms=at_ms, error=error, forgets_tries=is_unknown)
+
+    async def _holds_up_chat(self, channel: Channel | None, head: Outgoing) -> bool:
+        """Return whether a message fails by itself, on a line that works, and others wait behind it."""
+        if channel is None or head.attempts + 1 < STUCK_ATTEMPTS:
+            return False
+        status = channel.status()
+        since_ms = status.get("connected_since_ms") if status.get("state") == "connected" else None
+        if since_ms is None or self._clock.now_ms() - max(since_ms, head.created_ms) < STUCK_MS:
+            return False
+        async with self._database.reading() as tx:
+            return await outbox.has_more(tx, head.chat_jid)
 
     async def _who_retries(self, head: Outgoing, error: str, *, now_ms: int) -> Retry:
         if self._hooks is None:
@@ -299,13 +322,19 @@ class Delivery:
         async with self._database.transaction() as tx:
             return await self._hooks.note_failed(tx, head, error, now_ms=now_ms)
 
-    async def _finish(self, head: Outgoing, state: OutboxState, *, error: str) -> None:
+    async def _finish(
+        self, head: Outgoing, state: OutboxState, *, error: str, notifies: bool = False
+    ) -> None:
+        """Record the end of a message that is not sent; with `notifies` its chat is sent the reason."""
         now_ms = self._clock.now_ms()
         async with self._database.transaction() as tx:
             await outbox.finish(tx, head.id, state, now_ms=now_ms, error=error)
             if state is not OutboxState.SKIPPED:
                 is_known = state is OutboxState.DEAD
                 await host_events.reply_undelivered(tx, head, error, is_known=is_known, now_ms=now_ms)
+                if notifies:
+                    text = _undelivered_text(head, error, is_known=is_known)
+                    await outbox.add_undelivered(tx, head, text, now_ms=now_ms)
             if self._hooks is not None:
                 await self._hooks.note_ended(tx, head, error, now_ms=now_ms)
         if state is not OutboxState.SKIPPED:
@@ -327,14 +356,30 @@ async def _links(tx: Tx, head: Outgoing, features: frozenset[Feature]) -> _Links
     return _Links(quote=quote, mention=mention, thread=thread)
 
 
-def _check_size(file: Attachment, limit: int) -> None:
-    """Raise `ChannelRefused` for a file that the messenger does not take, before it is sent. Blocks."""
-    with suppress(FileNotFoundError):
+def _checked_size(file: Attachment, limit: int | None) -> int:
+    """Return the bytes of a file, 0 of a missing one. Blocks.
+
+    Raises:
+        ChannelRefused: the messenger does not take one this large.
+    """
+    try:
         size = file.path.stat().st_size
-        if size > limit:
-            raise ChannelRefused(
-                f"{file.name} has {size / 1e6:.1f} MB, and this messenger takes {limit / 1e6:.0f} MB at most."
-            )
+    except FileNotFoundError:
+        return 0
+    if limit is not None and size > limit:
+        raise ChannelRefused(
+            f"{file.name} has {size / 1e6:.1f} MB, and this messenger takes {limit / 1e6:.0f} MB at most.",
+            is_chat_fine=True,
+        )
+    return size
+
+
+def _undelivered_text(head: Outgoing, error: str, *, is_known: bool) -> str:
+    """Return the message to a chat that it was not sent another one. It quotes nothing: words may be why."""
+    thing = f"the file {head.attachment.name}" if head.attachment else "an answer"
+    if is_known:
+        return f"⚠️ I could not send {thing}: {error}"
+    return f"⚠️ I do not know whether {thing} has arrived: {error}"
 
 
 def _text_as_shown(head: Outgoing, text: str) -> str:

@@ -292,6 +292,31 @@ async def split(tx: Tx, whole: Outgoing, parts: Sequence[str]) -> Outgoing:
     return replace(whole, text=parts[0], part=0)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FirstTry:
+    """The login that may have put a message into its chat, and since when."""
+
+    by: str
+    at_ms: int
+
+
+async def note_try(tx: Tx, message_id: MessageId, *, by: str, now_ms: int) -> FirstTry | None:
+    """Return the first try to send a message; None, recording this one as the first, where there was none."""
+    cursor = await tx.execute("SELECT tried_by, tried_ms FROM outbox WHERE message_id = ?", (message_id,))
+    row = await cursor.fetchone()
+    if row is not None and row["tried_by"] is not None:
+        return FirstTry(by=row["tried_by"], at_ms=row["tried_ms"])
+    await renew_try(tx, message_id, by=by, now_ms=now_ms)
+    return None
+
+
+async def renew_try(tx: Tx, message_id: MessageId, *, by: str, now_ms: int) -> None:
+    """Record this try as the first: none before it has put the message into its chat."""
+    await tx.execute(
+        "UPDATE outbox SET tried_by = ?, tried_ms = ? WHERE message_id = ?", (by, now_ms, message_id)
+    )
+
+
 async def begin_attempt(tx: Tx, outgoing_id: int) -> None:
     # Committed before the send: after a crash the row says that the message may be out already.
     await tx.execute(
@@ -310,10 +335,42 @@ async def finish(
     )
 
 
-async def try_later(tx: Tx, outgoing_id: int, *, at_ms: int, error: str) -> None:
+async def try_later(tx: Tx, outgoing_id: int, *, at_ms: int, error: str, forgets_tries: bool = False) -> None:
+    """Make a message due again at `at_ms`. With `forgets_tries` it is sent as if for the first time."""
     await tx.execute(
-        "UPDATE outbox SET state = 'pending', next_attempt_ms = ?, error = ? WHERE id = ?",
-        (at_ms, error, outgoing_id),
+        """
+        UPDATE outbox SET state = 'pending', next_attempt_ms = ?, error = ?,
+            tried_by = CASE WHEN ? THEN NULL ELSE tried_by END WHERE id = ?
+        """,
+        (at_ms, error, forgets_tries, outgoing_id),
+    )
+
+
+async def has_more(tx: Tx, chat_jid: ChatJid) -> bool:
+    """Return whether more than one message waits to be sent in a chat."""
+    rows = await tx.execute_fetchall(
+        "SELECT 1 FROM outbox WHERE chat_jid = ? AND state IN ('pending', 'sending') LIMIT 2", (chat_jid,)
+    )
+    return len(list(rows)) > 1
+
+
+async def add_undelivered(tx: Tx, outgoing: Outgoing, text: str, *, now_ms: int) -> bool:
+    """Queue the message that another one was given up, once for each; return whether it is new.
+
+    None is queued for such a message itself: a chat that takes neither would be notified without end.
+    """
+    cursor = await tx.execute(
+        "SELECT 1 FROM outbox WHERE id = ? AND dedupe_key LIKE 'undelivered:%'", (outgoing.id,)
+    )
+    if await cursor.fetchone() is not None:
+        return False
+    return await add(
+        tx,
+        chat_jid=outgoing.chat_jid,
+        folder=Folder(outgoing.folder) if outgoing.folder else None,
+        text=text,
+        dedupe_key=f"undelivered:{outgoing.id}:{outgoing.created_ms}",
+        now_ms=now_ms,
     )
 
 
@@ -331,10 +388,12 @@ async def hurry(tx: Tx, patterns: Sequence[str], *, now_ms: int) -> int:
 
 async def revive(tx: Tx, outgoing_id: int, *, now_ms: int) -> bool:
     """Queue a message again that is dead or unknown, and return whether it was."""
-    # It counts as new, or the age limit for messages would give it up again at once.
+    # It counts as new, or the age limit for messages would give it up again at once. Of an unknown one the
+    # owner has decided that it is sent again; a dead one is still looked for where its channel can do that.
     cursor = await tx.execute(
         """
-        UPDATE outbox SET state = 'pending', attempts = 0, created_ms = :now, next_attempt_ms = :now
+        UPDATE outbox SET state = 'pending', attempts = 0, created_ms = :now, next_attempt_ms = :now,
+            tried_by = CASE state WHEN 'unknown' THEN NULL ELSE tried_by END
         WHERE id = :id AND state IN ('unknown', 'dead')
         """,
         {"id": outgoing_id, "now": now_ms},

@@ -43,6 +43,9 @@ class ScriptedChannel:
     attempts: list[Shown] = field(default_factory=list)
     scripts: dict[str, deque[Exception | asyncio.Event]] = field(default_factory=lambda: defaultdict(deque))
 
+    connected_since_ms: int | None = None
+    """Since when its line works; None of a messenger that has none."""
+
     def will(self, jid: str, *steps: Exception | asyncio.Event) -> None:
         """For the next sends to `jid`: an error is raised; an event is waited for, then the send works.
 
@@ -96,7 +99,9 @@ class ScriptedChannel:
         self.reactions.append((message.id, sign))
 
     def status(self) -> dict[str, Any]:
-        return {}
+        if self.connected_since_ms is None:
+            return {}
+        return {"state": "connected", "connected_since_ms": self.connected_since_ms}
 
     def texts(self, jid: str | None = None) -> list[str]:
         return [one.text for one in self.shown if jid in (None, one.jid)]

@@ -22,6 +22,7 @@ from tests.support.delivering import delivering
 from tests.support.reminders import notifier, put_reminder
 from tests.support.until import until
 
+HOUR_MS = 3_600_000
 HOME, WORK, FOREIGN = ChatJid("x:home"), ChatJid("x:work"), ChatJid("foreign:chat")
 
 
@@ -64,6 +65,10 @@ class Office:
     async def is_over(self):
         async with self.database.reading() as tx:
             return await outbox.unsent(tx, limit=1) == []
+
+    async def is_over_but_unknown(self):
+        async with self.database.reading() as tx:
+            return all(one.state is OutboxState.UNKNOWN for one in await outbox.unsent(tx, limit=9))
 
     async def settled(self, *numbers):
         ends = ("sent", "unknown", "dead", "skipped")
@@ -292,6 +297,67 @@ async def test_after_a_day_of_trouble_a_message_is_dead_and_the_next_one_goes(of
     assert GIVE_UP_MS < office.clock.now_ms() - row["created_ms"] <= GIVE_UP_MS + 3_600_000
     assert office.channel.texts() == ["news"]
     assert "message.dead" in events
+
+
+async def fail_until(office, number, *, hours):
+    """Have the first message of a chat fail for so long; return when it has ended or the time is over."""
+    office.channel.will(HOME, *[ChannelDown("no luck")] * 60)
+    begin_ms = office.clock.now_ms()
+    for attempt in range(1, 60):
+        await office.tried(number, attempt)
+        if (
+            await office.is_in(number, "unknown", "dead")
+            or office.clock.now_ms() - begin_ms > hours * HOUR_MS
+        ):
+            break
+        office.pass_ms(backoff_ms(attempt))
+    office.channel.scripts[HOME].clear()
+
+
+async def test_a_message_that_fails_for_an_hour_on_a_line_that_works_lets_those_behind_it_go(office):
+    office.channel.connected_since_ms = office.clock.now_ms()
+    first, second = await office.post("secret words"), await office.post("second")
+    async with office.open():
+        await fail_until(office, first, hours=20)
+        await until(office.is_over_but_unknown, "all else is sent")
+
+    row = await office.row(first)
+    assert (row["state"], row["error"]) == ("unknown", "no luck")
+    assert office.clock.now_ms() - row["created_ms"] < 3 * HOUR_MS
+    assert office.channel.texts() == [
+        "second", "⚠️ I do not know whether an answer has arrived: no luck",
+    ]  # fmt: skip
+    assert (await office.row(second))["attempts"] == 1
+
+
+@pytest.mark.parametrize("trouble", ["nothing waits behind it", "the line", "a line that comes and goes"])
+async def test_a_message_that_fails_with_its_line_or_holds_up_nobody_is_tried_for_a_day(office, trouble):
+    number = await office.post("patient")
+    if trouble != "the line":
+        office.channel.connected_since_ms = office.clock.now_ms()
+    if trouble == "a line that comes and goes":
+        office.channel.connected_since_ms += 20 * HOUR_MS
+    if trouble != "nothing waits behind it":
+        await office.post("behind")
+    async with office.open():
+        await fail_until(office, number, hours=10)
+        assert await office.is_in(number, "pending")
+
+
+async def test_a_file_may_take_longer_to_leave_than_a_text(office, tmp_path, monkeypatch):
+    monkeypatch.setattr(delivery_module, "SEND_SECONDS", 0.01)
+    monkeypatch.setattr(delivery_module, "FILE_BYTES_PER_SECOND", 0.001)
+    (tmp_path / "film").write_bytes(b"film")
+    film = Attachment(path=tmp_path / "film", name="film.mp4", mime="video/mp4")
+    sent = asyncio.Event()
+    office.channel.will(HOME, sent)
+    office.channel.will(WORK, asyncio.Event())
+    number, text = await office.post("", attachment=film), await office.post("text", WORK)
+    async with office.open():
+        await office.tried(text, 1)
+        assert "did not answer" in (await office.row(text))["error"]
+        sent.set()
+        await office.settled(number)
 
 
 async def test_a_dead_message_revived_is_tried_again(office):

@@ -14,17 +14,18 @@ import structlog
 pytest.importorskip("nio")
 
 from orchestrator.channels import attachments
-from orchestrator.channels.matrix import channel, description, login
+from orchestrator.channels.matrix import channel, description, incoming, login
+from orchestrator.channels.matrix import session as session_module
 from orchestrator.channels.matrix.incoming import address_of
 from orchestrator.channels.matrix.session import MatrixSession
 from orchestrator.cli import terminal
 from orchestrator.cli.setup import Setup, SetupFlags, SetupPrompts
 from orchestrator.domain import settings
-from orchestrator.domain.errors import BadRequest, ChannelDown, ChannelRefused
+from orchestrator.domain.errors import BadRequest, ChannelDown, ChannelRefused, OutcomeUnknown
 from orchestrator.domain.values import Attachment, ChatMember
 from orchestrator.reports import groups as group_reports
 from orchestrator.store import chats, messages
-from tests.processes.synapse import Synapse, strict_entrance
+from tests.processes.synapse import Fault, Page, Synapse, strict_entrance
 from tests.support.matrix_home import MatrixHome, seen
 from tests.support.until import until
 
@@ -435,6 +436,217 @@ async def test_a_login_that_the_homeserver_has_ended_is_told_and_another_one_goe
         await harness.channel.send(address_of(room), "x", "M1")
     async with harness.database.reading() as tx:
         assert login.read(harness.home).device_id in (await chats.cursor(tx, "matrix"))
+
+
+# Nothing twice
+
+
+async def log_in_again(harness, address):
+    answers = {"homeserver": address, "user": harness.andy, "password": "secret",
+               "owner": harness.owner.user_id}  # fmt: skip
+    await login.log_in(harness.home, answers)
+    harness.channel = harness.new_channel()
+
+
+async def stop_after_a_swallowed_answer(harness, faults, room, text):
+    """Have a text sent whose answer is lost, and end before it is tried again."""
+    faults["/send/m.room.message/"] += [Fault.SWALLOWED] + [Fault.HANGS] * 20
+    await harness.post(room, text)
+    await seen(lambda: text in harness.owner.texts(room, harness.andy), "it is in the room")
+
+
+@pytest.mark.parametrize("is_encrypted", [False, True])
+async def test_a_send_whose_answer_was_lost_is_in_the_room_once_after_another_login(
+    tmp_path, database, homeserver, is_encrypted
+):
+    encryption = {"type": "m.room.encryption", "content": {"algorithm": "m.megolm.v1.aes-sha2"}}
+    faults: dict = {"/send/": []}
+    async with strict_entrance(homeserver, faults) as address:
+        harness = await asyncio.to_thread(MatrixHome, tmp_path, database, homeserver, address=address)
+        kind = "m.room.encrypted" if is_encrypted else "m.room.message"
+        async with harness.living():
+            room = await harness.add_room(initial_state=[encryption] if is_encrypted else [])
+            faults["/send/"] += [Fault.SWALLOWED] + [Fault.HANGS] * 20
+            await harness.post(room, "basil")
+            await seen(lambda: harness.owner.events(room, kind), "it is in the room")
+        faults["/send/"].clear()
+        await log_in_again(harness, address)
+        async with harness.living():
+            await harness.until_sent()
+            (row,) = await harness.rows("SELECT * FROM messages WHERE is_bot_message = 1")
+            await harness.post(room, "next")
+            await harness.until_sent()
+        found = await ask(harness.owner.events, room, kind)
+    assert [one["event_id"] for one in found][:1] == [row["channel_id"]]
+    assert len(found) == 2
+
+
+async def test_a_send_whose_answer_was_lost_is_in_the_room_once_after_the_homeserver_has_forgotten_it(
+    tmp_path, database, homeserver
+):
+    faults: dict = {"/send/m.room.message/": []}
+    async with strict_entrance(homeserver, faults) as address:
+        harness = await asyncio.to_thread(MatrixHome, tmp_path, database, homeserver, address=address)
+        async with harness.living():
+            room = await harness.add_room()
+            await stop_after_a_swallowed_answer(harness, faults, room, "chive")
+        faults["/send/m.room.message/"].clear()
+        async with harness.database.transaction() as tx:
+            await tx.execute("UPDATE outbox SET tried_ms = tried_ms - 25 * 3600000")
+        # As it does by itself with what is a day old.
+        await asyncio.to_thread(homeserver.forget_transactions)
+        async with harness.living():
+            await harness.until_sent()
+        assert await ask(harness.owner.texts, room, harness.andy) == ["chive"]
+
+
+async def test_a_message_that_is_not_in_the_room_is_sent_by_the_next_login(tmp_path, database, homeserver):
+    faults: dict = {"/send/m.room.message/": []}
+    async with strict_entrance(homeserver, faults) as address:
+        harness = await asyncio.to_thread(MatrixHome, tmp_path, database, homeserver, address=address)
+        async with harness.living():
+            room = await harness.add_room()
+            faults["/send/m.room.message/"] += [Page(502)] * 50
+            await harness.post(room, "sage")
+            await until(lambda: len(faults["/send/m.room.message/"]) < 50, "it was tried")
+        faults["/send/m.room.message/"].clear()
+        await log_in_again(harness, address)
+        async with harness.living():
+            await harness.until_sent()
+        assert await ask(harness.owner.texts, room, harness.andy) == ["sage"]
+
+
+async def test_a_message_that_may_be_among_too_many_others_ends_as_unknown(harness, homeserver, monkeypatch):
+    monkeypatch.setattr(session_module, "SOUGHT_EVENTS", 1)
+    async with harness.living():
+        room = await harness.add_room()
+        jid = address_of(room)
+        await harness.channel.send(jid, "one", "M1")
+        await harness.channel.send(jid, "two", "M2")
+        monkeypatch.setattr(session_module, "PAGE_EVENTS", 1)
+        with pytest.raises(OutcomeUnknown):
+            await harness.channel._session.find_own(room, "M0", since_ms=0)
+        assert await harness.channel._session.find_own(room, "M2", since_ms=0)
+
+
+# What the homeserver or a server before it refuses
+
+
+async def test_what_a_server_on_the_way_refuses_is_told_once_and_the_chat_goes_on(
+    tmp_path, database, homeserver
+):
+    faults: dict = {"/send/m.room.message/": [], "/upload": []}
+    (tmp_path / "film").write_bytes(b"film")
+    film = Attachment(path=tmp_path / "film", name="film.mp4", mime="video/mp4")
+    async with strict_entrance(homeserver, faults) as address:
+        harness = await asyncio.to_thread(MatrixHome, tmp_path, database, homeserver, address=address)
+        async with harness.living():
+            room = await harness.add_room()
+            faults["/upload"] += [Page(413)]
+            await harness.post(room, "", attachment=film)
+            await harness.post(room, "jam")
+            await seen(lambda: len(harness.owner.texts(room, harness.andy)) == 2, "it goes on")
+            faults["/send/m.room.message/"] += [Page(403)]
+            await harness.post(room, "DROP TABLE")
+            await harness.post(room, "pea")
+            await seen(lambda: len(harness.owner.texts(room, harness.andy)) == 4, "it goes on")
+        jam, about_film, pea, about_text = await ask(harness.owner.texts, room, harness.andy)
+        dead = await harness.rows("SELECT state, attempts FROM outbox WHERE state <> 'sent'")
+    assert (jam, pea) == ("jam", "pea")
+    assert about_film.startswith("⚠️ I could not send the file film.mp4: it is too large for a server before")
+    assert "client_max_body_size" in about_film
+    assert about_text.startswith("⚠️ I could not send an answer: a server before the homeserver refuses it")
+    assert [(one["state"], one["attempts"]) for one in dead] == [("dead", 1), ("dead", 1)]
+
+
+async def test_a_notice_that_is_refused_too_is_no_reason_for_another_one(tmp_path, database, homeserver):
+    faults: dict = {"/send/m.room.message/": []}
+    async with strict_entrance(homeserver, faults) as address:
+        harness = await asyncio.to_thread(MatrixHome, tmp_path, database, homeserver, address=address)
+        async with harness.living():
+            room = await harness.add_room()
+            faults["/send/m.room.message/"] += [Page(403)] * 2
+            await harness.post(room, "refused")
+
+            async def is_over() -> bool:
+                rows = await harness.rows("SELECT state FROM outbox")
+                return [one["state"] for one in rows] == ["dead", "dead"]
+
+            await until(is_over, "both are given up")
+            await harness.post(room, "jam")
+            await seen(lambda: harness.owner.texts(room, harness.andy) == ["jam"], "it goes on")
+
+
+async def test_a_way_that_refuses_all_is_waited_for(tmp_path, database, homeserver):
+    faults: dict = {"/send/m.room.message/": [], "/whoami": []}
+    async with strict_entrance(homeserver, faults) as address:
+        harness = await asyncio.to_thread(MatrixHome, tmp_path, database, homeserver, address=address)
+        async with harness.living():
+            jid = address_of(await harness.add_room())
+            for page in (403, 404, 407, 502, 503, 504):
+                faults["/send/m.room.message/"] += [Page(page)]
+                faults["/whoami"] += [Page(page)]
+                with pytest.raises(ChannelDown):
+                    await harness.channel.send(jid, "mint", "M1")
+                faults["/whoami"].clear()
+            await harness.channel.send(jid, "mint", "M1")
+
+
+async def test_a_file_that_is_too_slow_for_the_line_is_given_up_after_a_few_tries(
+    tmp_path, database, homeserver, monkeypatch
+):
+    monkeypatch.setattr(session_module, "UPLOAD_SECONDS", 0.3)
+    faults: dict = {"/upload": []}
+    (tmp_path / "film").write_bytes(b"film")
+    film = Attachment(path=tmp_path / "film", name="film.mp4", mime="video/mp4")
+    async with strict_entrance(homeserver, faults) as address:
+        harness = await asyncio.to_thread(MatrixHome, tmp_path, database, homeserver, address=address)
+        async with harness.living():
+            jid = address_of(await harness.add_room())
+            for expected in (ChannelDown, ChannelDown, ChannelRefused):
+                faults["/upload"] += [Fault.HANGS]
+                with pytest.raises(expected, match=r"film\.mp4"):
+                    await harness.channel.send(jid, "", "M1", attachment=film)
+
+
+async def test_a_send_that_hangs_holds_up_its_own_room_alone(tmp_path, database, homeserver):
+    faults: dict = {}
+    async with strict_entrance(homeserver, faults) as address:
+        harness = await asyncio.to_thread(MatrixHome, tmp_path, database, homeserver, address=address)
+        async with harness.living():
+            one = await harness.add_room("One", folder="one")
+            other = await harness.add_room("Other", folder="other")
+            faults[f"/rooms/{one}/send/"] = [Fault.HANGS]
+            await harness.post(one, "hangs")
+            await until(lambda: not faults[f"/rooms/{one}/send/"], "it hangs")
+            await harness.post(other, "goes on")
+            await seen(
+                lambda: harness.owner.texts(other, harness.andy) == ["goes on"], "the other one goes on"
+            )
+            assert await ask(harness.owner.texts, one, harness.andy) == []
+
+
+# Invitations
+
+
+async def test_an_invitation_whose_answer_fails_is_answered_later_and_after_a_restart(
+    tmp_path, database, homeserver, monkeypatch
+):
+    monkeypatch.setattr(incoming, "FIRST_PAUSE_SECONDS", 0.05)
+    faults: dict = {"/join": [Page(502)]}
+    async with strict_entrance(homeserver, faults) as address:
+        harness = await asyncio.to_thread(MatrixHome, tmp_path, database, homeserver, address=address)
+        async with harness.living():
+            first = await ask(harness.owner.make_room, harness.andy)
+            await seen(lambda: harness.andy in harness.owner.members(first), "he comes at the second try")
+
+            monkeypatch.setattr(incoming, "FIRST_PAUSE_SECONDS", 3600.0)
+            faults["/join"] += [Page(502)]
+            second = await ask(harness.owner.make_room, harness.andy)
+            await until(lambda: not faults["/join"], "the join has failed")
+        harness.channel = harness.new_channel()
+        async with harness.living():
+            await seen(lambda: harness.andy in harness.owner.members(second), "he comes after a restart")
 
 
 # The login

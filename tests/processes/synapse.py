@@ -6,13 +6,17 @@ Its libraries do not fit beside Andy's, so it has an environment of its own, `.m
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
 import socket
+import sqlite3
 import subprocess
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from enum import StrEnum
 from pathlib import Path
 from typing import Any, Self
 
@@ -115,6 +119,15 @@ class Synapse:
         """End it in order, so that it has written all that it took."""
         self._end(signal.SIGTERM)
 
+    def forget_transactions(self) -> None:
+        """Delete what it knows transactions by, as it does by itself with those of a day ago."""
+        self.kill()
+        database = sqlite3.connect(self.folder / "homeserver.db")
+        with database:
+            database.execute("DELETE FROM event_txn_id_device_id")
+        database.close()
+        self.start()
+
     def kill(self) -> None:
         self._end(signal.SIGKILL)
 
@@ -143,21 +156,54 @@ class Synapse:
         return Person(self._http, self.address, answer.json())
 
 
+@dataclass(frozen=True, slots=True)
+class Page:
+    """An answer of a server before the homeserver, as HTML."""
+
+    status: int
+
+
+class Fault(StrEnum):
+    """A way in which a request ends without its answer."""
+
+    SWALLOWED = "the homeserver does what is asked, and the connection is cut before it says so"
+    HANGS = "the request is never answered"
+
+
 @asynccontextmanager
-async def strict_entrance(server: Synapse, refusals: dict[str, list[float]]) -> AsyncIterator[str]:
+async def strict_entrance(
+    server: Synapse, refusals: dict[str, list[float | Page | Fault]]
+) -> AsyncIterator[str]:
     """Yield another address of a homeserver, where it is asked in vain at first.
 
-    `refusals` has, by a piece of a path, for how many seconds each of its next requests is told to wait.
+    `refusals` has, by a piece of a path, the end of each of its next requests: the seconds that it is told to
+    wait, a page, or a fault.
     """
     from aiohttp import ClientSession, web  # installed where the library of Matrix is
     from yarl import URL
 
     async def pass_on(request: web.Request) -> web.Response:
         for path, pauses in refusals.items():
-            if path in request.path and pauses:
-                wait = {"retry_after_ms": int(pauses.pop(0) * 1000)}
-                error = {"errcode": "M_LIMIT_EXCEEDED", "error": "Too Many Requests"}
-                return web.json_response(error | wait, status=429)
+            if path not in request.path or not pauses:
+                continue
+            match pauses.pop(0):
+                case Page(status):
+                    text = f"<html><body><h1>{status}</h1></body></html>"
+                    return web.Response(text=text, status=status, content_type="text/html")
+                case Fault.HANGS:
+                    await asyncio.Event().wait()
+                case Fault.SWALLOWED:
+                    await answered(request)
+                    assert request.transport is not None
+                    request.transport.abort()
+                    raise ConnectionResetError
+                case seconds:
+                    wait = {"retry_after_ms": int(seconds * 1000)}
+                    error = {"errcode": "M_LIMIT_EXCEEDED", "error": "Too Many Requests"}
+                    return web.json_response(error | wait, status=429)
+        return await answered(request)
+
+    async def answered(request: web.Request) -> web.Response:
         target = URL(server.address + request.raw_path, encoded=True)
         headers = {
             name: request.headers[name]

@@ -1,7 +1,8 @@
 """The Matrix channel: holds one login, hands in what happens in its rooms, and sends.
 
-The id that the outbox chose for a message is the transaction of its event. The homeserver shows a repeated
-transaction once, so a send whose answer was lost is simply sent again.
+The id that the outbox chose for a message is the transaction of its event, and stands in its content. The
+homeserver shows a repeated transaction once, so a send whose answer was lost is simply sent again: for a
+while and by the same device. Later, and by another login, the message is looked for in its room first.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import random
 import secrets
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -22,14 +23,19 @@ from orchestrator.channels.matrix import content, events, login
 from orchestrator.channels.matrix.description import CHANNEL, MAX_TEXT_CHARS, PREFIX
 from orchestrator.channels.matrix.incoming import RoomReceiver
 from orchestrator.channels.matrix.login import MatrixLogin
-from orchestrator.channels.matrix.session import CALL_SECONDS, MatrixSession, patiently
+from orchestrator.channels.matrix.session import CALL_SECONDS, MatrixSession, UploadTooSlow, patiently
 from orchestrator.domain.errors import ChannelDown, ChannelError, ChannelRefused
 from orchestrator.domain.protocols import Receive
 from orchestrator.domain.values import Attachment, ChatJid, ChatMember, Message, MessageId
-from orchestrator.store import messages
+from orchestrator.store import messages, outbox
 
 log = structlog.get_logger(__name__)
 
+TRUSTED_MS = 10 * 60_000
+"""How long a homeserver is trusted to know a transaction again. Synapse forgets it after a day, Dendrite
+after half an hour."""
+SLOW_UPLOADS = 3
+"""How often a file is uploaded that does not arrive in time."""
 MAX_UPLOADED = 100
 """So many uploads are remembered: the channel is not told which messages the queue has given up."""
 
@@ -51,6 +57,8 @@ class MatrixChannel:
         )
         self._session: MatrixSession | None = None
         self._login: MatrixLogin | None = None
+        self._slow: Counter[MessageId] = Counter()
+        """How often the file of a message did not get through in time, on a line that works."""
         self._uploaded: OrderedDict[tuple[str, MessageId], dict[str, Any]] = OrderedDict()
         """What was uploaded where for messages that are not sent yet, lest a pause have it uploaded again."""
 
@@ -77,6 +85,7 @@ class MatrixChannel:
             ):
                 receiver = RoomReceiver(self._context, session, found, receive, tasks=tasks)
                 place = await receiver.place()
+                tasks.create_task(receiver.answer_invitations(), name="matrix:invitations")
                 while True:
                     news = await session.look(place)
                     place = news.place
@@ -109,12 +118,15 @@ class MatrixChannel:
         key = (session.homeserver, message_id)
         answers = await self._event_of(jid, quote.id) if quote is not None else ""
         try:
+            if (earlier := await self._earlier_event(session, room, message_id)) is not None:
+                return MessageId(earlier)
             if attachment is None:
                 body = content.text_content(text, mention=mention)
             else:
                 uploaded = await self._upload_once(session, room, key, attachment)
                 body = content.file_content(**{**uploaded, "caption": text})
             body = content.with_relations(body, answers=answers, thread=thread or "")
+            body[content.MESSAGE_ID] = message_id
             event = await session.send(room, events.MESSAGE, body, transaction=message_id)
         except LoggedOut as error:
             raise ChannelDown(f"Matrix has logged Andy out: {error}") from error
@@ -124,12 +136,36 @@ class MatrixChannel:
         self._uploaded.pop(key, None)
         return MessageId(event)
 
+    async def _earlier_event(self, session: MatrixSession, room: str, message_id: MessageId) -> str | None:
+        """Return the event of a message that an earlier try has put into its room, or None to send it.
+
+        Raises as `MatrixSession.find_own` does.
+        """
+        now_ms, by = self._context.clock.now_ms(), session.account
+        async with self._context.database.transaction() as tx:
+            first = await outbox.note_try(tx, message_id, by=by, now_ms=now_ms)
+        if first is None or (first.by == by and 0 <= now_ms - first.at_ms <= TRUSTED_MS):
+            return None
+        event = await session.find_own(room, message_id, since_ms=min(first.at_ms, now_ms))
+        if event is None:
+            async with self._context.database.transaction() as tx:
+                await outbox.renew_try(tx, message_id, by=by, now_ms=now_ms)
+        return event
+
     async def _upload_once(
         self, session: MatrixSession, room: str, key: tuple[str, MessageId], file: Attachment
     ) -> dict[str, Any]:
         """Upload the file of a message, unless that was done; raises as `MatrixSession.upload` does."""
         if key not in self._uploaded:
-            self._uploaded[key] = await session.upload(room, file)
+            try:
+                self._uploaded[key] = await session.upload(room, file)
+            except UploadTooSlow as slow:
+                self._slow[key[1]] += 1
+                if self._slow[key[1]] < SLOW_UPLOADS:
+                    raise
+                del self._slow[key[1]]
+                raise ChannelRefused(slow.advice, is_chat_fine=True) from slow
+            self._slow.pop(key[1], None)
             if len(self._uploaded) > MAX_UPLOADED:
                 self._uploaded.popitem(last=False)
         return self._uploaded[key]

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 MAX_CONTENT_BYTES = 44_000
 """An event may have 64 KiB, with its keys, its signature and, encrypted, a third more."""
+MESSAGE_ID = "andy.message_id"
+"""The key of a content that has the id by which the host knows a message, so that it is found in its room."""
 MSGTYPES = {"image": "m.image", "audio": "m.audio", "video": "m.video"}
 
 

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
+
+from orchestrator.channels.matrix.content import MESSAGE_ID
 
 MESSAGE, REACTION, REDACTION, ENCRYPTED = (
     "m.room.message",
@@ -87,6 +89,21 @@ def read(event: dict[str, Any]) -> RoomMessage | None:
         case _:
             body = None
     return RoomMessage(**head, **body) if body else None
+
+
+def own_message(
+    event: dict[str, Any], message_id: str, *, since_ms: int
+) -> Literal["it", "perhaps", "other", "earlier"]:
+    """Return whether an event of Andy's own is the message of this id, or from a time before `since_ms`.
+
+    A redacted one has lost its id, and is perhaps it.
+    """
+    if _table(event.get("content")).get(MESSAGE_ID) == message_id and _id(event.get("event_id")):
+        return "it"
+    sent_ms = event.get("origin_server_ts")
+    if isinstance(sent_ms, int) and sent_ms < since_ms:
+        return "earlier"
+    return "perhaps" if "redacted_because" in _table(event.get("unsigned")) else "other"
 
 
 def is_join_of(event: dict[str, Any], user_id: str) -> bool:

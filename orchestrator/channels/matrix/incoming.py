@@ -7,7 +7,10 @@ not: after a crash the homeserver then tells of these messages again, and their 
 from __future__ import annotations
 
 import asyncio
+import json
 import secrets
+from collections.abc import Collection, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -21,7 +24,7 @@ from orchestrator.channels.matrix.events import MatrixFile, RoomMessage
 from orchestrator.channels.matrix.login import MatrixLogin
 from orchestrator.channels.matrix.session import MatrixSession, News
 from orchestrator.channels.receiving import hand_in
-from orchestrator.domain.errors import ChannelError
+from orchestrator.domain.errors import ChannelError, ChannelRefused
 from orchestrator.domain.protocols import Receive
 from orchestrator.domain.values import ChatJid, Inbound, MessageId, Quote
 from orchestrator.store import chats, groups, messages
@@ -29,6 +32,10 @@ from orchestrator.store import chats, groups, messages
 log = structlog.get_logger(__name__)
 
 REACTION = "reaction"
+INVITATIONS = f"{CHANNEL.name}.invitations"
+"""The name under which the invitations that are not answered yet are stored, beside the place."""
+MAX_INVITATIONS = 200
+FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 2.0, 3_600.0
 UNREADABLE = (
     "🔒 This room is encrypted, and the library that could read it is not installed where I run. Please"
     " invite me to a room without encryption, or have my owner install it: pip install 'matrix-nio[e2e]'."
@@ -40,7 +47,7 @@ def address_of(room_id: str) -> ChatJid:
 
 
 class RoomReceiver:
-    """Hands in what one session is told. One task calls `take`."""
+    """Hands in what one session is told. One task calls `take`, another one `answer_invitations`."""
 
     def __init__(
         self,
@@ -59,6 +66,9 @@ class RoomReceiver:
         self._fetching: set[asyncio.Task[None]] = set()
         self._slots = asyncio.Semaphore(attachments.MAX_FETCHES)
         self._place = ""
+        self._invitations: dict[str, str] = {}
+        """The rooms that wait for an answer, with who invites: the homeserver tells of each once."""
+        self._has_invitations = asyncio.Event()
 
     @property
     def stored_as(self) -> str:
@@ -69,14 +79,16 @@ class RoomReceiver:
         """Return the place up to which all was stored in an earlier life, or None."""
         async with self._context.database.reading() as tx:
             stored = await chats.cursor(tx, CHANNEL.name) or ""
+            invitations = json.loads(await chats.cursor(tx, INVITATIONS) or "{}")
+        self._invitations = invitations.get(self._login.user_id, {})
+        self._has_invitations.set()
         return stored.removeprefix(self.stored_as) if stored.startswith(self.stored_as) else None
 
     async def take(self, news: News) -> int:
         """Hand everything in that happened; return how many messages that were."""
         for room_id in news.typed_in:
             self._context.on_typing(address_of(room_id))
-        for room_id, inviter in news.invited_by.items():
-            await self._answer_invitation(room_id, inviter)
+        await self._change_invitations(news.invited_by, without=news.left)
         found = [
             (room.room_id, one) for room in news.rooms for event in room.events if (one := events.read(event))
         ]
@@ -94,14 +106,43 @@ class RoomReceiver:
         async with self._context.database.transaction() as tx:
             await chats.set_cursor(tx, CHANNEL.name, self.stored_as + self._place)
 
-    async def _answer_invitation(self, room_id: str, inviter: str) -> None:
-        """Accept an invitation of the owner; reject any other."""
+    async def _change_invitations(self, new: Mapping[str, str], *, without: Collection[str]) -> None:
+        """Store which invitations wait for an answer, before the place in the stream moves on."""
+        waiting = {room: by for room, by in {**self._invitations, **new}.items() if room not in without}
+        waiting = dict(list(waiting.items())[-MAX_INVITATIONS:])
+        if waiting == self._invitations:
+            return
+        self._invitations = waiting
+        async with self._context.database.transaction() as tx:
+            await chats.set_cursor(tx, INVITATIONS, json.dumps({self._login.user_id: waiting}))
+        self._has_invitations.set()
+
+    async def answer_invitations(self) -> None:
+        """Answer invitations until cancelled; those that the homeserver cannot handle now again later."""
+        pause_seconds = FIRST_PAUSE_SECONDS
+        while True:
+            self._has_invitations.clear()
+            answered = [
+                room_id
+                for room_id, inviter in list(self._invitations.items())
+                if await self._answer_invitation(room_id, inviter)
+            ]
+            await self._change_invitations({}, without=answered)
+            if answered or not self._invitations:
+                pause_seconds = FIRST_PAUSE_SECONDS
+            with suppress(TimeoutError):
+                async with asyncio.timeout(pause_seconds if self._invitations else None):
+                    await self._has_invitations.wait()
+            pause_seconds = min(2 * pause_seconds, LONGEST_PAUSE_SECONDS)
+
+    async def _answer_invitation(self, room_id: str, inviter: str) -> bool:
+        """Accept an invitation of the owner, reject any other; return False to try it again later."""
         is_owner = inviter == self._login.owner
         try:
             await (self._session.join(room_id) if is_owner else self._session.leave(room_id))
         except ChannelError as error:
             log.warning("matrix.invitation", room=room_id, by=inviter, reason=str(error))
-            return
+            return isinstance(error, ChannelRefused)
         log.info("matrix.invitation", room=room_id, by=inviter, accepted=is_owner)
         if is_owner:
             async with self._context.database.transaction() as tx:
@@ -109,6 +150,7 @@ class RoomReceiver:
                     tx, address_of(room_id), name=None, channel=CHANNEL.name, is_group=False, at_ms=None
                 )
             self._context.bus.publish("chats.seen", detail="1 room")
+        return True
 
     async def _mark_read(self, newest: dict[str, RoomMessage]) -> None:
         """Show the people of registered rooms that their messages were read."""

@@ -7,12 +7,14 @@ import re
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import aiohttp
 import nio
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from agent_runner.wire.files import write_whole
+from orchestrator.channels.matrix.content import MESSAGE_ID
 from orchestrator.channels.matrix.description import FOLDER, LOGIN
 from orchestrator.channels.server_address import checked_address
 from orchestrator.domain.errors import BadRequest, ChannelDown, ChannelRefused
@@ -53,6 +55,17 @@ def read(home: Path) -> MatrixLogin | None:
         raise ChannelDown(f"The Matrix login {path} cannot be read: 'andy channels add matrix'.") from error
 
 
+class _Client(nio.AsyncClient):  # type: ignore[misc]  # the library is not typed everywhere
+    """The library's client, whose encrypted events name their message, too."""
+
+    def encrypt(self, room_id: str, message_type: str, content: dict[Any, Any]) -> tuple[str, dict[str, str]]:
+        """Encrypt a message; its id stays readable for a later login, which has not the keys of this one."""
+        kind, encrypted = super().encrypt(room_id, message_type, content)
+        if MESSAGE_ID in content:
+            encrypted[MESSAGE_ID] = content[MESSAGE_ID]
+        return kind, encrypted
+
+
 def make_client(home: Path, login: MatrixLogin) -> nio.AsyncClient:
     """Return a client with this login, whose keys of encrypted rooms are loaded. Blocks."""
     store = home / CRYPTO
@@ -72,7 +85,7 @@ def _client(homeserver: str, user: str, *, store: str = "", device_id: str = "")
         store_sync_tokens=False,
         encryption_enabled=nio.crypto.ENCRYPTION_ENABLED and bool(store),
     )
-    return nio.AsyncClient(homeserver, user, device_id=device_id or None, store_path=store, config=config)
+    return _Client(homeserver, user, device_id=device_id or None, store_path=store, config=config)
 
 
 def pause_of(error: nio.ErrorResponse) -> float:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import json
 import secrets
+from collections import defaultdict
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -24,7 +25,7 @@ from orchestrator.channels.connection import LoggedOut
 from orchestrator.channels.matrix import events
 from orchestrator.channels.matrix.events import MatrixFile
 from orchestrator.channels.matrix.login import UNREACHABLE, MatrixLogin, make_client, pause_of
-from orchestrator.domain.errors import ChannelDown, ChannelError, ChannelRefused
+from orchestrator.domain.errors import ChannelDown, ChannelError, ChannelRefused, OutcomeUnknown
 from orchestrator.domain.values import Attachment
 
 log = structlog.get_logger(__name__)
@@ -47,13 +48,48 @@ FILTER = {
         "account_data": {"types": []},
     },
 }
-_NEVER = frozenset(
-    {"M_FORBIDDEN", "M_TOO_LARGE", "M_NOT_FOUND", "M_BAD_JSON", "M_INVALID_PARAM", "M_UNKNOWN_ROOM"}
-)
+SOUGHT_EVENTS = 1_000
+"""So many of Andy's own messages of a room are looked through for one that may have arrived."""
+CLOCKS_MS = 24 * 3_600_000
+"""How far the clocks of the homeserver and of this host may be apart."""
+UPLOAD_SECONDS, UPLOAD_BYTES_PER_SECOND = 60.0, 100_000
+_NEVER = frozenset({"M_FORBIDDEN", "M_NOT_FOUND", "M_UNKNOWN_ROOM"})
+_NEVER_THIS = frozenset({"M_TOO_LARGE", "M_BAD_JSON", "M_NOT_JSON", "M_INVALID_PARAM", "M_MISSING_PARAM"})
+"""Refusals of one message in a room that takes others."""
+_PASSING_STATUSES = frozenset({401, 404, 405, 407, 408, 421, 425, 429})
+"""Refusals of a server before the homeserver that speak of the line or the way, not of what was sent."""
 _LOGGED_OUT = frozenset({"M_UNKNOWN_TOKEN", "M_MISSING_TOKEN", "M_USER_DEACTIVATED"})
 
 
 T = TypeVar("T")
+
+
+class _ForeignRefusal(ChannelDown):
+    """A server before the homeserver refuses a request, in a shape that is none of Matrix."""
+
+    def __init__(self, status: int) -> None:
+        super().__init__(f"A server before the homeserver refuses it (HTTP {status}).")
+        self.advice = _FOREIGN_ADVICE.get(status, _FOREIGN_ADVICE[0]).format(status=status)
+
+
+_FOREIGN_ADVICE = {
+    0: "a server before the homeserver refuses it (HTTP {status}). Whoever runs that server can look up why.",
+    403: "a server before the homeserver refuses it (HTTP 403), as filters of web requests do for some words"
+    " or files. Whoever runs that server can let it through.",
+    413: "it is too large for a server before the homeserver (HTTP 413). Whoever runs that server can raise"
+    " its limit, nginx by client_max_body_size; or ask me for something smaller.",
+}
+
+
+class UploadTooSlow(ChannelDown):
+    """A file did not get to the homeserver in its time, on a line that works."""
+
+    def __init__(self, name: str, *, size: int, seconds: float) -> None:
+        super().__init__(f"{name} did not get to the homeserver in {seconds:.0f} s.")
+        self.advice = (
+            f"{name} has {size / 1e6:.1f} MB, and the line to the homeserver is too slow for it: ask me for a"
+            " smaller file."
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,7 +107,9 @@ class News:
     place: str
     rooms: list[RoomNews]
     invited_by: dict[str, str]
-    """Each room that Andy is invited to, with the account that invites."""
+    """Each room that Andy is invited to since the last look, with the account that invites."""
+    left: frozenset[str]
+    """The rooms that Andy is no longer in or invited to."""
     typed_in: list[str]
     """The rooms in which somebody else has begun to type, or stopped while another one goes on."""
 
@@ -83,9 +121,11 @@ class MatrixSession:
         self._client = client
         self._login = login
         self.homeserver = login.homeserver
+        self.account = f"{login.user_id} {login.device_id}"
+        """The account and device: a homeserver knows a transaction again from the same device alone."""
         self._has_state = False
-        self._sending = asyncio.Lock()
-        """nio shares out the keys of an encrypted room in several steps, which must not mingle."""
+        self._sending: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
+        """By room: nio shares out the keys of an encrypted one in several steps, which must not mingle."""
         self._silent_until = 0.0
         """Until when the homeserver wants to be sent nothing, in the loop's time."""
 
@@ -126,6 +166,7 @@ class MatrixSession:
             place=answer.next_batch,
             rooms=[one for one in rooms if one.events],
             invited_by={room_id: self._inviter(info) for room_id, info in answer.rooms.invite.items()},
+            left=frozenset(answer.rooms.leave),
             typed_in=[room_id for room_id, info in answer.rooms.join.items() if self._is_typed_in(info)],
         )
 
@@ -202,17 +243,32 @@ class MatrixSession:
         for answer in await client.send_to_device_messages():
             _checked(answer)
 
-    async def _asked(self, call: Any) -> Any:
-        """Return the answer to a request. Raises `ChannelDown`, `LoggedOut`."""
+    async def _asked(self, call: Any, *, seconds: float = LONGEST_SECONDS) -> Any:
+        """Return the answer to a request. Raises `ChannelDown`, `ChannelRefused`, `LoggedOut`."""
         try:
             # The library itself waits for a first look, an upload and a download without an end.
-            async with asyncio.timeout(LONGEST_SECONDS):
+            async with asyncio.timeout(seconds):
                 return _checked(await call)
         except UNREACHABLE as error:
             reason = " ".join(str(error).split())[:200] or type(error).__name__
             raise ChannelDown(f"{self._login.homeserver} cannot be reached: {reason}.") from error
         except nio.exceptions.ProtocolError as error:
             raise ChannelDown(f"The Matrix library cannot do this now: {error}.") from error
+
+    async def _judged(self, call: Any, *, seconds: float = LONGEST_SECONDS) -> Any:
+        """Return the answer to a request that carries a message. Raises as `send` does.
+
+        A refusal that is none of Matrix comes from a server on the way. Where the homeserver answers to all
+        else, it is meant for this message and stays.
+        """
+        try:
+            return await self._asked(call, seconds=seconds)
+        except _ForeignRefusal as refusal:
+            try:
+                await self._asked(self._client.whoami())
+            except ChannelError:
+                raise ChannelDown(str(refusal)) from refusal
+            raise ChannelRefused(refusal.advice, is_chat_fine=True) from refusal
 
     async def _asked_patiently(self, ask: Callable[[], Awaitable[Any]]) -> Any:
         """Return the answer to a request that is made again after each pause the homeserver asks for.
@@ -278,20 +334,59 @@ class MatrixSession:
         if room_id not in self._client.rooms:
             raise ChannelRefused("Andy is not in this room: invite him again.")
         loop = asyncio.get_running_loop()
-        async with self._sending:
+        async with self._sending[room_id]:
             # The limit is one for all rooms: while it holds, asking for another room is in vain.
             if (left := self._silent_until - loop.time()) > 0:
                 raise ChannelDown("The homeserver asked for a pause.", pause_seconds=left)
             try:
-                answer = await self._asked(
+                answer = await self._judged(
                     self._client.room_send(
                         room_id, kind, body, tx_id=transaction, ignore_unverified_devices=True
                     )
                 )
             except ChannelDown as down:
-                self._silent_until = loop.time() + down.pause_seconds
+                if down.pause_seconds:
+                    self._silent_until = loop.time() + down.pause_seconds
                 raise
+            finally:
+                # nio leaves this behind where it cannot claim keys, and each later send would wait for it.
+                if (sharing := self._client.sharing_session.pop(room_id, None)) is not None:
+                    sharing.set()
         return str(answer.event_id)
+
+    async def find_own(self, room_id: str, message_id: str, *, since_ms: int) -> str | None:
+        """Return the event of a message that may have been sent since then; None where it is not in the room.
+
+        Raises:
+            ChannelDown, LoggedOut, ChannelRefused: as `send` does.
+            OutcomeUnknown: the room has more messages than can be looked through, or one was redacted.
+        """
+        start, count, is_perhaps = None, 0, False
+        while count < SOUGHT_EVENTS:
+            answer = await self._asked(
+                self._client.room_messages(
+                    room_id,
+                    start,
+                    direction=nio.MessageDirection.back,
+                    limit=PAGE_EVENTS,
+                    message_filter={
+                        "senders": [self._login.user_id],
+                        "types": [events.MESSAGE, events.ENCRYPTED],
+                    },
+                )
+            )
+            page = [_source(one) for one in answer.chunk]
+            found = [events.own_message(one, message_id, since_ms=since_ms - CLOCKS_MS) for one in page]
+            if "it" in found:
+                return str(page[found.index("it")]["event_id"])
+            is_perhaps |= "perhaps" in found
+            is_at_end = "earlier" in found or not answer.end or answer.end == start
+            if is_at_end and not is_perhaps:
+                return None
+            if is_at_end:
+                break
+            start, count = answer.end, count + max(1, len(page))
+        raise OutcomeUnknown
 
     async def redact(self, room_id: str, event_id: str) -> None:
         await self._asked(self._client.room_redact(room_id, event_id, tx_id=secrets.token_hex(10)))
@@ -310,6 +405,7 @@ class MatrixSession:
 
         Raises:
             ChannelDown, LoggedOut, ChannelRefused: as `send` does.
+            UploadTooSlow: it did not get through in time, though the homeserver answers.
         """
         room = self._client.rooms.get(room_id)
         is_encrypted = bool(room and room.encrypted and self._client.olm)
@@ -325,7 +421,14 @@ class MatrixSession:
             )
             return _Uploaded(answer, keys)
 
-        found = await self._asked(uploaded())
+        seconds = UPLOAD_SECONDS + size / UPLOAD_BYTES_PER_SECOND
+        try:
+            async with asyncio.timeout(seconds):
+                found = await self._judged(uploaded(), seconds=2 * seconds)
+        except TimeoutError as error:
+            async with asyncio.timeout(CALL_SECONDS):
+                await self._asked(self._client.whoami())
+            raise UploadTooSlow(file.name, size=size, seconds=seconds) from error
         body = {"caption": "", "name": file.name, "mime": file.mime, "size": size}
         uri = found.answer.content_uri
         return body | {"source": {"file": {**found.keys, "url": uri}} if found.keys else {"url": uri}}
@@ -392,10 +495,13 @@ def _checked(answer: Any) -> Any:
     text = f"{error.message or code or 'the homeserver did not say why'}"[:200]
     if code in _LOGGED_OUT:
         raise LoggedOut(text)
-    if code in _NEVER:
-        raise ChannelRefused(f"The homeserver refuses: {text}.")
+    if code in _NEVER or code in _NEVER_THIS:
+        raise ChannelRefused(f"The homeserver refuses: {text}.", is_chat_fine=code in _NEVER_THIS)
     if pause := pause_of(error):
         raise ChannelDown(f"The homeserver asks to wait {pause:.1f} s.", pause_seconds=pause)
+    status = error.transport_response.status if error.transport_response is not None else 0
+    if not code and 400 <= status < 500 and status not in _PASSING_STATUSES:
+        raise _ForeignRefusal(status)
     raise ChannelDown(f"The homeserver has trouble of its own: {text}.")
 
 
