@@ -10,17 +10,13 @@ import json
 import logging
 import os
 import queue
-import re
 import sys
 import time
 from collections.abc import Callable, Hashable
-from dataclasses import dataclass
-from datetime import datetime
 from io import TextIOWrapper
 from logging.handlers import QueueHandler, QueueListener, RotatingFileHandler
 from pathlib import Path
 from typing import Any, Self, TextIO
-from zoneinfo import ZoneInfo
 
 import structlog
 
@@ -30,14 +26,12 @@ from orchestrator.base.terminal_escaping import one_line, raw_stream, visible
 _NOISY = ("asyncio", "uvicorn.error")
 """Loggers that say a line, or a traceback, for whatever a stranger at a socket does."""
 
-_LEVEL = re.compile(r"\[(debug|info|warning|error|critical)\b")
-"""The level in a line that structlog writes for a terminal."""
 FILE_BYTES = 5 * 1024 * 1024
 OLDER_FILES = 3
 MAX_WAITING_LINES = 10_000
 
 MAX_THROTTLE_KEYS = 1_000
-"""Keys that are remembered. They come from untrusted clients, so their number is bounded."""
+"""Of those who err choose their keys themselves, as with their addresses, none may fill the memory."""
 
 
 def configure(level: str, *, kept: LogFile | None = None) -> None:
@@ -100,10 +94,8 @@ class LogFile:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Write what waits, and close the file."""
+        """Write what waits."""
         self._listener.stop()
-        for handler in self._listener.handlers:
-            handler.close()
 
     def __call__(self, logger: Any, name: str, event: Any) -> Any:
         """Keep a copy of an event that is on its way to stderr."""
@@ -156,33 +148,6 @@ class _PrivateFile(RotatingFileHandler):
         if not self._is_told:
             self._is_told = True
             _complain(sys.stderr, f"{self.baseFilename} cannot be written: {sys.exc_info()[1]}")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HostLogLine:
-    """One line of a log, as people read it."""
-
-    level: str
-    """debug, info, warning, error or critical; empty where the line does not say."""
-    text: str
-
-
-def read_line(line: str, zone: ZoneInfo) -> HostLogLine:
-    """Return a line of a log file as people read it: local time, level, event, then its fields.
-
-    A line that is not one of ours, as programs write them, stays as it is.
-    """
-    try:
-        fields = json.loads(line)
-        event, level = str(fields.pop("event")), str(fields.pop("level", ""))
-        at = datetime.fromisoformat(str(fields.pop("timestamp"))).astimezone(zone)
-    except (ValueError, LookupError, TypeError, AttributeError, OverflowError, RecursionError):
-        found = _LEVEL.search(line)
-        return HostLogLine(level=found[1] if found else "", text=line)
-    exception = fields.pop("exception", "")
-    rest = " ".join(f"{name}={value}" for name, value in fields.items() if value is not None)
-    text = f"{at:%Y-%m-%d %H:%M:%S} [{level}] {event}" + (f"  {rest}" if rest else "")
-    return HostLogLine(level=level, text=f"{text}\n{exception}" if exception else text)
 
 
 def _complain(stream: TextIO, text: str) -> None:

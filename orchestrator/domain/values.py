@@ -152,8 +152,6 @@ class Inbound:
     """The message whose text this one is to replace."""
     deletes: MessageId | None = None
     """The message that its sender took back; there is no text then."""
-    is_moderated: bool = False
-    """Whether its sender may take back what others wrote in this chat, as the messenger has judged."""
     ignored: str | None = None
     """Why it asks for nothing, whatever its text: a reaction, for one."""
     reaction: str | None = None

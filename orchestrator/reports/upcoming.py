@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 from zoneinfo import ZoneInfo
@@ -17,8 +16,8 @@ from orchestrator.scheduler import timing
 from orchestrator.store import dashboard_notifications, groups, loops
 from orchestrator.store.database import Tx
 
-MAX_TIMES_A_DAY = 100
-"""Times of one task that are counted in a day; a task that comes more often is shown as coming that often."""
+MAX_TIMES = 50
+"""Of one task in one week, the next first: one that comes every minute would bury the others."""
 TO_COME = (NotificationStatus.PENDING, NotificationStatus.SENDING)
 
 
@@ -37,22 +36,19 @@ async def rows(tx: Tx, folder: str | None, *, with_over: bool, zone: ZoneInfo) -
 
 
 async def week(tx: Tx, folder: str | None, *, now_ms: int, zone: ZoneInfo, days: int = 7) -> Rows:
-    """Return what is to happen today and in the `days` whole days after it, by due time.
+    """What is to happen from now until midnight `days` days on, by due time; what is overdue comes first.
 
-    What is overdue comes first. A task is one row a day: `times` is how often it comes on that day, at most
-    `MAX_TIMES_A_DAY`, and `last_due` its last time there. `date` is the day in `zone`. Raises `UnknownGroup`.
+    Each time of a task that comes again is a row of its own, at most `MAX_TIMES` of one task, and `date` is
+    the day in `zone`. Raises `UnknownGroup`.
     """
     known = None if folder is None else (await groups.known(tx, folder)).folder
-    until_ms = _midnight_ms(now_ms, zone, days_on=days + 1)
+    midnight = datetime.fromtimestamp(now_ms / 1000, zone).replace(hour=0, minute=0, second=0, microsecond=0)
+    until_ms = round((midnight + timedelta(days=days)).timestamp() * 1000)
     found = [
-        {
-            **_row(zone, day.first_ms, "task", task.id, task.folder, task.status.value, task.prompt),
-            "times": day.times,
-            "last_due": local_iso(day.last_ms, zone),
-        }
+        _row(zone, due_ms, "task", task.id, task.folder, task.status.value, task.prompt)
         for task in await tasks.every(tx, folder, with_over=False)
         if task.status is TaskStatus.ACTIVE
-        for day in _days(task, until_ms, zone)
+        for due_ms in _times(task, until_ms)
     ]
     found += [
         one
@@ -68,33 +64,12 @@ async def week(tx: Tx, folder: str | None, *, now_ms: int, zone: ZoneInfo, days:
     return [{**row, "date": row["due"][:10], "is_overdue": row["due_ms"] < now_ms} for row in found]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _TaskDay:
-    """A day on which a task comes: its first and last time there (epoch ms), and how many there are."""
-
-    first_ms: int
-    last_ms: int
-    times: int
-
-
-def _days(task: ScheduledTask, until_ms: int, zone: ZoneInfo) -> Iterator[_TaskDay]:
-    due_ms = task.next_ms
-    while due_ms is not None and due_ms < until_ms:
-        first_ms = last_ms = due_ms
-        midnight_ms, times = _midnight_ms(due_ms, zone, days_on=1), 1
-        following_ms = timing.following_ms(task.schedule, due_ms, after_ms=due_ms)
-        while following_ms is not None and following_ms < midnight_ms and times < MAX_TIMES_A_DAY:
-            last_ms, times = following_ms, times + 1
-            following_ms = timing.following_ms(task.schedule, last_ms, after_ms=last_ms)
-        yield _TaskDay(first_ms=first_ms, last_ms=last_ms, times=times)
-        # From the day's end on, so that a task that comes every minute costs no more than a hundred steps.
-        due_ms = timing.following_ms(task.schedule, last_ms, after_ms=max(last_ms, midnight_ms - 1))
-
-
-def _midnight_ms(at_ms: int, zone: ZoneInfo, *, days_on: int) -> int:
-    """Return the start of the day that is `days_on` days after the day of `at_ms`, in epoch milliseconds."""
-    day = datetime.fromtimestamp(at_ms / 1000, zone).replace(hour=0, minute=0, second=0, microsecond=0)
-    return round((day + timedelta(days=days_on)).timestamp() * 1000)
+def _times(task: ScheduledTask, until_ms: int) -> Iterator[int]:
+    due_ms, count = task.next_ms, 0
+    while due_ms is not None and due_ms < until_ms and count < MAX_TIMES:
+        yield due_ms
+        count += 1
+        due_ms = timing.following_ms(task.schedule, due_ms, after_ms=due_ms)
 
 
 def lines(found: list[dict[str, Any]]) -> list[str]:

@@ -16,9 +16,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
+import aiofiles
 import nio
 import structlog
 from nio.api import RelationshipType
+from nio.crypto.async_attachments import async_encrypt_attachment
 from nio.crypto.attachments import decrypt_attachment
 
 from orchestrator.channels.connection import LoggedOut
@@ -52,9 +54,6 @@ SOUGHT_EVENTS = 1_000
 """So many of Andy's own messages of a room are looked through for one that may have arrived."""
 CLOCKS_MS = 24 * 3_600_000
 """How far the clocks of the homeserver and of this host may be apart."""
-MAX_VERIFICATIONS = 20
-VERIFICATION_END = "m.key.verification.cancel"
-DECLINED = {"code": "m.user", "reason": "Andy is a program and compares no keys: he answers without that."}
 UPLOAD_SECONDS, UPLOAD_BYTES_PER_SECOND = 60.0, 100_000
 _NEVER = frozenset({"M_FORBIDDEN", "M_NOT_FOUND", "M_UNKNOWN_ROOM"})
 _NEVER_THIS = frozenset({"M_TOO_LARGE", "M_BAD_JSON", "M_NOT_JSON", "M_INVALID_PARAM", "M_MISSING_PARAM"})
@@ -165,8 +164,6 @@ class MatrixSession:
             if place is not None
         ]
         await self._exchange_keys()
-        for one in answer.to_device_events[:MAX_VERIFICATIONS]:
-            await self._decline_verification_by(_source(one))
         return News(
             place=answer.next_batch,
             rooms=[one for one in rooms if one.events],
@@ -393,36 +390,6 @@ class MatrixSession:
             start, count = answer.end, count + max(1, len(page))
         raise OutcomeUnknown
 
-    async def decline_verification(self, room_id: str, event_id: str) -> None:
-        """Answer a request to compare keys in a room, which waits on the other side until then."""
-        relation = {"m.relates_to": {"rel_type": "m.reference", "event_id": event_id}}
-        try:
-            async with asyncio.timeout(CALL_SECONDS):
-                await self.send(
-                    room_id, VERIFICATION_END, {**DECLINED, **relation}, transaction=f"verify{event_id}"
-                )
-        except (ChannelError, TimeoutError) as error:
-            log.warning("matrix.verification", room=room_id, reason=str(error))
-
-    async def _decline_verification_by(self, event: dict[str, Any]) -> None:
-        """Answer a request to compare keys that came from one device to this one."""
-        content = event.get("content")
-        if event.get("type") != "m.key.verification.request" or not isinstance(content, dict):
-            return
-        sender, device, transaction = (
-            event.get("sender"), content.get("from_device"), content.get("transaction_id")
-        )  # fmt: skip
-        if not all(isinstance(one, str) and one for one in (sender, device, transaction)):
-            return
-        message = nio.ToDeviceMessage(
-            VERIFICATION_END, sender, device, {**DECLINED, "transaction_id": transaction}
-        )
-        try:
-            async with asyncio.timeout(CALL_SECONDS):
-                await self._asked(self._client.to_device(message))
-        except (ChannelError, TimeoutError) as error:
-            log.warning("matrix.verification", by=sender, reason=str(error))
-
     async def redact(self, room_id: str, event_id: str) -> None:
         await self._asked(self._client.room_redact(room_id, event_id, tx_id=secrets.token_hex(10)))
 
@@ -447,13 +414,16 @@ class MatrixSession:
         size = (await asyncio.to_thread(file.path.stat)).st_size
 
         async def uploaded() -> Any:
-            answer, keys = await self._client.upload(
-                lambda *_: str(file.path),
-                content_type=file.mime,
-                filename=None if is_encrypted else file.name,
-                encrypt=is_encrypted,
-                filesize=size,
-            )
+            keys: dict[str, Any] = {}
+            # The library is not told the path: it leaves a file that it has opened itself open where the
+            # homeserver answers before the last read.
+            async with aiofiles.open(file.path, "rb") as opened:
+                answer, _ = await self._client.upload(
+                    (lambda *_: _encrypted(opened, keys)) if is_encrypted else opened,
+                    content_type="application/octet-stream" if is_encrypted else file.mime,
+                    filename=None if is_encrypted else file.name,
+                    filesize=size,
+                )
             return _Uploaded(answer, keys)
 
         seconds = UPLOAD_SECONDS + size / UPLOAD_BYTES_PER_SECOND
@@ -518,7 +488,23 @@ class MatrixSession:
 @dataclass(frozen=True, slots=True)
 class _Uploaded:
     answer: Any
-    keys: dict[str, Any] | None
+    keys: dict[str, Any]
+    """What a receiver needs to decrypt the file; empty where it is not encrypted."""
+
+
+async def _encrypted(opened: Any, keys: dict[str, Any]) -> AsyncGenerator[bytes]:
+    """Yield a file encrypted; `keys` gets what decrypts it."""
+    waiting = b""
+    # The library's own upload learns the keys after the last piece is sent, and never where the homeserver
+    # has answered by then. So the last piece waits here for the keys.
+    async for piece in async_encrypt_attachment(opened):
+        if isinstance(piece, dict):
+            keys.update(piece)
+        else:
+            if waiting:
+                yield waiting
+            waiting = piece
+    yield waiting
 
 
 def _checked(answer: Any) -> Any:

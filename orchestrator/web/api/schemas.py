@@ -382,8 +382,6 @@ class UpcomingSchema(ApiSchema):
     group: str
     status: str
     what: str
-    times: int = Field(default=1, description="Of a task: how often it comes on this day, at most 100.")
-    last_due: str | None = Field(default=None, description="Of a task: its last time on this day.")
 
 
 class LoopSchema(ApiSchema):

@@ -71,7 +71,7 @@ def build_console(
         web=web,
         api=api,
         sessions=sessions,
-        forms=FormGuard(host.database, clock=host.clock),
+        forms=FormGuard(),
         live=LiveStreams(host.bus, start=str(web.started_ms)),
         catalogue=Catalogue.load(),
         templates=templates(),
@@ -197,9 +197,14 @@ class _Routes:
                 return self._turn_away(request)
             view = View(self._console, request, page=page, signed_in=signed_in)
             async with read_form(request, upload_bytes=page.upload_bytes if page else 0) as form:
-                async with self._console.forms.taking(signed_in, form.raw(FIELD)) as taken:
+                number = self._console.forms.take(signed_in.secret, form.raw(FIELD))
+                try:
                     answered = await change(view, form)
-                    taken.is_done = answered.status_code < 400
+                except BaseException:
+                    self._console.forms.give_back(number)
+                    raise
+                if answered.status_code >= 400:
+                    self._console.forms.give_back(number)
                 return answered
 
         return answer

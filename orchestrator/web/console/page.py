@@ -200,15 +200,6 @@ class View:
             moment.isoformat(timespec="milliseconds"), f"{moment:%Y-%m-%d %H:%M:%S %Z}", f"{moment:%H:%M:%S}"
         )
 
-    def day(self, date: str) -> str:
-        """Return a date such as `2026-11-24` with its weekday, and with "today" or "tomorrow" where it is."""
-        day = datetime.fromisoformat(date).date()
-        today = datetime.fromtimestamp(self.now_ms / 1000, self.console.zone).date()
-        weekday = self.t("base.weekdays").split()[day.weekday()]
-        near = {0: "base.today", 1: "base.tomorrow"}.get((day - today).days)
-        shown = f"{weekday} {date}"
-        return f"{self.t(near)}, {shown}" if near else shown
-
     def span(self, seconds: float) -> str:
         """Return a duration in two units at most: `12 s`, `4 min`, `3 h 5 min`, `2 days`."""
         if seconds < 60:

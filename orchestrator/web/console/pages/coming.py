@@ -67,7 +67,6 @@ async def _show(view: View, *, error: str = "", form: SentForm | None = None) ->
         "coming.html",
         status=422 if error else 200,
         days=_by_day(found),
-        most_times=upcoming.MAX_TIMES_A_DAY,
         scheduled=[one for one in scheduled if one.status in ("active", "paused")],
         group=folder or "",
         choices=view.choices(every),
