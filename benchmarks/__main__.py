@@ -1,4 +1,4 @@
-"""`python -m benchmarks [NAME…] [--quick] [--compare REF]`."""
+"""`python -m benchmarks [NAME…] [--quick] [--once] [--compare REF]`."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def main() -> int:
         return _compare(options)
     figures: list[Figure] = []
     failures = 0
-    effort = Effort(of_full=options.effort or (QUICK if options.quick else 1.0))
+    effort = Effort(of_full=0.0 if options.once else options.effort or (QUICK if options.quick else 1.0))
     for name in options.names or NAMES:
         began = time.monotonic()
         progress(f"{name} begins")
@@ -80,8 +80,9 @@ def main() -> int:
             continue
         figures += found
         progress(f"{name} took {time.monotonic() - began:.0f} s")
-        print(report.table(found), flush=True)
-    if figures:
+        if not options.once:
+            print(report.table(found), flush=True)
+    if figures and not options.once:
         _summarise(figures)
     is_missed = any(not check.is_met for figure in figures for check in figure.checks)
     return 1 if failures or (options.judge and is_missed) else 0
@@ -95,6 +96,9 @@ def _options() -> argparse.Namespace:
     )
     parser.add_argument(
         "--quick", action="store_true", help="a fifth of the measurements, or one round: a first look"
+    )
+    parser.add_argument(
+        "--once", action="store_true", help="only whether all can be measured: once, and no figures"
     )
     parser.add_argument("--judge", action="store_true", help="fail when a target is missed")
     parser.add_argument("--effort", type=float, metavar="PART", help="this part of the measurements")

@@ -25,6 +25,7 @@ from orchestrator.store.database import Tx
 STORED, TIMES, SEEN = 10_000, 30, 30
 PAGE_MS, PAGE_KB, SEEN_MS = 100.0, 100.0, 200.0
 CLIENTS, CLIENT_PERCENT, CLIENT_MIB = 100, 1.0, 20.0
+SETTLE_SECONDS = 3.0
 IDLE_SECONDS = 32.0
 """Longer than two pings of each stream."""
 LONG, FAMILY = "long", "family"
@@ -37,7 +38,7 @@ async def measure(effort: Effort) -> list[Figure]:
             return [
                 await _page(browser, effort.times(TIMES)),
                 await _seen(host, browser, effort.times(SEEN)),
-                await _idle(host, browser, IDLE_SECONDS * max(effort.of_full, 0.5)),
+                await _idle(host, browser, effort),
             ]
 
 
@@ -126,9 +127,11 @@ async def _listen(stream: httpx.Response, heard: asyncio.Event) -> None:
             heard.set()
 
 
-async def _idle(host: RunningHost, browser: httpx.AsyncClient, seconds: float) -> Figure:
+async def _idle(host: RunningHost, browser: httpx.AsyncClient, effort: Effort) -> Figure:
     process = psutil.Process(host.process.pid)
-    await asyncio.sleep(3)
+    settling = effort.seconds(SETTLE_SECONDS)
+    seconds = effort.seconds(IDLE_SECONDS * max(effort.of_full, 0.5))
+    await asyncio.sleep(settling)
     before = process.memory_info().rss
     alone = await _percent(host, seconds)
     async with AsyncExitStack() as stack, asyncio.TaskGroup() as tasks:
@@ -137,7 +140,7 @@ async def _idle(host: RunningHost, browser: httpx.AsyncClient, seconds: float) -
             stream = await stack.enter_async_context(browser.stream("GET", "/console/live/now"))
             assert stream.status_code == 200
             readers.append(tasks.create_task(_listen(stream, asyncio.Event()), name=f"bench:page:{number}"))
-        await asyncio.sleep(3)
+        await asyncio.sleep(settling)
         percent = await _percent(host, seconds)
         grown = (process.memory_info().rss - before) / 1024**2
         for reader in readers:

@@ -82,7 +82,7 @@ async def measure(effort: Effort) -> list[Figure]:
             await _fill(database)
             progress(f"filled in {time.perf_counter() - began:.1f} s, {path.stat().st_size / 2**20:.0f} MiB")
             figures = await _looks(database, boards, effort.times(20, at_least=5))
-            figures.append(await _rules(database, boards, effort.times(5)))
+            figures.append(await _rules(database, boards, effort.times(4) + 1))
             figures.append(await _delivery(database, boards, wakeups, bus, effort))
     return figures
 

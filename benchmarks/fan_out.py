@@ -26,14 +26,14 @@ TEXT = "show the shopping list"
 async def measure(effort: Effort) -> list[Figure]:
     """In turns with as many bare containers, each of which answers once and ends."""
     await asyncio.to_thread(engine.ensure_image)
-    folders = [f"group{number:02d}" for number in range(GROUPS)]
+    folders = [f"group{number:02d}" for number in range(effort.size(GROUPS, smallest=SLOTS + 1))]
     andy: list[float] = []
     one_by_one: list[float] = []
     floor: list[float] = []
     for number in range(effort.times(ROUNDS)):
         andy.append(await _round(folders))
         one_by_one.append(await _round(folders, ANDY_FORESIGHT="0"))
-        floor.append(await asyncio.to_thread(_floor))
+        floor.append(await asyncio.to_thread(_floor, len(folders)))
         told = f"{andy[-1]:.2f} s, without overlap {one_by_one[-1]:.2f} s, floor {floor[-1]:.2f} s"
         progress(f"round {number + 1}: {told}")
     return [_figure(andy, one_by_one, floor)]
@@ -61,9 +61,9 @@ async def all_answered(host: RunningHost, folders: list[str]) -> float:
     return time.monotonic() - began
 
 
-def _floor() -> float:
+def _floor(groups: int) -> float:
     with engine.bare_engine() as bare, tempfile.TemporaryDirectory(prefix="andy-bench-") as root:
-        inputs = [_input(Path(root), number) for number in range(GROUPS)]
+        inputs = [_input(Path(root), number) for number in range(groups)]
         with ThreadPoolExecutor(SLOTS) as slots:
             list(slots.map(lambda _: engine.connect().close(), range(SLOTS)))
             began = time.monotonic()

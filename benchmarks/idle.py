@@ -64,8 +64,8 @@ async def measure(effort: Effort) -> list[Figure]:
     await asyncio.to_thread(engine.ensure_image)
     async with AsyncExitStack() as hosts:
         running = {kind: await hosts.enter_async_context(_host(kind)) for kind in KINDS}
-        await asyncio.sleep(SETTLE_SECONDS)
-        watched = await _watch(running, WINDOW_SECONDS * max(effort.of_full, 0.66))
+        await asyncio.sleep(effort.seconds(SETTLE_SECONDS))
+        watched = await _watch(running, effort.seconds(WINDOW_SECONDS * max(effort.of_full, 0.66)))
     for one in watched.values():
         progress(f"{one.kind}: {max(one.percents):.3f} % of a core, {one.mib:.1f} MiB")
     few = [_few(one) for one in watched.values() if one.kind.groups < MANY]

@@ -49,7 +49,7 @@ async def measure(effort: Effort) -> list[Figure]:
     with tempfile.TemporaryDirectory(prefix="andy-bench-") as folder:
         async with AsyncExitStack() as stack:
             few = await _house(stack, Path(folder) / "few.db", FEW)
-            many = await _house(stack, Path(folder) / "many.db", MANY)
+            many = await _house(stack, Path(folder) / "many.db", effort.size(MANY, smallest=2 * FEW))
             for number in range(effort.times(TIMES) + 5):
                 for house in (few, many):
                     await _message(house, number, is_counted=number >= 5)

@@ -24,7 +24,7 @@ APART_SECONDS = 0.03
 STREAMS = 50
 EVENTS_A_SECOND = 40
 """Of each stream: what a fast model sends."""
-STREAM_SECONDS = 5
+STREAM_SECONDS = 5.0
 FAST_EVENTS = 20_000
 TIMES = 4
 LEAST_OF_DIRECT = 0.9
@@ -60,7 +60,7 @@ async def measure(effort: Effort) -> list[Figure]:
         return [
             await _first_byte(sides, effort.times(FIRST_BYTES)),
             await _one_stream(sides, effort.times(TIMES)),
-            await _many_streams(sides, effort.times(TIMES)),
+            await _many_streams(sides, effort.times(TIMES), effort.seconds(STREAM_SECONDS)),
         ]
 
 
@@ -102,13 +102,13 @@ async def _one_stream(sides: Sides, times: int) -> Figure:
     )
 
 
-async def _many_streams(sides: Sides, times: int) -> Figure:
+async def _many_streams(sides: Sides, times: int, seconds: float) -> Figure:
     values: dict[str, list[float]] = {"proxied": [], "direct": []}
     cpu: list[float] = []
     for number in range(times):
         for way in sides.each():
             began, before = time.perf_counter(), _cpu_seconds(sides.host_pid)
-            await asyncio.gather(*(_paced(way, number % GROUPS) for number in range(STREAMS)))
+            await asyncio.gather(*(_paced(way, number % GROUPS, seconds) for number in range(STREAMS)))
             took = time.perf_counter() - began
             values[way.name].append(took)
             if way is sides.proxied:
@@ -133,8 +133,8 @@ async def _many_streams(sides: Sides, times: int) -> Figure:
     )
 
 
-async def _paced(way: Way, group: int) -> int:
-    events = EVENTS_A_SECOND * STREAM_SECONDS
+async def _paced(way: Way, group: int, seconds: float) -> int:
+    events = round(EVENTS_A_SECOND * seconds)
     return await _whole(way, events=events, a_second=EVENTS_A_SECOND, group=group)
 
 

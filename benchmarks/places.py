@@ -17,12 +17,25 @@ IMAGE = os.environ.get("ANDY_IMAGE", "andy-agent:latest")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Effort:
-    """How often to measure. `of_full` is 1.0 for figures that are told, less for a quick look."""
+    """How much to measure. `of_full` is 1.0 for figures that are told, less for a quick look.
+
+    At 0 everything is done once, with little and without pauses: it shows that a benchmark can measure,
+    and its figures say nothing.
+    """
 
     of_full: float
 
     def times(self, full: int, *, at_least: int = 2) -> int:
-        return max(at_least, round(full * self.of_full))
+        """Return how often to do what is done `full` times for figures that are told."""
+        return max(at_least, round(full * self.of_full)) if self.of_full else 1
+
+    def size(self, full: int, *, smallest: int) -> int:
+        """Return how much of something has to be there: always `full`, but for the smallest effort."""
+        return full if self.of_full else smallest
+
+    def seconds(self, full: float) -> float:
+        """Return how long to wait or to watch: always `full`, but for the smallest effort."""
+        return full if self.of_full else 0.1
 
 
 def progress(text: str) -> None:

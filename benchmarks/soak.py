@@ -57,7 +57,7 @@ async def measure(effort: Effort) -> list[Figure]:
     folders = [f"soak{number:02d}" for number in range(GROUPS)]
     settings = {"MAX_CONCURRENT_CONTAINERS": str(SLOTS), "ANDY_FORESIGHT": "2", "IDLE_TIMEOUT": "1000"}
     async with running_host(runtime="process", groups=folders, settings=settings, listens=False) as host:
-        soak = Soak(host=host, turns=effort.times(TURNS))
+        soak = Soak(host=host, turns=effort.times(TURNS) if effort.of_full else SAMPLES)
         async with asyncio.TaskGroup() as talks:
             for number in range(AT_ONCE):
                 talks.create_task(_talk(soak, folders[number::AT_ONCE]), name=f"talk:{number}")

@@ -299,20 +299,3 @@ async def test_a_reaction_is_kept_with_its_reason_and_asks_nothing_even_in_main(
 
     assert (accepted.outcome, accepted.reason) == ("ignored", "reaction")
     assert await store_harness.queued("main") == []
-
-
-# By a moderator
-
-
-async def test_who_moderates_a_chat_takes_back_what_others_ask_and_nobody_else_does(family):
-    question = a_message("@Andy something nasty")
-    first = await family.intake.accept(question)
-    other = await family.intake.accept(deleted(question, sender="somebody@x"))
-    assert (other.outcome, other.reason) == ("dropped", amendments.NOT_ITS_SENDER)
-
-    accepted = await family.intake.accept(deleted(question, sender="admin@x", is_moderated=True))
-
-    assert (accepted.outcome, accepted.turn_id) == ("amended", first.turn_id)
-    assert await texts(family) == []
-    assert await family.queued() == []
-    assert {one.ignored_reason for one in await family.messages()} == {amendments.DELETED_BY_OTHERS}

@@ -8,16 +8,9 @@ import pytest
 
 from orchestrator.base.event_bus import RING
 from orchestrator.store import audit, web_sessions
-from orchestrator.web.console.forms import (
-    ChangedSince,
-    FormCutOff,
-    FormForged,
-    FormGuard,
-    FormSentTwice,
-    SentForm,
-)
+from orchestrator.web.console.forms import ChangedSince, FormForged, FormGuard, FormSentTwice, SentForm
 from orchestrator.web.console.live import LiveStreams, Watch
-from orchestrator.web.console.sessions import CODE_MS, SessionService, SignedIn, SignInRefused, TooManyTries
+from orchestrator.web.console.sessions import CODE_MS, SessionService, SignInRefused, TooManyTries
 from tests.support.store_harness import StoreHarness
 
 TOKEN = "the-token"
@@ -97,51 +90,22 @@ async def test_an_unused_session_ends_after_a_week_and_a_used_one_after_a_month(
 # Forms
 
 
-async def send(guard: FormGuard, signed_in: SignedIn, field: str, *, is_done: bool = True) -> None:
-    async with guard.taking(signed_in, field) as taken:
-        taken.is_done = is_done
-
-
-async def test_a_form_is_taken_once_by_the_session_it_was_made_for_also_after_a_restart(
-    sessions, store_harness
-):
-    mine = await sessions.sign_in(TOKEN, browser="mine")
-    other = await sessions.sign_in(TOKEN, browser="other")
-    guard = FormGuard(store_harness.database, clock=store_harness.clock)
-    field = guard.make(mine.secret)
+def test_a_form_is_taken_once_by_the_session_it_was_made_for():
+    guard = FormGuard()
+    field = guard.make("secret")
     with pytest.raises(FormForged):
-        await send(guard, other, field)
-    await send(guard, mine, field, is_done=False)
-    with pytest.raises(ZeroDivisionError):
-        async with guard.taking(mine, field):
-            raise ZeroDivisionError
-    await send(guard, mine, field)
-
-    restarted = FormGuard(store_harness.database, clock=store_harness.clock)
-    for one in (guard, restarted):
-        with pytest.raises(FormSentTwice):
-            await send(one, mine, field)
-    await sessions.sign_out(mine)
-    assert await store_harness.rows("SELECT * FROM used_forms") == []
-
-
-async def test_a_form_that_was_cut_off_by_a_restart_is_not_called_done(sessions, store_harness):
-    mine = await sessions.sign_in(TOKEN, browser="mine")
-    guard = FormGuard(store_harness.database, clock=store_harness.clock)
-    field = guard.make(mine.secret)
-    async with store_harness.database.transaction() as tx:
-        number = field.partition(".")[0]
-        await web_sessions.use_form(tx, mine.session.id, number, now_ms=1)
-
-    with pytest.raises(FormCutOff):
-        await send(guard, mine, field)
+        guard.take("another secret", field)
+    number = guard.take("secret", field)
+    with pytest.raises(FormSentTwice):
+        guard.take("secret", field)
+    guard.give_back(number)
+    guard.take("secret", field)
 
 
 @pytest.mark.parametrize("field", ["", ".", "x", "x.y", "ü.ü"])
-async def test_no_form_is_a_forged_one(sessions, store_harness, field):
-    guard = FormGuard(store_harness.database, clock=store_harness.clock)
+def test_no_form_is_a_forged_one(field):
     with pytest.raises(FormForged):
-        await send(guard, await sessions.sign_in(TOKEN, browser="mine"), field)
+        FormGuard().take("secret", field)
 
 
 def test_what_changed_since_the_page_was_opened_is_told_with_both_states():

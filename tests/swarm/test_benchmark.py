@@ -1,0 +1,20 @@
+"""The benchmark of nodes can measure. It starts nodes of its own."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.docker.conftest import cannot
+from tests.e2e.test_benchmarks import ON_NODES, measured_once
+from tests.processes.swarm_nodes import has_overlays, why_not
+
+pytestmark = [pytest.mark.swarm, pytest.mark.timeout(1800), pytest.mark.usefixtures("agent_image")]
+
+
+@pytest.mark.parametrize("name", sorted(ON_NODES))
+def test_a_benchmark_on_nodes_can_measure(name: str) -> None:
+    if (reason := why_not()) is not None:
+        cannot(reason)
+    if not has_overlays():
+        pytest.skip("the kernel of this machine has no vxlan devices, or lets nobody make one")
+    measured_once(name, seconds=1500)
