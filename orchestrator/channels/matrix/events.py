@@ -199,7 +199,9 @@ def _mentions(content: dict[str, Any]) -> frozenset[str]:
 
 
 def _id(value: object) -> str:
-    return value if isinstance(value, str) and 0 < len(value) <= MAX_ID_CHARS else ""
+    # Without half a surrogate pair, which no database takes; `screening` has replaced those in events.
+    is_id = isinstance(value, str) and 0 < len(value) <= MAX_ID_CHARS
+    return str(value) if is_id and value == str(value).encode("utf-8", "replace").decode() else ""
 
 
 def _table(value: object) -> dict[str, Any]:

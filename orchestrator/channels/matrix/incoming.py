@@ -24,7 +24,7 @@ from orchestrator.channels.matrix.events import MatrixFile, RoomMessage
 from orchestrator.channels.matrix.login import MatrixLogin
 from orchestrator.channels.matrix.session import MatrixSession, News
 from orchestrator.channels.receiving import hand_in
-from orchestrator.domain.errors import ChannelError, ChannelRefused
+from orchestrator.domain.errors import ChannelError, ChannelRefused, StoreError
 from orchestrator.domain.protocols import Receive
 from orchestrator.domain.values import ChatJid, Inbound, MessageId, Quote
 from orchestrator.store import chats, groups, messages
@@ -96,7 +96,14 @@ class RoomReceiver:
         self._place = news.place
         is_stored = False
         for number, (room_id, message) in enumerate(found, start=1):
-            is_stored = await self._take(room_id, message, is_last=number == len(found))
+            try:
+                is_stored = await self._take(room_id, message, is_last=number == len(found))
+            except (ChannelError, StoreError):
+                raise
+            except Exception:
+                # It would come again with each look: stepped over, it costs no other one.
+                log.exception("matrix.message_not_read", room=room_id, message=message.event_id)
+                is_stored = False
         if not is_stored and not self._fetching:
             await self._store_place()
         await self._mark_read(dict(found))

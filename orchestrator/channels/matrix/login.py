@@ -5,19 +5,23 @@ from __future__ import annotations
 import asyncio
 import re
 import shutil
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import aiohttp
 import nio
+import structlog
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from agent_runner.wire.files import write_whole
 from orchestrator.channels.matrix.content import MESSAGE_ID
 from orchestrator.channels.matrix.description import FOLDER, LOGIN
+from orchestrator.channels.matrix.screening import screened
 from orchestrator.channels.server_address import checked_address
 from orchestrator.domain.errors import BadRequest, ChannelDown, ChannelRefused
+
+log = structlog.get_logger(__name__)
 
 DEVICE = "Andy"
 CRYPTO = f"{FOLDER}/crypto"
@@ -56,7 +60,24 @@ def read(home: Path) -> MatrixLogin | None:
 
 
 class _Client(nio.AsyncClient):  # type: ignore[misc]  # the library is not typed everywhere
-    """The library's client, whose encrypted events name their message, too."""
+    """The library's client, which one event cannot break, and whose encrypted events name their message."""
+
+    async def parse_body(self, transport_response: Any) -> dict[Any, Any]:
+        """Return the JSON of an answer without what the library cannot parse; empty where it is none."""
+        return screened(await super().parse_body(transport_response))
+
+    def _handle_decrypt_to_device(self, to_device_event: nio.ToDeviceEvent) -> nio.ToDeviceEvent | None:
+        try:
+            return super()._handle_decrypt_to_device(to_device_event)
+        except Exception as error:  # noqa: BLE001 - of the library; a device wrote it
+            log.warning("matrix.device_event_not_read", reason=repr(error)[:200])
+            return None
+
+    def guard_decryption(self) -> None:
+        """Have what cannot be read after it was decrypted count as not decrypted: its sender wrote it."""
+        if self.olm is None:
+            return
+        self.olm.decrypt_megolm_event = _guarded(self.olm.decrypt_megolm_event)
 
     def encrypt(self, room_id: str, message_type: str, content: dict[Any, Any]) -> tuple[str, dict[str, str]]:
         """Encrypt a message; its id stays readable for a later login, which has not the keys of this one."""
@@ -66,16 +87,29 @@ class _Client(nio.AsyncClient):  # type: ignore[misc]  # the library is not type
         return kind, encrypted
 
 
+def _guarded(decrypt: Callable[..., Any]) -> Callable[..., Any]:
+    def guarded(*given: Any, **more: Any) -> Any:
+        try:
+            return decrypt(*given, **more)
+        except nio.exceptions.EncryptionError:
+            raise
+        except Exception as error:
+            raise nio.exceptions.EncryptionError(f"It cannot be read ({type(error).__name__}).") from error
+
+    return guarded
+
+
 def make_client(home: Path, login: MatrixLogin) -> nio.AsyncClient:
     """Return a client with this login, whose keys of encrypted rooms are loaded. Blocks."""
     store = home / CRYPTO
     store.mkdir(mode=0o700, parents=True, exist_ok=True)
     client = _client(login.homeserver, login.user_id, store=str(store), device_id=login.device_id)
     client.restore_login(login.user_id, login.device_id, login.token)
+    client.guard_decryption()
     return client
 
 
-def _client(homeserver: str, user: str, *, store: str = "", device_id: str = "") -> nio.AsyncClient:
+def _client(homeserver: str, user: str, *, store: str = "", device_id: str = "") -> _Client:
     # No retry of the library's own: the channel has to know that it is down, and waits longer each time.
     # Nor a pause of its own: it would hold a send up until the delivery takes the channel for dead.
     config = nio.AsyncClientConfig(

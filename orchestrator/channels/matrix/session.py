@@ -24,7 +24,7 @@ from nio.crypto.async_attachments import async_encrypt_attachment
 from nio.crypto.attachments import decrypt_attachment
 
 from orchestrator.channels.connection import LoggedOut
-from orchestrator.channels.matrix import events
+from orchestrator.channels.matrix import events, screening
 from orchestrator.channels.matrix.events import MatrixFile
 from orchestrator.channels.matrix.login import UNREACHABLE, MatrixLogin, make_client, pause_of
 from orchestrator.domain.errors import ChannelDown, ChannelError, ChannelRefused, OutcomeUnknown
@@ -256,6 +256,11 @@ class MatrixSession:
             raise ChannelDown(f"{self._login.homeserver} cannot be reached: {reason}.") from error
         except nio.exceptions.ProtocolError as error:
             raise ChannelDown(f"The Matrix library cannot do this now: {error}.") from error
+        except ChannelError:
+            raise
+        except Exception as error:
+            log.exception("matrix.library_broke")
+            raise ChannelDown(f"The Matrix library broke ({type(error).__name__}).") from error
 
     async def _judged(self, call: Any, *, seconds: float = LONGEST_SECONDS) -> Any:
         """Return the answer to a request that carries a message. Raises as `send` does.
@@ -550,7 +555,7 @@ async def patiently(do: Callable[[], Awaitable[T]]) -> T:
 
 def _source(event: Any) -> dict[str, Any]:
     source = event.source
-    return source if isinstance(source, dict) else {}
+    return screening.unwrapped(source) if isinstance(source, dict) else {}
 
 
 def _opened(body: bytes, key: dict[str, Any] | None) -> bytes:

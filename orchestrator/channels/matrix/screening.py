@@ -1,0 +1,89 @@
+"""Take out of an answer what matrix-nio cannot parse, so that one event costs no others. Pure.
+
+The library parses a whole answer or nothing, and raises whatever an unexpected shape makes it raise.
+"""
+
+from __future__ import annotations
+
+import json
+import secrets
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import nio
+import structlog
+
+log = structlog.get_logger(__name__)
+
+Parse = Callable[[dict[str, Any]], object]
+_WRAPPED = f"andy.unparsed.{secrets.token_hex(16)}"
+"""The type of an event that stands for one that the library cannot parse. No sender can know it."""
+_ROOM_LISTS: tuple[tuple[str, Parse], ...] = (
+    ("timeline", nio.Event.parse_event),
+    ("state", nio.Event.parse_event),
+    ("ephemeral", nio.EphemeralEvent.parse_event),
+    ("account_data", nio.AccountDataEvent.parse_event),
+    ("invite_state", nio.InviteEvent.parse_event),
+)
+_LISTS: tuple[tuple[str, Parse], ...] = (
+    ("to_device", nio.ToDeviceEvent.parse_event),
+    ("account_data", nio.AccountDataEvent.parse_event),
+    ("presence", nio.PresenceEvent.from_dict),
+)
+
+
+def screened(answer: object) -> dict[Any, Any]:
+    """Return the JSON of an answer with every event in it as the library can parse it."""
+    if not isinstance(answer, dict):
+        return {}
+    if isinstance(answer.get("chunk"), list):
+        answer["chunk"] = list(_readable(answer["chunk"], nio.Event.parse_event, wraps=True))
+    for section in _tables(answer.get("rooms")):
+        for room in _tables(section):
+            _screen(room, _ROOM_LISTS)
+    _screen(answer, _LISTS)
+    return answer
+
+
+def unwrapped(event: dict[str, Any]) -> dict[str, Any]:
+    """Return an event as it came, in text that can be stored: half a surrogate pair becomes `?`."""
+    if event.get("type") == _WRAPPED:
+        event = event["content"]["event"]
+    try:
+        text = json.dumps(event, ensure_ascii=False)
+        whole = text.encode("utf-8", "replace").decode()
+        return event if whole == text else dict(json.loads(whole))
+    except (RecursionError, TypeError, ValueError):
+        return {**event, "content": {}}
+
+
+def _screen(holder: dict[str, Any], lists: tuple[tuple[str, Parse], ...]) -> None:
+    for name, parse in lists:
+        part = holder.get(name)
+        if isinstance(part, dict) and isinstance(part.get("events"), list):
+            part["events"] = list(_readable(part["events"], parse, wraps=name == "timeline"))
+
+
+def _readable(found: list[Any], parse: Parse, *, wraps: bool) -> Iterator[dict[str, Any]]:
+    """Yield events that `parse` takes; with `wraps` the others, too, in an event that it takes."""
+    for one in found:
+        if not isinstance(one, dict):
+            continue
+        try:
+            parse(one)
+        except Exception as error:  # noqa: BLE001 - of the library
+            log.warning("matrix.event_not_parsed", type=str(one.get("type"))[:80], reason=repr(error)[:200])
+            if wraps:
+                yield {
+                    "type": _WRAPPED,
+                    "event_id": "$unparsed",
+                    "sender": "@unparsed:unparsed",
+                    "origin_server_ts": 0,
+                    "content": {"event": one},
+                }
+        else:
+            yield one
+
+
+def _tables(value: object) -> list[dict[str, Any]]:
+    return [one for one in value.values() if isinstance(one, dict)] if isinstance(value, dict) else []

@@ -1,0 +1,271 @@
+"""Events of any shape through the Matrix library and the channel: none of them costs another one."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import shutil
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+import structlog
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+pytest.importorskip("nio")
+
+import nio
+
+from orchestrator.base.clock import SystemClock
+from orchestrator.base.event_bus import EventBus
+from orchestrator.base.wakeups import Wakeups
+from orchestrator.channels.context import ChannelContext
+from orchestrator.channels.matrix import login
+from orchestrator.channels.matrix.incoming import RoomReceiver, address_of
+from orchestrator.channels.matrix.login import MatrixLogin
+from orchestrator.channels.matrix.screening import screened, unwrapped
+from orchestrator.channels.matrix.session import News, RoomNews, _source
+from orchestrator.domain.errors import ChannelRefused
+from orchestrator.groups import registration
+from orchestrator.inbound.intake import Intake
+from orchestrator.store.database import Database
+from tests.support.store_harness import a_group
+
+ANDY = MatrixLogin(
+    homeserver="http://127.0.0.1:1", user_id="@andy:x", device_id="D", token="t", owner="@jane:x"
+)
+ROOM = "!r:x"
+ODD = [
+    "",
+    "\ud800",
+    "x" * 300,
+    "mxc://a/b",
+    "$e",
+    "@andy:x",
+    "m.text",
+    "m.image",
+    "join",
+    "public",
+    "geo:1,2",
+]
+KEYS = [
+    "body", "msgtype", "url", "file", "filename", "info", "m.relates_to", "m.new_content", "m.mentions",
+    "formatted_body", "membership", "displayname", "name", "users", "algorithm", "ciphertext", "session_id",
+    "sender_key", "device_id", "room_version", "replacement_room", "via", "rel_type", "event_id", "key",
+    "m.in_reply_to", "user_ids", "m.poll", "org.matrix.msc3381.poll.start", "question", "answers", "m.text",
+    "geo_uri", "to", "redacts", "mimetype", "size", "duration", "org.matrix.msc3245.voice", "is_falling_back",
+]  # fmt: skip
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.sampled_from(ODD) | st.text(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(KEYS), inner, max_size=4),
+    max_leaves=10,
+)
+KINDS = [
+    "m.room.message", "m.reaction", "m.room.redaction", "m.room.encrypted", "m.sticker", "m.room.member",
+    "m.room.name", "m.room.create", "m.room.power_levels", "m.room.tombstone", "m.room.encryption",
+    "m.space.child", "m.call.invite", "m.poll.start", "org.matrix.msc3381.poll.response", "com.example.order",
+]  # fmt: skip
+MSGTYPES = [
+    "m.text", "m.emote", "m.notice", "m.image", "m.file", "m.audio", "m.video", "m.location",
+    "m.key.verification.request", "com.example.card",
+]  # fmt: skip
+CONTENT = st.fixed_dictionaries(
+    {}, optional={"msgtype": st.sampled_from(MSGTYPES), "body": st.text() | JSON}
+).flatmap(
+    lambda known: st.dictionaries(st.sampled_from(KEYS), JSON, max_size=5).map(lambda more: more | known)
+)
+HEAD = {"sender": "@jane:x", "origin_server_ts": 5}
+EVENT = st.builds(
+    lambda kind, content, changes: {**HEAD, "type": kind, "content": content, **changes},
+    st.sampled_from(KINDS),
+    CONTENT | JSON,
+    st.dictionaries(
+        st.sampled_from(
+            ["sender", "origin_server_ts", "unsigned", "state_key", "type", "redacts", "event_id"]
+        ),
+        JSON,
+        max_size=2,
+    ),
+)
+GOOD = {
+    **HEAD,
+    "type": "m.room.message",
+    "event_id": "$good",
+    "content": {"msgtype": "m.text", "body": "good"},
+}
+ANY = settings(deadline=None, suppress_health_check=list(HealthCheck))
+
+
+def numbered(found: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    return [{"event_id": f"${number}", **one} for number, one in enumerate(found)]
+
+
+def an_answer(number: int, **parts: list[Any]) -> dict[str, Any]:
+    """Return the answer to a look, in which each list of events is one of `parts`."""
+    lists: dict[str, Any] = {name: {"events": parts.get(name, [])} for name in ("state", "ephemeral")}
+    lists["timeline"] = {"events": [*parts.get("timeline", []), GOOD], "limited": False, "prev_batch": "p"}
+    return {
+        "next_batch": f"s{number}",
+        "rooms": {
+            "join": {ROOM: lists},
+            "invite": {"!i:x": {"invite_state": {"events": parts.get("invite", [])}}},
+            "leave": {},
+        },
+        "to_device": {"events": parts.get("device", [])},
+        "device_one_time_keys_count": {},
+        "device_lists": {"changed": [], "left": []},
+    }
+
+
+@pytest.fixture(scope="module")
+def client(tmp_path_factory):
+    made = login.make_client(tmp_path_factory.mktemp("matrix"), ANDY)
+    yield made
+    asyncio.run(made.close())
+
+
+@ANY
+@given(st.lists(EVENT, max_size=3), st.sampled_from(["timeline", "state", "ephemeral", "invite", "device"]))
+def test_what_the_library_cannot_parse_costs_no_other_event(client, found, part):
+    answer = json.loads(json.dumps(an_answer(len(client.next_batch or "") + 1, **{part: numbered(found)})))
+
+    response = nio.SyncResponse.from_dict(screened(answer))
+
+    assert not isinstance(response, nio.ErrorResponse)
+    asyncio.run(client.receive_response(response))
+    sources = [_source(one) for one in response.rooms.join[ROOM].timeline.events]
+    assert sources[-1] == GOOD
+    client.next_batch = ""
+    client.rooms.clear()
+
+
+def test_an_event_that_the_library_cannot_parse_is_read_as_it_came():
+    sticker = {**HEAD, "type": "m.sticker", "event_id": "$s"}
+    response = nio.SyncResponse.from_dict(screened(an_answer(1, timeline=[sticker])))
+    assert [_source(one) for one in response.rooms.join[ROOM].timeline.events] == [sticker, GOOD]
+
+
+@pytest.mark.parametrize("depth", [2, 100_000])
+def test_an_event_of_any_depth_and_with_half_a_letter_can_be_stored(depth):
+    deep: Any = "\ud800"
+    for _ in range(depth):
+        deep = [deep]
+    found = unwrapped({**HEAD, "content": {"body": deep}})
+    assert found == {**HEAD, "content": {} if depth > 2 else {"body": [["?"]]}}
+
+
+@pytest.mark.parametrize(
+    "body", [b"<html>", b"[]", b"null", b'{"rooms": []}', b'{"rooms": {"join": 3}}', b"{}"]
+)
+def test_a_page_in_place_of_an_answer_is_an_error_and_no_exception(body):
+    try:
+        found = screened(json.loads(body))
+    except ValueError:
+        found = screened({})
+    assert isinstance(nio.SyncResponse.from_dict(found), nio.ErrorResponse)
+
+
+class QuietSession:
+    """A session whose homeserver knows nothing of rooms and has no files."""
+
+    def __getattr__(self, name: str) -> Any:
+        async def nothing(*_: object, **__: object) -> None:
+            return None
+
+        return nothing
+
+    def is_group(self, room_id: str) -> bool:
+        return room_id == ROOM
+
+    def is_readable(self, room_id: str) -> bool:
+        return bool(room_id)
+
+    def room_name(self, room_id: str) -> str:
+        return room_id
+
+    def member_name(self, room_id: str, user_id: str) -> str:
+        return f"{room_id} {user_id}"
+
+    async def download(self, *_: object, **__: object) -> None:
+        raise ChannelRefused("There are no files here.")
+
+
+async def take_all(home: Path, database: Database, found: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Hand events in as one page of a registered room; return the rows that there are then."""
+    clock, wakeups = SystemClock(), Wakeups()
+    bus = EventBus(clock)
+    intake = Intake(database, clock=clock, name="Andy", wakeups=wakeups, bus=bus)
+    context = ChannelContext(
+        home=home,
+        database=database,
+        clock=clock,
+        bus=bus,
+        assistant="Andy",
+        has_own_number=True,
+        attachment_bytes=1_000,
+        wake_outbox=wakeups.outbox.set,
+    )
+    async with database.transaction() as tx:
+        await registration.register(tx, a_group("family", jid=address_of(ROOM), requires_trigger=False))
+    session: Any = QuietSession()
+    async with asyncio.TaskGroup() as tasks:
+        receiver = RoomReceiver(context, session, ANDY, intake.receive, tasks=tasks)
+        await receiver.place()
+        news = News(
+            place="s1",
+            rooms=[RoomNews(room_id=ROOM, events=[*found, GOOD])],
+            invited_by={},
+            left=frozenset(),
+            typed_in=[],
+        )
+        await receiver.take(news)
+    async with database.reading() as tx:
+        rows = await tx.execute_fetchall("SELECT * FROM messages")
+        places = await tx.execute_fetchall("SELECT value FROM router_state WHERE key LIKE '%matrix'")
+    assert [row["value"] for row in places] == [f"{receiver.stored_as}s1"]
+    return [dict(row) for row in rows]
+
+
+@settings(ANY, max_examples=60)
+@given(found=st.lists(EVENT, min_size=1, max_size=12))
+def test_events_of_any_shape_have_one_outcome_each_and_the_next_message_is_taken(migrated_database, found):
+    events = [unwrapped(one) for one in numbered(found)]
+
+    async def taken(home: Path) -> list[dict[str, Any]]:
+        database = await Database.open(home / "messages.db")
+        try:
+            return await take_all(home, database, events)
+        finally:
+            await database.close()
+
+    with tempfile.TemporaryDirectory() as folder, structlog.testing.capture_logs() as logs:
+        shutil.copy(migrated_database, Path(folder) / "messages.db")
+        rows = asyncio.run(taken(Path(folder)))
+
+    assert any(row["id"] == "$good" and row["content"] == "good" for row in rows)
+    assert all(row["turn_id"] is not None or row["ignored_reason"] for row in rows)
+    broken = ("matrix.message_not_read", "channel.message_not_taken")
+    assert [one for one in logs if one["event"] in broken] == []
+
+
+def test_a_message_that_breaks_the_reader_is_stepped_over(migrated_database, tmp_path, monkeypatch):
+    read = RoomReceiver._inbound
+
+    async def breaks(self: RoomReceiver, room_id: str, message: Any) -> Any:
+        if message.event_id == "$bad":
+            raise TypeError(message.event_id)
+        return await read(self, room_id, message)
+
+    monkeypatch.setattr(RoomReceiver, "_inbound", breaks)
+    shutil.copy(migrated_database, tmp_path / "messages.db")
+
+    async def taken() -> list[dict[str, Any]]:
+        database = await Database.open(tmp_path / "messages.db")
+        try:
+            return await take_all(tmp_path, database, [{**GOOD, "event_id": "$bad"}])
+        finally:
+            await database.close()
+
+    assert [row["id"] for row in asyncio.run(taken())] == ["$good"]
