@@ -141,6 +141,15 @@ def test_what_the_library_cannot_parse_costs_no_other_event(client, found, part)
     client.rooms.clear()
 
 
+def test_what_the_library_can_parse_is_left_as_it_came():
+    member = {"type": "m.room.member", "state_key": "@andy:x", "sender": "@jane:x"}
+    found = an_answer(
+        1, invite=[{**member, "content": {"membership": "invite"}}], state=[GOOD], timeline=[GOOD]
+    )
+    before = json.loads(json.dumps(found))
+    assert screened(found) == before
+
+
 def test_an_event_that_the_library_cannot_parse_is_read_as_it_came():
     sticker = {**HEAD, "type": "m.sticker", "event_id": "$s"}
     response = nio.SyncResponse.from_dict(screened(an_answer(1, timeline=[sticker])))

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import secrets
 from collections.abc import Callable, Iterator
+from copy import deepcopy
 from typing import Any
 
 import nio
@@ -70,7 +71,8 @@ def _readable(found: list[Any], parse: Parse, *, wraps: bool) -> Iterator[dict[s
         if not isinstance(one, dict):
             continue
         try:
-            parse(one)
+            # The library takes its parts out of an invitation while it parses it.
+            parse(deepcopy(one))
         except Exception as error:  # noqa: BLE001 - of the library
             log.warning("matrix.event_not_parsed", type=str(one.get("type"))[:80], reason=repr(error)[:200])
             if wraps:
