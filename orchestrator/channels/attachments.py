@@ -24,7 +24,7 @@ FETCH_SECONDS = 30.0
 FETCH_PAUSE_SECONDS = 5.0
 """How long to wait between two tries to fetch one file."""
 MAX_FETCHES = 4
-"""At most so many files are fetched at once."""
+"""Files that are fetched at once, at most; those that came whole wait for nothing but their words."""
 VOICE_NOTE = "voice note"
 LANGUAGE_MESSAGES = 50
 """The newest messages of a chat tell which language its voice notes are in."""
@@ -79,19 +79,23 @@ async def keep(
     Raises:
         OSError: it cannot be copied; nothing is left half written.
     """
-    transcript = await _transcribe(context, file, chat, body)
+    transcript = await _transcribe(context, file, group, chat, body)
     path = await asyncio.to_thread(
         attachments.keep, context.home, group.folder, file_name(file, sent_ms=sent_ms), body
     )
     return FetchedFile(words=words_of(file, path, transcript), spoken=transcript.text)
 
 
-async def _transcribe(context: ChannelContext, file: FileFacts, chat: ChatJid, body: Path) -> SpokenText:
+async def _transcribe(
+    context: ChannelContext, file: FileFacts, group: Group, chat: ChatJid, body: Path
+) -> SpokenText:
     if context.voice is None or file.kind != VOICE_NOTE:
         return SpokenText()
     async with context.database.reading() as tx:
         newest = await messages.newest_texts(tx, chat, limit=LANGUAGE_MESSAGES)
-    return await context.voice.transcribe(body, seconds=file.seconds, language=language_of(newest))
+    return await context.voice.transcribe(
+        body, seconds=file.seconds, language=language_of(newest), group=group.folder
+    )
 
 
 def wait_seconds(context: ChannelContext, file: FileFacts) -> float:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from orchestrator.base.clock import SystemClock
 from orchestrator.base.import_blocker import without
-from orchestrator.base.memory import give_back_memory, share_one_arena
+from orchestrator.base.memory import give_back_memory, hide_memory, share_one_arena
 from orchestrator.cli.terminal import home_of, say_aside, settings_of
 from orchestrator.domain.home import Home
 
@@ -64,6 +64,7 @@ def run(home: Path | None, *, runtime: str | None, agent: str | None, port: int 
     # What it needs takes a moment to load, and on a busy machine many.
     say_aside("Andy starts …")
     share_one_arena()
+    hide_memory()
     given = {"andy_runtime": runtime, "andy_agent": agent, "andy_port": port}
     if asyncio.run(_serve(home, given)):
         say_aside("Andy starts anew …")

@@ -119,7 +119,8 @@ def test_at_most_one_word_of_ten_is_wrong_in_twenty_notes(model: Path, tmp_path:
     recognizer = WhisperModel(str(model), device="cpu", compute_type="int8", local_files_only=True)
     wrong = total = 0
     for number, saying in enumerate(SAYINGS):
-        found = listen.transcript_of(recognizer, str(speak(saying, tmp_path / f"{number}.ogg")), "en")
+        with speak(saying, tmp_path / f"{number}.ogg").open("rb") as sound:
+            found = listen.transcript_of(recognizer, sound, "en")
         wrong += wrong_words(words(saying), words(found.get("text", "")))
         total += len(words(saying))
     assert wrong <= total / 10, f"{wrong} of {total}"

@@ -257,8 +257,7 @@ class RoomReceiver:
 
     async def _take_with_file(self, inbound: Inbound, file: MatrixFile) -> None:
         try:
-            async with self._slots:
-                words = await self._fetched(inbound, file)
+            words = await self._fetched(inbound, file)
             whole = replace(inbound, file=words.words, spoken=words.spoken, file_until_ms=None)
             await hand_in(self._receive, whole, cursor=None)
         finally:
@@ -276,7 +275,9 @@ class RoomReceiver:
             if group is None:
                 return attachments.failed(file)
             limit, seconds = self._context.attachment_bytes, attachments.fetch_seconds(file)
-            await self._session.download(file, body, limit=limit, seconds=seconds)
+            # Without what is done after it: a voice note may wait for long until it is listened to.
+            async with self._slots:
+                await self._session.download(file, body, limit=limit, seconds=seconds)
             return await attachments.keep(
                 self._context, file, group, body, chat=inbound.chat_jid, sent_ms=inbound.sent_ms
             )

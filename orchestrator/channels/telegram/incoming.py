@@ -129,8 +129,7 @@ class UpdateReceiver:
         return Quote(message_id=own or answered, sender=found.answered_name, text=found.answered_text)
 
     async def _take_file(self, inbound: Inbound, file: TelegramFile) -> None:
-        async with self._slots:
-            words = await self._fetched(inbound, file)
+        words = await self._fetched(inbound, file)
         whole = replace(inbound, file=words.words, spoken=words.spoken, file_until_ms=None)
         await hand_in(self._receive, whole, cursor=None)
 
@@ -141,12 +140,14 @@ class UpdateReceiver:
                 group = await groups.by_jid(tx, inbound.chat_jid)
             if group is None:
                 return attachments.failed(file)
-            async with asyncio.timeout(attachments.fetch_seconds(file)):
-                found = await self._bot.get_file(file.file_id)
-                data = await found.download_as_bytearray()
-            if len(data) > self._limit:
-                return attachments.failed(file)
-            await asyncio.to_thread(_write, body, bytes(data))
+            # Without what is done after it: a voice note may wait for long until it is listened to.
+            async with self._slots:
+                async with asyncio.timeout(attachments.fetch_seconds(file)):
+                    found = await self._bot.get_file(file.file_id)
+                    data = await found.download_as_bytearray()
+                if len(data) > self._limit:
+                    return attachments.failed(file)
+                await asyncio.to_thread(_write, body, bytes(data))
             return await attachments.keep(
                 self._context, file, group, body, chat=inbound.chat_jid, sent_ms=inbound.sent_ms
             )

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import json
 import sys
-from typing import Any
+from pathlib import Path
+from typing import Any, BinaryIO
 
-from orchestrator.channels.voice import no_network
+from orchestrator.channels.voice import fence
 
 MAX_SECONDS = 600
-"""How long a voice note may be that is written down."""
+"""Seconds of a voice note that is written down, at most."""
 CPU_SECONDS = 600
 UNREADABLE = "it is damaged, or no sound"
 TOO_LONG = f"it is longer than {MAX_SECONDS // 60} minutes"
@@ -23,29 +24,30 @@ NO_WORDS = "I hear no words in it"
 def main(arguments: list[str]) -> int:
     """Print what the file says as one line of JSON."""
     model, path, *language = arguments
-    # Before any library: onnxruntime, for one, would send its maker what it runs on.
-    is_alone = no_network.leave_network()
-    no_network.bound(cpu_seconds=CPU_SECONDS)
-    from faster_whisper import WhisperModel
+    with Path(path).open("rb") as sound:
+        # Before any library: onnxruntime, for one, would send its maker what it runs on.
+        fence.bound(cpu_seconds=CPU_SECONDS)
+        missing = fence.enter(readable=[model], library="faster_whisper")
+        from faster_whisper import WhisperModel
 
-    recognizer = WhisperModel(model, device="cpu", compute_type="int8", local_files_only=True)
-    found = {} if is_alone else {"warning": "the network could not be taken away"}
-    sys.stdout.write(
-        json.dumps(found | transcript_of(recognizer, path, language[0] if language else None)) + "\n"
-    )
+        recognizer = WhisperModel(model, device="cpu", compute_type="int8", local_files_only=True)
+        found = {"warning": "; ".join(missing)} if missing else {}
+        found |= transcript_of(recognizer, sound, language[0] if language else None)
+    sys.stdout.write(json.dumps(found) + "\n")
     return 0
 
 
-def transcript_of(recognizer: Any, path: str, language: str | None) -> dict[str, Any]:
+def transcript_of(recognizer: Any, sound: BinaryIO, language: str | None) -> dict[str, Any]:
     """Return `{text, language, seconds}` of a sound file, or `{failure}`; `language` None is heard first."""
     import av
 
     try:
-        seconds = _duration(path)
+        seconds = _duration(sound)
+        sound.seek(0)
         if seconds > MAX_SECONDS:
             return {"failure": TOO_LONG}
         # The filter for silence keeps noise from becoming words that nobody said.
-        segments, about = recognizer.transcribe(path, language=language, vad_filter=True)
+        segments, about = recognizer.transcribe(sound, language=language, vad_filter=True)
         text = " ".join(segment.text.strip() for segment in segments if segment.no_speech_prob < 0.9)
     except MemoryError:
         return {"failure": TOO_LONG}
@@ -56,11 +58,11 @@ def transcript_of(recognizer: Any, path: str, language: str | None) -> dict[str,
     return {"text": " ".join(text.split()), "language": about.language, "seconds": round(seconds, 1)}
 
 
-def _duration(path: str) -> float:
+def _duration(sound: BinaryIO) -> float:
     """Return how many seconds of sound a file holds, by its packets: its head may say anything."""
     import av
 
-    with av.open(path, metadata_errors="ignore") as container:
+    with av.open(sound, metadata_errors="ignore") as container:
         if not container.streams.audio:
             raise ValueError(UNREADABLE)
         stream = container.streams.audio[0]

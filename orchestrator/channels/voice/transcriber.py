@@ -8,7 +8,9 @@ import json
 import os
 import re
 import sys
-from collections.abc import Iterable, Sequence
+from collections import deque
+from collections.abc import AsyncIterator, Iterable, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -23,8 +25,15 @@ LIBRARY = "faster_whisper"
 FILES = ("model.bin", "config.json", "tokenizer.json")
 """What a folder must hold to be a model; `vocabulary.*` has two names."""
 START_SECONDS = 60.0
-"""How long the program may take besides listening: it loads a model, on a machine that may be busy."""
+"""Seconds that the program may take besides listening: it loads a model, on a machine that may be busy."""
 MAX_CHARS = 8_000
+MAX_OUTPUT_BYTES = 64 * 1024
+"""Bytes that the program may print: 8,000 characters of JSON are 48,000 at most."""
+ERRORS_KEPT_BYTES = 500
+"""Bytes of the end of what the program says on stderr that the log gets."""
+MAX_WAITING = 10
+"""Notes of one group that may wait for their turn at once."""
+TOO_MANY = f"{MAX_WAITING} others of this group were still to be written down"
 NOT_NOW = "writing down what it says took too long, or failed"
 _KEPT = ("PATH", "HOME", "LANG", "LC_ALL", "PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV", "LD_LIBRARY_PATH")
 _HANGUL = re.compile("[가-힣]")
@@ -66,28 +75,76 @@ def language_of(texts: Iterable[str]) -> str | None:
 
 
 class VoiceTranscriber:
-    """Transcribes files, one after another."""
+    """Transcribes files, one after another: the next is of the group that had its turn longest ago."""
 
     def __init__(self, model: Path, *, command: Sequence[str] | None = None) -> None:
         """`model` is a folder of a model; `command` starts the program in the place of `listen`."""
         self._model = model
         self._command = command or (sys.executable, "-m", listen.__name__)
-        self._one_at_a_time = asyncio.Lock()
+        self._is_listening = False
+        self._waiting: dict[str, deque[asyncio.Future[None]]] = {}
+        """Notes that wait for their turn, by group."""
+        self._turns = 0
+        self._last_turn: dict[str, int] = {}
+        """The number of the last turn that each group had."""
 
     def seconds_for(self, seconds: int) -> float:
-        """Return how long transcribing a note of so many seconds may take, waiting for others included."""
+        """Return how long listening to a note of so many seconds may take, from its start."""
         return START_SECONDS + min(seconds, listen.MAX_SECONDS)
 
-    async def transcribe(self, file: Path, *, seconds: int, language: str | None = None) -> SpokenText:
+    async def transcribe(
+        self, file: Path, *, seconds: int, language: str | None = None, group: str = ""
+    ) -> SpokenText:
         """Return what `file` says. `seconds` is how long it claims to be; whatever fails is a `failure`."""
         if seconds > listen.MAX_SECONDS:
             return SpokenText(failure=listen.TOO_LONG)
+        if len(self._waiting.get(group, ())) >= MAX_WAITING:
+            log.warning("voice.too_many", group=group)
+            return SpokenText(failure=TOO_MANY)
+        async with self._turn(group):
+            try:
+                async with asyncio.timeout(self.seconds_for(seconds)):
+                    return await self._listen(file, language)
+            except TimeoutError:
+                log.warning("voice.too_slow", seconds=seconds)
+                return SpokenText(failure=NOT_NOW)
+
+    @asynccontextmanager
+    async def _turn(self, group: str) -> AsyncIterator[None]:
+        """Wait until nothing else is listened to and it is this group's turn."""
+        if self._is_listening:
+            mine = asyncio.get_running_loop().create_future()
+            self._waiting.setdefault(group, deque()).append(mine)
+            try:
+                await mine
+            except asyncio.CancelledError:
+                if mine.cancelled():
+                    self._forget(group, mine)
+                else:  # the turn had come at the same moment
+                    self._pass_on()
+                raise
+        self._is_listening = True
+        self._turns += 1
+        self._last_turn[group] = self._turns
         try:
-            async with asyncio.timeout(self.seconds_for(seconds)), self._one_at_a_time:
-                return await self._listen(file, language)
-        except TimeoutError:
-            log.warning("voice.too_slow", seconds=seconds)
-            return SpokenText(failure=NOT_NOW)
+            yield
+        finally:
+            self._pass_on()
+
+    def _forget(self, group: str, one: asyncio.Future[None]) -> None:
+        waiting = self._waiting[group]
+        waiting.remove(one)
+        if not waiting:
+            del self._waiting[group]
+
+    def _pass_on(self) -> None:
+        """Give the turn to who waits and had none for longest; to nobody where nobody waits."""
+        self._is_listening = bool(self._waiting)
+        if self._waiting:
+            group = min(self._waiting, key=lambda one: self._last_turn.get(one, 0))
+            following = self._waiting[group][0]
+            self._forget(group, following)
+            following.set_result(None)
 
     async def _listen(self, file: Path, language: str | None) -> SpokenText:
         process = await asyncio.create_subprocess_exec(
@@ -101,13 +158,38 @@ class VoiceTranscriber:
             env=_environment(),
             start_new_session=True,
         )
+        assert process.stdout is not None and process.stderr is not None  # noqa: PT018
+        errors = asyncio.create_task(_tail(process.stderr), name="voice-errors")
         try:
-            output, errors = await process.communicate()
+            output = await _bounded(process.stdout)
+            if output is None:
+                log.warning("voice.too_much_output", bytes=MAX_OUTPUT_BYTES)
+                return SpokenText(failure=NOT_NOW)
+            code = await process.wait()
+            return _parsed(output, await errors, code)
         finally:
             if process.returncode is None:
                 process.kill()
                 await process.wait()
-        return _parsed(output, errors, process.returncode)
+            errors.cancel()
+
+
+async def _bounded(stream: asyncio.StreamReader) -> bytes | None:
+    """Return all that comes, or None where that is more than the program may print."""
+    found = b""
+    while some := await stream.read(MAX_OUTPUT_BYTES):
+        found += some
+        if len(found) > MAX_OUTPUT_BYTES:
+            return None
+    return found
+
+
+async def _tail(stream: asyncio.StreamReader) -> bytes:
+    """Read to the end and return the last of it."""
+    kept = b""
+    while some := await stream.read(MAX_OUTPUT_BYTES):
+        kept = (kept + some)[-ERRORS_KEPT_BYTES:]
+    return kept
 
 
 def _environment() -> dict[str, str]:
@@ -122,10 +204,10 @@ def _parsed(output: bytes, errors: bytes, code: int | None) -> SpokenText:
         found = json.loads(output.splitlines()[-1])
         text, failure, language = (found.get(key) for key in ("text", "failure", "language"))
     except (ValueError, IndexError, AttributeError):
-        log.warning("voice.failed", code=code, stderr=errors[-500:].decode("utf-8", "replace"))
+        log.warning("voice.failed", code=code, stderr=errors.decode("utf-8", "replace"))
         return SpokenText(failure=NOT_NOW)
     if found.get("warning"):
-        log.warning("voice.not_isolated", reason=str(found["warning"])[:200])
+        log.warning("voice.not_isolated", missing=str(found["warning"])[:200])
     if not isinstance(text, str) or not text.strip():
         return SpokenText(failure=str(failure)[:200] if failure else NOT_NOW)
     cut = text if len(text) <= MAX_CHARS else f"{text[:MAX_CHARS]}… [cut]"

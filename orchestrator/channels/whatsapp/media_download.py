@@ -35,8 +35,7 @@ class MediaDownloader:
         """Download `files` one after another; return each by its `ref`, failed ones too."""
         fetched: dict[str, FetchedFile] = {}
         for media in files:
-            async with self._slots:
-                fetched[media.ref] = await self._download_into_folder(message, media, group, bridge)
+            fetched[media.ref] = await self._download_into_folder(message, media, group, bridge)
         return fetched
 
     def wait_seconds(self, files: Sequence[MediaReference]) -> float:
@@ -50,7 +49,9 @@ class MediaDownloader:
         body = self._context.home / "data" / "whatsapp" / f"in-{secrets.token_hex(8)}"
         try:
             await asyncio.to_thread(lambda: body.parent.mkdir(mode=0o700, parents=True, exist_ok=True))
-            await _download(bridge, media, body, limit=self._context.attachment_bytes)
+            # Without what is done after it: a voice note may wait for long until it is listened to.
+            async with self._slots:
+                await _download(bridge, media, body, limit=self._context.attachment_bytes)
             return await attachments.keep(
                 self._context, media, group, body, chat=ChatJid(message.chat), sent_ms=message.sent_ms
             )

@@ -178,3 +178,58 @@ async def test_notes_that_come_together_are_heard_one_at_a_time(harness: WhatsAp
         await until(lambda name=name: has_file(harness, name), "the file")
 
     assert [text.splitlines()[0] for text in await harness.texts()] == [f"🎤 note {name}" for name in names]
+
+
+async def test_a_group_with_many_notes_holds_up_no_other(tmp_path: Path) -> None:
+    heard: list[str] = []
+    voice = VoiceTranscriber(tmp_path, command=(sys.executable, str(LISTENER)))
+    os.mkfifo(tmp_path / "pipe")
+
+    async def listen_to(group: str, name: str, content: str) -> None:
+        (tmp_path / name).write_text(content, encoding="utf-8")
+        found = await voice.transcribe(tmp_path / name, seconds=0, group=group)
+        heard.append(found.text or f"{name}: {found.failure}")
+
+    async with asyncio.TaskGroup() as tasks:
+        tasks.create_task(listen_to("eve", "first", "pipe"))
+        await until(lambda: (tmp_path / "busy").exists(), "it listens")
+        for number in range(transcriber.MAX_WAITING + 1):
+            tasks.create_task(listen_to("eve", f"eve{number}", json.dumps({"text": f"eve {number}"})))
+        await until(lambda: len(heard) == 1, "one is too many")
+        assert heard == [f"eve{transcriber.MAX_WAITING}: {transcriber.TOO_MANY}"]
+        tasks.create_task(listen_to("bob", "bob", json.dumps({"text": "bob"})))
+        await asyncio.to_thread((tmp_path / "pipe").write_text, json.dumps({"text": "eve first"}))
+
+    assert heard[1:4] == ["eve first", "bob", "eve 0"]
+    assert len(heard) == transcriber.MAX_WAITING + 3
+
+
+async def test_one_that_gives_up_waiting_leaves_the_turn_to_the_next(tmp_path: Path) -> None:
+    voice = VoiceTranscriber(tmp_path, command=(sys.executable, str(LISTENER)))
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "first").write_text("pipe", encoding="utf-8")
+    (tmp_path / "other").write_text(json.dumps({"text": "other"}), encoding="utf-8")
+    async with asyncio.TaskGroup() as tasks:
+        first = tasks.create_task(voice.transcribe(tmp_path / "first", seconds=0, group="eve"))
+        await until(lambda: (tmp_path / "busy").exists(), "it listens")
+        gone = tasks.create_task(voice.transcribe(tmp_path / "other", seconds=0, group="eve"))
+        bob = tasks.create_task(voice.transcribe(tmp_path / "other", seconds=0, group="bob"))
+        await asyncio.sleep(0)
+        gone.cancel()
+        await asyncio.to_thread((tmp_path / "pipe").write_text, json.dumps({"text": "first"}))
+
+    assert (first.result().text, bob.result().text, gone.cancelled()) == ("first", "other", True)
+
+
+async def test_a_program_that_prints_without_end_is_killed_at_once(tmp_path: Path) -> None:
+    endless = "import sys\nwhile True: sys.stdout.write('x' * 65536)"
+    voice = VoiceTranscriber(tmp_path, command=(sys.executable, "-c", endless))
+
+    assert (await voice.transcribe(tmp_path, seconds=0)).failure == transcriber.NOT_NOW
+
+
+async def test_what_it_says_besides_is_read_to_the_end_and_its_last_words_are_logged(tmp_path: Path) -> None:
+    noisy = "import sys; sys.stderr.write('e' * 1_000_000 + 'last'); print('{\"text\": \"heard\"}')"
+    voice = VoiceTranscriber(tmp_path, command=(sys.executable, "-c", noisy))
+
+    assert (await voice.transcribe(tmp_path, seconds=0)).text == "heard"

@@ -1,0 +1,213 @@
+"""Fence this process in for good: it reads its libraries and its model, and touches nothing else.
+
+A sound file comes from whoever can write to a chat, and decoders of sound have had holes. Landlock (files) and
+seccomp (system calls) of the kernel need no privilege and cannot be undone, also not by code that got in
+through such a hole.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import importlib.util
+import os
+import platform
+import resource
+import struct
+import sys
+import sysconfig
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+MEMORY_BYTES = 3 * 1024**3
+"""Address space: a "base" model takes 0.4 GB of memory, and its libraries map about 2 GB."""
+
+_PR_SET_NAME = 15
+_PR_SET_SECCOMP = 22
+_PR_SET_NO_NEW_PRIVS = 38
+_FILTER_MODE = 2
+_LOAD, _EQUAL, _AT_LEAST, _ANY_BIT, _RETURN = 0x20, 0x15, 0x35, 0x45, 0x06
+_ALLOW, _ERRNO, _KILL = 0x7FFF0000, 0x00050000, 0x80000000
+_X32 = 0x40000000  # the second table of system calls that x86_64 has
+_ARCHITECTURES = {"x86_64": (0xC000003E, 0), "aarch64": (0xC00000B7, 1)}
+"""Machine → its number in a filter, and its column in the tables of system calls."""
+
+_Step = tuple[int, int, int, int]
+_FREE: Mapping[str, tuple[int | None, int | None]] = {
+    "read": (0, 63), "readv": (19, 65), "pread64": (17, 67), "preadv": (295, 69),
+    "write": (1, 64), "writev": (20, 66), "close": (3, 57), "lseek": (8, 62),
+    "fstat": (5, 80), "newfstatat": (262, 79), "stat": (4, None), "lstat": (6, None), "statx": (332, 291),
+    "readlink": (89, None), "readlinkat": (267, 78), "getcwd": (79, 17), "getdents64": (217, 61),
+    "access": (21, None), "faccessat": (269, 48), "faccessat2": (439, 439),
+    "uname": (63, 160), "sysinfo": (99, 179), "getrusage": (98, 165), "times": (100, 153),
+    "getpid": (39, 172), "gettid": (186, 178), "getppid": (110, 173), "getuid": (102, 174),
+    "geteuid": (107, 175), "getgid": (104, 176), "getegid": (108, 177),
+    "clock_gettime": (228, 113), "clock_getres": (229, 114), "clock_nanosleep": (230, 115),
+    "nanosleep": (35, 101), "gettimeofday": (96, 169), "time": (201, None),
+    "sched_yield": (24, 124), "sched_getaffinity": (204, 123), "getcpu": (309, 168),
+    "exit": (60, 93), "exit_group": (231, 94), "futex": (202, 98), "membarrier": (324, 283),
+    "rt_sigaction": (13, 134), "rt_sigprocmask": (14, 135), "rt_sigreturn": (15, 139),
+    "sigaltstack": (131, 132), "restart_syscall": (219, 128),
+    "arch_prctl": (158, None), "set_tid_address": (218, 96), "set_robust_list": (273, 99), "rseq": (334, 293),
+    "madvise": (28, 233), "mprotect": (10, 226), "munmap": (11, 215), "mremap": (25, 216), "mmap": (9, 222),
+    "brk": (12, 214), "getrandom": (318, 278), "poll": (7, None), "ppoll": (271, 73),
+}  # fmt: skip
+"""The system calls that are let through whatever their arguments, with their numbers on each machine.
+
+A shared mapping that is written to needs a file that is open for writing, and none can be opened.
+"""
+_ABSENT = {"clone3": (435, 435), "openat2": (437, 437)}
+"""Calls whose arguments a filter cannot see. As on an older kernel, callers go on to `clone` and `openat`."""
+
+_WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
+_CLONE_THREAD = 0x10000
+_TERMINAL_IS, _CLOSE_ON_EXEC = 0x5401, 0x5451
+_GETFD, _SETFD, _GETFL, _DUPFD_CLOEXEC = 1, 2, 3, 1030
+
+_CREATE_RULESET, _ADD_RULE, _RESTRICT_SELF = 444, 445, 446  # the same everywhere
+_READ_FILE, _READ_DIRECTORY = 1 << 2, 1 << 3
+_FILE_RIGHTS = ((1, 13), (2, 14), (3, 15), (5, 16))
+"""Version of Landlock → how many rights on files it knows, each a bit from the lowest on."""
+_SYSTEM = (
+    "/lib", "/lib64", "/usr/lib", "/usr/lib64", "/usr/local/lib", "/etc/ld.so.cache",
+    "/proc/cpuinfo", "/proc/sys/vm/overcommit_memory", "/sys/devices/system/cpu", "/dev/null", "/dev/urandom",
+)  # fmt: skip
+
+
+class _Narrow(NamedTuple):
+    """A system call that is let through where one argument is as it should be."""
+
+    numbers: tuple[int | None, int | None]
+    argument: int
+    kind: Literal["equals", "has", "lacks"]
+    values: tuple[int, ...]
+
+
+def _narrow() -> tuple[_Narrow, ...]:
+    own = os.getpid()
+    return (
+        _Narrow((2, None), 1, "lacks", (_WRITES,)),  # open
+        _Narrow((257, 56), 2, "lacks", (_WRITES,)),  # openat
+        _Narrow((56, 220), 0, "has", (_CLONE_THREAD,)),  # clone: threads, and no process
+        _Narrow((157, 167), 0, "equals", (_PR_SET_NAME,)),  # prctl
+        _Narrow((16, 29), 1, "equals", (_TERMINAL_IS, _CLOSE_ON_EXEC)),  # ioctl
+        _Narrow((72, 25), 1, "equals", (_GETFD, _SETFD, _GETFL, _DUPFD_CLOEXEC)),  # fcntl
+        _Narrow((234, 131), 0, "equals", (own,)),  # tgkill: abort() ends this process
+        _Narrow((302, 261), 0, "equals", (0,)),  # prlimit64: of this process
+        _Narrow((203, 122), 0, "equals", (0,)),  # sched_setaffinity: of this thread
+    )
+
+
+def bound(*, cpu_seconds: int) -> None:
+    """Bound memory and processor time, and let this process write no file and dump no core."""
+    for limit, value in (
+        (resource.RLIMIT_AS, MEMORY_BYTES),
+        (resource.RLIMIT_CPU, cpu_seconds),
+        (resource.RLIMIT_FSIZE, 0),
+        (resource.RLIMIT_CORE, 0),
+    ):
+        resource.setrlimit(limit, (value, value))
+
+
+def enter(*, readable: Iterable[str], library: str) -> list[str]:
+    """Leave this process its open files and reading of `readable` and of where `library` is; return what is
+    missing.
+
+    What is missing is a phrase each, for the log: none where the kernel has Landlock and the filter.
+    """
+    if platform.system() != "Linux" or platform.machine() not in _ARCHITECTURES:
+        return ["this system has no filter of system calls that Andy knows"]
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0:
+        return ["the kernel refuses a fence"]
+    missing = []
+    if not _restrict_files(libc, {*_SYSTEM, *readable, *_libraries(library)}):
+        missing.append("the kernel has no Landlock, so files that this user may read can be read")
+    if not _filter_calls(libc):
+        missing.append("the kernel refuses the filter of system calls")
+    return missing
+
+
+def _libraries(name: str) -> set[str]:
+    """Return the folders that Python and the library called `name` load from."""
+    places = {sysconfig.get_path(key) for key in ("stdlib", "platstdlib", "purelib", "platlib")}
+    found = importlib.util.find_spec(name)
+    if found is not None and found.submodule_search_locations:
+        places.add(str(Path(found.submodule_search_locations[0]).parent))
+    linked = {one for one in os.environ.get("LD_LIBRARY_PATH", "").split(":") if one.startswith("/")}
+    return places | linked | {f"{sys.base_prefix}/lib"}
+
+
+def _restrict_files(libc: Any, readable: Iterable[str]) -> bool:
+    """Refuse all but reading below `readable`; with newer kernels also signals and sockets to outside."""
+    version = libc.syscall(_CREATE_RULESET, None, 0, 1)
+    if version < 1:
+        return False
+    rights = (1 << max(count for since, count in _FILE_RIGHTS if version >= since)) - 1
+    fields = [rights] + [3] * (version >= 4) + [3] * (version >= 6)  # files; TCP; sockets by name, signals
+    wanted = ctypes.create_string_buffer(struct.pack(f"{len(fields)}Q", *fields))
+    rules = libc.syscall(_CREATE_RULESET, wanted, 8 * len(fields), 0)
+    if rules < 0:
+        return False
+    try:
+        for path in readable:
+            _allow_reading(libc, rules, path)
+        return bool(libc.syscall(_RESTRICT_SELF, rules, 0) == 0)
+    finally:
+        os.close(rules)
+
+
+def _allow_reading(libc: Any, rules: int, path: str) -> None:
+    try:
+        place = os.open(path, os.O_PATH | os.O_CLOEXEC)
+    except OSError:
+        return  # not every system has every place
+    try:
+        allowed = _READ_FILE | (_READ_DIRECTORY if Path(path).is_dir() else 0)
+        rule = ctypes.create_string_buffer(struct.pack("=Qi", allowed, place))
+        libc.syscall(_ADD_RULE, rules, 1, rule, 0)
+    finally:
+        os.close(place)
+
+
+def _filter_calls(libc: Any) -> bool:
+    program = b"".join(struct.pack("HBBI", *step) for step in _steps(*_ARCHITECTURES[platform.machine()]))
+    steps = ctypes.create_string_buffer(program, len(program))
+    described = ctypes.create_string_buffer(struct.pack("HP", len(program) // 8, ctypes.addressof(steps)))
+    return bool(libc.prctl(_PR_SET_SECCOMP, _FILTER_MODE, described, 0, 0) == 0)
+
+
+def _steps(architecture: int, column: int) -> Iterator[_Step]:
+    """Yield the filter: what is not let through is refused with EPERM."""
+    yield (_LOAD, 0, 0, 4)  # the architecture of the call
+    yield (_EQUAL, 1, 0, architecture)
+    yield (_RETURN, 0, 0, _KILL)
+    yield (_LOAD, 0, 0, 0)  # the number of the call
+    yield (_AT_LEAST, 0, 1, _X32)
+    yield (_RETURN, 0, 0, _ERRNO | errno.EPERM)
+    answers = {numbers[column]: _ALLOW for numbers in _FREE.values()}
+    answers |= {numbers[column]: _ERRNO | errno.ENOSYS for numbers in _ABSENT.values()}
+    for number, answer in answers.items():
+        if number is not None:
+            yield (_EQUAL, 0, 1, number)
+            yield (_RETURN, 0, 0, answer)
+    for call in _narrow():
+        yield from _checked(call, call.numbers[column])
+    yield (_RETURN, 0, 0, _ERRNO | errno.EPERM)
+
+
+def _checked(call: _Narrow, number: int | None) -> Iterator[_Step]:
+    """Yield the steps that decide about one call by the lower half of an argument."""
+    if number is None:
+        return
+    tests: list[_Step] = []
+    for value in call.values:
+        if call.kind == "equals":
+            tests += [(_EQUAL, 0, 1, value), (_RETURN, 0, 0, _ALLOW)]
+        else:
+            tests += [(_ANY_BIT, *((0, 1) if call.kind == "has" else (1, 0)), value), (_RETURN, 0, 0, _ALLOW)]
+    yield (_EQUAL, 0, len(tests) + 2, number)
+    yield (_LOAD, 0, 0, 16 + 8 * call.argument)
+    yield from tests
+    yield (_RETURN, 0, 0, _ERRNO | errno.EPERM)
