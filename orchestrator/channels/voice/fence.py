@@ -1,7 +1,7 @@
 """Fence this process in for good: it reads its libraries and its model, and touches nothing else.
 
-A sound file comes from whoever can write to a chat, and decoders of sound have had holes. Landlock (files) and
-seccomp (system calls) of the kernel need no privilege and cannot be undone, also not by code that got in
+A sound file comes from whoever can write to a chat, and decoders of sound have had holes. Landlock (files)
+and seccomp (system calls) of the kernel need no privilege and cannot be undone, also not by code that got in
 through such a hole.
 """
 
