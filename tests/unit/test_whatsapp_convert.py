@@ -335,6 +335,75 @@ def test_a_text_longer_than_the_store_takes_is_cut_and_says_so():
     assert found.text.endswith("… [cut]")
 
 
+# What nothing here reads
+
+
+@pytest.mark.parametrize(("field", "part", "text"), [
+    ("orderMessage", e2e.OrderMessage(orderTitle="3 cakes", message="please"), "[order] please, 3 cakes"),
+    ("productMessage", e2e.ProductMessage(product=e2e.ProductMessage.ProductSnapshot(title="A cake")),
+     "[product] A cake"),
+    ("buttonsMessage", e2e.ButtonsMessage(contentText="Tea?"), "[buttons] Tea?"),
+    ("listMessage", e2e.ListMessage(title="Menu", description="Choose"), "[list] Menu, Choose"),
+    ("scheduledCallCreationMessage", e2e.ScheduledCallCreationMessage(title="Sync"),
+     "[scheduled call creation] Sync"),
+    ("requestPaymentMessage", e2e.RequestPaymentMessage(amount1000=5),
+     "[something that cannot be read here: request payment]"),
+    ("pollResultSnapshotMessage", e2e.PollResultSnapshotMessage(name="When?"),
+     "[poll result snapshot] When?"),
+    ("interactiveMessage", e2e.InteractiveMessage(), "[something that cannot be read here: interactive]"),
+    ("imageMessage", e2e.ImageMessage(viewOnce=True), "[something that cannot be read here: image]"),
+])  # fmt: skip
+def test_what_cannot_be_read_leaves_a_line_with_its_texts_that_asks_for_nothing(field, part, text):
+    found = made(wa.heard(Message(**{field: part})))
+    assert (found.text, found.ignored) == (text, convert.UNKNOWN_KIND)
+
+
+def test_every_kind_of_message_is_a_message_or_shows_nothing_to_people():
+    shown = {"nothing to read", "protocol message", "reaction taken back", "a vote in no poll"}
+    for field in Message.DESCRIPTOR.fields:
+        if field.message_type is None or field.name in message_text.WRAPPERS:
+            continue
+        message = Message()
+        getattr(message, field.name).SetInParent()
+        if field.message_type.name == "FutureProofMessage":
+            getattr(message, field.name).message.conversation = "inside"
+        found = convert.convert(wa.heard(message), people=PEOPLE, me=ME)
+        is_silent = field.name in message_text._TALK_BETWEEN_DEVICES or field.name.startswith("status")
+        reasons = shown | {field.name}
+        assert isinstance(found, BridgeMessage) or is_silent or found.reason in reasons, field.name
+        if field.message_type.name == "FutureProofMessage":
+            assert found.text == "inside", field.name
+
+
+def test_a_kind_of_tomorrow_leaves_a_line():
+    # The field 900 with a text of 2 bytes, as a later version would send it.
+    message = Message.FromString(bytes([0xA2, 0x38, 0x02]) + b"hi")
+    assert made(wa.heard(message)).text == "[something that cannot be read here: kind 900]"
+
+
+def test_a_change_that_is_encrypted_once_more_says_which_message_it_changes():
+    part = e2e.SecretEncryptedMessage(targetMessageKey=MessageKey(ID="3A1"), secretEncType=2)
+    found = made(wa.heard(Message(secretEncryptedMessage=part)))
+    assert (found.text, found.quote.id) == ("[changed a message; how cannot be read]", "3A1")
+    assert found.ignored == convert.UNKNOWN_KIND
+
+
+@pytest.mark.parametrize("name", ["Andy", "ANDY", "andy müller"])
+def test_somebody_who_is_called_as_the_assistant_is_mentioned_by_number(name):
+    people = Directory(names={wa.JANE: name})
+    me = OwnAccount(phone=wa.ANDY, assistant="Andy")
+    said = wa.text(f"ask @{wa.JANE} first", mentionedJID=[f"{wa.JANE}@s.whatsapp.net"])
+    assert made(wa.heard(said), people=people, me=me).text == f"ask @+{wa.JANE} first"
+    assert made(wa.heard(said), me=me).text == "ask @Jane first"
+
+
+def test_what_somebody_sends_to_a_list_of_theirs_is_in_the_chat_with_them():
+    event = wa.heard("hello all", chat=wa.jid("77", "broadcast"))
+    assert (made(event).chat, made(event).is_group) == (f"{wa.JANE}@s.whatsapp.net", False)
+    own = wa.heard("hello all", chat=wa.jid("77", "broadcast"), is_from_me=True)
+    assert dropped(own) == "status broadcast"
+
+
 # Anything at all
 
 

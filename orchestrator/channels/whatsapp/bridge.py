@@ -49,6 +49,7 @@ def arguments(given: list[str]) -> argparse.Namespace:
     )
     parser.add_argument("--own", default="", help="The account, as 4917…@s.whatsapp.net; not when pairing.")
     parser.add_argument("--name", default="", help="The assistant's name, if the account is its own.")
+    parser.add_argument("--assistant", default="", help="The assistant's name.")
     parser.add_argument("--pair", action="store_true", help="Pair with a phone instead.")
     parser.add_argument("--phone", default="", help="With --pair: by this number, not by a QR code.")
     options = parser.parse_args(given)
@@ -112,7 +113,9 @@ async def _serve(options: argparse.Namespace, lines: HostLines) -> int:
         lines.put(StateReport(state="disconnected", reason=f"'{options.own}' is no account"))
         return 2
     spool = Spool(options.spool)
-    session = NeonizeSession(client, spool, lines.put, own=own, name=options.name)
+    session = NeonizeSession(
+        client, spool, lines.put, own=own, name=options.name, assistant=options.assistant
+    )
     try:
         async with asyncio.TaskGroup() as tasks:
             requests: set[asyncio.Task[None]] = set()

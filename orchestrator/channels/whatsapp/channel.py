@@ -143,7 +143,9 @@ class WhatsAppChannel:
         """Start the bridge on a login; return why it ended, once it has."""
         self._last_state = StateReport(state="disconnected")
         own = ["--own", str(account.address)]
-        name = ["--name", self._context.assistant] if self._context.has_own_number else []
+        name = ["--assistant", self._context.assistant]
+        if self._context.has_own_number:
+            name += ["--name", self._context.assistant]
         bridge = BridgeProcess(self._command(self._store, *own, *name), self._on_report)
         await self._status.record(state="connecting", account=account.number, next_try_ms=None)
         async with asyncio.TaskGroup() as tasks:

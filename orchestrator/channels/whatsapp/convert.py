@@ -6,6 +6,7 @@ Every address becomes a phone number where one is known: chat, sender, quoted au
 from __future__ import annotations
 
 import re
+import unicodedata
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -27,8 +28,8 @@ MAX_QUOTE_CHARS = 4_000
 MAX_ID_CHARS = 128
 REACTION = "reaction"
 VOTE = "poll vote"
-_SILENT = ("reactionMessage", "encReactionMessage", "keepInChatMessage", "pinInChatMessage",
-           "encEventResponseMessage", "secretEncryptedMessage")  # fmt: skip
+UNKNOWN_KIND = "of a kind that cannot be read"
+_SILENT = ("encReactionMessage", "keepInChatMessage", "pinInChatMessage", "encEventResponseMessage")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,6 +40,8 @@ class OwnAccount:
     lid: str = ""
     called: str = ""
     """The assistant's name, where the account is its own: who mentions the account calls it."""
+    assistant: str = ""
+    """The assistant's name, which nobody else is shown by in a mention: it would be a call."""
 
     def is_me(self, address: Address) -> bool:
         return bool(address.user) and address.user in (self.phone, self.lid)
@@ -87,7 +90,7 @@ def _head_of(event: MessageEvent | UndecryptableEvent, people: Directory) -> dic
     """Return where, by whom and when a message was written, as fields of `BridgeMessage`."""
     source = event.Info.MessageSource
     chat, sender = chat_of(event), sender_of(event)
-    if source.Chat.User == "status" or source.Chat.Server == "broadcast":
+    if source.Chat.User == "status" or (source.Chat.Server == "broadcast" and source.IsFromMe):
         return IgnoredEvent(reason="status broadcast")
     if chat is None or sender is None:
         return IgnoredEvent(reason=f"not a chat: {source.Chat.Server[:40]}")
@@ -114,9 +117,25 @@ def _body_of(message: Message, *, people: Directory, me: OwnAccount) -> dict[str
     if silent is not None:
         return IgnoredEvent(reason=silent)
     body = _content(message, people=people, me=me)
-    if not body["text"] and body["media"] is None:
+    if body["text"] or body["media"] is not None:
+        return body
+    return _unread(message, body, people=people, me=me)
+
+
+def _unread(
+    message: Message, body: dict[str, Any], *, people: Directory, me: OwnAccount
+) -> dict[str, Any] | IgnoredEvent:
+    """Return a line for what cannot be read, which asks for nothing; the reason where there is nothing."""
+    if message.HasField("secretEncryptedMessage"):
+        key = message.secretEncryptedMessage.targetMessageKey
+        quote = _target(key, people=people, me=me) if key.ID else None
+        return {"text": "[changed a message; how cannot be read]", "quote": quote, "ignored": UNKNOWN_KIND}
+    kind = message_text.unknown_kind(message)
+    if not kind:
         return IgnoredEvent(reason="nothing to read")
-    return body
+    words = message_text.words_of_unknown(message)
+    text = f"[{kind}] {words}" if words else f"[something that cannot be read here: {kind}]"
+    return {**body, "text": _cut(text, MAX_TEXT_CHARS), "ignored": UNKNOWN_KIND}
 
 
 def _content(message: Message, *, people: Directory, me: OwnAccount) -> dict[str, Any]:
@@ -199,9 +218,19 @@ def _named(text: str, mentioned: list[Address], people: Directory, me: OwnAccoun
     """Return the text with names in place of the bare numbers that stand for people."""
     for address in mentioned:
         is_call = bool(me.called) and me.is_me(address)
-        shown = me.called if is_call else people.called(address)
+        shown = me.called if is_call else _shown_name(address, people, me)
         text = f"@{shown}".join(re.split(rf"@{re.escape(address.user)}(?!\d)", text))
     return text
+
+
+def _shown_name(address: Address, people: Directory, me: OwnAccount) -> str:
+    """Return the name to show for who is mentioned: the number of one who is called as the assistant is."""
+    name = people.called(address)
+    call = re.escape(unicodedata.normalize("NFC", me.assistant))
+    if not call or not re.match(call, unicodedata.normalize("NFC", name), re.IGNORECASE):
+        return name
+    person = people.resolved(address)
+    return f"+{person.user}" if person.server == PHONE else person.user
 
 
 # Addresses in an event, for those who look them up first
@@ -219,6 +248,10 @@ def chat_typed_in(event: PresenceEvent) -> Address | None:
 
 
 def _chat_in(source: MessageSource) -> Address | None:
+    if source.Chat.Server == "broadcast" and not source.IsFromMe:
+        # Who writes to a list of theirs is shown in the chat with them.
+        sender, other = addresses.of(source.Sender), addresses.of(source.SenderAlt)
+        return other if other is not None and other.server == PHONE else sender
     chat = addresses.of(source.Chat)
     if chat is None or chat.server != LID:
         return chat

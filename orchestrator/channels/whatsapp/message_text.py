@@ -5,8 +5,9 @@ from __future__ import annotations
 import hashlib
 import re
 from base64 import b64encode
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from orchestrator.channels.whatsapp.protocol import MediaKind, MediaReference
@@ -22,7 +23,7 @@ WRAPPERS = (
     "ephemeralMessage", "viewOnceMessage", "viewOnceMessageV2", "viewOnceMessageV2Extension",
     "documentWithCaptionMessage", "editedMessage", "groupMentionedMessage", "botInvokeMessage",
     "lottieStickerMessage", "associatedChildMessage", "pollCreationMessageV4", "questionMessage",
-    "spoilerMessage", "deviceSentMessage",
+    "spoilerMessage", "deviceSentMessage", "commentMessage",
 )  # fmt: skip
 POLLS = (
     "pollCreationMessage", "pollCreationMessageV2", "pollCreationMessageV3",
@@ -37,18 +38,67 @@ FILES: dict[str, MediaKind] = {
     "stickerMessage": "sticker",
 }
 
+MAX_DEPTH, MAX_UNKNOWN_TEXTS, MAX_UNKNOWN_CHARS = 3, 20, 1_000
+_TEXT_FIELD = re.compile(r"(?:text|title|caption|description|body|note|name|message)$", re.IGNORECASE)
+_TALK_BETWEEN_DEVICES = frozenset({
+    "conversation", "senderKeyDistributionMessage", "fastRatchetKeySenderKeyDistributionMessage",
+    "messageContextInfo", "protocolMessage", "stickerSyncRmrMessage", "messageHistoryBundle",
+    "messageHistoryNotice", "groupRootKeyShare", "rootSecretDistributeMessage", "deviceSentMessage",
+    "keepInChatMessage", "pinInChatMessage", "encReactionMessage", "encEventResponseMessage",
+    "placeholderMessage", "albumMessage", "call", "chat",
+})  # fmt: skip
+"""Fields that show nothing to people, or only announce what comes by itself."""
 _PARTS = ("Message", "MessageV2", "MessageV3", "MessageV5", "MessageV6")
 _SIDE_PARTS = ("senderKeyDistributionMessage", "protocolMessage")
 
 
 def unwrapped(message: Message) -> Message:
-    """Return the message inside of disappearing, view-once, captioned and edited wrappers."""
+    """Return the message inside of disappearing, view-once, captioned, edited and new wrappers."""
     for _ in range(MAX_WRAPPERS):
-        inner = next((name for name in WRAPPERS if message.HasField(name)), None)
+        inner = next((one.name for one, _ in message.ListFields() if _is_wrapper(one)), None)
         if inner is None:
             return message
         message = getattr(message, inner).message
     return message
+
+
+def _is_wrapper(field: Any) -> bool:
+    return field.name in WRAPPERS or (
+        field.message_type is not None and field.message_type.name == "FutureProofMessage"
+    )
+
+
+def unknown_kind(message: Message) -> str:
+    """Return the name of what a message holds that nothing here reads; empty where it holds nothing to read.
+
+    It goes by the names of the fields, so that a kind of tomorrow leaves a trace as well.
+    """
+    for field, _ in message.ListFields():
+        if field.name in _TALK_BETWEEN_DEVICES or field.name.startswith("status") or _is_wrapper(field):
+            continue
+        name = re.sub(r"(Messs?age)?(V\d+)?$", "", field.name)
+        return re.sub(r"(?<=[a-z])(?=[A-Z])", " ", name).lower()
+    from google.protobuf.unknown_fields import UnknownFieldSet  # type: ignore[import-untyped]
+
+    # Newer than this library: its fields have numbers and no names.
+    unnamed = [one.field_number for one in UnknownFieldSet(message)]
+    return f"kind {unnamed[0]}" if unnamed else ""
+
+
+def words_of_unknown(message: Message) -> str:
+    """Return the texts in a message of a kind that nothing here reads, by the names of their fields."""
+    found = dict.fromkeys(islice(_texts_in(message, depth=MAX_DEPTH), MAX_UNKNOWN_TEXTS))
+    return ", ".join(found)[:MAX_UNKNOWN_CHARS]
+
+
+def _texts_in(part: Any, *, depth: int) -> Iterator[str]:
+    for field, value in part.ListFields():
+        is_many = not isinstance(value, (str, bytes)) and hasattr(value, "__len__")
+        for one in islice(value, MAX_UNKNOWN_TEXTS) if is_many else (value,):
+            if isinstance(one, str) and _TEXT_FIELD.search(field.name) and one.strip():
+                yield " ".join(one.split())
+            elif depth and hasattr(one, "ListFields") and field.name != "contextInfo":
+                yield from _texts_in(one, depth=depth - 1)
 
 
 def body(message: Message) -> Any | None:

@@ -14,6 +14,7 @@ import time
 from base64 import b64decode
 from collections import Counter
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -67,16 +68,25 @@ DOWN = "WhatsApp is not connected"
 class NeonizeSession:
     """Passes a client's events to the host and the host's requests to the client."""
 
-    def __init__(self, client: NewAClient, spool: Spool, emit: Emit, *, own: Address, name: str = "") -> None:
+    def __init__(
+        self,
+        client: NewAClient,
+        spool: Spool,
+        emit: Emit,
+        *,
+        own: Address,
+        name: str = "",
+        assistant: str = "",
+    ) -> None:
         """`emit` queues a line for the host. `own` is the account's address.
 
-        `name` is the assistant's name where the account is its own, else empty.
+        `assistant` is the assistant's name, and so is `name` where the account is its own, else empty.
         """
         self._client = client
         self._spool = spool
         self._emit = emit
         self._name = name
-        self._me = OwnAccount(phone=own.user, called=name)
+        self._me = OwnAccount(phone=own.user, called=name, assistant=assistant or name)
         self._people = Contacts(client)
         self._sender = Sender(client, spool, self._people, own=own)
         self._events: asyncio.Queue[tuple[str, Any]] = asyncio.Queue()
@@ -226,7 +236,7 @@ class NeonizeSession:
         self._is_connected, self._is_silent = True, False
         me = self._client.me
         lid = addresses.of(me.LID) if me is not None else None
-        self._me = OwnAccount(phone=self._me.phone, lid=lid.user if lid else "", called=self._name)
+        self._me = replace(self._me, lid=lid.user if lid else "")
         if lid is not None:
             # The chat with oneself may come by either address.
             self._people.learn({lid.user: self._me.phone})
