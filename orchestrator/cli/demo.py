@@ -42,7 +42,7 @@ def demo(*, runtime: Runtime = "auto", keep: bool = False) -> int:
     Parameters
     ----------
     runtime
-        Where the agent runs: `docker`, `process`, or `auto` for the best there is.
+        Where the agent runs: `docker`, `process`, or `auto`: Docker where its image is there already.
     keep
         Keep the demo's home for a look around.
     """
@@ -73,7 +73,8 @@ async def _run_demo(runtime: str, *, keeps_home: bool) -> int:
 @asynccontextmanager
 async def _orchestrator(home: Home, runtime: str) -> AsyncIterator[Any]:
     """Run an orchestrator on `home` without any credential; it and its containers end with the block."""
-    settings = config.load(home.root, {}, andy_runtime=runtime, andy_agent="offline", andy_port=0)
+    chosen = await asyncio.to_thread(_best_runtime) if runtime == "auto" else runtime
+    settings = config.load(home.root, {}, andy_runtime=chosen, andy_agent="offline", andy_port=0)
     orchestrator = Orchestrator(home, settings, credentials=CredentialSource(home.root, {}), say=_aside)
     stop, ready = asyncio.Event(), asyncio.Event()
 
@@ -93,6 +94,21 @@ async def _orchestrator(home: Home, runtime: str) -> AsyncIterator[Any]:
                 yield orchestrator.bus
         finally:
             stop.set()
+
+
+def _best_runtime() -> str:
+    """Return `docker` where an engine has the agents' image, else `process`: a demo builds nothing."""
+    from orchestrator.containers import runtime_selection
+    from orchestrator.domain.errors import ContainerError
+    from orchestrator.domain.settings import Settings
+
+    try:
+        if runtime_selection.has_image(Settings().andy_image):
+            return "docker"
+    except ContainerError:
+        pass
+    print("  ⚠️  No image for agents is here: the agent runs as a process of your user, NOT isolated.")
+    return "process"
 
 
 async def _story(home: Home, bus: Any) -> None:

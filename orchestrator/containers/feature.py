@@ -74,6 +74,8 @@ class ContainersFeature:
             slots_per_node=settings.max_containers_per_node,
             say=self._say,
         )
+        if self.selected.problem is not None:
+            await self._tell_owner(self.selected.problem, about="image")
         # Compose removes only its own containers: 'docker compose down' would leave agents behind, so there
         # they always end with the host.
         self._leaves_containers = self._leaves_containers and self.selected.siblings is None
@@ -87,9 +89,9 @@ class ContainersFeature:
             run = await runs.get(tx, run_id)
         return 0 if run is None else run.last_frame
 
-    async def _tell_owner(self, problem: str) -> None:
+    async def _tell_owner(self, problem: str, about: str = "node") -> None:
         async with self._host.database.transaction() as tx:
-            await owner.notify(tx, f"⚠️ {problem}", about="node", now_ms=self._host.clock.now_ms())
+            await owner.notify(tx, f"⚠️ {problem}", about=about, now_ms=self._host.clock.now_ms())
         self._host.wakeups.outbox.set()
 
     async def nodes(self) -> list[dict[str, Any]]:

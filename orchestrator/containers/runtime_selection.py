@@ -6,7 +6,7 @@ import asyncio
 import os
 from collections.abc import Awaitable, Callable, Collection
 from contextlib import closing, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, TypeVar
@@ -58,6 +58,8 @@ class SelectedRuntime:
     """The path mapping of this process's own container, where it runs in one."""
     room: Callable[[], int | None] = lambda: None
     """How many containers the machines take now; None where nothing but the setting bounds them."""
+    problem: str | None = None
+    """One line on why no agent could be started when the host began, with the fix; None when one could."""
     admit: Callable[[frozenset[int]], Awaitable[frozenset[int]]] | None = None
     """Let agents reach these ports of the host by another way; return the ports at which that way begins."""
 
@@ -90,6 +92,15 @@ class SelectedRuntime:
         """Tell whether a container could be started at this moment."""
         return self.runtime.name == "process" or await docker_engine.answers(seconds=ENGINE_SECONDS)
 
+    async def image_problem(self) -> str | None:
+        """Return one line with the fix where the image is not there now, else None."""
+        if self.image is None or self.runtime.name != "docker":
+            return None
+        with suppress(ContainerError):
+            if not await asyncio.to_thread(has_image, self.image):
+                return _no_image(self.image)
+        return None
+
     def hindrance(self, path: Path) -> str | None:
         """Return why containers cannot be given a folder of the owner's; None when they can."""
         return self.siblings.hindrance(path) if self.siblings is not None else None
@@ -108,7 +119,10 @@ async def choose(
     slots_per_node: int,
     say: Say,
 ) -> SelectedRuntime:
-    """Return a runtime; with `auto`, report why when it cannot be Docker. `on_log` takes containers' stderr.
+    """Return a runtime; with `auto`, Docker where an engine answers. `on_log` takes containers' stderr.
+
+    Where an engine answers and `auto` was set, agents are never ordinary processes: without an image none
+    starts, and `SelectedRuntime.problem` says so.
 
     `left` names the runtimes whose containers an earlier host left, which may still run: those of another
     runtime than the one that is returned are ended. `last_frame` returns the last frame of a run that the
@@ -155,16 +169,17 @@ async def _docker_if_there(
     left: Collection[str],
 ) -> SelectedRuntime:
     try:
-        return await _docker(home, install, tag, say, on_log=on_log)
+        await docker_engine.probe()
     except ContainerError as error:
         if wanted == "docker":
             raise
         if {"docker", "swarm"} & {*left}:
             raise ContainerError(
                 f"Containers of this home may live on in Docker, and it cannot be used: {error}"
-                " Mend that, or give them up with ANDY_RUNTIME=process."
+                " Fix that, or give them up with ANDY_RUNTIME=process."
             ) from error
         return _process(home, say, on_log=on_log, why=str(error))
+    return await _docker(home, install, tag, say, on_log=on_log, waits_for_image=wanted == "auto")
 
 
 async def _end_left(runtimes: Collection[str], *, home: Path, install: str, own: HostPaths | None) -> None:
@@ -188,10 +203,18 @@ def _remove_swarm(client: APIClient, *, install: str, own: HostPaths | None) -> 
     remove_all(client, install=install, services=services, own_id=None if own is None else own.own_id)
 
 
-async def _docker(home: Path, install: str, tag: str, say: Say, *, on_log: OnLog) -> SelectedRuntime:
-    await docker_engine.probe()
+async def _docker(
+    home: Path, install: str, tag: str, say: Say, *, on_log: OnLog, waits_for_image: bool
+) -> SelectedRuntime:
     own = await asyncio.to_thread(host_paths.find)
-    await asyncio.to_thread(ensure_image, tag, say)
+    problem = None
+    try:
+        await asyncio.to_thread(ensure_image, tag, say)
+    except ContainerError as error:
+        if not waits_for_image or await asyncio.to_thread(has_image, tag):
+            raise
+        problem = _no_image(tag)
+        say(f"{error}\n⚠️  {problem}")
     uid = os.getuid() or AGENT_UID
     make = partial(
         DockerRuntime,
@@ -201,7 +224,9 @@ async def _docker(home: Path, install: str, tag: str, say: Say, *, on_log: OnLog
         on_log=on_log,
     )
     if own is not None:
-        return await _beside(own, make, home=home, install=install, tag=tag, uid=uid)
+        return replace(
+            await _beside(own, make, home=home, install=install, tag=tag, uid=uid), problem=problem
+        )
     joined = await network.ensure_network(install)
     return SelectedRuntime(
         runtime=make(network=joined.name, open_network=partial(network.open_network, install=install)),
@@ -210,6 +235,7 @@ async def _docker(home: Path, install: str, tag: str, say: Say, *, on_log: OnLog
         uid=uid,
         forget=partial(network.remove_network, install),
         image=tag,
+        problem=problem,
         firewall=Firewall(install=install, bridge=joined.bridge, gateway=joined.gateway),
     )
 
@@ -372,6 +398,28 @@ def ensure_image(tag: str, say: Say) -> None:
             client.close()
     say(f"The agent image {tag} is missing or older than its sources: building it (first time: 2 minutes).")
     build_image(tag, base="auto", say=say)
+
+
+def has_image(tag: str) -> bool:
+    """Return whether the engine has an image of that name. Blocks. Raises `EngineGone`."""
+    from orchestrator.containers.image import build
+
+    return bool(_with_client(partial(build.is_present, tag=tag)))
+
+
+def image_fix() -> str:
+    """Return how an image comes to be on this machine, as the owner of this install would do it."""
+    if is_behind_filter():
+        return "docker compose build agent"
+    if project_root() is not None:
+        return "andy image build"
+    return "build it with 'andy image build' in a checkout of Andy on this machine"
+
+
+def _no_image(tag: str) -> str:
+    fix = image_fix()
+    words = fix if fix.startswith("build") else f"build it with '{fix}'"
+    return f"No agent starts, for the image {tag} is missing: {words}; the next message after it is answered."
 
 
 def build_image(tag: str, *, base: str, say: Say, layers: Collection[str] | None = None) -> None:

@@ -55,6 +55,8 @@ class HostFacts:
     """What became of the containers that were started ahead."""
     has_engine: bool = True
     """Whether the runtime can start containers at this moment."""
+    image_problem: str | None = None
+    """One line that says that the image is missing, with the fix; None where it is there."""
 
 
 class StatusService:
@@ -85,6 +87,7 @@ class StatusService:
         free_bytes = (await asyncio.to_thread(shutil.disk_usage, home)).free
         credential = await asyncio.to_thread(self._proxies.credential)
         has_engine = await selected.has_engine()
+        image_problem = await selected.image_problem() if has_engine else None
         channel_states = {channel.name: channel.status() for channel in self._channels.all}
         async with self._host.database.reading() as tx:
             first = next(iter(await groups.every(tx)), None)
@@ -107,6 +110,7 @@ class StatusService:
                 disk_free_bytes=free_bytes,
                 channels={name: state for name, state in channel_states.items() if state},
                 has_engine=has_engine,
+                image_problem=image_problem,
                 foresight=self._containers.pool.foresight.as_data(),
             )
             return await gather(tx, facts)
@@ -128,6 +132,7 @@ async def gather(tx: Tx, host: HostFacts) -> dict[str, Any]:
         "isolated": host.is_isolated,
         "engine": host.has_engine,
         "image": host.image,
+        "image_problem": host.image_problem,
         "agent": host.agent,
         "credential": host.credential.to_json_dict(),
         "disk_free_bytes": host.disk_free_bytes,

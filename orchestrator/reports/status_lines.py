@@ -25,6 +25,7 @@ def lines(found: dict[str, Any], *, zone: ZoneInfo | None = None) -> list[str]:
         f"Andy {found['version']} runs on {found['home']} for {_span(found['uptime_seconds'])}{stopping}",
         f"agent       {found['agent']} in {found['runtime']} ({isolation}){image}",
         *([] if found["engine"] else [f"engine      {NO_ENGINE}"]),
+        *([f"image       ⚠️ {found['image_problem']}"] if found["image_problem"] else []),
         f"credential  {_credential_text(found['credential'], zone)}",
         *(f"model       ⚠️ {_refusal_text(one, zone)}" for one in found["credential"]["refusals"]),
         f"disk        {found['disk_free_bytes'] / 2**30:,.1f} GiB free",

@@ -161,6 +161,7 @@ STATUS_OF_NOTHING: dict[str, Any] = {
     "runtime": "process",
     "isolated": False,
     "engine": True,
+    "image_problem": None,
     "image": None,
     "agent": "offline",
     "credential": {"problem": "", "present": False, "refusals": []},

@@ -191,7 +191,8 @@ async def test_the_keys_are_those_that_programs_know(store_harness):
         "agent", "channels", "containers", "conversations", "credential", "disk_free_bytes", "engine",
         "errors", "foresight",
         "groups", "home",
-        "image", "isolated", "notices", "open", "outbox", "reminders", "runtime", "slots", "started_ms",
+        "image", "image_problem", "isolated", "notices", "open", "outbox", "reminders", "runtime", "slots",
+        "started_ms",
         "stopping", "tasks", "turns", "uptime_seconds", "version", "waiting",
     ]  # fmt: skip
 
@@ -236,3 +237,9 @@ async def test_a_key_that_is_refused_is_red_and_one_that_is_taken_is_told_as_tak
     found = await gathered(store_harness, credential=taken)
     assert found["credential"]["accepted"] is True
     assert "ANTHROPIC_API_KEY is accepted" in "\n".join(status_lines.lines(found))
+
+
+async def test_a_missing_image_is_a_line_with_its_fix(store_harness):
+    found = await gathered(store_harness, image_problem="No agent starts: 'andy image build'.")
+
+    assert "image       ⚠️ No agent starts: 'andy image build'." in status_lines.lines(found)

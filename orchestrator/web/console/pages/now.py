@@ -129,6 +129,8 @@ def _engine(view: View, found: dict[str, Any]) -> TrafficLight:
     name = view.t(".engine")
     if not found["engine"]:
         return TrafficLight(name=name, colour="bad", text=view.t(".engine_gone"), fix=view.t(".engine_fix"))
+    if found["image_problem"]:
+        return TrafficLight(name=name, colour="bad", text=found["image_problem"])
     if not found["isolated"]:
         text = view.t(".engine_open", runtime=found["runtime"])
         return TrafficLight(name=name, colour="warn", text=text, fix=view.t(".engine_open_fix"))
