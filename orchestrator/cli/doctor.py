@@ -99,6 +99,7 @@ def _checks(
         ("permissions", partial(doctor_checks.permissions, home, messengers)),
         ("store", partial(doctor_checks.store, home)),
         ("disk", partial(doctor_checks.disk, home)),
+        ("watches", partial(doctor_checks.watches)),
         ("clock", partial(doctor_checks.clock, home, settings)),
         ("lists", partial(doctor_checks.lists)),
         ("engine", partial(doctor_checks.engine, settings)),

@@ -39,6 +39,9 @@ from orchestrator.proxies.model.credentials import Credential, CredentialSource
 from orchestrator.store import database
 
 TIGHT_BYTES, LOW_BYTES = 200 * 1024**2, 2 * 1024**3
+INOTIFY = Path("/proc/sys/fs/inotify")
+ENOUGH_WATCHES = {"max_user_watches": 8_192, "max_user_instances": 128}
+"""Limits of inotify → the kernel's own defaults, below which a desktop's other programs use them up."""
 AHEAD_MS = 5 * 60_000
 FIRST_YEAR = 2026
 FOR_OTHERS = 0o077
@@ -125,15 +128,38 @@ def _store(path: Path) -> DoctorFinding:
         )
     if found < known:
         return note("store", f"sound, version {found}; the next start copies it and leads it to {known}")
-    return ok("store", f"sound, version {found}, {path.stat().st_size / 1e6:.1f} MB")
+    log = database.wal_bytes(path)
+    text = f"sound, version {found}, {path.stat().st_size / 2**20:.1f} MiB, its log {log / 2**20:.1f} MiB"
+    if log > 2 * database.WAL_BYTES:
+        fix = f"end what reads it for long ('sudo fuser {path}' names it); Andy's next write cuts it off then"
+        return note("store", f"{text}, which something keeps from being cut off", mend=fix)
+    return ok("store", text)
 
 
 async def disk(home: Home) -> DoctorFinding:
     free = (await asyncio.to_thread(shutil.disk_usage, _existing(home.root))).free
-    text = f"{free / 1e9:.1f} GB free at {home.root}"
+    text = f"{free / 2**30:,.1f} GiB free at {home.root}"
     if free < TIGHT_BYTES:
         return bad("disk", text, mend="make room: messages are refused when it is full")
     return note("disk", text, mend="make room soon") if free < LOW_BYTES else ok("disk", text)
+
+
+async def watches(limits: Path = INOTIFY) -> DoctorFinding:
+    """Check that the kernel lets this user watch the files of a home: else changes are seen late."""
+    low = []
+    for name, enough in ENOUGH_WATCHES.items():
+        try:
+            found = int(limits.joinpath(name).read_text())  # the kernel's own, in memory
+        except (OSError, ValueError):
+            return ok("watches", "this system sets no limits of inotify")
+        if found < enough:
+            low.append(f"fs.inotify.{name}={enough}")
+    if low:
+        fix = f"sudo sysctl {' '.join(low)}, and the same in a file of /etc/sysctl.d"
+        return note(
+            "watches", "the kernel lets this user watch few files: changes may be seen late", mend=fix
+        )
+    return ok("watches", "the kernel lets this user watch enough files")
 
 
 def _existing(path: Path) -> Path:

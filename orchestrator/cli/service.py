@@ -42,11 +42,45 @@ RestartSec=10
 # Turns have 30 s to end. Only the host is told; what it started, it ends itself.
 KillMode=mixed
 TimeoutStopSec=75
-NoNewPrivileges=yes
-
+{limits}
 [Install]
 WantedBy={wanted_by}
 """
+EVERY_LIMIT = """\
+NoNewPrivileges=yes
+LockPersonality=yes
+RestrictRealtime=yes
+RestrictSUIDSGID=yes
+RestrictNamespaces=yes
+RestrictAddressFamilies=AF_UNIX AF_INET AF_INET6 AF_NETLINK
+SystemCallArchitectures=native
+# Landlock is what the program that listens to voice notes fences itself in with.
+SystemCallFilter=@system-service landlock_create_ruleset landlock_add_rule landlock_restrict_self
+SystemCallErrorNumber=EPERM
+TasksMax=4096
+"""
+"""Limits that any user's systemd can set: they need neither privileges nor namespaces, which a machine may
+refuse to users.
+"""
+MACHINE_LIMITS = """\
+ProtectSystem=strict
+PrivateDevices=yes
+ProtectKernelTunables=yes
+ProtectKernelModules=yes
+ProtectKernelLogs=yes
+ProtectControlGroups=yes
+ProtectClock=yes
+ProtectHostname=yes
+ProtectProc=invisible
+AmbientCapabilities=
+"""
+"""What the machine's own systemd adds. Docker's socket can be reached: connecting writes to no file."""
+ROOT_CAPABILITIES = (
+    "CAP_CHOWN CAP_DAC_OVERRIDE CAP_DAC_READ_SEARCH CAP_FOWNER CAP_KILL CAP_NET_ADMIN CAP_NET_RAW CAP_SETGID"
+    " CAP_SETUID"
+)
+"""Capabilities of a home of root's: the firewall's rule, and folders that belong to the agents' user."""
+SHARED_FOLDERS = (Path("/tmp"), Path("/var/tmp"))  # noqa: S108  # a private one would hide a home below it
 SYSTEMD = Path("/run/systemd/system")
 """Is there where systemd runs the machine."""
 PASSED_ON = ("DOCKER_HOST", "XDG_CONFIG_HOME")
@@ -104,8 +138,31 @@ def render(unit: ServiceUnit, *, runtime: str | None, owner: str | None) -> str:
         if unit.is_system
         else "",
         user=f"User={owner}\n" if owner else "",
+        limits=_limits(unit, owner),
         wanted_by="multi-user.target" if unit.is_system else "default.target",
     )
+
+
+def _limits(unit: ServiceUnit, owner: str | None) -> str:
+    """Return the lines that keep Andy from what he has no use for."""
+    # Root's agents have another user id than he: they enter folders that the usual mask leaves open.
+    mask = "UMask=0077\n" if (owner or _name()) != "root" else ""
+    if not unit.is_system:
+        return EVERY_LIMIT + mask
+    is_shared = any(unit.home.is_relative_to(one) for one in SHARED_FOLDERS)
+    capabilities = ROOT_CAPABILITIES if owner == "root" else ""
+    return (
+        EVERY_LIMIT
+        + mask
+        + MACHINE_LIMITS
+        + f"ReadWritePaths={_quoted(str(unit.home))}\n"
+        + ("" if is_shared else "PrivateTmp=yes\n")
+        + f"CapabilityBoundingSet={capabilities}\n"
+    )
+
+
+def _name() -> str:
+    return "root" if os.geteuid() == 0 else "an ordinary user"
 
 
 def _percent(text: str) -> str:

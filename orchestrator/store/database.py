@@ -27,6 +27,12 @@ else:
     Tx = Any
 
 BUSY_MS = 5_000
+WAL_BYTES = 64 * 1024**2
+"""Bytes of the write-ahead log that are kept between two checkpoints; what is more is cut off then.
+
+Without it the file stays as large as it ever was. While somebody reads an old state it grows: SQLite may not
+overwrite what the reader still needs, and the first write after the reader has ended starts it anew.
+"""
 ROWS_A_STEP = 64
 """How many rows aiosqlite fetches at once where rows are iterated over."""
 
@@ -67,7 +73,13 @@ class Database:
 
         await asyncio.to_thread(_prepare, path)
         return await cls._on(
-            await asyncio.to_thread(_connect, path, "foreign_keys = ON", "synchronous = FULL")
+            await asyncio.to_thread(
+                _connect,
+                path,
+                "foreign_keys = ON",
+                "synchronous = FULL",
+                f"journal_size_limit = {WAL_BYTES}",
+            )
         )
 
     @classmethod
@@ -229,6 +241,12 @@ def _explained(error: sqlite3.Error) -> Exception:
     if _is_damage(error):
         return StoreCorrupt(f"The database is damaged ({error}): stop Andy, then see 'andy restore --help'.")
     return StoreError(f"The database cannot be written ({error}): check free disk space and permissions.")
+
+
+def wal_bytes(path: Path) -> int:
+    """Return the size of the write-ahead log of a database; 0 where there is none. Blocks."""
+    log = path.with_name(f"{path.name}-wal")
+    return log.stat().st_size if log.exists() else 0
 
 
 def check(path: Path) -> None:

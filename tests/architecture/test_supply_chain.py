@@ -90,3 +90,15 @@ def test_an_audit_without_a_find_says_what_it_did_not_see(audit):
     fine = {"name": "a", "version": "1", "vulns": []}
     code, text = audit.verdict(found(fine, {"name": "b", "skip_reason": "?"}), "", 0)
     assert (code, text) == (0, "1 locked packages have no known vulnerability. Not found on PyPI: b.")
+
+
+@pytest.mark.parametrize(("sure", "code"), [("", 0), ("1", 2)])
+def test_an_audit_that_could_not_look_fails_only_where_it_has_to_be_sure(
+    audit, monkeypatch, capsys, sure, code
+):
+    done = subprocess.CompletedProcess([], 1, stdout="", stderr="ConnectionError: HTTPSConnectionPool")
+    monkeypatch.setattr(audit.subprocess, "run", lambda *_, **__: done)
+    monkeypatch.setenv("SURE", sure)
+
+    assert audit.main() == code
+    assert "Not audited" in capsys.readouterr().out

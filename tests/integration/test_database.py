@@ -529,3 +529,36 @@ async def test_a_full_disk_is_an_error_that_names_the_mend(database, database_pa
     with pytest.raises(StoreError, match="disk space"):
         async with database.transaction() as tx:
             await tx.execute("INSERT INTO chats (jid, name) VALUES ('a', ?)", ("x" * 1_000_000,))
+
+
+async def test_the_log_that_grew_beside_a_long_reader_is_cut_off_when_that_has_ended(
+    database_path, monkeypatch
+):
+    limit = 256 * 1024
+    monkeypatch.setattr(databases, "WAL_BYTES", limit)
+    database = await Database.open(database_path)
+    try:
+
+        async def write(count: int) -> None:
+            for _ in range(count):
+                async with database.transaction() as tx:
+                    await tx.execute("UPDATE filler SET body = randomblob(1000000)")
+
+        async with database.transaction() as tx:
+            await tx.execute("CREATE TABLE filler (body BLOB)")
+            await tx.execute("INSERT INTO filler VALUES (randomblob(10))")
+        with closing(sqlite3.connect(database_path, isolation_level=None)) as reader:
+            reader.execute("BEGIN")
+            before = reader.execute("SELECT body FROM filler").fetchone()
+            await write(20)
+            assert databases.wal_bytes(database_path) > 15 * 1_000_000
+            assert reader.execute("SELECT body FROM filler").fetchone() == before, (
+                "it reads what it began with"
+            )
+        await write(2)
+
+        assert databases.wal_bytes(database_path) <= 2 * 1_100_000
+        async with database.transaction() as tx:
+            await tx.execute("UPDATE filler SET body = x'00'")
+    finally:
+        await database.close()

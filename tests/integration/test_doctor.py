@@ -18,6 +18,7 @@ import pytest
 
 from orchestrator.channels.whatsapp import doctor_checks
 from orchestrator.cli import doctor
+from orchestrator.cli import doctor_checks as checks
 from orchestrator.cli.doctor_checks import DoctorFinding, permissions
 from orchestrator.domain.home import Home
 from orchestrator.store.database import Database, migrations
@@ -25,7 +26,7 @@ from orchestrator.store.database import Database, migrations
 KEY = "sk-ant-api03-of-a-test"
 LOADS = doctor_checks.ChannelFinding(is_problem=False, text="The WhatsApp library loads.")
 NAMES = [
-    "settings", "permissions", "store", "disk", "clock", "lists", "engine", "image", "compose",
+    "settings", "permissions", "store", "disk", "watches", "clock", "lists", "engine", "image", "compose",
     "firewall", "port", "credential", "whatsapp",
 ]  # fmt: skip
 
@@ -254,3 +255,15 @@ async def test_where_the_settings_cannot_be_read_those_of_the_environment_still_
 
     assert (first.is_bad, "ANDY_PORT" in first.text) == (True, True)
     assert asked == ["andy-agent:of-compose"]
+
+
+async def test_low_limits_for_watching_files_are_named_with_their_fix(tmp_path):
+    (tmp_path / "max_user_watches").write_text("1024\n")
+    (tmp_path / "max_user_instances").write_text("1024\n")
+
+    found = await checks.watches(tmp_path)
+
+    assert found.state == "note"
+    assert "sudo sysctl fs.inotify.max_user_watches=8192," in found.mend
+    (tmp_path / "max_user_watches").write_text("65536\n")
+    assert (await checks.watches(tmp_path)).state == "ok"

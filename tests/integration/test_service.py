@@ -100,6 +100,33 @@ def test_systemd_finds_nothing_wrong_with_the_unit(
     assert 'my 100%%h $HOME"' in text
 
 
+@pytest.mark.parametrize("owner", ["andy", "root"])
+def test_the_unit_of_the_machine_is_shut_off_from_what_it_does_not_use(tmp_path, owner):
+    if shutil.which("systemd-analyze") is None:
+        pytest.skip("systemd-analyze is missing: apt-get install systemd")
+    unit = service.ServiceUnit(name="andy", home=Path("/srv/andy home"), is_system=True)
+    text = service.render(unit, runtime="docker", owner=owner)
+    (tmp_path / "andy.service").write_text(text)
+
+    seen = subprocess.run(
+        ["systemd-analyze", "security", "--offline=yes", "--threshold=40", tmp_path / "andy.service"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+    assert seen.returncode == 0, seen.stdout[-300:]
+    assert 'ReadWritePaths="/srv/andy home"' in text
+    assert "PrivateTmp=yes" in text
+    assert ("CAP_NET_ADMIN" in text) is (owner == "root")
+
+
+def test_a_home_in_a_shared_folder_stays_in_sight():
+    unit = service.ServiceUnit(name="andy", home=Path("/tmp/andy"), is_system=True)
+
+    assert "PrivateTmp" not in service.render(unit, runtime=None, owner="andy")
+
+
 async def answers() -> None:
     """As an engine that is there."""
 
