@@ -787,8 +787,10 @@ async def test_a_file_that_is_too_large_for_the_messenger_is_refused_in_words(ho
         await host.post("the film", attachment=file)
         await host.post("after it")
         await host.until_settled()
-    assert outside.shown() == ["after it"]
-    refused, sent = await host.rows("SELECT text, state, error FROM outbox ORDER BY id")
+    after, notice = outside.shown()
+    assert (after, notice[:33]) == ("after it", "⚠️ I could not send the file film")
+    assert "MB at most" in notice
+    refused, sent, _ = await host.rows("SELECT text, state, error FROM outbox ORDER BY id")
     assert (refused["text"], refused["state"], sent["state"]) == ("the film", "dead", "sent")
     assert "film.bin has" in refused["error"]
     assert "MB at most" in refused["error"]

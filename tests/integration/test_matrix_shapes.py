@@ -26,8 +26,8 @@ from orchestrator.channels.matrix import login
 from orchestrator.channels.matrix.incoming import RoomReceiver, address_of
 from orchestrator.channels.matrix.login import MatrixLogin
 from orchestrator.channels.matrix.screening import screened, unwrapped
-from orchestrator.channels.matrix.session import News, RoomNews, _source
-from orchestrator.domain.errors import ChannelRefused
+from orchestrator.channels.matrix.session import MatrixSession, News, RoomNews, _source
+from orchestrator.domain.errors import ChannelDown, ChannelRefused
 from orchestrator.groups import registration
 from orchestrator.inbound.intake import Intake
 from orchestrator.store.database import Database
@@ -278,3 +278,14 @@ def test_a_message_that_breaks_the_reader_is_stepped_over(migrated_database, tmp
             await database.close()
 
     assert [row["id"] for row in asyncio.run(taken())] == ["$good"]
+
+
+async def test_a_session_that_is_over_opens_no_new_connection(tmp_path):
+    async with MatrixSession.open(tmp_path, ANDY) as session:
+        with pytest.raises(ChannelDown):
+            await session.look(None)
+    connections = session._client.client_session
+    with pytest.raises(ChannelDown, match="is over"):
+        await session.look(None)
+    assert session._client.client_session is connections
+    assert connections.closed

@@ -62,6 +62,22 @@ def read(home: Path) -> MatrixLogin | None:
 class _Client(nio.AsyncClient):  # type: ignore[misc]  # the library is not typed everywhere
     """The library's client, which one event cannot break, and whose encrypted events name their message."""
 
+    is_closed = False
+    client_session: aiohttp.ClientSession | None
+
+    async def close(self) -> None:
+        """Close the connections, for good: the library opens new ones for a request that comes later."""
+        session: aiohttp.ClientSession | None = self.client_session
+        self.is_closed = True
+        await super().close()
+        self.client_session = session
+
+    async def send(self, *given: Any, **more: Any) -> Any:
+        """Send a request. Raises `aiohttp.ClientError`."""
+        if self.is_closed:
+            raise aiohttp.ClientConnectionError("The session is over.")
+        return await super().send(*given, **more)
+
     async def parse_body(self, transport_response: Any) -> dict[Any, Any]:
         """Return the JSON of an answer without what the library cannot parse; empty where it is none."""
         return screened(await super().parse_body(transport_response))
