@@ -21,7 +21,7 @@ from orchestrator.cli.options import (
     read,
     show,
 )
-from orchestrator.domain.errors import BadRequest
+from orchestrator.domain.errors import BadRequest, SettingError
 
 outbox_app = App(name="outbox")
 EVENT_FIELDS = ("kind", "group", "message", "turn", "attempt", "run", "detail", "reason")
@@ -36,7 +36,12 @@ def status(*, as_json: JsonOption = False, home: HomeOption = None) -> None:
     from orchestrator.reports import status_lines
 
     found = running_status(terminal.home_of(home))
-    show(found, partial(status_lines.lines, zone=terminal.zone_of(home)), as_json=as_json)
+    zone = None
+    try:
+        zone = terminal.zone_of(home)
+    except SettingError as error:  # all else can be shown
+        terminal.say_aside(f"⚠️  {error}")
+    show(found, partial(status_lines.lines, zone=zone), as_json=as_json)
 
 
 def messages(

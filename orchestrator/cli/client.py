@@ -209,6 +209,17 @@ def _content_of(status: int, body: bytes) -> dict[str, Any]:
 def _not_running(home: Home) -> NotRunning:
     since_ms = home.starting_since_ms()
     if since_ms is None:
+        from orchestrator.store.database import refuse_newer
+
+        try:
+            refuse_newer(home.database)
+        except AndyError as error:
+            return NotRunning(f"Andy is not running on {home.root} and cannot start: {error}")
+        if str(home.root) == setting_sources.COMPOSE_HOME:
+            return NotRunning(
+                "Andy is not running: on the host, 'docker compose logs --tail 20 andy' tells why,"
+                " and 'docker compose up -d' starts him."
+            )
         return NotRunning(
             f"Andy is not running on {home.root}: start it with 'andy up', or say where with --home."
         )

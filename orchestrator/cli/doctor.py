@@ -68,7 +68,7 @@ def _settings(home: Home) -> tuple[Settings, DoctorFinding]:
     try:
         return config.load(home.root), ok("settings", f"andy.toml, .env and the environment of {home.root}")
     except SettingError as error:
-        return _of_environment(), bad("settings", str(error), mend="correct the line that is named")
+        return _of_environment(), bad("settings", str(error), mend="do what is named above")
 
 
 def _of_environment() -> Settings:

@@ -80,10 +80,17 @@ async def _serve(given: Path | None, overrides: Mapping[str, Any]) -> bool:
     home = home_of(given)
     settings = settings_of(home, **overrides)
     await asyncio.to_thread(home.make)
+    await asyncio.to_thread(warn_of_open_secrets, home.root / ".env")
     with home.starting(now_ms=time.time_ns() // 1_000_000) as started:
         if await asyncio.to_thread(_restore_what_was_asked_for, home):
             settings = settings_of(home, **overrides)  # they may be the backup's now
         return await _run(home, settings, started)
+
+
+def warn_of_open_secrets(path: Path) -> None:
+    """Say how to shut a file of secrets that others may read. Blocks."""
+    if path.exists() and path.stat().st_mode & 0o077:
+        say_aside(f"⚠️  Others may read {path}: chmod 600 {path}")
 
 
 def _restore_what_was_asked_for(home: Home) -> bool:

@@ -35,6 +35,10 @@ class SettingSource:
         return {key: value for key, value in self.said.items() if value is not None and value != ""}
 
 
+COMPOSE_HOME = "/andy"
+"""The home in Andy's container of docker-compose.yml."""
+
+
 def read_sources(
     home: Path, environment: Mapping[str, str] = os.environ, **overrides: Any
 ) -> tuple[SettingSource, ...]:
@@ -96,6 +100,18 @@ def zone_of_this_machine() -> str:
         return "UTC"
 
 
+def unreadable(path: Path, error: OSError | ValueError) -> SettingError:
+    """Return the error that says why a file of settings cannot be read, with the command that fixes it."""
+    if not isinstance(error, PermissionError):
+        return SettingError(f"{path} cannot be read: {error}. Correct it as UTF-8 text, or remove it.")
+    if os.environ.get("ANDY_HOME") == COMPOSE_HOME:  # a path of the container is none of the host's
+        where, named = "on the host, beside docker-compose.yml", path.name
+    else:
+        where, named = "type", str(path)
+    owner = f"sudo chown {os.geteuid()} {named} && sudo chmod 600 {named}"
+    return SettingError(f"{path} cannot be read, for it is another user's: {where}: {owner}")
+
+
 def _from_toml(path: Path) -> dict[str, Any]:
     try:
         if not path.exists():
@@ -104,7 +120,7 @@ def _from_toml(path: Path) -> dict[str, Any]:
 
         return _flat(tomllib.loads(path.read_text(encoding="utf-8")))
     except (OSError, ValueError) as error:
-        raise SettingError(f"{path} cannot be read: {error}. Mend or remove it.") from error
+        raise unreadable(path, error) from error
 
 
 def _flat(found: Mapping[str, Any], above: str = "") -> dict[str, Any]:
@@ -124,4 +140,4 @@ def _from_dotenv(path: Path) -> dict[str, str | None]:
 
         return dotenv_values(path, interpolate=False)
     except (OSError, ValueError) as error:
-        raise SettingError(f"{path} cannot be read: {error}. Mend or remove it.") from error
+        raise unreadable(path, error) from error

@@ -308,7 +308,7 @@ def _connect(place: Path | str, *pragmas: str) -> sqlite3.Connection:
 def _prepare(path: Path) -> None:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        _refuse_newer(path)
+        refuse_newer(path)
         with closing(sqlite3.connect(path, isolation_level=None)) as connection:
             connection.execute(f"PRAGMA busy_timeout = {BUSY_MS}")
             connection.execute("PRAGMA journal_mode = WAL")
@@ -325,7 +325,7 @@ def readonly_uri(path: Path) -> str:
         StoreError: there is none, or a newer Andy wrote it.
     """
     refuse_missing(path)
-    _refuse_newer(path)
+    refuse_newer(path)
     return f"{path.absolute().as_uri()}?mode=ro"
 
 
@@ -337,7 +337,13 @@ def refuse_missing(path: Path) -> None:
         )
 
 
-def _refuse_newer(path: Path) -> None:
+def refuse_newer(path: Path) -> None:
+    """Do nothing where a database is missing or of a known version. Blocks.
+
+    Raises:
+        StoreTooNew: a newer Andy wrote it.
+        StoreError: it cannot be read.
+    """
     if not path.exists():
         return
     try:

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote, quote_plus, unquote, urlsplit
 
-from orchestrator.domain import failures
+from orchestrator.domain import failures, setting_sources
 from orchestrator.domain.errors import SettingError
 from orchestrator.store.model_refusals import ModelRefusal
 
@@ -159,7 +159,7 @@ class CredentialSource:
             if stamp != self._read.stamp:
                 self._read = _DotEnv(stamp, _parse(self._path) if stamp else {})
         except (OSError, UnicodeDecodeError) as error:
-            raise SettingError(f"{self._path} cannot be read: make it a UTF-8 file of this user.") from error
+            raise setting_sources.unreadable(self._path, error) from error
         return self._read.values
 
 

@@ -1,0 +1,48 @@
+"""Settings that cannot be read, and a store that is too new, are told with what fixes it."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from contextlib import closing
+
+import pytest
+
+from orchestrator.cli import client, host_process
+from orchestrator.domain import setting_sources
+from orchestrator.domain.errors import NotRunning
+from orchestrator.domain.home import Home
+
+
+def test_a_file_of_another_user_is_told_with_chown(monkeypatch, tmp_path):
+    error = PermissionError(13, "Permission denied")
+    monkeypatch.delenv("ANDY_HOME", raising=False)
+    path = tmp_path / ".env"
+    assert f"sudo chown {os.geteuid()} {path}" in str(setting_sources.unreadable(path, error))
+
+    monkeypatch.setenv("ANDY_HOME", "/andy")
+    told = str(setting_sources.unreadable(path, error))
+    assert "on the host" in told
+    assert f"sudo chown {os.geteuid()} .env && sudo chmod 600 .env" in told
+
+
+def test_status_says_that_the_store_is_of_a_newer_andy(tmp_path):
+    home = Home(tmp_path)
+    home.database.parent.mkdir(parents=True)
+    with closing(sqlite3.connect(home.database)) as connection:
+        connection.execute("PRAGMA user_version = 9999")
+
+    with pytest.raises(NotRunning, match=r"cannot start: .*version 9999"):
+        client.running_status(home)
+
+
+def test_secrets_that_others_may_read_are_told_at_the_start(tmp_path, capsys):
+    path = tmp_path / ".env"
+    path.write_text("KEY=x")
+    path.chmod(0o644)
+    host_process.warn_of_open_secrets(path)
+    assert f"chmod 600 {path}" in capsys.readouterr().err
+
+    path.chmod(0o600)
+    host_process.warn_of_open_secrets(path)
+    assert capsys.readouterr().err == ""
