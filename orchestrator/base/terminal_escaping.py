@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 import sys
+import unicodedata
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from typing import Any, TextIO, cast
@@ -21,9 +22,32 @@ _UNSAFE = re.compile(
 )
 
 
+_LOOKS_EMPTY = frozenset("\u034f\u115f\u1160\u17b4\u17b5\u2800\u3164\uffa0")
+
+
 def visible(text: str) -> str:
     """Return `text` with what a terminal would obey written out; line ends and tabs stay."""
     return _UNSAFE.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
+
+
+def all_visible(text: str) -> str:
+    """Return `text` in one line, with every character written out that is not seen where it stands.
+
+    Beside what a terminal obeys these are zero-width and other format characters, fillers that look like
+    blanks, and what has no meaning yet. A letter, a mark, a digit, a sign and the plain blank stay.
+    """
+    return "".join(one if _is_seen(one) else _written_out(one) for one in text)
+
+
+def _is_seen(character: str) -> bool:
+    if character in _LOOKS_EMPTY:
+        return False
+    return character == " " or unicodedata.category(character)[0] not in "CZ"
+
+
+def _written_out(character: str) -> str:
+    number = ord(character)
+    return f"\\u{number:04x}" if number < 0x10000 else f"\\U{number:08x}"
 
 
 def one_line(text: str) -> str:

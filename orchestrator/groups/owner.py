@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -32,6 +33,21 @@ async def notify(tx: Tx, text: str, *, about: str, now_ms: int) -> bool:
     digest = hashlib.sha256(f"{about}\n{text}".encode()).hexdigest()[:20]
     return await outbox.add(
         tx, chat_jid=main.jid, folder=main.folder, text=text, dedupe_key=f"owner:{digest}", now_ms=now_ms
+    )
+
+
+async def notify_anew(tx: Tx, text: str, *, about: str, now_ms: int) -> None:
+    """Queue a message to the main group that takes the place of one about the same that was not sent yet."""
+    main = next((group for group in await groups.every(tx) if group.is_main), None)
+    if main is None or await outbox.replace_unsent(tx, f"owner:{about}:", text):
+        return
+    await outbox.add(
+        tx,
+        chat_jid=main.jid,
+        folder=main.folder,
+        text=text,
+        dedupe_key=f"owner:{about}:{secrets.token_hex(8)}",
+        now_ms=now_ms,
     )
 
 

@@ -7,9 +7,7 @@ agent is told that the owner was asked, and what is decided later holds for its 
 from __future__ import annotations
 
 import asyncio
-import hashlib
-import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Literal
 
@@ -17,8 +15,10 @@ import structlog
 
 from orchestrator.base.clock import Clock
 from orchestrator.base.event_bus import EventBus, HostEvent
+from orchestrator.base.terminal_escaping import all_visible
 from orchestrator.base.wakeups import Wakeup
 from orchestrator.domain.errors import BadRequest
+from orchestrator.domain.values import Folder
 from orchestrator.groups import owner
 from orchestrator.store import approvals, audit, groups, host_events
 from orchestrator.store.approvals import Approval, ApprovalKind, ApprovalRequest, ApprovalState
@@ -37,7 +37,12 @@ HOLD_MS = 15 * MINUTE_MS
 """How long it is allowed for once, or refused, before the owner is asked anew."""
 MAX_WAITING = 10
 """Of one group at a time: a container may ask for anything."""
-MAX_DETAIL_CHARS, MAX_TOLD_CHARS = 4_000, 500
+MAX_DETAIL_CHARS, MAX_TOLD_CHARS, MAX_SUBJECT_CHARS = 4_000, 500, 300
+MAX_ASKED_AN_HOUR = 20
+"""Questions to the owner about one group."""
+MAX_REFUSED_AN_HOUR = 3
+"""So many refusals, and the owner is asked nothing of this group for an hour after the last."""
+HOUR_MS = 60 * MINUTE_MS
 
 Decision = Literal["allow", "always", "refuse"]
 _STATES: dict[Decision, ApprovalState] = {
@@ -93,7 +98,7 @@ class Approvals:
             found = await self._take(request)
             try:
                 async with asyncio.timeout(self._wait_seconds):
-                    while found is not None and found.state is ApprovalState.WAITING:
+                    while isinstance(found, Approval) and found.state is ApprovalState.WAITING:
                         await _until_news(events)
                         if await self._is_decided(found):
                             found = await self._take(request)
@@ -106,8 +111,8 @@ class Approvals:
             now = await approvals.get(tx, approval.id)
         return now is None or now.state is not ApprovalState.WAITING
 
-    async def _take(self, request: ApprovalRequest) -> Approval | None:
-        """Return what holds of a request, which is asked if nothing does; None where too many wait."""
+    async def _take(self, request: ApprovalRequest) -> Approval | str:
+        """Return what holds of a request, which is asked if nothing does, or why it is not asked."""
         now_ms = self._clock.now_ms()
         async with self._database.transaction() as tx:
             found = await approvals.standing(tx, request, now_ms=now_ms)
@@ -115,11 +120,12 @@ class Approvals:
                 if found.state is ApprovalState.ONCE and found.kind is ApprovalKind.MCP:
                     await approvals.use(tx, found.id)
                 return found
-            if await approvals.count_waiting(tx, request.folder, now_ms=now_ms) >= MAX_WAITING:
-                return None
+            if (why_not := await _why_unasked(tx, request.folder, now_ms=now_ms)) is not None:
+                return why_not
             asked = await approvals.add(tx, request, now_ms=now_ms, expires_ms=now_ms + LAPSE_MS)
             await _note(tx, asked, "approval.asked", now_ms=now_ms)
-            await owner.notify(tx, question(asked), about=f"approval:{asked.id}", now_ms=now_ms)
+            waiting = await approvals.waiting(tx, request.folder, now_ms=now_ms)
+            await owner.notify_anew(tx, question(waiting), about=f"approvals:{asked.folder}", now_ms=now_ms)
         self._bus.publish("approval.asked", group=asked.folder, turn=asked.turn_id, detail=str(asked.id))
         self._outbox.set()
         log.info("approval.asked", group=asked.folder, kind=asked.kind.value, approval=asked.id)
@@ -155,14 +161,43 @@ async def decide(tx: Tx, approval_id: int, decision: Decision, *, by: str, now_m
     return decided
 
 
-def question(asked: Approval) -> str:
-    """Return what the owner is told in main of a request. Pure."""
-    told = f"\nWith: {_shortened(asked.detail, MAX_TOLD_CHARS)}" if asked.detail else ""
-    return (
-        f"🔐 The agent of '{asked.folder}' asks to {_what(asked)} (request {asked.id}).{told}\n"
-        f"Answer here: allow {asked.id}, always allow {asked.id}, or refuse {asked.id}."
-        f" Without an answer in {LAPSE_MS // MINUTE_MS} minutes it is refused."
-    )
+def question(waiting: Sequence[Approval]) -> str:
+    """Return what the owner reads in main of the requests of one group that wait. Pure.
+
+    Who asks stands first. Whatever the agent has chosen is bounded, quoted and written out, so that it can
+    neither pass for words of Andy's nor push them out of sight.
+    """
+    folder, *_ = {one.folder for one in waiting}
+    lapse = f"Without an answer in {LAPSE_MS // MINUTE_MS} minutes it is refused."
+    if len(waiting) == 1:
+        (one,) = waiting
+        answers = f"Answer here: allow {one.id}, always allow {one.id}, or refuse {one.id}."
+        return f"🔐 The agent of '{folder}' asks to {_line(one)}\n{answers} {lapse}"
+    lines = [
+        f"🔐 The agent of '{folder}' asks for {len(waiting)} things:",
+        *(f"• to {_line(one)}" for one in waiting),
+    ]
+    answers = f"Answer each here, such as: allow {waiting[0].id}, or all at once: refuse all {folder}."
+    return "\n".join([*lines, f"{answers} {lapse}"])
+
+
+def _line(asked: Approval) -> str:
+    told = f" with {quoted(asked.detail, MAX_TOLD_CHARS)}" if asked.detail else ""
+    return f"{_what(asked)} (request {asked.id}){told}."
+
+
+def quoted(text: str, limit: int) -> str:
+    """Return words of an agent's as a person may read them: between backticks, with nothing hidden. Pure."""
+    return f"`{_shortened(_ticked(text), limit)}`"
+
+
+def subject_of(asked: Approval) -> str:
+    """Return what a request is about, as people may read it. Pure."""
+    return quoted(asked.subject, MAX_SUBJECT_CHARS)
+
+
+def _ticked(text: str) -> str:
+    return all_visible(text).replace("`", "\\u0060")
 
 
 def outcome(decided: Approval) -> str:
@@ -180,22 +215,32 @@ def outcome(decided: Approval) -> str:
             return "Waits for the owner"
 
 
-def call_of(arguments: object) -> tuple[str, str]:
-    """Return the hash by which a tool's call is known, and what it is called with, as text. Pure."""
-    text = json.dumps(arguments, ensure_ascii=False, sort_keys=True)
-    return hashlib.sha256(text.encode("utf-8", "replace")).hexdigest(), text
-
-
 def _what(asked: Approval) -> str:
     if asked.kind is ApprovalKind.EGRESS:
-        return f"reach {asked.subject}"
+        return f"reach {quoted(asked.subject, MAX_SUBJECT_CHARS)}"
     server, _, tool = asked.subject.partition("/")
-    return f"call {tool} of the MCP server {server}"
+    named = quoted(tool, MAX_SUBJECT_CHARS)
+    return f"call {named} of the MCP server {quoted(server, MAX_SUBJECT_CHARS)}"
 
 
-def _refusal(found: Approval | None) -> str | None:
-    if found is None:
+async def _why_unasked(tx: Tx, folder: Folder, *, now_ms: int) -> str | None:
+    """Return why the owner is not asked about a group now, or None. Refusing must not make room for more."""
+    if await approvals.count_waiting(tx, folder, now_ms=now_ms) >= MAX_WAITING:
         return f"{MAX_WAITING} requests of this group wait for the owner already, who was not asked again"
+    counts = await approvals.counts_since(tx, folder, since_ms=now_ms - HOUR_MS)
+    if counts.refused >= MAX_REFUSED_AN_HOUR:
+        return (
+            f"the owner has refused {counts.refused} requests of this group within an hour and is not asked"
+            " again for an hour: go on without it"
+        )
+    if counts.asked >= MAX_ASKED_AN_HOUR:
+        return f"the owner was asked {counts.asked} times within an hour: go on without it, or try later"
+    return None
+
+
+def _refusal(found: Approval | str) -> str | None:
+    if isinstance(found, str):
+        return found
     match found.state:
         case ApprovalState.WAITING:
             return (

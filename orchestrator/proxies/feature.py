@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import secrets
 import socket
 from collections.abc import Awaitable, Callable
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 from functools import partial
+from pathlib import Path
 from typing import cast
 
 import structlog
@@ -19,10 +21,10 @@ from orchestrator.domain.values import Folder, Group, TurnKind
 from orchestrator.groups import settings
 from orchestrator.groups.host_context import HostContext
 from orchestrator.groups.settings import EgressAllowlist, GroupConfig
-from orchestrator.proxies import approvals
 from orchestrator.proxies.approvals import Approvals
 from orchestrator.proxies.egress.proxy import EgressCaller, EgressProxy
-from orchestrator.proxies.mcp_gateway import McpGateway
+from orchestrator.proxies.mcp_gateway import McpGateway, SessionSeal
+from orchestrator.proxies.mcp_message import KNOWN_METHODS, McpMessage
 from orchestrator.proxies.model import health
 from orchestrator.proxies.model.budget_admission import Admission, OnRunaway
 from orchestrator.proxies.model.credentials import CredentialSource, CredentialStatus, KnownSecrets
@@ -32,6 +34,7 @@ from orchestrator.proxies.model.host_calls import HostModelCalls
 from orchestrator.proxies.model.proxy import CredentialProxy
 from orchestrator.proxies.model.server import ProxyServer, bind
 from orchestrator.proxies.model.token_usage import Prices, per_million
+from orchestrator.proxies.parsing_process import ParsingProcess
 from orchestrator.proxies.run_tokens import token_hash
 from orchestrator.store import budgets, groups, mcp_servers, runs
 from orchestrator.store.approvals import ApprovalKind, ApprovalRequest
@@ -44,6 +47,8 @@ log = structlog.get_logger(__name__)
 
 REQUESTS_A_TURN = 200
 """Of the model; more is a loop that runs away."""
+SESSION_KEY_FILE = "mcp-session-key"
+"""Seals the ids of sessions at MCP servers, also across a restart: containers live through one."""
 PORT_FILES = ("proxy-port", "egress-port")
 """Files under `data/` with the ports that the proxies listened on last."""
 
@@ -98,6 +103,7 @@ class ContainerProxies:
             outbox=host.wakeups.outbox,
             redact=Redactor(KnownSecrets(credentials)).redact,
         )
+        parsing = ParsingProcess(clock=host.clock)
         self.proxy = CredentialProxy(
             credentials,
             self._identify,
@@ -110,8 +116,11 @@ class ContainerProxies:
                 credentials.value,
                 note=self.admission.usage_writer.note,
                 clock=host.clock,
-                approve=self._approve_call,
+                parsing=parsing,
+                sessions=SessionSeal(_stored_key(host.home.data / SESSION_KEY_FILE)),
+                approve=self._approve_message,
             ),
+            parsing=parsing,
         )
         self.health = ModelHealth(
             host.database,
@@ -275,25 +284,38 @@ class ContainerProxies:
             )
         )
 
-    async def _approve_call(
-        self, identity: RunIdentity, server: str, tool: str, arguments: object
-    ) -> str | None:
+    async def _approve_message(self, identity: RunIdentity, server: str, message: McpMessage) -> str | None:
         async with self._reader.reading() as tx:
             group = await groups.by_folder(tx, identity.folder)
-        if group is None or not settings.of(group).asks_mcp(server, tool):
+        if group is None or not settings.of(group).asks_mcp(server):
             return None
-        call_hash, detail = approvals.call_of(arguments)
+        if message.method is not None and message.method not in KNOWN_METHODS:
+            # It might do what the rule speaks of, by a name that the rule does not have.
+            return f"the owner has rules for this server, and the method '{message.method}' is not known"
+        if message.tool is None or not settings.of(group).asks_mcp(server, message.tool):
+            return None
         return await self._approvals.ask(
             ApprovalRequest(
                 folder=group.folder,
                 kind=ApprovalKind.MCP,
-                subject=f"{server}/{tool}",
-                call_hash=call_hash,
-                detail=detail,
+                subject=f"{server}/{message.tool}",
+                call_hash=message.call_hash,
+                detail=message.arguments,
                 run_id=identity.run_id,
                 turn_id=identity.turn_id,
             )
         )
+
+
+def _stored_key(path: Path) -> bytes:
+    """Return the random key in a file of the owner's alone, made where there is none. Blocks."""
+    with suppress(FileNotFoundError):
+        return path.read_bytes()
+    key = secrets.token_bytes(32)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.touch(mode=0o600)
+    path.write_bytes(key)
+    return key
 
 
 def egress_of(config: GroupConfig) -> Egress:

@@ -7,19 +7,25 @@ It is streamable HTTP: POST sends a message, GET listens, DELETE ends a session.
 
 from __future__ import annotations
 
+import hmac
 import json
+import re
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable
+from hashlib import sha256
 from typing import TYPE_CHECKING, Any
 
 from orchestrator.base.clock import Clock
 from orchestrator.domain.values import Folder
-from orchestrator.proxies.model import error_responses, request_policy
+from orchestrator.proxies.mcp_message import CALL, McpMessage
+from orchestrator.proxies.model import error_responses
 from orchestrator.proxies.model.client import ClientSide
+from orchestrator.proxies.model.credentials import forms_of
 from orchestrator.proxies.model.error_responses import AnswerCut, ProxyRefused
 from orchestrator.proxies.model.exchange import RunIdentity
 from orchestrator.proxies.model.headers import Header
-from orchestrator.proxies.model.limits import MIB, TurnCounts
+from orchestrator.proxies.model.limits import MIB, BodyBytes, TurnCounts
+from orchestrator.proxies.parsing_process import ParsingProcess
 from orchestrator.store.audit import AuditEvent
 from orchestrator.store.mcp_servers import McpServer
 
@@ -27,24 +33,15 @@ if TYPE_CHECKING:
     from orchestrator.proxies.model.upstream_client import UpstreamClient, UpstreamRequest
 
 PREFIX = "/mcp/"
-CALL = "tools/call"
 METHODS = ("POST", "GET", "DELETE")
 CALLS_A_TURN = 300
 MAX_REQUEST_BYTES = 4 * MIB
 MAX_ANSWER_BYTES = 16 * MIB
 MAX_NAME_CHARS = 100
 MASK = b"[secret]"
-_REQUEST_NAMES = frozenset(
-    {
-        b"accept",
-        b"content-length",
-        b"content-type",
-        b"last-event-id",
-        b"mcp-protocol-version",
-        b"mcp-session-id",
-    }
-)
-_RESPONSE_NAMES = frozenset({b"content-type", b"mcp-session-id", b"retry-after"})
+SESSION = b"mcp-session-id"
+_REQUEST_NAMES = frozenset({b"accept", b"last-event-id", b"mcp-protocol-version"})
+_RESPONSE_NAMES = frozenset({b"content-type", b"retry-after"})
 
 FindServer = Callable[[Folder, str], Awaitable[McpServer | None]]
 """Return a server by name if the agents of this group may call it."""
@@ -52,9 +49,9 @@ FindSecret = Callable[[str], str | None]
 """Return the value that is set under this name; None where none is."""
 
 
-Approve = Callable[[RunIdentity, str, str, object], Awaitable[str | None]]
-"""`(identity, server, tool, arguments)`: ask the owner where a rule of the group says so. Return None when it
-may be called, else why not.
+Approve = Callable[[RunIdentity, str, McpMessage], Awaitable[str | None]]
+"""`(identity, server, message)`: ask the owner where a rule of the group says so. Return None when the
+message may be sent, else why not.
 """
 
 
@@ -68,8 +65,12 @@ class McpGateway:
         *,
         note: Callable[[AuditEvent], None],
         clock: Clock,
+        parsing: ParsingProcess,
+        sessions: SessionSeal,
         approve: Approve | None = None,
     ) -> None:
+        self._parsing = parsing
+        self._sessions = sessions
         self._find = find
         self._secret = secret
         self._note = note
@@ -78,9 +79,14 @@ class McpGateway:
         self._calls = TurnCounts()
 
     async def pass_on(
-        self, name: str, client: ClientSide, identity: RunIdentity, upstream: UpstreamClient
+        self,
+        name: str,
+        client: ClientSide,
+        identity: RunIdentity,
+        upstream: UpstreamClient,
+        held: BodyBytes,
     ) -> None:
-        """Send one request to the server `name` and its answer back.
+        """Send one request to the server `name`, written anew from what was understood, and its answer back.
 
         Raises:
             ProxyRefused: the group may not use it, has called too often, or the server does not answer.
@@ -94,16 +100,27 @@ class McpGateway:
                 error_responses.not_allowed(f"MCP servers more than {CALLS_A_TURN} times a turn")
             )
         secret = self._secret_of(server)
-        body = b"".join([chunk async for chunk in client.body(MAX_REQUEST_BYTES)])
-        message = _message(client.method, body)
+        session = self._sessions.opened(identity.folder, server.name, client.headers)
+        message = await self._message(client, identity, held)
         detail = {"server": server.name, **_called(client.method, message)}
         began = time.perf_counter()
         try:
-            if (reason := await self._why_not(server, identity, message)) is not None:
+            reason = await self._why_not(client.method, server, identity, message)
+            if reason is not None:
                 detail["refused"] = reason
                 await _answer_refusal(client, message, reason)
                 return
-            await _exchange(_request(server, server.url, secret, client, body), client, upstream, secret)
+            from orchestrator.proxies.model.forwarder import once
+            from orchestrator.proxies.model.upstream_client import UpstreamRequest
+
+            request = UpstreamRequest(
+                method=client.method,
+                url=server.url,
+                headers=_request_headers(server, client, secret=secret, session=session, body=message.body),
+                body=once(message.body, held) if client.method == "POST" else None,
+            )
+            seal = self._sessions.sealing(identity.folder, server.name)
+            await _exchange(request, client, upstream, secret=secret, seal=seal)
         finally:
             detail |= {
                 "status": client.status,
@@ -123,14 +140,21 @@ class McpGateway:
             )
 
     async def _why_not(
-        self, server: McpServer, identity: RunIdentity, message: Mapping[str, Any]
+        self, method: str, server: McpServer, identity: RunIdentity, message: McpMessage
     ) -> str | None:
-        """Ask the owner before a tool is called; None where it may be."""
-        parameters = message.get("params")
-        if self._approve is None or message.get("method") != CALL:
+        if self._approve is None or method != "POST":
             return None
-        given = parameters if isinstance(parameters, dict) else {}
-        return await self._approve(identity, server.name, str(given.get("name")), given.get("arguments"))
+        return await self._approve(identity, server.name, message)
+
+    async def _message(self, client: ClientSide, identity: RunIdentity, held: BodyBytes) -> McpMessage:
+        """Return the message that is sent; an empty one where the method sends none."""
+        if client.method != "POST":
+            await client.expect_no_body()
+            return McpMessage()
+        from orchestrator.proxies.model.forwarder import whole_body
+
+        body = await whole_body(client, MAX_REQUEST_BYTES, held)
+        return await self._parsing.read_mcp_message(identity.folder, body)
 
     def _secret_of(self, server: McpServer) -> str | None:
         if server.secret_env is None:
@@ -145,50 +169,38 @@ class McpGateway:
         return secret
 
 
-def _message(method: str, body: bytes) -> dict[str, Any]:
-    """Return the message that is sent; an empty one where the method sends none."""
-    message = request_policy.parsed(body) if method == "POST" else {}
-    if not isinstance(message, dict):
-        raise ProxyRefused(error_responses.malformed("an MCP server takes one message at a time"))
-    return message
+async def _answer_refusal(client: ClientSide, message: McpMessage, reason: str) -> None:
+    """Answer a message that is not passed on as a server does, so that the agent reads why."""
+    if message.id is None:
+        await client.reply(202, b"")
+        return
+    answer: dict[str, Any] = {"jsonrpc": "2.0", "id": message.id}
+    if message.method == CALL:
+        answer["result"] = {"content": [{"type": "text", "text": f"Not done: {reason}."}], "isError": True}
+    else:
+        answer["error"] = {"code": -32601, "message": f"Not done: {reason}."}
+    await client.reply(200, json.dumps(answer).encode())
 
 
-async def _answer_refusal(client: ClientSide, message: Mapping[str, Any], reason: str) -> None:
-    """Answer a call that is not passed on as a tool does that has failed, so that the agent reads why."""
-    result = {"content": [{"type": "text", "text": f"Not done: {reason}."}], "isError": True}
-    answer = {"jsonrpc": "2.0", "id": message.get("id"), "result": result}
-    await client.begin(200, [(b"content-type", b"application/json")])
-    await client.write(json.dumps(answer).encode())
-    await client.end()
-
-
-def _called(method: str, message: Mapping[str, Any]) -> dict[str, Any]:
-    """What is called, for the audit: names, and nothing of what is handed over."""
+def _called(method: str, message: McpMessage) -> dict[str, Any]:
+    """Return what is called, for the audit: names, and nothing of what is handed over."""
     if method != "POST":
         return {"method": method}
-    called: dict[str, Any] = {"method": _bounded(message.get("method"))}
-    parameters = message.get("params")
-    if called["method"] == CALL and isinstance(parameters, dict):
-        called["tool"] = _bounded(parameters.get("name"))
-    return called
+    return {"method": message.method, **({"tool": message.tool} if message.tool is not None else {})}
 
 
-def _bounded(name: object) -> str | None:
-    return name[:MAX_NAME_CHARS] if isinstance(name, str) else None
-
-
-def _request(
-    server: McpServer, url: str, secret: str | None, client: ClientSide, body: bytes
-) -> UpstreamRequest:
-    from orchestrator.proxies.model.forwarder import once
-    from orchestrator.proxies.model.upstream_client import UpstreamRequest
-
-    return UpstreamRequest(
-        method=client.method,
-        url=url,
-        headers=[*_passed(client.headers, _REQUEST_NAMES), *_added(server, secret)],
-        body=once(body) if client.method == "POST" else None,
-    )
+def _request_headers(
+    server: McpServer, client: ClientSide, *, secret: str | None, session: bytes | None, body: bytes
+) -> list[Header]:
+    found = [*_passed(client.headers, _REQUEST_NAMES), *_added(server, secret)]
+    if session is not None:
+        found.append((SESSION, session))
+    else:
+        # Ids of events belong to sessions: without one, another group's could be named.
+        found = [header for header in found if header[0] != b"last-event-id"]
+    if client.method == "POST":
+        found += [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
+    return found
 
 
 def _added(server: McpServer, secret: str | None) -> list[Header]:
@@ -204,14 +216,26 @@ def _passed(headers: list[Header], names: frozenset[bytes]) -> list[Header]:
 
 
 async def _exchange(
-    request: UpstreamRequest, client: ClientSide, upstream: UpstreamClient, secret: str | None
+    request: UpstreamRequest,
+    client: ClientSide,
+    upstream: UpstreamClient,
+    *,
+    secret: str | None,
+    seal: Callable[[bytes], bytes],
 ) -> None:
     mask = SecretMask(secret)
     async with upstream.send(request) as answer:
         if answer.status in {401, 403}:
             raise ProxyRefused(error_responses.MCP_REFUSES)
-        passed = _passed(answer.headers, _RESPONSE_NAMES)
-        await client.begin(answer.status, [(name, mask.whole(value)) for name, value in passed])
+        if any(
+            value.strip().lower() != b"identity" for value in _values(answer.headers, b"content-encoding")
+        ):
+            # It was asked for as it is: in another coding the secret could not be seen.
+            raise ProxyRefused(error_responses.MCP_ENCODED)
+        passed = [(name, mask.whole(value)) for name, value in _passed(answer.headers, _RESPONSE_NAMES)]
+        named = _values(answer.headers, SESSION)[:1]
+        passed += [(SESSION, seal(value)) for value in named if mask.whole(value) == value]
+        await client.begin(answer.status, passed)
         async for chunk in answer.chunks:
             if client.bytes_out + len(chunk) > MAX_ANSWER_BYTES:
                 raise AnswerCut
@@ -220,22 +244,65 @@ async def _exchange(
         await client.end()
 
 
+def _values(headers: Iterable[Header], name: bytes) -> list[bytes]:
+    return [value for found, value in headers if found.lower() == name]
+
+
+class SessionSeal:
+    """Marks the ids of sessions with the group that they were begun for: no other group can use them."""
+
+    def __init__(self, key: bytes) -> None:
+        self._key = key
+
+    def sealing(self, folder: Folder, server: str) -> Callable[[bytes], bytes]:
+        """Return what turns a server's id of a session into the one that the container sees."""
+        return lambda session: self._mark(folder, server, session) + b"." + session
+
+    def opened(self, folder: Folder, server: str, headers: list[Header]) -> bytes | None:
+        """Return the server's id of the session that a request names, or None where it names none.
+
+        Raises:
+            ProxyRefused: it is not a session of this group at this server (404, as for one that is over).
+        """
+        named = _values(headers, SESSION)
+        if not named:
+            return None
+        mark, _, session = named[0].partition(b".")
+        is_own = hmac.compare_digest(mark, self._mark(folder, server, session))
+        if len(named) > 1 or not is_own:
+            raise ProxyRefused(error_responses.MCP_NO_SESSION)
+        return session
+
+    def _mark(self, folder: Folder, server: str, session: bytes) -> bytes:
+        text = f"{folder}\0{server}\0".encode() + session
+        return hmac.new(self._key, text, sha256).hexdigest()[:32].encode()
+
+
 class SecretMask:
-    """Takes a secret out of a stream of chunks, also one that is cut across them."""
+    """Takes a secret out of a stream of chunks, in each form that JSON and URLs write it, also cut across."""
 
     def __init__(self, secret: str | None) -> None:
-        self._secret = (secret or "").encode()
+        found = [secret, *forms_of([secret]), *_slashed(secret)] if secret else []
+        self._forms = sorted({form.encode() for form in found if form}, key=len, reverse=True)
+        self._pattern = re.compile(b"|".join(re.escape(form) for form in self._forms)) if found else None
         self._held = b""
 
     def whole(self, text: bytes) -> bytes:
         """Return a text that is there whole, without the secret."""
-        return text.replace(self._secret, MASK) if self._secret else text
+        return self._pattern.sub(MASK, text) if self._pattern is not None else text
 
     def part(self, chunk: bytes) -> bytes:
         """Return what may pass of the chunks until now: the end is held while it may begin the secret."""
         seen = self.whole(self._held + chunk)
-        longest = min(len(self._secret) - 1, len(seen))
-        held = next((size for size in range(longest, 0, -1) if self._secret.startswith(seen[-size:])), 0)
+        longest = min(max((len(form) for form in self._forms), default=1) - 1, len(seen))
+        held = next(
+            (
+                size
+                for size in range(longest, 0, -1)
+                if any(len(form) > size and form.startswith(seen[-size:]) for form in self._forms)
+            ),
+            0,
+        )
         self._held = seen[len(seen) - held :]
         return seen[: len(seen) - held]
 
@@ -243,3 +310,8 @@ class SecretMask:
         """Return what was held, for nothing comes after it."""
         held, self._held = self._held, b""
         return held
+
+
+def _slashed(secret: str) -> list[str]:
+    """Return the form that PHP and others write in JSON: each slash behind a backslash."""
+    return [json.dumps(secret, ensure_ascii=is_ascii)[1:-1].replace("/", "\\/") for is_ascii in (True, False)]

@@ -132,6 +132,40 @@ async def count_waiting(tx: Tx, folder: Folder, *, now_ms: int) -> int:
     return int((await returned(cursor))["n"])
 
 
+async def waiting(tx: Tx, folder: Folder | None, *, now_ms: int) -> list[Approval]:
+    """Return the requests that can still be decided, of one group or of all, oldest first."""
+    rows = await tx.execute_fetchall(
+        """
+        SELECT * FROM approvals WHERE (:folder IS NULL OR group_folder = :folder)
+            AND state = 'waiting' AND expires_ms > :now ORDER BY id
+        """,
+        {"folder": folder, "now": now_ms},
+    )
+    return [_from_row(row) for row in rows]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ApprovalCounts:
+    """How many requests of a group were made, and how many refused, in some time."""
+
+    asked: int
+    refused: int
+
+
+async def counts_since(tx: Tx, folder: Folder, *, since_ms: int) -> ApprovalCounts:
+    """Return how many requests of a group were made and refused since `since_ms`."""
+    cursor = await tx.execute(
+        """
+        SELECT count(*) FILTER (WHERE asked_ms >= :since) AS asked,
+               count(*) FILTER (WHERE state = 'refused' AND decided_ms >= :since) AS refused
+        FROM approvals WHERE group_folder = :folder
+        """,
+        {"folder": folder, "since": since_ms},
+    )
+    row = await returned(cursor)
+    return ApprovalCounts(asked=row["asked"], refused=row["refused"])
+
+
 async def get(tx: Tx, approval_id: int) -> Approval | None:
     cursor = await tx.execute("SELECT * FROM approvals WHERE id = ?", (approval_id,))
     row = await cursor.fetchone()

@@ -65,6 +65,20 @@ async def add(
     return cursor.rowcount == 1
 
 
+async def replace_unsent(tx: Tx, key_prefix: str, text: str) -> bool:
+    """Give another text to a message that no attempt was made to send; return whether there is one."""
+    # The end of the range is the prefix with its last character one further: LIKE would read "_" as any.
+    end = key_prefix[:-1] + chr(ord(key_prefix[-1]) + 1)
+    cursor = await tx.execute(
+        """
+        UPDATE outbox SET text = ?
+        WHERE dedupe_key >= ? AND dedupe_key < ? AND state = 'pending' AND attempts = 0 AND part_of IS NULL
+        """,
+        (text, key_prefix, end),
+    )
+    return cursor.rowcount > 0
+
+
 async def add_failure(tx: Tx, turn: Turn, text: str, *, now_ms: int) -> None:
     """Queue the message that a turn failed, once for each turn."""
     await add(

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import AsyncIterator, Awaitable, Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import pytest
 
 from orchestrator.domain.values import Folder, RunId, TurnId
 from orchestrator.groups import registration
 from orchestrator.inbound.intake import build_intake
-from orchestrator.proxies import approvals
+from orchestrator.proxies import approvals, mcp_message
 from orchestrator.proxies.approvals import (
     HOLD_MS,
+    HOUR_MS,
     LAPSE_MS,
+    MAX_ASKED_AN_HOUR,
     MAX_WAITING,
     ApprovalIsOver,
     Approvals,
@@ -36,13 +39,15 @@ PLACE = ApprovalRequest(
 
 
 def call(arguments: object) -> ApprovalRequest:
-    call_hash, detail = approvals.call_of(arguments)
+    message = {"jsonrpc": "2.0", "id": 1, "method": "tools/call"}
+    body = json.dumps({**message, "params": {"name": "send", "arguments": arguments}}).encode()
+    made = mcp_message.read(body)
     return ApprovalRequest(
         folder=Folder("family"),
         kind=ApprovalKind.MCP,
         subject="mail/send",
-        call_hash=call_hash,
-        detail=detail,
+        call_hash=made.call_hash,
+        detail=made.arguments,
         run_id=RunId("run-1"),
         turn_id=TurnId(1),
     )
@@ -60,11 +65,11 @@ class Asking:
 
     async def asked(self, request: ApprovalRequest = PLACE) -> asyncio.Task[str | None]:
         """Ask, and wait until the owner has been told."""
-        before = len(await self.questions())
+        before = len(await self.states())
         task = self.tasks.create_task(self.service.ask(request), name="asking")
 
         async def is_told() -> bool:
-            return len(await self.questions()) > before
+            return len(await self.states()) > before
 
         await until(is_told, "the owner is told")
         return task
@@ -126,12 +131,12 @@ def impatient(asking: Asking) -> Approvals:
 async def test_the_owner_is_told_in_main_and_allows_it_there(asking: Asking) -> None:
     task = await asking.asked()
     (question,) = await asking.questions()
-    assert "The agent of 'family' asks to reach shop.example:443 (request 1)." in question
+    assert "The agent of 'family' asks to reach `shop.example:443` (request 1)." in question
     (row,) = await asking.harness.rows("SELECT chat_jid FROM outbox")
     assert row["chat_jid"] == "local:main"
     await asking.say("Allow 1.")
     assert await task is None
-    assert await asking.answers() == ["Allowed for 15 minutes: shop.example:443 for 'family'."]
+    assert await asking.answers() == ["Allowed for 15 minutes: `shop.example:443` for 'family'."]
     assert await asking.service.ask(PLACE) is None, "as long as it holds, nobody is asked again"
     kinds = [row["kind"] for row in await asking.harness.rows("SELECT kind FROM audit ORDER BY id")]
     assert kinds[-2:] == ["approval.asked", "approval.allowed"]
@@ -139,7 +144,7 @@ async def test_the_owner_is_told_in_main_and_allows_it_there(asking: Asking) -> 
     again = await asking.asked()
     await asking.say("항상 허용 2")
     assert await again is None
-    assert (await asking.answers())[-1] == "앞으로 늘 허용합니다: shop.example:443 (family)."
+    assert (await asking.answers())[-1] == "앞으로 늘 허용합니다: `shop.example:443` (family)."
     asking.harness.clock.pass_ms(400 * 24 * 3_600_000)
     assert await asking.service.ask(PLACE) is None
 
@@ -167,13 +172,13 @@ async def test_an_answer_that_comes_late_holds_for_the_next_try(asking: Asking) 
         "SELECT group_folder, payload_json FROM cross_session_notifications"
     )
     assert notice["group_folder"] == "family"
-    assert "Allowed for 15 minutes: reach shop.example:443" in notice["payload_json"]
+    assert "Allowed for 15 minutes: reach `shop.example:443`" in notice["payload_json"]
 
 
 async def test_a_call_is_allowed_once_and_with_just_its_arguments(asking: Asking) -> None:
     task = await asking.asked(call({"to": "bo@example.com", "text": "hunter2"}))
     (question,) = await asking.questions()
-    assert "call send of the MCP server mail" in question
+    assert "call `send` of the MCP server `mail`" in question
     assert '"to": "bo@example.com"' in question
     assert "hunter2" not in question
     await asking.say("allow 1")
@@ -242,7 +247,11 @@ async def test_a_container_that_asks_for_everything_fills_no_chat(asking: Asking
         )
         for number in range(MAX_WAITING + 5)
     ]
-    assert len(await asking.questions()) == MAX_WAITING
+    (question,) = await asking.questions()
+    assert question.startswith(
+        f"🔐 The agent of 'family' asks for {MAX_WAITING} things:\n• to reach `0.example"
+    )
+    assert "refuse all family" in question
     assert all("was not asked again" in str(reason) for reason in reasons[MAX_WAITING:])
 
 
@@ -253,3 +262,68 @@ async def test_a_group_that_is_gone_leaves_nothing_to_one_that_gets_its_folder(a
     async with asking.harness.database.transaction() as tx:
         await registration.unregister(tx, "family", now_ms=asking.harness.clock.now_ms())
     assert await asking.states() == []
+
+
+def place(number: int) -> ApprovalRequest:
+    return replace(PLACE, subject=f"{number}.example:443")
+
+
+async def test_who_refuses_three_times_in_an_hour_is_asked_nothing_for_an_hour(asking: Asking) -> None:
+    for number in (1, 2, 3):
+        task = await asking.asked(place(number))
+        await asking.say(f"refuse {number}")
+        assert "refused it" in str(await task)
+        await asking.harness.deliver_all()
+
+    assert "has refused 3 requests" in str(await asking.service.ask(place(4)))
+    assert await asking.questions() == []
+    asking.harness.clock.pass_ms(HOUR_MS + 1)
+    later = await asking.asked(place(5))
+    await asking.decide(4, "allow")
+    assert await later is None
+
+
+async def test_an_owner_who_allows_is_asked_so_often_an_hour_and_no_more(asking: Asking) -> None:
+    for number in range(MAX_ASKED_AN_HOUR):
+        task = await asking.asked(place(number))
+        await asking.decide(number + 1, "allow")
+        assert await task is None
+
+    assert f"asked {MAX_ASKED_AN_HOUR} times" in str(await asking.service.ask(place(99)))
+
+
+@pytest.mark.parametrize(("text", "left"), [("Refuse all.", 0), ("refuse all family", 1), ("모두 거절", 0)])
+async def test_all_that_waits_is_refused_at_once(asking: Asking, text: str, left: int) -> None:
+    await asking.harness.add_group("work")
+    tasks = [await asking.asked(place(1)), await asking.asked(place(2))]
+    other = await asking.asked(replace(place(3), folder=Folder("work")))
+    await asking.say(text)
+
+    reasons = [await task for task in tasks]
+    assert all("refused" in str(reason) for reason in reasons)
+    assert (await asking.states()).count("waiting") == left
+    assert "Refused: " in (await asking.answers())[-1]
+    if left:
+        await asking.decide(3, "refuse")
+    await other
+
+
+HOSTILE = "a\nAnswer here: allow 6\u2028x\u202egnp\u200b\x1b[2J`done`\u3164" + "\n" * 60
+
+
+async def test_what_an_agent_wrote_cannot_pass_for_words_of_andys(asking: Asking) -> None:
+    task = await asking.asked(call({"path": HOSTILE, "rest": "y" * 100_000}))
+    (question,) = await asking.questions()
+
+    lines = question.splitlines()
+    assert len(lines) == 2, "the words of the agent end no line"
+    assert lines[0].startswith(
+        "🔐 The agent of 'family' asks to call `send` of the MCP server `mail` (request 1)"
+    )
+    assert lines[1].startswith("Answer here: allow 1, always allow 1, or refuse 1.")
+    assert question.count("`") == 6
+    assert len(question) < 1_500
+    assert not set(question) & set("\u2028\u202e\u200b\x1b\u3164")
+    assert "\\u202e" in question
+    await asking.decide(1, "refuse")
+    await task

@@ -40,7 +40,7 @@ async def stream_and_hang(
 async def test_the_real_key_replaces_the_token_of_the_run(tmp_path: Path) -> None:
     async with proxied(tmp_path) as served:
         response = await served.call(
-            "/v1/messages?beta=true", headers={"anthropic-beta": "a-1,oauth-2025-04-20"}
+            "/v1/messages?beta=true", headers={"anthropic-beta": "effort-2025-11-24,oauth-2025-04-20"}
         )
     received = served.upstream.received[0]
     assert response.status_code == 200
@@ -48,17 +48,17 @@ async def test_the_real_key_replaces_the_token_of_the_run(tmp_path: Path) -> Non
     assert received.body == BODY
     assert received.values("x-api-key") == [REAL_KEY]
     assert received.values("authorization") == []
-    assert received.values("anthropic-beta") == ["a-1"]
+    assert received.values("anthropic-beta") == ["effort-2025-11-24"]
     assert served.token not in repr(received)
 
 
 async def test_an_oauth_token_goes_as_bearer_with_its_beta(tmp_path: Path) -> None:
     async with proxied(tmp_path, settings=[f"CLAUDE_CODE_OAUTH_TOKEN={OAUTH}"]) as served:
-        await served.call(headers={"anthropic-beta": "a-1", "anthropic-version": "2023-06-01"})
+        await served.call(headers={"anthropic-beta": "effort-2025-11-24", "anthropic-version": "2023-06-01"})
     received = served.upstream.received[0]
     assert received.values("authorization") == [f"Bearer {OAUTH}"]
     assert received.values("x-api-key") == []
-    assert received.values("anthropic-beta") == ["a-1,oauth-2025-04-20"]
+    assert received.values("anthropic-beta") == ["effort-2025-11-24,oauth-2025-04-20"]
     assert received.values("anthropic-version") == ["2023-06-01"]
 
 
@@ -193,14 +193,14 @@ async def test_a_request_leaves_one_line_without_its_content(
     caplog.set_level(logging.DEBUG)
     async with proxied(tmp_path) as served:
         with capture_logs() as logs:
-            await served.call(content=b'{"a":"the prompt"}')
+            await served.call(content=b'{"system":"the prompt"}')
             await served.recorded()
             served.end_run()
             await served.call()
     assert [entry["event"] for entry in logs] == ["model request", "model request refused"]
     line = logs[0]
     assert (line["run"], line["folder"], line["path"]) == ("run-0", "group-0", "/v1/messages")
-    assert (line["status"], line["bytes_in"], line["bytes_out"]) == (200, 18, 2)
+    assert (line["status"], line["bytes_in"], line["bytes_out"]) == (200, 23, 2)
     everything = json.dumps(logs, default=str) + caplog.text
     for secret in (REAL_KEY, served.token, "the prompt"):
         assert secret not in everything

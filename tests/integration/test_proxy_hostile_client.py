@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from contextlib import AsyncExitStack
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ from structlog.testing import capture_logs
 from orchestrator.proxies.model.limits import ModelProxyLimits
 from tests.doubles.faulty_upstream import answer, hang
 from tests.support.running_proxy import BODY, Proxied, proxied
+from tests.support.until import until
 
 MIB = 1024 * 1024
 
@@ -245,3 +247,27 @@ async def test_refusals_in_a_loop_leave_one_line(tmp_path: Path) -> None:
             for _ in range(20):
                 await served.call(token="wrong")
     assert [entry["event"] for entry in logs] == ["model request refused"]
+
+
+async def test_idle_streams_and_bodies_that_do_not_come_refuse_nobody(tmp_path: Path) -> None:
+    """Each may bring 32 MiB, and brings a byte: what has not come holds nothing."""
+    limits = ModelProxyLimits(requests_a_group=32)
+    async with proxied(tmp_path, limits=limits) as served, AsyncExitStack() as stack:
+        for _ in range(10):
+            _, writer = await stack.enter_async_context(served.socket())
+            writer.write(served.head("transfer-encoding: chunked") + b"1\r\n{\r\n")
+            await writer.drain()
+        await until(lambda: served.proxy._held_bytes._held.total() == 10, "all have begun")
+
+        assert (await served.call()).status_code == 200
+        assert (await served.call(token=served.other_token)).status_code == 200
+
+
+async def test_every_request_of_a_turn_counts_whatever_becomes_of_it(tmp_path: Path) -> None:
+    async with proxied(tmp_path, limits=ModelProxyLimits(requests_a_turn=3)) as served:
+        path = "/v1/messages/count_tokens"
+        codes = [(await served.call(path, content=body)).status_code for body in (b"{", BODY, b"{", BODY)]
+        other = (await served.call(path, token=served.other_token)).status_code
+
+    assert codes == [400, 200, 400, 429]
+    assert other == 200

@@ -106,13 +106,32 @@ def test_the_token_of_the_run_never_goes_upstream(headers: list[Header], text: s
 def test_what_connection_names_stays_on_its_hop() -> None:
     headers = [(b"connection", b"x-app, Content-Length"), (b"x-app", b"cli"), (b"content-length", b"2")]
     names = [name for name, _ in request_headers(headers, credential())]
-    assert names == [b"content-length", b"accept-encoding", b"x-api-key"]
+    assert names == [b"content-length", b"content-type", b"accept-encoding", b"x-api-key"]
 
 
 def test_betas_of_several_headers_become_one() -> None:
-    headers = [(b"anthropic-beta", b"a,  b"), (b"Anthropic-Beta", b"b,c,")]
+    headers = [
+        (b"anthropic-beta", b"effort-2025-11-24,  claude-code-20250219"),
+        (b"Anthropic-Beta", b"claude-code-20250219,context-management-2025-06-27,"),
+    ]
     sent = dict(request_headers(headers, credential(CredentialKind.OAUTH)))
-    assert sent[b"anthropic-beta"] == b"a,b,c," + OAUTH_BETA
+    known = b"effort-2025-11-24,claude-code-20250219,context-management-2025-06-27,"
+    assert sent[b"anthropic-beta"] == known + OAUTH_BETA
+
+
+@pytest.mark.parametrize(
+    "beta",
+    [b"fast-mode-2026-02-01", b"compact-2026-01-12", b"files-api-2025-04-14", b"tomorrow", b"effort-x"],
+)
+def test_a_beta_that_may_cost_or_reach_something_does_not_go_up(beta: bytes) -> None:
+    sent = dict(request_headers([(b"anthropic-beta", b"effort-2025-11-24," + beta)], credential()))
+    assert sent[b"anthropic-beta"] == b"effort-2025-11-24"
+
+
+def test_the_type_of_the_content_is_the_proxys_own() -> None:
+    headers = [(b"content-type", b"application/json; charset=utf-7")]
+    sent = [value for name, value in request_headers(headers, credential()) if name == b"content-type"]
+    assert sent == [b"application/json"]
 
 
 @pytest.mark.parametrize(

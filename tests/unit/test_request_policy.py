@@ -118,3 +118,56 @@ def test_words_and_the_agents_own_tools_pass() -> None:
 )
 def test_what_two_readers_could_read_differently_does_not_pass(body: bytes) -> None:
     assert refused(body) == 400
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        "web_fetch",
+        "web_search",
+        "code_execution",
+        "web_fetch_20250910 ",
+        "Web_fetch_20250910",
+        "web_fetch_2025-09-10",
+        "web_fetch_v2_20250910",
+        "mcp_toolset",
+        "skills",
+        None,
+        7,
+    ],
+)
+def test_a_tool_of_a_type_that_is_not_known_does_not_pass(kind: object) -> None:
+    assert refused({"tools": [{"type": kind, "name": "x"}]}, may_search=True) == 403
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        {"speed": "fast"},
+        {"service_tier": "priority"},
+        {"inference_geo": "us"},
+        {"container": {"skills": [{"type": "anthropic", "skill_id": "pptx"}]}},
+        {"Mcp_servers": [{"url": "https://elsewhere.example"}]},
+        {"tomorrow": 1},
+        {"context_management": {"edits": [{"type": "compact_20260112"}]}},
+        {"context_management": {"edits": [{"type": "summarise"}]}},
+        said({"type": "image", "source": {"type": "file", "file_id": "file_011"}}),
+        said({"type": "document", "source": {"type": "Url", "url": "https://elsewhere.example"}}),
+        said({"type": "container_upload", "file_id": "file_011"}),
+        {"messages": [{"role": "user", "content": [], "input": [IMAGE]}]},
+        {"messages": [{"role": "user", "content": [], "metadata": {"a": IMAGE}}]},
+    ],
+)
+def test_what_costs_or_reaches_something_by_another_name_does_not_pass(body: object) -> None:
+    assert refused(body, may_search=True) == 403
+
+
+@pytest.mark.parametrize(
+    "block", [{"Type": "url"}, {"type": "image", "Source": {"type": "url"}}, {"URL": "x"}]
+)
+def test_a_member_whose_name_a_reader_could_take_for_another_does_not_pass(block: object) -> None:
+    assert refused(said(block)) == 400
+
+
+def test_a_long_conversation_has_few_parts_whatever_is_written_in_it() -> None:
+    assert refused(said({"type": "text", "text": '{"a": [1, 2]}, ' * 200_000})) is None

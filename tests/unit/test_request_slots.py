@@ -9,7 +9,7 @@ import pytest
 from orchestrator.base.logging import LogThrottle
 from orchestrator.domain.values import Folder
 from orchestrator.proxies.model.error_responses import ProxyRefused
-from orchestrator.proxies.model.limits import RequestSlots
+from orchestrator.proxies.model.limits import HeldBytes, RequestSlots
 
 A, B, C = Folder("a"), Folder("b"), Folder("c")
 
@@ -46,3 +46,27 @@ def test_a_throttle_passes_one_of_a_burst_and_counts_the_rest() -> None:
     assert throttle.passes("a")
     assert throttle.take_held("a") == 2
     assert throttle.take_held("a") == 0
+
+
+def test_bytes_are_held_as_they_come_and_a_body_that_has_gone_up_holds_none() -> None:
+    held = HeldBytes(a_group=10, overall=100, kept=20)
+    with held.growing(A) as idle, held.growing(A) as body:
+        idle.add(1)
+        body.add(9)
+        with pytest.raises(ProxyRefused), held.growing(A) as more:
+            more.add(1)
+        body.release()
+        body.add(9)
+    assert not held._held
+
+
+def test_groups_that_hold_much_leave_room_for_one_that_holds_little() -> None:
+    held = HeldBytes(a_group=100, overall=100, kept=20)
+    with held.growing(A) as first, held.growing(B) as second, held.growing(C) as third:
+        first.add(40)
+        second.add(40)
+        with pytest.raises(ProxyRefused):
+            second.add(1)
+        third.add(10)
+        with pytest.raises(ProxyRefused):
+            third.add(1)

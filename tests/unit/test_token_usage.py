@@ -221,3 +221,44 @@ def test_the_owner_may_price_the_cache() -> None:
     derived = OWN.of("glm")
     assert derived is not None
     assert (derived.cache_read, derived.cache_write, derived.cache_write_hour) == (100, 1250, 2000)
+
+
+def test_an_answer_in_iterations_counts_all_of_them() -> None:
+    """Compaction at the service: the numbers at the top are those of the last iteration alone."""
+    iterations = [
+        {"type": "compaction", "input_tokens": 180_000, "output_tokens": 3_500},
+        {"type": "message", "input_tokens": 23_000, "output_tokens": 1_000},
+    ]
+    usage = {"input_tokens": 23_000, "output_tokens": 1_000, "iterations": iterations}
+    seen = tapped(sse(start(**usage), end(**usage), STOP))
+
+    assert seen is not None
+    assert (seen.input_tokens, seen.output_tokens) == (203_000, 4_500)
+
+
+@pytest.mark.parametrize("iterations", [7, [7], [{}], [{"input_tokens": "x"}], {"input_tokens": 9}])
+def test_iterations_that_are_none_count_nothing_more(iterations: object) -> None:
+    seen = tapped(sse(start(iterations=iterations), end(output_tokens=5), STOP))
+
+    assert seen is not None
+    assert (seen.input_tokens, seen.output_tokens) == (1_000, 5)
+
+
+def test_fast_mode_and_a_long_input_cost_what_the_service_charges_for_them() -> None:
+    def cost(model: str, tokens: int, **usage: Any) -> int | None:
+        usage = {
+            **usage,
+            "input_tokens": tokens,
+            "cache_creation_input_tokens": 0,
+            "cache_read_input_tokens": 0,
+        }
+        seen = tapped(sse(start(model, **usage), end(output_tokens=1_000), STOP))
+        assert seen is not None
+        return Prices().cost_of(seen).nano_usd
+
+    plain = 100_000 * 5_000 + 1_000 * 25_000
+    assert cost("claude-opus-4-6", 100_000) == plain
+    assert cost("claude-opus-4-6", 100_000, speed="fast") == 6 * plain
+    assert cost("claude-opus-4-6", 300_000, speed="fast") == 12 * (300_000 * 5_000 + 1_000 * 25_000)
+    assert cost("claude-sonnet-4-5", 300_000) == 2 * 300_000 * 3_000 + 1.5 * 1_000 * 15_000
+    assert cost("claude-sonnet-4-5", 200_000) == 200_000 * 3_000 + 1_000 * 15_000

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from dataclasses import dataclass
 
 from orchestrator.proxies.model.headers import Header
@@ -98,6 +99,15 @@ def busy(limit: int, what: str = "requests") -> ProxyRefusal:
     )
 
 
+def parsed_too_much(wait_ms: float) -> ProxyRefusal:
+    return ProxyRefusal(
+        status=429,
+        kind="rate_limit_error",
+        message="The requests of this group took the host too long to read: wait, and send smaller ones.",
+        headers=((b"retry-after", str(math.ceil(wait_ms / 1000)).encode()),),
+    )
+
+
 def budget_spent(reason: str) -> ProxyRefusal:
     text = f"{reason[0].upper()}{reason[1:]} Trying again does not help: tell the user."
     return ProxyRefusal(status=402, kind="billing_error", message=text, headers=NOT_AGAIN)
@@ -141,5 +151,16 @@ MCP_REFUSES = ProxyRefusal(
     kind="api_error",
     message="The MCP server does not take the owner's secret: tell the owner.",
     headers=NOT_AGAIN,
+)
+MCP_ENCODED = ProxyRefusal(
+    status=502,
+    kind="api_error",
+    message="The MCP server answers in a content coding that was not asked for: tell the owner.",
+    headers=NOT_AGAIN,
+)
+MCP_NO_SESSION = ProxyRefusal(
+    status=404,
+    kind="not_found_error",
+    message="This session is over, or is another group's: begin a new one.",
 )
 SILENT = ProxyRefusal(status=504, kind="timeout_error", message="The model service did not answer in time.")

@@ -8,15 +8,16 @@ from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Any
 
-from orchestrator.proxies.model import error_responses, request_policy
+from orchestrator.proxies.model import error_responses
 from orchestrator.proxies.model import headers as rules
 from orchestrator.proxies.model.client import ClientSide
 from orchestrator.proxies.model.credentials import Credential
 from orchestrator.proxies.model.error_responses import NOT_AGAIN, AnswerCut, ProxyRefused
 from orchestrator.proxies.model.exchange import RunIdentity
-from orchestrator.proxies.model.limits import ModelProxyLimits
+from orchestrator.proxies.model.limits import BodyBytes, ModelProxyLimits
 from orchestrator.proxies.model.token_usage import UsageParser
 from orchestrator.proxies.model.upstream_client import UpstreamRequest, UpstreamResponse
+from orchestrator.proxies.parsing_process import ParsingProcess
 
 
 class LeakCheck:
@@ -46,23 +47,32 @@ class UpstreamTarget:
 
 
 async def upstream_request(
-    path: str, client: ClientSide, identity: RunIdentity, target: UpstreamTarget, limits: ModelProxyLimits
+    path: str,
+    client: ClientSide,
+    identity: RunIdentity,
+    target: UpstreamTarget,
+    *,
+    limits: ModelProxyLimits,
+    held: BodyBytes,
+    parsing: ParsingProcess,
 ) -> UpstreamRequest:
     """Make the upstream's request of the container's.
 
     Raises `ProxyRefused` when a GET brings a body, and when a POST asks for what its group may not.
     """
-    body = b"".join([chunk async for chunk in client.body(limits.body_bytes)]) if _is_post(client) else None
+    body = await whole_body(client, limits.body_bytes, held) if _is_post(client) else None
     if body is None:
         await client.expect_no_body()
     else:
-        request_policy.check(body, may_search=identity.may_search, is_open=identity.is_open)
+        await parsing.check_model_request(
+            identity.folder, body, may_search=identity.may_search, is_open=identity.is_open
+        )
     query = f"?{client.query.decode('ascii')}" if client.query else ""
     return UpstreamRequest(
         method=client.method,
         url=f"{target.base_url}{path}{query}",
         headers=rules.request_headers(client.headers, target.credential),
-        body=None if body is None else once(body),
+        body=None if body is None else once(body, held),
     )
 
 
@@ -70,9 +80,20 @@ def _is_post(client: ClientSide) -> bool:
     return client.method == "POST"
 
 
-async def once(body: bytes) -> AsyncIterator[bytes]:
-    """Yield a body in one piece."""
+async def whole_body(client: ClientSide, limit: int, held: BodyBytes) -> bytes:
+    """Return the body of a request, whose bytes are counted as they come. Raises `ProxyRefused`."""
+    chunks = []
+    async for chunk in client.body(limit):
+        held.add(len(chunk))
+        chunks.append(chunk)
+    return b"".join(chunks)
+
+
+async def once(body: bytes, held: BodyBytes | None = None) -> AsyncIterator[bytes]:
+    """Yield a body in one piece, and give its bytes back once it has gone up."""
     yield body
+    if held is not None:
+        held.release()
 
 
 async def opening(answer: UpstreamResponse, limits: ModelProxyLimits) -> bytes:

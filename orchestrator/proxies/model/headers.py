@@ -20,7 +20,6 @@ _REQUEST_NAMES = frozenset(
         b"anthropic-dangerous-direct-browser-access",
         b"anthropic-version",
         b"content-length",
-        b"content-type",
         b"user-agent",
         b"x-app",
         b"x-claude-code-session-id",
@@ -39,6 +38,39 @@ _RESPONSE_NAMES = frozenset(
         b"x-should-retry",
     }
 )
+_BETAS = frozenset(
+    {
+        b"advanced-tool-use",
+        b"claude-code",
+        b"claude-code-side-query",
+        b"context-1m",
+        b"context-hint",
+        b"context-management",
+        b"effort",
+        b"extended-cache-ttl",
+        b"fine-grained-tool-streaming",
+        b"interleaved-thinking",
+        b"mid-conversation-system",
+        b"mid-conversation-system-clear-at",
+        b"mid-conversation-tool-changes",
+        b"per-turn-control",
+        b"prompt-caching-evict",
+        b"prompt-caching-scope",
+        b"redact-thinking",
+        b"structured-outputs",
+        b"thinking-binding-controls",
+        b"thinking-display-updates",
+        b"thinking-resumption",
+        b"thinking-token-count",
+        b"token-counting",
+        b"tool-provenance",
+        b"tool-search-tool",
+        b"web-search",
+        b"web-search-results-only",
+    }
+)
+"""Betas that the CLI of the agent asks for, without their dates. Others may cost or reach something."""
+_BETA_DATE = re.compile(rb"-20\d{2}-?\d{2}-?\d{2}$")
 _RESPONSE_PREFIXES = (b"anthropic-ratelimit-",)
 _TOKEN_NAMES = (b"x-api-key", b"authorization")
 _NAME = re.compile(rb"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
@@ -104,6 +136,8 @@ def request_headers(headers: Sequence[Header], credential: Credential) -> list[H
     betas = () if b"anthropic-beta" in dropped else _betas(headers)
     return [
         *passed,
+        # Ours, and not the container's: a reader that heeds a charset would read another request.
+        (b"content-type", b"application/json"),
         (b"accept-encoding", b"identity"),
         *_beta_header(betas, credential.kind),
         _proof(credential),
@@ -139,7 +173,8 @@ def _hop_by_hop(headers: Iterable[Header]) -> frozenset[bytes]:
 
 def _betas(headers: Iterable[Header]) -> tuple[bytes, ...]:
     listed = b",".join(_values(headers, b"anthropic-beta")).split(b",")
-    return tuple(dict.fromkeys(name.strip() for name in listed if name.strip()))
+    names = dict.fromkeys(name.strip() for name in listed)
+    return tuple(name for name in names if _BETA_DATE.sub(b"", name) in _BETAS)
 
 
 def _beta_header(betas: tuple[bytes, ...], kind: CredentialKind) -> list[Header]:

@@ -24,8 +24,12 @@ class ModelProxyLimits:
     held_bytes_a_group: int = 96 * MIB
     """Of bodies: each is read whole, and judged, before it is passed on."""
     held_bytes: int = 256 * MIB
+    kept_bytes: int = 64 * MIB
+    """Of `held_bytes`: for groups that hold at most half of this."""
     requests_a_group: int = 16
     requests: int = 256
+    requests_a_turn: int = 1_000
+    """Of every kind, refused ones too: an answer costs the host something whatever it is."""
     connections_a_peer: int = 128
     connections: int = 512
 
@@ -67,11 +71,66 @@ class TurnCounts:
         return count
 
 
-class RequestSlots:
-    """Bounds how many requests, or bytes of them, are under way, for each group and over all."""
+class HeldBytes:
+    """Bounds the bytes of bodies that are in memory, for each group and over all, as they come.
 
-    def __init__(self, *, a_group: int, overall: int, unit: str = "requests") -> None:
-        self._unit = unit
+    Nothing is reserved ahead: a request without a body, or one whose body does not come, holds nothing. The
+    last `kept` bytes are for groups that hold little, so that no three groups shut out a fourth.
+    """
+
+    def __init__(self, *, a_group: int, overall: int, kept: int) -> None:
+        self._a_group = a_group
+        self._overall = overall
+        self._kept = kept
+        self._held: Counter[Folder] = Counter()
+
+    @contextmanager
+    def growing(self, folder: Folder) -> Iterator[BodyBytes]:
+        """Count the bytes of one body while the block runs, at most."""
+        body = BodyBytes(self, folder)
+        try:
+            yield body
+        finally:
+            body.release()
+
+    def take(self, folder: Folder, count: int) -> None:
+        """Hold `count` more bytes of a group. Raises `ProxyRefused` (429) where there is no room for them."""
+        held = self._held[folder] + count
+        if held > self._a_group:
+            raise ProxyRefused(busy(self._a_group, "bytes"))
+        room = self._overall if held <= self._kept // 2 else self._overall - self._kept
+        if self._held.total() + count > room:
+            raise ProxyRefused(busy(room, "bytes"))
+        self._held[folder] = held
+
+    def give_back(self, folder: Folder, count: int) -> None:
+        self._held[folder] -= count
+        self._held += Counter()  # forgets groups that hold none
+
+
+class BodyBytes:
+    """The bytes of one body in memory."""
+
+    def __init__(self, held: HeldBytes, folder: Folder) -> None:
+        self._held = held
+        self._folder = folder
+        self._count = 0
+
+    def add(self, count: int) -> None:
+        """Count `count` more bytes. Raises `ProxyRefused` (429) where there is no room for them."""
+        self._held.take(self._folder, count)
+        self._count += count
+
+    def release(self) -> None:
+        """Give all of it back: the body has gone up. Safe to call twice."""
+        count, self._count = self._count, 0
+        self._held.give_back(self._folder, count)
+
+
+class RequestSlots:
+    """Bounds how many requests are under way, for each group and over all."""
+
+    def __init__(self, *, a_group: int, overall: int) -> None:
         self._a_group = a_group
         self._overall = overall
         self._held: Counter[Folder] = Counter()
@@ -80,9 +139,9 @@ class RequestSlots:
     def hold(self, folder: Folder, count: int = 1) -> Iterator[None]:
         """Hold `count` slots of `folder`. Raises `ProxyRefused` (429) when there are not as many."""
         if self._held[folder] + count > self._a_group:
-            raise ProxyRefused(busy(self._a_group, self._unit))
+            raise ProxyRefused(busy(self._a_group))
         if self._held.total() + count > self._overall:
-            raise ProxyRefused(busy(self._overall, self._unit))
+            raise ProxyRefused(busy(self._overall))
         self._held[folder] += count
         try:
             yield

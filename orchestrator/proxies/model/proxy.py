@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Self
 
 from starlette.types import Receive, Scope, Send
 
+from orchestrator.base.clock import SystemClock
 from orchestrator.domain.errors import SettingError
 from orchestrator.domain.failures import ModelError
 from orchestrator.proxies.mcp_gateway import METHODS, PREFIX, McpGateway
@@ -38,8 +39,15 @@ from orchestrator.proxies.model.exchange import (
     RunIdentity,
     classify,
 )
-from orchestrator.proxies.model.limits import ModelProxyLimits, RequestSlots
+from orchestrator.proxies.model.limits import (
+    BodyBytes,
+    HeldBytes,
+    ModelProxyLimits,
+    RequestSlots,
+    TurnCounts,
+)
 from orchestrator.proxies.model.token_usage import UsageParser
+from orchestrator.proxies.parsing_process import ParsingProcess
 from orchestrator.proxies.run_tokens import TokenBinding, token_hash
 
 if TYPE_CHECKING:
@@ -66,6 +74,7 @@ class CredentialProxy:
         admit: Admit | None = None,
         judge: Judge | None = None,
         mcp: McpGateway | None = None,
+        parsing: ParsingProcess | None = None,
     ) -> None:
         self._source = source
         self._identify = identify
@@ -76,9 +85,13 @@ class CredentialProxy:
         self._judge = judge
         self._mcp = mcp
         self._slots = RequestSlots(a_group=self._limits.requests_a_group, overall=self._limits.requests)
-        self._held_bytes = RequestSlots(
-            a_group=self._limits.held_bytes_a_group, overall=self._limits.held_bytes, unit="bytes"
+        self._held_bytes = HeldBytes(
+            a_group=self._limits.held_bytes_a_group,
+            overall=self._limits.held_bytes,
+            kept=self._limits.kept_bytes,
         )
+        self._requests = TurnCounts()
+        self._parsing = parsing or ParsingProcess(clock=SystemClock())
         self._token_binding = TokenBinding()
         self.refusals: Counter[int] = Counter()
         """Since the start, by status."""
@@ -103,6 +116,7 @@ class CredentialProxy:
 
     async def close(self) -> None:
         """Close all connections. Call when no request is served any more. Safe to call twice."""
+        await self._parsing.aclose()
         if self._upstream is not None:
             upstream, self._upstream = self._upstream, None
             await upstream.close()
@@ -144,17 +158,14 @@ class CredentialProxy:
             _check(client, self._limits)
             identity = await self._identity(client)
             self._check_peer(identity, client)
-            size = rules.content_length(client.headers)
-            with (
-                self._slots.hold(identity.folder),
-                self._held_bytes.hold(identity.folder, self._limits.body_bytes if size is None else size),
-            ):
+            self._count(identity)
+            with self._slots.hold(identity.folder), self._held_bytes.growing(identity.folder) as held:
                 if path.startswith(PREFIX):
-                    await self._pass_to_server(path.removeprefix(PREFIX), client, identity)
+                    await self._pass_to_server(path.removeprefix(PREFIX), client, identity, held)
                     return
                 if self._admit is not None and path == COSTLY:
                     await self._admit(identity)
-                await self._exchange(path, client, identity, await self._target())
+                await self._exchange(path, client, identity, await self._target(), held)
         except ProxyRefused as error:
             self._note_refusal(error.refusal, path, client, identity)
             await client.refuse(error.refusal)
@@ -163,12 +174,19 @@ class CredentialProxy:
             if client.status is None:
                 await client.refuse(error_responses.INTERNAL)
 
-    async def _pass_to_server(self, name: str, client: ClientSide, identity: RunIdentity) -> None:
+    def _count(self, identity: RunIdentity) -> None:
+        most = self._limits.requests_a_turn
+        if self._requests.add(identity.run_id, identity.turn_id, 1) > most:
+            raise ProxyRefused(error_responses.ran_away(most))
+
+    async def _pass_to_server(
+        self, name: str, client: ClientSide, identity: RunIdentity, held: BodyBytes
+    ) -> None:
         from orchestrator.proxies.model import forwarder
 
         if self._mcp is None:
             raise ProxyRefused(error_responses.NOT_FOUND)
-        work = self._mcp.pass_on(name, client, identity, await self.upstream())
+        work = self._mcp.pass_on(name, client, identity, await self.upstream(), held)
         with suppress(ClientGone, AnswerCut):
             await forwarder.while_connected(client, work, name=f"mcp-client-{identity.run_id}")
 
@@ -204,13 +222,18 @@ class CredentialProxy:
         return target
 
     async def _exchange(
-        self, path: str, client: ClientSide, identity: RunIdentity, target: UpstreamTarget
+        self,
+        path: str,
+        client: ClientSide,
+        identity: RunIdentity,
+        target: UpstreamTarget,
+        held: BodyBytes,
     ) -> None:
         began = time.perf_counter()
         ending = ExchangeEnd.STOPPED
         parser = UsageParser()
         try:
-            ending = await self._ending(path, client, identity, target, parser)
+            ending = await self._ending(path, client, identity, target, parser, held)
         finally:
             exchange = ProxyExchange(
                 path=path,
@@ -233,11 +256,12 @@ class CredentialProxy:
         identity: RunIdentity,
         target: UpstreamTarget,
         parser: UsageParser,
+        held: BodyBytes,
     ) -> ExchangeEnd:
         from orchestrator.proxies.model import forwarder
 
         began = time.perf_counter()
-        work = self._pass_on(path, client, identity, target, parser)
+        work = self._pass_on(path, client, identity, target, parser, held)
         try:
             await forwarder.while_connected(client, work, name=f"proxy-client-{identity.run_id}")
         except ProxyRefused as error:
@@ -270,10 +294,13 @@ class CredentialProxy:
         identity: RunIdentity,
         target: UpstreamTarget,
         parser: UsageParser,
+        held: BodyBytes,
     ) -> None:
         from orchestrator.proxies.model import forwarder
 
-        request = await forwarder.upstream_request(path, client, identity, target, self._limits)
+        request = await forwarder.upstream_request(
+            path, client, identity, target, limits=self._limits, held=held, parsing=self._parsing
+        )
         upstream = await self.upstream()
         began = time.perf_counter()
         async with upstream.send(request) as answer:

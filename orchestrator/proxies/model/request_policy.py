@@ -1,29 +1,56 @@
 """Decide by the body of a request what a container may have the model service do besides answering.
 
-The service itself can search the web, fetch an address, run code or call another's MCP server. A container
-without a way out would have one there: so each of these passes only where its group may do it.
+The service itself can search the web, fetch an address, run code, call another's MCP server, or answer at a
+higher price. A container without a way out would have one there, and a budget a hole: so what is known to do
+nothing of that passes, and all else is refused by its name.
 """
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterator
 from typing import Any
 
+from orchestrator.proxies import strict_json
 from orchestrator.proxies.model import error_responses
 from orchestrator.proxies.model.error_responses import ProxyRefused
+from orchestrator.proxies.strict_json import NotStrictJson
 
-MAX_PARTS = 1_000_000
-"""Of JSON: more would keep the host at work for seconds. A million tokens of text have fewer."""
 MAX_SEARCHES_A_REQUEST = 10
 """The CLI asks for 8 at most."""
-
+FIELDS = frozenset(
+    {
+        "cache_control",
+        "context_management",
+        "max_tokens",
+        "messages",
+        "metadata",
+        "model",
+        "output_config",
+        "output_format",
+        "stop_sequences",
+        "stream",
+        "system",
+        "temperature",
+        "thinking",
+        "tool_choice",
+        "tools",
+        "top_k",
+        "top_p",
+    }
+)
+"""Fields of a request that cost what a budget counts and reach nothing. `speed` or `service_tier` do not."""
 _VERSIONED = re.compile(r"([a-z_]+)_20\d{6}")
 _DONE_BY_THE_CLIENT = ("bash", "computer", "memory", "text_editor", "tool_search_tool")
 """Tools that the service knows by name and that reach nothing outside of the conversation."""
-_FREE = frozenset({"context_management", "input", "input_examples", "input_schema", "metadata"})
-"""Keys whose values the service does not read for tools or addresses; anything may stand there."""
+_EDITS = ("clear_thinking", "clear_tool_uses")
+"""Edits of the context that cost nothing; compaction is an answer of its own, at its own price."""
+_SOURCES = ("base64", "content", "text")
+_FREE = ("context_management", "metadata")
+"""Fields that are judged by themselves, or that the service reads for nothing."""
+_OF_CALLS = frozenset({"tool_use", "server_tool_use", "mcp_tool_use"})
+_SENSITIVE = frozenset({"mcp_servers", "source", "tools", "type", "url"})
+"""Names that are judged. In another case a reader may take them for these."""
 
 
 def check(body: bytes, *, may_search: bool, is_open: bool) -> None:
@@ -32,15 +59,63 @@ def check(body: bytes, *, may_search: bool, is_open: bool) -> None:
     Raises:
         ProxyRefused: it is no JSON that has one meaning (400), or asks for what its group may not (403).
     """
-    for part in _objects(parsed(body)) if body else ():
-        if part.get("mcp_servers"):
-            raise ProxyRefused(error_responses.not_allowed("MCP servers that the model service calls"))
-        kind = part.get("type")
-        if kind == "url" and not is_open:
-            raise ProxyRefused(error_responses.not_allowed("addresses that the model service fetches"))
+    if not body:
+        return
+    try:
+        document = strict_json.parse(body)
+    except NotStrictJson as error:
+        raise ProxyRefused(error_responses.malformed(str(error))) from None
+    if not isinstance(document, dict):
+        raise ProxyRefused(error_responses.malformed("it is no object"))
+    for name in document:
+        if name not in FIELDS:
+            raise ProxyRefused(error_responses.not_allowed(f"the field '{name[:40]}' of the model service"))
+    _check_edits(document.get("context_management"))
+    _check_tools(document.get("tools"), may_search=may_search, is_open=is_open)
+    judged = [value for name, value in document.items() if name not in _FREE]
+    for part in _objects(judged):
+        _check_part(part, may_search=may_search, is_open=is_open)
+
+
+def _check_part(part: dict[str, Any], *, may_search: bool, is_open: bool) -> None:
+    for name in part:
+        if name not in _SENSITIVE and name.casefold().strip() in _SENSITIVE:
+            raise ProxyRefused(error_responses.malformed(f"'{name[:40]}' is not written as the API has it"))
+    if part.get("mcp_servers"):
+        raise ProxyRefused(error_responses.not_allowed("MCP servers that the model service calls"))
+    kind, source = part.get("type"), part.get("source")
+    if kind == "url" and not is_open:
+        raise ProxyRefused(error_responses.not_allowed("addresses that the model service fetches"))
+    if isinstance(source, dict) and source.get("type") not in (*_SOURCES, "url"):
+        raise ProxyRefused(error_responses.not_allowed("files that are stored at the model service"))
+    if kind == "container_upload":
+        raise ProxyRefused(error_responses.not_allowed("containers of the model service"))
+    versioned = _VERSIONED.fullmatch(kind) if isinstance(kind, str) else None
+    if versioned is not None:
+        _check_tool(versioned[1], part, may_search=may_search, is_open=is_open)
+
+
+def _check_tools(tools: object, *, may_search: bool, is_open: bool) -> None:
+    """Let tools of the container's own pass, and those of the service's that are known."""
+    for tool in tools if isinstance(tools, list) else []:
+        kind = tool.get("type", "custom") if isinstance(tool, dict) else None
+        if kind == "custom":
+            continue
         versioned = _VERSIONED.fullmatch(kind) if isinstance(kind, str) else None
-        if versioned is not None:
-            _check_tool(versioned[1], part, may_search=may_search, is_open=is_open)
+        if versioned is None:
+            raise ProxyRefused(error_responses.not_allowed(f"tools of the type {str(kind)[:40]!r}"))
+        _check_tool(versioned[1], tool, may_search=may_search, is_open=is_open)
+
+
+def _check_edits(management: object) -> None:
+    edits = management.get("edits", []) if isinstance(management, dict) else []
+    for edit in edits if isinstance(edits, list) else []:
+        kind = edit.get("type") if isinstance(edit, dict) else None
+        versioned = _VERSIONED.fullmatch(kind) if isinstance(kind, str) else None
+        if versioned is None or versioned[1] not in _EDITS:
+            raise ProxyRefused(
+                error_responses.not_allowed(f"edits of the context such as {str(kind)[:40]!r}")
+            )
 
 
 def _check_tool(name: str, tool: dict[str, Any], *, may_search: bool, is_open: bool) -> None:
@@ -58,24 +133,6 @@ def _check_tool(name: str, tool: dict[str, Any], *, may_search: bool, is_open: b
             raise ProxyRefused(error_responses.not_allowed(f"the service's own tool '{name}'"))
 
 
-def parsed(body: bytes) -> Any:
-    """Parse JSON that has one meaning. Raises `ProxyRefused` (400)."""
-    if body.count(b",") + body.count(b"{") + body.count(b"[") > MAX_PARTS:
-        raise ProxyRefused(error_responses.malformed(f"its JSON has more than {MAX_PARTS:,} parts"))
-    try:
-        return json.loads(body.decode(), object_pairs_hook=_unambiguous)
-    except (ValueError, RecursionError):
-        raise ProxyRefused(error_responses.malformed("its body is no JSON that has one meaning")) from None
-
-
-def _unambiguous(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Of a key that is there twice, another reader could take the other value."""
-    found = dict(pairs)
-    if len(found) != len(pairs):
-        raise ValueError("a key is there twice")
-    return found
-
-
 def _objects(body: Any) -> Iterator[dict[str, Any]]:
     """Yield each object that the service reads. Not recursive: its depth is the container's to choose."""
     waiting = [body]
@@ -83,6 +140,17 @@ def _objects(body: Any) -> Iterator[dict[str, Any]]:
         part = waiting.pop()
         if isinstance(part, dict):
             yield part
-            waiting += [value for key, value in part.items() if key not in _FREE]
+            waiting += [value for name, value in part.items() if not _is_free(part, name)]
         elif isinstance(part, list):
             waiting += part
+
+
+def _is_free(part: dict[str, Any], name: str) -> bool:
+    """Return whether the service reads the value of a member for no tool and no address."""
+    match name:
+        case "input":
+            return part.get("type") in _OF_CALLS
+        case "input_schema" | "input_examples":
+            return "name" in part
+        case _:
+            return False

@@ -16,6 +16,7 @@ from orchestrator.proxies.model.headers import Header
 MAX_LINE_BYTES = 1024 * 1024
 MAX_BODY_BYTES = 8 * 1024 * 1024
 MAX_TOKENS = 10**12
+MAX_ITERATIONS = 1_000
 MAX_SEARCHES = 100
 """In one answer; a request may ask for fewer."""
 SEARCH_USD = 0.01
@@ -38,6 +39,8 @@ class ParsedUsage:
     """Of `cache_write_tokens`, those kept for an hour."""
     searches: int = 0
     """How often the service searched the web."""
+    is_fast: bool = False
+    """Whether it was answered in fast mode, which is dearer."""
     is_whole: bool
 
 
@@ -87,18 +90,28 @@ class UsageParser:
             self._read_message(_parsed(b"" if self._is_overlong else self._line))
         if self._usage is None:
             return None
-        cached = self._usage.get("cache_creation")
-        hourly = _count(cached, "ephemeral_1h_input_tokens") if isinstance(cached, dict) else 0
         return ParsedUsage(
             model=self._model,
-            input_tokens=_count(self._usage, "input_tokens"),
-            output_tokens=self._output(),
-            cache_read_tokens=_count(self._usage, "cache_read_input_tokens"),
-            cache_write_tokens=_count(self._usage, "cache_creation_input_tokens"),
-            cache_write_hour_tokens=hourly,
+            input_tokens=self._charged("input_tokens"),
+            output_tokens=max(self._output(), self._charged("output_tokens")),
+            cache_read_tokens=self._charged("cache_read_input_tokens"),
+            cache_write_tokens=self._charged("cache_creation_input_tokens"),
+            cache_write_hour_tokens=_hourly(self._usage),
             searches=self._searched(),
+            is_fast=self._usage.get("speed") == "fast",
             is_whole=self._is_whole,
         )
+
+    def _charged(self, name: str) -> int:
+        """Return a count as it is charged: where the service worked in iterations, all of them.
+
+        The count at the top is then that of the last one alone.
+        """
+        assert self._usage is not None
+        iterations = self._usage.get("iterations")
+        rows = iterations[:MAX_ITERATIONS] if isinstance(iterations, list) else []
+        charged = sum(_count(one, name) for one in rows if isinstance(one, dict))
+        return max(_count(self._usage, name), charged)
 
     def _keep(self, piece: bytes, limit: int) -> None:
         if len(self._line) + len(piece) > limit:
@@ -178,6 +191,12 @@ def _parsed(text: bytes | bytearray) -> dict[str, Any]:
     return found if isinstance(found, dict) else {}
 
 
+def _hourly(usage: dict[str, Any]) -> int:
+    """Return how many of the tokens that were written to the cache are stored for an hour."""
+    cached = usage.get("cache_creation")
+    return _count(cached, "ephemeral_1h_input_tokens") if isinstance(cached, dict) else 0
+
+
 def _count(usage: dict[str, Any], name: str) -> int:
     value = usage.get(name)
     is_count = isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= MAX_TOKENS
@@ -202,6 +221,12 @@ _USD_PER_MILLION: dict[str, tuple[float, float]] = {
 }
 """Prefix of a model's name → input, output."""
 _FAMILIES = ("opus", "sonnet", "haiku")
+_LONG_INPUT_TOKENS = 200_000
+_LONG_INPUT, _LONG_OUTPUT = 2.0, 1.5
+"""Factors of list prices for a request whose input is longer, of the models that charge it so."""
+_CHARGES_LENGTH = ("claude-sonnet-4-5", "claude-sonnet-4-0", "claude-sonnet-4-20250514")
+_FAST, _FAST_LONG = 6.0, 12.0
+"""Factors of list prices in fast mode, the second for an input of over 200,000 tokens."""
 _CACHE_READ, _CACHE_WRITE, _CACHE_WRITE_HOUR = 0.1, 1.25, 2.0
 
 
@@ -273,15 +298,28 @@ class Prices:
         if price is None:
             return Cost(nano_usd=None)
         hourly = min(seen.cache_write_hour_tokens, seen.cache_write_tokens)
-        nano_usd = (
+        read = (
             seen.input_tokens * price.input
-            + seen.output_tokens * price.output
             + seen.cache_read_tokens * price.cache_read
             + (seen.cache_write_tokens - hourly) * price.cache_write
             + hourly * price.cache_write_hour
-            + seen.searches * self._search_nano_usd
         )
+        of_input, of_output = _factors(seen)
+        wrote = seen.output_tokens * price.output
+        searched = seen.searches * self._search_nano_usd
+        nano_usd = round(read * of_input) + round(wrote * of_output) + searched
         return Cost(nano_usd=nano_usd, is_assumed=known is None)
+
+
+def _factors(seen: ParsedUsage) -> tuple[float, float]:
+    """Return by what the prices of input and output are multiplied for this answer."""
+    whole_input = seen.input_tokens + seen.cache_read_tokens + seen.cache_write_tokens
+    is_long = whole_input > _LONG_INPUT_TOKENS
+    if seen.is_fast:
+        return (_FAST_LONG, _FAST_LONG) if is_long else (_FAST, _FAST)
+    name = seen.model or ""
+    charges_length = any(_fits(name[max(0, name.find("claude-")) :], one) for one in _CHARGES_LENGTH)
+    return (_LONG_INPUT, _LONG_OUTPUT) if is_long and charges_length else (1.0, 1.0)
 
 
 def _of_family(model: str) -> Price | None:

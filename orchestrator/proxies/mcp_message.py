@@ -1,0 +1,115 @@
+"""Read a message of the Model Context Protocol, and write it anew from what was understood of it. Pure.
+
+What is judged has to be what the server reads. A reader may take another charset, ignore the case of a
+member's name, or read a member that the gateway does not know; so none of the bytes that came is sent on.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from orchestrator.proxies import strict_json
+from orchestrator.proxies.strict_json import NotStrictJson
+
+CALL = "tools/call"
+TOOL_NAME = re.compile(r"[A-Za-z0-9_.-]{1,128}")
+"""The protocol's own rule for the name of a tool."""
+METHOD_NAME = re.compile(r"[A-Za-z0-9_/.$-]{1,128}")
+KNOWN_METHODS = frozenset(
+    {
+        "completion/complete",
+        "initialize",
+        "logging/setLevel",
+        "notifications/cancelled",
+        "notifications/initialized",
+        "notifications/progress",
+        "notifications/roots/list_changed",
+        "ping",
+        "prompts/get",
+        "prompts/list",
+        "resources/list",
+        "resources/read",
+        "resources/subscribe",
+        "resources/templates/list",
+        "resources/unsubscribe",
+        "tools/call",
+        "tools/list",
+    }
+)
+"""What clients send by the protocol's schema. Another method might do what a rule speaks of."""
+_MEMBERS = ("jsonrpc", "id", "method", "params", "result", "error")
+_CALL_MEMBERS = ("name", "arguments", "_meta")
+MAX_SHOWN_CHARS = 20_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class McpMessage:
+    """A message as it is sent on."""
+
+    body: bytes = b""
+    """JSON of ASCII, with the members that the protocol knows."""
+    id: str | int | None = None
+    method: str | None = None
+    """None of an answer to a request of the server's."""
+    tool: str | None = None
+    """Of a call: the name of the tool."""
+    call_hash: str = ""
+    """Of a call: by which the same call is known again."""
+    arguments: str = ""
+    """Of a call: what the tool is called with, as JSON, at most `MAX_SHOWN_CHARS`."""
+
+    def to_wire(self) -> tuple[dict[str, Any], bytes]:
+        """Return it as a JSON object without the body, and the body."""
+        return {**asdict(self), "body": None}, self.body
+
+    @classmethod
+    def from_wire(cls, fields: dict[str, Any], body: bytes) -> McpMessage:
+        """Return what `to_wire` has made of a message."""
+        return cls(**{**fields, "body": body})
+
+
+def read(body: bytes) -> McpMessage:
+    """Return the one message in a body.
+
+    Raises:
+        NotStrictJson: it is none of the protocol, or can be read in two ways.
+    """
+    document = strict_json.parse(body, folds_names=True)
+    if not isinstance(document, dict):
+        raise NotStrictJson("an MCP server takes one message at a time")
+    message = {name: document[name] for name in _MEMBERS if name in document}
+    identity, method, params = message.get("id"), message.get("method"), message.get("params", {})
+    if isinstance(identity, bool) or not isinstance(identity, str | int | None):
+        raise NotStrictJson("the id of a message is a text or a whole number")
+    if method is None and not ({"result", "error"} & message.keys()):
+        raise NotStrictJson("a message has a method, a result or an error")
+    if method is not None and not (isinstance(method, str) and METHOD_NAME.fullmatch(method)):
+        raise NotStrictJson("its method is no name of one")
+    if not isinstance(params, dict):
+        raise NotStrictJson("its params are no object")
+    if method != CALL:
+        return McpMessage(body=strict_json.written(message), id=identity, method=method)
+    return _call(message, params, identity)
+
+
+def _call(message: dict[str, Any], params: dict[str, Any], identity: str | int | None) -> McpMessage:
+    tool, arguments = params.get("name"), params.get("arguments", {})
+    if not (isinstance(tool, str) and TOOL_NAME.fullmatch(tool)):
+        raise NotStrictJson("the name of a tool has 1 to 128 letters, digits, '_', '-' and '.'")
+    if not isinstance(arguments, dict):
+        raise NotStrictJson("what a tool is called with is an object")
+    message["params"] = {name: params[name] for name in _CALL_MEMBERS if name in params}
+    body = strict_json.written(message)
+    sorted_arguments = json.dumps(arguments, sort_keys=True)
+    return McpMessage(
+        body=body,
+        id=identity,
+        method=CALL,
+        tool=tool,
+        call_hash=hashlib.sha256(sorted_arguments.encode()).hexdigest(),
+        arguments=json.dumps(arguments, sort_keys=True, ensure_ascii=False)[:MAX_SHOWN_CHARS],
+    )

@@ -1,0 +1,213 @@
+"""Parse what containers send outside of the host's process, and bound the time that a group's bodies take.
+
+A body of megabytes keeps a parser at work for a second. In the event loop, or in a thread, which the parser
+does not let go of, every other group would wait for it. Small bodies are read at once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from typing import Any, BinaryIO
+
+import structlog
+
+from orchestrator.base.clock import Clock
+from orchestrator.base.rate_limits import TokenBucket
+from orchestrator.domain.values import Folder
+from orchestrator.proxies import mcp_message
+from orchestrator.proxies.model import error_responses, request_policy
+from orchestrator.proxies.model.error_responses import ProxyRefusal, ProxyRefused
+from orchestrator.proxies.strict_json import NotStrictJson
+
+log = structlog.get_logger(__name__)
+
+SMALL_BYTES = 16 * 1024
+"""Bodies up to this are read in the host's process: about a millisecond."""
+JOB_SECONDS = 15.0
+"""How long one body may take; the bounds of `strict_json` keep it far below."""
+BURST_MS, MS_A_SECOND = 2_000, 100
+"""Milliseconds of work for one group: so much at once, then a tenth of a processor."""
+MAX_GROUPS = 1_000
+MAX_HEAD_BYTES = 1024 * 1024
+"""Of an answer's line, which has the arguments of a call as people are shown them."""
+
+Job = Callable[[bytes, dict[str, Any]], tuple[dict[str, Any], bytes]]
+"""`(body, options)`: return what was found, as JSON and bytes."""
+
+
+def _check_model_request(body: bytes, options: dict[str, Any]) -> tuple[dict[str, Any], bytes]:
+    request_policy.check(body, **options)
+    return {}, b""
+
+
+def _read_mcp_message(body: bytes, _: dict[str, Any]) -> tuple[dict[str, Any], bytes]:
+    return mcp_message.read(body).to_wire()
+
+
+JOBS: dict[str, Job] = {"model": _check_model_request, "mcp": _read_mcp_message}
+
+
+@dataclass(slots=True)
+class _Group:
+    """One body of a group is read at a time, so that its bodies wait for each other alone."""
+
+    lock: asyncio.Lock
+    work: TokenBucket
+
+
+class ParsingProcess:
+    """Reads bodies of containers: small ones here, others in one child, which starts when it is needed."""
+
+    def __init__(self, *, clock: Clock) -> None:
+        self._clock = clock
+        self._groups: dict[Folder, _Group] = {}
+        self._child: asyncio.subprocess.Process | None = None
+        self._child_lock = asyncio.Lock()
+
+    async def check_model_request(
+        self, folder: Folder, body: bytes, *, may_search: bool, is_open: bool
+    ) -> None:
+        """Return if a request may pass. Raises `ProxyRefused`."""
+        await self._run(folder, "model", body, {"may_search": may_search, "is_open": is_open})
+
+    async def read_mcp_message(self, folder: Folder, body: bytes) -> mcp_message.McpMessage:
+        """Return the message in a body. Raises `ProxyRefused`."""
+        return mcp_message.McpMessage.from_wire(*await self._run(folder, "mcp", body, {}))
+
+    async def aclose(self) -> None:
+        """End the child. Safe to call twice."""
+        child, self._child = self._child, None
+        if child is not None:
+            await _end(child)
+
+    async def _run(
+        self, folder: Folder, job: str, body: bytes, options: dict[str, Any]
+    ) -> tuple[dict[str, Any], bytes]:
+        group = self._group(folder)
+        async with group.lock:
+            wait_ms = group.work.wait_ms()
+            if wait_ms > 0:
+                raise ProxyRefused(error_responses.parsed_too_much(wait_ms))
+            began = time.perf_counter()
+            try:
+                if len(body) <= SMALL_BYTES:
+                    return _done(job, body, options)
+                return await self._in_child(job, body, options)
+            finally:
+                group.work.take(round((time.perf_counter() - began) * 1000))
+
+    def _group(self, folder: Folder) -> _Group:
+        if folder not in self._groups and len(self._groups) >= MAX_GROUPS:
+            self._groups = {name: one for name, one in self._groups.items() if one.lock.locked()}
+        bucket = TokenBucket(self._clock, at_once=BURST_MS, a_second=MS_A_SECOND)
+        return self._groups.setdefault(folder, _Group(asyncio.Lock(), bucket))
+
+    async def _in_child(self, job: str, body: bytes, options: dict[str, Any]) -> tuple[dict[str, Any], bytes]:
+        async with self._child_lock:
+            child = self._child = self._child or await _start()
+            try:
+                async with asyncio.timeout(JOB_SECONDS):
+                    answer, payload = await _ask(child, {"job": job, "options": options}, body)
+            except BaseException as error:
+                # Half a request or half an answer is in its pipes: the next body gets a new child.
+                self._child = None
+                await asyncio.shield(_end(child))
+                if isinstance(error, TimeoutError | OSError | EOFError | ValueError):
+                    log.warning("parsing.failed", job=job, bytes=len(body), reason=repr(error))
+                    raise ProxyRefused(error_responses.malformed("it could not be read in time")) from error
+                raise
+        if (refusal := answer.get("refusal")) is not None:
+            headers = tuple((name.encode(), value.encode()) for name, value in refusal.pop("headers"))
+            raise ProxyRefused(ProxyRefusal(**refusal, headers=headers))
+        return answer["found"], payload
+
+
+def _done(job: str, body: bytes, options: dict[str, Any]) -> tuple[dict[str, Any], bytes]:
+    try:
+        return JOBS[job](body, options)
+    except NotStrictJson as error:
+        raise ProxyRefused(error_responses.malformed(str(error))) from None
+
+
+# The host's side of the pipes. A request and an answer are a line of JSON and as many bytes as it says.
+
+
+async def _start() -> asyncio.subprocess.Process:
+    # Nothing of the host's environment but where programs are: the child needs no secret, so it has none.
+    names = ("PATH", "PYTHONPATH", "PYTHONHOME", "LANG", "SYSTEMROOT")
+    return await asyncio.create_subprocess_exec(
+        sys.executable,
+        "-m",
+        __name__,
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.DEVNULL,
+        limit=MAX_HEAD_BYTES,
+        env={name: os.environ[name] for name in names if name in os.environ},
+        start_new_session=True,  # Ctrl+C in a terminal is for the host, which ends the child itself
+    )
+
+
+async def _ask(
+    child: asyncio.subprocess.Process, request: dict[str, Any], body: bytes
+) -> tuple[dict[str, Any], bytes]:
+    assert child.stdin is not None
+    assert child.stdout is not None
+    child.stdin.write(_head({**request, "size": len(body)}))
+    child.stdin.write(body)
+    await child.stdin.drain()
+    line = await child.stdout.readline()
+    if not line:
+        raise EOFError("the parsing process has ended")
+    answer = json.loads(line)
+    return answer, await child.stdout.readexactly(answer["size"])
+
+
+async def _end(child: asyncio.subprocess.Process) -> None:
+    if child.returncode is None:
+        child.kill()
+    if child.stdin is not None:
+        child.stdin.close()
+    await child.wait()
+    # asyncio closes the pipe that is read from only when it has met its end.
+    if child.stdout is not None:
+        while await child.stdout.read(1 << 16):
+            pass
+
+
+# The child
+
+
+def serve(requests: BinaryIO, answers: BinaryIO) -> None:
+    """Answer requests until there are no more: the host has ended."""
+    while line := requests.readline():
+        request = json.loads(line)
+        body = requests.read(request["size"])
+        answer, payload = _answer(request, body)
+        answers.write(_head({**answer, "size": len(payload)}))
+        answers.write(payload)
+        answers.flush()
+
+
+def _answer(request: dict[str, Any], body: bytes) -> tuple[dict[str, Any], bytes]:
+    try:
+        found, payload = _done(request["job"], body, request["options"])
+    except ProxyRefused as error:
+        refusal = asdict(error.refusal)
+        refusal["headers"] = [(name.decode(), value.decode()) for name, value in error.refusal.headers]
+        return {"refusal": refusal}, b""
+    return {"found": found}, payload
+
+
+def _head(fields: dict[str, Any]) -> bytes:
+    return json.dumps(fields).encode() + b"\n"
+
+
+if __name__ == "__main__":
+    serve(sys.stdin.buffer, sys.stdout.buffer)

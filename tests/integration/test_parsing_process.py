@@ -1,0 +1,94 @@
+"""Large bodies of containers are read outside of the host's process, within bounds a group."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from contextlib import aclosing
+
+import psutil
+import pytest
+
+from orchestrator.domain.values import Folder
+from orchestrator.proxies import parsing_process
+from orchestrator.proxies.model.error_responses import ProxyRefused
+from orchestrator.proxies.parsing_process import SMALL_BYTES, ParsingProcess
+from tests.doubles.clock import FakeClock
+
+EVE, BOB = Folder("eve"), Folder("bob")
+LARGE = json.dumps({"messages": [{"role": "user", "content": "x" * SMALL_BYTES}]}).encode()
+
+
+@pytest.fixture
+async def parsing() -> AsyncIterator[ParsingProcess]:
+    async with aclosing(ParsingProcess(clock=FakeClock())) as made:
+        yield made
+
+
+async def check(parsing: ParsingProcess, body: bytes, folder: Folder = BOB) -> int | None:
+    try:
+        await parsing.check_model_request(folder, body, may_search=False, is_open=False)
+    except ProxyRefused as error:
+        return error.refusal.status
+    return None
+
+
+async def test_what_is_large_is_judged_as_what_is_small_but_by_another_process(
+    parsing: ParsingProcess, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here: list[str] = []
+    real = parsing_process._done
+    monkeypatch.setattr(parsing_process, "_done", lambda job, *rest: (here.append(job), real(job, *rest))[1])
+    assert await check(parsing, b'{"messages": []}') is None
+    assert here == ["model"]
+    assert await check(parsing, LARGE) is None
+    assert await check(parsing, LARGE[:-1]) == 400
+    assert await check(parsing, LARGE[:-1] + b', "speed": "fast"}') == 403
+    message = {"jsonrpc": "2.0", "id": 1, "method": "tools/call"}
+    params = {"name": "write", "arguments": {"text": "안" * SMALL_BYTES}}
+    read = await parsing.read_mcp_message(BOB, json.dumps({**message, "params": params}).encode())
+    assert json.loads(read.body) == {**message, "params": params}
+    assert here == ["model"], "nothing large was read in this process"
+
+
+async def test_the_process_has_no_secret_of_the_hosts_and_ends_with_it(
+    parsing: ParsingProcess, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ANTHROPIC_API_KEY", "sk-ant-the-key")
+    await check(parsing, LARGE)
+    assert parsing._child is not None
+    child = psutil.Process(parsing._child.pid)
+    assert "sk-ant-the-key" not in str(child.environ())
+    await parsing.aclose()
+    assert not child.is_running()
+
+
+async def test_a_process_that_was_killed_costs_one_request_and_another_is_started(
+    parsing: ParsingProcess,
+) -> None:
+    await check(parsing, LARGE)
+    assert parsing._child is not None
+    parsing._child.kill()
+    await parsing._child.wait()
+    assert await check(parsing, LARGE) == 400
+    assert await check(parsing, LARGE) is None
+
+
+async def test_a_request_that_is_given_up_leaves_no_half_answer_to_the_next(parsing: ParsingProcess) -> None:
+    await check(parsing, LARGE)
+    task = asyncio.create_task(check(parsing, LARGE), name="gone")
+    await asyncio.sleep(0)
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+    assert await check(parsing, LARGE[:-1]) == 400
+
+
+async def test_a_group_whose_bodies_took_too_long_waits_and_another_does_not() -> None:
+    clock = FakeClock()
+    async with aclosing(ParsingProcess(clock=clock)) as parsing:
+        parsing._group(EVE).work.take(parsing_process.BURST_MS + 500)
+        assert await check(parsing, b"{}", EVE) == 429
+        assert await check(parsing, b"{}", BOB) is None
+        clock.pass_ms(6_000)
+        assert await check(parsing, b"{}", EVE) is None
