@@ -19,7 +19,7 @@ TAKEN := container/certificates/host
 COMPOSE = $(shell docker compose version >/dev/null 2>&1 && echo docker compose || echo docker-compose)
 
 .DEFAULT_GOAL := help
-.PHONY: up certificates help setup demo messengers matrix-server matrix-demo voice test check soak format docs pictures image bench eval audit sbom lock clean
+.PHONY: up certificates help setup demo messengers matrix-server matrix-demo voice test check soak format docs pictures image bench eval understanding audit sbom lock clean
 
 help: ## Show this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
@@ -102,6 +102,9 @@ bench: $(READY) ## Measure in 15 minutes; COMPARE=REF beside another commit, BEN
 
 eval: $(READY) ## Ask a real model twenty things and compare the tools it calls; needs a key, costs some cents
 	@ANDY_EVAL=1 $(BIN)/python -m pytest -q -rs tests/evals/test_with_a_real_model.py; code=$$?; [ $$code -eq 5 ] || exit $$code
+
+understanding: $(READY) ## How many phrases and requests are understood without a model, by corpus
+	@$(BIN)/python tests/understanding/times_corpora.py
 
 audit: $(READY) ## Look the locked versions up among known vulnerabilities; SURE=1 fails where that cannot be done
 	@SURE=$(SURE) $(BIN)/python .ci/audit.py

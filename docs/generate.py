@@ -6,14 +6,17 @@ A part stands between two markers, `<!-- made: NAME -->` and `<!-- end -->`. Tex
 from __future__ import annotations
 
 import ast
+import importlib
 import re
 import sys
 from pathlib import Path
+from types import ModuleType
 from typing import get_args, get_origin
 
 from pydantic.fields import FieldInfo
 
 from agent_runner.wire.times.forms import FORMS
+from agent_runner.wire.times.model import Where
 from orchestrator.cli import main as cli
 from orchestrator.domain import settings
 from orchestrator.proxies.model import credentials
@@ -62,6 +65,13 @@ def commands() -> str:
     return re.sub(r"\n{3,}", "\n\n", text).strip() + "\n"
 
 
+WHERE = {
+    Where.ANYWHERE: "",
+    Where.START: " Only at the start of what is said.",
+    Where.WHOLE: " Only where nothing else is said.",
+}
+
+
 def times_table() -> str:
     """List the forms of times that are read, with examples in both languages."""
     rows = []
@@ -69,10 +79,27 @@ def times_table() -> str:
         examples = [one for shape in form.shapes for one in shape.examples]
         korean = [one for one in examples if re.search(r"[가-힣]", one)]
         english = [one for one in examples if one not in korean]
-        where = " Only where nothing else is said." if form.is_whole else ""
+        where = WHERE[form.where]
         shown = [", ".join(f"`{one}`" for one in some) for some in (english, korean)]
         rows.append((form.name, *shown, f"{form.meaning}.{where}"))
     return _table(("form", "English", "Korean", "meaning"), rows)
+
+
+def time_figures() -> str:
+    """Count how the phrases of each corpus of times are read."""
+    corpora = _times_corpora()
+    return _table(corpora.HEAD, list(corpora.rows()))
+
+
+def time_differences() -> str:
+    """List the phrases of the corpora that are read otherwise on purpose, with the reason."""
+    decided = _times_corpora().duckling()["decided"]
+    return _table(("phrase", "read as"), [(f"`{phrase}`", reason) for phrase, reason in decided.items()])
+
+
+def _times_corpora() -> ModuleType:
+    sys.path.insert(0, str(DOCS.parent / "tests" / "understanding"))
+    return importlib.import_module("times_corpora")
 
 
 def packages_table() -> str:
@@ -100,6 +127,8 @@ PARTS = {
     "credentials": credentials_table,
     "commands": commands,
     "times": times_table,
+    "time_figures": time_figures,
+    "time_differences": time_differences,
 }
 
 

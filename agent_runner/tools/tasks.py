@@ -11,8 +11,8 @@ from agent_runner.wire import mailbox
 from agent_runner.wire.mailbox import Command
 
 SCHEDULE_VALUE = (
-    "cron: five fields in local time, e.g. '0 9 * * 1-5'. interval: 30m, 1h30m, 1d; at least 60 s. once: a "
-    "local ISO time such as 2026-11-22T18:30, or a duration from now. Words are not understood."
+    "cron: five fields in local time, e.g. '0 9 * * 1-5', or words: 'every other Tuesday at 8:00'. interval: "
+    "30m, 1h30m, 1d; at least 60 s. once: a local ISO time such as 2026-11-22T18:30, or 'tomorrow 9am', '2h'."
 )
 PROMPT = "What you will be asked then, with everything it needs. Your final answer goes to the chat."
 CONTEXT_MODE = "group: in this conversation. isolated: in a session that knows the files and the prompt only."

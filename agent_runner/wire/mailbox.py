@@ -104,9 +104,9 @@ CheckScript = Annotated[str, Field(max_length=MAX_CHECK_CHARS)]
 class ScheduleTask(_Command):
     """Ask the group's agent `prompt` at a time, or again and again.
 
-    `schedule_value` goes with `schedule_type`: `cron` five fields in the group's zone; `interval`
-    milliseconds or a duration such as `1h30m`; `once` an ISO time or a duration. `check` is a bash script
-    that is run first and may say, without a model, that there is nothing to do.
+    `schedule_value` goes with `schedule_type`: `cron` five fields in the group's zone, or words; `interval`
+    milliseconds or a duration such as `1h30m`; `once` an ISO time, a duration or words. `check` is a bash
+    script that is run first and may say, without a model, that there is nothing to do.
     """
 
     type: Literal["schedule_task"] = "schedule_task"

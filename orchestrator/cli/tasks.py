@@ -79,7 +79,9 @@ def add(
     cron: Annotated[
         str | None, Parameter(help="Five fields, in the group's time zone: '0 9 * * mon-fri'.")
     ] = None,
-    every: Annotated[str | None, Parameter(help="A duration: 30m, 2h, 1d.")] = None,
+    every: Annotated[
+        str | None, Parameter(help="A duration (30m, 2h, 1d), or words: 'other Tuesday at 8:00'.")
+    ] = None,
     at: Annotated[
         str | None, Parameter(help="Once, at a time: 'tomorrow 9am', 'in 2 hours', 2026-11-23T09:00.")
     ] = None,

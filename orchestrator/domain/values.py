@@ -334,7 +334,7 @@ class Dst(StrEnum):
     """What a cron time means on a day when the clocks change."""
 
     ONCE = "once"
-    """Shown twice, it counts the first time; skipped, it counts at the moment of the jump."""
+    """Shown twice, it counts the first time; skipped, it counts as much later."""
     BOTH = "both"
     """It counts whenever the clocks show it: twice, or not at all."""
 

@@ -1,13 +1,19 @@
-"""Compute when a cron expression is due: five fields, by the clocks of a zone. Pure."""
+"""Compute when a cron expression is due: five fields, by the clocks of a zone. Pure.
+
+Beyond the usual fields, `L` is the last day of the month, `2#1` its first Tuesday and `5L` its last Friday.
+What is counted follows the fields: `0 8 * * 2 every 2 weeks from 2026-11-24`. The reader of times writes
+both.
+"""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
-from datetime import datetime, timedelta
+from dataclasses import dataclass, replace
+from datetime import date, datetime, timedelta
 from zoneinfo import ZoneInfo
 
+from agent_runner.wire.times import LAST, Rhythm, StepUnit
 from orchestrator.domain.errors import BadSchedule
 from orchestrator.domain.values import Dst
 
@@ -17,6 +23,17 @@ LONGEST_SHIFT = timedelta(hours=3)
 """More than any zone of today sets its clocks back at once."""
 
 _ITEM = re.compile(r"(\*|(\w+)(?:-(\w+))?)(?:/(\d{1,2}))?", re.ASCII)
+_COUNTED = re.compile(
+    r"(?P<fields>.+) every (?P<step>[1-9]\d{0,3}) (?P<unit>days|weeks|months)"
+    r" from (?P<start>\d{4}-\d\d-\d\d)",
+    re.ASCII,
+)
+_LONGEST_STEP = {
+    StepUnit.DAYS: 366 * MAX_YEARS,
+    StepUnit.WEEKS: 52 * MAX_YEARS,
+    StepUnit.MONTHS: 12 * MAX_YEARS,
+}
+_PLACED = re.compile(r"(?P<weekday>\w{1,3}?)(?P<place>#[1-5]|l)", re.ASCII)
 _MONTHS = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
 _DAYS = ("sun", "mon", "tue", "wed", "thu", "fri", "sat")
 
@@ -64,26 +81,72 @@ _FIELDS = (
 )
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Expression:
+    """The usual five fields, and what narrows their days."""
+
+    fields: tuple[str, ...]
+    rhythm: Rhythm
+
+    @property
+    def text(self) -> str:
+        return " ".join(self.fields)
+
+
 def checked(text: str) -> str:
     """Return the expression in its normal form.
 
     Raises:
         BadSchedule: it has not five fields, one of them is none, or it never comes. Words such as
-            `@daily`, seconds, `L`, `#` and `?` are refused.
+            `@daily`, seconds and `?` are refused.
     """
-    fields = text.lower().split()
+    expression = " ".join(text.lower().split())
+    parsed = _parsed(expression)
+    for field, value in zip(_FIELDS, parsed.fields, strict=True):
+        field.check(value)
+    # The 30th of February passes each field alone and would be searched for at every look.
+    from_day = parsed.rhythm.start or date(2024, 1, 1)
+    if next(_walls(expression, datetime.combine(from_day, datetime.min.time())), None) is None:
+        raise BadSchedule(f"cron: '{expression}' never comes: there is no such date.")
+    words = expression.split()
+    if parsed.rhythm.month_day == LAST:
+        words[2] = "L"
+    elif parsed.rhythm.nth == LAST:
+        words[4] = f"{words[4][:-1]}L"
+    return " ".join(words)
+
+
+def _parsed(expression: str) -> _Expression:
+    """Split an expression into its usual fields and what narrows them. Raises `BadSchedule`."""
+    counted = _COUNTED.fullmatch(expression.lower())
+    fields = (counted["fields"] if counted else expression.lower()).split()
     if len(fields) != len(_FIELDS):
         raise BadSchedule(
-            f"cron: '{text}' has {len(fields)} fields; use five: minute hour day month weekday,"
+            f"cron: '{expression}' has {len(fields)} fields; use five: minute hour day month weekday,"
             " such as 0 9 * * 1-5."
         )
-    for field, value in zip(_FIELDS, fields, strict=True):
-        field.check(value)
-    expression = " ".join(fields)
-    # The 30th of February passes each field alone and would be searched for at every look.
-    if next(_walls(expression, datetime(2024, 1, 1)), None) is None:  # noqa: DTZ001 - what clocks show
-        raise BadSchedule(f"cron: '{expression}' never comes: there is no such date.")
-    return expression
+    minute, hour, day, month, weekday = fields
+    month_day = nth = None
+    if day == "l" and weekday == "*":
+        month_day, day = LAST, "28-31"
+    elif day == "*" and (placed := _PLACED.fullmatch(weekday)) is not None:
+        nth = LAST if placed["place"] == "l" else int(placed["place"][1:])
+        weekday = placed["weekday"]
+    rhythm = Rhythm(month_day=month_day, nth=nth)
+    if counted is not None:
+        rhythm = _counted(expression, counted, rhythm)
+    return _Expression(fields=(minute, hour, day, month, weekday), rhythm=rhythm)
+
+
+def _counted(expression: str, counted: re.Match[str], rhythm: Rhythm) -> Rhythm:
+    step, unit = int(counted["step"]), StepUnit(counted["unit"])
+    try:
+        start = date.fromisoformat(counted["start"])
+    except ValueError:
+        raise BadSchedule(f"cron: '{expression}' has no such date: {counted['start']}.") from None
+    if step > _LONGEST_STEP[unit]:
+        raise BadSchedule(f"cron: '{expression}' counts further than {MAX_YEARS} years.")
+    return replace(rhythm, step=step, unit=unit, start=start)
 
 
 def usual_dst(expression: str) -> Dst:
@@ -95,15 +158,13 @@ def next_ms(expression: str, *, after_ms: int, zone: ZoneInfo, dst: Dst) -> int:
     """Return the first due time later than `after_ms`, epoch ms. Raises `BadSchedule` when there is none."""
     after = after_ms // 1000
     found: list[int] = []
-    # Clocks that are set back show a later time earlier, so the first wall time found is not always the
-    # first.
+    # Clocks that are set back show a later time earlier, and what they skip comes later than what follows it,
+    # so the first wall time found is not always the first.
     for wall in _walls(expression, _first_wall(after, zone)):
         moments = _moments(wall, zone, dst)
         if found and moments and moments[0] > min(found):
             break
         found += [moment for moment in moments if moment > after]
-        if found and dst is Dst.ONCE:
-            break
     if not found:
         raise BadSchedule(f"cron: '{expression}' does not come in {MAX_YEARS} years.")
     return min(found) * 1000
@@ -114,26 +175,38 @@ def _walls(expression: str, after: datetime) -> Iterator[datetime]:
     # Imported late: most commands never read a cron expression.
     from croniter import CroniterBadDateError, croniter
 
+    parsed = _parsed(expression)
     # Given a time without a zone, croniter knows no daylight saving: `_moments` decides what that means.
-    times = croniter(expression, after, max_years_between_matches=MAX_YEARS)
+    times = croniter(parsed.text, after, max_years_between_matches=MAX_YEARS)
+    furthest = max(after.date(), parsed.rhythm.start or after.date()) + timedelta(days=366 * MAX_YEARS)
     try:
-        while True:
-            yield times.get_next(datetime)
+        while (wall := times.get_next(datetime)).date() <= furthest:
+            if parsed.rhythm.is_on(wall.date()):
+                yield wall
+            else:
+                # One look a day, also for an expression of every minute.
+                times.set_current(wall.replace(hour=23, minute=59, second=0), force=True)
     except CroniterBadDateError:
         return
 
 
 def _first_wall(after: int, zone: ZoneInfo) -> datetime:
-    """Return where to begin: earlier than the clocks show when they are about to be set back."""
+    """Return where to begin: earlier than the clocks show where they are changed within hours."""
     now = datetime.fromtimestamp(after, zone)
-    soon = datetime.fromtimestamp(after + LONGEST_SHIFT.total_seconds(), zone)
-    # In the hour that comes twice a wall time behind the present one may still be ahead.
-    set_back = max(timedelta(0), _offset(now) - _offset(soon))
-    return now.replace(tzinfo=None, second=0) - set_back
+    before, soon = (
+        datetime.fromtimestamp(after + hours * LONGEST_SHIFT.total_seconds(), zone) for hours in (-1, 1)
+    )
+    # In the hour that comes twice a wall time behind the present one may still be ahead, and after the hour
+    # that is skipped its times are.
+    changed = max(timedelta(0), _offset(now) - _offset(soon), _offset(now) - _offset(before))
+    return now.replace(tzinfo=None, second=0) - changed
 
 
 def _moments(wall: datetime, zone: ZoneInfo, dst: Dst) -> list[int]:
-    """Return the moments, in epoch seconds, at which the clocks show `wall`; none if they skip it."""
+    """Return the moments, in epoch seconds, at which the clocks show `wall`.
+
+    One that they skip is as much later, as for a reminder, or none.
+    """
     # The two readings differ only where clocks are changed: in the hour that is skipped or repeated.
     first, second = (int(wall.replace(tzinfo=zone, fold=fold).timestamp()) for fold in (0, 1))
     if first == second:
@@ -141,20 +214,7 @@ def _moments(wall: datetime, zone: ZoneInfo, dst: Dst) -> list[int]:
     if first < second:
         return [first] if dst is Dst.ONCE else [first, second]
     # In a gap the first reading is by the offset before it, so it lies behind the jump.
-    return [_jump(second, first, zone)] if dst is Dst.ONCE else []
-
-
-def _jump(before: int, behind: int, zone: ZoneInfo) -> int:
-    """Return the first second of the offset that holds at `behind`."""
-    offset = _offset(datetime.fromtimestamp(behind, zone))
-    # zoneinfo does not tell when an offset changes; halving the span finds it in about a dozen steps.
-    while behind - before > 1:
-        middle = (before + behind) // 2
-        if _offset(datetime.fromtimestamp(middle, zone)) == offset:
-            behind = middle
-        else:
-            before = middle
-    return behind
+    return [first] if dst is Dst.ONCE else []
 
 
 def _offset(at: datetime) -> timedelta:

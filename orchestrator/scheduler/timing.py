@@ -46,8 +46,9 @@ def schedule_reader(
 def plan(kind: str, value: str, *, dst: str | None, now_ms: int, zone: ZoneInfo) -> PlannedTask:
     """Check a schedule as an agent writes it, and return it with its first due time.
 
-    `kind` is `cron` (five fields), `interval` (milliseconds, or a duration such as `1h30m`) or `once` (an
-    ISO time or a duration). `dst` is `once`, `both` or None for what is usual.
+    `kind` is `cron` (five fields, or words such as `every other Tuesday at 8:00`), `interval`
+    (milliseconds, a duration such as `1h30m`, or words after `every`) or `once` (an ISO time, a duration or
+    words). `dst` is `once`, `both` or None for what is usual.
 
     Raises:
         BadSchedule: the kind is unknown, or the value is none of that kind.
@@ -55,20 +56,49 @@ def plan(kind: str, value: str, *, dst: str | None, now_ms: int, zone: ZoneInfo)
     """
     match kind:
         case ScheduleKind.CRON:
-            expression = cron.checked(value)
-            meant = _dst(dst) or cron.usual_dst(expression)
-            schedule = Schedule(kind=ScheduleKind.CRON, value=expression, timezone=zone.key, dst=meant)
-            return PlannedTask(
-                schedule=schedule, next_ms=cron.next_ms(expression, after_ms=now_ms, zone=zone, dst=meant)
+            return _in_words(value, dst=dst, now_ms=now_ms, zone=zone) or _cron(
+                value, dst=dst, now_ms=now_ms, zone=zone
             )
         case ScheduleKind.INTERVAL:
-            every_ms = _interval_ms(value.strip())
-            return _planned(ScheduleKind.INTERVAL, str(every_ms), zone, now_ms + every_ms)
+            return _interval(value.strip(), dst=dst, now_ms=now_ms, zone=zone)
         case ScheduleKind.ONCE:
             at_ms = when.point_ms(value, now_ms=now_ms, zone=zone)
             return _planned(ScheduleKind.ONCE, local_iso(at_ms, zone), zone, at_ms)
         case _:
             raise BadSchedule(f"'{kind}' is no type of schedule: use cron, interval or once.")
+
+
+def _cron(value: str, *, dst: str | None, now_ms: int, zone: ZoneInfo) -> PlannedTask:
+    expression = cron.checked(value)
+    meant = _dst(dst) or cron.usual_dst(expression)
+    schedule = Schedule(kind=ScheduleKind.CRON, value=expression, timezone=zone.key, dst=meant)
+    return PlannedTask(
+        schedule=schedule, next_ms=cron.next_ms(expression, after_ms=now_ms, zone=zone, dst=meant)
+    )
+
+
+def _interval(value: str, *, dst: str | None, now_ms: int, zone: ZoneInfo) -> PlannedTask:
+    is_span = _MILLISECONDS.fullmatch(value) or when.duration(value) is not None
+    in_words = (
+        None
+        if is_span
+        else _in_words(f"every {value.removeprefix('every ')}", dst=dst, now_ms=now_ms, zone=zone)
+    )
+    if in_words is not None:
+        return in_words
+    every_ms = _interval_ms(value)
+    return _planned(ScheduleKind.INTERVAL, str(every_ms), zone, now_ms + every_ms)
+
+
+def _in_words(text: str, *, dst: str | None, now_ms: int, zone: ZoneInfo) -> PlannedTask | None:
+    """Plan what repeats in words; None of a text that is no such words."""
+    repeated = when.recurrence(text, now_ms=now_ms, zone=zone)
+    if repeated is None:
+        return None
+    if repeated.cron is not None:
+        return _cron(repeated.cron, dst=dst, now_ms=now_ms, zone=zone)
+    assert repeated.interval is not None
+    return _interval(str(round(repeated.interval.total_seconds() * 1000)), dst=dst, now_ms=now_ms, zone=zone)
 
 
 def _planned(kind: ScheduleKind, value: str, zone: ZoneInfo, next_ms: int) -> PlannedTask:

@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 from zoneinfo import ZoneInfo
 
 from agent_runner.wire import times
-from agent_runner.wire.times import Duration, Instant, Reason, Recurrence, Shift, TimeRefusal
+from agent_runner.wire.times import Duration, Instant, Language, Reason, Recurrence, Shift, TimeRefusal
 from orchestrator.domain.errors import BadTime
 
 FURTHEST = timedelta(days=3660)
@@ -28,8 +28,8 @@ def point_ms(text: str, *, now_ms: int, zone: ZoneInfo) -> int:
     now = datetime.fromtimestamp(now_ms / 1000, UTC)
     read = times.read(text, now=now, zone=zone, policy=POLICY)
     match read:
-        case TimeRefusal(reason=reason, at=at):
-            raise BadTime(_why(text, reason, at, now.astimezone(zone)))
+        case TimeRefusal():
+            raise BadTime(_why(text, read, now.astimezone(zone)))
         case Instant(shift=Shift.SKIPPED):
             raise BadTime(f"{text} does not exist in {zone.key}: the clocks skip it that day.")
         case Recurrence():
@@ -37,23 +37,44 @@ def point_ms(text: str, *, now_ms: int, zone: ZoneInfo) -> int:
         case _:
             due_ms = round(read.at.timestamp() * 1000)
     if due_ms <= now_ms:
-        raise BadTime(_why(text, Reason.PAST, read.at, now.astimezone(zone)))
-    return now_ms + _ms(read) if isinstance(read, Duration) and not read.days else due_ms
+        past = TimeRefusal(reason=Reason.PAST, at=read.at)
+        raise BadTime(_why(text, past, now.astimezone(zone)))
+    return now_ms + _ms(read) if isinstance(read, Duration) and not (read.days or read.months) else due_ms
 
 
 def duration(text: str) -> timedelta | None:
-    """Return the span that `1h30m`, `90s` or `2d` names; None of a text that is no span."""
+    """Return the span that `1h30m`, `1h30` or `2d` names; None where its length is not fixed."""
     read = times.read(text, now=_EPOCH, zone=UTC, policy=times.TimePolicy(days_ahead=_ANY_DAYS))
-    return timedelta(days=read.days) + read.elapsed if isinstance(read, Duration) else None
+    meanings = read.choices if isinstance(read, TimeRefusal) else (read,)
+    span = next((one for one in meanings if isinstance(one, Duration) and not one.months), None)
+    return None if span is None else timedelta(days=span.days) + span.elapsed
+
+
+def recurrence(text: str, *, now_ms: int, zone: ZoneInfo) -> Recurrence | None:
+    """Return what `every other Tuesday at 8:00` names; None of a text that names nothing that repeats.
+
+    Raises:
+        BadTime: it repeats, but lacks a time of day, or can mean several times.
+    """
+    now = datetime.fromtimestamp(now_ms / 1000, UTC)
+    read = times.read(text, now=now, zone=zone, policy=POLICY)
+    if isinstance(read, TimeRefusal) and read.reason is Reason.NEEDS_CLOCK:
+        raise BadTime(f"'{text}' needs a time of day: write '{text} at 9:00'.")
+    if isinstance(read, TimeRefusal) and len(read.choices) > 1:
+        raise BadTime(_why(text, read, now.astimezone(zone)))
+    return read if isinstance(read, Recurrence) else None
 
 
 def _ms(read: Duration) -> int:
     return round(read.elapsed / timedelta(milliseconds=1))
 
 
-def _why(text: str, reason: Reason, at: datetime | None, now: datetime) -> str:
+def _why(text: str, refusal: TimeRefusal, now: datetime) -> str:
+    at = refusal.at
     shown = text if len(text) <= times.MAX_CHARS else f"{text[: times.MAX_CHARS]}…"
-    match reason:
+    match refusal.reason:
+        case _ if len(refusal.choices) > 1:
+            return f"'{shown}' could be {times.say_choices(refusal, Language.ENGLISH)}: say which."
         case Reason.PAST:
             past = f"{at.isoformat(timespec='minutes')} is" if at else f"{shown} is"
             return f"{past} past; it is {now.isoformat(timespec='minutes')} now."

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from datetime import datetime, timedelta
+from calendar import monthrange
+from datetime import date, datetime, timedelta
 from zoneinfo import ZoneInfo
 
 import pytest
@@ -10,6 +11,8 @@ from croniter import croniter
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from agent_runner.wire import times
+from agent_runner.wire.times import Instant, Recurrence
 from orchestrator.domain.errors import BadSchedule
 from orchestrator.domain.values import Dst
 from orchestrator.scheduler import cron
@@ -72,15 +75,23 @@ def test_a_new_york_time_shown_twice_counts_once() -> None:
 @pytest.mark.parametrize(
     ("zone", "expression", "after", "expected"),
     [
-        (BERLIN, "30 2 * * *", "2026-03-28T12:00", ["2026-03-29T03:00+02:00", "2026-03-30T02:30+02:00"]),
-        (NEW_YORK, "30 2 * * *", "2026-03-07T12:00", ["2026-03-08T03:00-04:00", "2026-03-09T02:30-04:00"]),
-        (LORD_HOWE, "15 2 * * *", "2026-10-03T12:00", ["2026-10-04T02:30+11:00", "2026-10-05T02:15+11:00"]),
+        (BERLIN, "30 2 * * *", "2026-03-28T12:00", ["2026-03-29T03:30+02:00", "2026-03-30T02:30+02:00"]),
+        (NEW_YORK, "30 2 * * *", "2026-03-07T12:00", ["2026-03-08T03:30-04:00", "2026-03-09T02:30-04:00"]),
+        (LORD_HOWE, "15 2 * * *", "2026-10-03T12:00", ["2026-10-04T02:45+11:00", "2026-10-05T02:15+11:00"]),
     ],
 )
-def test_a_skipped_time_is_made_up_when_the_clocks_jump(
+def test_a_skipped_time_counts_as_much_later_as_for_a_reminder(
     zone: str, expression: str, after: str, expected: list[str]
 ) -> None:
     assert due(expression, zone, after, 2) == expected
+    place = ZoneInfo(zone)
+    reminder = times.read(
+        f"tomorrow at {expected[1][11:16]}",
+        now=datetime.fromisoformat(after).replace(tzinfo=place),
+        zone=place,
+    )
+    assert isinstance(reminder, Instant)
+    assert reminder.at.isoformat(timespec="minutes") == expected[0]
 
 
 def test_several_skipped_times_are_made_up_once() -> None:
@@ -138,8 +149,14 @@ def test_the_usual_is_once_for_a_time_of_day_and_both_for_a_rhythm() -> None:
         ("0 9 0 * *", "'0' is no day of the month"),
         ("0 9 * 13 *", "'13' is no month"),
         ("0 9 * * 8", "'8' is no day of the week"),
-        ("0 9 * * mon#1", "'mon#1'"),
-        ("0 9 L * *", "'l'"),
+        ("0 9 * * mon#6", "'mon#6'"),
+        ("0 9 L * 1", "'l'"),
+        ("0 9 1 * 1#1", "'1#1'"),
+        ("0 9 L-2 * *", "'l-2'"),
+        ("0 9 * * 2 every 2 weeks", "8 fields"),
+        ("0 9 * * 2 every 2 weeks from 2026-02-30", "no such date"),
+        ("0 9 * * 2 every 600 weeks from 2026-02-03", "further than 10 years"),
+        ("0 9 30 * * every 12 months from 2026-02-01", "never comes"),
         ("0 9 ? * *", "'?'"),
         ("H 9 * * *", "'h'"),
         ("R 9 * * *", "'r'"),
@@ -167,6 +184,10 @@ def test_what_is_no_cron_expression_is_refused_and_named(text: str, told: str) -
         ("*/15 8-18/2 1,15 jan,jul *", "*/15 8-18/2 1,15 jan,jul *"),
         ("0 0 29 2 *", "0 0 29 2 *"),
         ("0 0 * * 7", "0 0 * * 7"),
+        ("0 9 * * MON#1", "0 9 * * mon#1"),
+        ("0 18 l * *", "0 18 L * *"),
+        ("0 17 * * 5l", "0 17 * * 5L"),
+        ("0 8 * * 2  Every 2 weeks from 2026-11-24", "0 8 * * 2 every 2 weeks from 2026-11-24"),
     ],
 )
 def test_a_good_expression_has_one_form(text: str, expression: str) -> None:
@@ -190,6 +211,7 @@ FIELDS = st.tuples(
 )
 EXPRESSIONS = FIELDS.map(" ".join)
 DAY_MS = 86_400_000
+HOURS_OF_A_CHANGE_MS = 3 * 3_600_000
 # The days around the changes of the clocks in those zones, and any other.
 MOMENTS = st.one_of(
     st.integers(0, 3 * DAY_MS).map(lambda ms: ms + 1_774_656_000_000),
@@ -221,8 +243,9 @@ def by_hand(fields: list[list[int | str]], wall: datetime) -> bool:
 def test_the_next_time_is_later_and_due(dst: Dst, expression: str, zone: ZoneInfo, after_ms: int) -> None:
     at_ms = cron.next_ms(expression, after_ms=after_ms, zone=zone, dst=dst)
     assert at_ms > after_ms
-    jumped = shown(at_ms, zone) - shown(at_ms - 1000, zone) > timedelta(seconds=1)
-    assert by_hand(croniter.expand(expression)[0], shown(at_ms, zone)) or (dst is Dst.ONCE and jumped)
+    fields = croniter.expand(expression)[0]
+    skipped = shown(at_ms - HOURS_OF_A_CHANGE_MS, zone) + timedelta(milliseconds=HOURS_OF_A_CHANGE_MS)
+    assert by_hand(fields, shown(at_ms, zone)) or (dst is Dst.ONCE and by_hand(fields, skipped))
 
 
 @settings(deadline=None, max_examples=30)
@@ -246,3 +269,113 @@ def test_no_local_time_counts_twice(expression: str, zone: ZoneInfo, after_ms: i
         seen.append(shown(at_ms, zone))
     assert len(set(seen)) == len(seen)
     assert seen == sorted(seen)
+
+
+# What five fields cannot say
+
+REPEATED = st.sampled_from(
+    [
+        "every other Tuesday at 8am",
+        "every 2nd Friday at 18:00",
+        "every 3rd Sunday at 02:30",
+        "every other day at 02:30",
+        "every 3 days at 9:00",
+        "every 10 days at 23:45",
+        "every other week at 00:15",
+        "the first Monday of each month at 9:00",
+        "the fifth Friday of each month at 9:00",
+        "every last Sunday of the month at 02:30",
+        "on the last day of every month at 18:00",
+        "every month on the 31st at 7:00",
+        "every 2 months on the 30th at 7:00",
+        "every quarter at 9:00",
+        "every year on 29 Feb at 12:00",
+        "every year on 14 May at 9:00",
+        "on weekdays at 7",
+        "Mondays and Thursdays except in August at 9:00",
+        "격주 화요일 오전 8시",
+        "3주마다 금요일 18:00",
+        "매월 마지막 날 18:00",
+        "매월 셋째 수요일 오전 9시",
+        "매주 월요일 7월 8월 빼고 오전 9시",
+    ]
+)
+
+
+@settings(deadline=None, max_examples=60)
+@given(text=REPEATED, zone=st.sampled_from(ZONES).map(ZoneInfo), now_ms=MOMENTS)
+def test_a_time_in_words_is_due_on_each_day_that_it_names_and_on_no_other(
+    text: str, zone: ZoneInfo, now_ms: int
+) -> None:
+    """The host's due times beside the days counted out one by one from the words, over a year."""
+    now = datetime.fromtimestamp(now_ms // 1000, zone)
+    found = times.read(text, now=now, zone=zone)
+    assert isinstance(found, Recurrence)
+    assert found.cron is not None
+    expression = cron.checked(found.cron)
+    assert Recurrence.of_cron(expression, first=found.first) == found
+    days = (now.date() + timedelta(days=ahead) for ahead in range(1600))
+    moments = [
+        int(datetime.combine(day, found.clock, zone).timestamp()) * 1000
+        for day in days
+        if counted(text, day, found)
+    ]
+    expected = [moment for moment in moments if moment > now_ms]
+    at_ms, computed = now_ms, []
+    for _ in expected[:40]:
+        at_ms = cron.next_ms(expression, after_ms=at_ms, zone=zone, dst=Dst.ONCE)
+        computed.append(at_ms)
+    assert computed == expected[:40], (text, now)
+    assert round(found.first.timestamp() * 1000) == expected[0]
+
+
+def counted(text: str, day: date, found: Recurrence) -> bool:  # noqa: C901 - one line a phrase
+    """Whether the words name a day, counted by hand; what is every so many is counted from the first time."""
+    first = found.first.date()
+    since, weekday, month = (day - first).days, day.weekday(), day.month
+    last_day = monthrange(day.year, month)[1]
+    match text.partition(" at ")[0]:
+        case "every other Tuesday" | "격주 화요일 오전 8시":
+            return weekday == 1 and since >= 0 and since % 14 == 0
+        case "every 2nd Friday":
+            return weekday == 4 and since >= 0 and since % 14 == 0
+        case "every 3rd Sunday":
+            return weekday == 6 and since >= 0 and since % 21 == 0
+        case "3주마다 금요일 18:00":
+            return weekday == 4 and since >= 0 and since % 21 == 0
+        case "every other day":
+            return since >= 0 and since % 2 == 0
+        case "every 3 days":
+            return since >= 0 and since % 3 == 0
+        case "every 10 days":
+            return since >= 0 and since % 10 == 0
+        case "every other week":
+            return since >= 0 and since % 14 == 0
+        case "the first Monday of each month":
+            return weekday == 0 and day.day <= 7
+        case "the fifth Friday of each month":
+            return weekday == 4 and day.day > 28
+        case "every last Sunday of the month":
+            return weekday == 6 and day.day + 7 > last_day
+        case "매월 셋째 수요일 오전 9시":
+            return weekday == 2 and 15 <= day.day <= 21
+        case "on the last day of every month" | "매월 마지막 날 18:00":
+            return day.day == last_day
+        case "every month on the 31st":
+            return day.day == 31
+        case "every 2 months on the 30th":
+            return since >= 0 and day.day == 30 and (month - first.month) % 2 == 0
+        case "every quarter":
+            return day.day == 1 and month in (1, 4, 7, 10)
+        case "every year on 29 Feb":
+            return (month, day.day) == (2, 29)
+        case "every year on 14 May":
+            return (month, day.day) == (5, 14)
+        case "on weekdays":
+            return weekday < 5
+        case "Mondays and Thursdays except in August":
+            return weekday in (0, 3) and month != 8
+        case "매주 월요일 7월 8월 빼고 오전 9시":
+            return weekday == 0 and month not in (7, 8)
+        case _:
+            raise AssertionError(text)

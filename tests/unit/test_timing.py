@@ -46,6 +46,48 @@ def test_each_kind_has_one_form_and_a_first_due_time() -> None:
 
 
 @pytest.mark.parametrize(
+    ("kind", "words", "value", "first"),
+    [
+        ("cron", "every weekday at 7:30", "30 7 * * 1,2,3,4,5", "2026-05-29T07:30+09:00"),
+        (
+            "cron",
+            "every other Tuesday at 8am",
+            "0 8 * * 2 every 2 weeks from 2026-06-02",
+            "2026-06-02T08:00+09:00",
+        ),
+        ("interval", "last Friday of the month at 17:00", "0 17 * * 5L", "2026-05-29T17:00+09:00"),
+        (
+            "interval",
+            "every 3 days at 9:00",
+            "0 9 * * * every 3 days from 2026-05-29",
+            "2026-05-29T09:00+09:00",
+        ),
+        ("cron", "every 2 hours", "7200000", "2026-05-28T14:00+09:00"),
+        ("cron", "매월 마지막 날 18:00", "0 18 L * *", "2026-05-31T18:00+09:00"),
+    ],
+)
+def test_what_repeats_in_words_is_planned_as_its_fields(
+    kind: str, words: str, value: str, first: str
+) -> None:
+    assert plan(kind, words) == (value, ms(first))
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        ("every Monday", "needs a time of day"),
+        ("every Monday at 3", "every Monday at 03:00 or every Monday at 15:00"),
+        ("the last day of the month at 18:00", "every month on the last day at 18:00"),
+        ("every now and then", "4 fields"),
+    ],
+)
+def test_what_repeats_at_no_sure_time_is_refused_with_what_it_can_mean(words: str, told: str) -> None:
+    with pytest.raises(BadRequest) as caught:
+        plan("cron", words)
+    assert told in str(caught.value)
+
+
+@pytest.mark.parametrize(
     ("kind", "value", "error", "told"),
     [
         ("once", "2026-05-28T11:59", BadTime, "past"),

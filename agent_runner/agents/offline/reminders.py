@@ -135,7 +135,8 @@ class Reminders(RequestHandler):
             day = times.say_day(read.day, self.parsed.language)
             return self.say("time.needs_clock", on=self.say("on_day", day=day))
         moment = self.moment(read.at) if read.at else "—"
-        return self.say(f"time.{read.reason.value}", moment=moment, on="")
+        choices = times.say_choices(read, self.parsed.language)
+        return self.say(f"time.{read.reason.value}", moment=moment, on="", choices=choices)
 
     def _note(self) -> str:
         """Return what will stand in the chat when the time comes."""

@@ -8,6 +8,7 @@ everything else is refused with a reason, never guessed. Start with `reader.py`.
 from __future__ import annotations
 
 from agent_runner.wire.times.model import (
+    LAST,
     AskHalf,
     DateOnly,
     Duration,
@@ -15,14 +16,17 @@ from agent_runner.wire.times.model import (
     Reading,
     Reason,
     Recurrence,
+    Rhythm,
     Shift,
+    StepUnit,
     TimePolicy,
     TimeRefusal,
 )
 from agent_runner.wire.times.reader import MAX_CHARS, Found, is_time, leading, normalized, read, trailing
-from agent_runner.wire.times.saying import Language, say, say_day, say_long_day, say_moment
+from agent_runner.wire.times.saying import Language, say, say_choices, say_day, say_long_day, say_moment
 
 __all__ = [
+    "LAST",
     "MAX_CHARS",
     "AskHalf",
     "DateOnly",
@@ -33,7 +37,9 @@ __all__ = [
     "Reading",
     "Reason",
     "Recurrence",
+    "Rhythm",
     "Shift",
+    "StepUnit",
     "TimePolicy",
     "TimeRefusal",
     "is_time",
@@ -41,6 +47,7 @@ __all__ = [
     "normalized",
     "read",
     "say",
+    "say_choices",
     "say_day",
     "say_long_day",
     "say_moment",

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import re
+from calendar import monthrange
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from datetime import date, datetime, time, timedelta, timezone
 from enum import StrEnum
+from functools import cache
 from types import MappingProxyType
 
 
@@ -21,6 +23,8 @@ class Reason(StrEnum):
     """Its hour could be in either half of the day."""
     WHICH_WEEK = "which_week"
     """`next Friday` means two days to different people."""
+    WHICH_MEANING = "which_meaning"
+    """It names two times to different people: `2/3`, `1h30`."""
     NO_SUCH_TIME = "no_such_time"
     NO_SUCH_DAY = "no_such_day"
     WRONG_WEEKDAY = "wrong_weekday"
@@ -79,8 +83,6 @@ class TimePolicy:
     parts_of_day: Mapping[Half, time] = field(default_factory=lambda: MappingProxyType(_USUAL_PARTS))
     """What `tomorrow evening` means; a part that is not in it is refused as `NEEDS_CLOCK`."""
     ask_half: AskHalf = AskHalf.UNLESS_WORKING_MORNING
-    is_next_weekday_next_week: bool = False
-    """Whether `next Friday` is the Friday of next week; else it is refused."""
     takes_past: bool = False
     """Whether a time that has passed is a result; else it is refused."""
     days_ahead: int = 3660
@@ -105,59 +107,138 @@ class DateOnly:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Duration:
-    """A span from now, which ends `at`. Its days keep the time of day, `elapsed` is added as real time."""
+    """A span from now, which ends `at`.
 
+    Its months and days keep the time of day, `elapsed` is added as real time.
+    """
+
+    months: int = 0
     days: int = 0
     elapsed: timedelta = timedelta(0)
     at: datetime
 
 
+class StepUnit(StrEnum):
+    """The unit that `every other …` counts."""
+
+    DAYS = "days"
+    WEEKS = "weeks"
+    MONTHS = "months"
+
+
+LAST = -1
+"""The last day of a month, the last such weekday of one."""
+_CRON = re.compile(
+    r"(?P<minute>\d{1,2}) (?P<hour>\d{1,2}) (?P<day>\d{1,2}|L|\*) (?P<months>[\d,]+|\*)"
+    r" (?:(?P<nth_weekday>[0-6])(?P<nth>#[1-5]|L)|(?P<weekdays>[0-6](?:,[0-6])*)|\*)"
+    r"(?: every (?P<step>\d{1,3}) (?P<unit>days|weeks|months) from (?P<start>\d{4}-\d\d-\d\d))?",
+    re.ASCII,
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rhythm:
+    """The days on which something repeats. What is empty does not narrow them."""
+
+    weekdays: tuple[int, ...] = ()
+    """Monday is 0."""
+    nth: int | None = None
+    """The place of the weekday in its month, from 1, or `LAST`."""
+    month_day: int | None = None
+    """The day of the month, from 1, or `LAST`."""
+    months: tuple[int, ...] = ()
+    step: int = 1
+    """Every how many of `unit`, counted from `start`."""
+    unit: StepUnit = StepUnit.DAYS
+    start: date | None = None
+
+    def is_on(self, day: date) -> bool:
+        """Return whether it comes on a day."""
+        return (
+            (not self.weekdays or day.weekday() in self.weekdays)
+            and (self.nth is None or is_nth(day, self.nth))
+            and (self.month_day is None or day.day == self.month_day or self._is_last(day))
+            and (not self.months or day.month in self.months)
+            and self._is_in_step(day)
+        )
+
+    def _is_last(self, day: date) -> bool:
+        return self.month_day == LAST and day.day == monthrange(day.year, day.month)[1]
+
+    def _is_in_step(self, day: date) -> bool:
+        if self.start is None:
+            return True
+        match self.unit:
+            case StepUnit.DAYS:
+                steps = (day - self.start).days
+            case StepUnit.WEEKS:  # weeks begin on Monday, so that several days of one week stay together
+                steps = ((day - self.start).days + self.start.weekday()) // 7
+            case StepUnit.MONTHS:
+                steps = (day.year - self.start.year) * 12 + day.month - self.start.month
+        return day >= self.start and steps % self.step == 0
+
+
+def is_nth(day: date, nth: int) -> bool:
+    """Return whether a day is the nth of its weekday in its month; `LAST` is the last."""
+    if nth == LAST:
+        return day.day + 7 > monthrange(day.year, day.month)[1]
+    return (day.day + 6) // 7 == nth
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recurrence:
-    """A repeating time: every `interval`, or at `clock` on the days that are named."""
+    """A repeating time: every `interval`, or at `clock` on the days of `rhythm`."""
 
     first: datetime
     """The first time that lies ahead."""
     interval: timedelta | None = None
     clock: time = time(0)
-    weekdays: tuple[int, ...] = ()
-    """Monday is 0. Empty: any day of the week."""
-    month_day: int | None = None
-    month: int | None = None
+    rhythm: Rhythm = Rhythm()
 
     def is_on(self, day: date) -> bool:
         """Return whether it comes on a day. Only for one without an interval."""
-        return (
-            (not self.weekdays or day.weekday() in self.weekdays)
-            and self.month_day in (None, day.day)
-            and self.month in (None, day.month)
-        )
+        return self.rhythm.is_on(day)
 
     @property
     def cron(self) -> str | None:
-        """Return the five fields of cron, None for an interval."""
+        """Return the five fields of cron, None for an interval.
+
+        `L` is the last day of the month, `2#1` its first Tuesday, `5L` its last Friday. What is counted
+        follows: `0 8 * * 2 every 2 weeks from 2026-11-24`.
+        """
         if self.interval is not None:
             return None
-        days = ",".join(str((day + 1) % 7) for day in self.weekdays) or "*"
-        return f"{self.clock.minute} {self.clock.hour} {self.month_day or '*'} {self.month or '*'} {days}"
+        one = self.rhythm
+        day = {None: "*", LAST: "L"}.get(one.month_day, str(one.month_day))
+        months = ",".join(map(str, one.months)) or "*"
+        place = "" if one.nth is None else "L" if one.nth == LAST else f"#{one.nth}"
+        weekdays = ",".join(f"{(each + 1) % 7}{place}" for each in one.weekdays) or "*"
+        counted = f" every {one.step} {one.unit.value} from {one.start}" if one.start else ""
+        return f"{self.clock.minute} {self.clock.hour} {day} {months} {weekdays}{counted}"
 
     @classmethod
     def of_cron(cls, cron: str, *, first: datetime) -> Recurrence | None:
-        """Read the five fields that `cron` returns; return None for any others."""
+        """Read the fields that `cron` returns; return None for any others."""
+        found = _CRON.fullmatch(cron)
+        if found is None:
+            return None
+        days = found["nth_weekday"] or found["weekdays"] or ""
+        nth = found["nth"]
+        day = found["day"]
         try:
-            minute, hour, day, month, weekdays = cron.split()
-            found = cls(
-                first=first,
-                clock=time(int(hour), int(minute)),
-                weekdays=()
-                if weekdays == "*"
-                else tuple(sorted((int(each) + 6) % 7 for each in weekdays.split(","))),
-                month_day=None if day == "*" else int(day),
-                month=None if month == "*" else int(month),
+            rhythm = Rhythm(
+                weekdays=tuple(sorted((int(each) + 6) % 7 for each in days.split(",") if each)),
+                nth=None if nth is None else LAST if nth == "L" else int(nth[1:]),
+                month_day=None if day == "*" else LAST if day == "L" else int(day),
+                months=() if found["months"] == "*" else tuple(map(int, found["months"].split(","))),
+                step=int(found["step"] or 1),
+                unit=StepUnit(found["unit"] or StepUnit.DAYS),
+                start=date.fromisoformat(found["start"]) if found["start"] else None,
             )
+            clock = time(int(found["hour"]), int(found["minute"]))
         except ValueError:
             return None
-        return found
+        return cls(first=first, clock=clock, rhythm=rhythm)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -166,6 +247,8 @@ class TimeRefusal:
 
     reason: Reason
     at: datetime | None = None
+    choices: tuple[Instant | DateOnly | Duration | Recurrence, ...] = ()
+    """The times that it can mean, where it can mean several: the question to ask."""
 
 
 Reading = Instant | DateOnly | Duration | Recurrence | TimeRefusal
@@ -175,15 +258,28 @@ Reading = Instant | DateOnly | Duration | Recurrence | TimeRefusal
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class NamedZone:
+    """A zone word such as `CET`: its distance from UTC, and a place whose clocks show it in its season."""
+
+    offset: timezone
+    place: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ClockTime:
-    """A time of day as written. `is_bare` marks an hour alone; `offset` is the named distance from UTC."""
+    """A time of day as written.
+
+    `is_bare` marks an hour that either half of the day may mean, `minutes_before` is taken off (`quarter to
+    nine`), and `offset` is the named distance from UTC.
+    """
 
     hour: int
     minute: int = 0
     second: int = 0
     half: Half | None = None
     is_bare: bool = False
-    offset: timezone | None = None
+    minutes_before: int = 0
+    offset: timezone | NamedZone | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -203,6 +299,39 @@ class CalendarDay:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class MonthDay:
+    """A day of the month, from 1: of the month so many ahead; None is the next such day."""
+
+    day: int
+    months_ahead: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NthDay:
+    """The nth day or weekday of a month, from 1; below 0 they count from its end.
+
+    Of `month`, or of the month so many ahead; without a year, the next there is.
+    """
+
+    nth: int
+    weekday: int | None = None
+    month: int | None = None
+    year: int | None = None
+    months_ahead: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WeekdaysAhead:
+    """The `count`th such day of the week after today."""
+
+    index: int
+    count: int
+
+
+WrittenDay = DaysAhead | CalendarDay | MonthDay | NthDay | WeekdaysAhead
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Weekday:
     """A day of the week; Monday is 0. `weeks_ahead` counts calendar weeks; None is the next such day."""
 
@@ -215,18 +344,17 @@ class Weekday:
 class TimeSpan:
     """A span of time from now."""
 
+    months: int = 0
     days: int = 0
     elapsed: timedelta = timedelta(0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Repeat:
-    """A repetition as written; the fields are those of `Recurrence`."""
+    """A repetition as written: an interval, or a rhythm whose `start` is not known yet."""
 
     interval: timedelta | None = None
-    weekdays: tuple[int, ...] = ()
-    month_day: int | None = None
-    month: int | None = None
+    rhythm: Rhythm = Rhythm()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -234,16 +362,30 @@ class Parts:
     """The parts of a time that were written. Nothing here has been checked yet."""
 
     span: TimeSpan | None = None
-    day: DaysAhead | CalendarDay | None = None
+    day: WrittenDay | None = None
     weekday: Weekday | None = None
     clock: ClockTime | None = None
     half: Half | None = None
     repeat: Repeat | None = None
+    months: tuple[int, ...] | None = None
+    """The months in which something repeats."""
+    either: tuple[Parts, ...] | None = None
+    """The meanings of what can mean several things: `2/3`."""
+    reason: Reason | None = None
+    """What is asked where several meanings are left."""
 
     def written(self) -> dict[str, object]:
         """Return the parts that were written, by name."""
         named = ((one.name, getattr(self, one.name)) for one in fields(self))
         return {name: part for name, part in named if part is not None}
+
+    def meanings(self) -> tuple[Parts, ...]:
+        """Return each meaning with the parts beside it; a meaning that does not fit them is none."""
+        if self.either is None:
+            return (self,)
+        beside = replace(self, either=None, reason=None)
+        joined = (beside.joined(meaning) for meaning in self.either)
+        return tuple(one for one in joined if one is not None)
 
     def joined(self, other: Parts) -> Parts | None:
         """Return both as one, or None where they name a part twice or contradict each other."""
@@ -252,6 +394,8 @@ class Parts:
         if len(both) < len(mine) + len(theirs) or not _fit(both):
             return None
         joined = replace(self, **theirs)  # type: ignore[arg-type] # the names and types are those of the fields
+        if joined.either is not None:
+            return joined if joined.meanings() else None
         has_clock = "clock" in both or "half" in both
         if joined.span is not None and joined.span.elapsed and has_clock:
             return None
@@ -262,13 +406,14 @@ class Parts:
     @property
     def has_clock(self) -> bool:
         """Return whether a moment is named, not only days."""
-        return self.clock is not None or self.span is not None or self.half is not None
+        named = (self.clock, self.span, self.half)
+        return any(part is not None for part in named) or any(one.has_clock for one in self.either or ())
 
 
 def _fit(names: set[str]) -> bool:
     """Return whether parts of these names can stand in one time: a weekday may stand beside its date."""
     days = names & {"span", "repeat", "day", "weekday"}
-    return len(days) <= 1 or days == {"day", "weekday"}
+    return "either" in names or len(days) <= 1 or days == {"day", "weekday"}
 
 
 # A row of the table
@@ -286,7 +431,23 @@ class Shape:
 
     def match(self, text: str, place: int) -> re.Match[str] | None:
         """Match from `place` on. ASCII beside Hangul: no foreign digits, no letters that look alike."""
-        return re.compile(self.pattern, re.IGNORECASE | re.ASCII).match(text, place)
+        return _compiled(self.pattern).match(text, place)
+
+
+@cache
+def _compiled(pattern: str) -> re.Pattern[str]:
+    """Compile a pattern once, when it is first needed: most processes read no time."""
+    return re.compile(pattern, re.IGNORECASE | re.ASCII)
+
+
+class Where(StrEnum):
+    """The places of a text in which a form is read."""
+
+    ANYWHERE = "anywhere"
+    START = "start"
+    """At the start, or as a whole text: `9 tomorrow`."""
+    WHOLE = "whole"
+    """As a whole text, since within a sentence it may be something else."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -296,5 +457,4 @@ class Form:
     name: str
     meaning: str
     shapes: tuple[Shape, ...]
-    is_whole: bool = False
-    """Whether it is read only as a whole text, since within a sentence it may be something else."""
+    where: Where = Where.ANYWHERE

@@ -2,10 +2,20 @@
 
 from __future__ import annotations
 
-from datetime import date, datetime, time, timedelta
+from datetime import date, datetime, timedelta
 from enum import StrEnum
 
-from agent_runner.wire.times.model import DateOnly, Duration, Instant, Reading, Recurrence, TimeRefusal
+from agent_runner.wire.times.model import (
+    LAST,
+    DateOnly,
+    Duration,
+    Instant,
+    Reading,
+    Recurrence,
+    Rhythm,
+    StepUnit,
+    TimeRefusal,
+)
 
 
 class Language(StrEnum):
@@ -27,13 +37,20 @@ def say(reading: Reading, language: Language) -> str:
             return say_moment(at, language)
         case DateOnly(day=day):
             return say_day(day, language)
-        case Duration(days=days, elapsed=elapsed):
-            amount = _amount(days, elapsed, language)
+        case Duration(months=months, days=days, elapsed=elapsed):
+            amount = _amount(days, elapsed, language, months=months)
             return f"{amount} 뒤" if language is Language.KOREAN else f"in {amount}"
         case Recurrence():
             return _recurrence(reading, language)
         case TimeRefusal():
             return ""
+
+
+def say_choices(refusal: TimeRefusal, language: Language) -> str:
+    """Print the times that a refused text can mean: `Thu 2026-11-26 09:00 or Thu 2026-11-26 21:00`."""
+    said = [say(choice, language) for choice in refusal.choices]
+    joint = " 또는 " if language is Language.KOREAN else " or "
+    return joint.join([", ".join(said[:-1]), said[-1]]) if len(said) > 1 else "".join(said)
 
 
 def say_day(day: date, language: Language) -> str:
@@ -63,10 +80,12 @@ def say_moment(at: datetime, language: Language, *, has_seconds: bool | None = N
     return f"{say_day(at, language)} {clock}{offset[:5]}"
 
 
-def _amount(days: int, elapsed: timedelta, language: Language) -> str:
+def _amount(days: int, elapsed: timedelta, language: Language, *, months: int = 0) -> str:
     is_korean = language is Language.KOREAN
     left = round(elapsed.total_seconds())
-    said = [f"{days}일" if is_korean else _counted(days, "day")] if days else []
+    said = [f"{months}개월" if is_korean else _counted(months, "month")] if months else []
+    if days:
+        said.append(f"{days}일" if is_korean else _counted(days, "day"))
     for seconds, english, korean in _UNITS:
         count, left = divmod(left, seconds)
         if count:
@@ -87,42 +106,88 @@ def _recurrence(one: Recurrence, language: Language) -> str:
             if is_korean
             else f"every {'hour' if amount == '1 hour' else amount}"
         )
-    clock = _clock(one.clock)
-    return f"{_days_ko(one)} {clock}" if is_korean else f"{_days_en(one)} at {clock}"
+    clock = f"{one.clock:%H:%M}"
+    return f"{_days_ko(one.rhythm)} {clock}" if is_korean else f"{_days_en(one.rhythm)} at {clock}"
 
 
-def _clock(clock: time) -> str:
-    return f"{clock:%H:%M}"
+_QUARTERS = (1, 4, 7, 10)
+_PLACES_KO = ("첫째", "둘째", "셋째", "넷째", "다섯째")
 
 
-def _days_en(one: Recurrence) -> str:
-    if one.month is not None:
-        return f"every year on {one.month_day} {_MONTHS_EN[one.month - 1]}"
+def _days_en(one: Rhythm) -> str:
+    if len(one.months) == 1 and one.month_day is not None:
+        return f"every year on {one.month_day} {_MONTHS_EN[one.months[0] - 1]}"
+    if one.months == _QUARTERS and one.month_day == 1:
+        return "every quarter"
+    return _month_en(one) + _except_en(one.months)
+
+
+def _month_en(one: Rhythm) -> str:
     if one.month_day is not None:
-        return f"every month on the {one.month_day}{_ordinal(one.month_day)}"
+        month = f"{one.step} months" if one.step > 1 else "month"
+        day = "last day" if one.month_day == LAST else f"{one.month_day}{_ordinal(one.month_day)}"
+        return f"every {month} on the {day}"
+    if one.nth is not None:
+        place = "last" if one.nth == LAST else f"{one.nth}{_ordinal(one.nth)}"
+        return f"the {place} {_DAYS_EN[one.weekdays[0]]} of each month"
     if not one.weekdays:
-        return "every day"
+        return f"every {one.step} days" if one.step > 1 else "every day"
+    return _weekdays_en(one)
+
+
+def _weekdays_en(one: Rhythm) -> str:
+    if one.step > 1:
+        step = "other" if one.step == 2 else f"{one.step}{_ordinal(one.step)}"
+        return f"every {step} {_DAYS_EN[one.weekdays[0]]}"
     if one.weekdays == _WORKDAYS:
         return "every weekday"
     if one.weekdays == _WEEKEND:
         return "every weekend"
-    names = [_DAYS_EN[day] for day in one.weekdays]
-    return "every " + (f"{', '.join(names[:-1])} and {names[-1]}" if len(names) > 1 else names[0])
+    return "every " + _and([_DAYS_EN[day] for day in one.weekdays])
+
+
+def _except_en(months: tuple[int, ...]) -> str:
+    return f" except in {_and([_MONTHS_EN[month - 1] for month in _left_out(months)])}" if months else ""
+
+
+def _left_out(months: tuple[int, ...]) -> list[int]:
+    return [month for month in range(1, 13) if month not in months]
+
+
+def _and(names: list[str]) -> str:
+    return f"{', '.join(names[:-1])} and {names[-1]}" if len(names) > 1 else names[0]
 
 
 def _ordinal(number: int) -> str:
     return "th" if number in (11, 12, 13) else {1: "st", 2: "nd", 3: "rd"}.get(number % 10, "th")
 
 
-def _days_ko(one: Recurrence) -> str:
-    if one.month is not None:
-        return f"매년 {one.month}월 {one.month_day}일"
+def _days_ko(one: Rhythm) -> str:
+    if len(one.months) == 1 and one.month_day is not None:
+        return f"매년 {one.months[0]}월 {one.month_day}일"
+    if one.months == _QUARTERS and one.month_day == 1:
+        return "분기마다"
+    left_out = "".join(f" {month}월" for month in _left_out(one.months)) + " 빼고" if one.months else ""
+    return _month_ko(one) + left_out
+
+
+def _month_ko(one: Rhythm) -> str:
+    if one.month_day == LAST:
+        return "매월 마지막 날"
     if one.month_day is not None:
-        return f"매월 {one.month_day}일"
+        return (f"{one.step}개월마다" if one.step > 1 else "매월") + f" {one.month_day}일"
+    if one.nth is not None:
+        place = "마지막" if one.nth == LAST else _PLACES_KO[one.nth - 1]
+        return f"매월 {place} {_DAYS_KO[one.weekdays[0]]}요일"
     if not one.weekdays:
-        return "매일"
+        return f"{one.step}일마다" if one.step > 1 else "매일"
+    return _weekdays_ko(one)
+
+
+def _weekdays_ko(one: Rhythm) -> str:
+    names = " ".join(f"{_DAYS_KO[day]}요일" for day in one.weekdays)
+    if one.step > 1 and one.unit is StepUnit.WEEKS:
+        return (f"{one.step}주마다" if one.step > 2 else "격주") + f" {names}"
     if one.weekdays == _WORKDAYS:
         return "평일"
-    if one.weekdays == _WEEKEND:
-        return "주말마다"
-    return "매주 " + " ".join(f"{_DAYS_KO[day]}요일" for day in one.weekdays)
+    return "주말마다" if one.weekdays == _WEEKEND else f"매주 {names}"

@@ -11,7 +11,7 @@ from datetime import UTC, date, datetime, time, timedelta
 from zoneinfo import ZoneInfo
 
 from agent_runner.wire import times
-from agent_runner.wire.times import DateOnly, Duration, Instant, Reason, TimeRefusal
+from agent_runner.wire.times import DateOnly, Duration, Instant, Language, Reason, TimeRefusal
 from orchestrator.domain.dashboard import Deadline, ToolRefused
 
 FURTHEST = timedelta(days=5 * 366)
@@ -25,9 +25,7 @@ FORMS = (
     "'in 2 hours 30 minutes', 'tomorrow 9am', 'today 18:00', 'next monday', '내일 오전 9시' or '2시간 후'"
 )
 
-POLICY = times.TimePolicy(
-    default_clock=DAY_STARTS, is_next_weekday_next_week=True, takes_past=True, days_ahead=FURTHEST.days
-)
+POLICY = times.TimePolicy(default_clock=DAY_STARTS, takes_past=True, days_ahead=FURTHEST.days)
 """What the dashboard decides about times: `agent_runner.wire.times` reads them."""
 _ISO = re.compile(r"\d{4}-\d{2}-\d{2}", re.ASCII)
 
@@ -57,6 +55,9 @@ def parse_datetime(text: str, *, now_ms: int, zone: ZoneInfo) -> ParsedTime:
             return ParsedTime(at_ms=_ms(at), is_iso=is_iso)
         case TimeRefusal(reason=Reason.TOO_FAR):
             raise ToolRefused("TOO_FAR", f"'{_short(text)}' is more than five years away.")
+        case TimeRefusal(choices=(_, _, *_)):
+            meant = times.say_choices(read, Language.ENGLISH)
+            raise ToolRefused("UNPARSEABLE_TIME", f"'{_short(text)}' could be {meant}: say which.")
         case _:
             raise ToolRefused("UNPARSEABLE_TIME", f"'{_short(text)}' is no time I can read: {FORMS}.")
 

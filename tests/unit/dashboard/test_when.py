@@ -66,7 +66,7 @@ def ms(text: str, zone: ZoneInfo) -> int:
         ("tonight", "02-09 21:00"),
         ("tonight 8pm", "02-09 20:00"),
         ("next monday", "02-16 09:00"),
-        ("next wednesday 18:00", "02-18 18:00"),
+        ("wednesday next week 18:00", "02-18 18:00"),
         ("wednesday", "02-11 09:00"),
         ("this friday", "02-13 09:00"),
         ("Feb 10", "02-10 09:00"),
@@ -99,6 +99,21 @@ def test_at_41_a_time_is_read_as_the_table_says(text, wanted):
 
 
 @pytest.mark.parametrize(
+    ("text", "meant"),
+    [
+        ("next wednesday 18:00", "Wed 2026-02-11 18:00 or Wed 2026-02-18 18:00"),
+        ("내일 3시", "Tue 2026-02-10 03:00 or Tue 2026-02-10 15:00"),
+        ("3/4", "Wed 2026-03-04 or Fri 2026-04-03"),
+    ],
+)
+def test_what_can_mean_two_times_is_refused_with_both(text: str, meant: str) -> None:
+    with pytest.raises(ToolRefused) as caught:
+        read(text)
+    assert caught.value.code == "UNPARSEABLE_TIME"
+    assert meant in str(caught.value)
+
+
+@pytest.mark.parametrize(
     "text",
     [
         "",
@@ -120,7 +135,6 @@ def test_at_41_a_time_is_read_as_the_table_says(text, wanted):
         "2026-02-30",
         "2026-02-09T25:00",
         "2026-02-09T15:00 tomorrow",
-        "내일 3시",
         "내일 오후 13시",
         "Feb 30",
         "x" * 100_000,

@@ -1,0 +1,298 @@
+"""The forms that name a time of day: `at 9am`, `half past 7`, `15h30`, `오후 세 시 반`."""
+
+from __future__ import annotations
+
+import re
+from datetime import timedelta, timezone
+
+from agent_runner.wire.times.amounts import UNIT_EN
+from agent_runner.wire.times.calendar_words import HALF_KO, HALVES_KO, PART_EN, half_en
+from agent_runner.wire.times.model import (
+    ClockTime,
+    DaysAhead,
+    Form,
+    Half,
+    NamedZone,
+    Parts,
+    Reason,
+    Shape,
+    TimeSpan,
+    Where,
+)
+from agent_runner.wire.times.numbers import CARDINAL_EN, HOUR_WORD_EN, NUMBER_KO, number
+from agent_runner.wire.times.zones import ZONE_WORD, named_zone, offset_of
+
+_OPEN_WITH_MINUTES = range(1, 6)
+"""Hours that written with minutes and one digit (`3:30`) are asked about: few people mean the night."""
+_AFTERNOON = range(13, 24)
+_NOON, _MIDNIGHT = 12, 24
+_SAID_BEFORE = (5, 10, 15, 20, 25)
+"""Minutes before an hour that need no unit: `ten to nine`."""
+
+_ABOUT = r"(?:(?:around|about|approximately)\s+)"
+_AT = rf"(?:(?:at\b\s*|@\s*){_ABOUT}?)"
+_LEAD = rf"(?:(?:for\s+)?{_AT}|for\s+|{_ABOUT})?"
+"""Words that may stand before a time that is sure to be one."""
+_MERIDIEM = r"(?:\s*(?P<half>[ap]\.?\s?m\b\.?))"
+_LETTER = r"(?P<letter>[ap]\b\.?)"
+_ZONE = rf"(?:\s?(?P<offset>Z|[+-]\d{{2}}:?\d{{2}})(?![\d\w])|\s*\(?(?P<zone>{ZONE_WORD})\b\)?)?"
+_HOUR = rf"(?P<hour>\d{{1,2}}|{HOUR_WORD_EN})"
+_OCLOCK = r"(?:\s*o'?\s?clock\b)"
+_ISH = r"(?:\s?-?ish\b|\s+approximately\b)?"
+_DIGITS = r"(?P<hour>\d{1,2}):(?P<minute>\d{2})(?::(?P<second>\d{2})(?:\.\d{1,6})?)?"
+_MINUTE_WORD = rf"(?:o'?|oh)\s[a-z]+|(?!(?:sixty|seventy|eighty|ninety)\b){CARDINAL_EN}"
+_NO_SPAN = rf"(?!\.\d|\s*{UNIT_EN}|\s*,?\s*(?:and\s+)?[\d.])"
+_NO_HALF = r"(?![\d:]|\s*(?:am|pm|[ap]\.m)\b)"
+
+
+def _clock_en(match: re.Match[str]) -> Parts:
+    parts = match.groupdict()
+    hour, minute = parts["hour"], parts.get("minute")
+    half = half_en(parts.get("half") or parts.get("letter"))
+    is_open = minute is None or not hour.isdigit()
+    if minute is not None and hour.isdigit():
+        is_open = len(hour) == 1 and int(hour) in _OPEN_WITH_MINUTES
+    return Parts(
+        clock=ClockTime(
+            hour=int(number(hour)),
+            minute=int(number(minute)) if minute else 0,
+            second=int(parts.get("second") or 0),
+            half=half,
+            is_bare=is_open and half is None,
+            offset=_offset(parts),
+        )
+    )
+
+
+def _offset(parts: dict[str, str | None]) -> timezone | NamedZone | None:
+    if zone := parts.get("zone"):
+        return named_zone(zone)
+    return offset_of(parts["offset"] or "") if parts.get("offset") else None
+
+
+def _together(match: re.Match[str]) -> Parts:
+    """Read `at 1830`, `330 p.m.`: four digits are of 24 hours."""
+    half = half_en(match.groupdict().get("half"))
+    clock = ClockTime(
+        hour=int(match["hour"]),
+        minute=int(match["minute"]),
+        half=half,
+        is_bare=len(match["hour"]) == 1 and half is None,
+    )
+    return Parts(clock=clock)
+
+
+def _relative(match: re.Match[str]) -> Parts | None:
+    """Read `half past 7`, `a quarter to nine`, `10 minutes before noon`."""
+    minutes = _minutes(match)
+    is_after = match["side"].lower() in ("past", "after")
+    if minutes is None or (match["semi"] and not is_after):
+        return None
+    if match["noon"] or match["midnight"]:
+        return _beside_twelve(minutes, is_noon=bool(match["noon"]), is_after=is_after)
+    hour, half = match["hour"], half_en(match["half"])
+    clock = ClockTime(
+        hour=int(number(hour)),
+        minute=minutes if is_after else 0,
+        minutes_before=0 if is_after else minutes,
+        half=half,
+        is_bare=half is None and int(number(hour)) <= _NOON,
+        offset=_offset(match.groupdict()),
+    )
+    return Parts(clock=clock)
+
+
+def _minutes(match: re.Match[str]) -> int | None:
+    if match["quarter"]:
+        return 15
+    if match["semi"]:
+        return 30
+    minutes = int(number(match["minutes"]))
+    # `7 to 9am` is more often a span of hours than a time.
+    is_said = bool(match["unit"]) or match["side"].lower() in ("past", "after") or minutes in _SAID_BEFORE
+    return minutes if is_said and 0 < minutes < 60 else None
+
+
+def _beside_twelve(minutes: int, *, is_noon: bool, is_after: bool) -> Parts:
+    if is_noon:
+        return Parts(
+            clock=ClockTime(
+                hour=_NOON, minute=minutes if is_after else 0, minutes_before=0 if is_after else minutes
+            )
+        )
+    if is_after:
+        return Parts(day=DaysAhead(days=1), clock=ClockTime(hour=0, minute=minutes))
+    return Parts(clock=ClockTime(hour=_MIDNIGHT, minutes_before=minutes))
+
+
+def _french(match: re.Match[str]) -> Parts | None:
+    """Read `15h30`. Alone, `1h30` is a time of day to some and a span to others, `2h` a span to all."""
+    hour, minute = int(match["hour"]), int(match["minute"] or 0)
+    clock = Parts(clock=ClockTime(hour=hour, minute=minute, offset=_offset(match.groupdict())))
+    if match.groupdict().get("at") or match["zone"] or (match["minute"] and hour in _AFTERNOON):
+        return clock
+    if not match["minute"] and hour not in _AFTERNOON:
+        return None
+    span = Parts(span=TimeSpan(elapsed=timedelta(hours=hour, minutes=minute)))
+    return Parts(either=(clock, span), reason=Reason.WHICH_MEANING)
+
+
+def _clock_ko(match: re.Match[str]) -> Parts:
+    parts = match.groupdict()
+    half = HALVES_KO.get(parts.get("half") or "")
+    hour = parts["hour"]
+    minute = 30 if parts.get("semi") else int(number(parts["minute"])) if parts.get("minute") else 0
+    is_before = bool(parts.get("before"))
+    clock = ClockTime(
+        hour=int(number(hour)),
+        minute=0 if is_before else minute,
+        minutes_before=minute if is_before else 0,
+        second=int(number(parts["second"])) if parts.get("second") else 0,
+        half=half,
+        is_bare=half is None and not (hour.startswith("0") and len(hour) == 2),
+    )
+    return Parts(clock=clock)
+
+
+def _noon(_match: re.Match[str]) -> Parts:
+    return Parts(clock=ClockTime(hour=_NOON, half=Half.PM))
+
+
+def _midnight(_match: re.Match[str]) -> Parts:
+    return Parts(day=DaysAhead(days=1), clock=ClockTime(hour=0))
+
+
+def _part_en(match: re.Match[str]) -> Parts:
+    is_today = (match.groupdict().get("this") or "") != ""
+    return Parts(day=DaysAhead(days=0) if is_today else None, half=half_en(match["half"]))
+
+
+def _part_ko(match: re.Match[str]) -> Parts:
+    return Parts(half=HALVES_KO[match["half"]])
+
+
+_RELATIVE = (
+    r"(?<!from )(?<!between )"
+    rf"{_LEAD}(?:(?P<quarter>(?:a\s+)?quarter)|(?P<semi>half)|(?P<minutes>\d{{1,2}}|{CARDINAL_EN})(?P<unit>\s+min(?:ute)?s?)?)"
+    r"\s+(?P<side>past|after|to|before|till?)\s+"
+)
+
+FORMS: tuple[Form, ...] = (
+    Form(
+        "clock",
+        "the time of day, of 24 hours unless a half is named; alone, the next time it comes; `1:00` to `5:59`"
+        " are asked about, `01:00` is not",
+        shapes=(
+            Shape(
+                rf"{_LEAD}{_DIGITS}(?:{_MERIDIEM}|{_LETTER})?{_ISH}{_ZONE}(?:에)?",
+                _clock_en,
+                ("18:30", "at 9:30 pm", "2026-12-01T09:00Z", "2026-12-01T18:00+09:00", "18:00 CET"),
+            ),
+            Shape(
+                rf"{_LEAD}{_HOUR}(?:[\s-](?P<minute>{_MINUTE_WORD}))?{_OCLOCK}?{_ISH}{_MERIDIEM}{_ISH}{_ZONE}",
+                _clock_en,
+                ("9am", "at 6 p.m.", "seven thirty pm"),
+            ),
+            Shape(rf"{_AT}(?P<hour>\d{{1,2}}){_LETTER}", _clock_en, ("at 3p",)),
+            Shape(rf"(?P<at>{_AT})(?P<hour>\d{{1,2}})h(?P<minute>\d{{2}})?\b{_ZONE}", _french, ("at 15h30",)),
+            Shape(rf"{_LEAD}(?P<hour>\d{{1,2}})(?P<minute>[0-5]\d){_MERIDIEM}", _together, ("330 p.m.",)),
+            Shape(
+                rf"(?:{_AT}|{_ABOUT})(?P<hour>[01]?\d|2[0-3])(?P<minute>[0-5]\d){_ISH}(?![\d:.-])\b",
+                _together,
+                ("at 1830",),
+            ),
+            Shape(
+                rf"(?P<half>{HALF_KO})\s*(?P<hour>\d{{1,2}}):(?P<minute>\d{{2}})(?:에)?",
+                _clock_ko,
+                ("오후 6:30",),
+            ),
+            Shape(
+                rf"(?:(?P<half>{HALF_KO})\s*)?(?P<hour>{NUMBER_KO})\s*시(?!간)"
+                rf"(?:\s*(?:(?P<minute>{NUMBER_KO})\s*분(?:\s*(?P<second>{NUMBER_KO})\s*초|\s*(?P<before>전))?"
+                r"(?!\s*(?:뒤|후))|(?P<semi>반)(?=에|까|[\s,:]|$)))?(?:에)?",
+                _clock_ko,
+                ("오전 9시", "저녁 7시 반", "18시", "오후 네 시 십오 분 전"),
+            ),
+        ),
+    ),
+    Form(
+        "minutes from the hour",
+        "so long after or before it",
+        shapes=(
+            Shape(
+                rf"{_RELATIVE}(?:(?P<noon>noon|midday)\b|(?P<midnight>midnight)\b|{_HOUR}(?:h\b)?(?!:){_OCLOCK}?{_MERIDIEM}?{_ZONE})",
+                _relative,
+                (
+                    "half past 7 pm",
+                    "a quarter to nine in the evening",
+                    "5 past 9 tomorrow",
+                    "20 minutes to noon",
+                ),
+            ),
+        ),
+    ),
+    Form(
+        "hour in other ways",
+        "the same",
+        shapes=(
+            Shape(r"(?P<hour>\d{1,2})\s?-?ish\b", _clock_en, ()),
+            Shape(rf"{_AT}(?P<hour>\d{{1,2}})\s(?P<minute>[0-5]\d)\b{_NO_HALF}", _clock_en, ("at 18 30",)),
+            Shape(rf"(?P<hour>\d{{1,2}})h(?P<minute>[0-5]\d)?\b{_NO_SPAN}{_ZONE}", _french, ("18h30",)),
+        ),
+        where=Where.WHOLE,
+    ),
+    Form(
+        "hour alone",
+        "on another day 7 to 11 are the morning; any other is asked about: morning or evening",
+        shapes=(
+            Shape(
+                rf"{_AT}(?P<hour>\d{{1,2}}){_OCLOCK}?{_ISH}{_ZONE}{_NO_HALF}(?!\w)",
+                _clock_en,
+                ("tomorrow at 9", "내일 9시"),
+            ),
+            Shape(rf"{_LEAD}{_HOUR}{_OCLOCK}{_NO_HALF}", _clock_en, ("8 o'clock tonight",)),
+            Shape(
+                rf"{_AT}(?!one\b){_HOUR}(?:[\s-](?P<minute>{_MINUTE_WORD}))?{_ISH}{_NO_HALF}",
+                _clock_en,
+                ("in the evening at eight",),
+            ),
+        ),
+    ),
+    Form(
+        "hour before its day",
+        "as one after `at`",
+        shapes=(
+            Shape(
+                rf"{_HOUR}(?=\s+(?:ton(?:ight|ite)|tomorrow|today|this\s+{PART_EN}|in\s+(?:the\s+)?(?:{PART_EN}|[ap]m))\b)",
+                _clock_en,
+                ("8 tonight", "9 tomorrow"),
+            ),
+        ),
+        where=Where.START,
+    ),
+    Form(
+        "noon and midnight",
+        "12:00; midnight is the one to come, and no day stands beside it",
+        shapes=(
+            Shape(r"(?:at\s+)?(?:noon|(?:the\s+)?mid\s?day)\b", _noon, ("tomorrow at noon", "midday")),
+            Shape(r"정오(?:에)?", _noon, ("내일 정오",)),
+            Shape(r"(?:at\s+)?midnight\b", _midnight, ("at midnight",)),
+            Shape(r"자정(?:에)?", _midnight, ("자정",)),
+        ),
+    ),
+    Form(
+        name="part of the day",
+        meaning="beside an hour, its half; else 06:00 dawn, 09:00 morning, 12:00 midday, 14:00 afternoon, "
+        "18:00 evening, 21:00 night",
+        shapes=(
+            Shape(rf"(?P<this>this\s+)(?P<half>{PART_EN})\b", _part_en, ("this evening",)),
+            Shape(
+                rf"(?:in\s+(?:the\s+)?|at\s+)?(?P<half>{PART_EN})\b",
+                _part_en,
+                ("tomorrow morning", "at 9 in the evening"),
+            ),
+            Shape(r"(?:in\s+the\s+)?(?P<half>[ap]m)\b", _part_en, ("tomorrow at 3 pm",)),
+            Shape(rf"(?P<half>{HALF_KO})(?:에)?(?=[\s,:]|$)", _part_ko, ("내일 아침", "오늘 밤")),
+        ),
+    ),
+)

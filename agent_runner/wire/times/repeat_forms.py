@@ -1,0 +1,296 @@
+"""The forms that come again and again: `every other Tuesday`, `on weekdays`, `매월 첫째 월요일`."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from datetime import timedelta
+
+from agent_runner.wire.times.amounts import SPAN_EN, SPAN_KO, span_en, span_ko
+from agent_runner.wire.times.calendar_words import (
+    MONTH_EN,
+    PART_EN,
+    WEEKDAY_EN,
+    WEEKDAYS_KO,
+    WEEKEND,
+    WORKDAYS,
+    half_en,
+    month,
+    weekday,
+    weekdays,
+)
+from agent_runner.wire.times.model import (
+    LAST,
+    Form,
+    Make,
+    Parts,
+    Repeat,
+    Rhythm,
+    Shape,
+    StepUnit,
+    TimeSpan,
+    Where,
+)
+from agent_runner.wire.times.numbers import ORDINAL_EN, ORDINAL_KO, ordinal
+
+_EVERY = r"(?:every|each)\s+"
+_AND = r"(?:\s*,\s*and\s+|\s*,\s*|\s+and\s+|\s*&\s*)"
+_DAY_LIST = rf"{WEEKDAY_EN}(?:{_AND}{WEEKDAY_EN})*"
+_DAYS_LIST = rf"{WEEKDAY_EN}s(?:{_AND}{WEEKDAY_EN}s)*"
+_EACH_MONTH = r"(?:every|each)\s+month\b"
+_OTHER = rf"(?:(?P<other>other|second|2nd|alternate)|(?P<step>\d{{1,2}}|{ORDINAL_EN}))"
+_DAYS_KO = rf"[{WEEKDAYS_KO}]요일(?:\s*,?\s*[{WEEKDAYS_KO}]요일)*"
+_QUARTERS = (1, 4, 7, 10)
+_UNITS = {"day": StepUnit.DAYS, "week": StepUnit.WEEKS, "month": StepUnit.MONTHS}
+
+
+def _repeat(**rhythm: object) -> Parts:
+    return Parts(repeat=Repeat(rhythm=Rhythm(**rhythm)))  # type: ignore[arg-type] # the fields of a rhythm
+
+
+def _every_span(read: Callable[[str], TimeSpan | None]) -> Make:
+    """Read what comes so long after each other: days are days of the calendar, less is time that goes by."""
+
+    def make(match: re.Match[str]) -> Parts | None:
+        span = read(match["span"])
+        if span is None or span.months:
+            return None
+        if span.days and not span.elapsed:
+            return _repeat(step=span.days)
+        whole = span.elapsed + timedelta(days=span.days)
+        return Parts(repeat=Repeat(interval=whole)) if whole >= timedelta(minutes=1) else None
+
+    return make
+
+
+def _every_hour(_match: re.Match[str]) -> Parts:
+    return Parts(repeat=Repeat(interval=timedelta(hours=1)))
+
+
+def _every_unit(match: re.Match[str]) -> Parts:
+    """Read `every day`, `every morning`, `on weekdays`."""
+    word = match["unit"].lower().removesuffix("s")
+    if re.fullmatch(PART_EN, word):
+        return Parts(repeat=Repeat(), half=half_en(word))
+    return _repeat(weekdays={"weekday": WORKDAYS, "workday": WORKDAYS, "weekend": WEEKEND}.get(word, ()))
+
+
+def _every_weekday(match: re.Match[str]) -> Parts:
+    return _repeat(weekdays=weekdays(match["days"]))
+
+
+def _every_other(match: re.Match[str]) -> Parts | None:
+    """Read `every other Tuesday`, `every 3rd day`."""
+    step = 2 if match["other"] else ordinal(match["step"])
+    unit = match["unit"].lower()
+    if step < 1:
+        return None
+    if unit == "day":
+        return _repeat(step=step)
+    if unit == "week":
+        return _repeat(step=step * 7)
+    return _repeat(step=step, unit=StepUnit.WEEKS, weekdays=(weekday(unit),))
+
+
+def _month_day(match: re.Match[str]) -> Parts:
+    parts = match.groupdict()
+    day = parts.get("day")
+    step = int(parts.get("step") or 1)
+    counted = {"step": step, "unit": StepUnit.MONTHS} if step > 1 else {}
+    return _repeat(month_day=ordinal(day) if day else LAST, **counted)
+
+
+def _year_day(match: re.Match[str]) -> Parts:
+    named = match["month"]
+    number = int(named) if named.isdecimal() else month(named)
+    return _repeat(month_day=ordinal(match["day"]), months=(number,))
+
+
+def _month_weekday(match: re.Match[str]) -> Parts:
+    nth = match["nth"]
+    return _repeat(nth=ordinal(nth) if nth else LAST, weekdays=(weekday(match["weekday"]),))
+
+
+def _every_quarter(_match: re.Match[str]) -> Parts:
+    return _repeat(month_day=1, months=_QUARTERS)
+
+
+def _except_months(match: re.Match[str]) -> Parts:
+    named = {month(word) for word in re.findall(MONTH_EN, match["months"], re.IGNORECASE)}
+    return Parts(months=tuple(number for number in range(1, 13) if number not in named))
+
+
+def _except_months_ko(match: re.Match[str]) -> Parts:
+    named = {int(word) for word in re.findall(r"\d+", match["months"])}
+    return Parts(months=tuple(number for number in range(1, 13) if number not in named))
+
+
+def _every_ko(match: re.Match[str]) -> Parts:
+    days = {"평일": WORKDAYS, "주말": WEEKEND}.get(match["unit"].removesuffix("마다"), ())
+    return _repeat(weekdays=days)
+
+
+def _every_other_ko(match: re.Match[str]) -> Parts:
+    step = int(match["step"] or 2)
+    return _repeat(step=step, unit=StepUnit.WEEKS, weekdays=weekdays(match["days"]))
+
+
+_PLACED = rf"(?:(?P<nth>{ORDINAL_EN})|last)\s+(?P<weekday>{WEEKDAY_EN})\b"
+_DAY_OF_MONTH = rf"(?:the\s+)?(?:(?P<day>{ORDINAL_EN}|\d{{1,2}}\b)|last\s+day\b)"
+
+FORMS: tuple[Form, ...] = (
+    Form(
+        "every other",
+        "on each second, third … such day, counted from the first that lies ahead",
+        shapes=(
+            Shape(
+                rf"{_EVERY}{_OTHER}\s+(?P<unit>day|week|{WEEKDAY_EN})\b(?!\s+(?:of|in)\b)",
+                _every_other,
+                ("every other Tuesday at 8am", "every 2nd Friday at 18:00", "every other day at 9:00"),
+            ),
+            Shape(
+                rf"(?:격주|(?P<step>\d{{1,2}})주마다)\s*(?P<days>{_DAYS_KO})(?:마다)?(?:에)?",
+                _every_other_ko,
+                ("격주 화요일 오전 8시", "3주마다 금요일 18:00"),
+            ),
+        ),
+    ),
+    Form(
+        "every so long",
+        "again and again, that long after each other, at least a minute; of days, at a time of day",
+        shapes=(
+            Shape(
+                rf"{_EVERY}(?P<span>{SPAN_EN})",
+                _every_span(span_en),
+                ("every 2 hours", "every 90 minutes", "every 3 days at 9:00"),
+            ),
+            Shape(rf"{_EVERY}hour\b|hourly\b", _every_hour, ("every hour",)),
+            Shape(rf"(?P<span>{SPAN_KO})마다", _every_span(span_ko), ("2시간마다", "30분마다")),
+            Shape(r"매\s*시간", _every_hour, ("매시간",)),
+        ),
+    ),
+    Form(
+        "every month, quarter or year",
+        "on that day of each month, of each first month of a quarter, or of each year",
+        shapes=(
+            Shape(
+                rf"(?:every\s+(?:(?P<step>\d{{1,2}})\s+months|month)|monthly)\s+on\s+{_DAY_OF_MONTH}(?!\s+(?:mon|tue|wed|thu|fri|sat|sun))",
+                _month_day,
+                ("every month on the 3rd at 9:00", "every month on the last day at 18:00"),
+            ),
+            Shape(
+                rf"(?:on\s+)?{_DAY_OF_MONTH}\s+of\s+{_EACH_MONTH}",
+                _month_day,
+                ("on the last day of every month at 18:00",),
+            ),
+            Shape(
+                rf"(?:on\s+)?(?:the\s+)?{_PLACED}\s+(?:of|in)\s+{_EACH_MONTH}",
+                _month_weekday,
+                ("the first Monday of each month at 9:00",),
+            ),
+            Shape(rf"(?:every\s+month|monthly)\s+on\s+(?:the\s+)?{_PLACED}", _month_weekday, ()),
+            Shape(
+                rf"{_EVERY}{_PLACED}\s+(?:of|in)\s+the\s+month\b",
+                _month_weekday,
+                ("every last Friday of the month at 17:00",),
+            ),
+            Shape(rf"{_EVERY}quarter\b|quarterly\b", _every_quarter, ("every quarter at 9:00",)),
+            Shape(
+                rf"(?:every\s+year|yearly)\s+on\s+(?:the\s+)?(?P<day>{ORDINAL_EN}|\d{{1,2}}\b)\s+(?:of\s+)?(?P<month>{MONTH_EN})\b",
+                _year_day,
+                ("every year on 24 Dec at 18:00",),
+            ),
+            Shape(
+                rf"(?:every\s+year|yearly)\s+on\s+(?P<month>{MONTH_EN})\s+(?:the\s+)?(?P<day>{ORDINAL_EN}|\d{{1,2}}\b)(?!:)",
+                _year_day,
+                (),
+            ),
+            Shape(r"매[월달]\s*(?P<day>\d{1,2})일(?:마다)?(?:에)?", _month_day, ("매월 3일 오전 9시",)),
+            Shape(
+                r"(?P<step>\d{1,2})개월마다\s*(?P<day>\d{1,2})일(?:에)?",
+                _month_day,
+                ("3개월마다 1일 오전 9시",),
+            ),
+            Shape(
+                r"매[월달]\s*(?:마지막\s*날|말일)(?:마다)?(?:에)?",
+                lambda _: _repeat(month_day=LAST),
+                ("매월 마지막 날 18:00",),
+            ),
+            Shape(
+                rf"매[월달]\s*(?P<nth>{ORDINAL_KO})\s*(?P<weekday>[{WEEKDAYS_KO}]요일)(?:마다)?(?:에)?",
+                _month_weekday,
+                ("매월 첫째 월요일 오전 9시",),
+            ),
+            Shape(r"(?:매\s*)?분기(?:마다)(?:에)?|매\s*분기", _every_quarter, ("분기마다 오전 9시",)),
+            Shape(
+                r"매년\s*(?P<month>\d{1,2})월\s*(?P<day>\d{1,2})일(?:마다)?(?:에)?",
+                _year_day,
+                ("매년 12월 24일 18:00",),
+            ),
+        ),
+    ),
+    Form(
+        "every weekday",
+        "on each of the days of the week that are named",
+        shapes=(
+            Shape(
+                rf"(?:{_EVERY}|on\s+)?(?P<days>{_DAYS_LIST})\b",
+                _every_weekday,
+                ("on Mondays at 9:00", "Mondays and Thursdays at 18:00"),
+            ),
+            Shape(
+                rf"{_EVERY}(?P<days>{_DAY_LIST})\b",
+                _every_weekday,
+                ("every Monday at 9:00", "every mon, wed and fri 18:00"),
+            ),
+            Shape(
+                rf"매주\s*(?P<days>{_DAYS_KO}|[{WEEKDAYS_KO}]{{2,7}})(?:마다)?(?:에)?(?=[\s,:]|$)",
+                _every_weekday,
+                ("매주 월요일 오전 9시", "매주 월수금 18:00"),
+            ),
+            Shape(rf"(?P<days>{_DAYS_KO})마다", _every_weekday, ("월요일마다 오전 9시",)),
+        ),
+    ),
+    Form(
+        "every day",
+        "every day, every working day, both days of each weekend",
+        shapes=(
+            Shape(
+                rf"{_EVERY}(?P<unit>day|weekday|workday|weekend|{PART_EN})\b|(?P<daily>daily)\b",
+                lambda match: Parts(repeat=Repeat()) if match["daily"] else _every_unit(match),
+                ("every day at 9:00", "every weekday at 7:30", "every morning", "daily at 18:00"),
+            ),
+            Shape(r"(?:on\s+)(?P<unit>weekdays|workdays|weekends)\b", _every_unit, ("on weekdays at 7",)),
+            Shape(
+                r"(?P<unit>매일|날마다|평일(?:마다)?|주말마다)(?:에)?",
+                _every_ko,
+                ("매일 오전 9시", "평일 오전 7시 30분", "매일 아침"),
+            ),
+        ),
+    ),
+    Form(
+        "except in a month",
+        "not in the months that are named",
+        shapes=(
+            Shape(
+                rf",?\s*except\s+(?:in\s+)?(?P<months>{MONTH_EN}\b(?:(?:{_AND}|\s+or\s+){MONTH_EN}\b)*)",
+                _except_months,
+                ("Mondays and Thursdays except in August at 9:00",),
+            ),
+            Shape(
+                r"(?P<months>\d{1,2}월(?:\s*,?\s*\d{1,2}월)*)\s*(?:빼고|제외)",
+                _except_months_ko,
+                ("매주 월요일 8월 빼고 오전 9시",),
+            ),
+        ),
+    ),
+)
+
+START: tuple[Form, ...] = (
+    Form(
+        "weekdays",
+        "as after `on`",
+        shapes=(Shape(r"(?P<unit>weekdays|workdays|weekends)\b", _every_unit, ("weekdays at 7:30",)),),
+        where=Where.START,
+    ),
+)

@@ -1,0 +1,379 @@
+"""Work out the moment that the parts of a time name, seen from a clock and a zone. Pure."""
+
+from __future__ import annotations
+
+from calendar import monthrange
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from datetime import UTC, date, datetime, time, timedelta, timezone, tzinfo
+from zoneinfo import ZoneInfo
+
+from agent_runner.wire.times.model import (
+    AskHalf,
+    CalendarDay,
+    DateOnly,
+    DaysAhead,
+    Duration,
+    Half,
+    Instant,
+    MonthDay,
+    NamedZone,
+    NthDay,
+    Parts,
+    Reading,
+    Reason,
+    Recurrence,
+    Repeat,
+    Shift,
+    TimePolicy,
+    TimeRefusal,
+    TimeSpan,
+    Weekday,
+    WeekdaysAhead,
+)
+
+FIRST_YEAR = 1900
+_LEAP_CYCLE_YEARS = 8
+_RECURRENCE_DAYS = 366 * (_LEAP_CYCLE_YEARS + 1)
+_MONTHS_SEARCHED = 12 * _LEAP_CYCLE_YEARS
+_MAX_MONTHS = 12 * 1000
+
+Choice = Instant | DateOnly | Duration | Recurrence
+
+
+class _Refused(Exception):
+    def __init__(self, reason: Reason, at: datetime | None = None, choices: tuple[Choice, ...] = ()) -> None:
+        super().__init__(reason.value)
+        self.reason, self.at, self.choices = reason, at, choices
+
+
+def resolve(parts: Parts, *, now: datetime, zone: tzinfo, policy: TimePolicy | None = None) -> Reading:
+    """Return the time that the parts name, or why they name none.
+
+    What can mean several things is refused with each of them, unless all are the same time.
+    """
+    policy = policy or TimePolicy()
+    now = now.astimezone(zone)
+    meanings, reason = _meanings(parts, now.date())
+    readings = [_resolved(meaning, now, policy) for meaning in meanings]
+    if reason is None or all(reading == readings[0] for reading in readings):
+        return readings[0]
+    return _question(readings, reason)
+
+
+def _question(readings: Sequence[Reading], reason: Reason) -> TimeRefusal:
+    refusals = [one for one in readings if isinstance(one, TimeRefusal)]
+    found = [one for one in readings if not isinstance(one, TimeRefusal)]
+    choices = [*found, *(choice for refusal in refusals for choice in refusal.choices)]
+    if not choices and refusals:
+        return refusals[0]
+    return TimeRefusal(reason=reason, choices=tuple(dict.fromkeys(choices)))
+
+
+def _meanings(parts: Parts, today: date) -> tuple[Sequence[Parts], Reason | None]:
+    """Return what the parts can mean, and what is to be asked where that is more than one thing."""
+    if parts.either is not None:
+        meanings = parts.meanings()
+        return meanings, parts.reason if len(meanings) > 1 else None
+    if parts.weekday is None or not parts.weekday.is_next:
+        return (parts,), None
+    if parts.day is not None:
+        return (replace(parts, weekday=Weekday(index=parts.weekday.index)),), None
+    days = _next_weekdays(parts.weekday.index, today)
+    return [replace(parts, weekday=None, day=day) for day in days], Reason.WHICH_WEEK
+
+
+def _next_weekdays(index: int, today: date) -> list[DaysAhead]:
+    """Return the days that `next Friday` means to somebody, nearest first.
+
+    The one to come, or that of next week; a week begins on Monday to some and on Sunday to others.
+    """
+    coming = (index - today.weekday() - 1) % 7 + 1
+    of_monday_week = 7 - today.weekday() + index
+    of_sunday_week = 7 - (today.weekday() + 1) % 7 + (index + 1) % 7
+    return [DaysAhead(days=days) for days in sorted({coming, of_monday_week, of_sunday_week})]
+
+
+def _resolved(parts: Parts, now: datetime, policy: TimePolicy) -> Reading:
+    try:
+        result = _result(parts, now, policy)
+        at = result.first if isinstance(result, Recurrence) else result.at
+        _check_bounds(result, at, now, policy)
+    except _Refused as refused:
+        choices = refused.choices
+        if refused.reason is Reason.WHICH_HALF:
+            choices = _by_half(parts, now, policy)
+        return TimeRefusal(reason=refused.reason, at=refused.at, choices=choices)
+    except (OverflowError, OSError):
+        return TimeRefusal(reason=Reason.TOO_FAR)
+    return result
+
+
+def _by_half(parts: Parts, now: datetime, policy: TimePolicy) -> tuple[Choice, ...]:
+    """Return both times that an hour can mean, those of them that can be taken."""
+    if parts.clock is None or parts.clock.half or parts.half:
+        return ()
+    clocks = (replace(parts.clock, half=half, is_bare=False) for half in (Half.AM, Half.PM))
+    readings = (_resolved(replace(parts, clock=clock), now, policy) for clock in clocks)
+    return tuple(reading for reading in readings if not isinstance(reading, TimeRefusal))
+
+
+def _check_bounds(result: Reading, at: datetime, now: datetime, policy: TimePolicy) -> None:
+    is_past = result.day < now.date() if isinstance(result, DateOnly) else at.timestamp() <= now.timestamp()
+    if is_past and not policy.takes_past:
+        raise _Refused(Reason.PAST, at)
+    if abs(at.timestamp() - now.timestamp()) > policy.days_ahead * 86_400:
+        raise _Refused(Reason.TOO_FAR)
+
+
+def _result(parts: Parts, now: datetime, policy: TimePolicy) -> Choice:
+    if parts.repeat is not None:
+        return _recurrence(parts, parts.repeat, now, policy)
+    if parts.months is not None:
+        raise _Refused(Reason.NO_TIME)
+    if parts.span is not None and not (parts.clock or parts.half):
+        return _duration(parts.span, now)
+    clock = _clock(parts, policy)
+    if clock is None:
+        return _day_alone(parts, now, policy)
+    return _first_ahead(parts, clock, now)
+
+
+def _duration(span: TimeSpan, now: datetime) -> Duration:
+    """Return the end of a span. Days keep the time of day; hours and less are added as real time."""
+    start = now
+    if span.days or span.months:
+        start = _in_zone(datetime.combine(_day_after(span, now.date()), now.time()), now).at
+    at = start.astimezone(UTC) + span.elapsed
+    whole = at if at.microsecond == 0 else at.replace(microsecond=0) + timedelta(seconds=1)
+    return Duration(months=span.months, days=span.days, elapsed=span.elapsed, at=whole.astimezone(now.tzinfo))
+
+
+def _day_after(span: TimeSpan, today: date) -> date:
+    """Return the day on which a span ends; a month later is the same day, or the last there is."""
+    if span.days > 366 * 1000 or span.months > _MAX_MONTHS:
+        raise _Refused(Reason.TOO_FAR)
+    year, month = _month_ahead(today, span.months)
+    day = min(today.day, monthrange(year, month)[1])
+    return date(year, month, day) + timedelta(days=span.days)
+
+
+def _month_ahead(today: date, months: int) -> tuple[int, int]:
+    years, month = divmod(today.month - 1 + months, 12)
+    return today.year + years, month + 1
+
+
+def _day_alone(parts: Parts, now: datetime, policy: TimePolicy) -> DateOnly:
+    if parts.half is not None or not parts.written():
+        raise _Refused(Reason.NEEDS_CLOCK)
+    day = None
+    for day in _days(parts, now.date()):
+        if day >= now.date():
+            break
+    if day is None:
+        raise _Refused(Reason.NO_SUCH_DAY)
+    at = _in_zone(datetime.combine(day, policy.default_clock), now).at
+    if parts.day is not None and parts.weekday and day.weekday() != parts.weekday.index:
+        raise _Refused(Reason.WRONG_WEEKDAY, at)
+    return DateOnly(day=day, at=at)
+
+
+def _first_ahead(parts: Parts, clock: time, now: datetime) -> Instant:
+    found = day = None
+    offset = parts.clock.offset if parts.clock is not None else None
+    for day in _days(parts, now.date()):
+        found = _at(day, clock, offset, now)
+        if found.at.timestamp() > now.timestamp():
+            break
+    if found is None or day is None:
+        raise _Refused(Reason.NO_SUCH_DAY)
+    if parts.weekday and day.weekday() != parts.weekday.index:
+        raise _Refused(Reason.WRONG_WEEKDAY, found.at)
+    return found
+
+
+def _at(day: date, clock: time, offset: timezone | NamedZone | None, now: datetime) -> Instant:
+    """Return the moment of a time of day on a day, by the clocks of the zone that is named with it."""
+    naive = datetime.combine(day, clock)
+    if offset is None:
+        return _in_zone(naive, now)
+    if isinstance(offset, timezone):
+        return Instant(at=naive.replace(tzinfo=offset).astimezone(now.tzinfo))
+    exact = naive.replace(tzinfo=offset.offset)
+    meant = Instant(at=exact.astimezone(now.tzinfo))
+    place = ZoneInfo(offset.place)
+    if exact.astimezone(place).utcoffset() != exact.utcoffset():
+        # `9am EST` in July: the clocks there show another time, which may be the one that is meant.
+        shown = Instant(at=naive.replace(tzinfo=place).astimezone(now.tzinfo))
+        raise _Refused(Reason.WHICH_MEANING, choices=(shown, meant))
+    return meant
+
+
+def _in_zone(naive: datetime, now: datetime) -> Instant:
+    """Find the moment at which the clocks of the zone of `now` show `naive`."""
+    first, second = (naive.replace(tzinfo=now.tzinfo, fold=fold) for fold in (0, 1))
+    if first.utcoffset() == second.utcoffset():
+        return Instant(at=first)
+    ahead = first.astimezone(UTC).astimezone(now.tzinfo)
+    if ahead.replace(tzinfo=None) != naive:
+        return Instant(at=ahead, shift=Shift.SKIPPED)
+    return Instant(at=first if first.timestamp() > now.timestamp() else second, shift=Shift.TWICE)
+
+
+# Days
+
+
+def _days(parts: Parts, today: date) -> Iterator[date]:
+    """Return the days that are meant, nearest first."""
+    match parts.day:
+        case DaysAhead(days=days):
+            yield today + timedelta(days=days)
+        case CalendarDay() as day:
+            yield from _calendar_days(day, today)
+        case MonthDay() as day:
+            yield from _month_days(day, today)
+        case NthDay() as day:
+            yield from _nth_days(day, today)
+        case WeekdaysAhead(index=index, count=count):
+            yield today + timedelta(days=(index - today.weekday() - 1) % 7 + 1 + 7 * (count - 1))
+        case None if parts.span is not None:
+            yield _day_after(parts.span, today)
+        case None if parts.weekday is not None:
+            yield from _weekdays(parts.weekday, today)
+        case None:
+            yield from (today, today + timedelta(days=1))
+
+
+def _years(year: int | None, today: date) -> Sequence[int]:
+    """Return the years in which a day of the calendar is looked for."""
+    if year is None:
+        return range(today.year, today.year + _LEAP_CYCLE_YEARS + 1)
+    if year > today.year + 1000:
+        raise _Refused(Reason.TOO_FAR)
+    if year < FIRST_YEAR:
+        raise _Refused(Reason.PAST)
+    return (year,)
+
+
+def _calendar_days(day: CalendarDay, today: date) -> Iterator[date]:
+    for year in _years(day.year, today):
+        try:
+            yield date(year, day.month, day.day)
+        except ValueError:
+            continue
+
+
+def _month_days(day: MonthDay, today: date) -> Iterator[date]:
+    ahead = range(_MONTHS_SEARCHED) if day.months_ahead is None else (day.months_ahead,)
+    for months in ahead:
+        year, month = _month_ahead(today, months)
+        if 1 <= day.day <= monthrange(year, month)[1]:
+            found = date(year, month, day.day)
+            if day.months_ahead is not None or found >= today:
+                yield found
+
+
+def _nth_days(day: NthDay, today: date) -> Iterator[date]:
+    if day.month is None:
+        months = [_month_ahead(today, day.months_ahead or 0)]
+    elif 1 <= day.month <= 12:
+        months = [(year, day.month) for year in _years(day.year, today)]
+    else:
+        raise _Refused(Reason.NO_SUCH_DAY)
+    for year, month in months:
+        days = [date(year, month, number) for number in range(1, monthrange(year, month)[1] + 1)]
+        fitting = [one for one in days if day.weekday in (None, one.weekday())]
+        place = day.nth - 1 if day.nth > 0 else len(fitting) + day.nth
+        if 0 <= place < len(fitting):
+            yield fitting[place]
+
+
+def _weekdays(weekday: Weekday, today: date) -> Iterator[date]:
+    if weekday.weeks_ahead is not None:
+        monday = today - timedelta(days=today.weekday())
+        yield monday + timedelta(weeks=weekday.weeks_ahead, days=weekday.index)
+        return
+    first = today + timedelta(days=(weekday.index - today.weekday()) % 7)
+    yield from (first, first + timedelta(weeks=1))
+
+
+# Times of day
+
+_NOON, _MIDNIGHT = 12, 24
+_HOURS: dict[Half, dict[int, int]] = {
+    Half.AM: {_NOON: 0} | {hour: hour for hour in range(1, 12)},
+    Half.PM: {_NOON: _NOON} | {hour: hour + 12 for hour in range(1, 12)},
+    Half.DAWN: {hour: hour for hour in range(1, 7)},
+    Half.MORNING: {hour: hour for hour in range(1, 12)},
+    Half.MIDDAY: {11: 11, _NOON: _NOON} | {hour: hour + 12 for hour in range(1, 6)},
+    Half.AFTERNOON: {_NOON: _NOON} | {hour: hour + 12 for hour in range(1, 8)},
+    Half.EVENING: {hour: hour + 12 for hour in range(4, 12)},
+    Half.NIGHT: {hour: hour + 12 for hour in range(6, 12)},
+}
+
+
+def _clock(parts: Parts, policy: TimePolicy) -> time | None:
+    """Return the time of day; None where none was written."""
+    if parts.clock is None:
+        return policy.parts_of_day.get(parts.half) if parts.half else None
+    written, hour = parts.clock, parts.clock.hour
+    if written.half:
+        hour = _hour_in(written.half, hour)
+    if parts.half and (not written.half or hour not in _HOURS[parts.half].values()):
+        hour = _hour_in(parts.half, hour)
+    if written.is_bare and not parts.half and 1 <= hour <= _NOON and not _is_working_morning(parts, policy):
+        raise _Refused(Reason.WHICH_HALF)
+    return _exact(hour, written.minute, written.second, written.minutes_before)
+
+
+def _exact(hour: int, minute: int, second: int, minutes_before: int) -> time:
+    if not minutes_before:
+        try:
+            return time(hour, minute, second)
+        except ValueError as error:
+            raise _Refused(Reason.NO_SUCH_TIME) from error
+    minutes = hour * 60 - minutes_before
+    if not 0 <= minutes < _MIDNIGHT * 60:
+        raise _Refused(Reason.NO_SUCH_TIME)
+    return time(minutes // 60, minutes % 60)
+
+
+def _is_working_morning(parts: Parts, policy: TimePolicy) -> bool:
+    assert parts.clock is not None
+    has_day = any((parts.weekday, parts.repeat, parts.span, parts.day)) and parts.day != DaysAhead(days=0)
+    is_morning = 7 <= parts.clock.hour < _NOON
+    return policy.ask_half is AskHalf.UNLESS_WORKING_MORNING and has_day and is_morning
+
+
+def _hour_in(half: Half, hour: int) -> int:
+    hours = _HOURS[half]
+    if hour in hours:
+        return hours[hour]
+    if hour > _NOON and hour in hours.values() and half not in (Half.AM, Half.PM):
+        return hour
+    raise _Refused(Reason.NO_SUCH_TIME if hour > _NOON or hour == 0 else Reason.WHICH_HALF)
+
+
+# Again and again
+
+
+def _recurrence(parts: Parts, repeat: Repeat, now: datetime, policy: TimePolicy) -> Recurrence:
+    if repeat.interval is not None:
+        if parts.months is not None:
+            raise _Refused(Reason.NO_TIME)
+        first = (now.astimezone(UTC) + repeat.interval).astimezone(now.tzinfo)
+        return Recurrence(first=first.replace(microsecond=0), interval=repeat.interval)
+    clock = _clock(parts, policy)
+    if clock is None:
+        raise _Refused(Reason.NEEDS_CLOCK)
+    if clock.second or (parts.clock is not None and parts.clock.offset is not None):
+        raise _Refused(Reason.NO_SUCH_TIME)
+    rhythm = replace(repeat.rhythm, months=parts.months) if parts.months is not None else repeat.rhythm
+    for ahead in range(_RECURRENCE_DAYS):
+        day = now.date() + timedelta(days=ahead)
+        # The first showing, as in the host's schedules; what the clocks skip is as much later.
+        first = datetime.combine(day, clock, now.tzinfo).astimezone(UTC) if rhythm.is_on(day) else now
+        if first.timestamp() > now.timestamp():
+            counted = replace(rhythm, start=day) if rhythm.step > 1 else rhythm
+            return Recurrence(first=first.astimezone(now.tzinfo), clock=clock, rhythm=counted)
+    raise _Refused(Reason.NO_SUCH_DAY)

@@ -1,0 +1,66 @@
+"""The forms that name a span of time from now: `in 10 minutes`, `사흘 뒤`."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+
+from agent_runner.wire.times.amounts import AFTER_KO, SPAN_EN, SPAN_KO, span_en, span_ko
+from agent_runner.wire.times.model import Form, Make, Parts, Shape, TimeSpan, Where
+
+_ABOUT = r"(?:(?:about|around|approximately)\s+)?"
+
+
+def _spanned(read: Callable[[str], TimeSpan | None]) -> Make:
+    def make(match: re.Match[str]) -> Parts | None:
+        span = read(match["span"])
+        return None if span is None else Parts(span=span)
+
+    return make
+
+
+FORMS: tuple[Form, ...] = (
+    Form(
+        "after so long",
+        "that long from now; days and more keep the time of day; a couple is 2, a few is 3",
+        shapes=(
+            Shape(
+                rf"in\s+{_ABOUT}(?P<span>{SPAN_EN})(?:\s+from\s+now\b)?(?:'?\s+time\b)?",
+                _spanned(span_en),
+                (
+                    "in 10 minutes",
+                    "in two hours",
+                    "in half an hour",
+                    "in 1/2 hour",
+                    "in a couple of hours",
+                    "in 1h30",
+                    "in 3 days",
+                    "in a month",
+                ),
+            ),
+            Shape(
+                rf"(?P<span>{SPAN_EN})\s+(?:from\s+(?:right\s+)?now|from\s+today|hence)\b",
+                _spanned(span_en),
+                ("90 minutes from now", "a week from now"),
+            ),
+            Shape(
+                rf"(?:약\s*)?(?P<span>{SPAN_KO})\s*{AFTER_KO}",
+                _spanned(span_ko),
+                ("10분 뒤", "2시간 후", "한 시간 반 뒤", "사흘 뒤", "24시간 안에"),
+            ),
+        ),
+    ),
+)
+
+ALONE: tuple[Form, ...] = (
+    Form(
+        "so long",
+        "the same, where nothing else is said",
+        shapes=(
+            Shape(rf"(?P<span>{SPAN_EN})", _spanned(span_en), ("45 min", "1h30m", "2d")),
+            Shape(rf"(?P<span>{SPAN_KO})", _spanned(span_ko), ("30분", "1시간 30분")),
+        ),
+        where=Where.WHOLE,
+    ),
+)
+"""Read after the forms of clocks: `15h30` is one."""
