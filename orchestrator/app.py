@@ -16,15 +16,15 @@ from orchestrator import __version__
 from orchestrator.backup.retention import Retention
 from orchestrator.base.clock import SystemClock
 from orchestrator.base.event_bus import EventBus
-from orchestrator.base.supervision import supervise
-from orchestrator.channels.registry import build_channels
+from orchestrator.base.supervision import LoopFailure, Supervisor
+from orchestrator.channels.registry import LOOP_PREFIX, build_channels
 from orchestrator.containers.feature import ContainersFeature
 from orchestrator.context.feature import ContextFeature
 from orchestrator.dashboard.feature import DashboardFeature
 from orchestrator.domain.home import Home
 from orchestrator.domain.settings import Settings
 from orchestrator.domain.values import Group, RunId, Turn, TurnKind
-from orchestrator.groups import registration
+from orchestrator.groups import owner, registration
 from orchestrator.groups.host_context import HostContext
 from orchestrator.inbound import prompt
 from orchestrator.inbound.intake import build_intake
@@ -48,6 +48,10 @@ DRAIN_SECONDS = 30.0
 """How long a shutdown waits for turns that run."""
 DELIVER_SECONDS = 5.0
 """How long it then waits until their replies are sent."""
+ESSENTIAL_LOOPS = frozenset({"delivery", "dispatcher", "availability", "reaper"})
+"""The loops that the queue and the outbox need: they alone may end the host."""
+WEB_LOOP = "web"
+DAY_MS = 24 * 3_600_000
 
 
 class Orchestrator:
@@ -71,6 +75,9 @@ class Orchestrator:
         self._is_drained = False
         self._restart = restart
         self.bus = EventBus(self._clock)
+        self._supervisor = Supervisor(
+            clock=self._clock, essential=ESSENTIAL_LOOPS, endless=_is_endless, report=self._report_failure
+        )
 
     async def run(
         self, *, stop: asyncio.Event, on_ready: Callable[[str], None], leaves_containers: bool = True
@@ -159,14 +166,16 @@ class Orchestrator:
         )
         await pool.adopt()
         running = [
-            tasks.create_task(supervise(name, loop, clock=self._clock), name=name)
+            tasks.create_task(self._supervisor.run(name, loop), name=name)
             for name, loop in self._all_loops(listener).items()
         ]
         address = f"http://{HOST}:{listener.getsockname()[1]}"
         await asyncio.to_thread(self._home.address_file.write_text, address)
         log.info("host.started", address=address, version=__version__)
         on_ready(address)
-        tasks.create_task(self._containers.prepare(), name="prepare")
+        running.append(
+            tasks.create_task(self._supervisor.run("prepare", self._containers.prepare), name="prepare")
+        )
         await stop.wait()
         log.info("host.stopping")
         await self._shut_down()
@@ -193,8 +202,11 @@ class Orchestrator:
             **self._loops.loops(),
             **self._contexts.loops(),
             **self._notices.loops(),
-            "web": partial(self._web().serve, listener, self._containers.selected.front_address),
-            **{f"channel:{one.name}": partial(one.run, self._intake.receive) for one in self._channels.all},
+            WEB_LOOP: partial(self._web().serve, listener, self._containers.selected.front_address),
+            **{
+                f"{LOOP_PREFIX}{one.name}": partial(one.run, self._intake.receive)
+                for one in self._channels.all
+            },
             **self._queue.loops(),
         }
 
@@ -213,7 +225,18 @@ class Orchestrator:
             started_ms=self._started_ms,
             is_hopeless=self._is_hopeless,
             restart=self._restart,
+            failing=self._supervisor.failing,
         )
+
+    async def _report_failure(self, failure: LoopFailure) -> None:
+        """Tell the owner once a day at most that a part of the host fails."""
+        self.bus.publish("host.part_failed", detail=failure.name, reason=failure.reason)
+        now_ms = self._clock.now_ms()
+        async with self._host.database.transaction() as tx:
+            await owner.notify(
+                tx, _failure_text(failure), about=f"loop:{failure.name}:{now_ms // DAY_MS}", now_ms=now_ms
+            )
+        self._host.wakeups.outbox.set()
 
     async def _shut_down(self) -> None:
         self._queue.stop_taking_work()
@@ -245,3 +268,21 @@ class Orchestrator:
             brief=self._dashboards.brief,
         )
         return await self._notices.add(tx, turn, order)
+
+
+def _is_endless(loop: str) -> bool:
+    return loop == WEB_LOOP or loop.startswith(LOOP_PREFIX)
+
+
+def _failure_text(failure: LoopFailure) -> str:
+    channel = failure.name.removeprefix(LOOP_PREFIX)
+    if channel != failure.name:
+        part = f"The messenger '{channel}'"
+        fix = f"see 'andy channels status {channel}'; upgrade it, or 'andy channels remove {channel}'"
+    else:
+        part = f"A part of me, '{failure.name}',"
+        fix = "'andy logs' has the details for a bug report; an upgrade may have the fix"
+    return (
+        f"⚠️ {part} has stopped working ({failure.reason}). Everything else goes on, and I keep trying it."
+        f" Fix: {fix}."
+    )

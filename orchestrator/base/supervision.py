@@ -1,39 +1,192 @@
-"""Keeps the host's loops running: restarts one that failed, later each time, and raises when it fails on."""
+"""Keeps the host's loops running: one that fails is run again, later each time, while the others go on.
+
+A few loops are essential: without them nothing that the host stores is right. One of those ends the host when
+it fails ten times in a row. Every other one is set aside alone: it is reported and tried again for ever.
+"""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection, Iterator
+from dataclasses import dataclass
+from typing import Any
 
 import structlog
 
 from orchestrator.base.clock import Clock
+from orchestrator.base.redaction import redact
 
 log = structlog.get_logger(__name__)
 
+Loop = Callable[[], Awaitable[None]]
 FIRST_PAUSE_SECONDS = 0.5
 LONGEST_PAUSE_SECONDS = 30.0
+"""The longest pause of an essential loop."""
+LONGEST_ASIDE_SECONDS = 300.0
+"""The longest pause of any other loop."""
 HEALTHY_MS = 60_000
 MAX_FAILURES = 10
+"""Failures in a row of an essential loop that end the host."""
+REPORTED_FAILURES = 3
+"""Failures in a row after which the owner is told: fewer may be a hiccup."""
+MAX_REASON_CHARS = 300
 
 
-async def supervise(name: str, loop: Callable[[], Awaitable[None]], *, clock: Clock) -> None:
-    """Run `loop` until it returns; after an exception run it again, each time later, ten times in a row.
+class LoopEnded(Exception):
+    """The loop came to an end by itself, which it never should."""
 
-    A loop that ran a minute counts as healthy again. The last failure is raised. A full disk is no failure
-    of the loop: it is waited out, however long that takes. A damaged database is.
-    """
-    failures = 0
-    while True:
-        started_ms = clock.steady_ms()
-        try:
-            return await loop()
-        except Exception as error:
-            failures = 1 if clock.steady_ms() - started_ms > HEALTHY_MS else failures + 1
-            is_waited_out = getattr(error, "is_waited_out", False)
-            if failures >= MAX_FAILURES and not is_waited_out:
-                log.critical("loop.gave_up", loop=name, failures=failures, exc_info=error)
-                raise
-            pause = min(FIRST_PAUSE_SECONDS * 2 ** min(failures - 1, 10), LONGEST_PAUSE_SECONDS)
-            log.exception("loop.restarts", loop=name, failures=failures, pause_seconds=pause)
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoopFailure:
+    """A loop that fails at the moment. Times are epoch milliseconds, UTC."""
+
+    name: str
+    reason: str
+    failures: int
+    """Failures in a row."""
+    since_ms: int
+    """When the first of them was."""
+    next_try_ms: int
+
+    def to_json_dict(self) -> dict[str, Any]:
+        return {name: getattr(self, name) for name in self.__dataclass_fields__}
+
+
+@dataclass(slots=True)
+class _LoopState:
+    failures: int = 0
+    since_ms: int = 0
+    started_ms: int = 0
+    """When it last began to run, by the steady clock."""
+    failure: LoopFailure | None = None
+    is_reported: bool = False
+
+
+class Supervisor:
+    """Runs the loops of one host, and knows which of them fail."""
+
+    def __init__(
+        self,
+        *,
+        clock: Clock,
+        essential: Collection[str],
+        endless: Callable[[str], bool] = lambda _: False,
+        report: Callable[[LoopFailure], Awaitable[None]] | None = None,
+    ) -> None:
+        """`essential` names the loops that may end the host.
+
+        `endless` returns whether a loop of this name fails when it returns; any other one is done then.
+        `report` tells the owner of a loop that goes on failing; where it raises it is called again later.
+        """
+        self._clock = clock
+        self._essential = essential
+        self._endless = endless
+        self._report = report
+        self._states: dict[str, _LoopState] = {}
+
+    def failing(self) -> dict[str, LoopFailure]:
+        """Return the loops that fail, by name; one that has run for a minute since is healthy."""
+        return {
+            name: state.failure
+            for name, state in self._states.items()
+            if state.failure is not None and not self._is_healthy(state)
+        }
+
+    async def run(self, name: str, loop: Loop) -> None:
+        """Run `loop` until it returns; after an exception run it again, each time later.
+
+        The tenth failure in a row of an essential loop is raised. A full disk is no failure of the loop: it
+        is waited out, however long that takes. A damaged database is one.
+        """
+        state = self._states[name] = _LoopState()
+        while True:
+            state.started_ms = self._clock.steady_ms()
+            try:
+                await loop()
+                if not self._endless(name):
+                    return
+                pause = self._note(name, state, LoopEnded("it ended by itself"))
+            except BaseException as error:
+                if not _is_failure(error):
+                    raise
+                if _is_cancelled():
+                    # What broke while the loop ended must not keep the host from ending.
+                    log.warning("loop.broke_at_the_end", loop=name, exc_info=error)
+                    raise asyncio.CancelledError from error
+                pause = self._note(name, state, error)
+            await self._tell(state)
             await asyncio.sleep(pause)
+
+    def _is_healthy(self, state: _LoopState) -> bool:
+        # While it waits for its next try it does not run, however long that is.
+        is_waiting = state.failure is not None and self._clock.now_ms() < state.failure.next_try_ms
+        return not is_waiting and self._clock.steady_ms() - state.started_ms > HEALTHY_MS
+
+    def _note(self, name: str, state: _LoopState, error: BaseException) -> float:
+        """Count a failure and return the seconds until the next try. Raises `error` when it ends the host."""
+        if state.failures == 0 or self._clock.steady_ms() - state.started_ms > HEALTHY_MS:
+            state.failures, state.since_ms, state.is_reported = 0, self._clock.now_ms(), False
+        state.failures += 1
+        is_essential = name in self._essential
+        is_waited_out = getattr(error, "is_waited_out", False)
+        if is_essential and state.failures >= MAX_FAILURES and not is_waited_out:
+            log.critical("loop.gave_up", loop=name, failures=state.failures, exc_info=error)
+            raise error
+        # No use in telling the owner of a store that takes nothing: `doctor` and the status do.
+        state.is_reported = state.is_reported or is_waited_out
+        longest = LONGEST_PAUSE_SECONDS if is_essential else LONGEST_ASIDE_SECONDS
+        pause = min(FIRST_PAUSE_SECONDS * 2.0 ** min(state.failures - 1, 20), longest)
+        state.failure = LoopFailure(
+            name=name,
+            reason=reason_of(error),
+            failures=state.failures,
+            since_ms=state.since_ms,
+            next_try_ms=self._clock.now_ms() + int(pause * 1000),
+        )
+        log.error("loop.restarts", loop=name, failures=state.failures, pause_seconds=pause, exc_info=error)
+        return pause
+
+    async def _tell(self, state: _LoopState) -> None:
+        if self._report is None or state.failure is None or state.is_reported:
+            return
+        if state.failures < REPORTED_FAILURES:
+            return
+        try:
+            await self._report(state.failure)
+        except Exception:
+            log.exception("loop.not_reported", loop=state.failure.name)
+        else:
+            state.is_reported = True
+
+
+def reason_of(error: BaseException) -> str:
+    """Return an error as one short line without secrets; of a group, its first one."""
+    first = next(_leaves(error))
+    words = " ".join(redact(str(first)).split())[:MAX_REASON_CHARS]
+    return f"{type(first).__name__}: {words}" if words else type(first).__name__
+
+
+def _leaves(error: BaseException) -> Iterator[BaseException]:
+    if isinstance(error, BaseExceptionGroup):
+        for one in error.exceptions:
+            yield from _leaves(one)
+    else:
+        yield error
+
+
+def _is_failure(error: BaseException) -> bool:
+    """Return whether an error is the loop's own failure, not a wish that the task or the program end.
+
+    A library's `sys.exit`, and a cancellation that nobody asked for, are failures. The interrupt of a person
+    at the keyboard is none.
+    """
+    found = list(_leaves(error))
+    if any(isinstance(one, KeyboardInterrupt | GeneratorExit) for one in found):
+        return False
+    return not (_is_cancelled() and all(isinstance(one, asyncio.CancelledError) for one in found))
+
+
+def _is_cancelled() -> bool:
+    """Return whether somebody has asked that this task end."""
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0

@@ -112,6 +112,16 @@ class ChannelConnection(Generic[Login]):
         while await asyncio.to_thread(self._read_login, self._context.home) == ended:  # noqa: ASYNC110
             await asyncio.sleep(LOGIN_SECONDS)
 
+    def _advice(self, state: str, reason: str) -> str:
+        """Return what the description of the channel says of a state, or the reason where it says nothing."""
+        text = self._channel.advice.get(state, {}).get("en")
+        if text is None:
+            return f"{self._channel.title} is {state.replace('_', ' ')}: {reason}"
+        try:
+            return text.format(reason=reason)
+        except (LookupError, ValueError):
+            return text  # a description of somebody else's may have other braces
+
     async def _record_end(self, state: str, reason: str, *, seconds: float | None) -> None:
         now_ms = self._context.clock.now_ms()
         await self.status.record(
@@ -120,7 +130,7 @@ class ChannelConnection(Generic[Login]):
             last_disconnect=reason,
             last_disconnect_ms=now_ms,
             last_error=reason,
-            advice=self._channel.advice[state]["en"].format(reason=reason),
+            advice=self._advice(state, reason),
             next_try_ms=now_ms + int(seconds * 1000) if seconds is not None else None,
         )
         self._context.bus.publish("channel.state", detail=f"{self._channel.name} {state}", reason=reason)

@@ -14,12 +14,16 @@ from orchestrator.channels.discovery import find, switched_on
 from orchestrator.channels.unusable import UnusableChannel
 from orchestrator.channels.voice import transcriber
 from orchestrator.channels.voice.transcriber import VoiceTranscriber
+from orchestrator.domain.errors import SettingError
 from orchestrator.domain.protocols import Channel
 from orchestrator.domain.turn_signs import Sign
 from orchestrator.domain.values import ChatJid
 from orchestrator.groups.host_context import HostContext
 
 log = structlog.get_logger(__name__)
+
+LOOP_PREFIX = "channel:"
+"""What the name of a channel's loop begins with; the rest is the name of the channel."""
 
 
 def build(context: ChannelContext, wanted: Sequence[str]) -> tuple[Channel, ...]:
@@ -33,6 +37,12 @@ def _made(description: ChannelDescription, context: ChannelContext) -> Channel:
     except ImportError as error:
         # The trace says nothing that the name of the missing module does not.
         log.error("channel.library_missing", channel=description.name, reason=str(error))  # noqa: TRY400
+        return UnusableChannel(description)
+    except SettingError:
+        raise
+    except Exception:
+        # A channel of somebody else's package may be broken in any way; Andy starts all the same.
+        log.exception("channel.not_built", channel=description.name)
         return UnusableChannel(description)
 
 

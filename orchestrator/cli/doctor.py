@@ -107,6 +107,7 @@ def _checks(
         ("compose", partial(doctor_checks.compose, home, settings)),
         ("firewall", partial(doctor_checks.firewall, home, settings)),
         ("port", partial(doctor_checks.port, settings, running)),
+        ("parts", partial(doctor_checks.parts, running)),
         ("credential", partial(doctor_checks.credential, home, settings, running, is_online=is_online)),
         *((one.name, partial(doctor_checks.channel, home, one)) for one in messengers),
     )

@@ -318,6 +318,17 @@ async def port(settings: Settings, running: dict[str, Any] | None) -> DoctorFind
     return note("port", f"{settings.andy_port} is free: Andy is not running", mend="andy up")
 
 
+async def parts(running: dict[str, Any] | None) -> DoctorFinding:
+    """Check that no loop of the running host fails."""
+    if running is None:
+        return note("parts", "looked at while Andy runs")
+    failing = running.get("failing", [])
+    if not failing:
+        return ok("parts", "all parts of the running Andy work")
+    named = "; ".join(f"{one['name']} ({one['reason']})" for one in failing)
+    return bad("parts", f"{named}: the rest goes on", mend="see 'andy logs', or upgrade")
+
+
 async def credential(
     home: Home, settings: Settings, running: dict[str, Any] | None, *, is_online: bool
 ) -> DoctorFinding:

@@ -7,14 +7,18 @@ from __future__ import annotations
 
 import asyncio
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import structlog
+
 from orchestrator import __version__
-from orchestrator.channels.registry import Channels
+from orchestrator.base.supervision import LoopFailure, reason_of
+from orchestrator.channels.registry import LOOP_PREFIX, Channels
 from orchestrator.containers.feature import ContainersFeature
 from orchestrator.containers.live_runs import ForesightFigures
+from orchestrator.domain.protocols import Channel
 from orchestrator.domain.values import LiveRun, Run, RunId, TaskStatus, Turn, TurnState
 from orchestrator.groups import settings
 from orchestrator.groups.host_context import HostContext
@@ -24,6 +28,8 @@ from orchestrator.queue.feature import QueueFeature
 from orchestrator.reports import notices
 from orchestrator.store import dashboard_notifications, groups, notice_claims, outbox, runs, tasks, turns
 from orchestrator.store.database import Tx
+
+log = structlog.get_logger(__name__)
 
 DAY_MS = 24 * 3_600_000
 NEXT = 3
@@ -57,6 +63,8 @@ class HostFacts:
     """Whether the runtime can start containers at this moment."""
     image_problem: str | None = None
     """One line that says that the image is missing, with the fix; None where it is there."""
+    failing: Sequence[LoopFailure] = ()
+    """The loops that fail at this moment."""
 
 
 class StatusService:
@@ -71,14 +79,19 @@ class StatusService:
         proxies: ContainerProxies,
         queue: QueueFeature,
         channels: Channels,
+        failing: Callable[[], Mapping[str, LoopFailure]],
     ) -> None:
-        """`started_ms` is when the host began to start, in epoch milliseconds."""
+        """`started_ms` is when the host began to start, in epoch milliseconds.
+
+        `failing` returns the loops that fail, by name.
+        """
         self._host = host
         self._started_ms = started_ms
         self._containers = containers
         self._proxies = proxies
         self._queue = queue
         self._channels = channels
+        self._failing = failing
 
     async def status(self) -> dict[str, Any]:
         """Return what runs, waits and is stuck, as JSON types."""
@@ -88,7 +101,11 @@ class StatusService:
         credential = await asyncio.to_thread(self._proxies.credential)
         has_engine = await selected.has_engine()
         image_problem = await selected.image_problem() if has_engine else None
-        channel_states = {channel.name: channel.status() for channel in self._channels.all}
+        failing = self._failing()
+        channel_states = {
+            one.name: _channel_state(one, failing.get(f"{LOOP_PREFIX}{one.name}"))
+            for one in self._channels.all
+        }
         async with self._host.database.reading() as tx:
             first = next(iter(await groups.every(tx)), None)
             # What the setting 'auto' means cannot be said while the credential cannot be read.
@@ -111,6 +128,7 @@ class StatusService:
                 channels={name: state for name, state in channel_states.items() if state},
                 has_engine=has_engine,
                 image_problem=image_problem,
+                failing=tuple(failing.values()),
                 foresight=self._containers.pool.foresight.as_data(),
             )
             return await gather(tx, facts)
@@ -137,6 +155,7 @@ async def gather(tx: Tx, host: HostFacts) -> dict[str, Any]:
         "credential": host.credential.to_json_dict(),
         "disk_free_bytes": host.disk_free_bytes,
         "channels": dict(host.channels),
+        "failing": [one.to_json_dict() for one in host.failing],
         "groups": [group.folder for group in registered],
         "open": [group.folder for group in registered if settings.of(group).egress == "open"],
         "containers": [_container(run, recorded, unsettled, host) for run in host.live],
@@ -155,6 +174,19 @@ async def gather(tx: Tx, host: HostFacts) -> dict[str, Any]:
         "errors": await _errors(tx, since_ms=host.now_ms - DAY_MS),
         "notices": await _notices(tx, since_ms=host.now_ms - DAY_MS),
     }
+
+
+def _channel_state(channel: Channel, failure: LoopFailure | None) -> dict[str, Any]:
+    """Return how a channel is; `failure` says that its loop fails, which the channel itself cannot know."""
+    try:
+        state = channel.status()
+    except Exception as error:  # a channel of somebody else's package must not hide the others
+        log.exception("channel.status_broken", channel=channel.name)
+        state = {"state": "broken", "advice": f"It cannot say how it is ({reason_of(error)}): upgrade it."}
+    if failure is None:
+        return state
+    advice = f"It fails ({failure.reason}) and is tried again: upgrade it, or see 'andy logs'."
+    return {**state, "state": "broken", "advice": advice, "next_try_ms": failure.next_try_ms}
 
 
 def _conversation(run: Run) -> dict[str, Any]:

@@ -30,6 +30,7 @@ def lines(found: dict[str, Any], *, zone: ZoneInfo | None = None) -> list[str]:
         *(f"model       ⚠️ {_refusal_text(one, zone)}" for one in found["credential"]["refusals"]),
         f"disk        {found['disk_free_bytes'] / 2**30:,.1f} GiB free",
         *(f"{name:<11} {_channel_text(one)}" for name, one in found["channels"].items()),
+        *(f"FAILING     ⚠️ {_failing_text(one, zone)}" for one in found.get("failing", ())),
         f"groups      {', '.join(found['groups'])}",
         *([f"OPEN        ⚠️ all of the internet: {', '.join(found['open'])}"] if found["open"] else []),
         f"containers  {held} of {found['slots']}{f', {ready} ready' if ready else ''}",
@@ -84,6 +85,11 @@ def _container_text(one: dict[str, Any]) -> str:
     )
     state = f"{one['state']} for {_span(one['state_seconds'])}"
     return f"{one['group']}: {state}{doing}; run {one['run']}, {_span(one['age_seconds'])} old"
+
+
+def _failing_text(one: dict[str, Any], zone: ZoneInfo | None) -> str:
+    since = f"since {_at(one['since_ms'], zone)}, {one['failures']} times"
+    return f"{one['name']}: {short(one['reason'], 90)}, {since}; it is tried again. See 'andy logs'."
 
 
 def _foresight_lines(figures: dict[str, Any]) -> list[str]:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from orchestrator.base.asgi_server import BoundedConfig, Server, fronted, listen
+from orchestrator.base.supervision import LoopFailure
 from orchestrator.channels.local.channel import written
 from orchestrator.channels.registry import Channels
 from orchestrator.containers.feature import ContainersFeature
@@ -72,6 +73,8 @@ class WebFeature:
     """Whether a message with this outcome will get no further, because the host ends."""
     restart: Callable[[], None] | None
     """Ends the host gracefully and starts it anew; None where nothing would do that."""
+    failing: Callable[[], Mapping[str, LoopFailure]]
+    """Returns the loops that fail at the moment, by name."""
 
     async def serve(self, listener: socket.socket, published_address: str | None) -> None:
         """Serve until cancelled at `listener`, and at the port of `published_address` if there is one."""
@@ -105,6 +108,7 @@ class WebFeature:
             proxies=self.proxies,
             queue=self.queue,
             channels=self.channels,
+            failing=self.failing,
         )
         chat = ChatService(
             host.database,

@@ -167,6 +167,7 @@ STATUS_OF_NOTHING: dict[str, Any] = {
     "credential": {"problem": "", "present": False, "refusals": []},
     "disk_free_bytes": 1,
     "channels": {},
+    "failing": [],
     "groups": ["main"],
     "open": [],
     "slots": 5,

@@ -130,6 +130,11 @@ class ScriptedBotApi:
             },
         )
 
+    def add_raw(self, content: dict[str, Any]) -> None:
+        """Add an update of any shape, as a newer Telegram might send one."""
+        with self._lock:
+            self._updates.append({"update_id": next(self._update_numbers), **content})
+
     def repeat(self) -> None:
         """Tell of all that was not confirmed again, the newest first."""
         with self._lock:

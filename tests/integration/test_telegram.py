@@ -19,8 +19,8 @@ from orchestrator.base.clock import SystemClock
 from orchestrator.base.event_bus import EventBus
 from orchestrator.base.wakeups import Wakeups
 from orchestrator.channels.context import ChannelContext
-from orchestrator.channels.telegram import login
-from orchestrator.channels.telegram.channel import TelegramChannel
+from orchestrator.channels.telegram import login, updates
+from orchestrator.channels.telegram.channel import TRIES_OF_TOKEN, TelegramChannel
 from orchestrator.channels.telegram.login import TelegramLogin
 from orchestrator.cli.channels import switch_on
 from orchestrator.domain.errors import BadRequest, ChannelDown, ChannelRefused, OutcomeUnknown
@@ -228,16 +228,83 @@ async def test_another_program_with_the_bot_is_named_and_the_channel_comes_back(
         await connected(home)
 
 
-async def test_a_token_that_is_revoked_is_told_and_a_new_one_is_taken(home, monkeypatch):
+@pytest.fixture
+def no_pauses(monkeypatch):
     from orchestrator.channels import connection
 
-    monkeypatch.setattr(connection, "LOGIN_SECONDS", 0.01)
+    for name in ("LOGIN_SECONDS", "FIRST_PAUSE_SECONDS", "LONGEST_PAUSE_SECONDS"):
+        monkeypatch.setattr(connection, name, 0.01)
+
+
+async def test_a_token_that_is_revoked_is_told_and_the_same_one_is_taken_when_it_is_added_again(
+    home, no_pauses
+):
     home.api.is_token_known = False
     async with home.living():
         await until(lambda: home.state == "logged_out", "logged out")
         home.api.is_token_known = True
-        login.write(home.home, a_login(home.api.url, owner=1))
+        again = login.read(home.home).model_copy(update={"nonce": "another"})
+        login.write(home.home, again)
         await connected(home)
+
+
+@pytest.mark.parametrize("status", [401, 404])
+async def test_one_answer_that_the_token_is_not_known_ends_nothing(home, no_pauses, status):
+    for _ in range(TRIES_OF_TOKEN - 1):
+        home.api.fail("getMe", status, text="Not Found")
+    async with home.living():
+        await connected(home)
+        for _ in range(TRIES_OF_TOKEN - 1):
+            home.api.fail("getUpdates", status, text="Not Found")
+        home.api.write(CHAT, "after it")
+        await home.until_row("SELECT 1 FROM messages WHERE content = 'after it'")
+
+
+async def test_a_webhook_that_takes_the_messages_is_named(home):
+    text = (
+        "Conflict: can't use getUpdates method while webhook is active; use deleteWebhook to delete it first"
+    )
+    home.api.fail("getUpdates", 409, text=text)
+    async with home.living():
+        await until(lambda: home.state == "disconnected", "down")
+        assert "deleteWebhook" in home.channel.status()["last_error"]
+
+
+POISON = [
+    {"poll": {"id": "1", "question": "?", "options": [{"text": "a"}], "is_closed": 7}},
+    {"message": {"message_id": 9, "date": 2**80, "chat": {"id": -100, "type": "group"}, "text": "x"}},
+    {"message": "no object"},
+    {"message": {"message_id": "9"}},
+    {"message": [[]]},
+    {"chat_member": None, "tomorrow": {"x": [1, {"y": None}]}},
+    {},
+]
+
+
+@pytest.mark.parametrize("content", POISON)
+async def test_an_update_that_the_library_cannot_read_is_stepped_over(home, content):
+    home.api.add_raw(content)
+    home.api.write(CHAT, "the next one")
+    async with home.living():
+        await home.until_row("SELECT 1 FROM messages WHERE content = 'the next one'")
+        assert home.state == "connected"
+
+
+async def test_who_wrote_a_message_that_cannot_be_read_is_asked_to_send_it_again(home, monkeypatch):
+    real = updates.read
+
+    def read(update, **more):
+        if "poison" in str(update):
+            raise TypeError("members_only is a required argument")
+        return real(update, **more)
+
+    monkeypatch.setattr(updates, "read", read)
+    home.api.write(CHAT, "poison")
+    home.api.write(CHAT, "the next one")
+    async with home.living():
+        await home.until_row("SELECT 1 FROM messages WHERE content = 'the next one'")
+    (notice,) = await home.rows("SELECT text FROM outbox")
+    assert "I could not read what" in notice["text"]
 
 
 async def test_marks_leave_as_places_and_a_person_is_mentioned(home):

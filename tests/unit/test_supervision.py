@@ -5,7 +5,14 @@ import asyncio
 import pytest
 
 from orchestrator.base import supervision as supervising
-from orchestrator.base.supervision import HEALTHY_MS, MAX_FAILURES, supervise
+from orchestrator.base.supervision import (
+    HEALTHY_MS,
+    LONGEST_ASIDE_SECONDS,
+    MAX_FAILURES,
+    REPORTED_FAILURES,
+    LoopFailure,
+    Supervisor,
+)
 from tests.doubles.clock import FakeClock
 
 
@@ -21,6 +28,11 @@ def pauses(monkeypatch):
 
     monkeypatch.setattr(supervising.asyncio, "sleep", sleep)
     return made
+
+
+async def supervise(name, loop, *, clock, **changes):
+    """Run an essential loop."""
+    await Supervisor(clock=clock, essential={name}, **changes).run(name, loop)
 
 
 class Loop:
@@ -91,3 +103,86 @@ async def test_cancelling_ends_it(pauses):
 
     with pytest.raises(asyncio.CancelledError):
         await task
+
+
+class Host:
+    """A supervisor with one loop that is not essential, and what it has reported."""
+
+    def __init__(self, *, report_fails=0):
+        self.clock = FakeClock()
+        self.reported: list[LoopFailure] = []
+        self.report_fails = report_fails
+        self.supervisor = Supervisor(
+            clock=self.clock, essential={"delivery"}, endless=lambda name: name == "web", report=self.report
+        )
+
+    async def report(self, failure):
+        if self.report_fails:
+            self.report_fails -= 1
+            raise OSError("the disk is full")
+        self.reported.append(failure)
+
+
+async def test_a_loop_that_is_not_essential_ends_nothing_and_is_tried_for_ever_with_growing_pauses(pauses):
+    host = Host()
+    loop = Loop(5 * MAX_FAILURES)
+    await host.supervisor.run("channel:x", loop)
+
+    assert loop.runs == 5 * MAX_FAILURES + 1
+    assert pauses[-1] == max(pauses) == LONGEST_ASIDE_SECONDS
+    assert [(one.name, one.reason) for one in host.reported] == [("channel:x", "LookupError: failure 3")]
+
+
+async def test_a_report_that_fails_is_made_again(pauses):
+    host = Host(report_fails=2)
+    await host.supervisor.run("channel:x", Loop(MAX_FAILURES))
+
+    assert [one.failures for one in host.reported] == [REPORTED_FAILURES + 2]
+
+
+@pytest.mark.parametrize(
+    "error",
+    [SystemExit(1), asyncio.CancelledError(), BaseExceptionGroup("x", [SystemExit(), ValueError("y")])],
+)
+async def test_what_a_library_raises_to_end_the_program_is_a_failure_of_its_loop(pauses, error):
+    host = Host()
+    left = [error] * REPORTED_FAILURES
+
+    async def loop():
+        if left:
+            raise left.pop()
+
+    await host.supervisor.run("channel:x", loop)
+
+    assert len(host.reported) == 1
+
+
+async def test_an_endless_loop_that_returns_has_failed(pauses):
+    host = Host()
+    runs = []
+
+    async def loop():
+        runs.append(1)
+        if len(runs) > REPORTED_FAILURES:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        await host.supervisor.run("web", loop)
+
+    assert host.reported[0].reason.startswith("LoopEnded")
+
+
+async def test_a_loop_that_works_again_is_not_said_to_fail(pauses):
+    host = Host()
+    seen = []
+
+    async def loop():
+        seen.append(sorted(host.supervisor.failing()))
+        if len(seen) == 1:
+            raise ValueError("sk-ant-api03-a-secret-that-nobody-may-read-0123456789")
+        host.clock.pass_ms(HEALTHY_MS + 1)
+        seen.append(sorted(host.supervisor.failing()))
+
+    await host.supervisor.run("channel:x", loop)
+
+    assert seen == [[], ["channel:x"], []]

@@ -45,6 +45,9 @@ from orchestrator.store import messages
 log = structlog.get_logger(__name__)
 
 POLL_SECONDS = 50
+TRIES_OF_TOKEN = 5
+"""Answers in a row that the token is not known, after growing pauses, until that is believed."""
+MAX_PAUSE_SECONDS = 3_600.0
 MAX_CAPTION = 1_024
 MAX_REMEMBERED = 1_000
 """So many sent parts of messages are remembered, lest one be sent twice by this process."""
@@ -78,6 +81,8 @@ class TelegramChannel:
         self._bot: telegram.Bot | None = None
         self._sent: OrderedDict[str, MessageId] = OrderedDict()
         self._silent_until = 0.0
+        self._unknown = 0
+        """Times in a row that the token was not known."""
 
     def owns(self, jid: ChatJid) -> bool:
         """Return whether `jid` is a chat of Telegram."""
@@ -99,24 +104,52 @@ class TelegramChannel:
         )
         bot = login.make_bot(found.token, found.server)
         try:
-            await _asked(bot.initialize())
+            try:
+                await _asked(bot.initialize())
+            except PauseAsked as asked:
+                raise ChannelDown(
+                    f"Telegram asks for a pause {asked}", pause_seconds=asked.seconds
+                ) from asked
             receiver = UpdateReceiver(self._context, bot, found, receive)
             place = await receiver.next_update()
             while True:
                 # The first look waits for nothing: it tells whether the token is taken.
                 seconds = self._poll_seconds if self._bot is not None else 0
-                page = await _asked(
-                    bot.get_updates(offset=place, timeout=seconds, allowed_updates=list(updates.KINDS))
-                )
+                page = await self._page(bot, place, seconds=seconds)
                 if self._bot is None:
-                    self._bot = bot
+                    self._bot, self._unknown = bot, 0
                     await self._connection.note_connected()
                 place = await receiver.take(page) or place
                 if page:
                     self._connection.status.change(last_message_ms=self._context.clock.now_ms())
+        except LoggedOut:
+            # A proxy on the way, or Telegram itself for a moment, may answer 404 and 401 as well.
+            self._unknown += 1
+            if self._unknown < TRIES_OF_TOKEN:
+                tries = f"{self._unknown} of {TRIES_OF_TOKEN} times"
+                raise ChannelDown(f"Telegram did not know the token ({tries})") from None
+            self._unknown = 0
+            raise
         finally:
             self._bot = None
             await asyncio.shield(bot.shutdown())
+
+    async def _page(self, bot: login.PollingBot, place: int | None, *, seconds: int) -> list[Any]:
+        """Return the next updates as JSON. A pause that Telegram asks for is kept, which is no outage.
+
+        Raises:
+            ChannelDown, LoggedOut
+        """
+        while True:
+            try:
+                page = await _asked(bot.raw_updates(offset=place, seconds=seconds, kinds=updates.KINDS))
+            except PauseAsked as asked:
+                log.info("telegram.pause", seconds=asked.seconds)
+                await asyncio.sleep(asked.seconds)
+                continue
+            if not isinstance(page, list):
+                raise ChannelDown("Telegram's answer was no list of updates")
+            return page
 
     # Going out
 
@@ -172,8 +205,7 @@ class TelegramChannel:
         try:
             return await step()
         except RetryAfter as error:
-            pause = error.retry_after
-            seconds = pause.total_seconds() if isinstance(pause, timedelta) else float(pause)
+            seconds = _pause_of(error)
             self._silent_until = loop.time() + seconds
             text = f"Telegram asks to wait {seconds:.0f} s."
             raise ChannelDown(text, pause_seconds=seconds) from error
@@ -230,13 +262,37 @@ class TelegramChannel:
             log.debug("telegram.reaction_failed", reason=str(error))
 
 
+class PauseAsked(Exception):
+    """Telegram wants to be left alone for some seconds."""
+
+    def __init__(self, seconds: float) -> None:
+        self.seconds = seconds
+        super().__init__(f"for {seconds:.0f} s")
+
+
+def _pause_of(error: RetryAfter) -> float:
+    pause = error.retry_after
+    seconds = pause.total_seconds() if isinstance(pause, timedelta) else float(pause)
+    return min(seconds, MAX_PAUSE_SECONDS)
+
+
 async def _asked(call: Any) -> Any:
-    """Return the answer to a request that shows nothing. Raises `ChannelDown`, `LoggedOut`."""
+    """Return the answer to a request that shows nothing.
+
+    Raises:
+        ChannelDown, LoggedOut, PauseAsked
+    """
     try:
         return await call
     except InvalidToken as error:
         raise LoggedOut("the token is not known there") from error
+    except RetryAfter as error:
+        raise PauseAsked(_pause_of(error)) from error
     except Conflict as error:
+        if "webhook" in str(error).casefold():
+            raise ChannelDown(
+                "a webhook takes this bot's messages: remove it with deleteWebhook, or use another bot"
+            ) from error
         raise ChannelDown(
             "another program asks for this bot's messages: stop it, or use another bot"
         ) from error

@@ -24,6 +24,7 @@ from orchestrator.channels.telegram import updates
 from orchestrator.channels.telegram.description import CHANNEL, FOLDER, PREFIX
 from orchestrator.channels.telegram.login import TelegramLogin
 from orchestrator.channels.telegram.updates import ChatUpdate, TelegramFile
+from orchestrator.domain.errors import ChannelDown
 from orchestrator.domain.protocols import Receive
 from orchestrator.domain.values import ChatJid, Inbound, MessageId, Quote
 from orchestrator.store import chats, groups, messages
@@ -55,13 +56,27 @@ class UpdateReceiver:
         bot, _, number = stored.partition(" ")
         return int(number) if bot == str(self._login.bot_id) and number.isdecimal() else None
 
-    async def take(self, page: Sequence[telegram.Update]) -> int | None:
-        """Store all of a page; return the number of the next update, or None for an empty page."""
+    async def take(self, page: Sequence[Any]) -> int | None:
+        """Store all of a page of JSON; return the number of the next update, or None for an empty page.
+
+        An update that cannot be read is recorded as that, and stepped over.
+
+        Raises:
+            ChannelDown: nothing in the page has a number, so that it could not be confirmed.
+        """
         fetching: list[Coroutine[Any, Any, None]] = []
-        for update in page:
-            found = updates.read(update, bot_id=self._login.bot_id, username=self._login.username)
+        numbered = [(number, one) for one in page if (number := _number_of(one)) is not None]
+        if page and not numbered:
+            raise ChannelDown("Telegram's updates have no numbers")
+        for number, update in numbered:
             # Behind a file that is being fetched the place stays: after a crash its message comes again.
-            place = None if fetching else self._place_after(update)
+            place = None if fetching else self._place_after(number)
+            try:
+                read = telegram.Update.de_json(update, self._bot)
+                found = updates.read(read, bot_id=self._login.bot_id, username=self._login.username)
+            except Exception as error:  # noqa: BLE001 - the library raises what it likes for what it does not know
+                await self._step_over(update, place, error)
+                continue
             if found is None or found.sender_id == self._login.bot_id:
                 await self._move_place(place)
                 continue
@@ -72,14 +87,24 @@ class UpdateReceiver:
             elif found.file is not None and is_fetched:
                 fetching.append(self._take_file(inbound, found.file))
         await asyncio.gather(*fetching)
-        if not page:
+        if not numbered:
             return None
+        last = max(number for number, _ in numbered)
         if fetching:
-            await self._move_place(self._place_after(page[-1]))
-        return page[-1].update_id + 1
+            await self._move_place(self._place_after(last))
+        return last + 1
 
-    def _place_after(self, update: telegram.Update) -> str:
-        return f"{self._login.bot_id} {update.update_id + 1}"
+    async def _step_over(self, update: dict[str, Any], place: str | None, error: Exception) -> None:
+        """Record an update that cannot be read, and say so in the chat of a message whose sender is known."""
+        kinds = [name for name in update if name != "update_id"][:3]
+        log.warning("telegram.unreadable", kinds=kinds, reason=f"{type(error).__name__}: {error}"[:200])
+        self._context.bus.publish("channel.unreadable", detail=f"{CHANNEL.name} {' '.join(kinds)}"[:100])
+        inbound = _unreadable(update, owner=self._login.owner)
+        if inbound is None or not await hand_in(self._receive, inbound, cursor=place):
+            await self._move_place(place)
+
+    def _place_after(self, number: int) -> str:
+        return f"{self._login.bot_id} {number + 1}"
 
     async def _move_place(self, place: str | None) -> None:
         if place is None:
@@ -156,6 +181,38 @@ class UpdateReceiver:
             return attachments.failed(file)
         finally:
             await asyncio.to_thread(body.unlink, missing_ok=True)
+
+
+def _number_of(update: Any) -> int | None:
+    number = update.get("update_id") if isinstance(update, dict) else None
+    return number if isinstance(number, int) and not isinstance(number, bool) and number >= 0 else None
+
+
+def _unreadable(update: dict[str, Any], *, owner: int) -> Inbound | None:
+    """Return the message of an update that the library cannot read, or None where none is to be made out."""
+    message = update.get("message")
+    if not isinstance(message, dict):
+        return None
+    chat, sender, number, date = (message.get(name) for name in ("chat", "from", "message_id", "date"))
+    if not isinstance(chat, dict) or not isinstance(sender, dict):
+        return None
+    ids = (chat.get("id"), sender.get("id"), number)
+    if not all(isinstance(one, int) and not isinstance(one, bool) for one in ids):
+        return None
+    name, title = sender.get("first_name"), chat.get("title")
+    return Inbound(
+        chat_jid=ChatJid(f"{PREFIX}{ids[0]}"),
+        id=MessageId(str(number)),
+        sender=f"{PREFIX}{ids[1]}",
+        sender_name=name[:100] if isinstance(name, str) and name else "Somebody",
+        text="",
+        sent_ms=date * 1000 if isinstance(date, int) and 0 <= date < 2**40 else 0,
+        is_from_me=ids[1] == owner,
+        chat_name=title[:100] if isinstance(title, str) else None,
+        channel=CHANNEL.name,
+        is_group=chat.get("type") != "private",
+        is_unreadable=True,
+    )
 
 
 def _write(target: Path, body: bytes) -> None:

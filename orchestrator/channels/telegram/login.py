@@ -6,9 +6,11 @@ import asyncio
 import logging
 import os
 import re
+import secrets
 import shutil
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import telegram
 from pydantic import BaseModel, ConfigDict, ValidationError
@@ -40,6 +42,8 @@ class TelegramLogin(BaseModel):
     """The owner's user id; 0 where it is not known."""
     server: str = API
     """The Bot API: Telegram's own, or a server of the owner's."""
+    nonce: str = ""
+    """Another one each time that the owner logs in, so that the same token is tried anew."""
 
 
 def read(home: Path) -> TelegramLogin | None:
@@ -62,12 +66,25 @@ def write(home: Path, login: TelegramLogin) -> None:
     write_whole(path, login.model_dump_json(indent=2) + "\n", mode=0o600)
 
 
-def make_bot(token: str, server: str) -> telegram.Bot:
+class PollingBot(telegram.Bot):
+    """A client of the Bot API that gives updates as they came, each to be read by itself.
+
+    The library reads a page as one: an update with a field that it does not expect costs all of them, and
+    comes again for ever, since it is never confirmed.
+    """
+
+    async def raw_updates(self, *, offset: int | None, seconds: int, kinds: Sequence[str]) -> Any:
+        """Return the result of `getUpdates` as JSON, a list of objects as a rule. Raises `TelegramError`."""
+        data = {"offset": offset, "timeout": seconds, "allowed_updates": list(kinds)}
+        return await self._post("getUpdates", data, read_timeout=SECONDS + seconds)
+
+
+def make_bot(token: str, server: str) -> PollingBot:
     """Return a client of the Bot API."""
     # The token is a part of each address, which both libraries would log.
     for name in ("httpx", "httpcore", "telegram"):
         logging.getLogger(name).setLevel(logging.WARNING)
-    return telegram.Bot(
+    return PollingBot(
         token,
         base_url=f"{server}/bot",
         base_file_url=f"{server}/file/bot",
@@ -108,7 +125,12 @@ async def log_in(home: Path, answers: Mapping[str, str]) -> str:
     except TelegramError as error:
         raise ChannelDown(f"Telegram cannot be reached ({error}).") from error
     login = TelegramLogin(
-        token=token, bot_id=me.id, username=me.username or "", owner=int(owner), server=server
+        token=token,
+        bot_id=me.id,
+        username=me.username or "",
+        owner=int(owner),
+        server=server,
+        nonce=secrets.token_hex(8),
     )
     await asyncio.to_thread(write, home, login)
     hint = (

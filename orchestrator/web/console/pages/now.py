@@ -74,6 +74,14 @@ def _lights(view: View, found: dict[str, Any]) -> Iterator[TrafficLight]:
     yield _engine(view, found)
     yield _disk(view, found["disk_free_bytes"])
     yield _outbox(view, found["outbox"])
+    for one in found["failing"]:
+        yield TrafficLight(
+            name=one["name"],
+            colour="bad",
+            text=view.t(".part_fails", reason=one["reason"], ago=view.ago(one["since_ms"])),
+            fix=view.t(".part_fails_fix"),
+            link=view.url("/log") if view.console.page("log") else "",
+        )
 
 
 def _outbox(view: View, counts: dict[str, int]) -> TrafficLight:
