@@ -16,15 +16,22 @@ from orchestrator import __version__
 from orchestrator.backup.retention import Retention
 from orchestrator.base.clock import SystemClock
 from orchestrator.base.event_bus import EventBus
-from orchestrator.base.supervision import LoopFailure, Supervisor
-from orchestrator.channels.registry import LOOP_PREFIX, build_channels
+from orchestrator.base.supervision import Supervisor
+from orchestrator.channels.registry import build_channels
 from orchestrator.containers.feature import ContainersFeature
 from orchestrator.context.feature import ContextFeature
 from orchestrator.dashboard.feature import DashboardFeature
 from orchestrator.domain.home import Home
 from orchestrator.domain.settings import Settings
 from orchestrator.domain.values import Group, RunId, Turn, TurnKind
-from orchestrator.groups import owner, registration
+from orchestrator.groups import registration
+from orchestrator.groups.failed_parts import (
+    CHANNEL_PREFIX,
+    ESSENTIAL_LOOPS,
+    WEB_LOOP,
+    is_endless,
+    report_failed_part,
+)
 from orchestrator.groups.host_context import HostContext
 from orchestrator.inbound import prompt
 from orchestrator.inbound.intake import build_intake
@@ -48,10 +55,6 @@ DRAIN_SECONDS = 30.0
 """How long a shutdown waits for turns that run."""
 DELIVER_SECONDS = 5.0
 """How long it then waits until their replies are sent."""
-ESSENTIAL_LOOPS = frozenset({"delivery", "dispatcher", "availability", "reaper"})
-"""The loops that the queue and the outbox need: they alone may end the host."""
-WEB_LOOP = "web"
-DAY_MS = 24 * 3_600_000
 
 
 class Orchestrator:
@@ -76,7 +79,10 @@ class Orchestrator:
         self._restart = restart
         self.bus = EventBus(self._clock)
         self._supervisor = Supervisor(
-            clock=self._clock, essential=ESSENTIAL_LOOPS, endless=_is_endless, report=self._report_failure
+            clock=self._clock,
+            essential=ESSENTIAL_LOOPS,
+            endless=is_endless,
+            report=lambda failure: report_failed_part(self._host, failure),
         )
 
     async def run(
@@ -173,9 +179,8 @@ class Orchestrator:
         await asyncio.to_thread(self._home.address_file.write_text, address)
         log.info("host.started", address=address, version=__version__)
         on_ready(address)
-        running.append(
-            tasks.create_task(self._supervisor.run("prepare", self._containers.prepare), name="prepare")
-        )
+        prepare = self._supervisor.run("prepare", self._containers.prepare)
+        running.append(tasks.create_task(prepare, name="prepare"))
         await stop.wait()
         log.info("host.stopping")
         await self._shut_down()
@@ -184,7 +189,7 @@ class Orchestrator:
 
     def _all_loops(self, listener: socket.socket) -> dict[str, Callable[[], Any]]:
         """Return every loop of the host by its name; each runs as a supervised task."""
-        host = self._host
+        host, receive = self._host, self._intake.receive
         scheduler = Scheduler(
             host.database, clock=host.clock, wakeups=host.wakeups, bus=host.bus, zone_of=host.zone_of
         )
@@ -203,10 +208,7 @@ class Orchestrator:
             **self._contexts.loops(),
             **self._notices.loops(),
             WEB_LOOP: partial(self._web().serve, listener, self._containers.selected.front_address),
-            **{
-                f"{LOOP_PREFIX}{one.name}": partial(one.run, self._intake.receive)
-                for one in self._channels.all
-            },
+            **{f"{CHANNEL_PREFIX}{one.name}": partial(one.run, receive) for one in self._channels.all},
             **self._queue.loops(),
         }
 
@@ -227,16 +229,6 @@ class Orchestrator:
             restart=self._restart,
             failing=self._supervisor.failing,
         )
-
-    async def _report_failure(self, failure: LoopFailure) -> None:
-        """Tell the owner once a day at most that a part of the host fails."""
-        self.bus.publish("host.part_failed", detail=failure.name, reason=failure.reason)
-        now_ms = self._clock.now_ms()
-        async with self._host.database.transaction() as tx:
-            await owner.notify(
-                tx, _failure_text(failure), about=f"loop:{failure.name}:{now_ms // DAY_MS}", now_ms=now_ms
-            )
-        self._host.wakeups.outbox.set()
 
     async def _shut_down(self) -> None:
         self._queue.stop_taking_work()
@@ -268,21 +260,3 @@ class Orchestrator:
             brief=self._dashboards.brief,
         )
         return await self._notices.add(tx, turn, order)
-
-
-def _is_endless(loop: str) -> bool:
-    return loop == WEB_LOOP or loop.startswith(LOOP_PREFIX)
-
-
-def _failure_text(failure: LoopFailure) -> str:
-    channel = failure.name.removeprefix(LOOP_PREFIX)
-    if channel != failure.name:
-        part = f"The messenger '{channel}'"
-        fix = f"see 'andy channels status {channel}'; upgrade it, or 'andy channels remove {channel}'"
-    else:
-        part = f"A part of me, '{failure.name}',"
-        fix = "'andy logs' has the details for a bug report; an upgrade may have the fix"
-    return (
-        f"⚠️ {part} has stopped working ({failure.reason}). Everything else goes on, and I keep trying it."
-        f" Fix: {fix}."
-    )

@@ -22,9 +22,6 @@ from orchestrator.groups.host_context import HostContext
 
 log = structlog.get_logger(__name__)
 
-LOOP_PREFIX = "channel:"
-"""What the name of a channel's loop begins with; the rest is the name of the channel."""
-
 
 def build(context: ChannelContext, wanted: Sequence[str]) -> tuple[Channel, ...]:
     """Return the channels that are on. None connects before its `run` is called."""

@@ -15,12 +15,13 @@ import structlog
 
 from orchestrator import __version__
 from orchestrator.base.supervision import LoopFailure, reason_of
-from orchestrator.channels.registry import LOOP_PREFIX, Channels
+from orchestrator.channels.registry import Channels
 from orchestrator.containers.feature import ContainersFeature
 from orchestrator.containers.live_runs import ForesightFigures
 from orchestrator.domain.protocols import Channel
 from orchestrator.domain.values import LiveRun, Run, RunId, TaskStatus, Turn, TurnState
 from orchestrator.groups import settings
+from orchestrator.groups.failed_parts import CHANNEL_PREFIX
 from orchestrator.groups.host_context import HostContext
 from orchestrator.proxies.feature import ContainerProxies
 from orchestrator.proxies.model.credentials import CredentialStatus
@@ -103,7 +104,7 @@ class StatusService:
         image_problem = await selected.image_problem() if has_engine else None
         failing = self._failing()
         channel_states = {
-            one.name: _channel_state(one, failing.get(f"{LOOP_PREFIX}{one.name}"))
+            one.name: _channel_state(one, failing.get(f"{CHANNEL_PREFIX}{one.name}"))
             for one in self._channels.all
         }
         async with self._host.database.reading() as tx:

@@ -57,7 +57,7 @@ async def _fire(tx: Tx, task: ScheduledTask, *, now_ms: int) -> FiredTask:
         return await _stop(tx, task, NO_GROUP, now_ms=now_ms)
     try:
         decision = decide(task, await task_runs.open_turns(tx, task.id), now_ms=now_ms)
-    except (ValueError, LookupError, ArithmeticError) as error:
+    except (AndyError, ValueError, LookupError, ArithmeticError) as error:
         # A zone that is gone or an expression that is read no more stops its own task, not the others.
         log.warning("task.unusable", task=task.id, group=task.folder, reason=str(error))
         return await _stop(tx, task, f"its schedule cannot be used any more: {error}", now_ms=now_ms)

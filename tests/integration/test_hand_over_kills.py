@@ -259,7 +259,7 @@ async def test_a_question_whose_container_is_gone_is_asked_once_and_kept_once(
         home.lose_session()
     async with home.host() as host:
         again = await home.store_harness.turn(turn.id)
-        assert (again.state, again.attempt) == (TurnState.QUEUED, 2)
+        assert (again.state, again.attempt, again.restarts) == (TurnState.QUEUED, 1, 1)
         assert home.given() == [], "what nobody will read is gone"
         container = await host.start(again)
         assert counts(host.seen) == {**ONCE, SAID[QUESTION]: 0}

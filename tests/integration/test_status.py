@@ -189,7 +189,7 @@ async def test_a_missing_credential_is_told(store_harness, credential, told):
 async def test_the_keys_are_those_that_programs_know(store_harness):
     assert sorted(await gathered(store_harness)) == [
         "agent", "channels", "containers", "conversations", "credential", "disk_free_bytes", "engine",
-        "errors", "foresight",
+        "errors", "failing", "foresight",
         "groups", "home",
         "image", "image_problem", "isolated", "notices", "open", "outbox", "reminders", "runtime", "slots",
         "started_ms",
