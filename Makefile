@@ -6,9 +6,11 @@ BIN := .venv/bin
 unexport PYTHONDONTWRITEBYTECODE
 # Most tests wait for something: one more at a time than there are processors. The quick ones are independent of each
 # other, so whoever is free takes the next; those with a host or an engine share it by file, and keep to three at a time.
-PYTEST := $(BIN)/python -m pytest -n $(or $(TESTERS),$(shell expr $$(getconf _NPROCESSORS_ONLN) + 1))
+# SHUFFLE=new runs the files in another order each time and prints its seed; SHUFFLE=SEED does it again.
+ORDER := $(if $(SHUFFLE),--shuffle=$(SHUFFLE))
+PYTEST := $(BIN)/python -m pytest $(ORDER) -n $(or $(TESTERS),$(shell expr $$(getconf _NPROCESSORS_ONLN) + 1))
 QUICK := $(PYTEST) --dist worksteal -m "not docker and not host and not browser and not swarm"
-REST := $(BIN)/python -m pytest -n $(or $(TESTERS),3) --dist loadfile --no-loadscope-reorder -m "docker or host or browser"
+REST := $(BIN)/python -m pytest $(ORDER) -n $(or $(TESTERS),3) --dist loadfile --no-loadscope-reorder -m "docker or host or browser"
 # Three engines with twenty containers: alone on the machine, and last. SOAK_KILLS adds what takes long.
 NODES := $(BIN)/python -m pytest -m swarm tests/swarm
 READY := .venv/.ready
@@ -65,7 +67,7 @@ matrix-demo: .matrix-server/.ready ## A message, a reply and a reminder over Mat
 voice: $(READY) ## Install what writes down voice notes, 450 MB; then: andy voice install
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements-voice.lock
 
-test: $(READY) ## The quick tests, and how many are left to 'make check'
+test: $(READY) ## The quick tests, and how many are left to 'make check'; SHUFFLE=new: files in random order
 	@$(QUICK)
 
 check: $(READY) ## Format, lint, types, architecture, tests: what CI runs
@@ -79,7 +81,7 @@ check: $(READY) ## Format, lint, types, architecture, tests: what CI runs
 
 soak: $(READY) ## Random examples by the hundred, tests/e2e in both runtimes, then SOAK_TURNS (50000) turns in flat memory and SOAK_KILLS (1000) kills of host, containers and engine, for hours
 	$(PYTEST) --dist loadfile --hypothesis-profile=soak tests/unit tests/integration tests/faults/mailbox
-	TESTS_OF_LAYERS=1 env -u TESTS_NEED_DOCKER $(PYTEST) --dist loadfile tests/e2e
+	TESTS_OF_LAYERS=1 env -u TESTS_NEED_ALL $(PYTEST) --dist loadfile tests/e2e
 	SOAK_KILLS=$(or $(SOAK_KILLS),200) $(NODES)
 	$(BIN)/python -m benchmarks soak --judge
 	SOAK_KILLS=$(or $(SOAK_KILLS),1000) MATRIX_KILLS=50 $(BIN)/python -m pytest tests/faults/test_kill_at_random.py tests/faults/test_kill_containers.py tests/faults/test_kill_matrix.py

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import os
 import shutil
 import subprocess
 import warnings
@@ -20,6 +19,9 @@ from orchestrator.store.database import Database
 from tests.doubles.clock import FakeClock
 from tests.doubles.messages_api import ScriptedMessagesApi
 from tests.processes.synapse import PYTHON, Synapse
+from tests.support.leftovers import Leftovers
+from tests.support.shuffling import Shuffling
+from tests.support.skips import NEED_ALL, NoSkips
 from tests.support.store_harness import StoreHarness
 
 # How long an example takes says more of the machine than of the code. The same examples each time: what was
@@ -39,12 +41,26 @@ with warnings.catch_warnings():
     try:
         import neonize  # noqa: F401
     except ImportError as error:
+        if NEED_ALL:
+            raise
         collect_ignore_glob += ["*/test_whatsapp*", "*/integration/whatsapp/*", "*/test_channel_contract*"]
         _without.append(f"the tests of WhatsApp are left out: {error} (Debian: apt-get install libmagic1)")
     gc.collect()
     for left in subprocess._active[:]:  # type: ignore[attr-defined]
         left.wait()
         left.stdout.close()
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--shuffle", metavar="SEED", help="files in random order: a seed, or 'new' for another")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if config.option.shuffle is not None:
+        config.pluginmanager.register(Shuffling(config), "shuffling")
+    config.pluginmanager.register(Leftovers(), "leftovers")
+    if NEED_ALL:
+        config.pluginmanager.register(NoSkips(), "no-skips")
 
 
 _left: Counter[str] = Counter()
@@ -82,8 +98,6 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 def homeserver(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Synapse]:
     """A real homeserver of Matrix for all tests of this process: it takes seconds to start."""
     if not PYTHON.exists():
-        if os.environ.get("TESTS_NEED_MATRIX"):
-            pytest.fail("TESTS_NEED_MATRIX is set, and no homeserver is installed: make matrix-server")
         pytest.skip("no homeserver is installed: make matrix-server")
     with Synapse(tmp_path_factory.mktemp("homeserver")) as server:
         yield server

@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.skips import THIS_MACHINE
+
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGES = ("orchestrator", "agent_runner")
 COMPOSITION_ROOT_MAX_LINES = 270
@@ -54,7 +56,7 @@ def ignored(*paths: str) -> list[str]:
     return asked.stdout.split()
 
 
-@pytest.mark.skipif(not (ROOT / ".git").exists(), reason="no git checkout")
+@pytest.mark.skipif(not (ROOT / ".git").exists(), reason=f"{THIS_MACHINE}no git checkout")
 def test_gitignore_hides_no_source():
     """`store/` unanchored hides `orchestrator/store/`; `data/` and `groups/` likewise."""
     sources = [shown(path) for path in modules("orchestrator", "agent_runner", "tests", "benchmarks")]
@@ -69,7 +71,7 @@ def test_gitignore_hides_no_source():
     assert ignored(*sources) == []
 
 
-@pytest.mark.skipif(not (ROOT / ".git").exists(), reason="no git checkout")
+@pytest.mark.skipif(not (ROOT / ".git").exists(), reason=f"{THIS_MACHINE}no git checkout")
 def test_gitignore_hides_what_is_the_users_own():
     own = [
         "store/messages.db",

@@ -31,6 +31,7 @@ from orchestrator.domain.values import ChatJid, Folder, Group, RunId
 from tests.processes.andy import AndyProcess
 from tests.processes.engine_relay import EngineRelay
 from tests.support.runtimes import DockerBench, a_spec, all_of, eventually, line_of, running
+from tests.support.skips import THIS_MACHINE
 
 pytestmark = [pytest.mark.docker, pytest.mark.timeout(900)]
 
@@ -412,7 +413,7 @@ async def firewall(bench, closed_network):
     try:
         await asyncio.to_thread(rule.is_applied)
     except FirewallOutOfReach as error:
-        pytest.skip(f"the firewall of this machine cannot be set: {error}")
+        pytest.skip(f"{THIS_MACHINE}its firewall cannot be set: {error}")
     yield rule
     await asyncio.to_thread(rule.remove)
 
@@ -463,7 +464,7 @@ def test_the_firewall_is_set_at_the_start_and_taken_away_at_the_stop(agent_image
         try:
             rule.is_applied()
         except FirewallOutOfReach as error:
-            pytest.skip(f"the firewall of this machine cannot be set: {error}")
+            pytest.skip(f"{THIS_MACHINE}its firewall cannot be set: {error}")
         (told,) = [one for one in andy.listed("doctor") if one["check"] == "firewall"]
         assert (told["state"], rule.is_there()) == ("ok", True)
         assert andy.terminate() == 0

@@ -8,6 +8,8 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Self
 
+from tests.support.until import DEADLINE_SECONDS
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Received:
@@ -94,7 +96,7 @@ class FaultyUpstream:
         return f"http://127.0.0.1:{self._server.sockets[0].getsockname()[1]}"
 
     async def until_received(self, count: int = 1) -> None:
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(DEADLINE_SECONDS):
             while len(self.received) < count:
                 self._arrived.clear()
                 await self._arrived.wait()

@@ -29,7 +29,7 @@ TOOLS = [{"name": "Bash", "input_schema": {"type": "object"}}]
 
 def ask(api: ScriptedMessagesApi, text: str = "hi", **more: Any) -> httpx.Response:
     body = {"model": "m", "max_tokens": 9, "messages": [{"role": "user", "content": text}], **more}
-    return httpx.post(f"{api.url}/v1/messages", json=body, timeout=20)
+    return httpx.post(f"{api.url}/v1/messages", json=body, timeout=60)
 
 
 def events(response: httpx.Response) -> list[dict[str, Any]]:

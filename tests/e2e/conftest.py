@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Collection
 from pathlib import Path
 
 import pytest
 
 from tests.docker.conftest import agent_image, docker_client
+from tests.support.skips import NEED_ALL
 
 __all__ = ["agent_image", "docker_client"]
 
@@ -31,7 +31,7 @@ SAME_IN_BOTH = (
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Have whatever waits here give up by itself, and say for what, before it counts as hung."""
-    if os.environ.get("TESTS_NEED_DOCKER"):
+    if NEED_ALL:
         names = {item.nodeid for item in items}
         twins = [item for item in items if _is_done_in_a_container_too(item, names)]
         items[:] = [item for item in items if item not in twins]

@@ -11,6 +11,7 @@ import pytest
 
 from orchestrator.web.console.app import find_pages
 from tests.processes.andy import AndyProcess
+from tests.support.skips import ON_PURPOSE
 
 UNKNOWN = {"folder": "nobody", "message": "99999999", "name": "none.tar.gz", "number": "99999999"}
 ODD = "0", "-1", "x", "9" * 15, "9" * 40, "%00", "%ff", "..%2f..", "'", "\u202e"
@@ -56,7 +57,7 @@ def assert_in_words(answer: httpx.Response, *, status: tuple[int, ...]) -> None:
 @pytest.mark.parametrize(("name", "path"), SHOWS)
 def test_a_page_of_what_is_not_there_or_cannot_be_says_so(http: httpx.Client, name: str, path: str) -> None:
     if name == "care" and path == "/care/doctor":
-        pytest.skip("takes nothing, and looks at the whole machine")
+        pytest.skip(f"{ON_PURPOSE}it takes nothing, and looks at the whole machine")
     for query in ("", *QUERIES):
         found = http.get(f"/console{filled(path)}{query}")
         assert_in_words(found, status=(200, 400, 404, 422))

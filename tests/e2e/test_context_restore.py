@@ -15,6 +15,7 @@ import pytest
 
 from tests.doubles.messages_api import Hang, Recorded, Say, ScriptedMessagesApi, UseTool
 from tests.processes.andy import AndyProcess
+from tests.support.skips import NEED_ALL
 
 DAY_MS = 24 * 3_600_000
 SAID = (("The first bee is blue.", "Noted blue."), ("The second bee is red.", "Noted red."))
@@ -65,7 +66,7 @@ class Talk:
 @pytest.fixture
 def runtime(request: pytest.FixtureRequest) -> str:
     """Where agents run: in containers where Docker was promised. It takes long, and once is enough."""
-    if not os.environ.get("TESTS_NEED_DOCKER"):
+    if not NEED_ALL:
         return "process"
     request.getfixturevalue("agent_image")
     return "docker"

@@ -13,6 +13,7 @@ import pytest
 from orchestrator.containers.image import build
 from tests.doubles.messages_api import Say, ScriptedMessagesApi, UseTool, all_text, tool_results
 from tests.processes.andy import AndyProcess, until
+from tests.support.skips import ON_PURPOSE
 from tests.support.trusting_image import andy_in_a_small_internet
 
 pytestmark = [
@@ -20,7 +21,7 @@ pytestmark = [
     pytest.mark.docker,
     pytest.mark.skipif(
         not os.environ.get("TESTS_OF_LAYERS"),
-        reason="downloads Chromium and Node.js into an image of 1.5 GB: `make soak`, or set TESTS_OF_LAYERS",
+        reason=f"{ON_PURPOSE}downloads Chromium and Node.js, 1.5 GB: `make soak`, or set TESTS_OF_LAYERS",
     ),
 ]
 ROOT = Path(__file__).parents[2]

@@ -9,13 +9,16 @@ import pytest
 from agent_runner.workspace import Workspace
 from tests.evals.dialogues import Dialogue, hold, mistakes, read_dialogues
 from tests.support.dashboard_harness import DashboardHarness
+from tests.support.skips import ON_PURPOSE
 
 KEYS = ("ANTHROPIC_API_KEY", "CLAUDE_CODE_OAUTH_TOKEN", "ANTHROPIC_AUTH_TOKEN")
 PASSED_ON = (*KEYS, "ANTHROPIC_BASE_URL")
 DIALOGUES = read_dialogues()
 
 if not os.environ.get("ANDY_EVAL"):
-    pytest.skip(f"{len(DIALOGUES)} dialogues for a real model: 'make eval'", allow_module_level=True)
+    pytest.skip(
+        f"{ON_PURPOSE}{len(DIALOGUES)} dialogues for a real model: 'make eval'", allow_module_level=True
+    )
 if not any(os.environ.get(name) for name in KEYS):
     pytest.skip(
         f"no model was asked any of {len(DIALOGUES)} dialogues: set {KEYS[0]}", allow_module_level=True

@@ -24,6 +24,7 @@ from orchestrator.store.database import Database
 from tests.doubles.clock import FakeClock
 from tests.processes.andy import AndyProcess, until
 from tests.support.homes import furnish
+from tests.support.skips import THIS_MACHINE
 from tests.support.store_harness import a_group, a_message
 
 only_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can mount")
@@ -34,7 +35,7 @@ def mounted(place: Path, *options: str) -> Iterator[Path]:
     place.mkdir(parents=True, exist_ok=True)
     done = subprocess.run(["mount", *options, str(place)], capture_output=True, text=True, check=False)
     if done.returncode:
-        pytest.skip(f"nothing can be mounted here: {done.stderr.strip()}")
+        pytest.skip(f"{THIS_MACHINE}nothing can be mounted: {done.stderr.strip()}")
     try:
         yield place
     finally:

@@ -20,6 +20,7 @@ from orchestrator.store import audit
 from orchestrator.store.database import Database
 from tests.support.command_dispatchers import dispatcher_of
 from tests.support.store_harness import StoreHarness
+from tests.support.until import DEADLINE_SECONDS
 
 
 async def fill(database: Database, rows: int = 5) -> None:
@@ -259,7 +260,7 @@ async def test_a_letter_that_is_not_understood_is_written_down_without_what_it_h
 
 
 async def until_rows(store_harness: StoreHarness, count: int) -> list[sqlite3.Row]:
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(DEADLINE_SECONDS):
         while True:
             found = await store_harness.rows("SELECT kind, detail FROM audit WHERE kind LIKE 'mailbox.%'")
             if len(found) >= count:

@@ -10,8 +10,9 @@ from orchestrator.channels.local.channel import written
 from orchestrator.domain.values import Group, Inbound
 from orchestrator.web.chat_service import ChatService, MessageStatus
 from tests.support.store_harness import StoreHarness
+from tests.support.until import DEADLINE_SECONDS
 
-WAIT_SECONDS = 60.0
+WAIT_SECONDS = DEADLINE_SECONDS
 
 
 class CountedLooks:

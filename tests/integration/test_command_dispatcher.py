@@ -16,6 +16,7 @@ from orchestrator.scheduler.when import point_ms
 from orchestrator.store import groups
 from tests.support.command_dispatchers import dashboards_of
 from tests.support.store_harness import SEOUL, StoreHarness
+from tests.support.until import DEADLINE_SECONDS
 
 FAMILY, MAIN, STRANGER = "local:family", "local:main", "49123@s.whatsapp.net"
 
@@ -125,7 +126,7 @@ async def test_a_message_is_queued_for_the_groups_own_chat_and_wakes_the_deliver
 
     assert reply.ok
     assert await harness.outbox() == [(FAMILY, "hello")]
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(DEADLINE_SECONDS):
         await harness.harness.wakeups.outbox.wait(at_most_seconds=None)
 
 
@@ -271,7 +272,7 @@ async def test_a_reminder_is_told_back_in_the_groups_time_and_wakes_who_sends_it
 
     assert reply.text == "Reminder 1 is set for Mon 2026-06-01 09:00 (Asia/Seoul)."
     assert reply.data["due"] == "2026-06-01T09:00:00+09:00"
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(DEADLINE_SECONDS):
         await harness.harness.wakeups.notifications.wait(at_most_seconds=None)
 
 

@@ -20,6 +20,7 @@ from orchestrator.proxies.egress.proxy import Approve, EgressCaller, EgressLimit
 from orchestrator.store.audit import AuditEvent
 from tests.doubles.clock import FakeClock
 from tests.processes.small_internet import PUBLIC, SmallInternet
+from tests.support.until import DEADLINE_SECONDS
 
 TOKEN = "andy-token"
 
@@ -37,7 +38,7 @@ class Served:
         self.noted.set()
 
     async def until_noted(self, count: int = 1) -> list[AuditEvent]:
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(DEADLINE_SECONDS):
             while len(self.events) < count:
                 self.noted.clear()
                 await self.noted.wait()
@@ -49,7 +50,7 @@ class Served:
     ) -> AsyncIterator[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
         reader, writer = await asyncio.open_connection("127.0.0.1", self.port, local_addr=(peer, 0))
         try:
-            async with asyncio.timeout(60):
+            async with asyncio.timeout(DEADLINE_SECONDS):
                 yield reader, writer
         finally:
             writer.close()
@@ -137,7 +138,7 @@ async def test_a_place_that_is_not_listed_waits_for_the_owner_where_a_rule_says_
         assert await served.status("good.example:443") == 200
         assert asked == [], "what is listed is not asked about"
         waiting = asyncio.create_task(served.status("good.example:8443"), name="waiting")
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(DEADLINE_SECONDS):
             while not asked:  # noqa: ASYNC110
                 await asyncio.sleep(0.01)
         assert not waiting.done()

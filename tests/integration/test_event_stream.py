@@ -38,7 +38,7 @@ async def served(*routes: Route) -> AsyncIterator[tuple[httpx.AsyncClient, Stop]
     serving = asyncio.create_task(Server(config).serve_on(listener), name="serve")
     address = f"http://127.0.0.1:{listener.getsockname()[1]}"
     try:
-        async with httpx.AsyncClient(base_url=address, trust_env=False, timeout=20) as client:
+        async with httpx.AsyncClient(base_url=address, trust_env=False, timeout=60) as client:
             yield client, serving.cancel
     finally:
         serving.cancel()

@@ -12,6 +12,7 @@ import pytest
 from orchestrator.compose.socket_filter.inventory import Engine
 from orchestrator.compose.socket_filter.retry import retry_starts, start_if_port_was_taken
 from tests.doubles.engine import ANDY, SELF, EngineDouble
+from tests.support.until import DEADLINE_SECONDS
 
 TAKEN = "driver failed: listen tcp4 127.0.0.1:8700: bind: address already in use"
 LABELS = {"com.docker.compose.project": "p", "andy.role": "orchestrator"}
@@ -66,7 +67,7 @@ async def test_it_is_tried_again_and_an_engine_that_is_away_ends_nothing(double)
     double.answers["GET /containers/json"] = []  # it does not even know the filter yet
     async with Engine(str(double.socket)) as engine:
         retrying = asyncio.create_task(retry_starts(engine, own_id=SELF, every_seconds=0.01), name="retry")
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(DEADLINE_SECONDS):
             while not double.heads:  # noqa: ASYNC110
                 await asyncio.sleep(0.01)
             andy_is(double, "created", error=TAKEN)

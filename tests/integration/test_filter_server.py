@@ -32,6 +32,7 @@ from tests.support.swarm_service_request import (
     service_body,
     start,
 )
+from tests.support.until import DEADLINE_SECONDS
 
 NETWORK = {"Id": "n" * 12, "Name": "andy-0123456789ab.family", "Labels": {"andy.project": "p"}}
 T = TypeVar("T")
@@ -153,7 +154,7 @@ async def door(tmp_path, engine, home, has_swarm) -> AsyncIterator[Path]:
 async def ask(door: Path, request: bytes, *more: bytes) -> str:
     """Send bytes as they are; return all that comes back until the filter hangs up."""
     reader, writer = await asyncio.open_unix_connection(str(door))
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(DEADLINE_SECONDS):
         writer.write(request)
         for part in more:
             await writer.drain()
@@ -353,7 +354,7 @@ ATTACH = "/v1.41/containers/mine/attach?stdin=1&stdout=1&stderr=1&stream=1"
 async def test_the_wires_of_a_container_are_joined_both_ways(door, engine):
     reader, writer = await asyncio.open_unix_connection(str(door))
     writer.write(plain("POST", ATTACH) + b"order ")
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(DEADLINE_SECONDS):
         await reader.readuntil(b"hello ")
         writer.write(b"more")
         writer.write_eof()

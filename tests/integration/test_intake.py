@@ -12,6 +12,7 @@ from orchestrator.inbound.intake import MAX_TEXT_CHARS
 from orchestrator.inbound.triggers import NO_TRIGGER
 from orchestrator.store import chats, outbox, runs, turns
 from tests.support.store_harness import StoreHarness, a_message
+from tests.support.until import DEADLINE_SECONDS
 
 JANE = ChatJid("local:family")
 
@@ -324,7 +325,7 @@ async def test_a_queued_message_wakes_the_lanes_and_is_told(family):
 
     event = events.get_nowait()
     assert (event.kind, event.message, event.turn) == ("message.queued", "M", accepted.turn_id)
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(DEADLINE_SECONDS):
         await family.wakeups.lanes.wait(at_most_seconds=None)
 
 

@@ -23,7 +23,7 @@ from orchestrator.queue.availability import Availability
 from orchestrator.store import runs, sessions
 from tests.doubles.scripted_runtime import ScriptedContainer, ScriptedRuntime, scripted_pool
 from tests.support.store_harness import StoreHarness
-from tests.support.until import until
+from tests.support.until import DEADLINE_SECONDS, until
 
 
 @dataclass
@@ -82,7 +82,7 @@ class Harness:
             bus=harness.bus,
             refusal=AsyncMock(),
         )
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(DEADLINE_SECONDS):
             await availability.notify_waiting()
         return [one.text for one in await harness.outgoing()]
 

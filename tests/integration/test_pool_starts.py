@@ -33,7 +33,7 @@ from orchestrator.queue.dispatcher import Containers, Dispatcher
 from orchestrator.store import runs, turns
 from tests.doubles.scripted_runtime import ScriptedContainer, ScriptedRuntime, scripted_pool, scripted_ports
 from tests.support.store_harness import StoreHarness
-from tests.support.until import until
+from tests.support.until import DEADLINE_SECONDS, until
 
 HOLDER = """
 import sys
@@ -407,5 +407,5 @@ async def test_a_host_that_ends_waits_for_what_it_decides(
         await asyncio.sleep(0)
         assert not draining.done()
         gate.may.set()
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(DEADLINE_SECONDS):
             await draining

@@ -12,6 +12,7 @@ from structlog.testing import capture_logs
 from orchestrator.proxies.model.exchange import ExchangeEnd
 from tests.doubles.faulty_upstream import FaultyUpstream, Received, answer, hang
 from tests.support.running_proxy import BODY, REAL_KEY, proxied
+from tests.support.until import DEADLINE_SECONDS
 
 OAUTH = "sk-ant-oat01-the-real-token"
 EVENTS = (b'event: ping\ndata: {"text":"\xea\xb0', b'\x80"}\n\n', b"event: message_stop\ndata: {}\n\n")
@@ -107,7 +108,7 @@ async def test_a_client_that_leaves_ends_the_upstream_request(tmp_path: Path, be
                 await reader.readuntil(b"\r\nx\r\n")
             else:
                 await served.upstream.until_received()
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(DEADLINE_SECONDS):
             await served.upstream.hung_up.wait()
         assert (await served.recorded())[0].ending is ExchangeEnd.GONE
         served.upstream.behave = answer(200, b"{}")

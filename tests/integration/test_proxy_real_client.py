@@ -11,6 +11,7 @@ import pytest
 
 from tests.doubles.messages_api import Say, ScriptedMessagesApi
 from tests.support.running_proxy import REAL_KEY, Proxied, proxied
+from tests.support.until import DEADLINE_SECONDS
 
 
 def bundled_cli() -> Path:
@@ -38,7 +39,7 @@ async def ask(served: Proxied, home: Path) -> str:
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.DEVNULL,
     )
-    async with asyncio.timeout(300):
+    async with asyncio.timeout(DEADLINE_SECONDS):
         said, _ = await process.communicate()
     return said.decode()
 

@@ -16,6 +16,7 @@ from orchestrator.proxies.model.exchange import ExchangeEnd
 from orchestrator.proxies.model.server import ProxyServer, bind
 from tests.doubles.faulty_upstream import hang
 from tests.support.running_proxy import BODY, proxied
+from tests.support.until import DEADLINE_SECONDS
 
 
 def test_a_taken_port_is_left_to_its_owner() -> None:
@@ -47,7 +48,7 @@ async def test_no_answer_waits_for_nagle() -> None:
     listener = bind("127.0.0.1", 0)
     async with await asyncio.start_server(note, sock=listener):
         _, writer = await asyncio.open_connection(*listener.getsockname())
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(DEADLINE_SECONDS):
             assert await accepted.get() != 0
         writer.close()
         await writer.wait_closed()
@@ -67,7 +68,7 @@ async def test_closing_ends_requests_that_are_under_way(tmp_path: Path) -> None:
         writer.write(served.head(f"content-length: {len(BODY)}") + BODY)
         await served.upstream.until_received()
     with suppress(ConnectionError):
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(DEADLINE_SECONDS):
             await reader.read()
     writer.close()
     assert served.exchanges[0].ending is ExchangeEnd.STOPPED
@@ -84,7 +85,7 @@ async def test_it_can_be_served_again_after_it_was_stopped() -> None:
         serving = asyncio.create_task(server.serve(), name="proxy")
         reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
         writer.write(b"GET / HTTP/1.1\r\nhost: a\r\n\r\n")
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(DEADLINE_SECONDS):
             assert (await reader.readline()).startswith(b"HTTP/1.1 204")
         writer.close()
         serving.cancel()

@@ -201,6 +201,7 @@ def test_frames_wait_for_a_reader_that_pauses() -> None:
     while got.count(b"_END---") < 3000:
         got += os.read(reading.read, 65536)
     assert [frame.n for frame in decoded(got)] == list(range(1, 3001))
+    assert reading.frames() == []
 
 
 def decoded(data: bytes) -> Iterator[Frame]:
@@ -213,6 +214,7 @@ def test_an_outlet_without_a_reader_is_broken_and_stays_quiet() -> None:
     reading.outlet.put(Ready)
     reading.outlet.finish(10)
     assert reading.outlet.is_broken
+    os.close(reading._write)
 
 
 @pytest.mark.parametrize(

@@ -33,9 +33,9 @@ from tests.doubles.swarm_engine import ProcessSwarmEngine, machine
 from tests.processes.runner import RUN, order_of
 from tests.support.runtimes import all_of, eventually
 from tests.support.swarm_harness import SwarmHarness, appears, connect, frames_of
+from tests.support.until import DEADLINE_SECONDS
 
 pytestmark = [
-    pytest.mark.timeout(120),
     # A carrier may be within its TLS handshake as the loop ends, and asyncio then leaves its socket open.
     pytest.mark.filterwarnings("ignore:Exception ignored in:pytest.PytestUnraisableExceptionWarning"),
 ]
@@ -495,7 +495,7 @@ async def test_a_host_under_compose_is_reached_at_one_port_where_no_container_ta
             for _ in range(MAX_OF_ONE + 1)
         ]
         reader, _ = held[-1]
-        async with asyncio.timeout(30):  # the door itself closes such a one after a minute
+        async with asyncio.timeout(DEADLINE_SECONDS):  # the door itself closes such a one after a minute
             assert await reader.read(1) == b"", "it has as many as it may have"
         for _, writer in held:
             writer.close()

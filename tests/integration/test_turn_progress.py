@@ -30,7 +30,7 @@ from tests.doubles.scripted_runtime import (
     scripted_ports,
 )
 from tests.support.store_harness import StoreHarness
-from tests.support.until import until
+from tests.support.until import DEADLINE_SECONDS, until
 
 
 @dataclass
@@ -105,7 +105,7 @@ async def test_a_text_that_grows_is_kept_in_memory_alone(work: Work) -> None:
     with work.store_harness.bus.listening("agent.*", with_passing=True) as events:
         work.say(Draft, at=0, text="The password is ")
         work.say(Draft, at=16, text="hunter2, and")
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(DEADLINE_SECONDS):
             event = await events.get()
     assert (event.kind, event.turn, event.group) == ("agent.text", work.turn.id, "family")
     assert event.to_json_dict().keys() == {"n", "at_ms", "kind", "group", "turn", "run"}, "no text in it"

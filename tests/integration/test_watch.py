@@ -15,9 +15,9 @@ from watchdog.observers.inotify_move_event_grouper import InotifyMoveEventGroupe
 from agent_runner import watch as watch_module
 from agent_runner.watch import DirectoryWatch
 from agent_runner.wire.files import write_whole
+from tests.support.until import DEADLINE_SECONDS
 
 NEVER_SECONDS = 3600.0
-DEADLINE_SECONDS = 60.0
 
 
 @pytest.fixture

@@ -16,10 +16,11 @@ from agent_runner.wire import files
 from orchestrator.domain.values import Folder
 from orchestrator.ipc import watcher as watching
 from orchestrator.ipc.watcher import MailboxWatcher
+from tests.support.until import DEADLINE_SECONDS
 
 FAMILY, WORK = Folder("family"), Folder("work")
 NEVER = 3600.0
-DEADLINE = 60.0
+DEADLINE = DEADLINE_SECONDS
 
 
 def _made(root: Path, folder: Folder) -> Path:

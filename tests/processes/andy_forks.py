@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import IO
 
 from tests.processes.forked_host import ForkedHost
+from tests.support.leftovers import lasting
 
 PROGRAM = Path(__file__).with_name("fork_server.py")
 
@@ -66,4 +67,5 @@ class AndyForks:
 @functools.cache
 def andy_forks() -> AndyForks:
     """Return the parent of this process's forks, started if it is not there yet."""
-    return AndyForks()
+    with lasting():
+        return AndyForks()

@@ -22,10 +22,12 @@ from typing import Any, Self
 
 import httpx
 
+from tests.support.until import DEADLINE_SECONDS
+
 PYTHON = (
     Path(os.environ.get("ANDY_MATRIX_SERVER", Path(__file__).parents[2] / ".matrix-server")) / "bin/python"
 )
-START_SECONDS = 60.0
+START_SECONDS = DEADLINE_SECONDS
 UPLOAD_BYTES = 2 * 1024**2
 """The largest file that it takes."""
 RATE = "{per_second: 10000, burst_count: 10000}"
@@ -75,7 +77,7 @@ class Synapse:
         self.port = _free_port()
         self.address = f"http://127.0.0.1:{self.port}"
         self._process: subprocess.Popen[bytes] | None = None
-        self._http = httpx.Client(timeout=30)
+        self._http = httpx.Client(timeout=DEADLINE_SECONDS)
         folder.mkdir(parents=True, exist_ok=True)
         messages = (
             f"{{per_second: {messages_per_second}, burst_count: 1}}"

@@ -17,6 +17,7 @@ import pytest
 from agent_runner.wire.mailbox import MAX_FILE_BYTES
 from orchestrator.ipc import mailbox
 from orchestrator.ipc.mailbox import Mailbox, RequestBatch
+from tests.support.skips import THIS_MACHINE
 
 GOOD = "1763800000000-abcd.json"
 SECRET = b"the owner's secret"
@@ -130,7 +131,7 @@ def _device(path: Path, post: Post) -> None:
     try:
         os.mknod(path, stat.S_IFCHR | 0o666, os.makedev(1, 5))
     except PermissionError:
-        pytest.skip("device nodes cannot be made here")
+        pytest.skip(f"{THIS_MACHINE}device nodes cannot be made here")
 
 
 def _of_another_user(path: Path, post: Post) -> None:

@@ -21,6 +21,7 @@ from orchestrator.proxies.model.usage_writer import UsageWriter
 from orchestrator.proxies.run_tokens import new_token, token_hash
 from orchestrator.store.budgets import Budget
 from tests.doubles.faulty_upstream import FaultyUpstream
+from tests.support.until import DEADLINE_SECONDS
 
 REAL_KEY = "sk-ant-api03-the-real-key"
 BODY = b'{"model":"claude","messages":[]}'
@@ -73,7 +74,7 @@ class Proxied:
     async def socket(self) -> AsyncIterator[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
         reader, writer = await asyncio.open_connection("127.0.0.1", self.port)
         try:
-            async with asyncio.timeout(60):
+            async with asyncio.timeout(DEADLINE_SECONDS):
                 yield reader, writer
         finally:
             writer.close()
@@ -81,7 +82,7 @@ class Proxied:
                 await writer.wait_closed()
 
     async def recorded(self, count: int = 1) -> list[ProxyExchange]:
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(DEADLINE_SECONDS):
             while len(self.exchanges) < count:
                 self._noted.clear()
                 await self._noted.wait()

@@ -11,12 +11,15 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.docker.conftest import agent_image, cannot, docker_client
+from tests.docker.conftest import agent_image, docker_client
 from tests.processes.swarm_nodes import SwarmNodes, has_overlays, why_not
+from tests.support.skips import ON_PURPOSE, THIS_MACHINE
 
 __all__ = ["agent_image", "docker_client"]
 
-only_in_soak = pytest.mark.skipif("SOAK_KILLS" not in os.environ, reason="it takes minutes: 'make soak'")
+only_in_soak = pytest.mark.skipif(
+    "SOAK_KILLS" not in os.environ, reason=f"{ON_PURPOSE}it takes minutes: 'make soak'"
+)
 
 
 @pytest.fixture(scope="session")
@@ -24,9 +27,9 @@ def nodes(agent_image: str) -> Iterator[SwarmNodes]:
     """Nodes that form a swarm; a test that spoils one leaves it healed or not needed."""
     reason = why_not()
     if reason is not None:
-        cannot(reason)
+        pytest.skip(reason)
     if not has_overlays():
-        pytest.skip("the kernel of this machine has no vxlan devices, or lets nobody make one")
+        pytest.skip(f"{THIS_MACHINE}its kernel has no vxlan devices, or lets nobody make one")
     with SwarmNodes() as started:
         started.load(agent_image)
         with started.entered():

@@ -8,6 +8,8 @@ import sys
 
 import pytest
 
+from tests.support.skips import THIS_MACHINE
+
 ARENAS = """
 import ctypes, sys, threading
 from orchestrator.base import memory
@@ -33,7 +35,9 @@ libc.fflush(file)
 """
 
 
-@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="other C libraries have no arenas of threads")
+@pytest.mark.skipif(
+    platform.libc_ver()[0] != "glibc", reason=f"{THIS_MACHINE}other C libraries have no arenas of threads"
+)
 def test_the_threads_of_a_host_share_one_arena() -> None:
     assert _arenas("shared") == 1
     assert _arenas("each its own") > 1

@@ -12,6 +12,8 @@ import pytest
 
 PROGRAM = Path(__file__).parents[2] / "container" / "layers" / "browser" / "browse.py"
 
+pytestmark = pytest.mark.leaves("the program's proxy, which ends with the program")
+
 
 @pytest.fixture(scope="module")
 def browse() -> ModuleType:

@@ -23,6 +23,7 @@ from agent_runner.wire.frames import (
 from orchestrator.base.redaction import Redactor
 from orchestrator.containers.turn_progress import DraftText, safe_start
 from tests.doubles.clock import FakeClock
+from tests.support.until import DEADLINE_SECONDS
 
 
 class Outlet(FrameWriter):
@@ -43,7 +44,7 @@ def telling() -> tuple[TurnProgress, list[Frame]]:
 
 
 async def until_sent(frames: list[Frame]) -> None:
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(DEADLINE_SECONDS):
         while not frames:  # noqa: ASYNC110
             await asyncio.sleep(0.01)
 

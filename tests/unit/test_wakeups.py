@@ -5,8 +5,9 @@ import asyncio
 import pytest
 
 from orchestrator.base.wakeups import Wakeup, Wakeups
+from tests.support.until import DEADLINE_SECONDS
 
-DEADLINE = 10
+DEADLINE = DEADLINE_SECONDS
 
 
 async def wait(hint, *, at_most=None):

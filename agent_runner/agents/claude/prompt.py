@@ -97,10 +97,14 @@ def _read(path: Path, *, limit: int) -> str:
     """Return the first `limit` bytes of a regular file. Main's container may have made it something else."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
-        with os.fdopen(descriptor, "rb") as file:
-            if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+        try:
+            # `fdopen` would refuse a folder, and leave it open.
+            if not stat.S_ISREG(os.fstat(descriptor).st_mode):
                 return ""
-            return file.read(limit).decode("utf-8", "ignore").replace("\0", "").strip()
+            with os.fdopen(descriptor, "rb", closefd=False) as file:
+                return file.read(limit).decode("utf-8", "ignore").replace("\0", "").strip()
+        finally:
+            os.close(descriptor)
     except FileNotFoundError:
         return ""
     except OSError as error:

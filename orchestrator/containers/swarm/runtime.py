@@ -278,8 +278,7 @@ class SwarmRuntime:
         if self._gate is not None:
             self._gate.close()
         await self.door.close()
-        if self._observer.is_alive():
-            self._observer.stop()
+        self._observer.stop()  # it holds a thread and files from the beginning, also where it never watched
         await self._engine.close()
 
     def _find(self, token_hash: str) -> CarrierSession | None:

@@ -12,6 +12,7 @@ import pytest
 from agent_runner.wire.mailbox import MAX_FILE_BYTES
 from orchestrator.ipc import entries
 from tests.support.hostile_mailbox import GOOD, REFUSED, SECRET, Post
+from tests.support.skips import THIS_MACHINE
 
 
 @pytest.mark.parametrize("reason", REFUSED)
@@ -85,7 +86,7 @@ sys.stdin.read()
 """
 
 
-@pytest.mark.skipif(not hasattr(fcntl, "F_SETLEASE"), reason="leases are Linux's")
+@pytest.mark.skipif(not hasattr(fcntl, "F_SETLEASE"), reason=f"{THIS_MACHINE}leases are Linux's")
 def test_a_lease_on_a_file_does_not_hold_the_host_up(post: Post) -> None:
     path = post.put(GOOD)
     holder = subprocess.Popen(

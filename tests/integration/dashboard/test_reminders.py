@@ -19,7 +19,7 @@ from orchestrator.store.database import Database, migrations
 from tests.support.dashboard_harness import FEB_9_0830, FEB_9_1200, HOUR_MS, DashboardHarness, alert, blog
 from tests.support.reminders import notifier, put_reminder
 from tests.support.store_harness import SEOUL, StoreHarness
-from tests.support.until import until
+from tests.support.until import DEADLINE_SECONDS, until
 
 MINUTE = 60_000
 DAY_MS = 24 * HOUR_MS
@@ -73,7 +73,7 @@ async def test_a_due_reminder_is_queued_for_its_chat_word_for_word(family):
         "local:family", "family", "Take the <pill> & smile",
     )  # fmt: skip
     assert (await one(family, number)).status == "sending"
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(DEADLINE_SECONDS):
         await family.wakeups.outbox.wait(at_most_seconds=None)
 
 

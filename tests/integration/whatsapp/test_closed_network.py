@@ -14,6 +14,8 @@ from typing import Any
 
 import pytest
 
+from tests.support.skips import THIS_MACHINE
+
 pytest.importorskip("tests.support.whatsapp_library", exc_type=ImportError)
 
 from orchestrator.base.clock import SystemClock
@@ -45,7 +47,9 @@ def wall() -> tuple[str, ...] | None:
 
 
 WALL = wall()
-pytestmark = pytest.mark.skipif(WALL is None, reason="a process cannot be cut off the network here (unshare)")
+pytestmark = pytest.mark.skipif(
+    WALL is None, reason=f"{THIS_MACHINE}a process cannot be cut off the network here (unshare)"
+)
 
 
 def walled(store: Path, *more: str) -> Sequence[str]:
