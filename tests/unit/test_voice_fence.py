@@ -15,10 +15,11 @@ from typing import Any
 import pytest
 
 from orchestrator.channels.voice import fence
+from tests.support.skips import THIS_MACHINE
 
 pytestmark = pytest.mark.skipif(
     platform.system() != "Linux" or platform.machine() not in ("x86_64", "aarch64"),
-    reason="the fence is Linux's",
+    reason=f"{THIS_MACHINE}the fence is Linux's",
 )
 ATTACKER = Path(__file__).parents[1] / "processes" / "voice_attacks.py"
 READS = {"read another file", "list a folder", "read another environment"}
