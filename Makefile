@@ -7,7 +7,8 @@ unexport PYTHONDONTWRITEBYTECODE
 # Most tests wait for something: one more at a time than there are processors. The quick ones are independent of each
 # other, so whoever is free takes the next; those with a host or an engine share it by file, and keep to three at a time.
 # SHUFFLE=new runs the files in another order each time and prints its seed; SHUFFLE=SEED does it again.
-ORDER := $(if $(SHUFFLE),--shuffle=$(SHUFFLE))
+# LEFTOVERS=1 fails each test that leaves a process, a thread, a file or a socket behind.
+ORDER := $(if $(SHUFFLE),--shuffle=$(SHUFFLE)) $(if $(LEFTOVERS),--leftovers)
 PYTEST := $(BIN)/python -m pytest $(ORDER) -n $(or $(TESTERS),$(shell expr $$(getconf _NPROCESSORS_ONLN) + 1))
 QUICK := $(PYTEST) --dist worksteal -m "not docker and not host and not browser and not swarm"
 REST := $(BIN)/python -m pytest $(ORDER) -n $(or $(TESTERS),3) --dist loadfile --no-loadscope-reorder -m "docker or host or browser"

@@ -52,13 +52,15 @@ with warnings.catch_warnings():
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--leftovers", action="store_true", help="fail each test that leaves something behind")
     parser.addoption("--shuffle", metavar="SEED", help="files in random order: a seed, or 'new' for another")
 
 
 def pytest_configure(config: pytest.Config) -> None:
     if config.option.shuffle is not None:
         config.pluginmanager.register(Shuffling(config), "shuffling")
-    config.pluginmanager.register(Leftovers(), "leftovers")
+    if config.option.leftovers:
+        config.pluginmanager.register(Leftovers(), "leftovers")
     if NEED_ALL:
         config.pluginmanager.register(NoSkips(), "no-skips")
 
