@@ -126,9 +126,12 @@ async def follow_zones(tx: Tx, zone_of: Callable[[Group], ZoneInfo], *, now_ms: 
         # wall.
         zone = zone_of(group)
         if zone.key != task.schedule.timezone:
-            planned = timing.plan(
-                task.schedule.kind, task.schedule.value, dst=task.schedule.dst, now_ms=now_ms, zone=zone
-            )
+            try:
+                planned = timing.plan(
+                    task.schedule.kind, task.schedule.value, dst=task.schedule.dst, now_ms=now_ms, zone=zone
+                )
+            except (AndyError, ValueError, LookupError):
+                continue  # it is stopped, and said to be, when it is due
             await tasks.replan(tx, task.id, timezone=zone.key, next_ms=planned.next_ms)
 
 

@@ -419,6 +419,19 @@ async def test_a_changed_zone_moves_what_comes_by_the_clocks(home: TaskHarness) 
     assert (await home.task(hourly)).next_ms == before
 
 
+async def test_a_schedule_that_is_read_no_more_leaves_the_others_to_their_changed_zone(
+    home: TaskHarness,
+) -> None:
+    await home.schedule("cron", "* * * * *")
+    async with home.harness.database.transaction() as tx:
+        await tx.execute("UPDATE scheduled_tasks SET schedule_value = 'every day'")
+    good = await home.schedule("cron", "0 9 * * *")
+    moved = TaskHarness(home.harness, ZoneInfo("Europe/Berlin"))
+    async with home.harness.database.transaction() as tx:
+        await due_tasks.follow_zones(tx, moved._zone_of, now_ms=home.harness.clock.now_ms())
+    assert (await home.task(good)).schedule.timezone == "Europe/Berlin"
+
+
 async def test_a_group_that_moves_takes_its_tasks_along_and_no_other_groups(home: TaskHarness) -> None:
     await home.harness.add_group("work")
     here, there = (
