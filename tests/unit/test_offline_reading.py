@@ -125,6 +125,10 @@ def test_nothing_is_merged_or_dropped(text: str, requests: list[str]) -> None:
         ("2시간 후에 리마인더 보내줘", "", "2시간 후"),
         ("2시간 후에 운동 알림 보내줘", "운동", "2시간 후에"),
         ("매주 월요일 오전 9시에 분리수거 알려줘", "분리수거", "매주 월요일 오전 9시에"),
+        ("remind me at 5 past 9 tomorrow to call", "call", "at 5 past 9 tomorrow"),
+        ("remind me at half past 7 to eat", "eat", "at half past 7"),
+        ("remind me every other Tuesday at 8am to rest", "rest", "every other Tuesday at 8am"),
+        ("remind me to buy 3 tomorrow", "buy 3", "tomorrow"),
     ],
 )
 def test_a_reminder_is_split_into_what_and_when(text: str, what: str, when: str) -> None:

@@ -108,8 +108,10 @@ def _minutes(match: re.Match[str]) -> int | None:
     if match["semi"]:
         return 30
     minutes = int(number(match["minutes"]))
-    # `7 to 9am` is more often a span of hours than a time.
-    is_said = bool(match["unit"]) or match["side"].lower() in ("past", "after") or minutes in _SAID_BEFORE
+    # `move 5 to 9am` is no time: between two numbers, `to` needs the unit.
+    has_words = not (match["minutes"].isdigit() and (match["hour"] or "").isdigit())
+    is_said = bool(match["unit"]) or match["side"].lower() in ("past", "after")
+    is_said = is_said or (has_words and minutes in _SAID_BEFORE)
     return minutes if is_said and 0 < minutes < 60 else None
 
 

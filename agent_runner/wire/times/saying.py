@@ -100,7 +100,8 @@ def _counted(count: int, unit: str) -> str:
 def _recurrence(one: Recurrence, language: Language) -> str:
     is_korean = language is Language.KOREAN
     if one.interval is not None:
-        amount = _amount(one.interval.days, timedelta(seconds=one.interval.seconds), language)
+        # In hours: `every 2 days` is read as days of the calendar, which need a time of day.
+        amount = _amount(0, one.interval, language)
         return (
             f"{amount.replace(' ', '')}마다"
             if is_korean

@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 from zoneinfo import ZoneInfo
 
 import pytest
-from hypothesis import assume, given
+from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
 from agent_runner.wire import times
@@ -204,6 +204,7 @@ def test_a_schedule_that_a_rhythm_does_not_write_is_none(cron: str) -> None:
         ("the last day of the month at 9am", Reason.WHICH_MEANING),
         ("다음 금요일", Reason.WHICH_WEEK),
         ("9am IST", Reason.NO_TIME),
+        ("5 to 9am", Reason.NO_TIME),
         ("Thursday the 25th", Reason.WRONG_WEEKDAY),
         ("today at 9", Reason.WHICH_HALF),
         ("tomorrow at 12", Reason.WHICH_HALF),
@@ -355,6 +356,8 @@ def test_a_span_is_the_sum_of_its_parts_however_they_are_spaced(
     assert timedelta(days=found.days) + found.elapsed == expected
 
 
+@example(text="every 1440 minutes", now=SUNDAY_MORNING)
+@example(text="every 72 hours", now=SUNDAY_MORNING)
 @given(text=TIMES, now=NOWS)
 def test_what_is_printed_is_read_as_the_same(text: str, now: datetime) -> None:
     found = read(text, now)
