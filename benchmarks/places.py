@@ -17,7 +17,7 @@ IMAGE = os.environ.get("ANDY_IMAGE", "andy-agent:latest")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Effort:
-    """How much to measure. `of_full` is 1.0 for figures that are told, less for a quick look.
+    """The amount of work to measure. `of_full` is 1.0 for figures that are told, less for a quick look.
 
     At 0 everything is done once, with little and without pauses: it shows that a benchmark can measure,
     and its figures say nothing.

@@ -74,7 +74,10 @@ ProtectHostname=yes
 ProtectProc=invisible
 AmbientCapabilities=
 """
-"""What the machine's own systemd adds. Docker's socket can be reached: connecting writes to no file."""
+"""Lines that only the machine's own systemd takes.
+
+Docker's socket can be reached: connecting writes to no file.
+"""
 ROOT_CAPABILITIES = (
     "CAP_CHOWN CAP_DAC_OVERRIDE CAP_DAC_READ_SEARCH CAP_FOWNER CAP_KILL CAP_NET_ADMIN CAP_NET_RAW CAP_SETGID"
     " CAP_SETUID"

@@ -45,7 +45,7 @@ SEND_SECONDS = 60.0
 FILE_BYTES_PER_SECOND = 100_000
 """The slowest line that a file may leave by: its size adds to the seconds that a send may take."""
 STUCK_MS = 3_600_000
-"""How long a message may fail while its messenger is connected and others of its chat wait behind it."""
+"""Milliseconds that a message may fail while its messenger works and others of its chat wait behind it."""
 STUCK_ATTEMPTS = 5
 SWEEP_SECONDS = 30.0
 

@@ -40,7 +40,7 @@ KNOWN_METHODS = frozenset(
         "tools/list",
     }
 )
-"""What clients send by the protocol's schema. Another method might do what a rule speaks of."""
+"""Methods that clients send by the protocol's schema. Another method might do what a rule speaks of."""
 _MEMBERS = ("jsonrpc", "id", "method", "params", "result", "error")
 _CALL_MEMBERS = ("name", "arguments", "_meta")
 MAX_SHOWN_CHARS = 20_000
@@ -56,11 +56,11 @@ class McpMessage:
     method: str | None = None
     """None of an answer to a request of the server's."""
     tool: str | None = None
-    """Of a call: the name of the tool."""
+    """The name of the tool; None of a message that is no call."""
     call_hash: str = ""
-    """Of a call: by which the same call is known again."""
+    """A hash by which the same call is known again; empty of a message that is no call."""
     arguments: str = ""
-    """Of a call: what the tool is called with, as JSON, at most `MAX_SHOWN_CHARS`."""
+    """The arguments of a call as JSON, at most `MAX_SHOWN_CHARS` of it."""
 
     def to_wire(self) -> tuple[dict[str, Any], bytes]:
         """Return it as a JSON object without the body, and the body."""

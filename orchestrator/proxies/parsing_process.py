@@ -30,12 +30,12 @@ log = structlog.get_logger(__name__)
 SMALL_BYTES = 16 * 1024
 """Bodies up to this are read in the host's process: about a millisecond."""
 JOB_SECONDS = 15.0
-"""How long one body may take; the bounds of `strict_json` keep it far below."""
+"""Seconds that one body may take; the bounds of `strict_json` keep it far below."""
 BURST_MS, MS_A_SECOND = 2_000, 100
 """Milliseconds of work for one group: so much at once, then a tenth of a processor."""
 MAX_GROUPS = 1_000
 MAX_HEAD_BYTES = 1024 * 1024
-"""Of an answer's line, which has the arguments of a call as people are shown them."""
+"""Bytes of an answer's line, which has the arguments of a call as people are shown them."""
 
 Job = Callable[[bytes, dict[str, Any]], tuple[dict[str, Any], bytes]]
 """`(body, options)`: return what was found, as JSON and bytes."""

@@ -146,7 +146,7 @@ async def waiting(tx: Tx, folder: Folder | None, *, now_ms: int) -> list[Approva
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ApprovalCounts:
-    """How many requests of a group were made, and how many refused, in some time."""
+    """Numbers of requests that a group made, and of those that were refused, in some time."""
 
     asked: int
     refused: int

@@ -27,7 +27,7 @@ def workspace(tmp_path: Path) -> Workspace:
 
 @pytest.fixture
 def client(workspace: Workspace) -> Iterator[NewClient]:
-    """What makes clients of the host, which are closed at the end."""
+    """Make clients of the host, which are closed at the end."""
     with ExitStack() as stack:
 
         def make(**options: Any) -> HostClient:

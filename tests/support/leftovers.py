@@ -15,13 +15,13 @@ import pytest
 from tests.support.until import DEADLINE_SECONDS, LOOK_SECONDS
 
 SELF = Path("/proc/self")
-"""Where Linux says what a process has; elsewhere only threads are looked at."""
+"""The folder in which Linux says what a process has; elsewhere only threads are looked at."""
 LASTING_THREADS = ("pytest_timeout", "execnet")
 APART = ("docker", "host", "browser", "swarm")
 """The marks of tests that speak with servers of the whole session: connections to these are kept for the next
 test, and some of the servers are killed and started again. So neither of the two is looked at there."""
 _lasting: set[str] = set()
-"""What stays to the end of the test process."""
+"""Things that stay to the end of the test process."""
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""What is left behind is seen, and what ends by itself or was there before is not blamed on a test."""
+"""Leftovers are seen, and what ends by itself or was there before is not blamed on a test."""
 
 from __future__ import annotations
 

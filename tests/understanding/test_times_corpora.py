@@ -28,7 +28,7 @@ def test_each_decided_difference_is_one() -> None:
 
 
 def test_what_can_mean_several_times_names_the_right_one() -> None:
-    """Of what is asked about, the moment that people mean is among the choices."""
+    """A question has the moment that people mean among its choices."""
     asked = [
         (case.phrase, case.expected, [_start(choice) for choice in case.reading.choices])
         for corpus in ("en", "ko")

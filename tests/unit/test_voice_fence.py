@@ -23,9 +23,9 @@ pytestmark = pytest.mark.skipif(
 )
 ATTACKER = Path(__file__).parents[1] / "processes" / "voice_attacks.py"
 READS = {"read another file", "list a folder", "read another environment"}
-"""What Landlock alone refuses; kernels before 5.13 have none."""
+"""Attacks that Landlock alone refuses; kernels before 5.13 have none."""
 OFTEN_SHUT = {"io_uring", "take an open file", "write memory"}
-"""What machines may refuse to everybody."""
+"""Attacks that machines may refuse to everybody."""
 VICTIM = """
 import ctypes, os, sys
 if os.getuid() == 0:

@@ -372,7 +372,7 @@ class Parts:
     either: tuple[Parts, ...] | None = None
     """The meanings of what can mean several things: `2/3`."""
     reason: Reason | None = None
-    """What is asked where several meanings are left."""
+    """The question to ask where several meanings are left."""
 
     def written(self) -> dict[str, object]:
         """Return the parts that were written, by name."""

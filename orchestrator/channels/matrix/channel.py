@@ -32,10 +32,12 @@ from orchestrator.store import messages, outbox
 log = structlog.get_logger(__name__)
 
 TRUSTED_MS = 10 * 60_000
-"""How long a homeserver is trusted to know a transaction again. Synapse forgets it after a day, Dendrite
-after half an hour."""
+"""Milliseconds that a homeserver is trusted to know a transaction again.
+
+Synapse forgets it after a day, Dendrite after half an hour.
+"""
 SLOW_UPLOADS = 3
-"""How often a file is uploaded that does not arrive in time."""
+"""Times that a file is uploaded which does not arrive in time."""
 MAX_UPLOADED = 100
 """So many uploads are remembered: the channel is not told which messages the queue has given up."""
 
@@ -58,7 +60,7 @@ class MatrixChannel:
         self._session: MatrixSession | None = None
         self._login: MatrixLogin | None = None
         self._slow: Counter[MessageId] = Counter()
-        """How often the file of a message did not get through in time, on a line that works."""
+        """Times that the file of a message did not get through in time, on a line that works."""
         self._uploaded: OrderedDict[tuple[str, MessageId], dict[str, Any]] = OrderedDict()
         """What was uploaded where for messages that are not sent yet, lest a pause have it uploaded again."""
 

@@ -53,7 +53,7 @@ FILTER = {
 SOUGHT_EVENTS = 1_000
 """So many of Andy's own messages of a room are looked through for one that may have arrived."""
 CLOCKS_MS = 24 * 3_600_000
-"""How far the clocks of the homeserver and of this host may be apart."""
+"""Milliseconds that the clocks of the homeserver and of this host may be apart."""
 UPLOAD_SECONDS, UPLOAD_BYTES_PER_SECOND = 60.0, 100_000
 _NEVER = frozenset({"M_FORBIDDEN", "M_NOT_FOUND", "M_UNKNOWN_ROOM"})
 _NEVER_THIS = frozenset({"M_TOO_LARGE", "M_BAD_JSON", "M_NOT_JSON", "M_INVALID_PARAM", "M_MISSING_PARAM"})
@@ -494,7 +494,7 @@ class MatrixSession:
 class _Uploaded:
     answer: Any
     keys: dict[str, Any]
-    """What a receiver needs to decrypt the file; empty where it is not encrypted."""
+    """The keys by which a receiver decrypts the file; empty where it is not encrypted."""
 
 
 async def _encrypted(opened: Any, keys: dict[str, Any]) -> AsyncGenerator[bytes]:

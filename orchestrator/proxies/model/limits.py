@@ -25,11 +25,11 @@ class ModelProxyLimits:
     """Of bodies: each is read whole, and judged, before it is passed on."""
     held_bytes: int = 256 * MIB
     kept_bytes: int = 64 * MIB
-    """Of `held_bytes`: for groups that hold at most half of this."""
+    """The part of `held_bytes` for groups that hold at most half of it."""
     requests_a_group: int = 16
     requests: int = 256
     requests_a_turn: int = 1_000
-    """Of every kind, refused ones too: an answer costs the host something whatever it is."""
+    """Requests of every kind, refused ones too: an answer costs the host something whatever it is."""
     connections_a_peer: int = 128
     connections: int = 512
 
