@@ -98,7 +98,7 @@ def set_budget(
         )
 
     asyncio.run(terminal.change(home, act))
-    print("The budget is set: see 'andy budget list'.")
+    print(costs.set_text(parsed, period=Period(per), folder=group, is_background=background))
 
 
 @budget_app.command(name="remove")

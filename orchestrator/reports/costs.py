@@ -39,6 +39,10 @@ _AMOUNT = re.compile(
 )
 
 
+LEAST_BARE_TOKENS = 10_000
+"""Tokens that a number without a unit means at least: who writes 5 means dollars."""
+
+
 class BadAmount(BadRequest):
     """The amount cannot be used."""
 
@@ -54,13 +58,21 @@ class BudgetAmount:
 
 
 def parse_amount(text: str) -> BudgetAmount:
-    """Read `200000`, `200k`, `2M` (tokens), `5usd` or `$1.50`. Raises `BadAmount`."""
+    """Return the amount that `200000`, `200k`, `2M`, `500tokens`, `5usd` or `$1.50` stands for.
+
+    Raises:
+        BadAmount: it is none, is nothing, or is so small a number that its unit has to be named.
+    """
     found = _AMOUNT.fullmatch(text)
     is_money = found is not None and bool(found["sign"] or found["unit"] == "usd")
     if found is None or (found["sign"] and found["unit"] not in {"", "usd"}):
         raise BadAmount(f"'{text}' is no amount: write tokens as 200000, 200k or 2M, money as 5usd.")
     factor = rules.NANO if is_money else {"k": 1000, "M": 1_000_000}.get(found["unit"], 1)
     value = int(Decimal(found["number"].replace("_", "")) * factor)
+    if value == 0:
+        raise BadAmount("A budget of nothing would stop every answer at once: set an amount, or none.")
+    if not is_money and not found["unit"] and value < LEAST_BARE_TOKENS:
+        raise BadAmount(f"'{text}' of what? Write money as {text}usd, tokens as {text}tokens or {text}k.")
     if value >= 2**62:
         raise BadAmount(f"'{text}' is more than can be counted.")
     return BudgetAmount(unit=Unit.USD if is_money else Unit.TOKENS, value=value)
@@ -203,6 +215,19 @@ def _amount(unit: str, value: float) -> str:
 
 def _budget_block(rows: Rows) -> list[str]:
     return ["", "Budgets", *budget_lines(rows)] if rows else []
+
+
+def amount_text(amount: BudgetAmount) -> str:
+    """Return an amount as people read it: `$5.00` or `200,000 tokens`."""
+    value = amount.value / rules.NANO if amount.unit == Unit.USD else amount.value
+    return _amount(amount.unit, value)
+
+
+def set_text(amount: BudgetAmount, *, period: Period, folder: str | None, is_background: bool) -> str:
+    """Return the sentence that says which budget was set."""
+    whose = f"'{folder}'" if folder is not None else "all groups together"
+    what = ", for what nobody waits for" if is_background else ""
+    return f"The budget is set: {amount_text(amount)} a {period} for {whose}{what}."
 
 
 async def set_budget(

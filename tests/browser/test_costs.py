@@ -23,7 +23,7 @@ def test_a_budget_is_set_seen_and_removed(visitor: Visit, andy: AndyProcess) -> 
     page.get_by_label("Amount").fill("5usd")
     page.get_by_role("button", name="Save").click()
 
-    expect(page.get_by_text("The budget is set.")).to_be_visible()
+    expect(page.get_by_text("The budget is set: ")).to_be_visible()
     expect(page.get_by_role("cell", name="$5.00")).to_be_visible()
     assert_accessible(page)
     assert len(andy.listed("budget", "list")) == 1

@@ -63,7 +63,7 @@ def test_counted_usage_agrees_with_the_service_to_the_token(
 def test_a_spent_budget_ends_the_turn_at_once_and_says_why(
     andy: AndyProcess, api: ScriptedMessagesApi
 ) -> None:
-    assert andy.cli("budget", "set", "1", "--per", "month", "--group", "main").returncode == 0
+    assert andy.cli("budget", "set", "1tokens", "--per", "month", "--group", "main").returncode == 0
     api.then(Say("One."), Say("Two."))
     assert andy.say("first")["reply"] == "One."
     until(lambda: andy.rows("SELECT 1 FROM usage"), what="it is written down")

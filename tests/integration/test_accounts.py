@@ -128,7 +128,7 @@ BUDGET_ROWS = "SELECT kind FROM audit WHERE kind LIKE 'budget.%'"
 async def test_budgets_are_listed_with_what_is_used(store_harness: StoreHarness) -> None:
     await used(store_harness, an_entry(), an_entry(kind=TurnKind.TASK, cost_nano_usd=None))
     async with store_harness.database.transaction() as tx:
-        for text, is_background in (("150", False), ("1usd", False), ("1k", True)):
+        for text, is_background in (("150tokens", False), ("1usd", False), ("1k", True)):
             await costs.set_budget(
                 tx,
                 costs.parse_amount(text),
@@ -157,7 +157,7 @@ async def test_budgets_are_listed_with_what_is_used(store_harness: StoreHarness)
         ("200_000", Unit.TOKENS, 200_000),
         ("200k", Unit.TOKENS, 200_000),
         ("1.5M", Unit.TOKENS, 1_500_000),
-        ("0", Unit.TOKENS, 0),
+        ("500tokens", Unit.TOKENS, 500),
         ("5usd", Unit.USD, 5_000_000_000),
         ("$1.50", Unit.USD, 1_500_000_000),
         ("0.000000001usd", Unit.USD, 1),
@@ -168,7 +168,25 @@ def test_amounts_are_read(text: str, unit: Unit, value: int) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["", "-1", "5eur", "$5k", "1.2.3", "k", "1e9", "٣", "9" * 20, "5 usd", "nan"]
+    "text",
+    [
+        "",
+        "-1",
+        "5eur",
+        "$5k",
+        "1.2.3",
+        "k",
+        "1e9",
+        "٣",
+        "9" * 20,
+        "5 usd",
+        "nan",
+        "5",
+        "9999",
+        "0",
+        "0usd",
+        "0tokens",
+    ],
 )
 def test_what_is_no_amount_is_refused(text: str) -> None:
     with pytest.raises(costs.BadAmount):

@@ -214,7 +214,7 @@ def test_what_fits_no_command_is_told_in_one_line_that_names_its_help(home, monk
     [
         ("messages", "main"),
         ("nodes",),
-        ("budget", "set", "5", "--per", "day"),
+        ("budget", "set", "5usd", "--per", "day"),
         ("groups", "config", "main", "--set", "{}"),
         ("tasks", "add", "main", "hi", "--at", "2027-01-01"),
         ("loop", "pause", "main"),

@@ -56,7 +56,7 @@ async def set_budget(view: View, form: SentForm) -> Response:
             is_background=form.is_set("background"),
             now_ms=view.now_ms,
         )
-    return view.done("/costs", view.t(".set"))
+    return view.done("/costs", view.t(".set", amount=costs.amount_text(amount)))
 
 
 async def remove_budget(view: View, _: SentForm) -> Response:
