@@ -21,7 +21,7 @@ MAX_OUTSIDE_AN_HOUR = 30
 HOUR_MS = 3_600_000
 NO_MODEL = (
     "People ask for more than I understand without a language model. To add one, put ANTHROPIC_API_KEY=… or "
-    "CLAUDE_CODE_OAUTH_TOKEN=… into the file .env beside andy.toml and restart. "
+    "CLAUDE_CODE_OAUTH_TOKEN=… into the file .env of Andy's home; it is taken at once. "
     "I say this once a day at most."
 )
 
