@@ -40,7 +40,7 @@ class Way:
 
     def request(self, *, events: int, a_second: float, group: int = 0) -> bytes:
         asked = {"events": events, "a_second": a_second}
-        body = json.dumps({"model": "m", "stream": True, "messages": [], "bench": asked}).encode()
+        body = json.dumps({"model": "m", "stream": True, "messages": [], "metadata": asked}).encode()
         head = f"POST /v1/messages HTTP/1.1\r\nhost: x\r\nx-api-key: {self.token}{group}\r\n"
         return f"{head}content-type: application/json\r\ncontent-length: {len(body)}\r\n\r\n".encode() + body
 

@@ -67,7 +67,7 @@ async def _answer_all(reader: asyncio.StreamReader, writer: asyncio.StreamWriter
                 body = await _chunked(reader)
             else:
                 body = await reader.readexactly(int(head.split(b"content-length: ")[1].split(b"\r\n")[0]))
-            await _stream(writer, json.loads(body)["bench"])
+            await _stream(writer, json.loads(body)["metadata"])
     except (asyncio.IncompleteReadError, ConnectionError):
         writer.close()
 

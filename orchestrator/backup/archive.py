@@ -29,6 +29,7 @@ LEFT_OUT = frozenset(
         "install",
         "ipc",
         "logs",
+        "mcp-session-key",
         "orchestrator.lock",
         "process",
         "project",

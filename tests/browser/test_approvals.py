@@ -117,7 +117,7 @@ def test_the_owner_decides_in_main_and_in_a_terminal_too(
 
     number = newest("good.example:8080")
     answer = andy.say(f"allow {number}", group="main")
-    assert answer["reply"] == "Allowed for 15 minutes: good.example:8080 for 'family'."
+    assert answer["reply"] == "Allowed for 15 minutes: `good.example:8080` for 'family'."
     done = andy.cli("approvals", "allow", str(newest("good.example:8081")), "--always")
     assert done.stdout.strip() == "Allowed from now on: good.example:8081 for 'family'."
     until(lambda: andy.rows("SELECT 1 FROM messages WHERE content = 'Seen both.'"), what="it goes on")

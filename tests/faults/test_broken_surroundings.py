@@ -119,12 +119,13 @@ async def test_a_full_disk_is_waited_out_and_a_damaged_store_ends_the_host(
             raise error
 
     monkeypatch.setattr(supervising.asyncio, "sleep", no_time)
-    monkeypatch.setattr(supervising.log, "exception", lambda *_, **__: None)
+    monkeypatch.setattr(supervising.log, "error", lambda *_, **__: None)
+    supervisor = supervising.Supervisor(clock=FakeClock(), essential={"delivery"})
     if is_waited_out:
-        await supervising.supervise("x", loop, clock=FakeClock())
+        await supervisor.run("delivery", loop)
         return
     with pytest.raises(StoreCorrupt):
-        await supervising.supervise("x", loop, clock=FakeClock())
+        await supervisor.run("delivery", loop)
 
 
 @only_root
