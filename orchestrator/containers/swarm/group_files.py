@@ -157,7 +157,9 @@ class Stages:
         """Return the turn ends whose files wait to be put in place, oldest first. Blocks."""
         if not self.directory.is_dir():
             return []
-        return sorted(int(one.name) for one in self.directory.iterdir() if one.name.isdecimal())
+        # One without its plan is in place already: a host was killed while it removed it.
+        found = (one for one in self.directory.iterdir() if one.name.isdecimal() and (one / PLAN).is_file())
+        return sorted(int(one.name) for one in found)
 
     def apply(self, n: int, shared: Mapping[str, Path]) -> dict[str, Changes]:
         """Put a sealed stage in place, and drop it; done twice, it is as done once. Blocks.
@@ -175,7 +177,11 @@ class Stages:
             with trees.opened_root(shared[target]) as root:
                 _apply(root, changed, stage, target)
             applied[target] = changed
-        shutil.rmtree(stage)
+        # In one step, for a removal is many: a host that is killed in it would leave half a stage.
+        done = self.directory / f".{n}.done"
+        shutil.rmtree(done, ignore_errors=True)
+        stage.rename(done)
+        shutil.rmtree(done)
         return applied
 
     def drop(self) -> None:
