@@ -5,15 +5,16 @@ BIN := .venv/bin
 # Tests start hundreds of processes: what the first one compiled is not compiled again.
 unexport PYTHONDONTWRITEBYTECODE
 # Most tests wait for something: one more at a time than there are processors. The quick ones are independent of each
-# other, so whoever is free takes the next; those with a host or an engine share it by file, and keep to three at a time.
+# other, so whoever is free takes the next; those with a host or an engine share it by file, unless each starts its own
+# (tests/conftest.py), and keep to three at a time.
 # SHUFFLE=new runs the files in another order each time and prints its seed; SHUFFLE=SEED does it again.
 # LEFTOVERS=1 fails each test that leaves a process, a thread, a file or a socket behind.
 ORDER := $(if $(SHUFFLE),--shuffle=$(SHUFFLE)) $(if $(LEFTOVERS),--leftovers)
 PYTEST := $(BIN)/python -m pytest $(ORDER) -n $(or $(TESTERS),$(shell expr $$(getconf _NPROCESSORS_ONLN) + 1))
 QUICK := $(PYTEST) --dist worksteal -m "not docker and not host and not browser and not swarm"
-REST := $(BIN)/python -m pytest $(ORDER) -n $(or $(TESTERS),3) --dist loadfile --no-loadscope-reorder -m "docker or host or browser"
+REST := $(BIN)/python -m pytest $(ORDER) -n $(or $(TESTERS),3) --dist loadgroup --no-loadscope-reorder -m "docker or host or browser"
 # Three engines with twenty containers: alone on the machine, and last. SOAK_KILLS adds what takes long.
-NODES := $(BIN)/python -m pytest -m swarm tests/swarm
+NODES := $(BIN)/python -m pytest $(if $(LEFTOVERS),--leftovers) -m swarm tests/swarm
 READY := .venv/.ready
 SBOM ?= build/sbom
 
@@ -22,14 +23,14 @@ TAKEN := container/certificates/host
 COMPOSE = $(shell docker compose version >/dev/null 2>&1 && echo docker compose || echo docker-compose)
 
 .DEFAULT_GOAL := help
-.PHONY: up certificates help setup demo messengers matrix-server matrix-demo voice test check soak format docs pictures image bench eval understanding audit sbom lock clean
+.PHONY: up certificates help setup demo messengers matrix-server matrix-demo voice test check soak simulate format docs pictures image bench conformance eval understanding audit sbom lock clean
 
 help: ## Show this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
 
 $(READY): requirements-dev.lock pyproject.toml
 	@test -n "$(PYTHON)" || { echo "Andy needs Python 3.11 or newer: install it, or say make PYTHON=/path/to/python3" >&2; exit 1; }
-	@echo "Setting up .venv (once, about a minute) …"
+	@echo "Setting up .venv, once: some 250 MB are downloaded and unpacked, which takes two to four minutes …"
 	@$(PYTHON) -m venv .venv
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements-dev.lock
 	@# Twice quiet: setuptools warns of every editable installation with a page of text. Errors are shown.
@@ -48,7 +49,7 @@ certificates: ## Take this machine's own certificate authorities along into the 
 	@chmod -R u=rwX,go=rX $(TAKEN)
 	@echo "$$(find $(TAKEN) -type f | wc -l) certificate authorities of this machine are in $(TAKEN)."
 
-demo: $(READY) ## A message, a reply, a follow-up and a reminder, with no key and no phone
+demo: $(READY) ## A message, a reply, a follow-up and a reminder, with no key and no phone: ten seconds once .venv is there
 	@$(BIN)/andy demo
 
 messengers: $(READY) ## Install what Matrix and Telegram need; then: andy channels add matrix
@@ -85,9 +86,13 @@ soak: $(READY) ## Random examples by the hundred, tests/e2e in both runtimes, th
 	TESTS_OF_LAYERS=1 env -u TESTS_NEED_ALL $(PYTEST) --dist loadfile tests/e2e
 	SOAK_KILLS=$(or $(SOAK_KILLS),200) $(NODES)
 	$(BIN)/python -m benchmarks soak --judge
+	$(BIN)/python tests/simulation/__main__.py --minutes $(or $(SIMULATION_MINUTES),60)
 	SOAK_KILLS=$(or $(SOAK_KILLS),1000) MATRIX_KILLS=50 $(BIN)/python -m pytest tests/faults/test_kill_at_random.py tests/faults/test_kill_containers.py tests/faults/test_kill_matrix.py
 
-format: $(READY) ## Format and mend what can be mended
+simulate: $(READY) ## A world on a seed: SEED=7 tells its story, SHRINK=120 looks for less of it, WORLDS=50 tries new ones
+	@$(BIN)/python tests/simulation/__main__.py $(if $(SEED),--seed $(SEED)) $(if $(WORLDS),--worlds $(WORLDS)) $(if $(MINUTES),--minutes $(MINUTES)) $(if $(SHRINK),--shrink $(SHRINK)) $(if $(WHOLE),--whole) $(if $(PLANTED),--planted "$(PLANTED)")
+
+format: $(READY) ## Format, and fix what can be fixed by itself
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
@@ -96,6 +101,10 @@ docs: $(READY) ## Write the generated parts of docs/ anew
 
 pictures: $(READY) ## Take the pictures of docs/console.md anew; needs chromium
 	@$(BIN)/python docs/pictures.py
+
+conformance: $(READY) ## Suites of others: MCP straight and through Andy's gateway, Schemathesis on the HTTP API; needs npm
+	@$(BIN)/python tests/conformance/mcp_suite.py
+	@$(BIN)/python -m pytest -q --hypothesis-profile=soak tests/e2e/test_api_schema.py
 
 image: $(READY) ## Build the agent image
 	@$(BIN)/andy image build
@@ -108,6 +117,7 @@ eval: $(READY) ## Ask a real model twenty things and compare the tools it calls;
 
 understanding: $(READY) ## How many phrases and requests are understood without a model, by corpus
 	@$(BIN)/python tests/understanding/times_corpora.py
+	@$(BIN)/python -m pytest -q -s --no-header tests/understanding/test_request_corpus.py
 
 audit: $(READY) ## Look the locked versions up among known vulnerabilities; SURE=1 fails where that cannot be done
 	@SURE=$(SURE) $(BIN)/python .ci/audit.py

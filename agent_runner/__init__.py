@@ -1,1 +1,1 @@
-"""What runs inside a group's container. It never imports the host. Start with `session.py`."""
+"""The program inside a group's container. It never imports the host. Start with `session.py`."""

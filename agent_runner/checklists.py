@@ -14,6 +14,7 @@ from pathlib import Path
 
 from agent_runner.ans.safe_folder import NotPlain, read_plain
 from agent_runner.wire.files import write_whole
+from agent_runner.wire.unicode_forms import composed
 
 TODO = "todo"
 """The name of the to-do list, which is a file beside the others."""
@@ -28,7 +29,7 @@ _ITEM = re.compile(
 
 
 class ListProblem(StrEnum):
-    """Why a list cannot be used as asked."""
+    """The reason why a list cannot be used as requested."""
 
     BAD_NAME = "bad_name"
     NO_LIST = "no_list"
@@ -36,7 +37,7 @@ class ListProblem(StrEnum):
     MANY_ITEMS = "many_items"
     ITEM_TOO_LONG = "item_too_long"
     NOT_OURS = "not_ours"
-    """It is no plain text file inside the group's directory."""
+    """The path is no plain text file inside the group's directory."""
 
 
 class ListError(Exception):
@@ -55,12 +56,12 @@ class Item:
     text: str
     is_done: bool
     line: int
-    """Its place among the lines of the file, from 0."""
+    """The index of the line in the file, from 0."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Added:
-    """What became of new entries."""
+    """The result of adding entries."""
 
     new: tuple[str, ...]
     there_already: tuple[str, ...]
@@ -80,7 +81,7 @@ class Checklists:
         directory = self._inside(self._group / "lists")
         if not directory.is_dir():
             return []
-        stems = (unicodedata.normalize("NFC", path.stem) for path in directory.glob("*.md"))
+        stems = (composed(path.stem) for path in directory.glob("*.md"))
         return sorted(stem for stem in stems if not stem.startswith("."))
 
     def items(self, name: str, *, is_needed: bool = True) -> list[Item]:
@@ -104,31 +105,26 @@ class Checklists:
             self._write(name, _with_new(lines, new))
         return Added(new=tuple(new), there_already=tuple(text for text in wanted if text not in new))
 
-    def finish(self, name: str, which: str) -> Item:
-        """Check off the entry with this number or text; one that is done already stays so."""
+    def tick(self, name: str, which: str, *, is_done: bool) -> Item:
+        """Mark the entry with this number or text as done or open; one that is so already stays so."""
         lines = self._read(name)
-        item = _find(_items(lines), which)
-        if not item.is_done:
-            lines[item.line] = _ITEM.sub(r"\g<bullet>[x] \g<text>\g<end>", lines[item.line])
+        item = _find(_items(lines), which, is_done=not is_done)
+        if item.is_done is not is_done:
+            mark = "x" if is_done else " "
+            lines[item.line] = _ITEM.sub(rf"\g<bullet>[{mark}] \g<text>\g<end>", lines[item.line])
             self._write(name, lines)
         return item
 
     def remove(self, name: str, which: str) -> Item:
-        """Take the entry with this text, else this number, out of the list."""
-        lines = self._read(name)
-        item = _find(_items(lines), which)
-        self._take_out(name, lines, [item])
+        """Remove the entry with this text, or else with this number, from the list and return it."""
+        item = _find(_items(self._read(name)), which)
+        self.take_out(name, [item])
         return item
 
-    def clear(self, name: str, *, only_done: bool = False) -> int:
-        """Take every entry out, or every done one, and return how many there were."""
-        lines = self._read(name)
-        items = [item for item in _items(lines) if item.is_done or not only_done]
-        self._take_out(name, lines, items)
-        return len(items)
-
-    def _take_out(self, name: str, lines: Sequence[str], items: Sequence[Item]) -> None:
+    def take_out(self, name: str, items: Sequence[Item]) -> None:
+        """Take entries out that `items` returned."""
         places = {item.line for item in items}
+        lines = self._read(name)
         if places:
             self._write(name, [line for place, line in enumerate(lines) if place not in places])
 
@@ -171,11 +167,20 @@ def file_stem(name: str) -> str:
     Raises:
         ListError: `BAD_NAME`.
     """
-    stem = "-".join(unicodedata.normalize("NFC", name).casefold().split())
+    stem = "-".join(composed(name).casefold().split())
     is_plain = all(unicodedata.category(letter)[0] in "LMN" or letter in "-_" for letter in stem)
     if not stem or not is_plain or not stem[0].isalnum() or len(stem) > MAX_NAME_CHARS:
         raise ListError(ListProblem.BAD_NAME)
     return stem
+
+
+def has_words(text: str, words: str) -> bool:
+    """Return whether a text has words in it, each a whole one: `egg` is in `6 eggs`, `ham` not in `shampoo`.
+
+    Korean words grow together, so there any part counts. One letter alone means nothing.
+    """
+    whole = rf"(?<![a-z\u00c0-\u024f]){re.escape(words.casefold())}(?:'?e?s)?(?![a-z\u00c0-\u024f])"
+    return len(words) > 1 and re.search(whole, text.casefold()) is not None
 
 
 def _items(lines: Sequence[str]) -> list[Item]:
@@ -186,12 +191,17 @@ def _items(lines: Sequence[str]) -> list[Item]:
     ]
 
 
-def _find(items: Sequence[Item], which: str) -> Item:
-    """Return the one entry of this text, else of this number, else the open one that has it as a part."""
+def _find(items: Sequence[Item], which: str, *, is_done: bool = False) -> Item:
+    """Return the one entry of this text, else of this number, else the one that has it as a part.
+
+    Of several with the text, one that `is_done` or not comes first; a part of a text is looked for in those.
+    """
     which = which.strip().casefold()
-    same = sorted((item for item in items if item.text.casefold() == which), key=lambda item: item.is_done)
+    same = [item for item in items if item.text.casefold() == which]
+    same.sort(key=lambda item: item.is_done is not is_done)
     numbered = [item for item in items if which == str(item.number)]
-    alike = [item for item in items if len(which) > 1 and which in item.text.casefold() and not item.is_done]
+    alike = [item for item in items if has_words(item.text, which)]
+    alike = [item for item in alike if item.is_done is is_done]
     found = same[:1] or numbered or alike
     if len(found) != 1:
         raise ListError(ListProblem.MANY_ITEMS if found else ListProblem.NO_ITEM)

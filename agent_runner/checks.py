@@ -19,12 +19,12 @@ MAX_OUTPUT_BYTES = 1024 * 1024
 MAX_SHOWN_CHARS = 120
 NOTHING_TO_DO = "the check found nothing to do"
 _OWN_TO_THE_AGENT = ("ANTHROPIC_", "CLAUDE_")
-"""What stands in the environment for the agent alone."""
+"""Prefixes of variables that are for the agent alone."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckResult:
-    """What a check decided: the turn to answer, or the outcome without an answer."""
+    """The decision of a check: the turn to answer, or the outcome without an answer."""
 
     turn: TurnOrder | None = None
     outcome: TurnOutcome | None = None
@@ -50,7 +50,7 @@ async def run_check(
 
 
 class _CheckFailed(Exception):
-    """Why a check decided nothing."""
+    """A check decided nothing; the text is the reason."""
 
 
 async def _output(script: str, cwd: Path | None, seconds: float) -> bytes:

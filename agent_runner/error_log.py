@@ -1,4 +1,4 @@
-"""How a failure is told: to the host in one line, to the log without the conversation."""
+"""Reports a failure: to the host in one line, to the log without the conversation."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ Say = Callable[[str], Awaitable[None]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TokenUsage:
-    """What a turn used."""
+    """The tokens that a turn used."""
 
     model: str | None = None
     input_tokens: int = 0
@@ -23,18 +23,18 @@ class TokenUsage:
     cache_read_tokens: int = 0
     cache_write_tokens: int = 0
     context_tokens: int = 0
-    """What the conversation filled of the model's window at the end."""
+    """Tokens of the model's window that the conversation filled at the end."""
     context_window: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TurnOutcome:
-    """How a turn ended. An error is a value: the host decides what follows."""
+    """The end of a turn. An error is a value: the host decides what follows."""
 
     error: str | None = None
     code: ErrorCode | None = None
     note: str | None = None
-    """Why nothing was said, for the record."""
+    """The reason why nothing was said, for the record."""
     usage: TokenUsage | None = field(default=None)
     checkpoint: str | None = None
     """The last message of the transcript that belongs to the turn, where there is a transcript."""
@@ -47,8 +47,8 @@ class Agent(Protocol):
 
     @property
     def restored(self) -> RestoreMode | None:
-        """How its conversation really goes on: known once it has started, corrected if it has to begin anew
-        after that. None where nothing is restored.
+        """Return the mode in which its conversation really goes on: known once it has started, corrected if
+        it has to begin anew after that. None where nothing is restored.
         """
         ...
 

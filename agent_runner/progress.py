@@ -25,7 +25,7 @@ from agent_runner.wire.frames import (
 
 DRAFT_SECONDS = 0.2
 MAX_DRAFTS = 10_000
-"""How many pieces of text one turn may send."""
+"""Pieces of text that one turn may send."""
 MAX_ID_CHARS, MAX_NAME_CHARS = 64, 200
 TELLING = ("command", "file_path", "notebook_path", "path", "url", "query", "pattern", "text")
 """The arguments that say by themselves what a call does, the first that is there."""

@@ -28,7 +28,7 @@ from agent_runner.wire.order import RunOrder, TurnOrder
 
 CLOSE_SECONDS = 2.0
 GET_READY_SECONDS = 60.0
-"""How long the agent of a run that was started ahead may take to start; then it starts with its turn."""
+"""Seconds that the agent of a run that was started ahead may take to start; then it starts with its turn."""
 Check = Callable[[TurnOrder], Awaitable[CheckResult]]
 """Runs the check of a turn that has one."""
 
@@ -159,7 +159,7 @@ class RunnerSession:
         if outcome.usage is not None:
             self._tell_usage(turn, outcome.usage)
         code: ErrorCode | None = (outcome.code or "agent") if outcome.error is not None else None
-        told = self._noticing.end_turn(outcome, session_id=self._agent.session_id)
+        delivered = self._noticing.end_turn(outcome, session_id=self._agent.session_id)
         self._outlet.put(
             TurnEnd,
             turn=turn.turn,
@@ -167,7 +167,7 @@ class RunnerSession:
             error=outcome.error,
             code=code,
             note=outcome.note,
-            told=told,
+            told=delivered,
             checkpoint=outcome.checkpoint,
             restored=self._agent.restored,
             new_session_id=self._agent.session_id,

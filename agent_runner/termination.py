@@ -22,10 +22,10 @@ def on_sigterm() -> asyncio.Event:
     """
     terminated = asyncio.Event()
     loop = asyncio.get_running_loop()
-    heard, told = socket.socketpair()
-    told.settimeout(0)
+    heard, writer = socket.socketpair()
+    writer.settimeout(0)
     signal.signal(signal.SIGTERM, lambda *_: None)
-    signal.set_wakeup_fd(told.detach(), warn_on_full_buffer=False)
+    signal.set_wakeup_fd(writer.detach(), warn_on_full_buffer=False)
 
     def listen() -> None:
         while signal.SIGTERM not in heard.recv(64):

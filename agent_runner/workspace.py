@@ -1,4 +1,4 @@
-"""Where things lie in a container. One root, so that a plain process can have the same layout elsewhere."""
+"""Lays out the paths in a container. One root, so that a plain process can have the same layout elsewhere."""
 
 from __future__ import annotations
 

@@ -24,6 +24,7 @@ NAMES = (
     "hot_path",
     "hot_claude",
     "flood",
+    "hostile_bodies",
     "noticing",
     "commands",
     "dashboard",

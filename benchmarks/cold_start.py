@@ -23,7 +23,7 @@ CLOSE_AT_ONCE = {"IDLE_TIMEOUT": "1000"}
 async def measure(effort: Effort) -> list[Figure]:
     """In turns with a bare container that runs the CLI at once; never two of them at a time."""
     await asyncio.to_thread(engine.ensure_image)
-    times = effort.times(PAIRS, at_least=3) + 1  # the first of each warms the page cache
+    times = effort.times(PAIRS, at_least=3) + effort.warm_ups
     folders = [f"cold{number}" for number in range(times)]
     cold: list[Cold] = []
     floor: list[Cold] = []
@@ -36,7 +36,7 @@ async def measure(effort: Effort) -> list[Figure]:
                 floor.append(await asyncio.to_thread(_floor, client, bare, api))
                 progress(f"{folder}: {cold[-1].request_ms:.0f} ms, floor {floor[-1].request_ms:.0f} ms")
         client.close()
-    return [_figure(cold[1:], floor[1:])]
+    return [_figure(cold[effort.warm_ups :], floor[effort.warm_ups :])]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -33,7 +33,7 @@ async def measure(effort: Effort) -> list[Figure]:
     Each in a group of its own: what a group's first container has to make is made for both.
     """
     await asyncio.to_thread(engine.ensure_image)
-    times = effort.times(PAIRS, at_least=3) + 1  # the first of each warms the page cache
+    times = effort.times(PAIRS, at_least=3) + effort.warm_ups
     pairs = [(f"due{number}", f"cold{number}") for number in range(times)]
     folders = [folder for pair in pairs for folder in pair]
     due: list[Due] = []
@@ -48,7 +48,7 @@ async def measure(effort: Effort) -> list[Figure]:
                 if not number % 2:
                     cold.append(await _cold(host, api, chat_folder))
                 progress(f"{task_folder}: due {due[-1].request_ms:.0f} ms, cold {cold[-1]:.0f} ms")
-    return [_figure(due[1:], cold[1:])]
+    return [_figure(due[effort.warm_ups :], cold[effort.warm_ups :])]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

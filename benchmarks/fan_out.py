@@ -26,21 +26,22 @@ TEXT = "show the shopping list"
 async def measure(effort: Effort) -> list[Figure]:
     """In turns with as many bare containers, each of which answers once and ends."""
     await asyncio.to_thread(engine.ensure_image)
-    folders = [f"group{number:02d}" for number in range(effort.size(GROUPS, smallest=SLOTS + 1))]
+    slots = effort.size(SLOTS, smallest=2)
+    folders = [f"group{number:02d}" for number in range(effort.size(GROUPS, smallest=slots + 1))]
     andy: list[float] = []
     one_by_one: list[float] = []
     floor: list[float] = []
     for number in range(effort.times(ROUNDS)):
-        andy.append(await _round(folders))
-        one_by_one.append(await _round(folders, ANDY_FORESIGHT="0"))
-        floor.append(await asyncio.to_thread(_floor, len(folders)))
+        andy.append(await _round(folders, slots))
+        one_by_one.append(await _round(folders, slots, ANDY_FORESIGHT="0"))
+        floor.append(await asyncio.to_thread(_floor, len(folders), slots))
         told = f"{andy[-1]:.2f} s, without overlap {one_by_one[-1]:.2f} s, floor {floor[-1]:.2f} s"
         progress(f"round {number + 1}: {told}")
     return [_figure(andy, one_by_one, floor)]
 
 
-async def _round(folders: list[str], **settings: str) -> float:
-    settings["MAX_CONCURRENT_CONTAINERS"] = str(SLOTS)
+async def _round(folders: list[str], slots: int, **settings: str) -> float:
+    settings["MAX_CONCURRENT_CONTAINERS"] = str(slots)
     async with running_host(runtime="docker", groups=folders, settings=settings) as host:
         return await all_answered(host, folders)
 
@@ -61,13 +62,13 @@ async def all_answered(host: RunningHost, folders: list[str]) -> float:
     return time.monotonic() - began
 
 
-def _floor(groups: int) -> float:
+def _floor(groups: int, slots: int) -> float:
     with engine.bare_engine() as bare, tempfile.TemporaryDirectory(prefix="andy-bench-") as root:
         inputs = [_input(Path(root), number) for number in range(groups)]
-        with ThreadPoolExecutor(SLOTS) as slots:
-            list(slots.map(lambda _: engine.connect().close(), range(SLOTS)))
+        with ThreadPoolExecutor(slots) as starters:
+            list(starters.map(lambda _: engine.connect().close(), range(slots)))
             began = time.monotonic()
-            list(slots.map(lambda each: _answer_once(bare, each), inputs))
+            list(starters.map(lambda each: _answer_once(bare, each), inputs))
             return time.monotonic() - began
 
 

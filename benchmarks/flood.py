@@ -34,14 +34,14 @@ async def measure(effort: Effort) -> list[Figure]:
     await asyncio.to_thread(engine.ensure_image)
     messages = effort.times(MESSAGES // BATCH) * BATCH
     return [
-        await _first_answers(effort.times(PAIRS, at_least=3)),
+        await _first_answers(effort.times(PAIRS, at_least=3), effort.warm_ups),
         *[await _intake(messages, each) for each in WRITERS],
     ]
 
 
-async def _first_answers(times: int) -> Figure:
+async def _first_answers(times: int, warm_ups: int) -> Figure:
     """In turns, each in a group of its own that has no container yet: beside a flood, and without."""
-    pairs = [(f"beside{number}", f"quiet{number}") for number in range(times + 1)]
+    pairs = [(f"beside{number}", f"quiet{number}") for number in range(times + warm_ups)]
     folders = [LOUD, *(folder for pair in pairs for folder in pair)]
     beside: list[float] = []
     quiet: list[float] = []
@@ -57,8 +57,8 @@ async def _first_answers(times: int) -> Figure:
                 quiet.append(await _answer_ms(host, second))
             rate = f"{flood.sent / flood.seconds:.0f} messages a second"
             progress(f"{number}: beside {rate} {beside[-1]:.0f} ms, without {quiet[-1]:.0f} ms")
-    measured = Series(name="stored → answered, beside a flood", unit="ms", values=tuple(beside[1:]))
-    floor = Series(name="floor: without it", unit="ms", values=tuple(quiet[1:]))
+    measured = Series(name="stored → answered, beside a flood", unit="ms", values=tuple(beside[warm_ups:]))
+    floor = Series(name="floor: without it", unit="ms", values=tuple(quiet[warm_ups:]))
     return Figure(
         name=f"A first answer beside {A_SECOND:.0f} messages a second of another group, docker",
         measured=measured,

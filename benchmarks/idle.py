@@ -63,7 +63,10 @@ async def measure(effort: Effort) -> list[Figure]:
     """All at once: an idle host is in nobody's way, and all of them meet the same machine."""
     await asyncio.to_thread(engine.ensure_image)
     async with AsyncExitStack() as hosts:
-        running = {kind: await hosts.enter_async_context(_host(kind)) for kind in KINDS}
+        running = {
+            kind: await hosts.enter_async_context(_host(kind, most=effort.size(MANY, smallest=3)))
+            for kind in KINDS
+        }
         await asyncio.sleep(effort.seconds(SETTLE_SECONDS))
         watched = await _watch(running, effort.seconds(WINDOW_SECONDS * max(effort.of_full, 0.66)))
     for one in watched.values():
@@ -72,8 +75,8 @@ async def measure(effort: Effort) -> list[Figure]:
     return [*few, *_many(watched[THOUSAND], watched[ONE])]
 
 
-def _host(kind: Kind) -> AbstractAsyncContextManager[RunningHost]:
-    folders = [f"group{number:04d}" for number in range(kind.groups - 1)]  # main is one of them
+def _host(kind: Kind, *, most: int) -> AbstractAsyncContextManager[RunningHost]:
+    folders = [f"group{number:04d}" for number in range(min(kind.groups, most) - 1)]  # main is one of them
     return running_host(runtime=kind.runtime, groups=folders, listens=False)
 
 

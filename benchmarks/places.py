@@ -29,6 +29,11 @@ class Effort:
         """Return how often to do what is done `full` times for figures that are told."""
         return max(at_least, round(full * self.of_full)) if self.of_full else 1
 
+    @property
+    def warm_ups(self) -> int:
+        """Return how many measurements come first and are left out: they warm the page cache."""
+        return 1 if self.of_full else 0
+
     def size(self, full: int, *, smallest: int) -> int:
         """Return how much of something has to be there: always `full`, but for the smallest effort."""
         return full if self.of_full else smallest

@@ -27,7 +27,7 @@ async def measure(effort: Effort) -> list[Figure]:
     await asyncio.to_thread(engine.ensure_image)
     found = []
     for number in range(effort.times(ROUNDS, at_least=3)):
-        found.append(await _recover())
+        found.append(await _recover(effort.size(LIVE, smallest=2)))
         progress(f"round {number + 1}: {found[-1].told_seconds:.2f} s")
     return [_figure(found)]
 
@@ -44,20 +44,20 @@ class Recovery:
     """Until the status was told by a host that had none to adopt."""
 
 
-async def _recover() -> Recovery:
-    folders = [f"group{number}" for number in range(LIVE)]
+async def _recover(live: int) -> Recovery:
+    folders = [f"group{number}" for number in range(live)]
     bare_seconds = await _bare(folders)
     async with own_home(folders, runtime="docker") as home:
         async with host_on(home, runtime="docker", settings=SETTINGS, listens=False) as host:
             for folder in folders:
                 await host.say(folder, TEXT)
-            runs = await _live(host, lambda found: len(found) == LIVE)
+            runs = await _live(host, lambda found: len(found) == live)
             await asyncio.to_thread(_kill, host)
         began = time.time()
         async with host_on(home, runtime="docker", settings=SETTINGS, listens=False) as host:
             await _live(host, lambda found: found == runs)
             told_seconds = time.time() - began
-            adopted_at = await _adopted_at(home)
+            adopted_at = await _adopted_at(home, count=live)
     return Recovery(adopted_seconds=adopted_at - began, told_seconds=told_seconds, bare_seconds=bare_seconds)
 
 
@@ -87,10 +87,10 @@ async def _live(host: RunningHost, is_wanted: Callable[[set[str]], bool]) -> set
             await asyncio.sleep(0.005)
 
 
-async def _adopted_at(home: Home) -> float:
+async def _adopted_at(home: Home, *, count: int) -> float:
     """When the last run was adopted, as the runs' logs have it; they are written a moment later."""
     async with asyncio.timeout(PATIENCE_SECONDS):
-        while len(times := await asyncio.to_thread(_adoptions, home)) < LIVE:  # noqa: ASYNC110 - another process writes
+        while len(times := await asyncio.to_thread(_adoptions, home)) < count:  # noqa: ASYNC110 - another process writes
             await asyncio.sleep(0.05)
     return max(times)
 

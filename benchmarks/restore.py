@@ -38,7 +38,7 @@ TURNS = 500
 async def measure(effort: Effort) -> list[Figure]:
     """In turns, each in a group of its own: one is resumed, the other has lost its transcript."""
     await asyncio.to_thread(engine.ensure_image)
-    times = effort.times(PAIRS, at_least=3) + 1  # the first of each warms the page cache
+    times = effort.times(PAIRS, at_least=3) + effort.warm_ups
     pairs = [(f"kept{number}", f"lost{number}") for number in range(times)]
     folders = [folder for pair in pairs for folder in pair]
     resumed: list[float] = []
@@ -52,7 +52,7 @@ async def measure(effort: Effort) -> list[Figure]:
                     into.append(await _go_on(host, api, folder, is_lost=folder == lost))
                 progress(f"pair {number}: resumed {resumed[-1]:.0f} ms, rehydrated {rehydrated[-1]:.0f} ms")
     decisions = await asyncio.to_thread(_decisions, effort.times(DECISIONS, at_least=20))
-    return [_figure(resumed[1:], rehydrated[1:]), _decision_figure(decisions)]
+    return [_figure(resumed[effort.warm_ups :], rehydrated[effort.warm_ups :]), _decision_figure(decisions)]
 
 
 async def _go_on(host: RunningHost, api: ScriptedMessagesApi, folder: str, *, is_lost: bool) -> float:
@@ -118,7 +118,7 @@ def _decide(sessions: Path, marks: Sequence[CheckpointMark], counter: EncodingCo
         answered=AnsweredSession(session_id=SESSION, at_ms=0),
         marks=marks,
         transcript=found,
-        is_kept=bool(whole),
+        has_stored_context=bool(whole),
         window=range(1, 8),
         now_ms=0,
     )

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, closing, contextmanager
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -38,16 +38,20 @@ RUNTIMES: tuple[Runtime, ...] = ("docker", "swarm")
 async def measure(effort: Effort) -> list[Figure]:
     """First messages and follow-ups of a Claude agent, then many groups at once without a model."""
     with _swarm():
-        timed = await _one_by_one(
-            effort.times(PAIRS, at_least=3) + 1
-        )  # the first of each warms the page cache
-        rounds = await _all_at_once(effort.times(ROUNDS) + 1)
+        timed = await _one_by_one(effort.times(PAIRS, at_least=3), effort.warm_ups)
+        rounds = await _all_at_once(effort.times(ROUNDS) + 1, effort.size(GROUPS, smallest=NODES))
     return [*_figures(timed), _fan_out_figure(rounds)]
 
 
 @contextmanager
-def _swarm() -> Iterator[SwarmNodes]:
-    """Start the nodes with the image, and stand on the network of the one that manages them."""
+def _swarm() -> Iterator[None]:
+    """Start the nodes with the image, and stand on the network of the one that manages them.
+
+    Where the engine manages as many nodes already, these are measured.
+    """
+    if _has_nodes():
+        yield
+        return
     reason = why_not()
     if reason is not None:
         raise RuntimeError(reason)
@@ -58,11 +62,16 @@ def _swarm() -> Iterator[SwarmNodes]:
         with nodes.entered():
             os.environ["DOCKER_HOST"] = nodes.manager.docker_host
             try:
-                yield nodes
+                yield
             finally:
                 os.environ.pop("DOCKER_HOST")
                 if previous is not None:
                     os.environ["DOCKER_HOST"] = previous
+
+
+def _has_nodes() -> bool:
+    with closing(engine.connect()) as client:
+        return bool(client.info()["Swarm"]["ControlAvailable"]) and len(client.nodes()) >= NODES
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,17 +96,17 @@ async def _hosts(folders: list[str], **options: object) -> AsyncIterator[dict[Ru
         yield {"docker": one, "swarm": many}
 
 
-async def _one_by_one(times: int) -> dict[Runtime, Timed]:
+async def _one_by_one(times: int, warm_ups: int) -> dict[Runtime, Timed]:
     """Never two containers at a time. A group is asked while it is new, then live, then when it was away."""
     timed = {runtime: Timed() for runtime in RUNTIMES}
-    folders = [f"group{number}" for number in range(times)]
+    folders = [f"group{number}" for number in range(times + warm_ups)]
     with ScriptedMessagesApi(default=Say("Done.")) as api:
         settings = {**claude.host_settings(api), **SETTINGS}
         async with _hosts(folders, agent="claude", settings=settings) as hosts:
             for number, folder in enumerate(folders):
                 for runtime in RUNTIMES if number % 2 else RUNTIMES[::-1]:
                     found = await _group(hosts[runtime], api, folder)
-                    if number:
+                    if number >= warm_ups:
                         for name in ("new", "known", "follow_up", "answer"):
                             getattr(timed[runtime], name).extend(getattr(found, name))
                     told = f"new {found.new[0]:.0f} ms, known {found.known[0]:.0f} ms"
@@ -128,10 +137,10 @@ async def _asked(host: RunningHost, api: ScriptedMessagesApi, folder: str) -> tu
     return at_ms - float(queued["at_ms"]), float(sent["at_ms"]) - at_ms
 
 
-async def _all_at_once(rounds: int) -> dict[Runtime, list[float]]:
+async def _all_at_once(rounds: int, groups: int) -> dict[Runtime, list[float]]:
     """Twenty groups through fifteen slots. In the first round they are new, then their nodes know them."""
     seconds: dict[Runtime, list[float]] = {runtime: [] for runtime in RUNTIMES}
-    folders = [f"group{number:02d}" for number in range(GROUPS)]
+    folders = [f"group{number:02d}" for number in range(groups)]
     settings = {**SETTINGS, "MAX_CONCURRENT_CONTAINERS": str(NODES * SLOTS_A_NODE)}
     async with _hosts(folders, settings=settings) as hosts:
         for number in range(rounds):

@@ -22,7 +22,7 @@ from benchmarks.places import PROJECT, Effort, progress
 from orchestrator.containers.swarm.container import SwarmContainer
 from orchestrator.containers.swarm.nodes import Node
 from orchestrator.containers.swarm.runtime import SwarmRuntime
-from orchestrator.containers.swarm.services import KeptService, TaskState
+from orchestrator.containers.swarm.services import RunService, TaskState
 from orchestrator.domain.protocols import ContainerSpec, Mount
 from orchestrator.domain.values import Folder, RunId
 
@@ -74,7 +74,7 @@ class SimulatedEngine:
     async def remove(self, ref: str) -> None:
         """Do nothing: a carrier ends when it is told."""
 
-    async def kept(self) -> list[KeptService]:
+    async def run_services(self) -> list[RunService]:
         return []
 
     async def task(self, ref: str) -> TaskState:
@@ -93,7 +93,7 @@ async def measure(effort: Effort) -> list[Figure]:
     live = NODES * SLOTS_A_NODE
     turns = effort.times(GROUPS, at_least=live)
     with tempfile.TemporaryDirectory(prefix="andy-bench-") as folder:
-        specs = await asyncio.to_thread(_groups, Path(folder), GROUPS)
+        specs = await asyncio.to_thread(_groups, Path(folder), effort.size(GROUPS, smallest=live))
         async with _runtime(Path(folder)) as runtime:
             for spec in specs[:5]:  # what is loaded and made once is not a run's
                 await _turn(runtime, spec)

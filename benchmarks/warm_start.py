@@ -21,7 +21,7 @@ CLOSE_AT_ONCE = {"IDLE_TIMEOUT": "1000"}
 async def measure(effort: Effort) -> list[Figure]:
     """Each in a group of its own, so that both find what a group's first container finds."""
     await asyncio.to_thread(engine.ensure_image)
-    times = effort.times(PAIRS, at_least=3) + 1  # the first of each warms the page cache
+    times = effort.times(PAIRS, at_least=3) + effort.warm_ups
     pairs = [(f"warm{number}", f"cold{number}") for number in range(times)]
     folders = [folder for pair in pairs for folder in pair]
     warm: list[float] = []
@@ -38,7 +38,7 @@ async def measure(effort: Effort) -> list[Figure]:
                     cold.append(await _request_ms(host, api, cold_folder))
                 progress(f"{number}: warm {warm[-1]:.0f} ms, cold {cold[-1]:.0f} ms")
             wasted = [await _wasted_cpu(host, folder) for folder in folders[: min(3, times)]]
-    return [_figure(warm[1:], cold[1:], wasted)]
+    return [_figure(warm[effort.warm_ups :], cold[effort.warm_ups :], wasted)]
 
 
 async def _get_ready(host: RunningHost, folder: str) -> None:

@@ -9,6 +9,7 @@ import ast
 import importlib
 import re
 import sys
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import ModuleType
 from typing import get_args, get_origin
@@ -18,8 +19,11 @@ from pydantic.fields import FieldInfo
 from agent_runner.wire.times.forms import FORMS
 from agent_runner.wire.times.model import Where
 from orchestrator.cli import main as cli
+from orchestrator.cli.commands import INTENTS
+from orchestrator.context.tokens import START_FACTOR
 from orchestrator.domain import settings
 from orchestrator.proxies.model import credentials
+from orchestrator.proxies.model.token_usage import AS_OF, ParsedUsage, Prices
 
 DOCS = Path(__file__).resolve().parent
 sys.path.insert(0, str(DOCS.parent))
@@ -120,7 +124,142 @@ def licences_table() -> str:
     return _table(("package", "used in", "licence"), list(licences.licence_rows()))
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CostExample:
+    """A home whose month is priced on docs/costs.md. Counts are those of a day."""
+
+    name: str
+    turns_after_a_pause: int
+    """Turns for which the service has nothing in its cache any more."""
+    follow_ups: int
+    pictures: int = 0
+    worker_looks: int = 0
+    loop_looks: int = 0
+
+
+COST_EXAMPLES = (
+    CostExample(name="One person", turns_after_a_pause=5, follow_ups=3),
+    CostExample(
+        name="A family, three groups", turns_after_a_pause=15, follow_ups=15, pictures=2, worker_looks=6
+    ),
+    CostExample(
+        name="The same family, the loop on in one group",
+        turns_after_a_pause=15, follow_ups=15, pictures=2, worker_looks=6, loop_looks=72,
+    ),
+    CostExample(
+        name="A club, ten groups", turns_after_a_pause=60, follow_ups=90, pictures=10, worker_looks=24
+    ),
+)  # fmt: skip
+COST_MODELS = ("claude-haiku-4-5", "claude-sonnet-4-6", "claude-opus-4-6")
+COST_DAYS = 30
+CONVERSATION, MESSAGE, RESULT, ANSWER, PICTURE = 10_000, 100, 300, 150, 1_500
+"""Tokens that are assumed of a conversation so far, a message, a tool's result, an answer and a picture."""
+WORKER_REQUESTS = 3
+FIRST_REQUEST, WORKER_REQUEST = "of a chat in `main`, in all", "of a worker's cycle"
+"""Rows of the table of docs/prompt.md that have the measured counts."""
+MEASURED, COUNTING = "prompt.md#what-a-turn-costs", "decisions/0009-tokens-are-counted-offline.md"
+
+
+def month_costs() -> str:
+    """Estimate what a month costs in each of four homes, by model."""
+    rows = [
+        (
+            one.name,
+            f"{one.turns_after_a_pause} and {one.follow_ups}",
+            *(str(count) for count in (one.pictures, one.worker_looks, one.loop_looks)),
+            *(f"${_month_usd(one, model):,.0f}" for model in COST_MODELS),
+        )
+        for one in COST_EXAMPLES
+    ]
+    head = ("home", "questions a day: after a pause, and right after another", "pictures a day")
+    return _table((*head, "looks of the worker", "looks of the loop", *COST_MODELS), rows)
+
+
+def cost_assumptions() -> str:
+    """List the token counts and prices that the costs of a month are made of."""
+    prices = Prices()
+    counts = (
+        ("instructions and tools of a request", _measured(FIRST_REQUEST), f"[measured]({MEASURED})"),
+        ("a worker's request", _measured(WORKER_REQUEST), "measured there, too"),
+        ("the conversation so far", CONVERSATION, "assumed, on average"),
+        ("a message, a tool's result, an answer", f"{MESSAGE}, {RESULT}, {ANSWER}", "assumed"),
+        ("a picture", PICTURE, "the service's rule"),
+        ("tokens of Claude for one that is counted here", START_FACTOR, f"[decision 9]({COUNTING})"),
+    )  # fmt: skip
+    rows = [
+        (name, f"{count:,}" if isinstance(count, int) else f"{count}", source)
+        for name, count, source in counts
+    ]
+    for model in COST_MODELS:
+        price = prices.of(model)
+        assert price is not None
+        rows.append(
+            (
+                f"`{model}`, a million tokens",
+                f"${price.input / 1000:g} in, ${price.output / 1000:g} out",
+                f"list price of {AS_OF}",
+            )
+        )
+    rows.append(
+        ("the cache", "× 1.25 to write, × 0.1 to read", "of the price of input; it holds five minutes")
+    )
+    return _table(("what", "tokens or price", "from"), rows)
+
+
+def _month_usd(home: CostExample, model: str) -> float:
+    instructions, worker = _measured(FIRST_REQUEST), _measured(WORKER_REQUEST)
+    start = instructions + CONVERSATION + MESSAGE
+    first = [_request(written=start), _request(read=start, written=RESULT + ANSWER)]
+    later = [_request(read=start, written=MESSAGE), _request(read=start, written=RESULT + ANSWER)]
+    looks = [
+        _request(written=worker),
+        *[_request(read=worker, written=RESULT + ANSWER)] * (WORKER_REQUESTS - 1),
+    ]
+    picture = [_request(written=PICTURE, answer=0)]
+    day = (
+        first * (home.turns_after_a_pause + home.loop_looks)
+        + later * home.follow_ups
+        + picture * home.pictures
+        + looks * home.worker_looks
+    )
+    nano = sum(Prices().cost_of(replace(one, model=model)).nano_usd or 0 for one in day)
+    return COST_DAYS * nano / 1_000_000_000
+
+
+def _request(*, read: int = 0, written: int, answer: int = ANSWER) -> ParsedUsage:
+    """Return the usage of one request, in tokens as Claude counts them."""
+    return ParsedUsage(
+        model=None,
+        input_tokens=0,
+        cache_write_hour_tokens=0,
+        is_whole=True,
+        cache_read_tokens=round(read * START_FACTOR),
+        cache_write_tokens=round(written * START_FACTOR),
+        output_tokens=round(answer * START_FACTOR),
+    )
+
+
+def _measured(row: str) -> int:
+    """Return a measured count of tokens from the table of docs/prompt.md."""
+    text = (DOCS / "prompt.md").read_text(encoding="utf-8")
+    found = re.search(rf"\*\*{re.escape(row)}[^|]*\| [\d,]+ \| ([\d,]+) \|", text)
+    assert found is not None, row
+    return int(found[1].replace(",", ""))
+
+
+def intents() -> str:
+    """List what people want, and the command or setting that does it."""
+    rows = []
+    for one in INTENTS:
+        answer = re.sub(r"'([^']+)'", r"`\1`", one.answer)
+        rows.append((one.purpose, re.sub(r"docs/([\w-]+\.md)", r"[\1](\1)", answer)))
+    return _table(("to …", "do this"), rows)
+
+
 PARTS = {
+    "month_costs": month_costs,
+    "cost_assumptions": cost_assumptions,
+    "intents": intents,
     "licences": licences_table,
     "packages": packages_table,
     "settings": settings_table,

@@ -1,4 +1,4 @@
-"""`andy`, and `python -m orchestrator`. What needs no command is told before anything slow is imported."""
+"""`andy`, and `python -m orchestrator`. Help and version are printed before anything slow is imported."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ def main() -> None:
 def _run() -> None:
     words = sys.argv[1:]
     if words in (["--version"], ["-V"]):
-        sys.stdout.write(f"{__version__}\n")
+        _write(f"{__version__}\n")
         return
-    if words in ([], ["--help"], ["-h"]):
+    if words in ([], ["--help"], ["-h"], ["help"]):
         from orchestrator.cli import commands
 
-        sys.stdout.write(commands.help_page())
+        _write(commands.help_page())
         return
     # What is imported stays: to look through it for garbage, again and again, is a sixth of a start.
     gc.set_threshold(IMPORTED_OBJECTS)
@@ -39,6 +39,17 @@ def _run() -> None:
     from orchestrator.cli import main as cli
 
     cli.main()
+
+
+def _write(text: str) -> None:
+    """Print a text at once, so that an error of the output is found here."""
+    try:
+        sys.stdout.write(text)
+        sys.stdout.flush()
+    except OSError as error:
+        from orchestrator.cli import exit_codes
+
+        exit_codes.end_unwritten(error)
 
 
 if __name__ == "__main__":

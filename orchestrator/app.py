@@ -11,9 +11,11 @@ from typing import Any
 
 import structlog
 
+from agent_runner.wire.files import write_whole
 from agent_runner.wire.order import TurnOrder
 from orchestrator import __version__
 from orchestrator.backup.retention import Retention
+from orchestrator.backup.write_ahead_log import WriteAheadLog
 from orchestrator.base.clock import SystemClock
 from orchestrator.base.event_bus import EventBus
 from orchestrator.base.supervision import Supervisor
@@ -43,6 +45,7 @@ from orchestrator.outbound.feature import OutboundFeature
 from orchestrator.proxies.feature import ContainerProxies
 from orchestrator.proxies.model.credentials import CredentialSource
 from orchestrator.queue.feature import QueueFeature
+from orchestrator.queue.stop_requests import StopRequests
 from orchestrator.reports.event_history import recall_events
 from orchestrator.scheduler.loop import Scheduler
 from orchestrator.store import database as store_database
@@ -52,9 +55,9 @@ from orchestrator.web.feature import HOST, WebFeature, listen_locally
 log = structlog.get_logger(__name__)
 
 DRAIN_SECONDS = 30.0
-"""How long a shutdown waits for turns that run."""
+"""Seconds that a shutdown waits for running turns."""
 DELIVER_SECONDS = 5.0
-"""How long it then waits until their replies are sent."""
+"""Seconds that a shutdown then waits until the replies of these turns are sent."""
 
 
 class Orchestrator:
@@ -100,7 +103,7 @@ class Orchestrator:
             stack.callback(self._home.lock().release)
             await asyncio.to_thread(store_database.check, self._home.database)
             self._token = self._home.token()
-            listener = stack.enter_context(listen_locally(self._settings.andy_port))
+            listeners = stack.enter_context(listen_locally(self._settings.andy_port))
             self._host = await HostContext.open(
                 stack, home=self._home, settings=self._settings, clock=self._clock, bus=self.bus
             )
@@ -115,7 +118,7 @@ class Orchestrator:
             self._build_features()
             await self._ipc.open(stack)
             async with asyncio.TaskGroup() as tasks:
-                await self._serve(tasks, listener, stop, on_ready)
+                await self._serve(tasks, listeners, stop, on_ready)
         log.info("host.ended")
 
     async def _open_proxies(self, stack: AsyncExitStack) -> None:
@@ -151,12 +154,13 @@ class Orchestrator:
             contexts=self._contexts.commands,
             notices=self._notices.service,
         )
-        self._intake = build_intake(host, at_once=self._dashboards.instant_reply)
+        stops = StopRequests(host, stop_run=self._containers.stop_run_soon)
+        self._intake = build_intake(host, at_once=self._dashboards.instant_reply, stop=stops.answer)
 
     async def _serve(
         self,
         tasks: asyncio.TaskGroup,
-        listener: socket.socket,
+        listeners: tuple[socket.socket, ...],
         stop: asyncio.Event,
         on_ready: Callable[[str], None],
     ) -> None:
@@ -173,10 +177,11 @@ class Orchestrator:
         await pool.adopt()
         running = [
             tasks.create_task(self._supervisor.run(name, loop), name=name)
-            for name, loop in self._all_loops(listener).items()
+            for name, loop in self._all_loops(listeners).items()
         ]
-        address = f"http://{HOST}:{listener.getsockname()[1]}"
-        await asyncio.to_thread(self._home.address_file.write_text, address)
+        address = f"http://{HOST}:{listeners[0].getsockname()[1]}"
+        await asyncio.to_thread(write_whole, self._home.zone_file, self._host.settings.tz)
+        await asyncio.to_thread(write_whole, self._home.address_file, address)
         log.info("host.started", address=address, version=__version__)
         on_ready(address)
         prepare = self._supervisor.run("prepare", self._containers.prepare)
@@ -187,7 +192,7 @@ class Orchestrator:
         for task in running + pool.tasks():
             task.cancel()
 
-    def _all_loops(self, listener: socket.socket) -> dict[str, Callable[[], Any]]:
+    def _all_loops(self, listeners: tuple[socket.socket, ...]) -> dict[str, Callable[[], Any]]:
         """Return every loop of the host by its name; each runs as a supervised task."""
         host, receive = self._host, self._intake.receive
         scheduler = Scheduler(
@@ -199,6 +204,7 @@ class Orchestrator:
             **self._outbound.loops(),
             "scheduler": scheduler.run,
             "retention": retention.run,
+            "write-ahead-log": WriteAheadLog(host).run,
             "search-index": partial(fill_search_index, host.database),
             **self._containers.loops(),
             **self._ipc.loops(),
@@ -207,7 +213,7 @@ class Orchestrator:
             **self._loops.loops(),
             **self._contexts.loops(),
             **self._notices.loops(),
-            WEB_LOOP: partial(self._web().serve, listener, self._containers.selected.front_address),
+            WEB_LOOP: partial(self._web().serve, listeners, self._containers.selected.front_address),
             **{f"{CHANNEL_PREFIX}{one.name}": partial(one.run, receive) for one in self._channels.all},
             **self._queue.loops(),
         }

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import gc
+import os
 import shutil
 import subprocess
+import sys
 import warnings
 from collections import Counter
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Generator, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -20,9 +22,17 @@ from tests.doubles.clock import FakeClock
 from tests.doubles.messages_api import ScriptedMessagesApi
 from tests.processes.synapse import PYTHON, Synapse
 from tests.support.leftovers import Leftovers
+from tests.support.sharing_out import FilesTogether, is_apart
 from tests.support.shuffling import Shuffling
 from tests.support.skips import NEED_ALL, NoSkips
 from tests.support.store_harness import StoreHarness
+from tests.support.unneeded_files import UnneededFiles
+
+# To rewrite all files of tests takes each process of pytest 10 seconds: once is enough.
+sys.dont_write_bytecode = False
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+# jsonschema needs it for a format that nobody checks here, and it takes more than a second to import.
+sys.modules["rfc3987_syntax"] = None  # type: ignore[assignment]
 
 # How long an example takes says more of the machine than of the code. The same examples each time: what was
 # seen to pass passes again; `make soak` looks for others.
@@ -57,6 +67,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    config.pluginmanager.register(UnneededFiles(config.option.markexpr), "unneeded-files")
     if config.option.shuffle is not None:
         config.pluginmanager.register(Shuffling(config), "shuffling")
     if config.option.leftovers:
@@ -65,8 +76,20 @@ def pytest_configure(config: pytest.Config) -> None:
         config.pluginmanager.register(NoSkips(), "no-skips")
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> Generator[None, None, None]:
+    """Put tests that share nothing last, so that no process has a whole file left while the others wait."""
+    yield
+    items.sort(key=lambda item: is_apart(item.path))
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> FilesTogether | None:
+    return FilesTogether(config, log) if config.getvalue("dist") == "loadgroup" else None
+
+
 _left: Counter[str] = Counter()
-"""Folder of tests → how many of its tests this run leaves to `make check`."""
+"""Number of files of tests that this run leaves to `make check`, and number of such tests of other files."""
 
 
 def pytest_report_header() -> list[str]:
@@ -75,11 +98,14 @@ def pytest_report_header() -> list[str]:
 
 def pytest_deselected(items: list[pytest.Item]) -> None:
     if items and "not host" in items[0].config.option.markexpr:
-        tests = Path(__file__).parent
-        _left.update(item.path.relative_to(tests).parts[0] for item in items)
+        _left["tests"] += len(items)
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
+    if "not host" in session.config.option.markexpr:
+        unneeded = session.config.pluginmanager.getplugin("unneeded-files")
+        assert isinstance(unneeded, UnneededFiles)
+        _left["files"] = len(unneeded.left_out)
     if hasattr(session.config, "workeroutput"):
         session.config.workeroutput["left"] = dict(_left)
 
@@ -91,9 +117,9 @@ def pytest_testnodedown(node: Any) -> None:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    if _left:
-        folders = ", ".join(f"{count} of tests/{name}" for name, count in sorted(_left.items()))
-        terminalreporter.write_line(f"Left to 'make check': {_left.total()} tests ({folders}).")
+    if _left.total():
+        rest = f"{_left['files']} files of tests, and {_left['tests']} tests of other files"
+        terminalreporter.write_line(f"Left to 'make check': {rest}.")
 
 
 @pytest.fixture(scope="session")

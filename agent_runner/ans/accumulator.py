@@ -20,7 +20,7 @@ REPEATED = 3
 
 @dataclass(frozen=True, slots=True)
 class _Way:
-    """How an event is told: as its subscriber says, unless its payload says otherwise."""
+    """The way in which an event is shown: by its subscriber, unless its payload says otherwise."""
 
     priority: Priority
     inject_at: InjectAt
@@ -62,7 +62,7 @@ class Accumulator:
         entries = [entry for batch in self._batches.values() for entry in batch.entries]
         entries += [entry for notification in self._ready for entry in notification.entries]
         entries += [entry for _, entry in self._seen.values() if not entry.is_waiting]
-        return sum(entry.count - entry.told for entry in entries)
+        return sum(entry.count - entry.delivered_count for entry in entries)
 
     def accept(self, event: NoticeEvent, *, order: int) -> None:
         """Take an event that this subscriber takes. `order` grows from event to event."""
@@ -113,11 +113,15 @@ class Accumulator:
             self._forget(key, now_ms)
         self.due(POINTS)
 
-    def tell(self, told: NoticeBatch) -> None:
+    def tell(self, batch: NoticeBatch) -> None:
         """Remove what was told, which may be the first part of a notification."""
         # What was told before is kept too: a turn that fails takes all of this back.
-        for entry in told.entries:
-            entry.told_before, entry.told, entry.is_waiting = entry.told, entry.count, False
+        for entry in batch.entries:
+            entry.delivered_before, entry.delivered_count, entry.is_waiting = (
+                entry.delivered_count,
+                entry.count,
+                False,
+            )
             self._waiting -= 1
             if self._newest.get(entry.event.type) is entry:
                 del self._newest[entry.event.type]
@@ -127,16 +131,16 @@ class Accumulator:
         )
         self._ready = [each for each in rests if each.entries]
 
-    def take_back(self, told: NoticeBatch) -> None:
+    def take_back(self, batch: NoticeBatch) -> None:
         """Make due again what was told in a turn that failed: nobody has read it."""
         # One that waits again already came anew since, and would otherwise be told twice.
-        unheard = tuple(each for each in told.entries if not each.is_waiting)
+        unheard = tuple(each for each in batch.entries if not each.is_waiting)
         for entry in unheard:
-            entry.told, entry.is_waiting = entry.told_before, True
+            entry.delivered_count, entry.is_waiting = entry.delivered_before, True
             self._newest.setdefault(entry.event.type, entry)
         self._waiting += len(unheard)
         if unheard:
-            self._ready.append(replace(told, entries=unheard))
+            self._ready.append(replace(batch, entries=unheard))
 
     def _remember(self, key: str, entry: NoticeEntry, now_ms: int) -> None:
         if len(self._seen) >= MAX_REMEMBERED:

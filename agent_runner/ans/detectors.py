@@ -23,7 +23,7 @@ MAX_ITERATIONS = 30
 
 
 class BudgetUse(TypedDict):
-    """What a turn has used so far."""
+    """The tokens, calls and time that a turn has used so far."""
 
     tokens: int
     iterations: int
@@ -215,7 +215,7 @@ class CheckpointPrompts:
 
 KEY_ARGUMENTS = ("path", "query", "thread_id", "file_path", "command", "pattern", "url")
 WRITTEN = ("command", "content", "old_string", "new_string", "edits", "new_source")
-"""What tells one piece of work on a file from the next, and so has to be the same as a whole."""
+"""Arguments that distinguish pieces of work on a file, so they are compared as a whole."""
 KEY_CHARS = 50
 WINDOW = 6
 REPETITIONS = 3
@@ -223,8 +223,8 @@ REPETITIONS = 3
 
 def pattern_of(tool_name: str, arguments: Mapping[str, Any]) -> str:
     """Return a name for a call: the tool, and the beginnings of its telling arguments."""
-    told = (f"{key}={str(arguments[key])[:KEY_CHARS]}" for key in KEY_ARGUMENTS if arguments.get(key))
-    return f"{tool_name}({', '.join(told)})"
+    parts = (f"{key}={str(arguments[key])[:KEY_CHARS]}" for key in KEY_ARGUMENTS if arguments.get(key))
+    return f"{tool_name}({', '.join(parts)})"
 
 
 def likeness(tool_name: str, arguments: Mapping[str, Any]) -> int:
@@ -242,20 +242,20 @@ class RepeatDetector:
 
     def __init__(self) -> None:
         self._last: deque[int] = deque(maxlen=WINDOW)
-        self._is_told = False
+        self._is_reported = False
 
     def begin_turn(self) -> None:
         self._last.clear()
-        self._is_told = False
+        self._is_reported = False
 
     def called(self, tool_name: str, arguments: Mapping[str, Any]) -> EventDraft | None:
         """Record a call and return `agent.loop.detected` when it is one too many, else None."""
         like = likeness(tool_name, arguments)
         self._last.append(like)
         count = self._last.count(like)
-        if count < REPETITIONS or self._is_told:
+        if count < REPETITIONS or self._is_reported:
             return None
-        self._is_told = True
+        self._is_reported = True
         suggestion = "The result will not change: try another way, or say what is in the way."
         return EventDraft(
             type="agent.loop.detected",

@@ -22,7 +22,7 @@ MAX_NAME_CHARS = 100
 
 
 class EventLevel(IntEnum):
-    """How severe an event is. Levels compare, so that a filter says "at least"."""
+    """The severity of an event. Levels compare, so that a filter says "at least"."""
 
     DEBUG = 0
     INFO = 1
@@ -58,7 +58,7 @@ _WORDS: Mapping[EventLevel, Severity] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EventDraft:
-    """What a rule found, before it became an event with a time and an id."""
+    """A rule's finding, before it becomes an event with a time and an id."""
 
     type: str
     severity: Severity

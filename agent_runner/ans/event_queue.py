@@ -28,11 +28,11 @@ class EventQueue:
         self,
         *,
         limit: int = MAX_PENDING,
-        kept: int = KEPT_AT_OVERFLOW,
+        retained: int = KEPT_AT_OVERFLOW,
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
         self._limit = limit
-        self._kept = kept
+        self._retained = retained
         self._now = now
         self._pending: list[NoticeEvent] = []
         self._dropped: Counter[tuple[EventLevel, str]] = Counter()
@@ -65,11 +65,11 @@ class EventQueue:
         return events
 
     def _make_room(self) -> None:
-        """Leave at most `kept` events, or the protected ones alone where these are more."""
+        """Leave at most `retained` events, or only the protected ones if these are more."""
         least = [index for index, event in enumerate(self._pending) if event.severity < EventLevel.ERROR]
         protected = len(self._pending) - len(least)
         least.sort(key=lambda index: self._pending[index].severity)
-        doomed = set(least[: len(least) - max(0, self._kept - protected)])
+        doomed = set(least[: len(least) - max(0, self._retained - protected)])
         self._dropped.update((self._pending[i].severity, self._pending[i].type) for i in doomed)
         self._pending = [event for index, event in enumerate(self._pending) if index not in doomed]
         self._has_errors_alone = len(self._pending) >= self._limit

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 _BLANKS = " \t\n"
-"""What a template leaves around its text. Wider ones, such as a space that does not break, are somebody's."""
+"""Blanks that a template leaves around its text. Others, such as a non-breaking space, belong to the text."""
 MAX_CELL_CHARS = 200
 MAX_LINE_CHARS = 2_400
 """The longest message there is, and its beginning of line."""

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from agent_runner.error_log import log_fault
 from agent_runner.interfaces import TurnOutcome
-from agent_runner.wire.notices import ToldNotice
+from agent_runner.wire.notices import DeliveredNotice
 from agent_runner.wire.order import RunOrder, TurnOrder
 from agent_runner.workspace import Workspace
 
@@ -92,11 +92,11 @@ class LazyNotices:
         """Open a turn with the notices that the host gives to it."""
         self.do(lambda rules: rules.begin_turn(turn, session_id=session_id))
 
-    def end_turn(self, outcome: TurnOutcome, *, session_id: str | None) -> tuple[ToldNotice, ...]:
+    def end_turn(self, outcome: TurnOutcome, *, session_id: str | None) -> tuple[DeliveredNotice, ...]:
         """Close the turn and return what its model was told; of a turn that failed, nothing counts."""
         if self.rules is not None:
             return self.rules.end_turn(outcome, session_id=session_id)
-        self._waiting.append(lambda rules: _end_untold(rules, outcome, session_id))
+        self._waiting.append(lambda rules: _end_unreported(rules, outcome, session_id))
         return ()
 
     def end_session(self, *, session_id: str | None) -> None:
@@ -107,5 +107,5 @@ class LazyNotices:
             self.rules.end_session(session_id=session_id)
 
 
-def _end_untold(rules: NoticeRules, outcome: TurnOutcome, session_id: str | None) -> None:
+def _end_unreported(rules: NoticeRules, outcome: TurnOutcome, session_id: str | None) -> None:
     rules.end_turn(outcome, session_id=session_id)

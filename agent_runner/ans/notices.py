@@ -23,17 +23,17 @@ from agent_runner.wire.conditions import BadCondition
 from agent_runner.wire.notices import (
     MAX_NOTICE_CHARS,
     MAX_TOLD,
+    DeliveredNotice,
     InjectAt,
     Notice,
     Priority,
     Severity,
-    ToldNotice,
 )
 
 logger = logging.getLogger(__name__)
 
 INJECTION_CHARS = 9_500
-"""What a hook of the CLI puts before a model whole."""
+"""Characters that a hook of the CLI puts before a model whole."""
 
 
 def _utc_now() -> datetime:
@@ -42,11 +42,11 @@ def _utc_now() -> datetime:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TurnNotices:
-    """What became of the notices of one turn: those told in it, and the ids of those given to it but not
-    told.
+    """The fate of the notices of one turn: those shown in it, and the ids of those given to it but not
+    shown.
     """
 
-    told: tuple[ToldNotice, ...] = ()
+    delivered: tuple[DeliveredNotice, ...] = ()
     returned: tuple[int, ...] = ()
 
 
@@ -68,7 +68,7 @@ class RunNotices:
         self._formatter = Formatter(self._template_of)
         self._lock = asyncio.Lock()
         self._given: dict[int, Notice] = {}
-        self._told: list[ToldNotice] = []
+        self._delivered: list[DeliveredNotice] = []
         self._claimed: list[NoticeBatch] = []
         """What of the run's own was told in this turn: heard once that ends well."""
         self._arrived: list[tuple[Notice, InjectAt]] = []
@@ -153,7 +153,7 @@ class RunNotices:
         """Open a turn. What the turn before left untold is told at this one's first opportunity."""
         self.end_turn()
         self._left_over = [*(self._left_over or ()), *self.events.drain_pending()]
-        self._told = []
+        self._delivered = []
         self.give(notices)
 
     def end_turn(self, *, is_well: bool = True) -> TurnNotices:
@@ -166,7 +166,7 @@ class RunNotices:
             for each in self._claimed:
                 self._collector.take_back(each.beyond_turn())
         self._claimed.clear()
-        ended = TurnNotices(told=self.told, returned=self.returned)
+        ended = TurnNotices(delivered=self.delivered, returned=self.returned)
         for notice_id in self.returned:
             self.withdraw(notice_id)
         self._given.clear()
@@ -174,19 +174,19 @@ class RunNotices:
         return ended
 
     @property
-    def told(self) -> tuple[ToldNotice, ...]:
+    def delivered(self) -> tuple[DeliveredNotice, ...]:
         """Return what the model was told in this turn; of very much, the host's notices and what matters
         most.
         """
-        numbered = list(enumerate(self._told))
+        numbered = list(enumerate(self._delivered))
         numbered.sort(key=lambda each: (each[1].id is None, RANK[each[1].priority]))
         return tuple(each for _, each in sorted(numbered[:MAX_TOLD], key=lambda each: each[0]))
 
     @property
     def returned(self) -> tuple[int, ...]:
         """Return the ids of given notices that the model was not told in this turn."""
-        told = {each.id for each in self._told}
-        return tuple(each for each in self._given if each not in told)
+        delivered = {each.id for each in self._delivered}
+        return tuple(each for each in self._given if each not in delivered)
 
     @property
     def pending(self) -> int:
@@ -256,10 +256,10 @@ class RunNotices:
         self.facts = replace(self.facts, completed_tools=frozenset())
 
     def _commit(self, injection: RenderedNotices) -> str:
-        for each in injection.told:
+        for each in injection.delivered:
             self._collector.tell(each.notification)
             if each.text is not None:
-                self._told.append(_told(each.notification, each.text))
+                self._delivered.append(_delivered_notice(each.notification, each.text))
                 self._claimed.append(each.notification)
         return injection.text
 
@@ -284,8 +284,8 @@ def _event_of(notice: Notice) -> NoticeEvent:
     )
 
 
-def _told(notification: NoticeBatch, text: str) -> ToldNotice:
-    return ToldNotice(
+def _delivered_notice(notification: NoticeBatch, text: str) -> DeliveredNotice:
+    return DeliveredNotice(
         id=notification.notice_id,
         event_type=notification.event_type,
         priority=notification.priority,

@@ -12,25 +12,25 @@ from agent_runner.wire.notices import InjectAt, Priority
 RANK: Mapping[Priority, int] = {"critical": 0, "high": 1, "normal": 2, "low": 3}
 
 OF_ONE_TURN = ("tool.", "budget.", "agent.loop.", "agent.turn.", "query.", "subagent.")
-"""What went on in a turn, and is over with it: to the next attempt it would be wrong."""
+"""Prefixes of events that end with their turn: for the next attempt they would be wrong."""
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class NoticeEntry:
-    """One thing that happened `count` times, of which `told` have been told."""
+    """An event that happened `count` times; the model has read of `delivered_count` of them."""
 
     event: NoticeEvent
     order: int
     count: int = 1
-    told: int = 0
-    told_before: int = 0
-    """Of these, before the last time."""
+    delivered_count: int = 0
+    delivered_before: int = 0
+    """The value of `delivered_count` before the last delivery, for taking that back."""
     is_waiting: bool = False
-    """It is in a batch or in a notification."""
+    """Whether the entry is already in a batch or in a notification."""
 
     @property
     def is_owing(self) -> bool:
-        return self.count > self.told
+        return self.count > self.delivered_count
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,11 +42,11 @@ class NoticeBatch:
     inject_at: InjectAt
     entries: tuple[NoticeEntry, ...]
     is_due: bool = False
-    """Its point has come, so this one or any later one will do."""
+    """Whether its point has come, so that this point or any later one will do."""
     is_addressed: bool = False
     """Somebody asked for this one by name, so it is never summed up."""
     notice_id: int | None = None
-    """Which of the notices that the host keeps."""
+    """The number of the notice in the host's store."""
 
     @property
     def urgency(self) -> tuple[int, int]:

@@ -16,7 +16,7 @@ DUE_AT: Mapping[InjectAt, frozenset[InjectAt]] = {
     "after_tool": frozenset({"immediate", "after_tool"}),
     "turn_end": frozenset({"immediate", "turn_end"}),
 }
-"""Whose time it is at a point. What is immediate takes whichever point comes first."""
+"""Map each point of a turn to the notices due there. Immediate ones take the point that comes first."""
 
 
 class SubscriberRegistry:
@@ -85,19 +85,19 @@ class SubscriberRegistry:
         wanted = (each for each in due if RANK[each.priority] <= RANK[at_least])
         return sorted(wanted, key=lambda each: each.urgency)
 
-    def tell(self, told: NoticeBatch) -> None:
+    def tell(self, batch: NoticeBatch) -> None:
         """Remove what was told."""
-        if told.notice_id is not None:
-            self._given.pop(told.notice_id, None)
+        if batch.notice_id is not None:
+            self._given.pop(batch.notice_id, None)
         else:
-            self._accumulators[told.subscriber.id].tell(told)
+            self._accumulators[batch.subscriber.id].tell(batch)
 
-    def take_back(self, told: NoticeBatch) -> None:
+    def take_back(self, batch: NoticeBatch) -> None:
         """Make an event due again that was told in a turn that failed; the host gives its own notices
         again.
         """
-        if told.notice_id is None and told.subscriber.id in self._accumulators:
-            self._accumulators[told.subscriber.id].take_back(told)
+        if batch.notice_id is None and batch.subscriber.id in self._accumulators:
+            self._accumulators[batch.subscriber.id].take_back(batch)
 
     def carry_over(self, now_ms: int) -> None:
         """Make everything that was not told due at the next opportunity."""

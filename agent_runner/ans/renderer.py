@@ -33,7 +33,7 @@ class RenderedNotices:
     """The text for a model, and which candidates it tells. Those it does not tell stay."""
 
     text: str = ""
-    told: tuple[RenderedNotice, ...] = ()
+    delivered: tuple[RenderedNotice, ...] = ()
 
 
 Write = Callable[[NoticeBatch], str]
@@ -45,34 +45,34 @@ def compose(candidates: Sequence[NoticeBatch], write: Write, *, limit: int) -> R
     A first one that is longer than `MAX_CHARS` goes alone, if `limit` allows it, and a long table in parts.
     Of what is left, notices of low priority are summed up in a line that counts them, and the others wait.
     """
-    told = _fitting(candidates, write, limit - _FRAME - MAX_COUNT_LINE)
-    if not told:
+    delivered = _fitting(candidates, write, limit - _FRAME - MAX_COUNT_LINE)
+    if not delivered:
         return RenderedNotices()
-    rest = list(candidates[len(told) :])
-    is_whole = told[-1].notification is candidates[len(told) - 1]
+    rest = list(candidates[len(delivered) :])
+    is_whole = delivered[-1].notification is candidates[len(delivered) - 1]
     summed = [each for each in rest if each.may_be_summed_up]
     waiting = len(rest) - len(summed) + (not is_whole)
-    lines = [each.text or "" for each in told] + _count_line(summed, waiting)
+    lines = [each.text or "" for each in delivered] + _count_line(summed, waiting)
     counted = (RenderedNotice(notification=each, text=None) for each in summed)
-    return RenderedNotices(text="\n".join((OPEN, *lines, CLOSE)), told=(*told, *counted))
+    return RenderedNotices(text="\n".join((OPEN, *lines, CLOSE)), delivered=(*delivered, *counted))
 
 
 def _fitting(candidates: Sequence[NoticeBatch], write: Write, limit: int) -> list[RenderedNotice]:
-    told: list[RenderedNotice] = []
+    delivered: list[RenderedNotice] = []
     room, own_room = limit, min(limit, MAX_CHARS)
     for candidate in candidates[:MAX_NOTICES]:
-        is_kept = candidate.notice_id is not None
-        space = room if is_kept else min(room, own_room)
-        one = candidate if told else _shortened(candidate, write, space)
+        is_stored = candidate.notice_id is not None
+        space = room if is_stored else min(room, own_room)
+        one = candidate if delivered else _shortened(candidate, write, space)
         text = write(one)
-        if len(text) > (space if told else limit):
+        if len(text) > (space if delivered else limit):
             break
-        told.append(RenderedNotice(notification=one, text=text))
+        delivered.append(RenderedNotice(notification=one, text=text))
         if one is not candidate:
             break
         room -= len(text) + 1
-        own_room -= 0 if is_kept else len(text) + 1
-    return told
+        own_room -= 0 if is_stored else len(text) + 1
+    return delivered
 
 
 def _shortened(notification: NoticeBatch, write: Write, room: int) -> NoticeBatch:
@@ -86,7 +86,7 @@ def _count_line(summed: Sequence[NoticeBatch], waiting: int) -> list[str]:
     types = Counter[str]()
     for each in summed:
         for entry in each.entries:
-            types[entry.event.type] += entry.count - entry.told
+            types[entry.event.type] += entry.count - entry.delivered_count
     parts = [f"{count} {event_type}" for event_type, count in types.most_common(3)]
     if len(types) > len(parts):
         parts.append(f"{types.total() - sum(count for _, count in types.most_common(3))} others")

@@ -14,7 +14,7 @@ from agent_runner.ans.notices import RunNotices
 from agent_runner.ans.staleness import FileMarks
 from agent_runner.ans.tool_events import ToolCall, ToolCallEvents
 from agent_runner.interfaces import TurnOutcome
-from agent_runner.wire.notices import InjectAt, Priority, ToldNotice
+from agent_runner.wire.notices import DeliveredNotice, InjectAt, Priority
 from agent_runner.wire.order import RestoredConversation, RestoreMode, RunOrder, TurnOrder
 from agent_runner.workspace import Workspace
 
@@ -83,7 +83,7 @@ class NoticeRules:
         self._asked(turn, is_new=is_new)
         self.notices.happened(checkpoint)
 
-    def end_turn(self, outcome: TurnOutcome, *, session_id: str | None) -> tuple[ToldNotice, ...]:
+    def end_turn(self, outcome: TurnOutcome, *, session_id: str | None) -> tuple[DeliveredNotice, ...]:
         """Close the turn and return what its model was told; of a turn that failed, nothing counts."""
         if outcome.error is None:
             self._found(self._budgets.look_back(**self._used()), at="turn_start")
@@ -95,8 +95,8 @@ class NoticeRules:
             "tokens_used": self._tokens,
         }
         self.notices.emit("agent.turn.end", "info", about)
-        told = self.notices.end_turn(is_well=outcome.error is None).told
-        return told if outcome.error is None else ()
+        delivered = self.notices.end_turn(is_well=outcome.error is None).delivered
+        return delivered if outcome.error is None else ()
 
     def end_session(self, *, session_id: str | None) -> None:
         turns = self._checkpoints.turn - self._so_far.turns
@@ -106,8 +106,8 @@ class NoticeRules:
     def resumed(self, mode: RestoreMode, reason: str, *, session_id: str | None) -> None:
         """Report that an earlier conversation was really loaded."""
         if mode in RESUMED:
-            told = {"mode": mode, "reason": reason, "session_id": session_id, "message": RESUMED[mode]}
-            self.notices.emit("session.resumed", "info", told | _loaded(mode, self._so_far))
+            payload = {"mode": mode, "reason": reason, "session_id": session_id, "message": RESUMED[mode]}
+            self.notices.emit("session.resumed", "info", payload | _loaded(mode, self._so_far))
 
     async def look_at_files(self) -> None:
         """Report, as a turn begins, which files have changed since the agent read them."""

@@ -36,9 +36,9 @@ EDITORS = ("Edit", "Write", "NotebookEdit")
 COMMANDS = ("Bash",)
 """The tools that may change any file."""
 LOOKED_AT = rf"^(?:{'|'.join((*EDITORS, *COMMANDS))}|{OWN_TOOLS}.*)$"
-"""Before other tools there is nothing to do: a hook costs a way there and back."""
+"""The tools before which a hook runs. For others it would only cost a round trip."""
 NOT_CALLED = "<tool_use_error>"
-"""How the CLI begins the result of a call that no hook has seen: no such tool, wrong arguments."""
+"""The opening of the CLI's result for a call that no hook has seen: no such tool, wrong arguments."""
 OF_THE_MAIN_AGENT = "Notices are the main agent's: say what it should note in your report."
 ANSWER_STANDS = (
     "Your answer is sent as it stands. Say only what is to be added to it, or nothing between <internal> "
@@ -62,13 +62,13 @@ class NoticeHooks:
         self._on_first_prompt: Callable[[], None] | None = on_first_prompt
         self._is_stuck = False
         self._with_prompt = ""
-        self._told: list[str] = []
+        self._delivered: list[str] = []
 
     def begin_turn(self) -> None:
         self.answered_already = None
         self._is_stuck = False
         self._with_prompt = ""
-        self._told.clear()
+        self._delivered.clear()
 
     def matchers(self) -> dict[str, list[sdk.HookMatcher]]:
         """Return the hooks that the CLI is to call, by event."""
@@ -186,15 +186,15 @@ class NoticeHooks:
         if given.get("source") != "compact":
             return {}
         self._stream.compacted()
-        told = _newest(self._told, MAX_CHARS)
+        delivered = _newest(self._delivered, MAX_CHARS)
         rules = await self._noticing.load()
-        text = await rules.drain("turn_start", limit=MAX_CHARS - len(told))
-        return self._tell(given, "\n".join(filter(None, (told, text))), anew=text)
+        text = await rules.drain("turn_start", limit=MAX_CHARS - len(delivered))
+        return self._tell(given, "\n".join(filter(None, (delivered, text))), anew=text)
 
     def _tell(self, given: Any, text: str, *, anew: str) -> dict[str, Any]:
         # Kept for a compaction, which removes from the conversation what was told in this turn.
         if anew:
-            self._told.append(anew)
+            self._delivered.append(anew)
         if not text:
             return {}
         said = {"hookEventName": given["hook_event_name"], "additionalContext": text}
@@ -232,13 +232,13 @@ def _not_called(given: Any) -> str:
 
 def _newest(texts: list[str], limit: int) -> str:
     """Return the last of `texts` that fit, in their order."""
-    kept: list[str] = []
+    fitting: list[str] = []
     for text in reversed(texts):
         limit -= len(text) + 1
         if limit < 0:
             break
-        kept.insert(0, text)
-    return "\n".join(kept)
+        fitting.insert(0, text)
+    return "\n".join(fitting)
 
 
 def _denied(reason: str) -> dict[str, Any]:

@@ -26,9 +26,9 @@ MEASURED_FROM = 20_000
 UNEVENTFUL = 0.5
 """The share of a window up to which it is not asked for at the first prompt, which should not wait."""
 BYTES_A_TOKEN = 3
-"""What a model writes is counted while it writes, and how many tokens it was is told at the end alone."""
+"""Bytes that count as a token while a model writes: the true count comes at the end alone."""
 USUAL = frozenset({"init", "status", "task_started", "task_progress", "task_updated"})
-"""What the CLI says again and again, and what nobody has to know."""
+"""Messages that the CLI sends again and again and that nobody needs to see."""
 _IN_THE_WINDOW = ("input_tokens", "cache_read_input_tokens", "cache_creation_input_tokens")
 
 Usage = Callable[[], Awaitable[Any]]
@@ -37,7 +37,7 @@ Usage = Callable[[], Awaitable[Any]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelWindow:
-    """How many tokens the model takes in, and where the CLI compacts by itself, if it does."""
+    """The tokens that the model takes in, and the point at which the CLI compacts by itself, if it does."""
 
     tokens: int
     compaction_at: int | None

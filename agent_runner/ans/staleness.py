@@ -20,14 +20,14 @@ from agent_runner.ans.safe_folder import read_plain
 MAX_FILES = 200
 MAX_FILE_BYTES = 4 * 1024 * 1024
 MAX_CHECKED_BYTES = 16 * 1024 * 1024
-"""How much one check of all files reads at most; what is left is read by the next."""
+"""Bytes that one check of all files reads at most; the next check reads the rest."""
 _SHOWN_HASH = 8
 _GONE = "gone"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileMark:
-    """How a file was when the agent last knew it."""
+    """The state of a file when the agent last knew it."""
 
     mtime_ns: int
     size: int

@@ -21,7 +21,7 @@ KEPT_FILTERS = frozenset(
     {"count", "d", "default", "first", "float", "int", "last", "length", "lower", "round", "sort", "sum"}
     | {"title", "trim", "truncate", "unique", "upper"}
 )
-"""Those of Jinja2's that cannot make much of little."""
+"""Filters of Jinja2 that cannot make a long text of a short one."""
 _PARTS = (
     nodes.Template,
     nodes.Output,
@@ -46,7 +46,7 @@ _PARTS = (
     nodes.List,
     nodes.Tuple,
 )
-"""What a template of a group may be made of: nothing that repeats, grows or calls."""
+"""Nodes that a template of a group may have: none that repeats, grows or calls."""
 
 
 class BadTemplate(ValueError):
@@ -71,8 +71,8 @@ def environment() -> _Environment:
         finalize=_quoted,
     )
     made.globals = {"toon_encode": toon_encode}
-    kept = {name: filter_ for name, filter_ in made.filters.items() if name in KEPT_FILTERS}
-    made.filters = kept | {
+    filters = {name: filter_ for name, filter_ in made.filters.items() if name in KEPT_FILTERS}
+    made.filters = filters | {
         "toon_encode": toon_encode,
         "format_time": format_time,
         "severity_prefix": severity_prefix,

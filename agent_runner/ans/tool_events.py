@@ -16,7 +16,7 @@ TOO_SLOW = re.compile(
     r"|MCP error -32001: Request timed out)",
     re.MULTILINE,
 )
-"""How the CLI's own tools, ours and those of other servers say that they took too long."""
+"""Matches the words of the CLI's tools, ours and those of other servers for a timeout."""
 _OF_A_SECOND = {"ms": 0.001, "s": 1.0, "m": 60.0}
 MAX_ARGUMENT_CHARS = 200
 

@@ -52,7 +52,7 @@ RECONNECT_SECONDS = (0.1, 0.3, 1.0, 3.0)
 ABANDONED_SECONDS = 3600.0
 """A host that has not been there for so long is not waited for."""
 PIPE_SECONDS = 1.0
-"""How long what the agent has left behind may hold its pipes open without a word."""
+"""Seconds that a process which the agent left behind may hold its pipes open in silence."""
 BROKEN_CODE, REFUSED_CODE = 70, 75
 
 

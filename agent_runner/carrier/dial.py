@@ -21,7 +21,7 @@ class Refused(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CarrierOrder:
-    """Where the host is, how it proves itself, and what this run proves itself with."""
+    """The address of the host, the proof that it is the host, and the secret of this run."""
 
     address: str
     port: int

@@ -14,7 +14,7 @@ from agent_runner.wire.trees import StaleFile, Tree
 
 
 class IncomingFiles:
-    """What the host described, and what of it has not come yet."""
+    """The files that the host described, and the parts that have not come yet."""
 
     def __init__(self, local: LocalTrees) -> None:
         self._trees = local

@@ -89,7 +89,7 @@ class ToolServer:
 
 
 def _tools_of(order: RunOrder) -> dict[str, dict[str, Tool[Any]]]:
-    """By server and name. A worker's few tools are those of the dashboard, and its only ones."""
+    """Return the tools by server and name. A worker has only the tools of the dashboard."""
     is_worker = order.turn.kind == "worker"
     own = tools_for(is_main=order.is_main, is_worker=is_worker)
     board = () if is_worker else DASHBOARD_TOOLS

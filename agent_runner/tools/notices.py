@@ -32,7 +32,7 @@ NOT_ASKED = ("no_answer", "not_written", "bad_reply")
 OF_THIS_TURN = ("immediate", "after_tool", "on_condition")
 _LOOK_FIRST = "it may still keep it. Look with list_notices before you repeat it."
 ANY_TOOL = ""
-"""What a notice awaits that comes after whatever tool ends next."""
+"""The tool of a notice that comes after whichever tool ends next."""
 WHEN = (
     "immediate: with the next tool result of this turn. next_turn. after_n_turns: needs turns. after_tool: "
     "when tool_name has ended, or any tool. on_condition: needs condition."
@@ -177,10 +177,10 @@ class NotifySelfTool(Tool[NoteParameters]):
             return _refused(refusal.code, refusal.text)
         notice_id = None
         if note.deliver_at != "immediate" or note.persist_cross_session:
-            kept = await _asked(host, note.model_copy(update={"turn": turn, "request_id": request_id}))
-            if not kept.ok:
-                return kept
-            notice_id = kept.data.get("id")
+            reply = await _asked(host, note.model_copy(update={"turn": turn, "request_id": request_id}))
+            if not reply.ok:
+                return reply
+            notice_id = reply.data.get("id")
         event_id = await self._tell_run(note, notice_id)
         return _noted(note, event_id=event_id, notice_id=notice_id)
 

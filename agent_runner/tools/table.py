@@ -1,9 +1,9 @@
-"""What an agent can ask of the host: one table for every kind of agent."""
+"""Lists the tools by which agents ask the host: one table for every kind of agent."""
 
 from __future__ import annotations
 
 import json
-from typing import Any
+from typing import Any, Literal
 
 from pydantic import Field
 
@@ -74,6 +74,20 @@ class UnregisterParameters(Parameters):
     )
 
 
+class ModelParameters(Parameters):
+    model: str | None = Field(
+        default=None,
+        max_length=200,
+        description="SERVICE/MODEL, such as local/qwen3, or default; left out: list what there is.",
+    )
+    target_folder: str | None = Field(
+        default=None, max_length=64, description="The group's folder name; left out: all groups."
+    )
+    work: Literal["all", "tasks", "worker", "summaries"] = Field(
+        default="all", description="The kind of work that it is for."
+    )
+
+
 def _send(given: MessageParameters) -> Command:
     return mailbox.SendMessage(text=given.text, chat_jid=given.chat_jid)
 
@@ -96,6 +110,10 @@ def _unregister(given: UnregisterParameters) -> Command:
 
 def _refresh(_: NoParameters) -> Command:
     return mailbox.RefreshGroups()
+
+
+def _choose_model(given: ModelParameters) -> Command:
+    return mailbox.ChooseModel(**given.model_dump())
 
 
 def tools_for(*, is_main: bool, is_worker: bool = False) -> tuple[Tool[Any], ...]:
@@ -159,6 +177,15 @@ TABLE: tuple[Tool[Any], ...] = (
         description="Look for new chats and rewrite ../env/groups.json.",
         parameters=NoParameters,
         command=_refresh,
+        is_only_main=True,
+        is_deferred=True,
+    ),
+    Tool(
+        name="choose_model",
+        description="Choose the language model of a group or of all, or list the services. Only on the"
+        " owner's wish; it counts from the next turn.",
+        parameters=ModelParameters,
+        command=_choose_model,
         is_only_main=True,
         is_deferred=True,
     ),

@@ -1,4 +1,4 @@
-"""What a tool is: how the model sees it, and the command it becomes."""
+"""Defines a tool: its description for the model, and the command that it becomes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ P = TypeVar("P", bound=BaseModel)
 
 
 class Parameters(BaseModel):
-    """What the model fills in. Unknown names are refused, so that a slip is noticed."""
+    """The arguments that the model fills in. Unknown names are refused, so that a slip is noticed."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -34,7 +34,7 @@ class Tool(Generic[P]):
     command: Callable[[P], Command]
     is_only_main: bool = False
     makes: bool = False
-    """It makes something that a turn tried again must not make twice."""
+    """Whether the tool creates something that a retried turn must not create twice."""
     refusal: str = "bad_arguments"
     """The code of a reply to arguments that do not fit."""
     is_deferred: bool = False
@@ -98,13 +98,13 @@ def _shortened(schema: Any, *, is_parameters: bool = False) -> Any:
         return schema
     if is_parameters:  # here the keys are names of parameters, and one may be called `title`
         return {name: _shortened(value) for name, value in schema.items()}
-    kept = {name: value for name, value in schema.items() if name not in _CHECKED_ANYWAY}
-    if kept.get("default", ...) in (None, "", []):
-        del kept["default"]
-        kinds = [kind for kind in kept.get("anyOf", ()) if kind != {"type": "null"}]
+    shortened = {name: value for name, value in schema.items() if name not in _CHECKED_ANYWAY}
+    if shortened.get("default", ...) in (None, "", []):
+        del shortened["default"]
+        kinds = [kind for kind in shortened.get("anyOf", ()) if kind != {"type": "null"}]
         if len(kinds) == 1:
-            kept = kinds[0] | {name: value for name, value in kept.items() if name != "anyOf"}
-            kept = {name: value for name, value in kept.items() if name not in _CHECKED_ANYWAY}
-    if "enum" in kept:
-        kept.pop("type", None)
-    return {name: _shortened(value, is_parameters=name == "properties") for name, value in kept.items()}
+            shortened = kinds[0] | {name: value for name, value in shortened.items() if name != "anyOf"}
+            shortened = {name: value for name, value in shortened.items() if name not in _CHECKED_ANYWAY}
+    if "enum" in shortened:
+        shortened.pop("type", None)
+    return {name: _shortened(value, is_parameters=name == "properties") for name, value in shortened.items()}

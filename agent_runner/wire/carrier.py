@@ -39,9 +39,10 @@ from __future__ import annotations
 import asyncio
 import json
 import struct
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from agent_runner.wire import trees
 from agent_runner.wire.trees import Changes, Entry
@@ -52,7 +53,10 @@ SILENCE_SECONDS = 30.0
 """A connection over which nothing came for so long is given up by either side."""
 MAX_HEADER_BYTES = 8 * 1024 * 1024
 MAX_PAYLOAD_BYTES = 4 * 1024 * 1024
+MAX_HELLO_BYTES = 16 * 1024
+"""Bytes that the header of a `hello` may have; it has no payload. Nothing is known yet of who sends it."""
 ENTRIES_A_MESSAGE = 2_000
+Item = TypeVar("Item")
 _LENGTHS = struct.Struct(">II")
 
 
@@ -130,18 +134,26 @@ class CarrierConnection:
 
     async def receive(self) -> CarrierMessage:
         """Return the next message that is no `ping`. Raises `ConnectionLost`."""
-        while (message := await self._receive()).kind == "ping":
+        while (message := await self._receive(MAX_HEADER_BYTES, MAX_PAYLOAD_BYTES)).kind == "ping":
             continue
         return message
 
-    async def _receive(self) -> CarrierMessage:
+    async def receive_hello(self) -> CarrierMessage:
+        """Return the first message, which has to be small. Raises `ConnectionLost`."""
+        return await self._receive(MAX_HELLO_BYTES, 0)
+
+    async def parse_header(self, header: bytes) -> Any:
+        """Return the JSON of a header. Raises `ValueError`. The host reads it with more care."""
+        return json.loads(header)
+
+    async def _receive(self, max_header_bytes: int, max_payload_bytes: int) -> CarrierMessage:
         try:
             async with asyncio.timeout(SILENCE_SECONDS):
                 header_bytes, payload_bytes = _LENGTHS.unpack(await self.reader.readexactly(_LENGTHS.size))
                 # Checked before anything is read: the length comes from the other side.
-                if header_bytes > MAX_HEADER_BYTES or payload_bytes > MAX_PAYLOAD_BYTES:
+                if header_bytes > max_header_bytes or payload_bytes > max_payload_bytes:
                     raise ConnectionLost("a message larger than any may be")
-                header = json.loads(await self.reader.readexactly(header_bytes))
+                header = await self.parse_header(await self.reader.readexactly(header_bytes))
                 payload = await self.reader.readexactly(payload_bytes)
         except (OSError, EOFError, TimeoutError, ValueError, RecursionError) as error:
             raise ConnectionLost(f"it ended: {error!r}") from error
@@ -174,18 +186,27 @@ async def send_changes(
     connection: CarrierConnection, kind: str, target: str, tree: Path, changed: Changes, **fields: Any
 ) -> None:
     """Send the changes of a tree, then the files among them. Raises `ConnectionLost`, `OSError`."""
+
+    async def describe(removed: Sequence[str], put: Sequence[tuple[str, Entry]]) -> None:
+        fields_by_path = {path: trees.fields_of(entry) for path, entry in put}
+        await connection.send(kind, target=target, removed=removed, put=fields_by_path, **fields)
+
     items = list(changed.put.items())
-    for at in range(0, max(1, len(items)), ENTRIES_A_MESSAGE):
-        await connection.send(
-            kind,
-            target=target,
-            removed=list(changed.removed) if at == 0 else [],
-            put={path: trees.fields_of(entry) for path, entry in items[at : at + ENTRIES_A_MESSAGE]},
-            **fields,
-        )
+    # Removals go first, for something else may be put in their place.
+    for removed in _in_parts(changed.removed):
+        await describe(removed, ())
+    for put in _in_parts(items):
+        await describe((), put)
+    if not items and not changed.removed:
+        await describe((), ())
     for path, entry in items:
         if entry.kind == "file":
             await send_file(connection, tree, target, path, entry)
+
+
+def _in_parts(items: Sequence[Item]) -> list[Sequence[Item]]:
+    """Divide what a message describes, so that none has more than its reader takes."""
+    return [items[at : at + ENTRIES_A_MESSAGE] for at in range(0, len(items), ENTRIES_A_MESSAGE)]
 
 
 async def send_file(connection: CarrierConnection, tree: Path, target: str, path: str, entry: Entry) -> None:

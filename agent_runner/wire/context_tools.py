@@ -16,7 +16,7 @@ MAX_DECISION_CHARS = 200
 MAX_PATH_CHARS = 300
 MAX_OBJECTIVE_CHARS = 2_000
 MAX_TASKS = 50
-"""How many tasks a new plan may begin with."""
+"""The largest number of tasks of a new plan."""
 MAX_SUMMARY_CHARS = 100_000
 """The longest summary of a compacted conversation that the runner sends; the host shortens it."""
 MAX_TEXT_CHARS = 100_000
@@ -89,7 +89,7 @@ class Compacting(Arguments):
 
 
 class Compacted(Arguments):
-    """What the session's own summary says, after it was compacted."""
+    """The session has been compacted; `summary` is its own summary."""
 
     summary: Annotated[str, Field(max_length=MAX_SUMMARY_CHARS)] = ""
 
@@ -143,7 +143,7 @@ TOOLS: tuple[OfferedTool, ...] = (
 )
 COMPACTING, COMPACTED = "compacting", "compacted"
 MEMORY = "memory"
-"""What is remembered, over all places."""
+"""The tool that shows what is remembered in all places."""
 ARGUMENTS: dict[str, type[Arguments]] = {
     **{one.name: one.arguments for one in TOOLS},
     COMPACTING: Compacting,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
@@ -37,6 +38,12 @@ TIME = (
 )
 DEADLINE = "An ISO day such as 2026-02-10, or an ISO time. Empty: none."
 CONTEXT = "What is worth knowing about it later."
+_ASKS_IF_DONE = re.compile(r"is it done|finished\?|다 됐나요|끝났나요|끝났어", re.IGNORECASE)
+
+
+def asks_if_done(question: str) -> bool:
+    """Return whether a "yes" to a question about a task says that the task is done."""
+    return _ASKS_IF_DONE.search(question) is not None
 
 
 class ScheduleNotification(Arguments):
@@ -94,6 +101,7 @@ class RemoveQuestion(Arguments):
 
 class UpdateBoardTask(Arguments):
     task_id: Id
+    title: Text | None = Field(default=None, min_length=1, description="Another title.")
     progress: int | None = Field(default=None, ge=0, le=100, description="Percent.")
     progress_note: Text | None = Field(default=None, description="What was done, in a few words.")
     status: Literal["active", "completed", "someday", "cancelled"] | None = Field(

@@ -13,6 +13,15 @@ class WireError(ValueError):
     """A document of the other side breaks the contract; the message names the field."""
 
 
+class OtherVersion(WireError):
+    """A document of the other side is of another version of the contract."""
+
+    def __init__(self, version: object) -> None:
+        super().__init__(
+            f"wire version {version} is not {WIRE_VERSION}: rebuild the image with 'andy image build'"
+        )
+
+
 class Document(BaseModel):
     """A frozen JSON document of the wire. Unknown fields are ignored, so that minor additions pass."""
 
@@ -26,7 +35,8 @@ class Document(BaseModel):
         """Read one document.
 
         Raises:
-            WireError: it is not JSON, a field is missing or wrong, or its version is not `WIRE_VERSION`.
+            WireError: it is not JSON, or a field is missing or wrong.
+            OtherVersion: its version is not `WIRE_VERSION`.
         """
         try:
             document = cls.model_validate_json(text)
@@ -44,9 +54,7 @@ class Document(BaseModel):
 
     def checked(self) -> Self:
         if self.v != WIRE_VERSION:
-            raise WireError(
-                f"wire version {self.v} is not {WIRE_VERSION}: rebuild the image with 'andy image build'"
-            )
+            raise OtherVersion(self.v)
         return self
 
     def to_json(self) -> str:

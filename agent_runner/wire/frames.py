@@ -8,14 +8,15 @@ anywhere, also inside a character.
 from __future__ import annotations
 
 import codecs
+import json
 from collections.abc import Iterator
 from typing import Annotated, Literal
 
 from pydantic import AfterValidator, ConfigDict, Field, TypeAdapter, ValidationError
 
 from agent_runner.wire import END, START
-from agent_runner.wire.document import Document, WireError
-from agent_runner.wire.notices import MAX_TOLD, ToldNotice
+from agent_runner.wire.document import WIRE_VERSION, Document, OtherVersion, WireError
+from agent_runner.wire.notices import MAX_TOLD, DeliveredNotice
 from agent_runner.wire.order import RestoreMode
 
 UNBROKEN = r"\u002d\u002d\u002d"
@@ -46,12 +47,12 @@ Name = Annotated[Sendable, Field(max_length=200)]
 Mark = Annotated[Sendable, Field(max_length=64)]
 """The uuid of a message in a session's transcript, or the id of a call of a tool."""
 MAX_SUMMARY_CHARS = 600
-"""Of a tool's input, as a container says it. The host shows less: it takes secrets out first."""
+"""Characters of a tool's input in a frame. The host shows less, for it removes secrets first."""
 MAX_TOOL_CALLS = 300
-"""Of one turn: what goes beyond is done, and not shown."""
+"""Calls of tools in one turn that are shown; further ones are carried out and not shown."""
 MAX_DRAFT_PIECE = 4_000
 MAX_DRAFT_CHARS = 20_000
-"""Of one text while it is written, in characters."""
+"""Characters of one text that are shown while it is written."""
 
 
 class _Frame(Document):
@@ -103,12 +104,12 @@ class TurnEnd(_Frame):
     turn: int
     code: ErrorCode | None = None
     note: Sendable | None = None
-    told: tuple[ToldNotice, ...] = Field(default=(), max_length=MAX_TOLD)
+    told: tuple[DeliveredNotice, ...] = Field(default=(), max_length=MAX_TOLD)
     """The notices that entered the model's context in this turn."""
     checkpoint: Mark | None = None
     """The last message of the session's transcript, which now contains the whole turn."""
     restored: RestoreMode | None = None
-    """As in `Ack`, where it was not known by then."""
+    """The same as in `Ack`, if it was not known by then."""
 
 
 class Heartbeat(_Frame):
@@ -128,7 +129,7 @@ class Usage(_Frame):
     cache_read_tokens: Count = 0
     cache_write_tokens: Count = 0
     context_tokens: Count = 0
-    """How many tokens of the model's window the conversation filled at the end; 0 where it is unknown."""
+    """Tokens of the model's window that the conversation filled at the end; 0 where it is unknown."""
     context_window: Count = 0
     """The size of that window in tokens, 0 where it is unknown."""
 
@@ -141,7 +142,7 @@ class ToolStart(_Frame):
     call: Mark
     tool: Name
     summary: Annotated[Sendable, Field(max_length=MAX_SUMMARY_CHARS)] = ""
-    """What it was called with, in one line."""
+    """The tool's input in one line."""
     parent: Mark | None = None
     """The call that started the subagent which made this one; None for one of the agent itself."""
 
@@ -153,7 +154,7 @@ class ToolEnd(_Frame):
     turn: int
     call: Mark
     ms: Count = 0
-    """How long it took, in milliseconds."""
+    """Milliseconds that it took."""
 
 
 class Draft(_Frame):
@@ -162,7 +163,7 @@ class Draft(_Frame):
     kind: Literal["draft"] = "draft"
     turn: int
     at: Count = 0
-    """How many characters of the same text came before; 0 begins another text."""
+    """The number of characters of the same text that came before; 0 begins another text."""
     text: Annotated[Sendable, Field(max_length=MAX_DRAFT_PIECE)] = ""
 
 
@@ -197,16 +198,28 @@ def parse_frame(line: str) -> Frame:
 
     Raises:
         UnknownKind: it is a frame of a kind that is not known here.
-        WireError: it is no frame of this version.
+        OtherVersion: it is a frame of another version.
+        WireError: it is no frame.
     """
     try:
         frame = _adapter.validate_json(line)
     except (ValidationError, RecursionError) as error:
+        if (version := _other_version(line)) is not None:
+            raise OtherVersion(version) from error
         # A newer runner beside an older host is usual during an upgrade: what is unknown is passed over.
         if isinstance(error, ValidationError) and error.errors()[0]["type"] == "union_tag_invalid":
             raise UnknownKind("not a frame of a kind that is known here") from error
         raise WireError(f"not a frame: {str(error).splitlines()[0]}") from error
     return frame.checked()
+
+
+def _other_version(line: str) -> int | None:
+    """Return the version that a line names, which this one cannot read; None where it names no other."""
+    try:
+        version = json.loads(line).get("v")
+    except (ValueError, AttributeError, RecursionError):
+        return None
+    return version if isinstance(version, int) and version != WIRE_VERSION else None
 
 
 def encode_frame(frame: Frame) -> bytes:

@@ -14,7 +14,29 @@ from agent_runner.wire.carrier import relay
 
 MAX_CONNECTIONS = 2_000
 MAX_OF_ONE = 80
-"""How many one container may have open: more than the host serves it, fewer than the host lets wait."""
+"""Connections that one container may have open: more than the host serves, fewer than it lets wait."""
+SECONDS_A_CONNECTION = 0.1
+"""Seconds between two connections of one container, once it has made `MAX_OF_ONE` at once.
+
+Each costs the host a handshake of TLS, a millisecond or two, before it knows who is there.
+"""
+MAX_PACES = 1_000
+
+
+class Pace:
+    """Spreads the connections of one container: `MAX_OF_ONE` at once, then ten a second."""
+
+    def __init__(self) -> None:
+        self._due: dict[str, float] = {}
+        """When each container has made up for its connections, by the loop's clock."""
+
+    def wait_seconds(self, peer: str, now: float) -> float:
+        """Return the seconds that a new connection of a container has to wait, which counts it."""
+        due = max(now, self._due.get(peer, now)) + SECONDS_A_CONNECTION
+        if peer not in self._due and len(self._due) >= MAX_PACES:
+            self._due = {one: due for one, due in self._due.items() if due > now}
+        self._due[peer] = due
+        return max(0.0, due - now - MAX_OF_ONE * SECONDS_A_CONNECTION)
 
 
 class Gate:
@@ -25,6 +47,7 @@ class Gate:
         self._address = address
         self._room = asyncio.Semaphore(MAX_CONNECTIONS)
         self._open: Counter[str] = Counter()
+        self._pace = Pace()
 
     async def carry(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Pass one connection on until it ends; close it where its container has too many."""
@@ -35,6 +58,8 @@ class Gate:
             return
         self._open[peer] += 1
         try:
+            # Held back, not closed: an honest container may need many at once.
+            await asyncio.sleep(self._pace.wait_seconds(peer, asyncio.get_running_loop().time()))
             async with self._room:
                 await self._pass_on(reader, writer)
         finally:

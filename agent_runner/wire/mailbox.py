@@ -1,4 +1,4 @@
-"""What a container asks of the host: files in `messages/` and `tasks/`, answered in `replies/`.
+"""Models the requests of a container to the host: files in `messages/` and `tasks/`, answered in `replies/`.
 
 The directory that a request lies in says which group asks, never a field.
 """
@@ -30,7 +30,7 @@ class _Command(Document):
     turn: int | None = None
     """The turn in which the agent asks. The host accepts only a turn of the same group."""
     asked_ms: int | None = Field(default=None, alias="askedMs", ge=0, lt=2**53)
-    """When it was asked, epoch ms: a request may wait until a host runs that reads it."""
+    """The time when it was asked, epoch ms: a request may wait until a host runs that reads it."""
 
     @property
     def title(self) -> str:
@@ -62,6 +62,8 @@ class SetReminder(_Command):
     type: Literal["set_reminder"] = "set_reminder"
     text: Text
     at: str = Field(min_length=1, max_length=64)
+    task_id: str | None = Field(default=None, alias="taskId", min_length=1, max_length=100)
+    """The dashboard task whose deadline the reminder is about; None of any other reminder."""
 
 
 class CancelReminder(_Command):
@@ -93,6 +95,16 @@ class UnregisterGroup(_Command):
 
 class RefreshGroups(_Command):
     type: Literal["refresh_groups"] = "refresh_groups"
+
+
+class ChooseModel(_Command):
+    """Choose the model of a group, or of all, for a kind of work; without a model, list what there is."""
+
+    type: Literal["choose_model"] = "choose_model"
+    model: str | None = Field(default=None, max_length=200)
+    """`SERVICE/MODEL`, a model, or `default`, which clears the choice."""
+    target_folder: str | None = Field(default=None, alias="targetFolder", max_length=64)
+    work: str = Field(default="all", max_length=20)
 
 
 TaskId = Annotated[str, Field(min_length=1, max_length=64)]
@@ -266,6 +278,7 @@ Command = Annotated[
     | RegisterGroup
     | UnregisterGroup
     | RefreshGroups
+    | ChooseModel
     | ScheduleTask
     | UpdateTask
     | PauseTask

@@ -18,9 +18,9 @@ OWN_TOOLS = "mcp__ans__"
 """The prefix of the tools for notices in the names that a model calls."""
 MAX_NOTICE_CHARS = 2_000
 MAX_UNDELIVERED = 20
-"""How many notices that a group's agent made may wait at once."""
+"""Notices of a group's agent that may wait at once."""
 MAX_TOLD = 40
-"""How many notices the host gives to one turn, and how many the turn may report as shown."""
+"""Notices that the host gives to one turn, and that the turn may report as shown."""
 
 
 class Notice(Document):
@@ -35,14 +35,14 @@ class Notice(Document):
     """The values for the event's template; `message` is the text of a person or an agent."""
     created_ms: int = 0
     count: int = 1
-    """How often the same event happened before the notice was shown."""
+    """The number of times that the event happened before the notice was shown."""
     tool_name: str | None = None
     """Show it after a call of this tool; the empty string is any tool."""
     condition: str | None = None
     """Show it when this is true, such as `context_above_threshold(0.7)`."""
 
 
-class ToldNotice(Document):
+class DeliveredNotice(Document):
     """A notice that entered the model's context in a turn, for people to see."""
 
     id: int | None = None

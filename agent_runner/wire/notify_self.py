@@ -19,7 +19,7 @@ NoteCode = Literal["missing_message", "message_too_long", "bad_enum", "bad_condi
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NoteRefusal:
-    """Why a notice is refused; `text` names what would be accepted."""
+    """The refusal of a notice; `text` names what would be accepted."""
 
     code: NoteCode
     text: str

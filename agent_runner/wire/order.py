@@ -1,4 +1,4 @@
-"""What the host orders: a run (stdin) and the turns in it (stdin, then files in `input/`)."""
+"""Models the orders of the host: a run (stdin) and the turns in it (stdin, then files in `input/`)."""
 
 from __future__ import annotations
 
@@ -13,12 +13,14 @@ AgentName = Literal["claude", "offline"]
 Egress = Literal["none", "allowlist", "open"]
 TurnKind = Literal["chat", "task", "worker", "auto"]
 RestoreMode = Literal["fresh", "resume", "resume_plus_delta", "rehydrate"]
-"""How a new container continues the conversation: not at all, in its session, or from a summary of it."""
+"""The way in which a new container continues the conversation: anew, in its session, or from a summary."""
 MAX_RESTORE_CHARS = 9_500
 """The longest text that a hook of the CLI passes to the model whole; it cuts longer ones off."""
 MAX_LAST_QUESTION = 100
 
 CLOSE_FILE = "_close"
+ECHO = "Say this in the chat, word for word: "
+"""Begins the prompt of a scheduled task that makes any agent repeat a sentence: a repeating reminder."""
 
 
 class Request(Document):
@@ -26,6 +28,11 @@ class Request(Document):
 
     sender: str
     text: str
+    person: str = ""
+    """A short name of who wrote it, the same in each of their messages; people may share a `sender`."""
+    is_owner: bool = False
+    quoted: str = ""
+    """The text of the message that it replies to."""
 
 
 class TurnLimits(Document):
@@ -34,9 +41,11 @@ class TurnLimits(Document):
     turn_seconds: float = Field(default=1800.0, gt=0)
     model_turns: int | None = Field(default=None, gt=0)
     turn_tokens: int | None = Field(default=None, gt=0)
-    """How many tokens a model may write before it is asked to come to an end. It is not stopped."""
+    """The tokens that a model may write in one turn before it is asked to finish. It is not stopped."""
+    output_tokens: int | None = Field(default=None, gt=0)
+    """The most tokens that one call of the model writes; None leaves it to the model's program."""
     iterations: int = Field(default=30, gt=0)
-    """How often a model may be called before it is asked to come to an end. It is not stopped."""
+    """Calls of the model before it is asked to come to an end. It is not stopped."""
 
 
 class RestoredConversation(Document):
@@ -45,20 +54,20 @@ class RestoredConversation(Document):
     turns: int = Field(default=0, ge=0)
     """The number of turns so far."""
     exchanges_kept: int = Field(default=0, ge=0)
-    """How many questions with their answers the text for a new session contains in full."""
+    """Questions with their answers that the text for a new session contains in full."""
     messages_kept: int = Field(default=0, ge=0)
     summary_chars: int = Field(default=0, ge=0)
     age_seconds: int = Field(default=0, ge=0)
     """The age of the last message."""
     last_question: str = Field(default="", max_length=MAX_LAST_QUESTION)
     context_tokens: int = Field(default=0, ge=0)
-    """How many tokens of the model's context window the resumed session fills."""
+    """Tokens of the model's context window that the resumed session fills."""
     context_window: int = Field(default=0, ge=0)
     """The size of that window in tokens, 0 where it is unknown."""
 
 
 class RestoreOrder(Document):
-    """How a new container restores the conversation so far."""
+    """The order to a new container to restore the conversation so far."""
 
     mode: RestoreMode = "fresh"
     reason: str = ""
@@ -74,7 +83,7 @@ class RestoreOrder(Document):
 
 
 class RunTerms(Document):
-    """What holds in a run whatever its turns ask. It carries no secret."""
+    """The terms of a run, which hold for all its turns. They carry no secret."""
 
     run: str
     group: str
@@ -84,11 +93,15 @@ class RunTerms(Document):
     timezone: str = "UTC"
     agent: AgentName = "offline"
     model: str | None = None
+    is_plain_service: bool = False
+    """Whether its model service reads what all of the Messages API do, and not all that Anthropic's does."""
+    window: int | None = Field(default=None, gt=0)
+    """Tokens that its model takes; None leaves it to the model's program."""
     session_id: str | None = None
     restore: RestoreOrder = RestoreOrder()
     limits: TurnLimits = TurnLimits()
     egress: Egress = "none"
-    """What the container may reach: nothing, the hosts in `reachable` by the proxy in HTTPS_PROXY, or all."""
+    """Hosts that the container may reach: none, those in `reachable` by the proxy in HTTPS_PROXY, or all."""
     reachable: tuple[str, ...] = ()
     asks_egress: bool = False
     """Whether the owner is asked about a place that is not in `reachable`."""

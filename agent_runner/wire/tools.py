@@ -8,7 +8,7 @@ from pydantic import BaseModel, ConfigDict
 
 
 class Arguments(BaseModel):
-    """What a model fills in. Unknown names are refused, so that a slip is noticed."""
+    """The arguments that a model fills in. Unknown names are refused, so that a slip is noticed."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
 

@@ -24,7 +24,7 @@ MAX_PATH_BYTES = 4_000
 MAX_DEPTH = 64
 CHUNK_BYTES = 256 * 1024
 PARTIAL = ".andy-partial-"
-"""How the name of a file begins that is being written here. No scan sees it, nor those of `write_whole`."""
+"""The prefix of files that are being written. Scans skip them, and those of `write_whole`."""
 
 Kind = Literal["file", "dir", "link"]
 
@@ -49,7 +49,7 @@ class Entry:
 
 Tree = dict[str, Entry]
 HashCache = dict[tuple[int, int, int, int, int], str]
-"""What a file held when it was last read, by device, inode, size and both times of change (ns)."""
+"""Map a file's device, inode, size and both times of change (ns) to its hash when it was last read."""
 
 
 def checked_path(path: str) -> str:
@@ -152,7 +152,7 @@ def _file_entry(directory: int, name: str, info: os.stat_result, cache: HashCach
 
 @dataclass(frozen=True, slots=True)
 class Changes:
-    """What makes one tree of another: what is removed, deepest first; then what is put, parents first."""
+    """The steps from one tree to another: paths to remove, deepest first; entries to put, parents first."""
 
     removed: tuple[str, ...]
     put: dict[str, Entry]

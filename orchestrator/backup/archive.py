@@ -31,6 +31,7 @@ LEFT_OUT = frozenset(
         "logs",
         "mcp-session-key",
         "orchestrator.lock",
+        "zone",  # written at each start
         "process",
         "project",
         "starting",
@@ -41,7 +42,7 @@ LEFT_OUT = frozenset(
         "whatsapp",
     }
 )
-"""What is in `data/` and in no backup: of one run, of one machine, or made anew."""
+"""Parts of `data/` that no backup has: they belong to one run or one machine, or are made again."""
 FIRST_WORD_SECONDS = 2.0
 MOST_FOLDERS, MOST_BYTES = 100, 2000
 

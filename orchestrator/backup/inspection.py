@@ -24,13 +24,13 @@ SETTING_FILES = (archive.SETTINGS, archive.SECRETS)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoreCensus:
-    """What a database has, counted."""
+    """Counts of the rows of a database."""
 
     groups: frozenset[str] = frozenset()
     """The folders of the registered groups."""
     messages: int = 0
     newest_ms: int | None = None
-    """When the newest message came."""
+    """The time when the newest message came."""
     waiting: int = 0
     """Turns that are not answered yet."""
     reminders: int = 0
@@ -39,7 +39,7 @@ class StoreCensus:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Inspection:
-    """What a backup holds that was unpacked and found whole."""
+    """The contents of a backup that was unpacked and found whole."""
 
     manifest: Manifest
     contents: BackupContents
@@ -124,7 +124,7 @@ def changed_settings(home: Home, stage: Stage) -> dict[str, tuple[str, str]]:
             reason = str(error).replace(f"{made_in}/", "")
             raise BackupError(
                 f"Andy would not start with its settings ({reason})."
-                " Restore it with 'andy restore FILE', then mend them."
+                " Restore it with 'andy restore FILE', then fix them."
             ) from error
     now = settings.load(home.root).model_dump(mode="json")
     return {name.upper(): (str(value), str(then[name])) for name, value in now.items() if then[name] != value}

@@ -29,7 +29,7 @@ HOLLOW_BYTES, HOLLOW_TIMES = 2**30, 16
 """A file that is larger, and so many times larger than what it fills, is a hole: made to choke a backup."""
 TINY_BYTES = 4096
 UNPAID_BYTES = 2**30
-"""How much of a backup may be bytes that fill no disk: further names of one file, holes that cannot be found.
+"""Bytes of a backup that may fill no disk: further names of one file, holes that cannot be found.
 
 All else that an agent can make a backup read takes as much of the disk, of which there is an end.
 """
@@ -40,7 +40,7 @@ class BackupResult:
     """The result of making a backup."""
 
     path: Path | None
-    """None, and so is `bytes`, when it went into a pipe."""
+    """The path of the backup; None, like `bytes`, if it was written to a pipe."""
     bytes: int | None
     contents: BackupContents
     left_out: tuple[str, ...]
@@ -104,11 +104,11 @@ def _gather(
     file: BinaryIO, home: Home, held: Path, *, with_env: bool, clock: Clock, say: Callable[[str], None]
 ) -> _Writer:
     """Copy into `held` what has to be of one moment, then write the whole backup to `file`."""
-    snapshot, kept = held / "messages.db", held / "outgoing"
-    outgoing.hold(home, kept)
+    snapshot, held_files = held / "messages.db", held / "outgoing"
+    outgoing.hold(home, held_files)
     version = _snapshot(home.database, snapshot)
-    outgoing.hold(home, kept)
-    outgoing.drop_strays(kept, snapshot)
+    outgoing.hold(home, held_files)
+    outgoing.drop_strays(held_files, snapshot)
     manifest = Manifest(andy=__version__, store_version=version, created_ms=clock.now_ms(), has_env=with_env)
     return _write(file, home, held, manifest, BackupProgress(say, clock=clock))
 

@@ -16,15 +16,15 @@ _NAME = re.compile(r"out-[0-9a-f]+")
 _OPEN = "state IN ('held', 'pending', 'sending')"
 
 
-def hold(home: Home, kept: Path) -> None:
-    """Copy the files that are there now to `kept`, even those that are sent and removed meanwhile. Blocks.
+def hold(home: Home, held_files: Path) -> None:
+    """Copy the present files to `held_files`, even those that are sent and removed meanwhile. Blocks.
 
     Call before the database is copied and again after it: what a row names was there at one of them.
     """
-    kept.mkdir(exist_ok=True)
+    held_files.mkdir(exist_ok=True)
     for source in (home.root / FOLDER).glob("out-*"):
         with suppress(FileNotFoundError, FileExistsError):  # sent since, or held already
-            _link_or_copy(source, kept / source.name)
+            _link_or_copy(source, held_files / source.name)
 
 
 def _link_or_copy(source: Path, target: Path) -> None:
@@ -37,10 +37,10 @@ def _link_or_copy(source: Path, target: Path) -> None:
             shutil.copyfile(source, target)
 
 
-def drop_strays(kept: Path, database: Path) -> None:
+def drop_strays(held_files: Path, database: Path) -> None:
     """Delete the files that no row of a copied database sends any more."""
     needed = {Path(path).name for _, path in _rows(database)}
-    for path in kept.iterdir():
+    for path in held_files.iterdir():
         if path.name not in needed:
             path.unlink()
 

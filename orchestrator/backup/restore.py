@@ -11,6 +11,7 @@ import tarfile
 import zlib
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, suppress
+from copy import copy
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path, PurePosixPath
@@ -25,11 +26,12 @@ from orchestrator.base.clock import Clock
 from orchestrator.containers.runtime_selection import AGENT_UID
 from orchestrator.domain.errors import BackupError, StoreTooNew
 from orchestrator.domain.home import Home
+from orchestrator.domain.setting_sources import COMPOSE_HOME
 from orchestrator.store import database
 
 SQLITE = b"SQLite format 3\0"
 REPLACED = ("data/sessions", "data/context", "data/archive", outgoing.FOLDER, "data/ipc", "data/env")
-"""What a backup takes the place of, beside groups and database: what it holds, and letters of later."""
+"""Folders that a restore replaces beside groups and database: those of the backup, and later requests."""
 UNREADABLE = (tarfile.TarError, gzip.BadGzipFile, zlib.error, EOFError, ValidationError, UnicodeError)
 
 
@@ -38,10 +40,10 @@ class RestoreResult:
     """The result of restoring a backup."""
 
     manifest: Manifest | None
-    """None where the file was a bare copy of the database."""
+    """The backup's manifest; None if the file was a bare copy of the database."""
     contents: BackupContents
     aside: Path | None
-    """Where what was there before is now."""
+    """The folder that has what was there before."""
 
 
 def restore(
@@ -129,10 +131,10 @@ def place(
             files = [name for name in (*archive.FILES, archive.SECRETS) if stage.path(name).exists()]
             names = [*stage.children("groups"), *STORE, *REPLACED, *files]
         _keep_sign_ins(stage.path(archive.DATABASE), home.database)
-        told = record.to(
+        placed = record.to(
             at_ms=clock.now_ms(), files=contents.files, made_ms=manifest.created_ms if manifest else None
         )
-        swap(home, stage, names, aside=aside, record=told)
+        swap(home, stage, names, aside=aside, record=placed)
     finally:
         with suppress(OSError):  # whether it is done does not hang on that; the next look at the home does it
             stage.clear()
@@ -237,8 +239,6 @@ class Unpacked:
         Raises `BackupError`, `StoreTooNew`; `OSError` where there is no room.
         """
         found = cls(source=source, stage=stage)
-        if not hasattr(tarfile, "data_filter"):
-            raise BackupError("This Python unpacks archives carelessly: upgrade it to 3.11.4 or later.")
         try:
             with tarfile.open(source, "r:gz") as tar:
                 for member in tar:
@@ -276,11 +276,11 @@ class Unpacked:
             self.promised = BackupContents.model_validate_json(self._text(tar, member))
         elif member.isdir():
             self.folders.append(member)
-            tar.extract(member, self.stage.base(member.name), filter="data")
+            _extract(tar, member, self.stage.base(member.name))
         elif member.issym() and archive.stays_inside(member.name, member.linkname):
             self.links.append(member)
         elif member.isreg():
-            tar.extract(member, self.stage.base(member.name), filter="data")
+            _extract(tar, member, self.stage.base(member.name))
             self.contents = self.contents.with_file(member.size)
         else:
             raise self.refusal(f"'{member.name}' is no plain file")
@@ -297,7 +297,7 @@ class Unpacked:
         for member in self.links:
             if member.name in above:
                 raise self.refusal(f"'{member.name}' is a link with something in it")
-            tar.extract(member, self.stage.base(member.name), filter="data")
+            _extract(tar, member, self.stage.base(member.name))
             self.contents = self.contents.with_link()
         for member in reversed(self.folders):
             self.stage.path(member.name).chmod(member.mode & 0o755 | 0o700)
@@ -309,6 +309,20 @@ class Unpacked:
         if file is None or member.size > 65536:
             raise self.refusal(f"'{member.name}' is not what it should be")
         return file.read()
+
+
+def _extract(tar: tarfile.TarFile, member: tarfile.TarInfo, place: Path) -> None:
+    """Unpack a member whose name and kind were checked, without its owner and the special bits of its mode.
+
+    The Python of Debian 12 has no filter that does it.
+    """
+    if hasattr(tarfile, "data_filter"):
+        tar.extract(member, place, filter="data")
+        return
+    mine = copy(member)
+    mine.mode = member.mode & 0o755 | (0o700 if member.isdir() else 0o600)
+    mine.uid, mine.gid, mine.uname, mine.gname = os.geteuid(), os.getegid(), "", ""
+    tar.extract(mine, place)
 
 
 def _in_a_line(error: Exception) -> str:
@@ -340,8 +354,8 @@ def _place_beside(root: Path, now_ms: int) -> Path:
     return place
 
 
-def summary_lines(done: RestoreResult, *, zone: ZoneInfo | None) -> list[str]:
-    """Return what a person is told about a restore; without a zone, by this machine's clock."""
+def summary_lines(done: RestoreResult, home: Home, *, zone: ZoneInfo | None) -> list[str]:
+    """Return what a person is told about a restore into `home`; without a zone, by this machine's clock."""
     if done.manifest is None:
         lines = ["The database is restored; groups/ and sessions are as they were."]
     else:
@@ -349,4 +363,13 @@ def summary_lines(done: RestoreResult, *, zone: ZoneInfo | None) -> list[str]:
         lines = [f"Restored as it was on {at:%Y-%m-%d %H:%M}: {done.contents.files:,} files."]
     if done.aside is not None:
         lines.append(f"What was there before is in {done.aside}")
-    return [*lines, "Start Andy with 'andy up'."]
+    return [*lines, _start_hint(home)]
+
+
+def _start_hint(home: Home) -> str:
+    if str(home.root) == COMPOSE_HOME:
+        return "Start Andy with 'docker compose up -d' on the host."
+    # A restore under Compose is typed beside docker-compose.yml, where Andy may also run without it.
+    if (home.root / "docker-compose.yml").is_file():
+        return "Start Andy as before: with Compose 'docker compose up -d', else 'andy up'."
+    return "Start Andy with 'andy up'."

@@ -112,13 +112,13 @@ async def _audit(home: Home, record: RestoreRecord) -> None:
     database = await Database.open(home.database)
     try:
         async with database.transaction() as tx:
-            if not await _is_told(tx, record):
+            if not await _is_audited(tx, record):
                 await audit.append(tx, _event(record))
     finally:
         await database.close()
 
 
-async def _is_told(tx: Tx, record: RestoreRecord) -> bool:
+async def _is_audited(tx: Tx, record: RestoreRecord) -> bool:
     rows = await tx.execute_fetchall(
         "SELECT 1 FROM audit WHERE kind LIKE 'restore.%' AND json_extract(detail, '$.id') = ? AND kind = ?",
         (record.id, f"restore.{record.state}"),

@@ -18,7 +18,7 @@ MOST_STORED_BYTES = 8 * 2**30 - 2**24
 """More needs a size in the extended header, which `tarfile` takes for that of the file with its holes."""
 
 Data = Sequence[tuple[int, int]]
-"""Where a file has data: offset and length, in order."""
+"""The parts of a file that have data: offset and length, in order."""
 
 
 def pieces(descriptor: int, seen: os.stat_result) -> Data | None:

@@ -50,11 +50,11 @@ class RestoreRecord(BaseModel):
     source: str
     """The path of the backup; for one that the console asked for, relative to the home."""
     at_ms: int
-    """When it was asked for, and then when it ended."""
+    """The time when it was asked for, and then when it ended."""
     tries: int = 0
     moves: tuple[Move, ...] = ()
     made_ms: int | None = None
-    """When the backup was made, as it says itself; None for a bare database."""
+    """The time when the backup was made, as it says itself; None for a bare database."""
     files: int = 0
     safety: str | None = None
     """The name of the backup of what was there before, in `backups/`."""
@@ -85,7 +85,7 @@ def write_record(home: Home, record: RestoreRecord) -> None:
 
 
 class Stage:
-    """Where a backup is unpacked: inside each part of the home.
+    """The folders into which a backup is unpacked: one inside each part of the home.
 
     With Docker Compose each part is a mount of its own, and nothing can be renamed from one mount to another.
     """

@@ -30,7 +30,7 @@ JOINED_BYTES = 64 * 1024
 """The most that waits to be written together."""
 
 STOPPING = "andy.stopping"
-"""Where the state of a request has the event that its server sets when it begins to stop."""
+"""The key in a request's state of the event that its server sets when it begins to stop."""
 
 MAX_OPEN_FILES = 8192
 """More than all servers together take: their connections are bounded."""

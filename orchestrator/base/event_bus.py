@@ -31,9 +31,9 @@ class HostEvent:
     attempt: int | None = None
     detail: str | None = None
     reason: str | None = None
-    """In words, where there is one: what a person is told too."""
+    """The reason as a sentence for people, if there is one."""
     data: dict[str, Any] | None = None
-    """More ids and numbers, of an event that is recorded in the store."""
+    """Further ids and numbers of an event that is recorded in the store."""
 
     def to_json_dict(self) -> dict[str, Any]:
         return {name: value for name in _FIELDS if (value := getattr(self, name)) is not None}
@@ -43,7 +43,7 @@ _FIELDS = tuple(field.name for field in fields(HostEvent))
 
 
 Listeners = dict[asyncio.Queue[HostEvent], tuple[str, ...]]
-"""Where events go, and the kinds that are wanted there; none given, all of them."""
+"""Map each listener's queue to the kinds of events that it wants; an empty tuple means all."""
 
 
 class EventBus:
@@ -85,9 +85,9 @@ class EventBus:
 
     def recall(self, events: Iterable[HostEvent]) -> None:
         """Put events of earlier starts before those kept; nobody who listens gets them as new ones."""
-        kept = [*events, *self.ring]
+        recalled = [*events, *self.ring]
         self.ring.clear()
-        self.ring.extend(kept)
+        self.ring.extend(recalled)
 
     @contextmanager
     def listening(self, *kinds: str, with_passing: bool = False) -> Iterator[asyncio.Queue[HostEvent]]:

@@ -10,13 +10,17 @@ import json
 import logging
 import os
 import queue
+import re
 import sys
 import time
 from collections.abc import Callable, Hashable
+from dataclasses import dataclass
+from datetime import datetime
 from io import TextIOWrapper
 from logging.handlers import QueueHandler, QueueListener, RotatingFileHandler
 from pathlib import Path
 from typing import Any, Self, TextIO
+from zoneinfo import ZoneInfo
 
 import structlog
 
@@ -26,18 +30,21 @@ from orchestrator.base.terminal_escaping import one_line, raw_stream, visible
 _NOISY = ("asyncio", "uvicorn.error")
 """Loggers that say a line, or a traceback, for whatever a stranger at a socket does."""
 
+_LEVEL = re.compile(r"\[(debug|info|warning|error|critical)\b")
+"""The level in a line that structlog writes for a terminal."""
 FILE_BYTES = 5 * 1024 * 1024
 OLDER_FILES = 3
 MAX_WAITING_LINES = 10_000
 
 MAX_THROTTLE_KEYS = 1_000
-"""Of those who err choose their keys themselves, as with their addresses, none may fill the memory."""
+"""Keys that are remembered. They come from untrusted clients, so their number is bounded."""
 
 
-def configure(level: str, *, kept: LogFile | None = None) -> None:
+def configure(level: str, *, log_file: LogFile | None = None, is_quiet: bool = False) -> None:
     """Set up structlog and let the libraries' own logging through from `warning`.
 
-    `kept` gets a copy of every line, as JSON.
+    `log_file` gets a copy of every line, as JSON. With `is_quiet` a terminal is shown errors alone, for a
+    person reads sentences there; a program that reads stderr gets every line all the same.
     """
     to_person = sys.stderr.isatty()
     renderer: structlog.typing.Processor = (
@@ -51,7 +58,8 @@ def configure(level: str, *, kept: LogFile | None = None) -> None:
             structlog.contextvars.merge_contextvars,
             structlog.processors.add_log_level,
             structlog.processors.TimeStamper(fmt="iso", utc=True),
-            *([kept] if kept else []),
+            *([log_file] if log_file else []),
+            *([_drop_below_error] if to_person and is_quiet else []),
             _write_out if to_person else structlog.processors.format_exc_info,
             renderer,
         ],
@@ -59,11 +67,22 @@ def configure(level: str, *, kept: LogFile | None = None) -> None:
         logger_factory=structlog.PrintLoggerFactory(raw_stream(sys.stderr) if to_person else sys.stderr),
         cache_logger_on_first_use=True,
     )
-    logging.basicConfig(level=logging.WARNING, stream=sys.stderr, format="%(levelname)s %(name)s %(message)s")
+    shown = logging.StreamHandler(sys.stderr)
+    shown.setLevel(logging.ERROR if to_person and is_quiet else logging.WARNING)
+    logging.basicConfig(level=logging.WARNING, handlers=[shown], format="%(levelname)s %(name)s %(message)s")
     for name in _NOISY:
         logging.getLogger(name).addFilter(ThrottledLogger())
-    if kept is not None:
-        logging.getLogger().addHandler(kept.handler)
+    if log_file is not None:
+        logging.getLogger().addHandler(log_file.handler)
+
+
+def _drop_below_error(
+    _: object, method: str, event: structlog.typing.EventDict
+) -> structlog.typing.EventDict:
+    """Pass errors on. Raises `DropEvent` for anything less."""
+    if method not in ("error", "critical", "exception", "fatal"):
+        raise structlog.DropEvent
+    return event
 
 
 def _write_out(_: object, __: str, event: structlog.typing.EventDict) -> structlog.typing.EventDict:
@@ -94,8 +113,10 @@ class LogFile:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Write what waits."""
+        """Write what waits, and close the file."""
         self._listener.stop()
+        for handler in self._listener.handlers:
+            handler.close()
 
     def __call__(self, logger: Any, name: str, event: Any) -> Any:
         """Keep a copy of an event that is on its way to stderr."""
@@ -115,14 +136,14 @@ class _LineQueue(QueueHandler):
     def prepare(self, record: logging.LogRecord) -> logging.LogRecord:
         """A library's record as a line like our own."""
         prepared = super().prepare(record)
-        told = {
+        fields = {
             "event": prepared.getMessage(),
             "logger": record.name,
             "level": record.levelname.lower(),
             "timestamp": utc_stamp(round(record.created * 1000)),
         }
         return logging.LogRecord(
-            "andy", logging.INFO, "", 0, json.dumps(told, ensure_ascii=False), None, None
+            "andy", logging.INFO, "", 0, json.dumps(fields, ensure_ascii=False), None, None
         )
 
     def enqueue(self, record: logging.LogRecord) -> None:
@@ -134,7 +155,7 @@ class _PrivateFile(RotatingFileHandler):
     """A file for its owner alone, made at the first line. A disk that takes nothing is told once."""
 
     def __init__(self, path: Path) -> None:
-        self._is_told = False
+        self._is_reported = False
         super().__init__(path, maxBytes=FILE_BYTES, backupCount=OLDER_FILES, encoding="utf-8", delay=True)
 
     def _open(self) -> TextIOWrapper:
@@ -145,9 +166,36 @@ class _PrivateFile(RotatingFileHandler):
 
     def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802  # logging's own name
         del record
-        if not self._is_told:
-            self._is_told = True
+        if not self._is_reported:
+            self._is_reported = True
             _complain(sys.stderr, f"{self.baseFilename} cannot be written: {sys.exc_info()[1]}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HostLogLine:
+    """One line of a log, as people read it."""
+
+    level: str
+    """debug, info, warning, error or critical; empty where the line does not say."""
+    text: str
+
+
+def read_line(line: str, zone: ZoneInfo) -> HostLogLine:
+    """Return a line of a log file as people read it: local time, level, event, then its fields.
+
+    A line that is not one of ours, as programs write them, stays as it is.
+    """
+    try:
+        fields = json.loads(line)
+        event, level = str(fields.pop("event")), str(fields.pop("level", ""))
+        at = datetime.fromisoformat(str(fields.pop("timestamp"))).astimezone(zone)
+    except (ValueError, LookupError, TypeError, AttributeError, OverflowError, RecursionError):
+        found = _LEVEL.search(line)
+        return HostLogLine(level=found[1] if found else "", text=line)
+    exception = fields.pop("exception", "")
+    rest = " ".join(f"{name}={value}" for name, value in fields.items() if value is not None)
+    text = f"{at:%Y-%m-%d %H:%M:%S} [{level}] {event}" + (f"  {rest}" if rest else "")
+    return HostLogLine(level=level, text=f"{text}\n{exception}" if exception else text)
 
 
 def _complain(stream: TextIO, text: str) -> None:

@@ -1,4 +1,4 @@
-"""What the C library is told about this process's memory, where it is glibc."""
+"""Tunes how the C library manages this process's memory, where it is glibc."""
 
 from __future__ import annotations
 

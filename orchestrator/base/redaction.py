@@ -15,11 +15,11 @@ from typing import Any
 
 GONE = "[redacted]"
 MOST_PASSES = 4
-"""What stood against a secret may be one itself, as is seen when that is gone."""
+"""The largest number of passes over a text: the neighbour of a removed secret may be one itself."""
 SHORTEST = len("sk-12345678")
-"""Of all shapes that have no sign between a name and a value."""
+"""Characters of the shortest secret that is recognised by its shape alone."""
 REMEMBERED, REMEMBERED_CHARS = 2_048, 120
-"""How many short texts, and of which length, are not looked through a second time. A document has a thousand
+"""The number of short texts, and their greatest length, whose result is remembered. A document has a thousand
 ids, names and times, and is written again whenever one message was added to it."""
 
 _KEYS = (
@@ -183,10 +183,10 @@ def _redacted(value: Any, known: tuple[str, ...]) -> Any:
 
 def _without_pem(text: str) -> str:
     """Take out PEM blocks; one without an end goes to the end of the text."""
-    kept: list[str] = []
+    parts: list[str] = []
     at = 0
     while begin := _PEM_BEGIN.search(text, at):
-        kept += [text[at : begin.start()], GONE]
+        parts += [text[at : begin.start()], GONE]
         end = _PEM_END.search(text, begin.end())
         at = end.end() if end else len(text)
-    return "".join((*kept, text[at:]))
+    return "".join((*parts, text[at:]))

@@ -45,7 +45,7 @@ class LoopFailure:
     failures: int
     """Failures in a row."""
     since_ms: int
-    """When the first of them was."""
+    """The time when the first of them was."""
     next_try_ms: int
 
     def to_json_dict(self) -> dict[str, Any]:
@@ -57,7 +57,7 @@ class _LoopState:
     failures: int = 0
     since_ms: int = 0
     started_ms: int = 0
-    """When it last began to run, by the steady clock."""
+    """The time when it last began to run, by the steady clock."""
     failure: LoopFailure | None = None
     is_reported: bool = False
 

@@ -22,7 +22,24 @@ _UNSAFE = re.compile(
 )
 
 
-_LOOKS_EMPTY = frozenset("\u034f\u115f\u1160\u17b4\u17b5\u2800\u3164\uffa0")
+_SELECTORS = (*range(0x180B, 0x1810), *range(0xFE00, 0xFE10), *range(0xE0100, 0xE01F0))
+"""Characters that choose how the one before them is drawn, and have no form of their own."""
+_LOOKS_EMPTY = frozenset("\u034f\u115f\u1160\u17b4\u17b5\u2800\u3164\uffa0") | {*map(chr, _SELECTORS)}
+MAX_SHOWN_MARKS = 4
+"""Combining marks on one letter that `all_visible` leaves, as Burmese and Vietnamese write them. More cover
+the lines around them."""
+
+_WORD = re.compile(r"\w*[A-Za-z]\w*")
+_BETWEEN_LETTERS = re.compile(r"(?<=[A-Za-z])[^\x00-\x7f](?=[A-Za-z])")
+_SIGNS = frozenset(
+    "\u2024\ufe52\u02d0\u02f8\u0589\u2236\ua789\u2044\u2215\u2571\u27cb\u29f8\u2216\u29f5\u29f9\ufe68"
+)
+"""Signs that look like `.`, `:`, `/` and `\\`, and so make one address of another."""
+_OTHER_LATIN = frozenset("ÆÐÞØŁŒŊĦßæðþøłœŋħđ")
+"""Letters of European languages that are no letter of ASCII with a mark, and look like none."""
+_RAISED = ("<super>", "<sub>")
+_BESIDE_LATIN = ("HANGUL SYLLABLE", "CJK UNIFIED", "HIRAGANA LETTER", "KATAKANA LETTER")
+"""Writing that is set right beside Latin letters, as in `Andy야`, and looks like none of them."""
 
 
 def visible(text: str) -> str:
@@ -34,15 +51,67 @@ def all_visible(text: str) -> str:
     """Return `text` in one line, with every character written out that is not seen where it stands.
 
     Beside what a terminal obeys these are zero-width and other format characters, fillers that look like
-    blanks, and what has no meaning yet. A letter, a mark, a digit, a sign and the plain blank stay.
+    blanks, what has no meaning yet, and what looks like a letter of ASCII in a word that has such letters,
+    as in an address where one letter is Cyrillic. A letter, a digit, a sign and the plain blank stay, a word
+    that is all of another script as well, and on each letter the first `MAX_SHOWN_MARKS` marks.
     """
-    return "".join(one if _is_seen(one) else _written_out(one) for one in text)
+    alike = {found.start() + at for found in _WORD.finditer(text) for at in _look_alikes(found[0])}
+    alike |= {found.start() for found in _BETWEEN_LETTERS.finditer(text) if _is_sign(found[0])}
+    shown, marks = [], 0
+    for number, one in enumerate(text):
+        marks = marks + 1 if unicodedata.category(one)[0] == "M" else 0
+        is_plain = _is_seen(one) and marks <= MAX_SHOWN_MARKS and number not in alike
+        shown.append(one if is_plain else _written_out(one))
+    return "".join(shown)
+
+
+def _look_alikes(word: str) -> Iterator[int]:
+    """Yield the places of letters that may pass for one of ASCII in a word that has such letters."""
+    if not word.isascii():
+        yield from (at for at, one in enumerate(word) if not one.isascii() and _may_pass(one))
+
+
+def _may_pass(character: str) -> bool:
+    if not character.isalnum() or character in _OTHER_LATIN:
+        return False
+    kind, *parts = _parts_of(character)
+    if kind in _RAISED or (not kind and len(parts) > 1 and _letter_of(character).isascii()):
+        return False  # `m²`, or a letter of ASCII with its marks
+    return not unicodedata.name(character, "").startswith(_BESIDE_LATIN)
 
 
 def _is_seen(character: str) -> bool:
-    if character in _LOOKS_EMPTY:
+    if character in _LOOKS_EMPTY or character in _SIGNS or _is_ascii_in_disguise(character):
         return False
     return character == " " or unicodedata.category(character)[0] not in "CZ"
+
+
+def _is_sign(character: str) -> bool:
+    """Return whether a character is a sign or a spacing mark, of which some look like letters."""
+    return unicodedata.category(character) in ("Sm", "So", "Sk", "Mc", "Po")
+
+
+def _is_ascii_in_disguise(character: str) -> bool:
+    """Return whether a character is one of ASCII in another font or width, as many programs take it."""
+    if character.isascii():
+        return False
+    kind, *parts = _parts_of(character)
+    return kind not in _RAISED and len(parts) == 1 and parts[0].isascii() and parts[0].isalnum()
+
+
+def _parts_of(character: str) -> tuple[str, ...]:
+    """Return how a character is made of others: in which form, empty for the same, and of which ones."""
+    kind, *codes = unicodedata.decomposition(character).split() or [""]
+    if kind and not kind.startswith("<"):
+        kind, codes = "", [kind, *codes]
+    return kind, *(chr(int(one, 16)) for one in codes)
+
+
+def _letter_of(character: str) -> str:
+    """Return a letter without the marks that it is made with."""
+    while len(parts := _parts_of(character)) > 1 and not parts[0]:
+        character = parts[1]
+    return character
 
 
 def _written_out(character: str) -> str:

@@ -20,9 +20,9 @@ from orchestrator.groups import attachments
 from orchestrator.store import messages
 
 FETCH_SECONDS = 30.0
-"""How long a file may take, and a second more for each MB of it."""
+"""Seconds that fetching a file may take; each MB of the file adds one second."""
 FETCH_PAUSE_SECONDS = 5.0
-"""How long to wait between two tries to fetch one file."""
+"""Seconds between two tries to fetch the same file."""
 MAX_FETCHES = 4
 """Files that are fetched at once, at most; those that came whole wait for nothing but their words."""
 VOICE_NOTE = "voice note"
@@ -34,7 +34,7 @@ ENDINGS = {"audio/ogg": ".ogg", "audio/mp4": ".m4a", "image/jpeg": ".jpg", "imag
 
 
 class FileFacts(Protocol):
-    """What a messenger says of a file before it is fetched."""
+    """The properties of a file that a messenger reports before the file is fetched."""
 
     @property
     def kind(self) -> str:
@@ -51,12 +51,12 @@ class FileFacts(Protocol):
 
     @property
     def size(self) -> int:
-        """Its size in bytes."""
+        """The file's size in bytes."""
         ...
 
     @property
     def seconds(self) -> int:
-        """How long it plays; 0 for what does not."""
+        """The playing time in seconds; 0 for files that are not played."""
         ...
 
 

@@ -22,7 +22,7 @@ from orchestrator.store import outbox
 log = structlog.get_logger(__name__)
 
 LOGIN_SECONDS = 5.0
-"""How often a login is looked for where there is none: one look at one file."""
+"""Seconds between two checks for a login while there is none. A check reads one file."""
 FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 1.0, 300.0
 
 Login = TypeVar("Login")

@@ -28,7 +28,7 @@ class ChannelContext:
     has_own_number: bool
     """Whether the account is the assistant's alone; else people read it beside its owner's own words."""
     attachment_bytes: int
-    """How large a file may be that is fetched; 0 fetches none."""
+    """The largest file, in bytes, that is fetched; 0 fetches none."""
     wake_outbox: Callable[[], None]
     on_typing: Callable[[ChatJid], None] = lambda _: None
     """Called when somebody types in a chat, registered or not. It must neither block nor raise."""

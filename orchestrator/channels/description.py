@@ -32,16 +32,16 @@ class ChannelFinding:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoginQuestion:
-    """What has to be known to log in to a messenger; it is asked at the terminal."""
+    """A value that is needed to log in to a messenger. The terminal asks for it."""
 
     name: str
-    """Its name in `andy channels add CHANNEL --set NAME=VALUE`."""
+    """The question's name in `andy channels add CHANNEL --set NAME=VALUE`."""
     text: str
     default: str = ""
     is_rare: bool = False
-    """Nobody is asked: the default is taken unless `--set` says something else."""
+    """Whether the terminal does not ask: the default is used unless `--set` gives another value."""
     is_secret: bool = False
-    """It is not shown while it is typed, and is read from stdin rather than from the command line."""
+    """Whether the answer is hidden while it is typed, and read from stdin instead of the command line."""
 
 
 def _no_account(_: Path) -> str:
@@ -53,9 +53,9 @@ class ChannelDescription:
     """A messenger as the rest of Andy sees it. A path is relative to the home."""
 
     name: str
-    """In settings, commands, `/status` and the table of chats: lower case, no blanks."""
+    """The name in settings, commands, `/status` and the table of chats: lower case, no blanks."""
     title: str
-    """As people call it: `WhatsApp`."""
+    """The name for people: `WhatsApp`."""
     about: Words
     """One sentence: what it is and what it needs."""
     owns: Callable[[ChatJid], bool]
@@ -92,13 +92,13 @@ class ChannelDescription:
     status_command: str = ""
     """The command that tells more of the connection than `andy channels status` does."""
     status_file: str = ""
-    """Where the channel keeps how its connection is, as `status.StatusFile` writes it."""
+    """The path of the file that holds the state of the connection, written by `status.StatusFile`."""
     secret_files: tuple[str, ...] = ()
-    """What nobody else on this machine may read."""
+    """The paths of files that no other user of this machine may read."""
     checks: tuple[Callable[[Path], ChannelFinding], ...] = ()
-    """What `andy doctor` looks at, in this order, up to the first problem. They block."""
+    """The checks of `andy doctor`, which run in this order up to the first problem. They block."""
     advice: Mapping[str, Words] = field(default_factory=dict)
-    """What the owner can do in a state of the connection, by the state's name, for the console.
+    """Advice to the owner for each state of the connection, by the state's name. The console shows it.
 
     `{reason}` in it becomes why the connection ended last. Where a state has none, the status's own is shown.
     """

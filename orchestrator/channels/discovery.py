@@ -35,7 +35,8 @@ class BrokenChannel(SettingError):
 
 
 @cache
-def _shipped() -> tuple[str, ...]:
+def shipped() -> tuple[str, ...]:
+    """Return the names of the channels that come with Andy."""
     return tuple(sorted(path.parent.name for path in Path(__file__).parent.glob("*/description.py")))
 
 
@@ -44,12 +45,12 @@ def _others() -> dict[str, Any]:
     from importlib.metadata import entry_points
 
     found = {one.name: one for one in entry_points(group=ENTRY_POINTS)}
-    return {name: one for name, one in sorted(found.items()) if name not in _shipped()}
+    return {name: one for name, one in sorted(found.items()) if name not in shipped()}
 
 
 def names() -> list[str]:
     """Return the name of every channel that is installed, those that come with Andy first."""
-    return [*_shipped(), *_others()]
+    return [*shipped(), *_others()]
 
 
 def find(name: str) -> ChannelDescription:
@@ -59,7 +60,7 @@ def find(name: str) -> ChannelDescription:
         UnknownChannel: there is none of this name.
         BrokenChannel: the package that has it cannot be loaded.
     """
-    if name in _shipped():
+    if name in shipped():
         found = import_module(f"orchestrator.channels.{name}.description").CHANNEL
     else:
         entry = _others().get(name)
@@ -69,7 +70,7 @@ def find(name: str) -> ChannelDescription:
             found = entry.load()
         except Exception as error:
             raise BrokenChannel(
-                f"The channel '{name}' cannot be loaded ({error}): mend or remove {entry.dist.name}."
+                f"The channel '{name}' cannot be loaded ({error}): fix or remove {entry.dist.name}."
             ) from error
     if not isinstance(found, ChannelDescription) or found.name != name:
         raise BrokenChannel(f"The channel '{name}' does not describe itself as a ChannelDescription.")

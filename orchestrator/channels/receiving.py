@@ -16,7 +16,7 @@ from orchestrator.domain.values import Inbound
 log = structlog.get_logger(__name__)
 
 TAKE_TRIES = 5
-"""How often a message is handed in that the host cannot take, before it is left out."""
+"""Tries to hand a message to the host before the message is skipped."""
 TAKE_PAUSE_SECONDS = 5.0
 
 

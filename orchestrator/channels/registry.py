@@ -96,7 +96,7 @@ class Channels:
 
     @property
     def pairings(self) -> Mapping[str, PairingService]:
-        """Who pairs, by the name of the channel; only of channels that are paired with a phone."""
+        """The pairing services by channel name, for the channels that are paired with a phone."""
         return {one.name: one.pairing for one in self.all if isinstance(one, PairedChannel)}
 
     @property

@@ -15,7 +15,7 @@ log = structlog.get_logger(__name__)
 
 
 class ChannelStatus(BaseModel):
-    """What the owner sees of the connection. Times are epoch milliseconds, UTC."""
+    """The status of a channel's connection, as the owner sees it. Times are epoch milliseconds, UTC."""
 
     model_config = ConfigDict(extra="ignore", frozen=True)
 
@@ -23,7 +23,7 @@ class ChannelStatus(BaseModel):
     account: str = ""
     connected_since_ms: int | None = None
     last_receipt_ms: int | None = None
-    """When the messenger last proved that a message arrived or was read."""
+    """The time when the messenger last proved that a message arrived or was read."""
     last_message_ms: int | None = None
     last_error: str = ""
     last_disconnect: str = ""
@@ -31,7 +31,7 @@ class ChannelStatus(BaseModel):
     next_try_ms: int | None = None
     advice: str = ""
     last_pairing: str = ""
-    """Why the last try to pair failed; empty once one has not."""
+    """The reason why the last try to pair failed; empty after a successful one."""
     last_pairing_ms: int | None = None
 
     def after_pairing(self, *, failure: str, now_ms: int) -> ChannelStatus:
@@ -49,10 +49,10 @@ class StatusFile:
 
     async def load(self) -> None:
         """Take over what an earlier host left: that it was logged out, and what happened last."""
-        kept = await asyncio.to_thread(read, self._path)
+        stored = await asyncio.to_thread(read, self._path)
         # Any other state was that of a process which is gone.
-        state = "logged_out" if kept.state == "logged_out" else "starting"
-        self.current = kept.model_copy(update={"state": state, "connected_since_ms": None})
+        state = "logged_out" if stored.state == "logged_out" else "starting"
+        self.current = stored.model_copy(update={"state": state, "connected_since_ms": None})
 
     async def record(self, **changes: Any) -> None:
         """Change the status and write it. A disk that does not take it is logged and stops nothing."""

@@ -1,4 +1,4 @@
-"""`andy usage`, `andy budget`, `andy audit`: what was used of the model, its bounds, what was recorded."""
+"""`andy usage`, `andy budget`, `andy audit`: use of the model, its limits, and the record of requests."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ def usage(
     group: GroupOption = None,
     *,
     by: Annotated[
-        Literal["day", "group", "task", "kind", "model", "agent"],
+        Literal["day", "group", "task", "kind", "model", "service", "agent"],
         Parameter(help="What a line is; `agent` tells subagents apart from the agent itself."),
     ] = "day",
     as_json: JsonOption = False,
     home: HomeOption = None,
 ) -> None:
-    """Tell what was used of the model, what it cost, about, and how the budgets stand. Works with Andy down.
+    """Show tokens, estimated costs, and how the budgets stand. Works with Andy down.
 
     Example: `andy usage --by group`
     """

@@ -1,4 +1,4 @@
-"""`andy status`, `messages`, `turns`, `outbox` and `events`: what Andy does, and what became of messages."""
+"""`andy status`, `messages`, `turns`, `outbox` and `events`: current work, and the outcome of messages."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ EVENT_FIELDS = ("kind", "group", "message", "turn", "attempt", "run", "detail", 
 
 
 def status(*, as_json: JsonOption = False, home: HomeOption = None) -> None:
-    """Tell what runs, waits and is stuck.
+    """Show what runs, waits and is stuck.
 
     Example: `andy status`
     """
@@ -55,7 +55,7 @@ def messages(
     as_json: JsonOption = False,
     home: HomeOption = None,
 ) -> None:
-    """List a group's newest messages with what became of each, or all that befell one. Works with Andy down.
+    """List a group's newest messages with their outcome, or the history of one. Works with Andy down.
 
     Example: `andy messages family --id 17`
     """
@@ -89,7 +89,7 @@ def turns(
     as_json: JsonOption = False,
     home: HomeOption = None,
 ) -> None:
-    """List what agents were asked, newest first. Works with Andy down. With `--id`, show what one turn did.
+    """List requests to agents, newest first. Works with Andy down. With `--id`, show what one turn did.
 
     Example: `andy turns family`, `andy turns --id 17`
     """
@@ -106,7 +106,7 @@ def turns(
 
 @outbox_app.command(name="list")
 def list_outbox(*, limit: LimitOption = 100, as_json: JsonOption = False, home: HomeOption = None) -> None:
-    """List what is not known to be sent: waiting, held, unknown or dead. Works with Andy down.
+    """List messages that are not known to be sent: waiting, held, unknown or dead. Works with Andy down.
 
     Example: `andy outbox list`
     """
@@ -152,7 +152,7 @@ def events(
     ] = False,
     home: HomeOption = None,
 ) -> None:
-    """Show what happened lately on a running Andy, and what happens. Without texts.
+    """Show the latest events of a running Andy. They carry no texts of messages.
 
     Example: `andy events -f family`
     """
@@ -177,7 +177,7 @@ def _event_line(event: dict[str, Any], zone: ZoneInfo) -> str:
     from orchestrator.base.clock import local_second
 
     kind, *rest = (name for name in EVENT_FIELDS if name in event)
-    told = {**{name: event[name] for name in rest}, **event.get("data", {})}
+    fields = {**{name: event[name] for name in rest}, **event.get("data", {})}
     return f"{local_second(event['at_ms'], zone)}  {event[kind]:22}" + "".join(
-        f" {name}={told[name]}" for name in told
+        f" {name}={fields[name]}" for name in fields
     )

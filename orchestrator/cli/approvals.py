@@ -66,6 +66,7 @@ def refuse(number: NumberArgument, /, *, home: HomeOption = None) -> None:
 
 
 def _decide(number: int, decision: str, home: object) -> None:
+    from orchestrator.base.terminal_escaping import all_visible
     from orchestrator.cli import terminal
     from orchestrator.proxies import approvals
 
@@ -75,4 +76,4 @@ def _decide(number: int, decision: str, home: object) -> None:
             lambda tx, now_ms: approvals.decide(tx, number, decision, by=DECIDER, now_ms=now_ms),  # type: ignore[arg-type]
         )
     )
-    print(f"{approvals.outcome(decided)}: {decided.subject} for '{decided.folder}'.")
+    print(f"{approvals.outcome(decided)}: {all_visible(decided.subject)} for '{decided.folder}'.")

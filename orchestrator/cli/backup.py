@@ -38,7 +38,7 @@ def backup(
     force: Annotated[bool, Parameter(negative="", help="Replace a file that is there.")] = False,
     home: HomeOption = None,
 ) -> None:
-    """Write all that a home cannot do without to one file, also while Andy runs. For the owner's eyes alone.
+    """Write a home to one file, also while Andy runs. The file is readable by its owner alone.
 
     In it: the database, groups/, the agents' sessions, andy.toml. Not in it: keys, tokens, logs.
 
@@ -92,9 +92,10 @@ def _restore(given: Path | None, source: Path, *, force: bool) -> list[str]:
     """Put a backup in a home's place and return the lines to print. Blocks."""
     from orchestrator.backup import restore as restoring
 
-    done = restoring.restore(home_of(given), source, force=force, clock=SystemClock(), say=say_aside)
+    home = home_of(given)
+    done = restoring.restore(home, source, force=force, clock=SystemClock(), say=say_aside)
     try:
         zone = zone_of(given)
     except SettingError:  # in the settings that were restored: the next start names it
         zone = None
-    return restoring.summary_lines(done, zone=zone)
+    return restoring.summary_lines(done, home, zone=zone)

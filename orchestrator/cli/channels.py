@@ -236,18 +236,18 @@ async def connection_status(home: Home, channel: ChannelDescription) -> dict[str
     from orchestrator.cli.client import Client
 
     path = home.root / channel.status_file if channel.status_file else Path(os.devnull)
-    kept = await asyncio.to_thread(condition.read, path)
+    stored = await asyncio.to_thread(condition.read, path)
     account = await asyncio.to_thread(channel.account, home.root)
-    found = kept.model_dump() | {"is_running": False, "account": account}
+    found = stored.model_dump() | {"is_running": False, "account": account}
     try:
         async with Client.of(home) as client:
-            told: dict[str, Any] = (await client.status())["channels"].get(channel.name, {})
+            reported: dict[str, Any] = (await client.status())["channels"].get(channel.name, {})
     except NotRunning:
-        down = "logged_out" if kept.state == "logged_out" and not account else "down"
+        down = "logged_out" if stored.state == "logged_out" and not account else "down"
         return found | {
-            "state": down if account or kept.account else "unpaired",
-            "advice": "" if account and kept.state == "logged_out" else kept.advice,
+            "state": down if account or stored.account else "unpaired",
+            "advice": "" if account and stored.state == "logged_out" else stored.advice,
             "connected_since_ms": None,
             "next_try_ms": None,
         }
-    return {**found, **told, "is_running": True}
+    return {**found, **reported, "is_running": True}

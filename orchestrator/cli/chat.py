@@ -4,7 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import json
+import secrets
 import sys
+import time
+from collections.abc import AsyncIterator
+from contextlib import aclosing
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
@@ -12,14 +17,17 @@ from typing import Annotated, Any
 from cyclopts import Parameter
 from cyclopts.validators import Number
 
-from orchestrator.cli.client import Client
-from orchestrator.cli.exit_codes import FAILED
+from orchestrator.cli.client import AnswerLost, Client
+from orchestrator.cli.exit_codes import FAILED, NOT_ANSWERED, NOT_FOR_ANDY
 from orchestrator.cli.options import GroupArgument, HomeOption, JsonOption, show
 from orchestrator.cli.terminal import home_of, read, say_aside, settings_of
-from orchestrator.domain.errors import AndyError
+from orchestrator.domain.errors import AndyError, NotRunning, leaves
 from orchestrator.domain.home import Home
 
 WAIT_SECONDS = 120.0
+MAX_WAIT_SECONDS = 600.0
+AGAIN_SECONDS = 1.0
+"""Between two tries to reach a host that ended before it had answered."""
 
 
 def chat(
@@ -41,6 +49,10 @@ def chat(
     home: HomeOption = None,
 ) -> int:
     """Write to a group from this terminal and read its replies.
+
+    With -m, what the chat shows meanwhile is on stderr, and the exit code tells what came of it: 0 answered,
+    1 failed, 4 not answered in time (it is answered later), 5 the message called nobody. With --wait 0
+    it is 0 once the message is taken.
 
     Example: `andy chat main -m "remind me in 10 minutes to stretch"`
     """
@@ -69,23 +81,108 @@ async def _say(
     given: Path | None, group: str, text: str, *, sender: str, wait_seconds: float, as_json: bool
 ) -> int:
     """Send one message, print what came of it, and return the exit code."""
-    async with Client.of(home_of(given)) as client:
-        place = await client.say(group, text, sender=sender, wait_seconds=wait_seconds)
-    said = json.dumps(place, ensure_ascii=False, indent=2) if as_json else await _answer_text(given, place)
-    print(said)
-    return FAILED if place["outcome"] == "failed" else 0
+    message = TerminalMessage(group=group, text=text, sender=sender, key=secrets.token_hex(16))
+    place = await _sent(home_of(given), message, wait_seconds=wait_seconds)
+    is_waiting = wait_seconds > 0
+    if as_json:
+        print(json.dumps(place, ensure_ascii=False, indent=2))
+    else:
+        print(await _answer_text(given, place, is_waiting=is_waiting))
+    return exit_code(place["outcome"], is_waiting=is_waiting)
 
 
-async def _answer_text(given: Path | None, place: dict[str, Any]) -> str:
+def exit_code(outcome: str, *, is_waiting: bool) -> int:
+    """Return the exit code for what came of a message; `is_waiting` tells whether a reply was waited for."""
+    match outcome:
+        case "failed":
+            return FAILED
+        case "ignored":
+            return NOT_FOR_ANDY
+        case "queued" | "running":
+            return NOT_ANSWERED if is_waiting else 0
+        case _:
+            return 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TerminalMessage:
+    """A message to send; with its `key` it is taken once, however often it is sent."""
+
+    group: str
+    text: str
+    sender: str
+    key: str
+
+
+async def _sent(home: Home, message: TerminalMessage, *, wait_seconds: float) -> dict[str, Any]:
+    """Send a message and return what came of it; it is sent again where the host ended before it answered.
+
+    Raises `NotRunning` where no host answers at first, or none does again in time.
+    """
+    ends = time.monotonic() + wait_seconds
+    is_first = True
+    while True:
+        try:
+            async with Client.of(home) as client:
+                return await _until_answered(client, home, message, wait_seconds=ends - time.monotonic())
+        except NotRunning as error:
+            if is_first and not isinstance(error.__cause__, AnswerLost):
+                raise
+            if time.monotonic() + AGAIN_SECONDS > ends:
+                raise
+            is_first = False
+            await asyncio.sleep(AGAIN_SECONDS)
+
+
+async def _until_answered(
+    client: Client, home: Home, message: TerminalMessage, *, wait_seconds: float
+) -> dict[str, Any]:
+    """Send a message, show what its chat is sent until it is answered in time, and return its state."""
+    async with aclosing(client.events(group=message.group)) as events:
+        await anext(events)  # from here on nothing is missed
+        place = await client.say(
+            message.group, message.text, sender=message.sender, wait_seconds=0, key=message.key
+        )
+        if place["outcome"] == "ignored" or wait_seconds <= 0:
+            return place
+        # A message that needs no agent is answered at once, but its reply is yet to be sent: wait for that.
+        if place.get("joined") or place.get("place", 1) > 1:
+            say_aside(f"({_waiting_text(place)}.)")
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                showing = tasks.create_task(_show_signs(events, home, message.group), name="show-signs")
+                found = await client.find(place["id"], wait_seconds=min(wait_seconds, MAX_WAIT_SECONDS))
+                showing.cancel()
+        except BaseExceptionGroup as errors:
+            raise leaves(errors)[0] from None
+        return found
+
+
+async def _show_signs(events: AsyncIterator[dict[str, Any]], home: Home, group: str) -> None:
+    """Print on stderr what a chat is sent that belongs to no turn, such as that Andy waits for something."""
+    async for event in events:
+        if event.get("kind") == "message.sent" and event.get("group") == group and "turn" not in event:
+            say_aside(await text_of(home, event["message"]))
+
+
+def _waiting_text(place: dict[str, Any]) -> str:
+    """Return the place of a message that waits, as the middle of a sentence."""
+    joined = place.get("joined", 0)
+    others = f", answered with {joined} message{'s' * (joined > 1)} before it" if joined else ""
+    return f"Waiting, place {place['place']}{others}"
+
+
+async def _answer_text(given: Path | None, place: dict[str, Any], *, is_waiting: bool) -> str:
+    """Return the reply, or where the message is; `is_waiting` tells whether a reply was waited for."""
     if place.get("reply"):
         return str(place["reply"])
     match place["outcome"]:
-        case "answered":
+        case "answered" if is_waiting:
             return "(Andy had nothing to say.)"
         case "ignored":
             return await _ignored_text(given, place)
         case "queued":
-            return f"(Waiting, place {place['place']}. See it with: andy messages {place['group']})"
+            return f"({_waiting_text(place)}. See it with: andy messages {place['group']})"
         case outcome:
             return f"({outcome}; see it with: andy messages {place['group']})"
 
@@ -122,7 +219,7 @@ async def _converse(given: Path | None, group: str, *, sender: str) -> int:
 
 
 async def _say_each(given: Path | None, group: str, *, sender: str) -> int:
-    """Send the lines of a pipe, each after the reply to the one before; return 1 when one failed."""
+    """Send the lines of a pipe, each after the reply to the one before; return the code of the worst."""
     codes = [0]
     while text := await asyncio.to_thread(sys.stdin.readline):
         if text.strip():
@@ -141,7 +238,7 @@ async def _one_line(given: Path | None, client: Any, text: str, *, group: str, s
         say_aside(str(error))
         return
     if place["outcome"] == "ignored":
-        say_aside(await _answer_text(given, place))
+        say_aside(await _answer_text(given, place, is_waiting=False))
 
 
 async def _say_as_andy(given: Path | None, group: str, text: str) -> dict[str, Any]:

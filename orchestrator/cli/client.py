@@ -7,7 +7,7 @@ from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager, closing
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, cast
 from urllib.parse import quote
 
 from orchestrator.base.clock import SystemClock
@@ -18,7 +18,13 @@ from orchestrator.domain.home import Home
 if TYPE_CHECKING:
     import httpx
 
+    from orchestrator.dashboard.services.reminders import ReminderView
+
 CONNECT_SECONDS = 3.0
+
+
+class AnswerLost(Exception):
+    """The running Andy ended before it had answered: what was asked may have been done."""
 
 
 class Client:
@@ -42,20 +48,28 @@ class Client:
         ) as http:
             try:
                 yield cls(http)
-            except httpx.TransportError as error:
+            except (httpx.ConnectError, httpx.ConnectTimeout) as error:
                 raise _not_running(home) from error
+            except httpx.TransportError as error:
+                raise _not_running(home) from AnswerLost(str(error))
 
-    async def say(self, group: str, text: str, *, sender: str, wait_seconds: float) -> dict[str, Any]:
-        """Write to a group; the answer is `{id, outcome, reply?, reason?, place?}`."""
+    async def say(
+        self, group: str, text: str, *, sender: str, wait_seconds: float, key: str | None = None
+    ) -> dict[str, Any]:
+        """Write to a group; the answer is `{id, outcome, reply?, reason?, place?, joined?}`.
+
+        What is said again with the same `key` is taken once.
+        """
         body = {"group": group, "text": text, "sender": sender, "wait": wait_seconds}
-        return _content(await self._http.post("/chat", json=body))
+        return _content(await self._http.post("/chat", json=body if key is None else {**body, "key": key}))
 
     async def open_chat(self, group: str) -> dict[str, Any]:
         """Say that somebody is about to write to a group."""
         return _content(await self._http.post(f"/chat/{quote(group, safe='')}/opened"))
 
-    async def find(self, message_id: str) -> dict[str, Any]:
-        return _content(await self._http.get(f"/messages/{message_id}"))
+    async def find(self, message_id: str, *, wait_seconds: float = 0.0) -> dict[str, Any]:
+        """Return where a message is; with `wait_seconds`, once it is answered or the time is up."""
+        return _content(await self._http.get(f"/messages/{message_id}", params={"wait": wait_seconds}))
 
     async def register(self, asked: dict[str, Any]) -> dict[str, Any]:
         return _content(await self._http.post("/groups", json=asked))
@@ -78,15 +92,17 @@ class Client:
         """Have Andy send a text to a group's chat, word for word."""
         return _content(await self._http.post(f"/groups/{quote(folder, safe='')}/say", json={"text": text}))
 
-    async def add_reminder(self, folder: str, text: str, at: str) -> dict[str, Any]:
+    async def add_reminder(self, folder: str, text: str, at: str) -> ReminderView:
         body = {"group": folder, "text": text, "at": at}
-        return _content(await self._http.post("/reminders", json=body))
+        return cast("ReminderView", _content(await self._http.post("/reminders", json=body)))
 
-    async def move_reminder(self, reminder: str, at: str) -> dict[str, Any]:
-        return _content(await self._http.post(f"/reminders/{quote(reminder, safe='')}/move", json={"at": at}))
+    async def move_reminder(self, reminder: str, at: str) -> ReminderView:
+        path = f"/reminders/{quote(reminder, safe='')}/move"
+        return cast("ReminderView", _content(await self._http.post(path, json={"at": at})))
 
-    async def cancel_reminder(self, reminder: str) -> dict[str, Any]:
-        return _content(await self._http.post(f"/reminders/{quote(reminder, safe='')}/cancel"))
+    async def cancel_reminder(self, reminder: str) -> ReminderView:
+        path = f"/reminders/{quote(reminder, safe='')}/cancel"
+        return cast("ReminderView", _content(await self._http.post(path)))
 
     async def add_task(self, asked: dict[str, Any]) -> dict[str, Any]:
         return _content(await self._http.post("/tasks", json=asked))

@@ -1,4 +1,4 @@
-"""Lists the commands of `andy`: name, where each is, and its line in `andy --help`.
+"""Lists the commands of `andy` with their line in `andy --help`, and which command serves which intent.
 
 Only the standard library is imported here. So `andy --help` answers without loading a command, and a command
 loads nothing of the others.
@@ -6,18 +6,28 @@ loads nothing of the others.
 
 from __future__ import annotations
 
+import difflib
 import shutil
 import sys
 import textwrap
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-ABOUT = "A personal assistant that lives in group chats, one container a group."
+ABOUT = "A personal assistant for group chats, one container for each group."
 HELP_FLAGS = ("--help", "-h")
+HELP_COMMAND = "help"
 VERSION_FLAGS = ("--version", "-V")
 FLAG_ROWS = (
-    ("--help (-h)", "Display this message and exit."),
-    ("--version (-V)", "Display application version."),
+    ("help COMMAND", "Show the page of one command."),
+    ("--help (-h)", "Show this page."),
+    ("--version (-V)", "Show the version of Andy."),
 )
+TALK, LOOK, CHANGE, CARE = "Talk", "Look", "Change", "Care"
+TOPICS = (TALK, LOOK, CHANGE, CARE)
+"""Headings of `andy --help`, in order."""
+OPTIONS = "Options"
+LEAST_LIKENESS = 0.75
+"""Similarity of a mistyped word to a command from which on the command is suggested; 1 is the same."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,92 +40,301 @@ class CommandEntry:
 
     name: str
     target: str
+    topic: str
     summary: str
 
 
 COMMANDS = (
-    CommandEntry("approvals", "approvals:approvals_app", "What agents ask to be allowed, and your answer."),
+    CommandEntry("approvals", "approvals:approvals_app", CHANGE, "Answer agents that ask for your approval."),
     CommandEntry(
-        "audit", "accounts:audit_app", "What was asked, refused and reached, as it was written then."
+        "audit",
+        "accounts:audit_app",
+        LOOK,
+        "Read the record of requests that left containers, and of refusals.",
     ),
+    CommandEntry("backup", "backup:backup", CARE, "Write a home to one file, also while Andy runs."),
+    CommandEntry("budget", "accounts:budget_app", CHANGE, "Limit the use of the model, in tokens or money."),
+    CommandEntry("channels", "channels:channels_app", CHANGE, "Add, remove and check messengers."),
+    CommandEntry("chat", "chat:chat", TALK, "Write to a group from this terminal and read its replies."),
     CommandEntry(
-        "backup",
-        "backup:backup",
-        "Write all that a home cannot do without to one file, also while Andy runs.",
+        "context", "context:context_app", LOOK, "Show, correct and restore the memory of conversations."
     ),
-    CommandEntry("budget", "accounts:budget_app", "How much may be used of the model, in tokens or money."),
-    CommandEntry("channels", "channels:channels_app", "The messengers that Andy answers on."),
-    CommandEntry("chat", "chat:chat", "Write to a group from this terminal and read its replies."),
-    CommandEntry("context", "context:context_app", "What conversations were about, and how they go on."),
-    CommandEntry("cron", "tasks:cron_app", "Everything that is to happen at a time."),
+    CommandEntry("cron", "tasks:cron_app", LOOK, "List everything that happens at a set time."),
     CommandEntry(
-        "dashboard",
-        "dashboard:dashboard_app",
-        "What a group has to do, what is open, and what it is told when.",
+        "dashboard", "dashboard:dashboard_app", LOOK, "Show a group's tasks, questions and notifications."
     ),
     CommandEntry(
         "demo",
         "demo:demo",
+        CARE,
         "Show a message going all the way, on a home of its own, with no key and no phone.",
     ),
-    CommandEntry("doctor", "doctor:doctor", "Look for what is wrong, and say how to mend it."),
-    CommandEntry(
-        "events", "activity:events", "Show what happened lately on a running Andy, and what happens."
-    ),
-    CommandEntry("groups", "groups:groups_app", "The chats that have an agent."),
-    CommandEntry("image", "up:image_app", "The agents' container image."),
-    CommandEntry("logs", "logs:logs", "Show what a group's container did and said: its newest run."),
-    CommandEntry("loop", "loop:loop_app", "Agents that wake by themselves."),
-    CommandEntry("mcp", "mcp:mcp_app", "Servers of yours that agents may call, with secrets they never see."),
+    CommandEntry("doctor", "doctor:doctor", CARE, "Look for faults, and name the fix of each."),
+    CommandEntry("events", "activity:events", LOOK, "Show the latest events of a running Andy."),
+    CommandEntry("groups", "groups:groups_app", CHANGE, "Register chats, configure and remove them."),
+    CommandEntry("image", "up:image_app", CARE, "Build and push the agents' container image."),
+    CommandEntry("logs", "logs:logs", LOOK, "Show the log of a group's newest container, or of the host."),
+    CommandEntry("loop", "loop:loop_app", CHANGE, "Let a group's agent wake by itself."),
+    CommandEntry("mcp", "mcp:mcp_app", CHANGE, "Connect MCP servers, whose secrets agents never see."),
     CommandEntry(
         "messages",
         "activity:messages",
-        "List a group's newest messages with what became of each, or all that befell one.",
+        LOOK,
+        "List a group's newest messages with their outcome, or the history of one.",
     ),
     CommandEntry(
-        "nodes",
-        "nodes:nodes_app",
-        "The machines of a swarm: what runs there, what is wrong, and their image.",
+        "models", "models:models_app", CHANGE, "Add, test and choose the services that have models."
+    ),
+    CommandEntry(
+        "nodes", "nodes:nodes_app", LOOK, "List the machines of a swarm, and copy the agents' image to them."
     ),
     CommandEntry(
         "notices",
         "notices:notices_app",
-        "What agents are to notice later: their own notes, and facts of the host.",
+        LOOK,
+        "List the notices that wait for a group's agent: its own notes and facts of the host.",
     ),
-    CommandEntry("open", "web:open_console", "Open the console in a browser, signed in."),
-    CommandEntry("outbox", "activity:outbox_app", "What is on its way to a chat."),
+    CommandEntry("open", "web:open_console", LOOK, "Open the console in a browser, signed in."),
     CommandEntry(
-        "reminders", "reminders:reminders_app", "Texts that Andy sends to a chat at a time, word for word."
+        "outbox", "activity:outbox_app", LOOK, "List messages that have not been sent, and retry them."
     ),
-    CommandEntry("restore", "backup:restore", "Put a backup in place while Andy is stopped."),
     CommandEntry(
-        "say", "chat:say_as_andy", "Speak in a group as Andy; its agent reads it as what Andy said."
+        "reminders", "reminders:reminders_app", CHANGE, "Set and list texts that Andy sends at a time."
+    ),
+    CommandEntry("restore", "backup:restore", CARE, "Put a backup in place while Andy is stopped."),
+    CommandEntry(
+        "say", "chat:say_as_andy", TALK, "Speak in a group as Andy; its agent reads it as what Andy said."
     ),
     CommandEntry(
         "search",
         "search:search",
+        LOOK,
         "Find messages of all groups by their words or parts of them, the newest first.",
     ),
-    CommandEntry("service", "service:service_app", "Andy as a service of systemd."),
-    CommandEntry("sessions", "web:sessions_app", "The browsers that are signed in to the console."),
-    CommandEntry("setup", "setup:setup", "Set Andy up: a model, messengers, the main group, a test message."),
-    CommandEntry("status", "activity:status", "Tell what runs, waits and is stuck."),
-    CommandEntry("tasks", "tasks:tasks_app", "What agents are asked at a time, or again and again."),
-    CommandEntry("turns", "activity:turns", "List what agents were asked, newest first."),
-    CommandEntry("up", "up:up", "Run Andy until Ctrl-C or SIGTERM."),
+    CommandEntry("service", "service:service_app", CARE, "Run Andy as a service of systemd."),
     CommandEntry(
-        "usage",
-        "accounts:usage",
-        "Tell what was used of the model, what it cost, about, and how the budgets stand.",
+        "sessions", "web:sessions_app", CHANGE, "List browsers that are signed in, and sign them out."
     ),
-    CommandEntry("voice", "voice:voice_app", "Voice notes, written down on this machine."),
-    CommandEntry("whatsapp", "whatsapp:whatsapp_app", "The WhatsApp account that Andy answers on."),
+    CommandEntry(
+        "setup", "setup:setup", CARE, "Set Andy up: a model, messengers, the main group, a test message."
+    ),
+    CommandEntry("status", "activity:status", LOOK, "Show what runs, waits and is stuck."),
+    CommandEntry("tasks", "tasks:tasks_app", CHANGE, "Ask agents something at a time, or again and again."),
+    CommandEntry("turns", "activity:turns", LOOK, "List requests to agents, newest first."),
+    CommandEntry("up", "up:up", CARE, "Run Andy until Ctrl-C or SIGTERM."),
+    CommandEntry("usage", "accounts:usage", LOOK, "Show tokens, estimated costs, and how the budgets stand."),
+    CommandEntry("voice", "voice:voice_app", CARE, "Install and check the transcription of voice notes."),
+    CommandEntry(
+        "whatsapp", "whatsapp:whatsapp_app", CHANGE, "Pair the WhatsApp account that Andy answers on."
+    ),
 )
 
 
-def asks_for_help(words: list[str]) -> bool:
-    """Whether the words after `andy` ask for the list of all commands: none at all, or a help flag first."""
-    return not words or words[0] in HELP_FLAGS
+@dataclass(frozen=True, slots=True)
+class Intent:
+    """Something a person wants, for which there may be no command of that name."""
+
+    purpose: str
+    """Completes "To …", in the imperative."""
+    answer: str
+    """Says what to type; commands stand in single quotes."""
+    words: tuple[str, ...] = ()
+    """Commands that people try for it and that do not exist."""
+
+
+EXAMPLE_GROUP = "family"
+"""The group that stands in answers until another one is named."""
+
+INTENTS = (
+    Intent("set Andy up", "'andy setup'", ("install", "init", "onboard")),
+    Intent("see it work without a key", "'andy demo'", ("try", "example", "test")),
+    Intent(
+        "start Andy", "'andy up'; with Compose 'docker compose up -d'", ("start", "run", "serve", "daemon")
+    ),
+    Intent(
+        "stop Andy",
+        "Ctrl-C in the terminal of 'andy up'; 'systemctl --user stop andy' for a service;"
+        " 'docker compose stop' with Compose",
+        ("stop", "down", "quit", "exit", "shutdown", "kill", "end"),
+    ),
+    Intent(
+        "restart Andy",
+        "stop it, then 'andy up'; 'systemctl --user restart andy' for a service;"
+        " 'docker compose restart andy' with Compose",
+        ("restart", "reload", "reboot"),
+    ),
+    Intent(
+        "start Andy with the machine",
+        "'andy service install'; with Compose it starts by itself",
+        ("autostart", "enable", "systemd"),
+    ),
+    Intent(
+        "upgrade Andy",
+        "stop it, 'git pull', 'make setup', 'andy up';"
+        " with Compose 'git pull' and 'docker compose up -d --build'",
+        ("upgrade", "update"),
+    ),
+    Intent(
+        "uninstall Andy",
+        "see Uninstalling in docs/operations.md",
+        ("uninstall", "purge"),
+    ),
+    Intent(
+        "change a setting",
+        "write it into .env, one NAME=value a line (docs/settings.md has all names);"
+        " 'andy groups config family' shows those of one group",
+        ("config", "settings", "setting", "set", "configure", "env", "preferences", "get"),
+    ),
+    Intent(
+        "give Andy a key of the model service",
+        "ANTHROPIC_API_KEY=… in .env, or 'andy setup'; 'andy doctor --online' checks it",
+        ("key", "keys", "login", "auth", "token", "credential", "credentials", "apikey"),
+    ),
+    Intent(
+        "choose the model",
+        "'andy models use SERVICE/MODEL', for one group with --group; 'andy models --help' adds services",
+        ("model", "llm", "provider"),
+    ),
+    Intent("set the time zone", "TZ=Europe/Berlin in .env", ("tz", "timezone", "zone", "time", "clock")),
+    Intent(
+        "connect WhatsApp",
+        "'andy whatsapp pair'",
+        ("pair", "qr", "link", "connect"),
+    ),
+    Intent(
+        "disconnect WhatsApp",
+        "'andy channels remove whatsapp', then remove the device on the phone, under Linked devices",
+        ("unpair", "logout", "unlink", "disconnect"),
+    ),
+    Intent(
+        "connect Telegram or Matrix",
+        "'andy channels add telegram' or 'andy channels add matrix'",
+        ("telegram", "matrix", "channel", "messenger", "messengers"),
+    ),
+    Intent(
+        "give a chat an agent",
+        "'andy groups register family'",
+        ("register", "join", "add", "group", "new", "create"),
+    ),
+    Intent(
+        "take a chat's agent away", "'andy groups remove family'", ("unregister", "leave", "remove", "delete")
+    ),
+    Intent(
+        "decide who may call Andy",
+        "~/.config/andy/sender-allowlist.json, see Who may ask in docs/security.md",
+        ("senders", "users", "block", "ban", "permissions", "trigger", "triggers"),
+    ),
+    Intent(
+        "show a group a folder of yours",
+        "the key mounts of 'andy groups config family', see Folders of yours in docs/security.md",
+        ("mount", "mounts", "folder", "folders", "share"),
+    ),
+    Intent("talk to Andy", "'andy chat main'", ("talk", "ask", "send", "prompt", "shell")),
+    Intent(
+        "find a message",
+        "'andy messages family', or 'andy search dentist'",
+        ("message", "find", "history", "inbox"),
+    ),
+    Intent("see what runs", "'andy status'", ("ps", "list", "ls", "show", "info", "state", "containers")),
+    Intent(
+        "stop a turn that runs or waits",
+        "'@Andy stop' in its chat, or 'andy open', page Now",
+        ("abort", "interrupt"),
+    ),
+    Intent(
+        "find out what is wrong", "'andy doctor'", ("check", "health", "diagnose", "debug", "fix", "repair")
+    ),
+    Intent("read the log", "'andy logs', or 'andy logs family'", ("log", "tail", "journal")),
+    Intent("see what it costs", "'andy usage'", ("cost", "costs", "price", "money", "billing", "spend")),
+    Intent("limit what it may cost", "'andy budget set 5usd --per day'", ("limit", "limits", "quota")),
+    Intent(
+        "set a reminder",
+        '\'andy reminders add family "bins out" --at "tomorrow 8am"\'',
+        ("remind", "reminder", "timer", "alarm"),
+    ),
+    Intent(
+        "cancel a reminder or a scheduled task",
+        "'andy reminders cancel ID' or 'andy tasks cancel ID'",
+        ("cancel", "pause", "undo"),
+    ),
+    Intent(
+        "ask an agent again and again",
+        "'andy tasks add family \"news\" --every 1d'",
+        ("schedule", "task", "job", "jobs"),
+    ),
+    Intent(
+        "see what is to come", "'andy cron list'", ("calendar", "upcoming", "coming", "agenda", "timetable")
+    ),
+    Intent("see what is to be done", "'andy dashboard show family'", ("todo", "todos", "board", "questions")),
+    Intent(
+        "begin a conversation anew",
+        "write /clear in the chat, or 'andy context reset family'",
+        ("reset", "clear", "forget", "memory", "compact"),
+    ),
+    Intent(
+        "allow or refuse a request of an agent",
+        "'andy approvals list'",
+        ("allow", "approve", "refuse", "deny"),
+    ),
+    Intent("open the console in a browser", "'andy open'", ("console", "web", "ui", "browser", "gui")),
+    Intent("build the agents' image", "'andy image build'", ("build", "docker")),
+    Intent("save everything to a file", "'andy backup andy.tar.gz'", ("export", "save", "dump")),
+    Intent("bring it back from a file", "'andy restore andy.tar.gz'", ("import", "load")),
+    Intent(
+        "teach agents a skill",
+        "a folder in skills/, see docs/skills.md",
+        ("skill", "skills", "plugin", "plugins"),
+    ),
+    Intent("see the version", "'andy --version'", ("version", "about")),
+)
+
+SYNONYMS = (
+    ("add", "register", "create", "new", "set"),
+    ("remove", "cancel", "delete", "rm"),
+    ("show", "list", "ls"),
+)
+"""Words for the same act, of which a family of commands has one or two."""
+
+
+def asks_for_help(words: Sequence[str]) -> bool:
+    """Whether the words after `andy` ask for the list of all commands: none at all, or a call for help."""
+    return not words or words[0] in HELP_FLAGS or list(words) == [HELP_COMMAND]
+
+
+def spelled_out(words: Sequence[str]) -> list[str]:
+    """Return the words of a command line with `help COMMAND` as `COMMAND --help`."""
+    return [*words[1:], "--help"] if words[:1] == [HELP_COMMAND] and len(words) > 1 else [*words]
+
+
+def hint_for(name: str, rest: Sequence[str] = (), *, is_group: Callable[[str], bool] | None = None) -> str:
+    """Return a sentence for a command that does not exist: how its purpose is served, or a similar name.
+
+    Empty where neither is known. `rest` are the words after it: a group that they name stands in the sentence
+    in the place of the example.
+    """
+    for intent in INTENTS:
+        if name.lower() in intent.words:
+            is_new = "groups register" in intent.answer
+            meant = next(
+                (
+                    word
+                    for word in rest
+                    if (is_new and word.isidentifier()) or (is_group is not None and is_group(word))
+                ),
+                EXAMPLE_GROUP,
+            )
+            return f"To {intent.purpose}: {intent.answer.replace(EXAMPLE_GROUP, meant)}."
+    near = difflib.get_close_matches(name, [entry.name for entry in COMMANDS], n=1, cutoff=LEAST_LIKENESS)
+    return f"Did you mean 'andy {near[0]}'?" if near else ""
+
+
+def hint_within(family: str, word: str, known: Sequence[str]) -> str:
+    """Return a sentence for a word that is no command of a family: the command that is meant, or all."""
+    synonyms = next((names for names in SYNONYMS if word.lower() in names), ())
+    near = [name for name in known if name in synonyms] or difflib.get_close_matches(
+        word, known, n=1, cutoff=LEAST_LIKENESS
+    )
+    return f"Did you mean 'andy {family} {near[0]}'?" if near else f"There are: {', '.join(known)}."
 
 
 def help_page(*, width: int | None = None) -> str:
@@ -124,15 +343,20 @@ def help_page(*, width: int | None = None) -> str:
     It is drawn as Cyclopts draws the pages of single commands; to load Cyclopts takes ten times as long.
     """
     columns = width or shutil.get_terminal_size().columns
-    rows = [*((one.name, one.summary) for one in COMMANDS), *FLAG_ROWS]
-    names = max(len(name) for name, _ in rows)
+    sections = [
+        (topic, [(one.name, one.summary) for one in COMMANDS if one.topic == topic]) for topic in TOPICS
+    ]
+    sections.append((OPTIONS, list(FLAG_ROWS)))
+    names = max(len(name) for _, rows in sections for name, _ in rows)
     inside = max(20, columns - names - 6)  # two borders, two blanks beside them, two between the columns
-    lines = []
-    for name, summary in rows:
-        for number, part in enumerate(textwrap.wrap(summary, inside)):
-            lines.append(f"{name if number == 0 else '':{names}}  {part:{inside}}")
-    head = ["Usage: andy COMMAND", "", *textwrap.wrap(ABOUT, columns), ""]
-    return "\n".join((*head, *_boxed("Commands", lines), ""))
+    page = ["Usage: andy COMMAND", "", *textwrap.wrap(ABOUT, columns), ""]
+    for title, rows in sections:
+        lines = []
+        for name, summary in rows:
+            for number, part in enumerate(textwrap.wrap(summary, inside)):
+                lines.append(f"{name if number == 0 else '':{names}}  {part:{inside}}")
+        page += _boxed(title, lines)
+    return "\n".join((*page, ""))
 
 
 def _boxed(title: str, lines: list[str]) -> list[str]:

@@ -118,21 +118,21 @@ def correct(
     Example: `andy context correct family --plan plan_001 --task task_002 --status completed`
     """
 
-    def change(kept: SnapshotContents, now_ms: int) -> SnapshotContents:
+    def change(contents: SnapshotContents, now_ms: int) -> SnapshotContents:
         if summary is not None:
-            kept = owner_changes.with_summary(kept, summary)
+            contents = owner_changes.with_summary(contents, summary)
         if plan_id is None:
-            return kept
+            return contents
         if forget:
-            return owner_changes.without_plan(kept, plan_id, now_ms=now_ms)
-        plan = workflow.known_plan(kept.workflow, plan_id)
+            return owner_changes.without_plan(contents, plan_id, now_ms=now_ms)
+        plan = workflow.known_plan(contents.workflow, plan_id)
         one = workflow.known_task(plan, task) if task else None
         changed = CorrectedTask(
             title=(title if title is not None else one.title) if one else "",
             status=(status or one.status) if one else "",
         )
         return owner_changes.with_plan(
-            kept,
+            contents,
             plan_id,
             title=plan.title if task or title is None else title,
             objective=plan.objective if objective is None else objective,
@@ -145,7 +145,7 @@ def correct(
     taken = _change(
         home,
         group,
-        lambda manager, now_ms: manager.correct(lambda kept: change(kept, now_ms), now_ms=now_ms),
+        lambda manager, now_ms: manager.correct(lambda contents: change(contents, now_ms), now_ms=now_ms),
     )
     print(f"Corrected.{f' What was there before is {taken.name}.' if taken else ''}")
 

@@ -1,8 +1,10 @@
-"""`andy dashboard`: what a group has to do, what is asked, and what it is told when."""
+"""`andy dashboard`: the tasks, questions and notifications of a group."""
 
 from __future__ import annotations
 
 import json
+import re
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from functools import partial
 from pathlib import Path
@@ -15,6 +17,8 @@ from orchestrator.cli.options import GroupOption, HomeOption, JsonOption, LimitO
 
 dashboard_app = App(name="dashboard")
 
+_TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d[+-]\d\d:\d\d")
+"""A time as data have it: ISO, with the offset of the group's zone."""
 Status = Literal["pending", "sending", "delivered", "cancelled", "failed", "expired"]
 NO_DASHBOARD = "There is no dashboard yet: it is made with the first task."
 
@@ -64,7 +68,7 @@ def tasks(
 
     wanted = None if with_all else "someday" if someday else "active"
 
-    async def rows(tx: Any, place: Any) -> list[dict[str, Any]]:
+    async def rows(tx: Any, place: Any) -> list[serializers.TaskData]:
         seen = await dashboard_service.whole(tx, place)
         found = [serializers.task(task, place.zone) for task in seen.tasks] if seen else []
         return [row for row in found if wanted in (None, row["status"])]
@@ -86,7 +90,7 @@ def questions(group: GroupOption = None, *, as_json: JsonOption = False, home: H
     from orchestrator.cli import dashboard_service
     from orchestrator.dashboard.views import serializers
 
-    async def rows(tx: Any, place: Any) -> list[dict[str, Any]]:
+    async def rows(tx: Any, place: Any) -> list[serializers.QuestionData]:
         seen = await dashboard_service.whole(tx, place)
         return [serializers.question(one, place.zone) for one in seen.questions] if seen else []
 
@@ -115,7 +119,7 @@ def notifications(
     from orchestrator.cli import dashboard_service
     from orchestrator.reports import notifications as reports
 
-    async def rows(tx: Any, place: Any) -> list[dict[str, Any]]:
+    async def rows(tx: Any, place: Any) -> list[reports.NotificationView]:
         folder, zone = place.group.folder, place.zone
         return await reports.rows(tx, folder, status=status, task=task, limit=limit, zone=zone)
 
@@ -172,7 +176,7 @@ def history(
     from orchestrator.cli import dashboard_service
     from orchestrator.dashboard.views import serializers
 
-    async def rows(tx: Any, place: Any) -> list[dict[str, Any]]:
+    async def rows(tx: Any, place: Any) -> list[serializers.TaskData]:
         return [
             serializers.task(one, place.zone)
             for one in await dashboard_service.history(tx, place, limit=limit)
@@ -266,7 +270,7 @@ def import_files(
     )
 
 
-def _table(names: tuple[str, ...], nothing: str, found: list[dict[str, Any]]) -> list[str]:
+def _table(names: tuple[str, ...], nothing: str, found: Sequence[Mapping[str, Any]]) -> list[str]:
     from orchestrator.base.tables import table
 
     if not found:
@@ -275,7 +279,9 @@ def _table(names: tuple[str, ...], nothing: str, found: list[dict[str, Any]]) ->
 
 
 def _cell(value: object) -> str:
-    return "" if value is None else " ".join(str(value).split())[:80]
+    """Return a value as people read it: a time, which is in its group's zone, without offset or seconds."""
+    text = "" if value is None else " ".join(str(value).split())[:80]
+    return f"{text[:10]} {text[11:16]}" if _TIME.fullmatch(text) else text
 
 
 def _report_lines(found: dict[str, Any]) -> list[str]:

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
+import re
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
@@ -22,53 +25,82 @@ from orchestrator.cli.terminal import home_of
 from orchestrator.domain import settings as config
 from orchestrator.domain.errors import AndyError, NotRunning, SettingError
 from orchestrator.domain.home import Home
+from orchestrator.domain.setting_sources import COMPOSE_HOME
 from orchestrator.domain.settings import Settings
 
 SIGNS = {"ok": "✓", "note": "•", "bad": "✗"}
 Check = Callable[[], Awaitable[DoctorFinding]]
+_COMMAND = re.compile(r"(?<![\w./-])andy ([a-z]+)")
+"""A command of Andy's inside a fix."""
 
 
 def doctor(
     *,
     online: Annotated[
         bool,
-        Parameter(negative="", help="Ask the model service whether it takes the credential: one small call."),
+        Parameter(
+            negative="", help="Ask the model services that are used whether they answer: a small call each."
+        ),
     ] = False,
     as_json: JsonOption = False,
+    each: Annotated[
+        bool,
+        Parameter(negative="", help="Print each finding as a line of JSON, as soon as its check was made."),
+    ] = False,
     home: HomeOption = None,
 ) -> int:
-    """Look for what is wrong, and say how to mend it. Works with Andy up or down; 1 when something is.
+    """Look for faults, and name the fix of each. Works with Andy up or down; exits with 1 if there is one.
 
     Example: `andy doctor --online`
     """
-    found = asyncio.run(examine(home, is_online=online))
-    show(as_rows(found), lines, as_json=as_json)
+    found = asyncio.run(examine(home, is_online=online, on_finding=_print_finding if each else _ignore))
+    if not each:
+        show(as_rows(found), lines, as_json=as_json)
     return FAILED if any(one.is_bad for one in found) else 0
 
 
-async def examine(given: Path | None, *, is_online: bool) -> list[DoctorFinding]:
-    """Make every check and return its findings, in order; a check that breaks is a finding, too."""
+def _print_finding(finding: DoctorFinding) -> None:
+    print(json.dumps(as_rows([finding])[0], ensure_ascii=False), flush=True)
+
+
+def _ignore(_: DoctorFinding) -> None:
+    """Wait for all findings."""
+
+
+async def examine(
+    given: Path | None, *, is_online: bool, on_finding: Callable[[DoctorFinding], None] = _ignore
+) -> list[DoctorFinding]:
+    """Make every check and return its findings, in order; a check that breaks is a finding, too.
+
+    `on_finding` is called with each finding as soon as it is there.
+    """
     home = home_of(given)
     settings, first = _settings(home)
     running = await _running(home)
-    found = [first]
+    found: list[DoctorFinding] = []
+
+    def add(finding: DoctorFinding) -> None:
+        found.append(on_the_host(finding) if str(home.root) == COMPOSE_HOME else finding)
+        on_finding(found[-1])
+
+    add(first)
     messengers = []
     for name in settings.channels:
         try:
             messengers.append(discovery.find(name))
         except SettingError as error:
-            found.append(bad(name, str(error), mend="correct ANDY_CHANNELS: see 'andy channels list'"))
+            add(bad(name, str(error), fix="correct ANDY_CHANNELS: see 'andy channels list'"))
     for name, check in _checks(home, settings, running, messengers, is_online=is_online):
-        found.append(await _made(name, check))
+        add(await _made(name, check))
     return found
 
 
 def _settings(home: Home) -> tuple[Settings, DoctorFinding]:
-    """Return what is set or, where it cannot be read, what the environment says: with Compose, most."""
+    """Return the settings; where a file cannot be read those of the environment, which Compose sets."""
     try:
         return config.load(home.root), ok("settings", f"andy.toml, .env and the environment of {home.root}")
     except SettingError as error:
-        return _of_environment(), bad("settings", str(error), mend="do what is named above")
+        return _of_environment(), bad("settings", str(error), fix="do what is named above")
 
 
 def _of_environment() -> Settings:
@@ -100,7 +132,7 @@ def _checks(
         ("store", partial(doctor_checks.store, home)),
         ("disk", partial(doctor_checks.disk, home)),
         ("watches", partial(doctor_checks.watches)),
-        ("clock", partial(doctor_checks.clock, home, settings)),
+        ("clock", partial(doctor_checks.clock, home, settings, running)),
         ("lists", partial(doctor_checks.lists)),
         ("engine", partial(doctor_checks.engine, settings)),
         ("image", partial(doctor_checks.agent_image, settings)),
@@ -109,21 +141,35 @@ def _checks(
         ("port", partial(doctor_checks.port, settings, running)),
         ("parts", partial(doctor_checks.parts, running)),
         ("credential", partial(doctor_checks.credential, home, settings, running, is_online=is_online)),
+        ("models", partial(doctor_checks.models, home, settings, running, is_online=is_online)),
         *((one.name, partial(doctor_checks.channel, home, one)) for one in messengers),
     )
+
+
+def on_the_host(finding: DoctorFinding) -> DoctorFinding:
+    """Return a finding of a doctor in Compose's container with its fix as it is typed on the host. Pure."""
+    fix = _COMMAND.sub(
+        lambda found: (
+            "docker compose up -d" if found[1] == "up" else f"docker compose exec andy andy {found[1]}"
+        ),
+        finding.fix,
+    )
+    if f"{COMPOSE_HOME}/" in fix:
+        fix = f"on the host, beside docker-compose.yml: {fix.replace(f'{COMPOSE_HOME}/', '')}"
+    return replace(finding, fix=fix)
 
 
 async def _made(name: str, check: Check) -> DoctorFinding:
     try:
         return await check()
     except AndyError as error:
-        return bad(name, str(error), mend="see above")
+        return bad(name, str(error), fix="see above")
     except Exception as error:  # noqa: BLE001 - whatever ails a check, the others are made
-        return bad(name, f"the check itself broke: {error!r}", mend="tell those who make Andy")
+        return bad(name, f"the check itself broke: {error!r}", fix="tell those who make Andy")
 
 
 def as_rows(found: Sequence[DoctorFinding]) -> list[dict[str, str]]:
-    return [{"check": one.name, "state": one.state, "text": one.text, "mend": one.mend} for one in found]
+    return [{"check": one.name, "state": one.state, "text": one.text, "mend": one.fix} for one in found]
 
 
 def lines(rows: Sequence[dict[str, str]]) -> list[str]:
@@ -134,4 +180,4 @@ def lines(rows: Sequence[dict[str, str]]) -> list[str]:
         if row["mend"]:
             shown.append(f"{'':15}→ {row['mend']}")
     wrong = sum(row["state"] == "bad" for row in rows)
-    return [*shown, "", f"{wrong} of {len(rows)} need mending." if wrong else "Nothing is wrong."]
+    return [*shown, "", f"{wrong} of {len(rows)} need fixing." if wrong else "Nothing is wrong."]

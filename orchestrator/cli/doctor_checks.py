@@ -15,12 +15,15 @@ from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
+from zoneinfo import ZoneInfo
 
 from agent_runner.wire.document import WIRE_VERSION
 from orchestrator.base.asgi_server import listen
 from orchestrator.channels.description import ChannelDescription, ChannelFinding
+from orchestrator.cli import commands
 from orchestrator.cli.channels import connection_status
 from orchestrator.containers import allowlist, runtime_selection
 from orchestrator.containers.docker import client as docker_client
@@ -34,9 +37,14 @@ from orchestrator.domain.settings import Settings
 from orchestrator.groups import owner
 from orchestrator.inbound import senders
 from orchestrator.proxies.feature import PORT_FILES
-from orchestrator.proxies.model import headers
+from orchestrator.proxies.model import abilities, headers
 from orchestrator.proxies.model.credentials import Credential, CredentialSource
-from orchestrator.store import database
+from orchestrator.proxies.model.routing import ModelRouter, prices_of
+from orchestrator.reports import models as model_reports
+from orchestrator.reports.status_lines import outage_text, service_trouble_text
+from orchestrator.store import database, model_services
+from orchestrator.store.database import Database
+from orchestrator.store.reader import read_once
 
 TIGHT_BYTES, LOW_BYTES = 200 * 1024**2, 2 * 1024**3
 INOTIFY = Path("/proc/sys/fs/inotify")
@@ -54,12 +62,12 @@ _OPEN = "agents reach what this machine serves on other addresses than 127.0.0.1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DoctorFinding:
-    """What one check found. `mend` is what to do about it; a `note` may be as it was meant."""
+    """The result of one check. `fix` names the fix; a `note` may be as it was meant."""
 
     name: str
     state: Literal["ok", "note", "bad"]
     text: str
-    mend: str = ""
+    fix: str = ""
 
     @property
     def is_bad(self) -> bool:
@@ -70,12 +78,12 @@ def ok(name: str, text: str) -> DoctorFinding:
     return DoctorFinding(name=name, state="ok", text=text)
 
 
-def note(name: str, text: str, *, mend: str = "") -> DoctorFinding:
-    return DoctorFinding(name=name, state="note", text=text, mend=mend)
+def note(name: str, text: str, *, fix: str = "") -> DoctorFinding:
+    return DoctorFinding(name=name, state="note", text=text, fix=fix)
 
 
-def bad(name: str, text: str, *, mend: str) -> DoctorFinding:
-    return DoctorFinding(name=name, state="bad", text=text, mend=mend)
+def bad(name: str, text: str, *, fix: str) -> DoctorFinding:
+    return DoctorFinding(name=name, state="bad", text=text, fix=fix)
 
 
 # What is on this machine
@@ -92,11 +100,11 @@ def _permissions(home: Home, messengers: Sequence[ChannelDescription]) -> Doctor
         if not os.access(there, os.W_OK | os.X_OK):
             own = f"sudo chown -R {os.getuid()} {folder}"
             # What is above the home may be everybody's: nobody is told to take it.
-            other = "mend its permissions, or choose another home with ANDY_HOME"
+            other = "fix its permissions, or choose another home with ANDY_HOME"
             return bad(
                 "permissions",
                 f"{there} cannot be written by this user",
-                mend=own if there == folder else other,
+                fix=own if there == folder else other,
             )
     logins = [home.root / path for one in messengers for path in one.secret_files]
     secrets = (home.token_file, home.root / ".env", home.database, *logins)
@@ -105,7 +113,7 @@ def _permissions(home: Home, messengers: Sequence[ChannelDescription]) -> Doctor
         named = " ".join(str(path) for path in open_ones)
         is_own = all(path.stat().st_uid == os.geteuid() for path in open_ones)
         give = "" if is_own else f"sudo chown {os.geteuid()} {named} && sudo "
-        return bad("permissions", f"others may read {named}", mend=f"{give}chmod 600 {named}")
+        return bad("permissions", f"others may read {named}", fix=f"{give}chmod 600 {named}")
     return ok("permissions", "folders can be written, secrets are yours alone")
 
 
@@ -124,15 +132,15 @@ def _store(path: Path) -> DoctorFinding:
         return bad(
             "store",
             f"version {found}, written by a newer Andy; this one knows {known}",
-            mend="upgrade Andy, or restore a backup of this version",
+            fix="upgrade Andy, or restore a backup of this version",
         )
     if found < known:
-        return note("store", f"sound, version {found}; the next start copies it and leads it to {known}")
+        return note("store", f"sound, version {found}; the next start copies it and migrates it to {known}")
     log = database.wal_bytes(path)
     text = f"sound, version {found}, {path.stat().st_size / 2**20:.1f} MiB, its log {log / 2**20:.1f} MiB"
     if log > 2 * database.WAL_BYTES:
         fix = f"end what reads it for long ('sudo fuser {path}' names it); Andy's next write cuts it off then"
-        return note("store", f"{text}, which something keeps from being cut off", mend=fix)
+        return note("store", f"{text}, which something keeps from being cut off", fix=fix)
     return ok("store", text)
 
 
@@ -140,8 +148,8 @@ async def disk(home: Home) -> DoctorFinding:
     free = (await asyncio.to_thread(shutil.disk_usage, _existing(home.root))).free
     text = f"{free / 2**30:,.1f} GiB free at {home.root}"
     if free < TIGHT_BYTES:
-        return bad("disk", text, mend="make room: messages are refused when it is full")
-    return note("disk", text, mend="make room soon") if free < LOW_BYTES else ok("disk", text)
+        return bad("disk", text, fix="make room: messages are refused when it is full")
+    return note("disk", text, fix="make room soon") if free < LOW_BYTES else ok("disk", text)
 
 
 async def watches(limits: Path = INOTIFY) -> DoctorFinding:
@@ -156,9 +164,7 @@ async def watches(limits: Path = INOTIFY) -> DoctorFinding:
             low.append(f"fs.inotify.{name}={enough}")
     if low:
         fix = f"sudo sysctl {' '.join(low)}, and the same in a file of /etc/sysctl.d"
-        return note(
-            "watches", "the kernel lets this user watch few files: changes may be seen late", mend=fix
-        )
+        return note("watches", "the kernel lets this user watch few files: changes may be seen late", fix=fix)
     return ok("watches", "the kernel lets this user watch enough files")
 
 
@@ -166,19 +172,25 @@ def _existing(path: Path) -> Path:
     return path if path.exists() else _existing(path.parent)
 
 
-async def clock(home: Home, settings: Settings) -> DoctorFinding:
-    """Check by the newest message whether the clock can be right, and show it in the owner's zone."""
-    now = datetime.now(settings.zone)
+async def clock(home: Home, settings: Settings, running: dict[str, Any] | None) -> DoctorFinding:
+    """Check by the newest message whether the clock can be right; show it in the zone that is in force."""
+    status = running or {}
+    zone = status.get("zone", settings.tz)  # an Andy of before an upgrade does not name it
+    now = datetime.now(ZoneInfo(zone))
     newest_ms = await asyncio.to_thread(_newest_ms, home.database)
     ahead_ms = newest_ms - int(time.time() * 1000)
     if now.year < FIRST_YEAR or ahead_ms > AHEAD_MS:
         behind = f", {ahead_ms // 60_000} minutes before the newest message" if ahead_ms > AHEAD_MS else ""
         return bad(
-            "clock", f"it is {now:%Y-%m-%d %H:%M}{behind}", mend="set this machine's clock: timedatectl"
+            "clock", f"it is {now:%Y-%m-%d %H:%M}{behind}", fix="set this machine's clock: timedatectl"
         )
-    text = f"{now:%Y-%m-%d %H:%M} in {settings.tz}"
-    if settings.tz in ("UTC", "Etc/UTC"):
-        return note("clock", text, mend="reminders are in UTC: put TZ=Europe/Berlin or the like into .env")
+    if zone != settings.tz and any(one["name"] == "TZ" for one in status.get("settings_changed", ())):
+        place = settings.origins.get("tz", "this machine")
+        text = f"TZ is {settings.tz} in {place}; Andy runs with {zone} until it is started again"
+        return bad("clock", text, fix=commands.hint_for("restart").removeprefix("To "))
+    text = f"{now:%Y-%m-%d %H:%M} in {zone}"
+    if zone in ("UTC", "Etc/UTC"):
+        return note("clock", text, fix="reminders are in UTC: put TZ=Europe/Berlin or the like into .env")
     return ok("clock", text)
 
 
@@ -204,13 +216,13 @@ def _lists() -> DoctorFinding:
     people = owner.OwnerFile(folder / senders.FILE, senders.SenderRules).read()
     for found in (mounts, people):
         if found.trouble:
-            return bad("lists", found.trouble, mend="correct the file, or remove it")
+            return bad("lists", found.trouble, fix="correct the file, or remove it")
     roots = mounts.rules.allowed_roots if mounts.rules else ()
     missing = [root.path for root in roots if not _is_there(Path(root.path).expanduser())]
     if missing:
-        return note("lists", f"{', '.join(missing)} of {allowlist.FILE} is not there", mend="remove the line")
-    told = [name for name, found in ((allowlist.FILE, mounts), (senders.FILE, people)) if found.rules]
-    return ok("lists", f"{' and '.join(told) or 'none'} in {folder}")
+        return note("lists", f"{', '.join(missing)} of {allowlist.FILE} is not there", fix="remove the line")
+    named = [name for name, found in ((allowlist.FILE, mounts), (senders.FILE, people)) if found.rules]
+    return ok("lists", f"{' and '.join(named) or 'none'} in {folder}")
 
 
 def _is_there(path: Path) -> bool:
@@ -230,8 +242,8 @@ async def engine(settings: Settings) -> DoctorFinding:
         await runtime.probe()
         version = await asyncio.to_thread(_engine_version)
     except ContainerError as error:
-        mend = "start Docker, and let this user use it: sudo usermod -aG docker $USER"
-        return bad("engine", str(error), mend=mend)
+        fix = "start Docker, and let this user use it: sudo usermod -aG docker $USER"
+        return bad("engine", str(error), fix=fix)
     return ok("engine", f"Docker {version} at {os.environ.get('DOCKER_HOST', docker_client.DEFAULT_ENGINE)}")
 
 
@@ -255,15 +267,15 @@ def _agent_image(tag: str) -> DoctorFinding:
     with docker_client.translated(), closing(docker_client.connect()) as client:
         found = base.inspect(client, tag)
         if found is None:
-            return bad("image", f"{tag} is not here, so no agent starts", mend=build)
+            return bad("image", f"{tag} is not here, so no agent starts", fix=build)
         labels = found["Config"]["Labels"] or {}
         is_current = root is None or image.is_current(client, tag, root)
     spoken = labels.get(image.WIRE_LABEL, str(WIRE_VERSION))
     text = f"{tag} of {found['Created'][:16]}, {labels.get(image.SOURCE_LABEL, 'built by Compose')}"
     if spoken != str(WIRE_VERSION):
-        return bad("image", f"{text}: it speaks version {spoken}, Andy {WIRE_VERSION}", mend=build)
+        return bad("image", f"{text}: it speaks version {spoken}, Andy {WIRE_VERSION}", fix=build)
     if not is_current:
-        return note("image", f"{text}: older than its sources; the next start builds it", mend=build)
+        return note("image", f"{text}: older than its sources; the next start builds it", fix=build)
     return ok("image", text)
 
 
@@ -292,16 +304,16 @@ def _firewall(home: Home) -> DoctorFinding:
     with docker_client.translated(), closing(docker_client.connect()) as client:
         found = network.find_network(client, install.read_text().strip()) if install.is_file() else None
     if found is None:
-        return note("firewall", "not set: Andy has not run with Docker yet", mend="andy up")
+        return note("firewall", "not set: Andy has not run with Docker yet", fix="andy up")
     rule = Firewall(install=install.read_text().strip(), bridge=found.bridge, gateway=found.gateway)
     ports = [int(one.read_text()) for name in PORT_FILES if (one := home.data / name).is_file()]
-    mend = f"as root: {rule.commands(ports)}"
+    fix = f"as root: {rule.commands(ports)}"
     try:
         if rule.is_applied():
             return ok("firewall", f"agents on {rule.bridge} reach nothing of this machine but the proxies")
     except FirewallOutOfReach as error:
-        return note("firewall", f"{_OPEN} unless root set a rule, which cannot be told ({error})", mend=mend)
-    return note("firewall", _OPEN, mend=f"start Andy as a user who may set it, or {mend}")
+        return note("firewall", f"{_OPEN} unless root set a rule, which cannot be told ({error})", fix=fix)
+    return note("firewall", _OPEN, fix=f"start Andy as a user who may set it, or {fix}")
 
 
 async def port(settings: Settings, running: dict[str, Any] | None) -> DoctorFinding:
@@ -313,9 +325,9 @@ async def port(settings: Settings, running: dict[str, Any] | None) -> DoctorFind
         return bad(
             "port",
             f"{settings.andy_port} of 127.0.0.1 is taken ({error.strerror}), not by this Andy",
-            mend="end what has it, or choose another with ANDY_PORT",
+            fix="end what has it, or choose another with ANDY_PORT",
         )
-    return note("port", f"{settings.andy_port} is free: Andy is not running", mend="andy up")
+    return note("port", f"{settings.andy_port} is free: Andy is not running", fix="andy up")
 
 
 async def parts(running: dict[str, Any] | None) -> DoctorFinding:
@@ -326,7 +338,7 @@ async def parts(running: dict[str, Any] | None) -> DoctorFinding:
     if not failing:
         return ok("parts", "all parts of the running Andy work")
     named = "; ".join(f"{one['name']} ({one['reason']})" for one in failing)
-    return bad("parts", f"{named}: the rest goes on", mend="see 'andy logs', or upgrade")
+    return bad("parts", f"{named}: the rest goes on", fix="see 'andy logs', or upgrade")
 
 
 async def credential(
@@ -334,14 +346,21 @@ async def credential(
 ) -> DoctorFinding:
     refused = (running or {}).get("credential", {}).get("refusals")
     if refused:
-        return bad("credential", refused[0]["text"], mend=refused[0]["mend"])
+        return bad("credential", refused[0]["text"], fix=refused[0]["mend"])
+    for outage in (running or {}).get("outages", []):
+        if outage["cause"] == "model":
+            text = outage_text(outage, settings.zone)
+            return note("credential", f"the model service is {text}", fix="it is asked again by itself")
     source = CredentialSource(home.root, os.environ)
     found = source.current()
     if found is None:
+        rows = (running or {}).get("models") or await _stored_services(home, settings)
+        if rows and not rows[0]["used_by"]:
+            return ok("credential", "none in .env, and none is needed: all groups ask other services")
         return note(
             "credential",
             "none: the offline agent answers",
-            mend="for a model put ANTHROPIC_API_KEY=… into .env",
+            fix="for a model put ANTHROPIC_API_KEY=… into .env",
         )
     if not is_online:
         return ok("credential", f"{found.setting} is there; --online asks whether it is taken")
@@ -361,19 +380,81 @@ async def _accepted(found: Credential, upstream: str, model: str) -> DoctorFindi
             answer = await client.post(f"{upstream}/v1/messages/count_tokens", json=body, headers=sent)
     except httpx.HTTPError as error:
         return bad(
-            "credential", f"{upstream} is not reached: {error!r}", mend="check the network and its proxies"
+            "credential", f"{upstream} is not reached: {error!r}", fix="check the network and its proxies"
         )
     if answer.status_code in REJECTED:
         return bad(
             "credential",
             f"{upstream} refuses {found.setting} (HTTP {answer.status_code})",
-            mend=f"put a valid {found.setting} into .env",
+            fix=f"put a valid {found.setting} into .env",
         )
     if answer.is_server_error:
         return note(
-            "credential", f"{upstream} has trouble of its own (HTTP {answer.status_code})", mend="try later"
+            "credential", f"{upstream} has trouble of its own (HTTP {answer.status_code})", fix="try later"
         )
     return ok("credential", f"{upstream} takes {found.setting}")
+
+
+async def models(
+    home: Home, settings: Settings, running: dict[str, Any] | None, *, is_online: bool
+) -> DoctorFinding:
+    """Check that each model service that is used has its key and answers, as far as that is known."""
+    rows = (running or {}).get("models") or await _stored_services(home, settings)
+    added = [one for one in rows if one["url"] is not None]
+    if not added:
+        return ok("models", "the service of .env is the only one")
+    for one in rows:
+        if one["used_by"] and one["down_since_ms"] is not None:
+            text = f"{one['name']} {service_trouble_text(one, settings.zone)}"
+            return (note if one["stand_in"] else bad)("models", text, fix=one["mend"])
+    for one in added:
+        if one["used_by"] and not one["is_usable"]:
+            fix = f"put {one['key_env'] or 'a key'}=… into .env"
+            return bad("models", f"{one['name']} is asked for {_users(one)} and has no key", fix=fix)
+    used = [one for one in added if one["used_by"]]
+    if is_online and (found := await _unanswered(home, used)):
+        return found
+    said = "; ".join(f"{one['name']} for {_users(one)}" for one in rows if one["used_by"])
+    return ok("models", f"{said}{'' if is_online or not used else '; --online asks whether they answer'}")
+
+
+def _users(one: dict[str, Any]) -> str:
+    return ", ".join(one["used_by"])
+
+
+async def _stored_services(home: Home, settings: Settings) -> list[dict[str, Any]]:
+    """Return the services of a home whose Andy does not run: what it knew of outages says nothing of now."""
+    if not home.database.exists():
+        return []
+    database_of_home = await Database.open_readonly(home.database)
+    try:
+        router = ModelRouter(
+            database_of_home,
+            settings=settings,
+            credentials=CredentialSource(home.root, os.environ),
+            prices=prices_of(settings),
+        )
+        async with database_of_home.reading() as tx:
+            return await model_reports.conditions(tx, router, is_live=False)
+    except sqlite3.Error:  # a store of an older Andy, or a damaged one: its own check says so
+        return []
+    finally:
+        await database_of_home.close()
+
+
+async def _unanswered(home: Home, used: Sequence[dict[str, Any]]) -> DoctorFinding | None:
+    """Ask each service for a few words; return the finding about the first that does not answer."""
+    credentials = CredentialSource(home.root, os.environ)
+    for one in used:
+        query = partial(model_services.by_name, name=one["name"])
+        service = await asyncio.to_thread(read_once, home.database, query)
+        if service is None or service.model is None:
+            continue
+        (answer,) = await abilities.examine(credentials, service, service.model, briefly=True)
+        if not answer.is_there:
+            fix = f"look whether it runs; 'andy models test {one['name']}' shows more"
+            return bad("models", f"{one['name']} at {service.url}: {answer.detail}", fix=fix)
+    return None
 
 
 async def channel(home: Home, messenger: ChannelDescription) -> DoctorFinding:
@@ -383,11 +464,11 @@ async def channel(home: Home, messenger: ChannelDescription) -> DoctorFinding:
     for check in messenger.checks:
         seen = await asyncio.to_thread(check, home.root)
         if seen.is_problem:
-            return bad(name, seen.text, mend="as it says; other channels work without it")
+            return bad(name, seen.text, fix="as it says; other channels work without it")
     found = await connection_status(home, messenger)
     state = str(found["state"]).replace("_", " ")
     if not found["account"]:
-        return note(name, seen.text, mend=messenger.add_command)
+        return note(name, seen.text, fix=messenger.add_command)
     if found["is_running"] and state != "connected":
-        return note(name, f"{found['account']}: {state}", mend=messenger.shown_status_command)
+        return note(name, f"{found['account']}: {state}", fix=messenger.shown_status_command)
     return ok(name, f"{found['account']}: {state}")

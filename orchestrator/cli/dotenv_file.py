@@ -27,7 +27,7 @@ def put(path: Path, values: Mapping[str, str], *, silences: Collection[str] = ()
         silenced = [name for name in silences if name in present and name not in values]
         write_whole(path.resolve(), changed(text, values, silenced), mode=0o600)
     except (OSError, UnicodeDecodeError) as error:
-        raise SettingError(f"{path} cannot be changed ({error}): mend its permissions.") from error
+        raise SettingError(f"{path} cannot be changed ({error}): fix its permissions.") from error
     return silenced
 
 
@@ -36,7 +36,7 @@ def changed(text: str, values: Mapping[str, str], silenced: Collection[str] = ()
     from dotenv import dotenv_values
     from dotenv.parser import parse_stream
 
-    kept = []
+    remaining = []
     # Not `dotenv.set_key`: each of its calls replaces the file, and it cannot turn a line into a comment.
     for binding in parse_stream(io.StringIO(text)):
         original = binding.original.string
@@ -45,8 +45,8 @@ def changed(text: str, values: Mapping[str, str], silenced: Collection[str] = ()
             original = blank_lines + re.sub("^(?=.)", "# ", original.lstrip(), flags=re.MULTILINE)
         elif binding.key in values:
             original = blank_lines.rstrip(" \t")
-        kept.append(original)
-    result = "".join(kept)
+        remaining.append(original)
+    result = "".join(remaining)
     for name, value in values.items():
         line = f"{name}={value}"
         if dotenv_values(stream=io.StringIO(line), interpolate=False) != {name: value}:

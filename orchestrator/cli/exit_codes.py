@@ -1,7 +1,9 @@
-"""How `andy` ends: its exit codes, and an error as one line for the person who called it."""
+"""Ends `andy` with its exit code, and shows an error as one line for the person who called it."""
 
 from __future__ import annotations
 
+import errno
+import os
 import sys
 from collections.abc import Callable
 from typing import NoReturn
@@ -10,13 +12,17 @@ from orchestrator.base.terminal_escaping import escaped_output
 from orchestrator.domain.errors import AndyError, BadRequest, NotRunning, UnknownTask, leaves
 
 FAILED, USAGE, NOT_RUNNING = 1, 2, 3
+NOT_ANSWERED, NOT_FOR_ANDY = 4, 5
+"""Codes of `andy chat -m`: the reply did not come in time, and the message called nobody."""
 INTERRUPTED = 130
+UNWRITABLE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+"""Errors of a disk that takes no more."""
 MOST_SHOWN = 1000
-"""Characters of an error."""
+"""Characters of an error that are shown."""
 
 
 class UsageError(BadRequest):
-    """What was typed after `andy` cannot be read: `andy` exits with 2, as for an unknown option."""
+    """The words after `andy` cannot be read: it exits with 2, as for an unknown option."""
 
     code = "usage"
 
@@ -25,19 +31,45 @@ def exit_after(command: Callable[[], int]) -> NoReturn:
     """Run a command and exit with the code that it returns, or with that of the error that leaves it."""
     with escaped_output():
         try:
-            sys.exit(command())
+            code = command()
+            sys.stdout.flush()
+            sys.exit(code)
         except AndyError as error:
             _fail(error)
         except BaseExceptionGroup as group:
-            known = [error for error in leaves(group) if isinstance(error, AndyError)]
+            errors = leaves(group)
+            if any(isinstance(error, BrokenPipeError) for error in errors):
+                _end_quietly()
+            known = [error for error in errors if isinstance(error, AndyError)]
             if not known:
                 raise
             _fail(known[0])
         except KeyboardInterrupt:
             sys.exit(INTERRUPTED)
-        except BrokenPipeError:
-            sys.stderr.close()
-            sys.exit(0)
+        except OSError as error:
+            end_unwritten(error)
+        except SystemExit as ended:
+            if isinstance(ended.__context__, BrokenPipeError):  # rich, which draws help pages, ends with 1
+                _end_quietly()
+            raise
+
+
+def end_unwritten(error: OSError) -> NoReturn:
+    """End a command whose output cannot be written; raise any other error again."""
+    if isinstance(error, BrokenPipeError):
+        _end_quietly()
+    if error.errno not in UNWRITABLE:
+        raise error
+    print(f"andy: It cannot be written ({error.strerror}): make room, then try again.", file=sys.stderr)
+    # Python flushes stdout once more at its end, and would report there what was said here.
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    sys.exit(FAILED)
+
+
+def _end_quietly() -> NoReturn:
+    """End after the reader of a pipe has gone, as `head` does: nobody is left to read an error."""
+    sys.stderr.close()  # Python would report there that it cannot flush stdout
+    sys.exit(0)
 
 
 def shortened(text: str) -> str:

@@ -172,6 +172,8 @@ def config(
             ' egress (none, open, or {"allowlist": ["host:port"]}),'
             " web_search and speech (true or false), skills (a list of names),"
             " node_label (NAME=VALUE, on a swarm),"
+            " model_features (what it may have the model service do for more money: a list of"
+            ' "compaction", "fast_mode", "inference_geo"),'
             ' ask (what you are asked before: a list of "egress", "mcp:*", "mcp:SERVER", "mcp:SERVER/TOOL").',
         ),
     ] = None,

@@ -59,23 +59,28 @@ def run_plain(options: Mapping[str, str]) -> int:
     return 0
 
 
-def run(home: Path | None, *, runtime: str | None, agent: str | None, port: int | None) -> None:
-    """Run the host until it is told to end. What is None comes from the settings."""
-    # What it needs takes a moment to load, and on a busy machine many.
+def run(
+    home: Path | None, *, runtime: str | None, agent: str | None, port: int | None, is_verbose: bool = False
+) -> None:
+    """Run the host until it is told to end. An option that is None comes from the settings.
+
+    With `is_verbose` a terminal shows every line of the log, not only errors.
+    """
+    # Loading its modules takes a moment, on a busy machine many.
     say_aside("Andy starts …")
     share_one_arena()
     hide_memory()
     given = {"andy_runtime": runtime, "andy_agent": agent, "andy_port": port}
-    if asyncio.run(_serve(home, given)):
+    if asyncio.run(_serve(home, given, is_verbose=is_verbose)):
         say_aside("Andy starts anew …")
         # In the place of this process, so that a terminal, systemd and Docker alike go on with it.
         os.execv(sys.executable, [sys.executable, "-m", "orchestrator", *sys.argv[1:]])  # noqa: S606
 
 
-async def _serve(given: Path | None, overrides: Mapping[str, Any]) -> bool:
+async def _serve(given: Path | None, overrides: Mapping[str, Any], *, is_verbose: bool) -> bool:
     """Run the host until SIGINT, SIGTERM or its owner's word; a second signal ends it at once.
 
-    Returns whether it is to start anew.
+    Return whether it is to start anew.
     """
     home = home_of(given)
     settings = settings_of(home, **overrides)
@@ -84,7 +89,7 @@ async def _serve(given: Path | None, overrides: Mapping[str, Any]) -> bool:
     with home.starting(now_ms=time.time_ns() // 1_000_000) as started:
         if await asyncio.to_thread(_restore_what_was_asked_for, home):
             settings = settings_of(home, **overrides)  # they may be the backup's now
-        return await _run(home, settings, started)
+        return await _run(home, settings, started, is_verbose=is_verbose)
 
 
 def warn_of_open_secrets(path: Path) -> None:
@@ -103,7 +108,8 @@ def _restore_what_was_asked_for(home: Home) -> bool:
     return True
 
 
-async def _run(home: Home, settings: Settings, started: Callable[[], None]) -> bool:
+async def _run(home: Home, settings: Settings, started: Callable[[], None], *, is_verbose: bool) -> bool:
+    """Run the host; return whether it is to start anew."""
     with without("rich"):  # 5 MiB, which it would load, and which the host never uses
         import structlog  # noqa: F401
 
@@ -126,7 +132,7 @@ async def _run(home: Home, settings: Settings, started: Callable[[], None]) -> b
         gc.set_threshold(*USUAL_COLLECTIONS)
         give_back_memory()
         say_aside(f"Andy listens on {address}")
-        say_aside("To see and steer him in a browser: andy open")
+        say_aside("To see and steer him in a browser: andy open. His log: andy logs -f")
 
     def restart() -> None:
         starts_anew.set()
@@ -134,8 +140,8 @@ async def _run(home: Home, settings: Settings, started: Callable[[], None]) -> b
 
     credentials = CredentialSource(home.root, os.environ)
     orchestrator = Orchestrator(home, settings, credentials=credentials, say=say_aside, restart=restart)
-    with LogFile(home.host_log) as kept:
-        log_setup.configure(settings.andy_log_level, kept=kept)
+    with LogFile(home.host_log) as log_file:
+        log_setup.configure(settings.andy_log_level, log_file=log_file, is_quiet=not is_verbose)
         await orchestrator.run(stop=stop, on_ready=tell)
     return starts_anew.is_set()
 

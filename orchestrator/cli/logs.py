@@ -2,22 +2,31 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from datetime import datetime
+from functools import partial
 from pathlib import Path
 from typing import Annotated
+from zoneinfo import ZoneInfo
 
 from cyclopts import Parameter
 from cyclopts.validators import Number
 
+from orchestrator.base.clock import local_second
+from orchestrator.base.logging import read_line
 from orchestrator.cli.options import HomeOption
-from orchestrator.cli.terminal import home_of
+from orchestrator.cli.terminal import home_of, zone_of
 from orchestrator.containers.logs.reading import follow_file, follow_group, last_lines, pause, run_log
+
+_STAMP = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z")
+"""The time with which a line of a run's log begins."""
 
 
 @dataclass(frozen=True, slots=True)
 class LogView:
-    """The last lines of a log, and an endless iterator over those that are written from then on."""
+    """The last lines of a log, and an endless iterator over the lines that are written later."""
 
     lines: list[str]
     later: Iterator[str]
@@ -34,18 +43,32 @@ def logs(
     lines: Annotated[
         int, Parameter(name=["-n", "--lines"], help="Show at most so many lines.", validator=Number(gte=0))
     ] = 200,
+    raw: Annotated[
+        bool,
+        Parameter(negative="", help="Print lines as they are in the file: times in UTC, JSON of the host."),
+    ] = False,
     home: HomeOption = None,
 ) -> None:
-    """Show what a group's container did and said: its newest run. Works with Andy down.
+    """Show the log of a group's newest container, or of the host. Works with Andy down.
 
     Example: `andy logs family -f`
     """
     view = _view(home, group, run=run, lines=lines)
+    shown = str if raw else partial(_shown, zone=zone_of(home))
     for line in view.lines:
-        print(line)
+        print(shown(line))
     if follow:
         for line in view.later:
-            print(line, flush=True)
+            print(shown(line), flush=True)
+
+
+def _shown(line: str, *, zone: ZoneInfo) -> str:
+    """Return a line of a log with its time in `zone`; a line without a time stays as it is."""
+    stamp, blank, rest = line.partition(" ")
+    if _STAMP.fullmatch(stamp):
+        at_ms = int(datetime.fromisoformat(stamp).timestamp() * 1000)
+        return f"{local_second(at_ms, zone)}{blank}{rest}"
+    return read_line(line, zone).text
 
 
 def _view(given: Path | None, group: str | None, *, run: str | None, lines: int) -> LogView:
@@ -57,11 +80,11 @@ def _view(given: Path | None, group: str | None, *, run: str | None, lines: int)
     root = home_of(given).logs
     if group is None:
         path = home_of(given).host_log
-        told, end = last_lines(path, lines)
-        return LogView(told, follow_file(path, start=end, wait=pause))
+        newest, end = last_lines(path, lines)
+        return LogView(newest, follow_file(path, start=end, wait=pause))
     shown = run_log(root, group, run)
-    told, end = last_lines(shown.path, lines)
+    newest, end = last_lines(shown.path, lines)
     if run is not None:
-        return LogView(told, follow_file(shown.path, start=end, wait=pause))
+        return LogView(newest, follow_file(shown.path, start=end, wait=pause))
     later = follow_group(root, group, shown=shown, start=end, wait=pause)
-    return LogView(told, later)
+    return LogView(newest, later)

@@ -1,17 +1,24 @@
-"""The command line: finds the command, runs it, and tells by the exit code how it went.
+"""The command line: finds the command, runs it, and reports by the exit code how it went.
 
 No command is imported before it is called; `commands.py` says where each is.
 """
 
 from __future__ import annotations
 
-import difflib
 import math
+import re
 import sys
 from functools import partial
 from typing import Any
 
-from cyclopts import App, CycloptsError, Parameter, UnusedCliTokensError
+from cyclopts import (
+    App,
+    CycloptsError,
+    Parameter,
+    UnknownCommandError,
+    UnknownOptionError,
+    UnusedCliTokensError,
+)
 
 from orchestrator import __version__
 from orchestrator.cli import commands
@@ -19,11 +26,15 @@ from orchestrator.cli.exit_codes import UsageError, exit_after
 from orchestrator.domain.errors import BadRequest
 
 LARGEST = 2**63 - 1
-"""SQLite keeps no whole number beyond this one."""
+"""The largest whole number that SQLite can store."""
+NEGATIVE = re.compile(r"-\$?\.?\d")
+"""The beginning of an amount below zero, which looks like an option."""
+
+FOLDER_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
 
 
 def _check_number(_type: Any, value: Any) -> None:
-    """Refuse a number that no command can use. Raises `ValueError`, which Cyclopts tells."""
+    """Refuse a number that no command can use. Raises `ValueError`, which Cyclopts reports."""
     if isinstance(value, int) and abs(value) > LARGEST:
         raise ValueError("The number is too large.")
     if isinstance(value, float) and not math.isfinite(value):
@@ -40,7 +51,7 @@ app = App(
     help_format="plaintext",  # to load and render Markdown is a quarter of the time of --help
 )
 for entry in commands.COMMANDS:
-    # Of a function, the page of its own is its whole docstring; a family has no text but this line.
+    # The page of a function is its docstring; a family has no text but this line.
     is_family = entry.target.endswith("_app")
     app.command(
         f"orchestrator.cli.{entry.target}", name=entry.name, help=entry.summary if is_family else None
@@ -55,10 +66,11 @@ def main() -> None:
 def _run(words: list[str]) -> int:
     """Run the command that the words name and return the exit code."""
     _check_text(words)
+    words = commands.spelled_out(words)
     if commands.asks_for_help(words):
         sys.stdout.write(commands.help_page())
         return 0
-    _check_command(words[0])
+    _check_command(*words)
     try:
         result = app(words, exit_on_error=False, print_error=False, result_action="return_value")
     except CycloptsError as error:
@@ -67,17 +79,28 @@ def _run(words: list[str]) -> int:
 
 
 def _refusal(error: CycloptsError) -> str:
-    """Return in one line what cannot be read, and where it is told how it is written."""
+    """Return one line that says which words cannot be read and which help page explains them."""
     command = " ".join(("andy", *(error.command_chain or ())))
     hint = "" if error.command_chain else " Options stand after the command."
-    said = str(error)
-    if isinstance(error, UnusedCliTokensError):
-        said = f"There is no place for '{' '.join(error.unused_tokens or ())}' here."
-    return f"{' '.join(said.split())} See '{command} --help'.{hint}"
+    text = str(error)
+    if isinstance(error, UnknownCommandError) and error.command_chain and error.unused_tokens:
+        text = _unknown_within(error, error.unused_tokens[0])
+    elif isinstance(error, UnknownOptionError) and NEGATIVE.match(error.token.value):
+        text = f"'{error.token.value}' is negative: write it without the '-'."
+    elif isinstance(error, UnusedCliTokensError):
+        text = f"There is no place for '{' '.join(error.unused_tokens or ())}' here."
+    return f"{' '.join(text.split())} See '{command} --help'.{hint}"
+
+
+def _unknown_within(error: UnknownCommandError, word: str) -> str:
+    """Return what to say of a word that is no command of its family."""
+    family = " ".join(error.command_chain or ())
+    names = [name for name in app[family] if not name.startswith("-")]
+    return f"There is no command '{family} {word}'. {commands.hint_within(family, word, names)}"
 
 
 def _check_text(words: list[str]) -> None:
-    """Refuse bytes that are no UTF-8: Python passes them on as characters that can be written nowhere."""
+    """Refuse bytes that are not UTF-8: Python passes them on as characters that can be written nowhere."""
     for word in words:
         try:
             word.encode()
@@ -86,11 +109,18 @@ def _check_text(words: list[str]) -> None:
             raise BadRequest(f"'{shown[:40]}' is no UTF-8: check the terminal's encoding.") from error
 
 
-def _check_command(name: str) -> None:
+def _check_command(name: str, *rest: str) -> None:
     """Refuse an unknown command by its name. Cyclopts would load all others to say the same."""
-    known = [entry.name for entry in commands.COMMANDS]
-    if name.startswith("-") or name in known:
+    if name.startswith("-") or any(entry.name == name for entry in commands.COMMANDS):
         return
-    near = difflib.get_close_matches(name, known, n=1)
-    meant = f" Did you mean 'andy {near[0]}'?" if near else ""
-    raise UsageError(f"There is no command '{name}'.{meant} See 'andy --help'.")
+    hint = commands.hint_for(name, rest, is_group=_is_group)
+    raise UsageError(
+        " ".join((f"There is no command '{name}'.", *([hint] if hint else []), "See 'andy --help'."))
+    )
+
+
+def _is_group(word: str) -> bool:
+    """Return whether a word is the folder name of a group of the home that commands would use here."""
+    from orchestrator.domain.home import Home, home_directory
+
+    return FOLDER_NAME.fullmatch(word) is not None and (Home(home_directory(None)).groups / word).is_dir()

@@ -6,13 +6,14 @@ import json
 import sys
 from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeVar
 
 from cyclopts import Parameter
 from cyclopts.validators import Number
 
 from orchestrator.base.terminal_escaping import one_line
 
+T = TypeVar("T")
 Runtime = Literal["auto", "docker", "process", "swarm"]
 
 
@@ -44,8 +45,8 @@ def is_meant(question: str, *, yes: bool) -> bool:
 
 def read(
     home: Path | None,
-    query: Callable[[Any], Awaitable[list[dict[str, Any]]]],
-    lines: Callable[[Any], list[str]],
+    query: Callable[[Any], Awaitable[T]],
+    lines: Callable[[T], list[str]],
     *,
     as_json: bool,
 ) -> None:
@@ -55,7 +56,7 @@ def read(
     show(terminal.read(home, query), lines, as_json=as_json)
 
 
-def show(found: Any, lines: Callable[[Any], list[str]], *, as_json: bool) -> None:
+def show(found: T, lines: Callable[[T], list[str]], *, as_json: bool) -> None:
     """Print `found` as JSON for machines, or the lines that `lines` makes of it for people."""
     if as_json:
         print(json.dumps(found, ensure_ascii=False, indent=2))

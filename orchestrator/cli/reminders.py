@@ -5,14 +5,14 @@ from __future__ import annotations
 import asyncio
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import App, Parameter
 
 from orchestrator.cli.options import GroupArgument, GroupOption, HomeOption, JsonOption, read, show
 
 if TYPE_CHECKING:
-    from orchestrator.dashboard.services.reminders import ReminderService
+    from orchestrator.dashboard.services.reminders import ReminderService, ReminderView
 
 reminders_app = App(name="reminders")
 
@@ -61,7 +61,7 @@ def add(
             lambda tx, now_ms: service.add(tx, group, text, at, now_ms=now_ms),
         )
     )
-    show(row, partial(_told, "is set for"), as_json=as_json)
+    show(row, partial(_changed, "is set for"), as_json=as_json)
 
 
 @reminders_app.command
@@ -87,7 +87,7 @@ def move(
             lambda tx, now_ms: service.move(tx, reminder, at, now_ms=now_ms),
         )
     )
-    show(row, partial(_told, "is moved to"), as_json=as_json)
+    show(row, partial(_changed, "is moved to"), as_json=as_json)
 
 
 @reminders_app.command
@@ -106,7 +106,7 @@ def cancel(reminder: IdArgument, /, *, as_json: JsonOption = False, home: HomeOp
             lambda tx, now_ms: service.cancel(tx, reminder, now_ms=now_ms),
         )
     )
-    show(row, partial(_told, "is cancelled; it was due"), as_json=as_json)
+    show(row, partial(_changed, "is cancelled; it was due"), as_json=as_json)
 
 
 def _service(home: Path | None) -> ReminderService:
@@ -117,7 +117,7 @@ def _service(home: Path | None) -> ReminderService:
     return ReminderService(zone_of=partial(settings.zone_of, default=terminal.zone_of(home)))
 
 
-def _told(what: str, row: dict[str, Any]) -> list[str]:
+def _changed(what: str, row: ReminderView) -> list[str]:
     from orchestrator.dashboard.services.reminders import shown_due
 
     return [f"Reminder {row['id']} of '{row['group']}' {what} {shown_due(row)}."]

@@ -87,7 +87,7 @@ SHARED_FOLDERS = (Path("/tmp"), Path("/var/tmp"))  # noqa: S108  # a private one
 SYSTEMD = Path("/run/systemd/system")
 """Is there where systemd runs the machine."""
 PASSED_ON = ("DOCKER_HOST", "XDG_CONFIG_HOME")
-"""What a shell may say and the unit would not know: where Docker is, and where the owner's lists are."""
+"""Variables of a shell that the unit needs, too: the place of Docker, and that of the owner's lists."""
 SHOWN = ("LoadState", "UnitFileState", "ActiveState", "SubState", "MainPID", "Result", "NRestarts")
 
 
@@ -127,7 +127,7 @@ class ServiceUnit:
 def render(unit: ServiceUnit, *, runtime: str | None, owner: str | None) -> str:
     """Return the text of the unit file. `owner` is whom a unit of the machine runs as. Pure but for PATHs."""
     command = [sys.executable, "-m", "orchestrator", "up", *(["--runtime", runtime] if runtime else [])]
-    kept = {name: os.environ[name] for name in PASSED_ON if os.environ.get(name)}
+    passed_on = {name: os.environ[name] for name in PASSED_ON if os.environ.get(name)}
     return UNIT.format(
         home=unit.home,
         described=_percent(str(unit.home)),
@@ -135,7 +135,7 @@ def render(unit: ServiceUnit, *, runtime: str | None, owner: str | None) -> str:
         command=" ".join(_quoted(word, is_command=True) for word in command),
         environment="".join(
             f"Environment={_quoted(f'{name}={value}')}\n"
-            for name, value in {"ANDY_HOME": str(unit.home), **kept}.items()
+            for name, value in {"ANDY_HOME": str(unit.home), **passed_on}.items()
         ),
         after="Wants=network-online.target\nAfter=network-online.target docker.service\n"
         if unit.is_system
@@ -208,8 +208,8 @@ def install(
         unit.path.parent.mkdir(parents=True, exist_ok=True)
         unit.path.write_text(text, encoding="utf-8")
     except OSError as error:
-        mend = "say it with sudo" if system else "mend its permissions"
-        raise ServiceError(f"{unit.path} cannot be written ({error.strerror}): {mend}.") from error
+        fix = "say it with sudo" if system else "fix its permissions"
+        raise ServiceError(f"{unit.path} cannot be written ({error.strerror}): {fix}.") from error
     unit.systemctl("daemon-reload")
     unit.systemctl("enable", unit.file_name)
     unit.systemctl("restart", unit.file_name)
@@ -278,8 +278,8 @@ def _status_lines(found: dict[str, Any]) -> list[str]:
         f"at boot   {yes[found['enabled']]}",
     ]
     if found["lingers"] is not None:
-        mend = "" if found["lingers"] else f": '{_linger_command()}' keeps him when nobody is logged in"
-        lines.append(f"lingers   {yes[found['lingers']]}{mend}")
+        fix = "" if found["lingers"] else f": '{_linger_command()}' keeps him when nobody is logged in"
+        lines.append(f"lingers   {yes[found['lingers']]}{fix}")
     return lines
 
 

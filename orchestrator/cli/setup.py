@@ -20,9 +20,12 @@ from orchestrator.domain.errors import AndyError, BadRequest, NotRunning
 from orchestrator.domain.home import Home
 
 if TYPE_CHECKING:
+    from orchestrator.domain.model_services import ModelService
     from orchestrator.domain.settings import Settings
 
 SENT_SECONDS = 90.0
+OF_DOTENV = "anthropic"
+"""The answer that means Anthropic's own service, with the key of `.env`."""
 LOCAL, SELF = "local", "self"
 HELLO = "👋 I am here. Write to me in this chat; say 'help' to see what I can do."
 
@@ -36,6 +39,14 @@ def setup(
             help="A key or token of the model; '-' reads it from stdin, 'none' leaves it.",
         ),
     ] = None,
+    model: Annotated[
+        str | None,
+        Parameter(
+            help="Another model service than Anthropic's, as KIND/MODEL, such as ollama/qwen3; its key is"
+            " the credential. Kinds: see 'andy models add --help'."
+        ),
+    ] = None,
+    model_url: Annotated[str | None, Parameter(help="Where that service is. [as its kind has it]")] = None,
     whatsapp: Annotated[
         bool | None, Parameter(help="Whether to pair WhatsApp. [asked; without a terminal: not]")
     ] = None,
@@ -72,12 +83,15 @@ def setup(
     Without a terminal only what flags tell is done. It can be run again: what is there is kept.
 
     Example: `andy setup --credential none --whatsapp --main self --test`
+    Example: `andy setup --model ollama/qwen3 --main local`
     Example: `andy setup --credential none --channel matrix --set user=@andy:matrix.org --main local`
     """
     from orchestrator.cli import channels
 
     wish = SetupFlags(
         credential=credential,
+        model=model,
+        model_url=model_url,
         whatsapp=True if phone and whatsapp is None else whatsapp,
         phone=phone or "",
         own_number=own_number,
@@ -91,9 +105,12 @@ def setup(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SetupFlags:
-    """What the flags say; what is None is asked for."""
+    """The answers that flags gave; those that are None are asked for."""
 
     credential: str | None = None
+    model: str | None = None
+    """Another model service than Anthropic's, as `KIND/MODEL`."""
+    model_url: str | None = None
     whatsapp: bool | None = None
     phone: str = ""
     own_number: bool | None = None
@@ -162,7 +179,9 @@ class Setup:
 
         self._settings()
         self._pasted = self._read_pasted()
-        if self._pasted:
+        if self._wish.model is not None:
+            self._other_service(self._wish.model, self._wish.model_url)
+        elif self._pasted:
             read_credential(self._pasted)
         if self._wish.phone:
             number_of(self._wish.phone)
@@ -187,8 +206,10 @@ class Setup:
         from orchestrator.proxies.model.credentials import CredentialSource
 
         found = await asyncio.to_thread(CredentialSource(self._home.root, os.environ).current)
-        if not self._pasted and found is not None:
+        if self._wish.model is None and not self._pasted and found is not None:
             return f"{found.setting} is set already."
+        if service := await self._wanted_service():
+            return await self._choose_service(service)
         if not self._pasted and self._wish.credential is None:
             self._pasted = await _asked(
                 self._asking.secret, "An API key or a subscription's token (it is not shown; empty for none):"
@@ -196,6 +217,83 @@ class Setup:
         if not self._pasted:
             return "None: the offline agent answers. Put one into .env when you have one."
         return await asyncio.to_thread(self._write_credential)
+
+    def _other_service(self, wanted: str, url: str | None) -> ModelService:
+        """Return the service that `KIND/MODEL` means. Raises `BadRequest` for one that cannot be used."""
+        from orchestrator.domain.model_services import PRESETS, ModelService
+        from orchestrator.reports import models
+
+        kind, _, model = wanted.partition("/")
+        preset = PRESETS.get(kind)
+        if preset is None or not model:
+            raise BadRequest(
+                f"'{wanted}' is no KIND/MODEL, such as ollama/qwen3: kinds are {', '.join(PRESETS)}."
+            )
+        address = url or preset.url
+        if address is None:
+            raise BadRequest(f"Say where {preset.title} is: --model-url https://…")
+        name = "local" if kind == "llama.cpp" else f"{kind}-2" if kind == OF_DOTENV else kind
+        service = ModelService(
+            name=name,
+            kind=kind,
+            url=address.rstrip("/"),
+            key_env=preset.key_env,
+            model=model,
+            abilities=preset.abilities,
+        )
+        models.check(service)
+        return service
+
+    async def _wanted_service(self) -> ModelService | None:
+        """Return the service that a flag names or a person chooses; None: Anthropic's, or none at all."""
+        from orchestrator.domain.model_services import PRESETS
+
+        if self._wish.model is not None:
+            return self._other_service(self._wish.model, self._wish.model_url)
+        if not self._asking.is_possible or self._wish.credential is not None:
+            return None
+        kinds = [kind for kind in PRESETS if kind != OF_DOTENV]
+        question = partial(self._asking.text, default=OF_DOTENV)
+        while True:
+            asked = f"Whose model ({OF_DOTENV}, or {', '.join(kinds)})?"
+            if (kind := await _asked(question, asked)) not in kinds:
+                if kind == OF_DOTENV:
+                    return None
+                print(f"    '{kind}' is none of them.", flush=True)
+                continue
+            preset = PRESETS[kind]
+            url = await _asked(partial(self._asking.text, default=preset.url or ""), "Where is it?")
+            model = await _asked(partial(self._asking.text, default=""), "Which model of it?")
+            try:
+                return self._other_service(f"{kind}/{model}", url or None)
+            except BadRequest as error:
+                print(f"    {error}", flush=True)
+
+    async def _choose_service(self, service: ModelService) -> str:
+        """Add a service, choose it for all groups, and write its key into `.env` where it needs one."""
+        from orchestrator.cli import terminal
+        from orchestrator.domain.model_services import WorkKind
+        from orchestrator.groups import model_choices
+        from orchestrator.reports import models
+        from orchestrator.store.database import Tx
+        from orchestrator.store.model_services import ChosenModel
+
+        chosen = f"{service.name}/{service.model}"
+
+        async def act(tx: Tx, now_ms: int) -> None:
+            await models.add(tx, service, now_ms=now_ms)
+            await model_choices.choose(tx, WorkKind.ALL, [ChosenModel(WorkKind.ALL, chosen)], now_ms=now_ms)
+
+        said = f"{chosen} at {service.url} is chosen. 'andy models test {service.name}' says what it can."
+        if service.key_env is not None:
+            key = self._pasted or await _asked(self._asking.secret, f"Its key, {service.key_env}:")
+            if key:
+                values = {service.key_env: key}
+                await asyncio.to_thread(dotenv_file.put, self._home.root / ".env", values)
+            else:
+                said = f"{chosen} is chosen. Put its key into .env: {service.key_env}=…"
+        await terminal.change(self._home.root, act, makes_home=True)
+        return said
 
     def _write_credential(self) -> str:
         from orchestrator.proxies.model.credentials import SETTINGS, read_credential

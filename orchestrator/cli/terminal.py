@@ -1,4 +1,4 @@
-"""What commands share: the home that is meant, its settings, and how its store is read and changed.
+"""Gives commands the home that is meant, its settings, and access to its store.
 
 Reading commands answer in a tenth of a second, so what only some commands need is imported inside functions.
 """
@@ -6,6 +6,7 @@ Reading commands answer in a tenth of a second, so what only some commands need 
 from __future__ import annotations
 
 import logging
+import socket
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator
 from contextlib import asynccontextmanager, contextmanager, suppress
@@ -13,7 +14,8 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
-from zoneinfo import ZoneInfo
+from urllib.parse import urlsplit
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from orchestrator.base.clock import SystemClock
 from orchestrator.cli.exit_codes import UsageError
@@ -28,6 +30,7 @@ if TYPE_CHECKING:
     from orchestrator.store.database import Database, Tx
 
 T = TypeVar("T")
+CONNECT_SECONDS = 1.0
 
 
 def say_aside(text: str) -> None:
@@ -52,8 +55,24 @@ def settings_of(home: Home, **overrides: Any) -> Settings:
 
 
 def zone_of(given: Path | None) -> ZoneInfo:
-    """Return the time zone of a home, in which times are shown. Raises `SettingError`."""
-    return setting_sources.zone(home_of(given).root)
+    """Return the zone in which times are shown: that of the running Andy, else of the settings.
+
+    Raises `SettingError`.
+    """
+    home = home_of(given)
+    return running_zone(home) or setting_sources.zone(home.root)
+
+
+def running_zone(home: Home) -> ZoneInfo | None:
+    """Return the time zone with which Andy runs, whatever the files say since; None where he does not run."""
+    try:
+        zone = ZoneInfo(home.zone_file.read_text(encoding="utf-8"))
+        address = urlsplit(home.address_file.read_text(encoding="utf-8"))
+        # Both files outlive an Andy who was killed, so his port is tried.
+        with socket.create_connection((address.hostname, address.port), timeout=CONNECT_SECONDS):
+            return zone
+    except (OSError, ValueError, ZoneInfoNotFoundError):
+        return None
 
 
 @dataclass(frozen=True, slots=True)

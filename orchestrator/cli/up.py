@@ -23,6 +23,7 @@ def up(
     runtime: Runtime | None = None,
     agent: Agent | None = None,
     port: int | None = None,
+    verbose: Annotated[bool, Parameter(name=["-v", "--verbose"], negative="")] = False,
 ) -> None:
     """Run Andy until Ctrl-C or SIGTERM. Containers live on, and the next start goes on with them.
 
@@ -36,8 +37,10 @@ def up(
         Who answers: `claude` needs a credential in .env, `offline` needs nothing. [ANDY_AGENT, else auto]
     port
         The port of the console and the HTTP API on 127.0.0.1. [ANDY_PORT, else 8700]
+    verbose
+        Show every line of the log in this terminal, not only errors. 'andy logs -f' shows it elsewhere.
     """
-    host_process.run(home, runtime=runtime, agent=agent, port=port)
+    host_process.run(home, runtime=runtime, agent=agent, port=port, is_verbose=verbose)
 
 
 @image_app.command

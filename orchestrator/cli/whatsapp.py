@@ -25,7 +25,7 @@ from orchestrator.domain.errors import AndyError, NotRunning
 from orchestrator.domain.home import Home
 
 whatsapp_app = App(name="whatsapp")
-Told = dict[str, Any]
+Progress = dict[str, Any]
 """See `orchestrator.web.api.pairing`."""
 
 
@@ -71,14 +71,14 @@ async def pair_phone(given: Path | None, *, phone: str, anew: bool) -> int:
     screen = Screen(raw_stream(sys.stdout), zone_of(given))
     is_up = await _is_up(home)
     async with aclosing(_attempt(home, phone=phone, anew=anew, is_up=is_up)) as attempt:
-        async for told in attempt:
-            screen.show(told)
-            if told["state"] in ("expired", "failed"):
-                raise NotPaired(told["text"])
+        async for progress in attempt:
+            screen.show(progress)
+            if progress["state"] in ("expired", "failed"):
+                raise NotPaired(progress["text"])
     return 0
 
 
-def _attempt(home: Home, *, phone: str, anew: bool, is_up: bool) -> AsyncGenerator[Told]:
+def _attempt(home: Home, *, phone: str, anew: bool, is_up: bool) -> AsyncGenerator[Progress]:
     """Yield how pairing goes at each change: by the running Andy where there is one, else by this process."""
     if not is_up:
         return _here(home, phone=phone, anew=anew)
@@ -96,19 +96,19 @@ async def _is_up(home: Home) -> bool:
     return True
 
 
-async def _there(home: Home, *, phone: str) -> AsyncGenerator[Told]:
+async def _there(home: Home, *, phone: str) -> AsyncGenerator[Progress]:
     async with Client.of(home) as client, aclosing(client.events()) as events:
         async for event in events:
             if not event:  # nothing can be missed from here on
                 yield await client.ask_to_pair(phone)
             elif event.get("kind") == "channel.pairing":
-                told = await client.pairing()
-                yield told
-                if told["state"] in ("paired", "expired", "failed"):
+                progress = await client.pairing()
+                yield progress
+                if progress["state"] in ("paired", "expired", "failed"):
                     return
 
 
-async def _here(home: Home, *, phone: str, anew: bool) -> AsyncGenerator[Told]:
+async def _here(home: Home, *, phone: str, anew: bool) -> AsyncGenerator[Progress]:
     from orchestrator.base.clock import SystemClock
     from orchestrator.channels import status as condition
     from orchestrator.channels.whatsapp.pairing import Pairing
@@ -118,19 +118,19 @@ async def _here(home: Home, *, phone: str, anew: bool) -> AsyncGenerator[Told]:
     store = home.root / "store" / "whatsapp.db"
     if anew:
         await asyncio.to_thread(_put_aside, store)
-    changes: asyncio.Queue[Told | None] = asyncio.Queue()
-    pairing = Pairing(store, clock=clock, on_change=lambda told: changes.put_nowait(told.model_dump()))
+    changes: asyncio.Queue[Progress | None] = asyncio.Queue()
+    pairing = Pairing(store, clock=clock, on_change=lambda now: changes.put_nowait(now.model_dump()))
     await pairing.ask(phone)
     task = asyncio.create_task(pairing.run(), name="pairing")
     task.add_done_callback(lambda _: changes.put_nowait(None))
     try:
-        while (told := await changes.get()) is not None:
-            if told["state"] in ("paired", "expired", "failed"):
-                failure = told["text"] if told["state"] != "paired" else ""
-                kept = await asyncio.to_thread(condition.read, _condition_file(home))
-                kept = kept.after_pairing(failure=failure, now_ms=clock.now_ms())
-                await asyncio.to_thread(condition.write, _condition_file(home), kept)
-            yield told
+        while (progress := await changes.get()) is not None:
+            if progress["state"] in ("paired", "expired", "failed"):
+                failure = progress["text"] if progress["state"] != "paired" else ""
+                stored = await asyncio.to_thread(condition.read, _condition_file(home))
+                stored = stored.after_pairing(failure=failure, now_ms=clock.now_ms())
+                await asyncio.to_thread(condition.write, _condition_file(home), stored)
+            yield progress
         await task
     finally:
         task.cancel()
@@ -163,10 +163,10 @@ class Screen:
         self._lines = 0
         self._last = ""
 
-    def show(self, told: Told) -> None:
-        if told["state"] in ("expired", "failed"):
+    def show(self, progress: Progress) -> None:
+        if progress["state"] in ("expired", "failed"):
             return  # said as an error
-        text = visible(lines_of(told, self._zone))
+        text = visible(lines_of(progress, self._zone))
         if text == self._last:
             return
         if self._lines and self._out.isatty():
@@ -176,14 +176,14 @@ class Screen:
         self._out.flush()
 
 
-def lines_of(told: Told, zone: ZoneInfo) -> str:
+def lines_of(progress: Progress, zone: ZoneInfo) -> str:
     """Return what a person at a terminal sees of one state of pairing. Pure."""
-    if told["state"] != "showing":
-        return str(told["text"])
-    until = datetime.fromtimestamp(told["until_ms"] / 1000, zone)
-    code = f"    {told['letters']}\n" if told["letters"] else qr_text(told["qr"])
-    later = "" if told["letters"] else "; a new one follows"
-    return f"{told['text']}\n\n{code}\nIt holds until {until:%H:%M:%S}{later}. Ctrl-C ends."
+    if progress["state"] != "showing":
+        return str(progress["text"])
+    until = datetime.fromtimestamp(progress["until_ms"] / 1000, zone)
+    code = f"    {progress['letters']}\n" if progress["letters"] else qr_text(progress["qr"])
+    later = "" if progress["letters"] else "; a new one follows"
+    return f"{progress['text']}\n\n{code}\nIt holds until {until:%H:%M:%S}{later}. Ctrl-C ends."
 
 
 def qr_text(content: str) -> str:
@@ -195,7 +195,7 @@ def qr_text(content: str) -> str:
     return out.getvalue().rstrip("\n")
 
 
-def status_lines(found: Told, *, zone: ZoneInfo) -> list[str]:
+def status_lines(found: Progress, *, zone: ZoneInfo) -> list[str]:
     """Show the connection to people, one fact a line. Pure."""
     return [
         f"account            {found['account'] or 'none: pair one with andy whatsapp pair'}",
@@ -215,7 +215,7 @@ def status_lines(found: Told, *, zone: ZoneInfo) -> list[str]:
     ]
 
 
-def _state(found: Told) -> str:
+def _state(found: Progress) -> str:
     words = str(found["state"]).replace("_", " ")
     return words if found["is_running"] else f"{words} (Andy is not running)"
 

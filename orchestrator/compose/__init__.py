@@ -1,4 +1,4 @@
-"""What only runs with Docker Compose: the container's entry point and its view of itself.
+"""Runs with Docker Compose alone: the container's entry point and its view of itself.
 
 Start with `entrypoint.py`.
 """

@@ -57,7 +57,7 @@ class BindMount:
         return PurePosixPath(self.destination) / PurePosixPath(source).relative_to(self.source)
 
     def outside(self, path: PurePosixPath) -> PurePosixPath:
-        """Return the host's path of a path of the container, which lies in or below `destination`."""
+        """Return the path on the host for a path in the container that is in or below `destination`."""
         return PurePosixPath(self.source) / path.relative_to(self.destination)
 
 

@@ -39,7 +39,7 @@ class Root(_Strict):
 
 
 class MountRules(_Strict):
-    """What the owner's file `mount-allowlist.json` holds."""
+    """The content of the owner's file `mount-allowlist.json`."""
 
     allowed_roots: tuple[Root, ...] = Field((), alias="allowedRoots")
     blocked_patterns: tuple[str, ...] = Field((), alias="blockedPatterns")

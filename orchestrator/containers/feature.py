@@ -19,15 +19,21 @@ from orchestrator.containers.pool import RunPool
 from orchestrator.containers.ports import RunPorts
 from orchestrator.containers.run_orders import RunOrders
 from orchestrator.containers.runtime_selection import SelectedRuntime
+from orchestrator.domain.failures import Outage
 from orchestrator.domain.values import RunId
 from orchestrator.groups import memory_templates, owner
 from orchestrator.groups.host_context import HostContext
 from orchestrator.groups.reconciler import GroupReconciler
 from orchestrator.proxies.feature import ContainerProxies
 from orchestrator.proxies.model.credentials import CredentialSource, KnownSecrets
-from orchestrator.store import runs
+from orchestrator.store import runs, turn_outages
 
 log = structlog.get_logger(__name__)
+
+DAY_MS = 24 * 3_600_000
+IMAGE_SECONDS = 5.0
+"""Between two looks for an image that is missing."""
+IMAGE_IS_THERE = "✅ The image is there: agents start again, and what waited is answered now."
 
 
 class ContainersFeature:
@@ -74,8 +80,7 @@ class ContainersFeature:
             slots_per_node=settings.max_containers_per_node,
             say=self._say,
         )
-        if self.selected.problem is not None:
-            await self._tell_owner(self.selected.problem, about="image")
+        self._image_watch = ImageWatch(self._host, self.selected)
         # Compose removes only its own containers: 'docker compose down' would leave agents behind, so there
         # they always end with the host.
         self._leaves_containers = self._leaves_containers and self.selected.siblings is None
@@ -162,7 +167,12 @@ class ContainersFeature:
             retire=self.pool.retire,
             bus=self._host.bus,
         )
-        return {"reaper": self.pool.reap, "run-logs": self._logs.run, **reconciler.loops()}
+        return {
+            "reaper": self.pool.reap,
+            "run-logs": self._logs.run,
+            "image": self._image_watch.run,
+            **reconciler.loops(),
+        }
 
     def _ensure_shared_memory(self) -> None:
         settings, home = self._host.settings, self._host.home.root
@@ -181,6 +191,10 @@ class ContainersFeature:
         """Stop a run that went out of bounds; `reason` is what its group reads."""
         await self.pool.stop(run_id, reason)
 
+    def stop_run_soon(self, run_id: RunId, reason: str) -> None:
+        """Stop a run in a task of its own."""
+        self.pool.stop_soon(run_id, reason)
+
     def leave_none(self) -> None:
         """Have every container end with this host: the store of the next start knows none of them."""
         self._leaves_containers = False
@@ -191,6 +205,44 @@ class ContainersFeature:
             await self.pool.stop_all()
         if not self.pool.live():
             await self.selected.open_host()
+
+
+class ImageWatch:
+    """Notices when the agents' image is missing and when it is there again, with nobody writing a message."""
+
+    def __init__(self, host: HostContext, selected: SelectedRuntime) -> None:
+        self._host = host
+        self._selected = selected
+        self.is_missing: bool | None = None
+        """Whether it was missing at the last look; None before the first."""
+
+    async def run(self) -> None:
+        """Look once, whenever a container could not be started, and often while the image is missing."""
+        while True:
+            await self.look()
+            await self._host.wakeups.image.wait(at_most_seconds=IMAGE_SECONDS if self.is_missing else None)
+
+    async def look(self) -> None:
+        """Notify the owner of what has changed; once the image is there, try those who wait at once."""
+        is_there = await self._selected.is_image_there()
+        if is_there is None or self.is_missing is (not is_there):
+            return  # no engine tells, or nothing has changed
+        was_missing, self.is_missing = self.is_missing, not is_there
+        now_ms = self._host.clock.now_ms()
+        if not is_there:
+            problem = await self._selected.image_problem()
+            log.warning("image.missing", image=self._selected.image)
+            async with self._host.database.transaction() as tx:
+                # Once a day: a host that is started again and again does not say it each time.
+                await owner.notify(tx, f"⚠️ {problem}", about=f"image:{now_ms // DAY_MS}", now_ms=now_ms)
+        else:
+            async with self._host.database.transaction() as tx:
+                await turn_outages.try_at_once(tx, Outage.ENGINE, now_ms=now_ms)
+                if was_missing:
+                    log.info("image.is_there", image=self._selected.image)
+                    await owner.notify_anew(tx, IMAGE_IS_THERE, about="image", now_ms=now_ms)
+        self._host.wakeups.outbox.set()
+        self._host.wakeups.lanes.set()
 
 
 def _load() -> None:

@@ -17,7 +17,7 @@ from pathlib import Path
 from orchestrator.domain.errors import ContainerError
 
 WAIT_SECONDS = 5
-"""For another program that changes the firewall at the same time."""
+"""Seconds to wait for another program that changes the firewall at the same time."""
 CALL_SECONDS = 20
 ADMIN_PATH = "/usr/sbin:/sbin"
 

@@ -24,22 +24,22 @@ from orchestrator.groups import settings
 DRAFTS_AT_ONCE, DRAFTS_A_SECOND = 2_000, 10.0
 """Pieces of text that grows. A host that adopts a container reads all at once that the last text came in."""
 MAX_BOOT_SECONDS = 60.0
-"""More than this no container is believed to have used before its first turn."""
+"""Seconds of processor time, at most, that a container is assumed to have used before its first turn."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ContainerMakeup:
-    """What cannot be changed in a container that lives, besides its group's configuration."""
+    """The parts of a live container that cannot be changed, besides its group's configuration."""
 
     environment: Mapping[str, str]
-    """Without its token."""
+    """The container's environment without its token."""
     mcp_programs: Mapping[str, tuple[str, ...]]
     """The commands of the owner's MCP servers whose folders it sees, by name."""
 
 
 @dataclass(slots=True, kw_only=True)
 class LiveRunState:
-    """What the pool knows of one container that holds a slot. All times are of the steady clock, in ms."""
+    """The state of one container that holds a slot. All times are milliseconds of the steady clock."""
 
     run: Run
     """The run as it is recorded; before that, as far as it is known."""
@@ -47,15 +47,17 @@ class LiveRunState:
     started_ms: int
     state_since_ms: int
     last_frame_ms: int | None = None
-    """When its last frame came, heartbeats included; None before the first."""
+    """The time of its last frame, heartbeats included; None before the first."""
     container: RunningContainer | None = None
-    """None before it is started, and while the engine is lost."""
+    """The container; None before it is started, and while the engine is lost."""
     failure: str | None = None
-    """What the runner itself said was wrong, if it said so."""
+    """The problem that the runner itself reported, if any."""
     verdict: timeouts.TimeoutVerdict | None = None
-    """Why the run has to end, once that is decided."""
+    """The decision that the run has to end, with its reason; None before it is made."""
+    stop: timeouts.TimeoutVerdict | None = None
+    """The decision of a person that the run has to end: it stands until the runtime has carried it out."""
     close_reason: str | None = None
-    """Why the container was asked to close, if it was."""
+    """The reason why the container was asked to close; None if it was not."""
     has_exited: bool = False
     """Whether its exit was seen, as opposed to a container that was given up."""
     frame_rate: TokenBucket
@@ -71,23 +73,23 @@ class LiveRunState:
     turn_ms: int | None = None
     """The group's own limit for a turn, if it has one."""
     is_retired: bool = False
-    """Whether it ends after the turn it has: its group is gone, or has another configuration."""
+    """Whether it ends after the turn it has: its group is gone or changed, or its image was replaced."""
     draft: DraftText = field(default_factory=DraftText)
     """The text that its model is writing."""
     free_replays: int = 0
-    """How many frames may come again at no cost: as many as an earlier host or stream has read."""
+    """Repeated frames that count against no rate limit: those that an earlier host or stream has read."""
     unreadable_frames: int = 0
     silenced_turn: int | None = None
     """The turn whose further results are left out, for it has said enough."""
     task: asyncio.Task[None] | None = field(default=None, repr=False)
     sign: Sign | None = None
-    """Why it was started ahead of its first turn, if it was."""
+    """The sign for which the container was started ahead of its first turn; None if a turn started it."""
     is_unused: bool = False
     """Whether it was started ahead, and no turn has been given to it."""
     cpu_seconds: float | None = None
     """The processor time it took to get ready, as it says; None before that."""
     made_with: ContainerMakeup | None = None
-    """What the container was made with, of one that was started ahead."""
+    """The fixed parts of a container that was started before its first turn."""
 
     @property
     def has_to_go(self) -> bool:
@@ -124,15 +126,15 @@ class LiveRunState:
 
 @dataclass(slots=True)
 class ForesightFigures:
-    """What became of the containers that were started ahead, since the host began."""
+    """Counts of the containers that were started before their first turn, since the host started."""
 
     hits: Counter[Sign] = field(default_factory=Counter)
-    """How many were given a turn, by the sign that they were started for."""
+    """Containers that received a turn, by the sign that they were started for."""
     misses: Counter[Sign] = field(default_factory=Counter)
-    """How many ended without one."""
+    """Containers that ended without a turn, by the sign that they were started for."""
     wasted_cpu_seconds: float = 0.0
     unused_in_a_row: Counter[Folder] = field(default_factory=Counter)
-    """How many of a group ended without a turn since the last that was given one."""
+    """Containers of each group that ended without a turn since the last one that received a turn."""
 
     def count_hit(self, live: LiveRunState) -> None:
         """Count a container that is given its first turn."""

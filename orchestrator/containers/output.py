@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import aclosing
+from dataclasses import replace
 
 import structlog
 
-from agent_runner.wire.document import WireError
+from agent_runner.wire.document import OtherVersion, WireError
 from agent_runner.wire.frames import (
     Draft,
     FailureFrame,
@@ -26,11 +27,12 @@ from agent_runner.wire.frames import (
     parse_frame,
 )
 from orchestrator.base.rate_limits import TokenBucket
-from orchestrator.containers import frames, timeouts, turn_progress
+from orchestrator.containers import frame_effects, timeouts, turn_progress
 from orchestrator.containers.live_runs import LiveRunState
 from orchestrator.containers.ports import PoolContext, event_word, until_stored
 from orchestrator.containers.termination import (
     GROUP_CHANGED,
+    IMAGE_REPLACED,
     Orphan,
     Orphans,
     RunEnd,
@@ -48,10 +50,15 @@ from orchestrator.store import turn_outages, turns
 log = structlog.get_logger(__name__)
 
 REJOIN_SECONDS = 60.0
-"""How long a container is looked for whose engine does not answer; then its turn is tried again elsewhere."""
+"""Seconds that a container is searched for while its engine does not answer; then its turn is retried."""
 MAX_LOGGED_REFUSALS = 10
 """So many unreadable frames of a run are logged one by one, then each thousandth: one could send millions."""
 ENDLESS_OUTPUT = timeouts.TimeoutVerdict(kill=True, reason="it talked without end.", is_retryable=False)
+OTHER_VERSION = timeouts.TimeoutVerdict(
+    kill=True,
+    reason="my container is of another version than the rest of me: 'andy image build' makes its image anew.",
+    is_retryable=False,
+)
 
 
 class OutputReader:
@@ -143,12 +150,18 @@ class OutputReader:
             return parse_frame(line)
         except UnknownKind:  # of a later runner: it says nothing that has to be heard
             await self._limit_rate(live)
+        except OtherVersion as error:
+            await self._limit_rate(live)
+            if live.last_frame_ms is None and live.verdict is None:
+                # One that an earlier host understood is followed by one of today's image: that may be right.
+                verdict = replace(OTHER_VERSION, is_retryable=live.last_frame > 0)
+                log.warning("run.other_version", run=live.run.id, group=live.run.folder, reason=str(error))
+                self._termination.schedule_kill(live, verdict)
+            else:
+                _note_unreadable(live, error)
         except WireError as error:
             await self._limit_rate(live)
-            live.unreadable_frames += 1
-            if live.unreadable_frames <= MAX_LOGGED_REFUSALS or live.unreadable_frames % 1000 == 0:
-                ids = {"run": live.run.id, "group": live.run.folder}
-                log.warning("frame.refused", **ids, reason=str(error), count=live.unreadable_frames)
+            _note_unreadable(live, error)
         return None
 
     async def _take_line(self, live: LiveRunState, line: FrameLine) -> None:
@@ -178,7 +191,7 @@ class OutputReader:
                 # In a thread: which secrets are known is read from a file.
                 frame = await asyncio.to_thread(turn_progress.safe_start, frame, self._context.ports.redact)
             case FailureFrame():
-                live.failure = frames.plain_reason(frame.error)
+                live.failure = frame_effects.plain_reason(frame.error)
         if is_new:
             await self._apply(live, frame)
             live.last_frame = frame.n
@@ -218,7 +231,7 @@ class OutputReader:
             with attempt:
                 async with self._context.database.transaction() as tx:
                     now_ms = self._context.clock.now_ms()
-                    if await frames.keep_session(tx, live.run, session_id, now_ms=now_ms):
+                    if await frame_effects.keep_session(tx, live.run, session_id, now_ms=now_ms):
                         live.session_id = session_id
 
     async def _apply(self, live: LiveRunState, frame: Frame) -> None:
@@ -228,7 +241,7 @@ class OutputReader:
         async for attempt in until_stored():
             with attempt:
                 effect = await self._context.database.write(
-                    lambda tx: frames.apply(
+                    lambda tx: frame_effects.apply(
                         tx,
                         live.run,
                         frame,
@@ -241,7 +254,7 @@ class OutputReader:
             live.session_id = frame.new_session_id or live.session_id
             await self._act_on(live, effect)
 
-    async def _act_on(self, live: LiveRunState, effect: frames.FrameEffect) -> None:
+    async def _act_on(self, live: LiveRunState, effect: frame_effects.FrameEffect) -> None:
         """Do what follows from a frame once it is stored: events, wake-ups, and the run's next state."""
         ids = {"group": live.run.folder, "turn": effect.turn.id, "run": live.run.id}
         if effect.is_acked:
@@ -254,7 +267,7 @@ class OutputReader:
             log.warning("result.left_out", **ids, reason="the turn has said enough")
         if effect.restored is not None:
             self._context.bus.publish(
-                "conversation.restored", **ids, detail=effect.restored, reason=frames.SESSION_GONE
+                "conversation.restored", **ids, detail=effect.restored, reason=frame_effects.SESSION_GONE
             )
         for notice in effect.delivered_notices:
             self._context.bus.publish(
@@ -270,9 +283,19 @@ class OutputReader:
         if effect.ended is not TurnState.ANSWERED:
             await self._termination.close(live, reason="its turn was not answered")
         elif live.is_retired:
-            await self._termination.close(live, reason=GROUP_CHANGED)
+            is_outdated = live.container is not None and live.container.is_outdated
+            reason = IMAGE_REPLACED if is_outdated else GROUP_CHANGED
+            await self._termination.close(live, reason=reason)
         self._context.bus.publish(
             f"turn.{event_word(effect.ended)}", **ids, attempt=effect.turn.attempt, reason=effect.reason
         )
         self._context.wakeups.outbox.set()
         self._context.wakeups.lanes.set()
+
+
+def _note_unreadable(live: LiveRunState, error: WireError) -> None:
+    """Count a frame that cannot be read, and log the first ones and then each thousandth."""
+    live.unreadable_frames += 1
+    if live.unreadable_frames <= MAX_LOGGED_REFUSALS or live.unreadable_frames % 1000 == 0:
+        ids = {"run": live.run.id, "group": live.run.folder}
+        log.warning("frame.refused", **ids, reason=str(error), count=live.unreadable_frames)

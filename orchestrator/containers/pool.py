@@ -35,7 +35,7 @@ __all__ = ["RunPool", "RunPorts"]
 log = structlog.get_logger(__name__)
 
 REAP_SECONDS = 2.0
-"""How often the timeouts are looked at while there is a run or an orphan."""
+"""Seconds between two checks of the timeouts while there is a run or an orphan."""
 STOP_ALL_SECONDS = 10
 TURN_NOT_WRITTEN = timeouts.TimeoutVerdict(kill=True, reason="I could not write my own files.")
 
@@ -106,7 +106,7 @@ class RunPool:
 
     @property
     def foresight(self) -> ForesightFigures:
-        """What became of the containers that were started ahead."""
+        """The counts of the containers that were started before their first turn."""
         return self._live_runs.foresight
 
     async def hand_over(self, turn: Turn, run_id: RunId) -> None:
@@ -167,7 +167,7 @@ class RunPool:
 
     async def _start_turn(self, tx: Tx, turn: Turn, live: LiveRunState) -> TurnOrder | None:
         group = await groups.by_folder(tx, turn.folder)
-        if group is None or live.is_retired or group.container_config != live.config:
+        if group is None or live.is_retired or not self._still_fits(live, group, turn):
             # Another container has to be made for it, with what the group has set by now.
             after_commit(tx, partial(self._retire_one, live))
             return None
@@ -175,6 +175,11 @@ class RunPool:
             return None
         await turns.start(tx, turn.id, live.run.id, now_ms=self._context.clock.now_ms())
         return await self._context.ports.compose(tx, turn, group, live.run.id)
+
+    def _still_fits(self, live: LiveRunState, group: Group, turn: Turn) -> bool:
+        """Tell whether a container has what its group has set by now, and asks the service of a turn."""
+        asked = self._context.ports.asked(group, turn)
+        return group.container_config == live.config and (asked is None or asked.is_asked_by(live.run))
 
     def _retire_one(self, live: LiveRunState) -> None:
         live.is_retired = True
@@ -192,9 +197,12 @@ class RunPool:
         """Kill a run in whatever state; a turn in it fails with `reason`, and is not tried again."""
         live = self._live_runs.get(run_id)
         if live is not None and live.verdict is None:
-            await self._termination.kill(
-                live, timeouts.TimeoutVerdict(kill=True, reason=reason, is_retryable=False)
-            )
+            live.stop = timeouts.TimeoutVerdict(kill=True, reason=reason, is_retryable=False)
+            await self._termination.kill(live, live.stop, grace_seconds=0)
+
+    def stop_soon(self, run_id: RunId, reason: str) -> None:
+        """Kill a run as `stop` does, in a task of its own."""
+        self._context.tasks.create_task(self.stop(run_id, reason), name=f"stop:{run_id}")
 
     async def retire(self, folder: Folder) -> None:
         """End a group's containers: idle ones now, the others after their turn."""

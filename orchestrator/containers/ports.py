@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from agent_runner.wire.order import AgentName, RestoreMode, RestoreOrder, RunOrder, TurnOrder
@@ -12,7 +12,7 @@ from orchestrator.base.clock import Clock
 from orchestrator.base.event_bus import EventBus
 from orchestrator.base.redaction import redact
 from orchestrator.base.wakeups import Wakeups
-from orchestrator.containers import frames, timeouts
+from orchestrator.containers import frame_effects, timeouts
 from orchestrator.containers.logs.run_log import RunLogs
 from orchestrator.domain.errors import StoreCorrupt, StoreError
 from orchestrator.domain.protocols import ContainerRuntime, Mount
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Restoration:
-    """How a new container goes on with its group's conversation."""
+    """The way in which a new container continues its group's conversation."""
 
     restore: RestoreOrder
     decided_on_session: str | None
@@ -34,6 +34,8 @@ class Restoration:
     """The session to resume, if one is."""
     model: str | None = None
     provider: str | None = None
+    service: str | None = None
+    """The name of the service that is asked; None is the one of `.env`."""
     facts: Mapping[str, Any] = field(default_factory=dict)
     """Numbers about the decision, published with the event."""
 
@@ -50,12 +52,29 @@ class AskedAgent:
     model: str | None
     """The model as the run's order names it; None leaves the choice to the agent."""
     service: str | None
-    """The host part of the model service's address."""
+    """The place that a session is bound to: the service with its address."""
+    name: str | None = None
+    """The name of the service; None is the one of `.env`."""
 
     @property
     def provider(self) -> str | None:
         """Return what a run records as its provider: the service, or that no model is asked."""
         return OFFLINE if self.agent == "offline" else self.service
+
+    def of(self, run: Run) -> Run:
+        """Return a run as it is recorded when it asks this."""
+        return replace(run, model=self.model, provider=self.provider, service=self.name)
+
+    def is_asked_by(self, run: Run) -> bool:
+        """Return whether a run, as it is recorded, asks this. One of no provider is of an earlier version."""
+        recorded = (run.model, run.provider, run.service)
+        return run.provider is None or recorded == (self.model, self.provider, self.name)
+
+
+def asks_whatever(group: Group, turn: Turn) -> AskedAgent | None:
+    """Leave open what a run asks: for a host with one service."""
+    del group, turn
+    return None
 
 
 async def resume_plainly(turn: Turn, group: Group, session_id: str | None) -> Restoration:
@@ -67,7 +86,7 @@ async def resume_plainly(turn: Turn, group: Group, session_id: str | None) -> Re
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunPorts:
-    """What other packages do for the pool; `app` passes them in. Functions without `await` block."""
+    """Functions of other packages that the pool calls; `app` passes them in. Those without `await` block."""
 
     compose: Callable[[Tx, Turn, Group, RunId], Awaitable[TurnOrder]]
     """Write a turn's prompt and what goes with it."""
@@ -93,9 +112,11 @@ class RunPorts:
     """Remove the files that an ended run has not read."""
     remove_files_of_others: Callable[[Collection[RunId]], None]
     """Remove, in every group, the files for runs other than these."""
-    requeue: frames.RequeueTurn
+    requeue: frame_effects.RequeueTurn
     new_run_id: Callable[[], RunId]
-    on_success: frames.OnSuccess = frames.ignore_success
+    on_success: frame_effects.OnSuccess = frame_effects.ignore_success
+    asked: Callable[[Group, Turn], AskedAgent | None] = asks_whatever
+    """Return the agent, the model and the service that a turn asks now."""
     redact: Callable[[str], str] = redact
     """Take secrets out of what a container says of its work."""
     restore: Callable[[Turn, Group, str | None], Awaitable[Restoration]] = resume_plainly

@@ -9,7 +9,14 @@ from orchestrator.containers.live_runs import LiveRuns
 from orchestrator.containers.output import OutputReader
 from orchestrator.containers.ports import PoolContext
 from orchestrator.containers.start import RunCreator
-from orchestrator.containers.termination import Orphan, Orphans, RunEnd, RunEndKind, Termination
+from orchestrator.containers.termination import (
+    IMAGE_REPLACED,
+    Orphan,
+    Orphans,
+    RunEnd,
+    RunEndKind,
+    Termination,
+)
 from orchestrator.domain.protocols import RunningContainer
 from orchestrator.domain.values import Group, Run, RunState, Turn
 from orchestrator.store import groups, runs, sessions, turns
@@ -84,6 +91,7 @@ class Reattachment:
         # Counted as heard from now: the host was away, so its silence until here says nothing.
         live.container, live.last_frame_ms = container, self._context.clock.steady_ms()
         live.session_id = session_id
+        live.is_retired = container.is_outdated
         if group is not None:
             live.apply_config(group)
         if order is not None:
@@ -91,6 +99,9 @@ class Reattachment:
             await asyncio.to_thread(ports.write_turn, run.folder, order)
         self._termination.spawn(live, self._reader.follow(live, container))
         self._context.bus.publish("run.adopted", group=run.folder, run=run.id)
+        if live.is_retired and live.state is RunState.IDLE:
+            # What it has said is still read; the next question goes to a container of today's image.
+            await self._termination.close(live, reason=IMAGE_REPLACED)
 
     async def _order_again(self, run: Run, turn: Turn, group: Group, *, is_first: bool) -> TurnOrder:
         # A run that was started ahead needs its terms with its first turn; any other leaves them unread.

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from urllib.parse import urlsplit
 
 import structlog
 
@@ -13,8 +12,9 @@ from agent_runner.wire.order import AgentName, RunOrder, TurnLimits, TurnOrder
 from orchestrator.containers import allowlist, mounts
 from orchestrator.containers.ports import AskedAgent
 from orchestrator.domain.errors import SettingError
+from orchestrator.domain.model_services import OF_DOTENV, ModelChoice
 from orchestrator.domain.protocols import Mount
-from orchestrator.domain.values import Group, Run, TurnKind
+from orchestrator.domain.values import Group, Run, Turn, TurnId, TurnKind
 from orchestrator.groups import memory_templates, owner, skills
 from orchestrator.groups import settings as group_config
 from orchestrator.groups.host_context import HostContext
@@ -27,7 +27,7 @@ from orchestrator.store.model_refusals import ModelRefusal
 log = structlog.get_logger(__name__)
 
 WORKER_MODEL_TURNS = 10
-"""How many requests a worker's cycle may make of its model."""
+"""Requests that a cycle of the dashboard worker may make to its model."""
 
 
 class RunOrders:
@@ -61,6 +61,9 @@ class RunOrders:
     def order(self, run: Run, group: Group, turn: TurnOrder, session_id: str | None) -> RunOrder:
         """Return what the runner reads on its stdin. No secret is in it."""
         config = group_config.of(group)
+        asked = self._choice(group, turn.kind, is_isolated=run.is_isolated)
+        service = self._proxies.models.catalog.service(asked.service if run.provider is None else run.service)
+        is_plain = service is not None and service.kind != "anthropic"
         return RunOrder(
             run=run.id,
             group=group.folder,
@@ -69,42 +72,77 @@ class RunOrders:
             assistant_name=self._settings.assistant_name,
             timezone=self._zone(group),
             agent=self.agent(group),
-            model=self._host.model_of(group, turn.kind),
+            model=asked.model if run.provider is None else run.model,
+            is_plain_service=is_plain,
+            window=service.window if service is not None else None,
             session_id=session_id,
             turn=turn,
             limits=TurnLimits(
                 turn_seconds=(config.timeout_ms or self._settings.container_timeout) / 1000,
                 model_turns=WORKER_MODEL_TURNS if turn.kind == "worker" else None,
                 turn_tokens=self._settings.andy_turn_tokens or None,
+                output_tokens=self._settings.andy_max_output_tokens or None,
             ),
             egress=feature.egress_of(config),
             reachable=feature.reachable(config),
             asks_egress=config.asks_egress,
-            web_search=group_config.may_search(config, self._settings),
+            web_search=not is_plain and group_config.may_search(config, self._settings),
             progress=True,
         )
 
-    async def refusal(self, group: Group, kind: TurnKind) -> ModelRefusal | None:
-        """Return why no model would answer a turn now; None where one may, or where none is needed."""
+    async def refusal(self, group: Group, turn: Turn) -> ModelRefusal | None:
+        """Return why no model would answer a turn now; None where one may, or where none is needed.
+
+        What the owner has chosen is read anew for it: a choice counts from the next turn.
+        """
+        await self._proxies.models.refresh()
+        refusal = await self._refusal(group, self._choice_of(group, turn))
+        if refusal is not None and await self._proxies.stand_in(
+            refusal, group_config.of(group), turn, self._choice_of(group, turn)
+        ):
+            return await self._refusal(group, self._choice_of(group, turn))
+        return refusal
+
+    async def refusal_ahead(self, group: Group, kind: TurnKind) -> ModelRefusal | None:
+        """Return why no model would answer a turn of a kind that may come; None where one may."""
+        await self._proxies.models.refresh()
+        return await self._refusal(group, self._choice(group, kind, is_isolated=kind is TurnKind.TASK))
+
+    async def _refusal(self, group: Group, choice: ModelChoice) -> ModelRefusal | None:
         try:
             needs_model = self.agent(group) == "claude"
         except SettingError:
             needs_model = True
-        return await self._proxies.health.refusal(self._host.model_of(group, kind)) if needs_model else None
+        return await self._proxies.refusal(choice) if needs_model else None
 
-    def asked(self, group: Group, kind: TurnKind) -> AskedAgent:
-        """Return the agent, model and service that answer turns of a kind. Raises `SettingError`."""
+    def _choice_of(self, group: Group, turn: Turn) -> ModelChoice:
+        return self._choice(group, turn.kind, is_isolated=turn.is_isolated, turn_id=turn.id)
+
+    def asked(self, group: Group, turn: Turn) -> AskedAgent:
+        """Return the agent, model and service that a turn asks now. Raises `SettingError`."""
+        choice = self._choice_of(group, turn)
         return AskedAgent(
             agent=self.agent(group),
-            model=self._host.model_of(group, kind),
-            service=urlsplit(self._credentials.upstream()).hostname,
+            model=choice.model,
+            service=self._proxies.models.provider_of(choice.service),
+            name=None if choice.service == OF_DOTENV else choice.service,
+        )
+
+    def _choice(
+        self, group: Group, kind: str, *, is_isolated: bool, turn_id: TurnId | None = None
+    ) -> ModelChoice:
+        return self._proxies.models.choose(
+            group_config.of(group), kind, is_isolated=is_isolated, turn_id=turn_id
         )
 
     def agent(self, group: Group) -> AgentName:
-        """Return the group's agent, else the setting's; `auto` is Claude once there is a credential."""
+        """Return the group's agent, else the setting's; `auto` is Claude once a service can be asked."""
         wanted = group_config.of(group).agent or self._settings.andy_agent
         if wanted == "auto":
-            return "claude" if self._credentials.current() is not None else "offline"
+            self._credentials.current()  # raises what is wrong with it
+            models = self._proxies.models
+            candidates = models.candidates(group_config.of(group), TurnKind.CHAT, is_isolated=False)
+            return "claude" if any(models.is_usable(one.service) for one in candidates) else "offline"
         return "claude" if wanted == "claude" else "offline"
 
     def environment(self, group: Group, agent: AgentName, token: str) -> dict[str, str]:

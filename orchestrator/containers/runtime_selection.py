@@ -34,7 +34,7 @@ OnNodeProblem = Callable[[str], Awaitable[None]]
 AGENT_UID = 1000
 BUILD_SECONDS = 600
 ENGINE_SECONDS = 5.0
-"""How long an engine may take to answer when the status is asked for."""
+"""Seconds that an engine may take to answer a request for its status."""
 EVERY_ADDRESS = "0.0.0.0"  # noqa: S104  # of this container: on each agent's network it has another
 
 
@@ -44,9 +44,9 @@ class SelectedRuntime:
 
     runtime: ContainerRuntime
     host_address: str
-    """Where containers reach the host: an address, or a name that they know."""
+    """The address at which containers reach the host, or a name that they resolve to it."""
     listen_address: str
-    """Where the host listens for them."""
+    """The address on which the host listens for containers."""
     uid: int
     """The user id that agents run as: the owner of what they may write."""
     forget: Callable[[], Awaitable[None]]
@@ -57,7 +57,7 @@ class SelectedRuntime:
     siblings: HostPaths | None = None
     """The path mapping of this process's own container, where it runs in one."""
     room: Callable[[], int | None] = lambda: None
-    """How many containers the machines take now; None where nothing but the setting bounds them."""
+    """Return the number of containers that the machines take now; None if only the setting bounds them."""
     problem: str | None = None
     """One line on why no agent could be started when the host began, with the fix; None when one could."""
     admit: Callable[[frozenset[int]], Awaitable[frozenset[int]]] | None = None
@@ -92,14 +92,18 @@ class SelectedRuntime:
         """Tell whether a container could be started at this moment."""
         return self.runtime.name == "process" or await docker_engine.answers(seconds=ENGINE_SECONDS)
 
+    async def is_image_there(self) -> bool | None:
+        """Return whether containers have an image to start from now; None where no engine tells."""
+        if self.image is None or self.runtime.name != "docker":
+            return True
+        try:
+            return await asyncio.to_thread(has_image, self.image)
+        except ContainerError:
+            return None
+
     async def image_problem(self) -> str | None:
         """Return one line with the fix where the image is not there now, else None."""
-        if self.image is None or self.runtime.name != "docker":
-            return None
-        with suppress(ContainerError):
-            if not await asyncio.to_thread(has_image, self.image):
-                return _no_image(self.image)
-        return None
+        return _no_image(self.image) if self.image and await self.is_image_there() is False else None
 
     def hindrance(self, path: Path) -> str | None:
         """Return why containers cannot be given a folder of the owner's; None when they can."""
@@ -361,11 +365,11 @@ def _process(home: Path, say: Say, *, on_log: OnLog, why: str) -> SelectedRuntim
         host_address="127.0.0.1",
         listen_address="127.0.0.1",
         uid=os.getuid(),
-        forget=_nothing_kept,
+        forget=_forget_nothing,
     )
 
 
-async def _nothing_kept() -> None:
+async def _forget_nothing() -> None:
     """Do nothing: processes leave nothing behind."""
 
 
@@ -419,7 +423,7 @@ def image_fix() -> str:
 def _no_image(tag: str) -> str:
     fix = image_fix()
     words = fix if fix.startswith("build") else f"build it with '{fix}'"
-    return f"No agent starts, for the image {tag} is missing: {words}; the next message after it is answered."
+    return f"No agent starts, for the image {tag} is missing: {words}; what waits is answered then."
 
 
 def build_image(tag: str, *, base: str, say: Say, layers: Collection[str] | None = None) -> None:

@@ -22,7 +22,7 @@ log = structlog.get_logger(__name__)
 
 SET_ID = stat.S_ISUID | stat.S_ISGID
 MAX_DEPTH = 64
-"""Of directories. Each is opened step by step, so a deeper tree would cost its depth squared."""
+"""The depth of nested directories. Each is opened step by step, so a tree costs its depth squared."""
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 # With it a file is held whatever its own mode allows, and a pipe or a link is held, not followed.
 _HOLD = getattr(os, "O_PATH", os.O_RDONLY | os.O_NONBLOCK) | os.O_NOFOLLOW | os.O_CLOEXEC

@@ -30,14 +30,14 @@ from orchestrator.domain.failures import Outage
 from orchestrator.domain.protocols import ContainerSpec, Mount, RunningContainer
 from orchestrator.domain.values import Group, Run, RunState, Turn, TurnId, TurnKind, TurnState
 from orchestrator.groups import settings
-from orchestrator.store import groups, mcp_servers, runs, sessions, turn_outages, turns
+from orchestrator.store import checkpoints, groups, mcp_servers, runs, sessions, turn_outages, turns
 from orchestrator.store.database import Tx
 from orchestrator.store.mcp_servers import McpServer
 
 log = structlog.get_logger(__name__)
 
 PREPARE_SECONDS = 120.0
-"""How long it may take to prepare a container: a folder on a disk that hangs gives its slot back."""
+"""Seconds that preparing a container may take. Without it, a folder on a hung disk would hold its slot."""
 SLOW_SECONDS = 20.0
 """A start that takes longer counts as an outage of the engine, and whoever asked is notified."""
 NO_GROUP = "this group is no longer registered."
@@ -55,7 +55,7 @@ class NewRun:
     order: RunOrder
     environment: dict[str, str]
     restoration: Restoration | None
-    """How it goes on with the group's conversation; None for a run apart from that."""
+    """The way in which the run continues the group's conversation; None for an isolated run."""
 
     def log_fields(self) -> dict[str, object]:
         """Return what the run's log says of it: settings, never the prompt."""
@@ -104,6 +104,7 @@ class RunCreator:
         restoration = None if turn.is_isolated else await self._plan_restoration(turn)
         token, token_hash = ports.token()
         run = replace(live.run, token_hash=token_hash, started_ms=self._context.clock.now_ms())
+        run = self._asking(run, group, turn, restoration)
         async with self._context.database.transaction() as tx:
             await runs.begin(tx, run)
             order = await self._order(tx, run, group, _nothing_asked(run, turn), restoration)
@@ -132,8 +133,8 @@ class RunCreator:
                 return None
             if group is None or not await self._fits(tx, live, turn, group):
                 return None
-            restoration = await _still_valid(tx, turn, group, restoration)
-            run = _with_restoration(live.run, restoration)
+            restoration = await self._still_valid(tx, turn, group, restoration)
+            run = self._asking(_with_restoration(live.run, restoration), group, turn, restoration)
             await runs.note_begun(tx, run)
             await turns.start(tx, turn.id, run.id, now_ms=self._context.clock.now_ms())
             first = await self._context.ports.compose(tx, turn, group, run.id)
@@ -146,7 +147,7 @@ class RunCreator:
         """Return the first turn of a run with the run's terms, which an earlier host may not have written."""
         restoration = None if turn.is_isolated else await self._plan_restoration(turn)
         async with self._context.database.transaction() as tx:
-            restoration = await _still_valid(tx, turn, group, restoration)
+            restoration = await self._still_valid(tx, turn, group, restoration)
             first = await self._context.ports.compose(tx, turn, group, run.id)
             return (await self._order(tx, run, group, first, restoration)).first_turn()
 
@@ -156,6 +157,28 @@ class RunCreator:
             return False
         order = await self._order(tx, live.run, group, _nothing_asked(live.run, turn), None)
         return self._makeup(group, order) == live.made_with
+
+    def _asking(self, run: Run, group: Group, turn: Turn, restoration: Restoration | None) -> Run:
+        """Return a run with what it asks: what its session was chosen by, else what its turn asks now."""
+        if restoration is not None and restoration.provider is not None:
+            return run
+        asked = self._context.ports.asked(group, turn)
+        return run if asked is None else asked.of(run)
+
+    async def _still_valid(
+        self, tx: Tx, turn: Turn, group: Group, planned: Restoration | None
+    ) -> Restoration | None:
+        """Return the plan, unless the group has another session by now: then that is resumed as it is."""
+        # The plan was made outside of this transaction, for it reads files: a reset may have come between.
+        session_id = None if turn.is_isolated else await sessions.current(tx, turn.folder)
+        if turn.is_isolated or (planned is not None and planned.decided_on_session == session_id):
+            return planned
+        asked = self._context.ports.asked(group, turn)
+        answered = await checkpoints.answered(tx, turn.folder, session_id) if session_id else None
+        is_of_another = (
+            asked is not None and answered is not None and answered.provider not in (None, asked.provider)
+        )
+        return await resume_plainly(turn, group, None if is_of_another else session_id)
 
     def _makeup(self, group: Group, order: RunOrder) -> ContainerMakeup:
         environment = dict(self._context.ports.environment(group, order.agent, ""))
@@ -190,8 +213,9 @@ class RunCreator:
             if group is None:
                 await turns.settle(tx, turn.id, TurnState.FAILED, reason=NO_GROUP, now_ms=now_ms)
                 return None
-            restoration = await _still_valid(tx, turn, group, restoration)
+            restoration = await self._still_valid(tx, turn, group, restoration)
             run = _with_restoration(replace(run, token_hash=token_hash, started_ms=now_ms), restoration)
+            run = self._asking(run, group, turn, restoration)
             await runs.begin(tx, run)
             await turns.start(tx, turn.id, run.id, now_ms=now_ms)
             first = await ports.compose(tx, turn, group, run.id)
@@ -239,7 +263,7 @@ def _placeholder(group: Group, *, is_isolated: bool) -> Turn:
         not_before_ms=0,
         started_ms=None,
         ended_ms=None,
-        was_told_place=False,
+        is_place_notified=False,
     )
 
 
@@ -262,18 +286,10 @@ def _with_restoration(run: Run, restoration: Restoration | None) -> Run:
         run,
         model=restoration.model,
         provider=restoration.provider,
+        service=restoration.service,
         restore_mode=restoration.restore.mode,
         restore_reason=restoration.restore.reason,
     )
-
-
-async def _still_valid(tx: Tx, turn: Turn, group: Group, planned: Restoration | None) -> Restoration | None:
-    """Return the plan, unless the group has another session by now: then that is resumed as it is."""
-    # The plan was made outside of this transaction, for it reads files: a reset may have come between.
-    session_id = None if turn.is_isolated else await sessions.current(tx, turn.folder)
-    if turn.is_isolated or (planned is not None and planned.decided_on_session == session_id):
-        return planned
-    return await resume_plainly(turn, group, session_id)
 
 
 async def is_queued(tx: Tx, turn: Turn) -> bool:

@@ -134,10 +134,10 @@ class Tail:
 
     def __init__(self, limit: int = 4096) -> None:
         self._limit = limit
-        self._kept = b""
+        self._data = b""
 
     def add(self, data: bytes) -> None:
-        self._kept = (self._kept + data)[-self._limit :]
+        self._data = (self._data + data)[-self._limit :]
 
     def text(self) -> str:
-        return self._kept.decode(errors="replace")
+        return self._data.decode(errors="replace")

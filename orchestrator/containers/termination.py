@@ -29,23 +29,24 @@ log = structlog.get_logger(__name__)
 SIGTERM_CODE, SIGKILL_CODE = 143, 137
 MAX_DETAIL_CHARS = 500
 GROUP_CHANGED = "its group is gone or has changed"
+IMAGE_REPLACED = "its image was replaced"
 
 
 # How a run ended
 
 
 class RunEndKind(StrEnum):
-    """How a run ended, in one word; the store keeps it as `exit_kind`."""
+    """The way in which a run ended, in one word; the store has it as `exit_kind`."""
 
     CLOSED = "closed"
-    """It ended well."""
+    """The run ended well."""
     STOPPED = "stopped"
     """Somebody asked it to end."""
     TIMED_OUT = "timed_out"
     OOM_KILLED = "oom_killed"
     CRASHED = "crashed"
     LOST = "lost"
-    """Nobody saw how it ended."""
+    """The end of the run was not observed."""
     REFUSED = "refused"
     """The runtime did not start it."""
     IMAGE_MISSING = "image_missing"
@@ -54,7 +55,7 @@ class RunEndKind(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunEnd:
-    """How a run ended. `reason` finishes a sentence for a person; `detail` is for the log.
+    """The end of a run. `reason` finishes a sentence for a person; `detail` is for the log.
 
     A turn still open in the run is tried again if `is_retryable`.
     """
@@ -70,7 +71,9 @@ class RunEnd:
         match self.kind:
             case RunEndKind.ENGINE_GONE:
                 return FailureOwner.ENGINE
-            case RunEndKind.IMAGE_MISSING | RunEndKind.REFUSED:
+            case RunEndKind.IMAGE_MISSING:
+                return FailureOwner.IMAGE
+            case RunEndKind.REFUSED:
                 return FailureOwner.HOST
             case RunEndKind.LOST:
                 return FailureOwner.RESTART
@@ -89,9 +92,7 @@ def classify(end: Exit | ContainerError | OSError, *, failure: str | None = None
             detail = _last_line(end.stderr_tail)
             return RunEnd(kind=kind, reason=failure or reason, is_retryable=True, detail=detail)
         case ImageMissing():
-            return _failed_start(
-                RunEndKind.IMAGE_MISSING, "my container image is missing.", end, is_retryable=False
-            )
+            return _failed_start(RunEndKind.IMAGE_MISSING, "my container image is missing.", end)
         case EngineGone():
             return _failed_start(RunEndKind.ENGINE_GONE, "Docker does not answer.", end)
         case ContainerError():
@@ -134,8 +135,8 @@ def _exit_cause(end: Exit) -> tuple[RunEndKind, str]:
             return RunEndKind.CRASHED, f"my container crashed (exit code {code})."
 
 
-def _failed_start(kind: RunEndKind, reason: str, error: Exception, *, is_retryable: bool = True) -> RunEnd:
-    return RunEnd(kind=kind, reason=reason, is_retryable=is_retryable, detail=str(error))
+def _failed_start(kind: RunEndKind, reason: str, error: Exception) -> RunEnd:
+    return RunEnd(kind=kind, reason=reason, is_retryable=True, detail=str(error))
 
 
 def _last_line(text: str) -> str:
@@ -254,7 +255,7 @@ async def _has_stopped(container: RunningContainer) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class _SettledTurn:
-    """What became of the turn of a run that ended."""
+    """The turn of a run that ended, with its new state."""
 
     turn: Turn
     state: TurnState
@@ -341,17 +342,23 @@ class Termination:
         log.warning("run.killed", run=live.run.id, group=live.run.folder, reason=verdict.reason)
         self._context.bus.publish("run.killed", group=live.run.folder, run=live.run.id, reason=verdict.reason)
 
-    async def kill(self, live: LiveRunState, verdict: timeouts.TimeoutVerdict) -> None:
+    async def kill(
+        self, live: LiveRunState, verdict: timeouts.TimeoutVerdict, *, grace_seconds: float = 2.0
+    ) -> None:
         """Stop the container of a run now, for the reason that `verdict` gives."""
         self.schedule_kill(live, verdict)
-        if live.container is not None and not await stop_container(live.container):
+        if live.container is not None and not await stop_container(
+            live.container, grace_seconds=grace_seconds
+        ):
             live.verdict = None  # the next look at it tries again
 
     async def end_overdue(self) -> None:
         """Close or kill each run whose time is over, and try again to remove the orphans."""
         now_ms = self._context.clock.steady_ms()
         for live in self._live_runs:
-            verdict = timeouts.judge(live.vitals(), live.limits(self._context.limits), now_ms=now_ms)
+            verdict = live.stop or timeouts.judge(
+                live.vitals(), live.limits(self._context.limits), now_ms=now_ms
+            )
             if verdict is None:
                 continue
             if not verdict.kill and live.state is RunState.IDLE:
@@ -376,6 +383,8 @@ class Termination:
             self._context.logs.note(run.id, "run.exit", {"detail": ended.detail})
         level = log.info if ended.kind is RunEndKind.CLOSED else log.warning
         level("run.ended", run=run.id, group=run.folder, kind=ended.kind.value, reason=ended.reason)
+        if ended.kind is RunEndKind.IMAGE_MISSING:
+            self._context.wakeups.image.set()
         if settled is not None:
             self._context.bus.publish(
                 f"turn.{event_word(settled.state)}",

@@ -10,15 +10,15 @@ from orchestrator.domain.values import RunState
 SILENT_MS = 60_000
 """A container sends a heartbeat far more often; one that is silent for longer hangs."""
 FIRST_SIGN_MS = 120_000
-"""How long a container may take to send its first frame."""
+"""Milliseconds that a container may take to send its first frame."""
 TURN_GRACE_MS = 30_000
 """The runner ends a turn at its limit by itself; only one that does not is killed after this time."""
 TASK_IDLE_MS = 10_000
-"""How long the container of an isolated run stays idle: nothing more is coming for it."""
+"""Milliseconds that the container of an isolated run stays idle. It is short: no further turn will come."""
 UNUSED_MS = 120_000
-"""How long a container that was started ahead waits for its first turn."""
+"""Milliseconds that a container which was started ahead waits for its first turn."""
 CLOSE_GRACE_MS = 10_000
-"""How long a container may take to close when it was asked to."""
+"""Milliseconds that a container may take to close after it was asked to."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,20 +32,20 @@ class RunTimeouts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Vitals:
-    """What is known of a container; all times are of the steady clock."""
+    """The facts about a container that decide its timeout. All times are milliseconds of the steady clock."""
 
     state: RunState
     is_isolated: bool
     started_ms: int
     last_frame_ms: int | None
-    """When the last frame came, heartbeats too; None before the first."""
+    """The time of the last frame, heartbeats included; None before the first."""
     state_since_ms: int
-    """When it came into `state`."""
+    """The time when the container entered `state`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TimeoutVerdict:
-    """Why a run has to end, and how: killed, or asked to close."""
+    """The decision that a run has to end: the reason, and whether it is killed or asked to close."""
 
     kill: bool
     """Whether to kill it; else it is asked to close."""

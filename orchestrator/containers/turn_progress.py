@@ -14,7 +14,7 @@ from orchestrator.base.clock import Clock
 
 MAX_TOOL_CHARS, MAX_SUMMARY_CHARS = 80, 300
 NOTICE_MS = 100
-"""How often watchers of one run hear that its text has grown; what is heard less is looked at later."""
+"""Milliseconds between two notices to watchers that a run's text has grown."""
 MISSING = "… "
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]+")
 

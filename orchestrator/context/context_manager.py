@@ -82,19 +82,22 @@ class ContextManager:
         return replace(self, counter=ScaledCounter(self.counter, factor))
 
     def hydrate_prompt(
-        self, *, now_ms: int, exclude: Collection[str] = (), kept: SnapshotContents | None = None
+        self, *, now_ms: int, exclude: Collection[str] = (), contents: SnapshotContents | None = None
     ) -> Hydrated:
         """Return the text for a new session (`hydrate.hydrated`); it is false when there is nothing to say.
 
-        `exclude`: ids of messages that the session is asked anyway (S5). `kept`: what was loaded already.
+        `exclude`: ids of messages that the session is asked anyway (S5). `contents`: the documents,
+        if they were loaded already.
         """
-        kept = kept or self.load(now_ms=now_ms)
-        return hydrate.hydrated(kept.context, kept.workflow, self.counter, now_ms=now_ms, exclude=exclude)
+        contents = contents or self.load(now_ms=now_ms)
+        return hydrate.hydrated(
+            contents.context, contents.workflow, self.counter, now_ms=now_ms, exclude=exclude
+        )
 
-    def meta(self, *, now_ms: int, kept: SnapshotContents | None = None) -> str:
+    def meta(self, *, now_ms: int, contents: SnapshotContents | None = None) -> str:
         """Return the text for a compacted session (`hydrate.meta`), empty when there is nothing to say."""
-        kept = kept or self.load(now_ms=now_ms)
-        return hydrate.meta(kept.context, kept.workflow, self.counter)
+        contents = contents or self.load(now_ms=now_ms)
+        return hydrate.meta(contents.context, contents.workflow, self.counter)
 
     # The dialogue
 
@@ -131,7 +134,7 @@ class ContextManager:
             summary = merged(old.running_summary, self._clean(session_summary))
             _set_summary(draft, summary, folded=dict.fromkeys((*old.folded, SESSION_TOLD)))
 
-    def turns_kept(self, *, now_ms: int) -> set[int]:
+    def stored_turns(self, *, now_ms: int) -> set[int]:
         """Return the turns whose words are in the context or in one of its snapshots."""
         found = dialogue.turns_in(self.load(now_ms=now_ms).context)
         return found.union(*(dialogue.turns_in(one.context) for one in self.files.snapshots.readable()))
@@ -179,7 +182,7 @@ class ContextManager:
         The SDK's session is not gone on with: it would know what was wrong.
         """
         with self.files.changed(now_ms) as draft:
-            corrected = change(draft.kept)
+            corrected = change(draft.contents)
             taken = self._snapshot(draft, now_ms, "correction")
             draft.workflow = corrected.workflow
             sdk = memory.without_session(corrected.context.sdk)
@@ -192,7 +195,7 @@ class ContextManager:
             ours = draft.context.revision == base.revision
             joined = context if ours else merging.merged(base, draft.context, context)
             cut = window.trimmed(joined.conversation.recent_window, self.counter)
-            conversation = joined.conversation.model_copy(update={"recent_window": cut.kept})
+            conversation = joined.conversation.model_copy(update={"recent_window": cut.remaining})
             draft.context = joined.model_copy(
                 update={"conversation": conversation, "revision": draft.context.revision}
             )
@@ -366,24 +369,24 @@ class ContextManager:
         return self.files.snapshots.listed()
 
     def restore(self, name: str, *, now_ms: int) -> ContextSnapshot | None:
-        """Replace context and workflow by a snapshot, and return the snapshot taken of them before.
+        """Replace context and workflow by those of a snapshot; return a new snapshot of the replaced ones.
 
-        The SDK's session is not gone on with, or it would know what is not so any more; what was registered
-        since is not registered again.
+        The SDK's session is dropped, for it remembers what the restored context does not; messages registered
+        since then are not registered again.
 
         Raises:
             UnknownSnapshot, SnapshotDamaged: nothing was changed.
         """
-        kept = self.files.snapshots.read(name)
+        contents = self.files.snapshots.read(name)
         with self.files.changed(now_ms) as draft:
             taken = self._snapshot(draft, now_ms, "restore")
             old = draft.context
-            seen = kept.context.conversation.seen.up_to(old.conversation.seen.floor)
-            conversation = kept.context.conversation.model_copy(
+            seen = contents.context.conversation.seen.up_to(old.conversation.seen.floor)
+            conversation = contents.context.conversation.model_copy(
                 update={"seen": seen.with_ids(old.conversation.seen.ids)}
             )
-            draft.workflow = kept.workflow
-            draft.context = kept.context.model_copy(
+            draft.workflow = contents.workflow
+            draft.context = contents.context.model_copy(
                 update={
                     "conversation": conversation,
                     "revision": old.revision,
@@ -412,7 +415,7 @@ class ContextManager:
     def _snapshot(self, draft: ContextDraft, now_ms: int, reason: str) -> ContextSnapshot | None:
         if draft.context.revision == 0:
             return None
-        return self.files.snapshots.create(draft.kept, now_ms=now_ms, reason=reason)
+        return self.files.snapshots.create(draft.contents, now_ms=now_ms, reason=reason)
 
     def _remember(self, change: Callable[[models.Memory], models.Memory], now_ms: int) -> models.Memory:
         with self.files.changed(now_ms) as draft:

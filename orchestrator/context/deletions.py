@@ -104,9 +104,9 @@ class DeletionSync:
     async def _remove(self, group: Group, waiting: Sequence[PendingDeletion]) -> None:
         manager = self._recorder.manager(group.folder)
         now_ms = self._clock.now_ms()
-        kept_turns = await asyncio.to_thread(manager.turns_kept, now_ms=now_ms)
+        stored_turns = await asyncio.to_thread(manager.stored_turns, now_ms=now_ms)
         async with self._database.reading() as tx:
-            found = await exchanges.of_turns(tx, group.folder, kept_turns)
+            found = await exchanges.of_turns(tx, group.folder, stored_turns)
         words = {one.id: _message(one) for one in self._spoken(found, group)}
         taken = [question_id(one.turn) for one in waiting]
         # What the agent made of a deleted message stays; an answer that was forgotten has no words left.

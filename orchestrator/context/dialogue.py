@@ -47,7 +47,7 @@ class RegisteredMessages:
     context: Context
     new_ids: tuple[str, ...] = ()
     evicted: tuple[ContextMessage, ...] = ()
-    """What left the window, whole; it is in the summary now."""
+    """Messages that left the window, whole; they are in the summary now."""
     old_summary: str = ""
     """The summary before that."""
 
@@ -80,7 +80,7 @@ def registered(
     old = before.running_summary
     conversation = before.model_copy(
         update={
-            "recent_window": cut.kept,
+            "recent_window": cut.remaining,
             "running_summary": summariser.fold(old, cut.evicted) if cut.evicted else old,
             "folded": (*before.folded, *(one.id for one in cut.evicted)),
             "seen": before.seen.with_ids(new),

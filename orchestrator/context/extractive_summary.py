@@ -21,7 +21,7 @@ MAX_SENTENCES = 160
 MAX_SENTENCE_CHARS = 180
 """So that two of the widest fit together whole: the newest decision, and what was said last."""
 MAX_TEXT_CHARS = 20_000
-"""Of one message, its head and its tail."""
+"""Characters of one message that are read, from its head and its tail."""
 ROUNDS, DAMPING = 20, 0.85
 RECENCY = 0.97
 ROLE_WEIGHT = {"assistant": 1.5, "user": 1.0}
@@ -52,7 +52,7 @@ class Summarizer(Protocol):
 class _Sentence:
     text: str
     weight: float
-    """Who said it."""
+    """The weight of its speaker."""
 
     @property
     def is_decision(self) -> bool:

@@ -18,7 +18,7 @@ from orchestrator.context.session_restorer import SessionRestorer
 from orchestrator.context.snapshots import ContextSnapshot
 from orchestrator.context.summarizer import MAX_OUTPUT_TOKENS, ModelSummarizer, SummarizerJob
 from orchestrator.context.tokens import EncodingCounter, TokenCalibration, TokenFactors
-from orchestrator.domain.values import Folder, Group, TurnKind
+from orchestrator.domain.values import Folder, Group, Turn
 from orchestrator.groups.host_context import HostContext
 
 
@@ -38,7 +38,7 @@ class ContextFeature:
         host: HostContext,
         *,
         ask_model: AskModel,
-        asked: Callable[[Group, TurnKind], AskedAgent],
+        asked: Callable[[Group, Turn], AskedAgent],
         redactor: Redactor,
     ) -> None:
         """`asked` says which agent answers in a group; `redactor` takes secrets out of all that is kept."""

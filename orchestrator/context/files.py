@@ -53,13 +53,13 @@ SPOILT_KEPT = 5
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ContextRepair:
-    """What was found damaged when a context was loaded, and was repaired. The owner is told of it once."""
+    """A part of a context that was found damaged at a load and repaired. The owner is notified once."""
 
     folder: str
     kind: Literal["corrupt", "unknown_version", "dangling"]
     text: str
     """A sentence for a person."""
-    kept_as: str | None = None
+    moved_to: str | None = None
     """The name under which the bad file lies beside the good one."""
 
 
@@ -74,12 +74,12 @@ class ContextDraft:
 
     __slots__ = ("context", "workflow")
 
-    def __init__(self, kept: SnapshotContents) -> None:
-        self.context: Context = kept.context
-        self.workflow: Workflow = kept.workflow
+    def __init__(self, contents: SnapshotContents) -> None:
+        self.context: Context = contents.context
+        self.workflow: Workflow = contents.workflow
 
     @property
-    def kept(self) -> SnapshotContents:
+    def contents(self) -> SnapshotContents:
         return SnapshotContents(context=self.context, workflow=self.workflow)
 
 
@@ -135,7 +135,7 @@ class ContextFiles:
         if not self.path.is_dir():
             return self._nothing(now_ms)
         with self.changed(now_ms) as draft:
-            return draft.kept
+            return draft.contents
 
     @contextmanager
     def changed(self, now_ms: int) -> Iterator[ContextDraft]:
@@ -178,6 +178,9 @@ class ContextFiles:
             lock.release()
 
     def _write(self, found: SnapshotContents, draft: ContextDraft, now_ms: int) -> None:
+        if draft.context is not found.context or draft.workflow is not found.workflow:
+            # Also where decisions were taken back: their words must not stay in the other file.
+            draft.workflow = memory.with_ai_session(draft.workflow, memory.capped(draft.context).memory)
         if draft.workflow is not found.workflow:
             draft.workflow = self._put_workflow(draft.workflow)
         if draft.context is not found.context or draft.workflow is not found.workflow:
@@ -280,18 +283,18 @@ class ContextFiles:
         """Set the bad file aside and return the newest valid snapshot in its place, or an empty context."""
         aside = self._set_aside(name, kind, now_ms)
         newest = self.snapshots.newest_valid()
-        kept = newest[1] if newest else self._nothing(now_ms)
+        contents = newest[1] if newest else self._nothing(now_ms)
         if name == CONTEXT:
             # No number twice, or a snapshot to come would pass for one that is there.
             newest_revision = max((one.revision for one in self.snapshots.listed()), default=0)
-            context = self._stamped(kept.context.model_copy(update={"revision": newest_revision}), now_ms)
+            context = self._stamped(contents.context.model_copy(update={"revision": newest_revision}), now_ms)
             self._put_context(context)
-            kept = SnapshotContents(context=context, workflow=kept.workflow)
+            contents = SnapshotContents(context=context, workflow=contents.workflow)
         else:
-            self._put(WORKFLOW, kept.workflow.model_dump(mode="json"))
+            self._put(WORKFLOW, contents.workflow.model_dump(mode="json"))
         source = f"the snapshot {newest[0].name} was restored" if newest else "it begins anew"
         self._report_repair(kind, f"{name} of '{self.folder}' cannot be read ({why}): {source}.", aside)
-        return kept
+        return contents
 
     def _set_aside(self, name: str, kind: str, now_ms: int) -> str:
         stem = name.removesuffix(".json")
@@ -305,8 +308,8 @@ class ContextFiles:
         return aside
 
     def _report_repair(self, kind: Any, text: str, aside: str | None = None) -> None:
-        log.warning("context.repaired", group=self.folder, kind=kind, text=text, kept_as=aside)
-        self.report(ContextRepair(folder=self.folder, kind=kind, text=text, kept_as=aside))
+        log.warning("context.repaired", group=self.folder, kind=kind, text=text, moved_to=aside)
+        self.report(ContextRepair(folder=self.folder, kind=kind, text=text, moved_to=aside))
 
 
 class _NewerVersion(Exception):

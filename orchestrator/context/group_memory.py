@@ -25,7 +25,7 @@ from orchestrator.base.tables import short
 from orchestrator.context.context_manager import ContextManager
 from orchestrator.context.models import Context
 from orchestrator.context.recorder import ContextRecorder
-from orchestrator.context.workflow import Plan, Workflow
+from orchestrator.context.workflow import AiSession, Plan, Workflow
 from orchestrator.domain.errors import BadRequest, ContextBusy
 from orchestrator.domain.values import Folder, Group, Message
 from orchestrator.groups import memory_templates
@@ -47,7 +47,7 @@ from orchestrator.store.database import Database, Tx
 
 OWNER = "USER.md"
 ARCHIVE = "conversations"
-"""Where earlier talks lie in a group's folder."""
+"""The folder of earlier conversations in a group's folder."""
 MAX_AT_ONCE = 50
 """So many things are forgotten at once: more, and the words are too common to mean them all."""
 MAX_MESSAGES = 200
@@ -60,7 +60,7 @@ class RememberedItem:
     """One thing that is remembered."""
 
     id: str
-    """By which it can be forgotten; empty of what only the owner changes."""
+    """The id by which it can be forgotten; empty for items that only the owner changes."""
     kind: str
     """note, owner, summary, decision, plan, file, insight, person or reminder (to the agent itself)."""
     text: str
@@ -68,7 +68,7 @@ class RememberedItem:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Chosen:
-    """What is to be forgotten: what has all of the words, or the very items of an id."""
+    """The choice of things to forget: those that have all of the words, or that have one id."""
 
     terms: tuple[str, ...] = ()
     items: frozenset[tuple[str, str]] = frozenset()
@@ -128,19 +128,19 @@ class GroupMemory:
             else:
                 said = []
             board = await _on_board(tx, group.folder)
-            kept = await messages.count(tx, group.folder)
+            message_count = await messages.count(tx, group.folder)
         lines = [f"- {one.kind} {one.id}: {redact(short(one.text, SHOWN_CHARS))}" for one in items]
         lines += [f"{len(said)} messages of the asker or yours have these words."] if said else []
         if not about:
             lines += [
-                f"Kept besides: {kept} messages of this chat (search_history); on the board "
+                f"Kept besides: {message_count} messages of this chat (search_history); on the board "
                 + ", ".join(f"{count} {name}" for name, count in board.items())
                 + "; the other files of your working directory."
             ]
         rows = [{"id": one.id, "kind": one.kind, "text": redact(one.text)} for one in items]
         text = "\n".join(lines) or "Nothing that is remembered has these words."
         # The lines say all that a model needs; a program reads the rows.
-        return text, {"items": rows, "said": len(said), "messages": kept, "board": board}
+        return text, {"items": rows, "said": len(said), "messages": message_count, "board": board}
 
     async def _forgotten(self, group: Group, about: str) -> tuple[str, dict[str, Any]]:
         now_ms, folder = self._clock.now_ms(), group.folder
@@ -169,10 +169,10 @@ class GroupMemory:
         await self._recorder.catch_up(folder)
         self._bus.publish("message.amended", group=folder)
         self._bus.publish("dashboard.changed", group=folder)
-        told = ", ".join(f"{count} × {kind}" for kind, count in detail["forgotten"].items())
+        listed = ", ".join(f"{count} × {kind}" for kind, count in detail["forgotten"].items())
         text = (
-            f"Forgotten for good: {told}. Do not say the words again; your next session begins without them. "
-            "What lies in backups stays there."
+            f"Forgotten for good: {listed}. Do not say the words again; your next session begins without"
+            " them. What lies in backups stays there."
         )
         return text, detail
 
@@ -193,8 +193,8 @@ class GroupMemory:
 
     def _in_files(self, folder: Folder) -> list[RememberedItem]:
         """Return what the group's notes, the owner's text and the context hold. Blocks."""
-        kept = self._recorder.manager(folder).load(now_ms=self._clock.now_ms())
-        memory, summary = kept.context.memory, kept.context.conversation.running_summary
+        stored = self._recorder.manager(folder).load(now_ms=self._clock.now_ms())
+        memory, summary = stored.context.memory, stored.context.conversation.running_summary
         notes = memory_templates.own_text(self._home, folder, memory_templates.MEMORY) or ""
         owner = memory_templates.own_text(self._home, memory_templates.SHARED, OWNER) or ""
         return [
@@ -202,7 +202,10 @@ class GroupMemory:
             *(RememberedItem(id="", kind="owner", text=line) for line in _said_by_owner(owner)),
             *_numbered("summary", summary.splitlines()),
             *_numbered("decision", memory.last_decisions),
-            *(RememberedItem(id=plan.id, kind="plan", text=_plan_text(plan)) for plan in kept.workflow.plans),
+            *(
+                RememberedItem(id=plan.id, kind="plan", text=_plan_text(plan))
+                for plan in stored.workflow.plans
+            ),
             *_numbered("file", memory.open_files),
         ]
 
@@ -221,9 +224,12 @@ class GroupMemory:
         for place in (folder, f"{folder}/{ARCHIVE}"):
             for name in memory_templates.own_texts(self._home, place):
                 lines = (memory_templates.own_text(self._home, place, name) or "").splitlines()
-                kept = [line for line in lines if not chosen.has("note", line)]
-                if len(kept) < len(lines):
-                    found[place, name] = ("".join(f"{line}\n" for line in kept), len(lines) - len(kept))
+                remaining = [line for line in lines if not chosen.has("note", line)]
+                if len(remaining) < len(lines):
+                    found[place, name] = (
+                        "".join(f"{line}\n" for line in remaining),
+                        len(lines) - len(remaining),
+                    )
         return found
 
     def _forget_notes(self, notes: Mapping[tuple[str, str], tuple[str, int]]) -> int:
@@ -289,24 +295,33 @@ def _forget_context(manager: ContextManager, chosen: Chosen, *, now_ms: int) -> 
     def context_left(context: Context) -> Context:
         memory, conversation = context.memory, context.conversation
         lines = conversation.running_summary.splitlines()
-        kept = _left("summary", lines, chosen)
+        remaining = _left("summary", lines, chosen)
         changed = memory.model_copy(
             update={
                 "last_decisions": tuple(_left("decision", memory.last_decisions, chosen)),
                 "open_files": tuple(_left("file", memory.open_files, chosen)),
             }
         )
-        if changed == memory and len(kept) == len(lines):
+        if changed == memory and len(remaining) == len(lines):
             return context
-        summary = conversation.model_copy(update={"running_summary": "\n".join(kept)})
+        summary = conversation.model_copy(update={"running_summary": "\n".join(remaining)})
         return context.model_copy(update={"memory": changed, "conversation": summary})
 
     def plans_left(workflow: Workflow) -> Workflow:
         plans = tuple(plan for plan in workflow.plans if not chosen.has("plan", _plan_text(plan)))
-        if len(plans) == len(workflow.plans):
+        session = workflow.metadata.ai_session
+        decisions = _left("decision", session.key_decisions, chosen)
+        files = _left("file", session.active_files, chosen)
+        if (len(plans), len(decisions), len(files)) == (
+            len(workflow.plans),
+            len(session.key_decisions),
+            len(session.active_files),
+        ):
             return workflow
         current = workflow.current_plan_id if workflow.current_plan_id in {one.id for one in plans} else None
-        return workflow.model_copy(update={"plans": plans, "current_plan_id": current})
+        # It only copies what is in hand, and may name a plan that goes: the next write makes it anew.
+        metadata = workflow.metadata.model_copy(update={"ai_session": AiSession()})
+        return workflow.model_copy(update={"plans": plans, "current_plan_id": current, "metadata": metadata})
 
     with manager.files.changed(now_ms) as draft:
         draft.workflow = plans_left(draft.workflow)

@@ -53,7 +53,7 @@ class Hydrated:
     """The messages that are in it, oldest first."""
     summary_chars: int = 0
     age_seconds: int = 0
-    """How long ago the newest message in it was."""
+    """Seconds since the newest message in it."""
 
     @property
     def text(self) -> str:
@@ -65,7 +65,7 @@ class Hydrated:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Parts:
-    """What goes into a text, before and after something was left out of it."""
+    """The parts of a text, before and after something was left out of it."""
 
     project: str
     plan: str
@@ -203,10 +203,10 @@ def _detail(plan: Plan | None) -> tuple[str, ...]:
     over = len(going) - len(still)
     shown = [f"- {_named(task)} [{task.status}]{_after(task)}" for task in still[:MAX_DETAIL_TASKS]]
     about = plan.context
-    told = [("objective", plan.objective), ("background", about.background)]
-    told += [("constraint", one) for one in about.constraints]
-    told += [("reference", one) for one in about.references]
-    objective = [f"- {name}: {_quoted(text)}" for name, text in told if text]
+    labelled = [("objective", plan.objective), ("background", about.background)]
+    labelled += [("constraint", one) for one in about.constraints]
+    labelled += [("reference", one) for one in about.references]
+    objective = [f"- {name}: {_quoted(text)}" for name, text in labelled if text]
     counted = [f"- {over} of {len(going)} tasks completed"] if going else []
     return (*objective, *counted, *shown)
 
@@ -233,7 +233,7 @@ def _meta_fitting(parts: _Parts, counter: TokenCounter) -> _Parts:
 
 
 def _less_listed(parts: _Parts) -> _Parts | None:
-    """Without the next file or decision; None when there is none."""
+    """Return the prompt without the next file or decision; None if it has none."""
     if parts.files:
         return replace(parts, files=parts.files[1:])
     if parts.decisions:
@@ -242,7 +242,7 @@ def _less_listed(parts: _Parts) -> _Parts | None:
 
 
 def _plainer(parts: _Parts) -> _Parts | None:
-    """Without the next thing that explains the others; None when all is plain."""
+    """Return the prompt without its next explanation; None if it has none."""
     if parts.directory:
         return replace(parts, directory="")
     if parts.note:
@@ -253,11 +253,11 @@ def _plainer(parts: _Parts) -> _Parts | None:
 
 
 def _head_fitting(detail: Sequence[str], counter: TokenCounter) -> tuple[str, ...]:
-    """As many lines of a plan's detail as keep to the same share."""
-    kept = list(detail)
-    while kept and counter.count("\n".join(kept)) > META_TOKENS:
-        kept.pop()
-    return tuple(kept)
+    """Return as many lines of a plan's detail as fit into their share of the tokens."""
+    fitting = list(detail)
+    while fitting and counter.count("\n".join(fitting)) > META_TOKENS:
+        fitting.pop()
+    return tuple(fitting)
 
 
 def _fitting(parts: _Parts, counter: TokenCounter) -> _Parts:
@@ -298,7 +298,7 @@ def _smaller(parts: _Parts) -> _Parts | None:
 
 
 def _fewer_messages(parts: _Parts) -> _Parts | None:
-    """Without the oldest message but the newest of a user; None when that is alone."""
+    """Return the prompt without its oldest message; None if only the newest one of a user is left."""
     if len(parts.window) <= 1:
         return None
     users = [number for number, message in enumerate(parts.window) if message.role == "user"]
@@ -309,7 +309,7 @@ def _fewer_messages(parts: _Parts) -> _Parts | None:
 
 
 def _shorter(parts: _Parts) -> _Parts | None:
-    """With half of the newest message, then of the summary; None when nothing is left to cut."""
+    """Return the prompt with half of the newest message, or of the summary; None if nothing can be cut."""
     if parts.window and len(parts.window[0].content) > LEAST_MESSAGE_CHARS:
         return replace(parts, window=(_halved(parts.window[0]),))
     if parts.summary:
@@ -365,7 +365,7 @@ def _dialogue_line(message: ContextMessage, pending: str | None) -> str:
 
 
 def _named(one: Plan | PlanTask, most: int = MAX_TITLE_CHARS) -> str:
-    """Its id, and its title in quotes. The id comes from a file too."""
+    """Return the id and the quoted title. The id comes from a file too."""
     # Plans are read from a file that may have been edited; an id could hold a line break.
     return f"{_ID_ONLY.sub('', one.id)[:MAX_ID_CHARS]} {_titled(one.title, most)}"
 

@@ -21,10 +21,10 @@ from orchestrator.context.models import (
     Memory,
     Sdk,
 )
-from orchestrator.context.workflow import Workflow
+from orchestrator.context.workflow import AiSession, Workflow
 
 WORKSPACE = "/workspace/group"
-"""Where an agent works, as its container sees it."""
+"""The working directory of an agent, as its container sees it."""
 
 
 def with_decision(memory: Memory, text: str) -> Memory:
@@ -55,6 +55,24 @@ def with_open_file(memory: Memory, path: str) -> Memory:
 def with_active(memory: Memory, plan_id: str | None, task_id: str | None) -> Memory:
     """Return the memory with another active plan and task, neither of them checked."""
     return memory.model_copy(update={"active_plan_id": plan_id, "active_task_id": task_id, "note": None})
+
+
+def with_ai_session(workflow: Workflow, memory: Memory) -> Workflow:
+    """Return the workflow with the plan, files and decisions in hand as its `ai_session`.
+
+    It is the same object where they are unchanged.
+    """
+    plan = workflow.plan(memory.active_plan_id)
+    task = plan.task(memory.active_task_id) if plan and memory.active_task_id else None
+    session = AiSession(
+        last_context=": ".join(one.title for one in (plan, task) if one is not None),
+        active_files=memory.open_files,
+        key_decisions=memory.last_decisions,
+    )
+    if session == workflow.metadata.ai_session:
+        return workflow
+    metadata = workflow.metadata.model_copy(update={"ai_session": session})
+    return workflow.model_copy(update={"metadata": metadata})
 
 
 def without_decision(memory: Memory, text: str) -> Memory:

@@ -22,7 +22,7 @@ MAX_SEEN = 400
 MAX_FOLDED = 200
 MAX_NAME_CHARS = 200
 MAX_CONTENT_CHARS = 24_000
-"""Of one message as it is kept. No 800 tokens of writing come near it; a row of blanks would."""
+"""Characters of one stored message. No 800 tokens of writing come near it; a row of blanks would."""
 
 Role = Literal["user", "assistant"]
 
@@ -114,9 +114,9 @@ class SeenMessages(StoredModel):
     def with_ids(self, new: Iterable[str]) -> SeenMessages:
         """Return it with `new` ids; the oldest ids are given up and count as part of the floor."""
         ids = list(dict.fromkeys((*self.ids, *new)))
-        gone, kept = ids[:-MAX_SEEN], ids[-MAX_SEEN:]
+        gone, newest = ids[:-MAX_SEEN], ids[-MAX_SEEN:]
         floor = max([self.floor, *(turn for one in gone if (turn := turn_of(one)) is not None)])
-        return self.model_copy(update={"floor": floor, "ids": tuple(kept)})
+        return self.model_copy(update={"floor": floor, "ids": tuple(newest)})
 
     def up_to(self, turn: int | None) -> SeenMessages:
         """Return it so that all turns up to `turn` count as registered."""
@@ -124,7 +124,7 @@ class SeenMessages(StoredModel):
 
 
 class Memory(StoredModel):
-    """What is remembered beside the dialogue, by ids: the titles of plans are in `workflow.json`."""
+    """The memory beside the dialogue, by ids: the titles of plans are in `workflow.json`."""
 
     active_plan_id: Name | None = None
     active_task_id: Name | None = None
@@ -134,7 +134,7 @@ class Memory(StoredModel):
     """Newest last."""
     working_directory: str = ""
     note: str | None = None
-    """What was mended in it at a load, until another plan or task is chosen."""
+    """The repair made at a load, until another plan or task is chosen."""
 
 
 class Dialogue(StoredModel):
@@ -153,21 +153,21 @@ class Stats(StoredModel):
 
 
 class Checkpoint(StoredModel):
-    """How far the SDK's transcript holds the conversation: a turn, and the uuid of its last message."""
+    """A point that the SDK's transcript has reached: a turn, and the uuid of its last message."""
 
     turn: int
     uuid: Name
 
 
 class Sdk(StoredModel):
-    """What is known of the SDK's session, by which it is seen whether that lost something."""
+    """The known state of the SDK's session, by which a loss in it is noticed."""
 
     session_id: Name | None = None
     model: Name | None = None
     provider: Name | None = None
     """The family of the address that the model was asked at."""
     context_tokens: int = 0
-    """What the conversation filled of the model's window when it last told."""
+    """Tokens of the model's window that the conversation filled at the last report."""
     checkpoints: tuple[Checkpoint, ...] = ()
     """Oldest first, of this session."""
     last_active_ms: int = 0
@@ -184,7 +184,7 @@ class Context(StoredModel):
     revision: int = Field(default=0, ge=0)
     """One more with every save."""
     writer: str = ""
-    """Who saved it last: `host:pid:uuid`."""
+    """The process that saved it last: `host:pid:uuid`."""
     memory: Memory = Memory()
     conversation: Dialogue = Dialogue()
     stats: Stats = Stats()

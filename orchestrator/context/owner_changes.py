@@ -56,8 +56,8 @@ async def change(
     taken = await asyncio.to_thread(act, manager, now_ms)
     async with database.transaction() as tx:
         await _begin_anew(tx, folder, taken, now_ms=now_ms)
-    kept = await asyncio.to_thread(manager.load, now_ms=now_ms)
-    await asyncio.to_thread(copies.write, folder, kept)
+    contents = await asyncio.to_thread(manager.load, now_ms=now_ms)
+    await asyncio.to_thread(copies.write, folder, contents)
     return taken
 
 
@@ -82,19 +82,19 @@ class CorrectedTask:
     status: str
 
 
-def with_summary(kept: SnapshotContents, text: str) -> SnapshotContents:
+def with_summary(contents: SnapshotContents, text: str) -> SnapshotContents:
     """Return what is kept with another summary. Raises `SummaryTooLong` when it is too long to be kept."""
     clean = text.replace("\0", "").strip()
     if script.weight(clean) > script.FULL:
         raise SummaryTooLong(
             "The summary is too long: at most 700 characters are kept of it, or 400 of Korean. Shorten it."
         )
-    conversation = kept.context.conversation.model_copy(update={"running_summary": clean})
-    return replace(kept, context=kept.context.model_copy(update={"conversation": conversation}))
+    conversation = contents.context.conversation.model_copy(update={"running_summary": clean})
+    return replace(contents, context=contents.context.model_copy(update={"conversation": conversation}))
 
 
 def with_plan(
-    kept: SnapshotContents,
+    contents: SnapshotContents,
     plan_id: str,
     *,
     title: str,
@@ -109,7 +109,9 @@ def with_plan(
         UnknownPlan, UnknownPlanTask: there is none.
         PlanRefused: a field cannot be kept.
     """
-    plans = workflow.with_plan_text(kept.workflow, plan_id, title=title, objective=objective, now_ms=now_ms)
+    plans = workflow.with_plan_text(
+        contents.workflow, plan_id, title=title, objective=objective, now_ms=now_ms
+    )
     for task_id, wanted in tasks.items():
         task = workflow.known_task(workflow.known_plan(plans, plan_id), task_id)
         if wanted != CorrectedTask(title=task.title, status=task.status):
@@ -118,28 +120,28 @@ def with_plan(
             )
     if new_task:
         plans = workflow.with_task(plans, plan_id, None, title=new_task, now_ms=now_ms)
-    context = kept.context.model_copy(update={"memory": _followed(kept, plans)})
-    return replace(kept, context=context, workflow=plans)
+    context = contents.context.model_copy(update={"memory": _followed(contents, plans)})
+    return replace(contents, context=context, workflow=plans)
 
 
-def without_plan(kept: SnapshotContents, plan_id: str, *, now_ms: int) -> SnapshotContents:
+def without_plan(contents: SnapshotContents, plan_id: str, *, now_ms: int) -> SnapshotContents:
     """Return what is kept without a plan. Raises `UnknownPlan`."""
-    plans = workflow.without_plan(kept.workflow, plan_id, now_ms=now_ms)
-    in_hand = kept.context.memory
+    plans = workflow.without_plan(contents.workflow, plan_id, now_ms=now_ms)
+    in_hand = contents.context.memory
     if in_hand.active_plan_id == plan_id:
         in_hand = memory.with_active(in_hand, None, None)
-    return replace(kept, context=kept.context.model_copy(update={"memory": in_hand}), workflow=plans)
+    return replace(contents, context=contents.context.model_copy(update={"memory": in_hand}), workflow=plans)
 
 
-def without_decision(kept: SnapshotContents, text: str) -> SnapshotContents:
+def without_decision(contents: SnapshotContents, text: str) -> SnapshotContents:
     """Return what is kept without a decision."""
-    left = memory.without_decision(kept.context.memory, text)
-    return replace(kept, context=kept.context.model_copy(update={"memory": left}))
+    left = memory.without_decision(contents.context.memory, text)
+    return replace(contents, context=contents.context.model_copy(update={"memory": left}))
 
 
-def _followed(kept: SnapshotContents, plans: workflow.Workflow) -> Memory:
+def _followed(contents: SnapshotContents, plans: workflow.Workflow) -> Memory:
     """Return the memory with the next task active where the active one is over now."""
-    in_hand = kept.context.memory
+    in_hand = contents.context.memory
     plan = plans.plan(in_hand.active_plan_id)
     task = plan.task(in_hand.active_task_id or "") if plan else None
     if plan is None or task is None or not task.status.is_over:

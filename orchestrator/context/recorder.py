@@ -40,12 +40,12 @@ log = structlog.get_logger(__name__)
 
 SWEEP_SECONDS = 60.0
 MAX_EXCHANGES = 100
-"""How far it looks back. What a window and a summary keep of more is nothing."""
+"""Exchanges that it looks back. A window and a summary have room for no more."""
 SNAPSHOT_MS = 30 * 60_000
 PATIENCE_SECONDS = 12.0
-"""How long a group's files are waited for. Two writers may each hold them for 5 s."""
+"""Seconds to wait for a group's files. Two writers may each hold them for 5 s."""
 AT_ONCE = 16
-"""How many groups are brought up to date at a time."""
+"""Groups that are brought up to date at a time."""
 SPEAKING = (
     *("turn.started", "turn.acknowledged", "turn.answered", "turn.failed", "turn.put_back"),
     "message.sent",  # a conversation was cleared, for one
@@ -249,8 +249,8 @@ class ContextRecorder:
             log.warning("context.not_copied", group=folder, reason=str(error) or TOO_LONG)
 
     def _show(self, folder: Folder) -> None:
-        kept = self.manager(folder).load(now_ms=self._clock.now_ms())
-        self.copies.write(folder, kept, is_new=True)
+        contents = self.manager(folder).load(now_ms=self._clock.now_ms())
+        self.copies.write(folder, contents, is_new=True)
 
     # What agents keep
 
@@ -297,7 +297,7 @@ class ContextRecorder:
         return now_ms + SNAPSHOT_MS
 
     async def _notify_owner_of_repairs(self) -> None:
-        """Tell the owner, once, of each context that had to be repaired."""
+        """Notify the owner, once, of each context that had to be repaired."""
         while self._troubles:
             trouble = self._troubles.popleft()
             if trouble.kind == "dangling":
@@ -306,7 +306,7 @@ class ContextRecorder:
             async with self._database.transaction() as tx:
                 is_new = await owner.notify(
                     tx,
-                    f"⚠️ {trouble.text} The bad file is kept as {trouble.kept_as}; see"
+                    f"⚠️ {trouble.text} The bad file is kept as {trouble.moved_to}; see"
                     f" 'andy context show {trouble.folder}'.",
                     about=f"context:{trouble.folder}",
                     now_ms=self._clock.now_ms(),
@@ -383,7 +383,7 @@ def _close(manager: ContextManager, turn: int, now_ms: int) -> None:
 
 
 HOSTS_OWN = frozenset({"writer"})
-"""What tells of the host's machine."""
+"""Fields that describe the host's machine."""
 
 
 @dataclass(slots=True)
@@ -399,15 +399,15 @@ class ContextCopies:
     _written: dict[str, tuple[str, int]] = field(default_factory=dict)
     _digests: dict[tuple[str, str], bytes] = field(default_factory=dict)
 
-    def write(self, folder: str, kept: SnapshotContents, *, is_new: bool = False) -> None:
+    def write(self, folder: str, contents: SnapshotContents, *, is_new: bool = False) -> None:
         """Bring the copies of a group up to date; `is_new` says that its container is new and sees
         none yet.
         """
-        version = (kept.context.writer, kept.context.revision)
+        version = (contents.context.writer, contents.context.revision)
         if not is_new and self._written.get(folder) == version:
             return
-        context = kept.context.model_dump(mode="json", exclude=set(HOSTS_OWN))
-        documents = {CONTEXT: context, WORKFLOW: kept.workflow.model_dump(mode="json")}
+        context = contents.context.model_dump(mode="json", exclude=set(HOSTS_OWN))
+        documents = {CONTEXT: context, WORKFLOW: contents.workflow.model_dump(mode="json")}
         try:
             for name, document in documents.items():
                 data = disk.encoded(document, self.redactor)

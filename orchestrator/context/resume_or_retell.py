@@ -19,9 +19,9 @@ DAY_MS = 24 * 3_600_000
 IDLE_MS = 29 * DAY_MS
 """The CLI removes transcripts after 30 days."""
 ROOM = 1.3
-"""How much larger than what a conversation fills the window of another model has to be."""
+"""The factor by which the window of another model must exceed what the conversation fills."""
 DEFAULT_WINDOW = 200_000
-"""Of a model that was never used here."""
+"""Tokens of the window of a model that was never used here."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,15 +31,15 @@ class RestoreFacts:
     session_id: str | None
     """The session that would be resumed."""
     answered: AnsweredSession | None
-    """What is known of it; None when no turn was answered in it."""
+    """The known state of that session; None when no turn was answered in it."""
     marks: Sequence[CheckpointMark] = ()
     """The turns since it began, in the order of their ends."""
     transcript: Transcript | None = None
-    """None when it could not be looked at."""
-    is_kept: bool = False
-    """Whether the host has kept anything to tell a new session."""
+    """The session's transcript; None if it could not be read."""
+    has_stored_context: bool = False
+    """Whether the host has stored context that a new session can start from."""
     window: Collection[int] = ()
-    """The turns whose words were kept."""
+    """The turns whose messages are stored."""
     again: Collection[int] = ()
     """The turns that are asked in the prompt to come."""
     model: str | None = None
@@ -50,7 +50,7 @@ class RestoreFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RestoreDecision:
-    """How the conversation goes on, and why in words. Without a session id a new session begins."""
+    """The way in which the conversation goes on, and the reason. Without a session id a new one begins."""
 
     mode: RestoreMode
     reason: str
@@ -63,7 +63,7 @@ class RestoreDecision:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _HeldTurns:
-    """How much of its turns a session holds."""
+    """The turns of the conversation that a session holds."""
 
     last: str | None
     """The newest checkpoint that is in it."""
@@ -95,7 +95,7 @@ def plan_restore(known: RestoreFacts) -> RestoreDecision:
 
 def anew(known: RestoreFacts, why: str) -> RestoreDecision:
     """Return the decision for a new session, which is told what was kept if there is anything."""
-    if known.is_kept:
+    if known.has_stored_context:
         return RestoreDecision(mode="rehydrate", reason=why)
     return RestoreDecision(mode="fresh", reason=f"{why}, and nothing was kept")
 

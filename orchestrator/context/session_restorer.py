@@ -27,16 +27,16 @@ from orchestrator.context.recorder import ContextRecorder
 from orchestrator.context.resume_or_retell import RestoreDecision, RestoreFacts, anew, plan_restore
 from orchestrator.context.tokens import TokenFactors
 from orchestrator.domain.errors import AndyError
-from orchestrator.domain.values import Folder, Group, Turn, TurnKind
+from orchestrator.domain.values import Folder, Group, Turn
 from orchestrator.store import checkpoints, groups, runs, sessions
 from orchestrator.store.database import Database, Tx
 
 log = structlog.get_logger(__name__)
 
 PATIENCE_SECONDS = 15.0
-"""How long a start waits for what was kept, on a machine without time. Another writer may hold it for 5 s."""
+"""Seconds that a start waits for the stored context on a busy machine. Another writer may hold it for 5 s."""
 TRANSCRIPT_SECONDS = 5.0
-"""How long it waits for the transcript of a session. A disk may give it late, or never."""
+"""Seconds that it waits for the transcript of a session. A disk may give it late, or never."""
 UNREAD = "what was kept of it could not be read in time"
 NO_SESSIONS = "this agent keeps no sessions of its own"
 
@@ -50,7 +50,7 @@ class SessionRestorer:
         recorder: ContextRecorder,
         *,
         session_files: Path,
-        asked: Callable[[Group, TurnKind], AskedAgent],
+        asked: Callable[[Group, Turn], AskedAgent],
         factors: TokenFactors,
         clock: Clock,
         bus: EventBus,
@@ -74,7 +74,7 @@ class SessionRestorer:
         ids = {"group": group.folder, "turn": turn.id}
         known = _unknown(session_id, now_ms=self._clock.now_ms())
         try:
-            asked = self._asked(group, turn.kind)
+            asked = self._asked(group, turn)
             known = await self._known(turn, session_id, asked)
             known = await self._look_into(known, group)
             async with asyncio.timeout(PATIENCE_SECONDS):
@@ -111,6 +111,7 @@ class SessionRestorer:
             session_id=resumed,
             model=asked.model,
             provider=asked.provider,
+            service=asked.name,
             facts=found.facts(),
         )
 
@@ -172,7 +173,7 @@ def _unread(known: RestoreFacts) -> Restoration:
     """Return the restoration that resumes the session, whatever it holds, and retells nothing."""
     seen = known.transcript
     held = [mark for mark in known.marks if seen is not None and mark.uuid and seen.has(mark.uuid)]
-    decision = plan_restore(replace(known, marks=held, is_kept=False))
+    decision = plan_restore(replace(known, marks=held, has_stored_context=False))
     return Restoration(
         restore=RestoreOrder(mode=decision.mode, reason=UNREAD, resume_at=decision.resume_at),
         decided_on_session=known.session_id,
@@ -186,9 +187,9 @@ class _RestorePlan:
 
     decision: RestoreDecision
     whole: Hydrated
-    """What a new session is told."""
+    """The text for a new session."""
     part: Hydrated
-    """What the session lacks."""
+    """The text with what the resumed session lacks."""
     meta: str | None
     so_far: RestoredConversation
 
@@ -217,14 +218,14 @@ class _RestorePlan:
 def _look(manager: ContextManager, known: RestoreFacts, *, factors: TokenFactors) -> _RestorePlan:
     """Read what was kept, and decide. Blocks."""
     manager = manager.counting_as(factors.of(known.model))
-    kept = manager.load(now_ms=known.now_ms)
-    context = kept.context
+    contents = manager.load(now_ms=known.now_ms)
+    context = contents.context
     again = {one for turn in known.again for one in (question_id(turn), answer_id(turn))}
-    whole = manager.hydrate_prompt(now_ms=known.now_ms, exclude=again, kept=kept)
+    whole = manager.hydrate_prompt(now_ms=known.now_ms, exclude=again, contents=contents)
     window = [message for message in context.conversation.recent_window if message.turn is not None]
     known = replace(
         known,
-        is_kept=bool(whole),
+        has_stored_context=bool(whole),
         window=sorted({message.turn for message in window if message.turn is not None}),
     )
     decision = plan_restore(known)
@@ -235,7 +236,7 @@ def _look(manager: ContextManager, known: RestoreFacts, *, factors: TokenFactors
     elif decision.mode == "resume_plus_delta" and not part:
         # They were turns in which nothing was said.
         decision = replace(decision, mode="resume", missing=())
-    meta = manager.meta(now_ms=known.now_ms, kept=kept)
+    meta = manager.meta(now_ms=known.now_ms, contents=contents)
     return _RestorePlan(
         decision=decision,
         whole=whole,
@@ -249,13 +250,13 @@ def _so_far(
     context: Context, whole: Hydrated, known: RestoreFacts, again: Collection[str]
 ) -> RestoredConversation:
     """Return what the conversation was before the questions of `again`, which the prompt asks."""
-    retold = set(whole.message_ids)
+    loaded = set(whole.message_ids)
     questions = [each for each in context.conversation.recent_window if each.role == "user"]
-    before = [each.content for each in questions if each.id in retold]
+    before = [each.content for each in questions if each.id in loaded]
     return RestoredConversation(
         turns=max(0, context.stats.dialog_turns - sum(each.id in again for each in questions)),
         exchanges_kept=len(before),
-        messages_kept=len(retold),
+        messages_kept=len(loaded),
         summary_chars=whole.summary_chars,
         age_seconds=whole.age_seconds,
         last_question=before[-1][:MAX_LAST_QUESTION] if before else "",

@@ -75,14 +75,14 @@ def parsed_name(name: str) -> ContextSnapshot | None:
 def doomed(snapshots: Iterable[ContextSnapshot], *, now_ms: int) -> tuple[ContextSnapshot, ...]:
     """Return the snapshots to delete (C-22): 48, the newest of each day for 14 days, and pinned ones stay."""
     ordered = sorted(snapshots, key=_age, reverse=True)
-    kept = {one.name for one in ordered[:NEWEST_KEPT]} | {one.name for one in ordered if one.is_pinned}
+    retained = {one.name for one in ordered[:NEWEST_KEPT]} | {one.name for one in ordered if one.is_pinned}
     days: set[int] = set()
     for one in ordered:
         day = one.at_ms // DAY_MS
         if day not in days and now_ms - one.at_ms <= DAYS_KEPT * DAY_MS:
             days.add(day)
-            kept.add(one.name)
-    return tuple(one for one in ordered if one.name not in kept)
+            retained.add(one.name)
+    return tuple(one for one in ordered if one.name not in retained)
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,26 +109,26 @@ class ContextSnapshots:
         ]
         return sorted(found, key=_age, reverse=True)
 
-    def create(self, kept: SnapshotContents, *, now_ms: int, reason: str) -> ContextSnapshot | None:
+    def create(self, contents: SnapshotContents, *, now_ms: int, reason: str) -> ContextSnapshot | None:
         """Write a snapshot and delete what retention does not keep; None when one of this revision exists."""
         # A revision never changes, so a second snapshot of it would only push an older one out.
-        if any(one.revision == kept.context.revision for one in self.listed()):
+        if any(one.revision == contents.context.revision for one in self.listed()):
             return None
         disk.make_private(self.folder)
         disk.sweep_partials(self.folder)
-        name = name_of(kept.context.revision, now_ms)
+        name = name_of(contents.context.revision, now_ms)
         document = {
             "version": models.VERSION,
             "created_at": models.iso(now_ms),
             "reason": reason,
-            "context": kept.context.model_dump(mode="json"),
-            "workflow": kept.workflow.model_dump(mode="json"),
+            "context": contents.context.model_dump(mode="json"),
+            "workflow": contents.workflow.model_dump(mode="json"),
         }
         # Written before the old ones go: a full disk costs the new snapshot and no old one.
         disk.write_durably(self.folder / name, disk.encoded(document, self.redactor))
         for one in doomed(self.listed(), now_ms=now_ms):
             (self.folder / one.name).unlink(missing_ok=True)
-        return ContextSnapshot(name=name, at_ms=now_ms // 1000 * 1000, revision=kept.context.revision)
+        return ContextSnapshot(name=name, at_ms=now_ms // 1000 * 1000, revision=contents.context.revision)
 
     def read(self, name: str) -> SnapshotContents:
         """Return what a snapshot holds, checked.
@@ -145,7 +145,7 @@ class ContextSnapshots:
             raise SnapshotDamaged(name, str(error)) from error
         if found is None:
             raise UnknownSnapshot(name)
-        return _kept(name, found)
+        return _contents_of(name, found)
 
     def readable(self) -> Iterator[SnapshotContents]:
         """Yield what each readable snapshot holds, newest first."""
@@ -163,9 +163,9 @@ class ContextSnapshots:
         # What was taken back must go from here too, or a restore would bring it up again.
         for one in self.listed():
             with suppress(SnapshotDamaged, UnknownSnapshot):
-                kept = self.read(one.name)
-                changed = {"context": change(kept.context), "workflow": change_plans(kept.workflow)}
-                was = {"context": kept.context, "workflow": kept.workflow}
+                contents = self.read(one.name)
+                changed = {"context": change(contents.context), "workflow": change_plans(contents.workflow)}
+                was = {"context": contents.context, "workflow": contents.workflow}
                 parts = {name: part for name, part in changed.items() if part is not was[name]}
                 if parts:
                     self._put(one.name, {name: part.model_dump(mode="json") for name, part in parts.items()})
@@ -210,7 +210,7 @@ def _pin(name: str) -> str:
     return f"{name.removesuffix('.json')}.pin"
 
 
-def _kept(name: str, found: dict[str, Any]) -> SnapshotContents:
+def _contents_of(name: str, found: dict[str, Any]) -> SnapshotContents:
     # Only the major number must agree: a later minor version adds fields that can be passed over.
     version = str(found.get("version"))
     if version.partition(".")[0] != models.VERSION.partition(".")[0]:

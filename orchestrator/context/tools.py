@@ -27,7 +27,7 @@ Taken = (
 
 
 class ContextToolRefused(BadRequest):
-    """What a tool was given cannot be kept; the text says why."""
+    """The arguments of a tool cannot be stored; the text says why."""
 
     def __init__(self, code: str, text: str) -> None:
         self.code = code
@@ -118,14 +118,14 @@ class _ToolRunner:
 
     def _decide(self, decision: str) -> Reply:
         _check("decision", decision, wire.MAX_DECISION_CHARS)
-        kept = self._manager.record_decision(decision, now_ms=self._now_ms)
-        return self._done("Kept.", decisions=len(kept))
+        decisions = self._manager.record_decision(decision, now_ms=self._now_ms)
+        return self._done("Kept.", decisions=len(decisions))
 
     def _open_file(self, path: str) -> Reply:
         path = path.strip().removeprefix(f"{WORKSPACE}/")
         _check("path", path, wire.MAX_PATH_CHARS)
-        kept = self._manager.note_open_file(path, now_ms=self._now_ms)
-        return self._done("Noted.", open_files=list(kept))
+        open_files = self._manager.note_open_file(path, now_ms=self._now_ms)
+        return self._done("Noted.", open_files=list(open_files))
 
     def _create(self, given: wire.CreatePlan) -> Reply:
         _check("title", given.title, wire.MAX_TITLE_CHARS)

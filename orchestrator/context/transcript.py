@@ -26,9 +26,9 @@ from orchestrator.base.dirfd import inner, open_file, opened
 
 SESSION_ID = re.compile(r"[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
 MESSAGE_ID = re.compile(r"[0-9A-Za-z-]{1,64}")
-"""It becomes an argument of a command line."""
+"""The form of a message's id. It is strict: the id becomes an argument of a command line."""
 MARK = b'"parentUuid"'
-"""What a line has that is part of the conversation; JSON escapes the quotes of one inside a text."""
+"""The mark of lines that are part of the conversation; inside a text JSON escapes its quotes."""
 OWN = re.compile(rb'"type"\s*:\s*"tool_result"|"content"\s*:\s*"<(?:local-command-|command-name>)')
 """A tool's answer, or what the CLI says on its own: nobody's question."""
 HALF = re.compile(rb"\\u[dD][89a-fA-F][0-9a-fA-F]{2}")
@@ -39,14 +39,14 @@ PARENT_ID = re.compile(rb'"parentUuid"\s*:\s*(?:"([0-9A-Za-z-]{1,64})"|null)')
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TranscriptLimits:
-    """How much of a container's file is read. A file beyond these limits is no transcript to rely on."""
+    """The limits for reading a container's file. A file beyond them is no transcript to rely on."""
 
     projects: int = 64
     file_bytes: int = 64 * 1024 * 1024
     line_bytes: int = 16 * 1024 * 1024
     """A picture takes seven, twice. A longer line is left out."""
     parsed_bytes: int = 256 * 1024
-    """Of a longer line the ids alone are looked for: parsing one keeps the host from all else."""
+    """Bytes of the longest line that is parsed; of a longer one only ids are read, to not block the host."""
     lines: int = 200_000
     seconds: float = 1.0
 
@@ -56,25 +56,25 @@ class TranscriptState(StrEnum):
     EMPTY = "empty"
     """There is a file without any conversation in it."""
     REFUSED = "refused"
-    """It is nothing that the CLI should be given."""
+    """The transcript is not fit to be given to the CLI."""
     HEADLESS = "headless"
-    """Its messages do not lead back to a beginning: the first of them are lost."""
+    """The chain of messages does not lead back to a beginning: the first ones are lost."""
     WHOLE = "whole"
 
 
 @dataclass(frozen=True)
 class Transcript:
-    """What was found of a session."""
+    """The part of a session that was found."""
 
     state: TranscriptState
     why: str = ""
-    """In words, of one that was refused."""
+    """The reason as a sentence, for a refused transcript."""
     chain: tuple[str, ...] = ()
     """The uuids of what the CLI goes on from, oldest first, those that a compaction has summed up too."""
     prompts: frozenset[str] = field(default=frozenset())
-    """Those of them that are something asked."""
+    """The uuids among them of questions."""
     since: int = 0
-    """Where the last compaction is in the chain: what is before it cannot be gone back to."""
+    """The place of the last compaction in the chain: no session can go back to before it."""
 
     @cached_property
     def _places(self) -> dict[str, int]:
@@ -220,7 +220,7 @@ def _entry(line: bytes, limits: TranscriptLimits) -> _Entry | None:
 
 
 class _Message(BaseModel):
-    """What of a line is read."""
+    """The fields of a line that are read."""
 
     type: str = ""
     subtype: str | None = None

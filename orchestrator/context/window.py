@@ -14,7 +14,7 @@ from orchestrator.context.tokens import TokenCounter
 
 KEEP_TOKENS = 800
 OVERHEAD = 4
-"""What a message costs beside its text: its role, and what separates it."""
+"""Tokens of a message beside its text: its role, and its separator."""
 HEAD_SHARE = 0.6
 
 
@@ -22,7 +22,7 @@ HEAD_SHARE = 0.6
 class TrimmedWindow:
     """The messages that stay in the window, and those that leave it."""
 
-    kept: tuple[ContextMessage, ...]
+    remaining: tuple[ContextMessage, ...]
     """Oldest first, at most the budget; it starts with a user's, unless it is one message only."""
     evicted: tuple[ContextMessage, ...]
     """Oldest first, whole."""
@@ -47,11 +47,11 @@ def trimmed(
         first += 1
     while first < len(window) - 1 and window[first].role == "assistant":
         first += 1
-    kept = tuple(
+    remaining = tuple(
         _shorter(message, counter, keep) if _is_outsized(message, tokens, keep) else message
         for message, tokens in zip(window[first:], costs[first:], strict=True)
     )
-    return TrimmedWindow(kept=kept, evicted=tuple(window[:first]))
+    return TrimmedWindow(remaining=remaining, evicted=tuple(window[:first]))
 
 
 def cut_middle(text: str, most: int, counter: TokenCounter, *, unit: str = "tokens") -> str:

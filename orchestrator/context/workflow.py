@@ -90,7 +90,7 @@ class PlanTask(StoredModel):
 
 
 class TaskFields(TypedDict, total=False):
-    """What may change of a task; what is left out, or is None, stays as it is."""
+    """The fields of a task that may change; one that is left out, or is None, stays as it is."""
 
     title: str | None
     status: str | None
@@ -101,7 +101,7 @@ class TaskFields(TypedDict, total=False):
 
 
 class PlanContext(StoredModel):
-    """What is to be known for all tasks of a plan."""
+    """The background for all tasks of a plan."""
 
     background: str = ""
     constraints: Strings = ()
@@ -123,7 +123,10 @@ class Plan(StoredModel):
 
 
 class AiSession(StoredModel):
+    """Copy of what is in hand, for programs that read `workflow.json` alone; `context.json` decides."""
+
     last_context: str = ""
+    """Titles of the active plan and task."""
     active_files: Strings = ()
     key_decisions: Strings = ()
 

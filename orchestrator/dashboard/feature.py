@@ -19,6 +19,7 @@ from orchestrator.dashboard.rules.slots import Hours
 from orchestrator.dashboard.service import DashboardService
 from orchestrator.dashboard.services.context import BoardLimits
 from orchestrator.dashboard.views import board
+from orchestrator.dashboard.views.board import BoardData
 from orchestrator.dashboard.words import when
 from orchestrator.dashboard.worker import prompt
 from orchestrator.dashboard.worker.loop import WorkerLoop, WorkerPorts, worker_mode
@@ -71,7 +72,7 @@ class DashboardFeature:
             can_deliver=can_deliver,
             limits=limits_of(settings),
         )
-        outcomes = DeliveryOutcomes(bus=bus, wakeup=wakeups.notifications)
+        outcomes = DeliveryOutcomes(wakeup=wakeups.notifications)
         self.delivery_hooks = DeliveryHooks(
             why_not=outcomes.why_not,
             note_sent=outcomes.note_sent,
@@ -145,11 +146,11 @@ class DashboardFeature:
         """Return the dashboard as text for the start of a turn; None of a group that has no dashboard."""
         return await board.brief(tx, turn, zone=self._host.zone_of(group), now_ms=self._host.clock.now_ms())
 
-    async def show(self, folder: str) -> dict[str, Any]:
-        """Return what stands on a group's dashboard, as data. Raises `UnknownGroup`."""
+    async def show(self, folder: str) -> BoardData:
+        """Return what is on a group's dashboard. Raises `UnknownGroup`."""
         async with self._host.database.reading() as tx:
             group = await groups.known(tx, folder)
-            return (await board.show(tx, group.folder, self._host.zone_of(group))).data
+            return await board.content(tx, group.folder, self._host.zone_of(group))
 
     async def call_tool(
         self, folder: str, tool: str, arguments: Mapping[str, Any], *, expect_version: int | None = None

@@ -206,7 +206,8 @@ class DashboardService:
             return _reply(refused.result(), request_id)
         ctx = self.service_context(tx, group, caller)
         result = await call_tool(ctx, tool, arguments)
-        if turn is not None and caller.actor is Actor.WORKER and result.ok and tool != LISTING:
+        # After a refusal too: it mostly means that the dashboard is not as the worker was shown it.
+        if turn is not None and caller.actor is Actor.WORKER and tool != LISTING:
             state = await prompt.after_tool(
                 tx, turn.id, group.folder, zone=ctx.zone, now_ms=self._clock.now_ms()
             )

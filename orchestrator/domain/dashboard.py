@@ -13,7 +13,7 @@ MAX_TITLE_CHARS = 200
 
 
 class Actor(StrEnum):
-    """Who changes something; the host knows it, whoever asks is not believed."""
+    """The kind of author of a change. The host fills it in; a request cannot claim it."""
 
     WORKER = "worker"
     """The rules, or the model of the worker: neither may undo what a person set."""
@@ -24,7 +24,7 @@ class Actor(StrEnum):
 
 
 class Priority(StrEnum):
-    """How important a task, question or notification is."""
+    """The importance of a task, question or notification."""
 
     LOW = "low"
     MEDIUM = "medium"
@@ -46,7 +46,7 @@ class BoardTaskStatus(StrEnum):
 
 
 class QuestionType(StrEnum):
-    """What a question is about."""
+    """The subject of a question."""
 
     INFO_GATHER = "info_gather"
     PROGRESS_CHECK = "progress_check"
@@ -59,7 +59,7 @@ class QuestionType(StrEnum):
 
 
 class NotificationType(StrEnum):
-    """What a notification is about."""
+    """The subject of a notification."""
 
     REMINDER = "reminder"
     DEADLINE_ALERT = "deadline_alert"
@@ -69,7 +69,7 @@ class NotificationType(StrEnum):
 
 
 class NotificationStatus(StrEnum):
-    """How far a notification is on its way."""
+    """The state of a notification on its way to people."""
 
     PENDING = "pending"
     SENDING = "sending"
@@ -79,7 +79,7 @@ class NotificationStatus(StrEnum):
     FAILED = "failed"
     """Tried as often as it is tried."""
     EXPIRED = "expired"
-    """Its time was past so long that it would only confuse."""
+    """Its time had passed for so long that sending it would only confuse."""
 
     @property
     def is_open(self) -> bool:
@@ -88,7 +88,7 @@ class NotificationStatus(StrEnum):
 
 
 class Audience(StrEnum):
-    """Whom a notification is for: people, or the agent itself."""
+    """The addressee of a notification: people, or the agent itself."""
 
     USER = "user"
     AGENT = "agent"
@@ -114,7 +114,7 @@ class Dashboard:
     rules_last_ms: int | None = None
     rules_next_ms: int = 0
     zone: str | None = None
-    """By whose days the deadlines were counted last."""
+    """The time zone by whose days the deadlines were counted last."""
     worker_last_ms: int | None = None
     worker_revision: int | None = None
     worker_digest: str | None = None
@@ -130,7 +130,7 @@ class Deadline:
     date: str | None = None
     """`2026-02-10` of one that is a day; None of one that is a moment."""
     text: str = ""
-    """As it was asked for."""
+    """The deadline as it was written in the request."""
 
     @property
     def is_timed(self) -> bool:
@@ -151,9 +151,9 @@ class BoardTask:
     pct: int = 0
     progress_note: str = ""
     last_update_ms: int
-    """When its progress was told last."""
+    """The time when its progress was last reported."""
     blocked_ms: int | None = None
-    """Since when it is blocked; None when it is not."""
+    """The time since which it is blocked; None if it is not."""
     blocker_note: str | None = None
     status: BoardTaskStatus = BoardTaskStatus.ACTIVE
     priority: Priority = Priority.MEDIUM
@@ -166,7 +166,7 @@ class BoardTask:
     updated_ms: int
     completed_ms: int | None = None
     archived_ms: int | None = None
-    """Since when it is in the history; None while it is on the board."""
+    """The time since which it is in the history; None while it is on the board."""
     user_set: Mapping[str, int] = field(default_factory=dict)
     """A field → when a person set it last."""
     extra: Mapping[str, Any] = field(default_factory=dict)
@@ -242,9 +242,9 @@ class Notification:
     version: int = 0
     changed_turn: int | None = None
     number: int | None = None
-    """By which people name a reminder; None of any other notification."""
+    """The number by which people name a reminder; None for other notifications."""
     chat_jid: ChatJid | None = None
-    """Where a reminder goes when its group is no longer registered."""
+    """The chat that a reminder goes to when its group is no longer registered."""
     asked_by: str | None = None
     """The address of who asked for it; None where nobody did, or nobody knows."""
 
@@ -294,15 +294,15 @@ class BoardSnapshot:
 
     dashboard: Dashboard
     tasks: tuple[BoardTask, ...]
-    """On the board: active, someday, and terminal ones that are not in the history yet."""
+    """The tasks on the board: active, someday, and ended ones that are not in the history yet."""
     questions: tuple[Question, ...]
     """Open ones."""
     answered: tuple[Question, ...]
     """Answered ones that no worker has seen."""
     notifications: tuple[Notification, ...]
-    """To come."""
+    """The notifications that are still to be sent."""
     unread: int = 0
-    """How many more tasks and notifications there are, where so many were not read."""
+    """The number of further tasks and notifications that were not read because there are too many."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -317,14 +317,14 @@ class NotificationRequest:
     task_id: str | None = None
     question_id: str | None = None
     cause: str | None = None
-    """Why rules want it (`deadline:24h`); None of one that was thought of."""
+    """The rule that wants it (`deadline:24h`); None where no rule does."""
     context: str = ""
     audience: Audience = Audience.USER
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Caller:
-    """Who calls a service of the dashboard, filled in by the host."""
+    """The caller of a service of the dashboard, filled in by the host."""
 
     actor: Actor
     now_ms: int
@@ -350,7 +350,7 @@ class ToolResult:
     text: str
     ok: bool = True
     code: str = OK
-    data: dict[str, Any] = field(default_factory=dict)
+    data: Mapping[str, Any] = field(default_factory=dict)
 
 
 class ToolRefused(Exception):

@@ -1,6 +1,6 @@
 """The errors of the host, one tree. That an agent failed is a value; an error is what the host cannot do.
 
-AndyError                    a person reads the text: it names the mend
+AndyError                    a person reads the text: it names the fix
 ├── SettingError             a setting is unknown or has a bad value
 ├── HomeError                the home cannot be used (unwritable, locked by another orchestrator)
 ├── StoreError               the database cannot be used
@@ -72,7 +72,7 @@ class StoreTooNew(StoreError):
 
 
 class StoreCorrupt(StoreError):
-    """The database is damaged: restore a backup. It does not mend itself, so nothing waits for that."""
+    """The database is damaged: restore a backup. It does not repair itself, so nothing waits for that."""
 
     is_waited_out = False
 
@@ -97,10 +97,14 @@ class ContextBusy(AndyError):
 
 
 class BadRequest(AndyError):
-    """The request cannot be taken as it stands."""
+    """The request cannot be taken as it stands.
+
+    Over HTTP it is one of the described shape whose meaning is refused (422); what has another shape is
+    400, see `orchestrator/web/bodies.py`.
+    """
 
     code = "bad_request"
-    http_status = 400
+    http_status = 422
 
 
 class UnknownGroup(BadRequest):
@@ -243,10 +247,16 @@ class ChannelError(AndyError):
 class ChannelDown(ChannelError):
     """The channel cannot be reached now."""
 
-    def __init__(self, text: str | None = None, *, pause_seconds: float = 0.0) -> None:
-        """`pause_seconds` is how long the messenger asks to be left alone; 0 where it does not say."""
+    def __init__(
+        self, text: str | None = None, *, pause_seconds: float = 0.0, moved_to: str | None = None
+    ) -> None:
+        """`pause_seconds` is how long the messenger asks to be left alone; 0 where it does not say.
+
+        `moved_to` is the new address of the chat, where the messenger says that it has another one now.
+        """
         super().__init__(text)
         self.pause_seconds = pause_seconds
+        self.moved_to = moved_to
 
 
 class OutcomeUnknown(ChannelError):

@@ -2,48 +2,61 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from enum import StrEnum
 
 MAX_OUTAGE_MS = 15 * 60_000
 """So long a turn waits for an outage to end, counted from when it met it."""
+MAX_IMAGE_WAIT_MS = 24 * 3_600_000
+"""So long a turn waits for a missing image: a person has to build it."""
+IMAGE_PAUSE_MS = 10 * 60_000
+"""Between two tries without an image. The moment it is there, those who wait are tried at once."""
 TELL_OUTAGE_AFTER_MS = 30_000
 LONGEST_OUTAGE_PAUSE_MS = 60_000
 
 
 class ModelError(StrEnum):
-    """Why the model service did not answer a request."""
+    """The reason why the model service did not answer a request."""
 
     NO_KEY = "no_key"
+    KEY_UNREADABLE = "key_unreadable"
+    """The file `.env` cannot be read, or its key or address of the service cannot be used."""
     KEY_REFUSED = "key_refused"
     NO_CREDIT = "no_credit"
     UNKNOWN_MODEL = "unknown_model"
     OUTAGE = "outage"
-    """It is overloaded, broken, out of reach, or silent: that passes by itself."""
+    """The service is overloaded, broken, unreachable or silent, which passes by itself."""
+    SLOW = "slow"
+    """The service has sent no byte of its answer for long; the request still waits."""
+    FOREIGN = "foreign"
+    """The service answers, but not as the Messages API does: with a page, a redirect or another format."""
     OTHER = "other"
     """The request itself was wrong."""
 
     @property
     def is_permanent(self) -> bool:
         """Whether it comes again at every request, until a key or a setting changes."""
-        return self not in (ModelError.OUTAGE, ModelError.OTHER)
+        return self not in (ModelError.OUTAGE, ModelError.SLOW, ModelError.FOREIGN, ModelError.OTHER)
 
 
 class Outage(StrEnum):
-    """What a turn waits for that is down and comes back by itself."""
+    """A service that is down, comes back by itself, and for which turns wait."""
 
     MODEL = "model"
     ENGINE = "engine"
 
 
 class FailureOwner(StrEnum):
-    """Who is to blame that a turn was not answered, which decides what is counted."""
+    """The part that is to blame for an unanswered turn; it decides what is counted."""
 
     TURN = "turn"
-    """Its own: its attempts are counted, and a task that fails so time and again is paused."""
+    """The turn's own fault: its attempts are counted, and a task that fails repeatedly is paused."""
     HOST = "host"
     """Something on the host: its attempts are counted, its task is not blamed."""
     ENGINE = "engine"
     """No container engine answers: an outage, in which no attempt counts."""
+    IMAGE = "image"
+    """The image of the agents is missing: an outage that a person ends, so it is waited for much longer."""
     RESTART = "restart"
     """The host was restarted, or the container was removed: such losses are counted apart from attempts."""
 
@@ -52,10 +65,11 @@ class FailureOwner(StrEnum):
 REFUSED = "⚠️ I cannot answer at the moment: I cannot think without my model. Whoever runs me knows about it."
 REFUSED_TASK = "I cannot think without my model at the moment."
 STILL_REFUSED = "⚠️ I cannot answer yet: see above for what is to be done."
-"""For the owner, who was told why."""
+"""The reply to the owner, who has been notified of the reason."""
+NO_IMAGE = f"my container image was missing for {MAX_IMAGE_WAIT_MS // 3_600_000} hours."
 WORKS_AGAIN = "✅ The model answers again."
 WAITING = {
-    Outage.MODEL: "⏳ My model is overloaded or out of reach at the moment. I keep trying and will answer.",
+    Outage.MODEL: "⏳ My model is slow, overloaded or out of reach now. I keep waiting and will answer.",
     Outage.ENGINE: "⏳ I cannot start to work at the moment. I keep trying and will answer.",
 }
 TOO_LONG = {
@@ -70,6 +84,8 @@ def refusal_cause(cause: ModelError, *, setting: str | None, model: str | None, 
     match cause:
         case ModelError.NO_KEY:
             return "there is no key for the model service"
+        case ModelError.KEY_UNREADABLE:
+            return "the key of the model service cannot be read from .env"
         case ModelError.KEY_REFUSED:
             return f"the model service refuses {setting or 'the key'}{code}"
         case ModelError.NO_CREDIT:
@@ -83,7 +99,10 @@ def refusal_mend(cause: ModelError, *, setting: str | None, model: str | None) -
     """Say what the owner can do about it, as a sentence."""
     match cause:
         case ModelError.NO_KEY:
-            return "Put ANTHROPIC_API_KEY=… into .env, or set ANDY_AGENT=auto."
+            name = setting or "ANTHROPIC_API_KEY"
+            return f"Put {name}=… into .env, or set ANDY_AGENT=auto."
+        case ModelError.KEY_UNREADABLE:
+            return "'andy doctor' shows the reason and the fix."
         case ModelError.KEY_REFUSED:
             return f"Put a valid {setting or 'key'} into .env."
         case ModelError.NO_CREDIT:
@@ -92,6 +111,45 @@ def refusal_mend(cause: ModelError, *, setting: str | None, model: str | None) -
             return "Correct ANDY_MODEL, AGENTS_WORKER_MODEL or the model of the group."
         case _:
             return "Set ANDY_MODEL to a model that the service has, or correct ANTHROPIC_BASE_URL."
+
+
+MOVED = "⏳ My usual model does not answer: another one goes on with this."
+TELL_MOVE_AFTER_MS = 10_000
+
+
+def stand_in_notice(
+    service: str, cause: ModelError, *, setting: str | None, model: str | None, status: int | None
+) -> str:
+    """Tell the owner, once, that others stand in for a service, why, and what to do."""
+    trouble = service_trouble(cause, setting=setting, model=model, status=status)
+    return (
+        f"⚠️ The model service '{service}' {trouble.cause}. The next on the list answers meanwhile."
+        f" {trouble.fix} I ask it again by myself."
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class ServiceTrouble:
+    """The cause of trouble, as the end of a sentence that names the service, and the fix as a sentence."""
+
+    cause: str
+    fix: str
+
+
+def service_trouble(
+    cause: ModelError, *, setting: str | None, model: str | None, status: int | None
+) -> ServiceTrouble:
+    """Say to the owner what is wrong with one service of several, and what can be done about it."""
+    code = f" (HTTP {status})" if status else ""
+    match cause:
+        case ModelError.OUTAGE:
+            return ServiceTrouble(f"does not answer{code}", "That may pass by itself; look whether it runs.")
+        case ModelError.FOREIGN:
+            fix = "Correct its URL, or put a gateway before it: 'andy models test NAME' shows what it says."
+            return ServiceTrouble(f"answers what is not of the Messages API{code}", fix)
+        case _:
+            why = refusal_cause(cause, setting=setting, model=model, status=status)
+            return ServiceTrouble(f"cannot be used: {why}", refusal_mend(cause, setting=setting, model=model))
 
 
 def refusal_notice(cause: ModelError, *, setting: str | None, model: str | None, status: int | None) -> str:

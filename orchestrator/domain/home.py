@@ -77,8 +77,13 @@ class Home:
 
     @property
     def address_file(self) -> Path:
-        """Where the running orchestrator listens: `http://127.0.0.1:8700`."""
+        """The file with the address of the running orchestrator: `http://127.0.0.1:8700`."""
         return self.data / "address"
+
+    @property
+    def zone_file(self) -> Path:
+        """The file with the time zone of the running orchestrator: `Europe/Berlin`."""
+        return self.data / "zone"
 
     @property
     def starting_file(self) -> Path:
@@ -87,7 +92,7 @@ class Home:
 
     @property
     def restore_file(self) -> Path:
-        """What is known of the newest restore: asked for, under way, or ended."""
+        """The file with the state of the newest restore: requested, under way, or ended."""
         return self.data / "restore.json"
 
     @property
@@ -109,7 +114,7 @@ class Home:
         except OSError as error:
             raise HomeError(
                 f"The home {self.root} cannot be written ({error.strerror}):"
-                " choose another with ANDY_HOME, or mend its permissions."
+                " choose another with ANDY_HOME, or fix its permissions."
             ) from error
 
     @contextmanager

@@ -19,6 +19,11 @@ class NetworkTarget:
     host: str
     port: int
 
+    @property
+    def is_address(self) -> bool:
+        """Whether the host is an IP address, not a name."""
+        return ":" in self.host or _NUMBER.fullmatch(self.host.rpartition(".")[2]) is not None
+
     def __str__(self) -> str:
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
@@ -34,10 +39,11 @@ def parse_target(text: str) -> NetworkTarget:
     host, colon, port = text.rpartition(":")
     if not colon or not _PORT.fullmatch(port) or int(port) > 65535:
         raise ValueError("write host:port, such as example.com:443")
-    return NetworkTarget(_host(host), int(port))
+    return NetworkTarget(parse_host(host), int(port))
 
 
-def _host(text: str) -> str:
+def parse_host(text: str) -> str:
+    """Return a host name or an address in the form that a `NetworkTarget` has. Raises `ValueError`."""
     if text.startswith("[") and text.endswith("]"):
         return str(ipaddress.IPv6Address(text[1:-1]))
     name = text.lower().removesuffix(".")

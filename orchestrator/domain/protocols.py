@@ -42,7 +42,7 @@ class Receive(Protocol):
 
 
 class Feature(StrEnum):
-    """What a messenger may be able to show or take beside texts and files."""
+    """An ability of a messenger beyond texts and files."""
 
     QUOTES = "quotes"
     """A message can answer another one visibly."""
@@ -52,9 +52,9 @@ class Feature(StrEnum):
     MARKS = "marks"
     """Bold, lists and code of Markdown are shown as such, in the messenger's own way."""
     EDITS = "edits"
-    """What people change afterwards comes in."""
+    """Edits of messages come in."""
     DELETIONS = "deletions"
-    """What people take back comes in."""
+    """Deletions of messages come in."""
     READ_RECEIPTS = "read receipts"
     """People can see that a message was read."""
     THREADS = "threads"
@@ -69,7 +69,7 @@ class Channel(Protocol):
 
     name: str
     features: frozenset[Feature]
-    """What it can show. A caller leaves out what is not in here."""
+    """The abilities of the messenger. A caller leaves out what they do not cover."""
     max_text_chars: int | None
     """The longest text that `send` takes, in code points; None when no text is too long."""
     max_file_bytes: int | None
@@ -105,7 +105,7 @@ class Channel(Protocol):
         beside it, for the channel to find (`store.messages.own_by_channel_id`) when somebody answers it.
 
         Raises:
-            ChannelDown: it was not sent; it may work later.
+            ChannelDown: it was not sent; it may work later, with `moved_to` at another address of the chat.
             ChannelRefused: it was not sent, and never will be.
             OutcomeUnknown: it may have been sent, and sent again it could be shown twice.
         """
@@ -155,7 +155,7 @@ class ContainerSpec:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Exit:
-    """How a container ended. `code` is None when that cannot be known any more."""
+    """The end of a container. `code` is None when it cannot be known any more."""
 
     code: int | None
     was_oom_killed: bool = False
@@ -169,6 +169,8 @@ class RunningContainer(Protocol):
     folder: Folder
     ref: str
     """The runtime's own name for it, which the store keeps to find it again."""
+    is_outdated: bool
+    """Whether it was made from another image than a container would be made from now; unknown is no."""
 
     def output(self) -> AsyncGenerator[bytes, None]:
         """Yield stdout from its first byte, in any chunks, until the container ends.

@@ -50,7 +50,7 @@ class ScheduleTag:
     warnings: tuple[str, ...] = ()
 
     @property
-    def told(self) -> str:
+    def one_line(self) -> str:
         """Return the tag on one short line, for logs."""
         return _folded(self.raw)[:MAX_REASON_CHARS]
 
@@ -152,13 +152,13 @@ def strip(text: str) -> str:
 
 
 def _without(text: str, tags: tuple[ScheduleTag, ...]) -> str:
-    kept, at = [], 0
+    parts, at = [], 0
     for tag in tags:
-        kept.append(text[at : tag.start])
+        parts.append(text[at : tag.start])
         at = _after(text, tag)
         if text[at - 1 : at] != "\n" and text[at : at + 1] in ("", "\n"):
-            kept[-1] = kept[-1].rstrip(" \t")
-    return "".join([*kept, text[at:]]).strip()
+            parts[-1] = parts[-1].rstrip(" \t")
+    return "".join([*parts, text[at:]]).strip()
 
 
 def neutralise(text: str) -> str:

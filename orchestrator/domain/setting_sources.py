@@ -15,16 +15,16 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 from orchestrator.domain.errors import SettingError
 
 TABLES = ("agents", "heartbeat", "notify")
-"""What may be a table in `andy.toml`: `[agents.worker] enabled` is `agents_worker_enabled`."""
+"""Names of tables that `andy.toml` may have: `[agents.worker] enabled` is `agents_worker_enabled`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SettingSource:
-    """What one place says. Names are as they are written there, of any case, and may be unknown."""
+    """The settings of one place. Names are as they are written there, of any case, and may be unknown."""
 
     kind: Literal["toml", "dotenv", "environment", "command line"]
     name: str
-    """How an error names the place."""
+    """The name of the place in error messages."""
     said: Mapping[str, Any]
 
     @property
@@ -35,6 +35,8 @@ class SettingSource:
         return {key: value for key, value in self.said.items() if value is not None and value != ""}
 
 
+COMMAND_LINE: Literal["command line"] = "command line"
+"""The kind of what the command line says, which a start that comes later is given again."""
 COMPOSE_HOME = "/andy"
 """The home in Andy's container of docker-compose.yml."""
 
@@ -52,7 +54,7 @@ def read_sources(
         SettingSource(kind="toml", name=str(toml), said=_from_toml(toml)),
         SettingSource(kind="dotenv", name=str(dotenv), said=_from_dotenv(dotenv)),
         SettingSource(kind="environment", name="the environment", said=environment),
-        SettingSource(kind="command line", name="the command line", said=overrides),
+        SettingSource(kind=COMMAND_LINE, name="the command line", said=overrides),
     )
 
 

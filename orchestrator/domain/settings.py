@@ -8,15 +8,24 @@ import shlex
 from collections.abc import Mapping
 from datetime import time
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 from urllib.parse import urlsplit
 from zoneinfo import ZoneInfo
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    PrivateAttr,
+    ValidationError,
+)
 
 from orchestrator.domain.errors import SettingError
 from orchestrator.domain.home import HOME_KEY
 from orchestrator.domain.setting_sources import (
+    COMMAND_LINE,
     SettingSource,
     known_zone,
     merged,
@@ -117,7 +126,7 @@ RETENTION_DAYS = {
 
 def _beside_the_usual(days: dict[str, int]) -> dict[str, int]:
     # Reminders were a table of their own once: a home that says how long they stay is read on.
-    days = {table: kept for table, kept in days.items() if table != "reminders"}
+    days = {table: stays for table, stays in days.items() if table != "reminders"}
     for table in days:
         if table not in RETENTION_DAYS:
             raise ValueError(f"'{table[:40]}' is none of {', '.join(RETENTION_DAYS)}")
@@ -125,9 +134,22 @@ def _beside_the_usual(days: dict[str, int]) -> dict[str, int]:
 
 
 class Settings(BaseModel):
-    """What the owner may set. Field names in lower case, the same names in upper case in files."""
+    """The settings of the owner. Fields are in lower case; files have the same names in upper case."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, validate_default=True)
+    _origins: dict[str, str] = PrivateAttr(default_factory=dict)
+
+    @property
+    def origins(self) -> Mapping[str, str]:
+        """Map each setting that some place names to that place: `.env`, `andy.toml`, `environment` or
+        `command line`.
+        """
+        return self._origins
+
+    def read_from(self, origins: Mapping[str, str]) -> Self:
+        """Remember the place that each setting came from, and return the settings."""
+        self._origins = {name: place for name, place in origins.items() if name in type(self).model_fields}
+        return self
 
     assistant_name: Annotated[str, AfterValidator(_sayable)] = Field(
         "Andy", max_length=40, description="What the assistant is called: `@Andy`."
@@ -161,6 +183,13 @@ class Settings(BaseModel):
         ge=0,
         description="Tokens a model may write in a turn before it is told that it was enough; 0 is no limit.",
     )
+    andy_max_output_tokens: int = Field(
+        0,
+        ge=0,
+        le=128_000,
+        description="Tokens that one call of the model may write, its thinking included; 0 leaves it to the"
+        " Claude CLI.",
+    )
     tz: Annotated[str, AfterValidator(known_zone)] = Field(
         default_factory=zone_of_this_machine,
         description="The time zone of prompts, reminders and schedules.",
@@ -172,7 +201,17 @@ class Settings(BaseModel):
     andy_agent: Literal["auto", "claude", "offline"] = Field(
         "auto", description="Who answers: `claude` with a credential, `offline` without a model."
     )
-    andy_model: str | None = Field(None, description="The model, as the Claude CLI names it.")
+    andy_model: str | None = Field(
+        None,
+        description="The model, as the Claude CLI names it, or as `SERVICE/MODEL`, see `andy models list`.",
+    )
+    andy_first_byte_seconds: int = Field(
+        0,
+        ge=0,
+        le=7_200,
+        description="Seconds that the model service may take to begin an answer before it is asked again;"
+        " 0: 90 for Anthropic's own, 600 for any other, such as a model on this machine.",
+    )
     andy_port: int = Field(
         8700,
         ge=0,
@@ -319,10 +358,41 @@ def load(home: Path, environment: Mapping[str, str] = os.environ, **overrides: A
         _check_names(source)
     known = {key: value for key, value in merged(sources).items() if key in Settings.model_fields}
     try:
-        return Settings(**known)
+        settings = Settings(**known)
     except ValidationError as error:
         origin = {key.lower(): source.name for source in sources for key in source.values}
         raise _explained(error, origin) from error
+    return settings.read_from(
+        {
+            key.lower(): Path(source.name).name if source.kind in ("toml", "dotenv") else source.kind
+            for source in sources
+            for key in source.values
+        }
+    )
+
+
+def changed_since(
+    running: Settings, home: Path, environment: Mapping[str, str] = os.environ
+) -> dict[str, str]:
+    """Return the settings that the next start would read differently, each with its place ("": the default).
+
+    What the command line says stays. It is empty where a file cannot be read: the doctor names that.
+    """
+    later = as_next_start(running, home, environment)
+    return {
+        name: later.origins.get(name, "")
+        for name in type(running).model_fields
+        if getattr(later, name) != getattr(running, name)
+    }
+
+
+def as_next_start(running: Settings, home: Path, environment: Mapping[str, str] = os.environ) -> Settings:
+    """Return the settings that the next start would read, or the running ones where it could read none."""
+    given = {name: getattr(running, name) for name, place in running.origins.items() if place == COMMAND_LINE}
+    try:
+        return load(home, environment, **given)
+    except SettingError:
+        return running
 
 
 def _check_names(source: SettingSource) -> None:

@@ -13,7 +13,7 @@ MAX_SIGNS = 200
 
 
 class Sign(StrEnum):
-    """Why a turn is expected, in the order in which slots are given."""
+    """A reason to expect a turn. Their order is that in which slots are given."""
 
     DUE = "due"
     """A task or a wake is due within seconds."""

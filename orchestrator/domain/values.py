@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
@@ -20,9 +21,14 @@ MessageId = NewType("MessageId", str)
 Seq = NewType("Seq", int)
 """A message's place in the store: cursors are made of these."""
 OFFLINE = "offline"
-"""In place of whose model it is: an agent without one."""
+"""An agent without a model, in place of a model's provider."""
 TurnId = NewType("TurnId", int)
 RunId = NewType("RunId", str)
+
+
+def person_of(sender: str) -> str:
+    """Return a short name of a sender, the same in every message, that does not show their address."""
+    return hashlib.sha256(sender.encode("utf-8", "replace")).hexdigest()[:16] if sender else ""
 
 
 class TurnState(StrEnum):
@@ -33,7 +39,7 @@ class TurnState(StrEnum):
 
 
 class TurnKind(StrEnum):
-    """What a turn is for, in the order in which kinds get a free slot."""
+    """The purpose of a turn. Their order is that in which free slots are given."""
 
     CHAT = "chat"
     TASK = "task"
@@ -42,7 +48,7 @@ class TurnKind(StrEnum):
 
 
 class SessionCommand(StrEnum):
-    """What a turn does to the conversation, instead of asking something in it."""
+    """A command about the conversation itself, in place of a question in it."""
 
     COMPACT = "compact"
     CLEAR = "clear"
@@ -62,12 +68,14 @@ class OutboxState(StrEnum):
 
 
 class Retry(StrEnum):
-    """Who has a message sent again that could not be sent."""
+    """The part that sends a message again which could not be sent."""
 
     AS_MESSAGES_ARE = "as_messages_are"
     """The outbox: later and later, for a day."""
     BY_THE_LEDGER = "by_the_ledger"
     """The ledger of notifications, from which it comes."""
+    BY_ANOTHER = "by_another"
+    """Another message, which says the same and is tried for a day: its failure is no news."""
     NEVER = "never"
 
 
@@ -85,7 +93,7 @@ class Group:
     container_config: dict[str, Any] = field(default_factory=dict)
     added_ms: int = 0
     other_chats: tuple[ChatJid, ...] = ()
-    """Its chats beside `jid`, in the order in which they were added."""
+    """The group's chats besides `jid`, in the order in which they were added."""
 
     @property
     def chats(self) -> tuple[ChatJid, ...]:
@@ -109,7 +117,7 @@ class Chat:
 
     @property
     def label(self) -> str:
-        """What tells it from other chats of its group: `Family (telegram)`."""
+        """The name that distinguishes it from other chats of its group: `Family (telegram)`."""
         return f"{self.name} ({self.channel})" if self.channel else self.name
 
 
@@ -147,23 +155,25 @@ class Inbound:
     is_group: bool = False
     quote: Quote | None = None
     is_call: bool = False
-    """It is for Andy, whatever its words: his account is mentioned in it, or it answers a message of his."""
+    """Whether the message is for Andy, whatever its text: it mentions his account or replies to him."""
     edits: MessageId | None = None
     """The message whose text this one is to replace."""
     deletes: MessageId | None = None
     """The message that its sender took back; there is no text then."""
+    is_moderated: bool = False
+    """Whether its sender may take back what others wrote in this chat, as the messenger has judged."""
     ignored: str | None = None
-    """Why it asks for nothing, whatever its text: a reaction, for one."""
+    """The reason why it asks for nothing whatever its text, such as a reaction; None of any other message."""
     reaction: str | None = None
     """The sign that somebody put under the quoted message; such a message is `ignored`."""
     is_unreadable: bool = False
-    """It came, but nobody here can read its words."""
+    """Whether the message arrived but its text could not be decrypted."""
     file: str | None = None
     """The words that stand for its file: the file's path, or why there is none."""
     spoken: str = ""
-    """What its voice note says; it stands in `file`, too."""
+    """The transcription of its voice note, which is part of `file`, too."""
     file_until_ms: int | None = None
-    """Its file is being fetched: the same message comes again with it, or its turn goes on at this time."""
+    """The time until which the turn waits for the file, which comes with the same message again."""
     thread: str | None = None
     """The thread or topic of the chat that it stands in, as the messenger calls it."""
 
@@ -197,7 +207,7 @@ class Message:
     file: str | None = None
     """The words in its text that stand for its file."""
     file_until_ms: int | None = None
-    """Until when the file is being fetched; None of a message without one and when that is over."""
+    """The time until which the file may be fetched; None without a file, and once that is over."""
     folder: Folder | None = None
     """The group that its chat belonged to when it was stored."""
 
@@ -225,7 +235,7 @@ class Turn:
     not_before_ms: int
     started_ms: int | None
     ended_ms: int | None
-    was_told_place: bool
+    is_place_notified: bool
     command: SessionCommand | None = None
     after_command: int = 0
     """The last command turn of its group before it: turns on two sides of one never merge."""
@@ -247,11 +257,13 @@ class Run:
     exit_kind: str | None
     exit_detail: str | None
     model: str | None = None
-    """As it was ordered; None is the agent's own choice."""
+    """The model that was ordered; None leaves the choice to the agent."""
     provider: str | None = None
-    """Whose model it is."""
+    """The place that its session is bound to: the service that has the model, with its address."""
+    service: str | None = None
+    """The name of that service; None is the one of `.env`."""
     restore_mode: RestoreMode | None = None
-    """How it went on with the group's conversation; None of a run apart from that."""
+    """The way in which it continued the group's conversation; None of a run apart from that."""
     restore_reason: str | None = None
 
 
@@ -275,10 +287,10 @@ class LiveRun:
     is_isolated: bool
     state: RunState
     started_ms: int
-    """Of the steady clock, as is `idle_since_ms`."""
+    """Milliseconds of the steady clock, as in `idle_since_ms`."""
     idle_since_ms: int = 0
     begun_ms: int = 0
-    """When its run began, of the wall clock; 0 of one that was given up."""
+    """The time when the run began, by the wall clock; 0 for one that was given up."""
     is_worn: bool = False
     """Older than a container may get: takes no further turn."""
     turn_id: TurnId | None = None
@@ -310,7 +322,7 @@ class Outgoing:
     turn_id: TurnId | None
     error: str | None
     part: int | None = None
-    """Which part of a long text it is, from 0; None of one that is whole."""
+    """The number of its part of a long text, from 0; None of a text in one message."""
     attachment: Attachment | None = None
     mention: str | None = None
     """The address of the person whom it is for, where not all of its chat are meant."""
@@ -331,7 +343,7 @@ class ScheduleKind(StrEnum):
 
 
 class Dst(StrEnum):
-    """What a cron time means on a day when the clocks change."""
+    """The meaning of a cron time on a day when the clocks change."""
 
     ONCE = "once"
     """Shown twice, it counts the first time; skipped, it counts as much later."""
@@ -341,13 +353,13 @@ class Dst(StrEnum):
 
 class ContextMode(StrEnum):
     GROUP = "group"
-    """In the group's own session."""
+    """The task runs in the group's own session."""
     ISOLATED = "isolated"
-    """In a container and a session of its own."""
+    """The task runs in a container and a session of its own."""
 
 
 class Overlap(StrEnum):
-    """What happens when a task is due while its last run has not ended."""
+    """The rule for a task that is due while its last run has not ended."""
 
     SKIP = "skip"
     QUEUE = "queue"
@@ -355,7 +367,7 @@ class Overlap(StrEnum):
 
 
 class CatchUp(StrEnum):
-    """What happens to due times at which Andy was down."""
+    """The rule for due times at which Andy was down."""
 
     SKIP = "skip"
     LATEST = "latest"
@@ -380,7 +392,7 @@ class TaskRunStatus(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Schedule:
-    """When a task is due. `value` in its one form: five fields, milliseconds, or an ISO time with offset."""
+    """The times when a task is due. `value` is five cron fields, milliseconds, or an ISO time with offset."""
 
     kind: ScheduleKind
     value: str
@@ -398,7 +410,7 @@ class PlannedTask:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScheduledTask:
-    """What an agent is asked at a time."""
+    """A request to an agent that is made at set times."""
 
     id: str
     folder: Folder

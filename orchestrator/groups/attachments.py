@@ -9,12 +9,12 @@ import os
 import re
 import shutil
 import stat
-import unicodedata
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import BinaryIO
 
+from agent_runner.wire.unicode_forms import composed
 from orchestrator.base.dirfd import give_to_owner_of, inner, open_file, opened
 from orchestrator.domain.errors import BadRequest
 
@@ -41,7 +41,7 @@ class StagedFile:
 
 def safe_name(name: str) -> str:
     """Return a file name of letters, digits and a few marks, not hidden; empty if nothing is left of it."""
-    bare = unicodedata.normalize("NFC", name.replace("\\", "/").rsplit("/", 1)[-1])
+    bare = composed(name.replace("\\", "/").rsplit("/", 1)[-1])
     bare = _UNSAFE.sub("_", bare).strip("._ ")
     stem, dot, ending = bare.rpartition(".")
     if not dot or not stem or len(ending.encode()) > 10:

@@ -1,4 +1,4 @@
-"""What every feature of one host works with, passed as one object instead of nine arguments."""
+"""Holds the parts that every feature of one host works with, as one object instead of nine arguments."""
 
 from __future__ import annotations
 

@@ -58,7 +58,7 @@ class OwnerRules(Generic[Rules]):
     rules: Rules | None = None
     trouble: str | None = None
     version: str = ""
-    """Another one whenever the file was changed."""
+    """A value that changes whenever the file does."""
 
 
 class OwnerFile(Generic[Rules]):

@@ -17,7 +17,7 @@ log = structlog.get_logger(__name__)
 
 SWEEP_SECONDS = 30.0
 REST_FACTOR = 10
-"""How many times as long as a look through files took the next one waits."""
+"""The factor between the time that a look through files took and the pause before the next."""
 EVENTS = frozenset(
     {
         "group.registered",
@@ -90,9 +90,11 @@ class GroupReconciler:
             registered = {group.folder: group for group in await groups.every(tx)}
             configured = await groups.configured_ms(tx)
         self._made &= registered.keys()
-        for group in [registered[folder] for folder in registered.keys() - self._made]:
+        for group in [registered[folder] for folder in sorted(registered.keys() - self._made)]:
             await self._make_folder(group)
-        for folder in {run.folder for run in self._live() if _is_outdated(run, registered, configured)}:
+        for folder in sorted(
+            {run.folder for run in self._live() if _is_outdated(run, registered, configured)}
+        ):
             await self._retire(folder)
 
     async def _make_folder(self, group: Group) -> None:

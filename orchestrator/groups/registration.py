@@ -39,7 +39,7 @@ _ADDRESS = re.compile(r"[^\s\x00-\x1f\x7f]{1,200}")
 
 
 class Registration(BaseModel):
-    """What is given to register a chat. Nobody becomes main by it."""
+    """The request to register a chat. Nobody becomes main by it."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -70,7 +70,7 @@ class Departure:
     group: Group
     failed_turns: int
     reminders: int
-    """Those that are still set."""
+    """The number of reminders that are still set."""
     paused_tasks: int = 0
 
     def explain(self) -> str:
@@ -320,6 +320,32 @@ async def move_main(tx: Tx, jid: str, *, now_ms: int) -> Group:
     await tasks.move(tx, main.folder, main.jid, moved.jid)
     await _note(tx, "group.moved", moved, {"jid": moved.jid, "from": main.jid}, now_ms=now_ms)
     return await groups.known(tx, main.folder)
+
+
+async def move_chat(tx: Tx, old: ChatJid, new: ChatJid, *, now_ms: int) -> Group | None:
+    """Give a chat the new address that its messenger says it has; return its group, or None of no group.
+
+    Its tasks, the questions that are not answered yet and the messages that are not sent yet go to the new
+    address. What was said at the old one stays in the group's history.
+
+    Raises:
+        BadRequest: the new address is none.
+        AlreadyRegistered: the new address belongs to another group.
+    """
+    group = await groups.by_jid(tx, old)
+    if group is not None:
+        moved = _checked(replace(group, jid=new))
+        await _check_free(tx, moved)
+        if new not in group.chats:
+            await _give_chat(tx, moved, now_ms=now_ms)
+        if group.jid == old:
+            await groups.set_jid(tx, group.folder, new)
+        await groups.remove_chat(tx, group.folder, old)
+        await tasks.move(tx, group.folder, old, new)
+        await turns.move(tx, group.folder, old, new)
+        await _note(tx, "group.chat_moved", group, {"jid": new, "from": old}, now_ms=now_ms)
+    await outbox.move(tx, old, new)
+    return group
 
 
 async def greet_main(tx: Tx, text: str, *, now_ms: int) -> str:

@@ -31,8 +31,10 @@ MAX_MOUNTS = 20
 MAX_TARGETS = 200
 MAX_RULES = 50
 EGRESS_RULE, MCP_RULE = "egress", "mcp:"
-_RULE = re.compile(r"egress|mcp:\*|mcp:[a-z][a-z0-9-]{0,31}(?:/[^\s/]{1,100})?")
+_RULE = re.compile(r"egress|mcp:\*|mcp:[a-z][a-z0-9-]{0,31}(?:/[A-Za-z0-9_.-]{1,128})?")
 EVERY_SERVER = "mcp:*"
+ModelFeature = Literal["compaction", "fast_mode", "inference_geo"]
+"""Features of the model service at a price of their own, by the names that the owner allows them by."""
 
 
 class ConfigRefused(BadRequest):
@@ -56,7 +58,10 @@ class MountRequest(_Strict):
 
 def _one_rule(text: str) -> str:
     if not _RULE.fullmatch(text):
-        raise ValueError("write egress, mcp:SERVER, mcp:SERVER/TOOL or mcp:*")
+        raise ValueError(
+            "write egress, mcp:SERVER (all its tools), mcp:SERVER/TOOL or mcp:*;"
+            " the name of a tool is whole, of 1 to 128 letters, digits, '_', '-' and '.'"
+        )
     return text
 
 
@@ -84,18 +89,28 @@ class GroupConfig(_Strict):
 
     mounts: Annotated[tuple[MountRequest, ...], Field(max_length=MAX_MOUNTS)] = ()
     timeout_ms: Annotated[int, Field(ge=10_000, le=86_400_000)] | None = None
-    """What a turn may take."""
+    """Milliseconds that a turn may take."""
     memory_mb: Annotated[int, Field(ge=256, le=1_048_576)] | None = None
     cpus: Annotated[float, Field(ge=0.1, le=512)] | None = None
     agent: Literal["auto", "claude", "offline"] | None = None
     model: Annotated[str, Field(min_length=1, max_length=200)] | None = None
+    """`SERVICE/MODEL`, such as `local/qwen3`, or a model of the service of `.env`."""
+    models: dict[
+        Literal["tasks", "worker", "summaries"], Annotated[str, Field(min_length=1, max_length=200)]
+    ] = Field(default_factory=dict)
+    """The model for a kind of its work, where that is not `model`."""
     timezone: Annotated[str, Field(max_length=64), AfterValidator(known_zone)] | None = None
     """The zone of its prompts, reminders and schedules."""
     egress: Literal["none", "open"] | EgressAllowlist = "none"
-    """What is reached outside: nothing, a list of places through the proxy, or all of the internet."""
+    """Places that it may reach outside: none, a list through the proxy, or all of the internet."""
 
     web_search: StrictBool | None = None
     """Whether the model service may search the web for it: words of the chat reach a search engine then."""
+
+    model_features: Annotated[tuple[ModelFeature, ...], Field(max_length=10)] = ()
+    """Paid abilities of the model service that its agent may use: `compaction` (it sums up a long
+    conversation), `fast_mode`, `inference_geo` (where it computes). Budgets count each at its price.
+    """
 
     speech: StrictBool = False
     """Whether its replies are read aloud too, by the program of `ANDY_SPEECH_COMMAND`."""
@@ -111,7 +126,7 @@ class GroupConfig(_Strict):
         Field(max_length=MAX_RULES),
         AfterValidator(_something_to_ask),
     ] = ()
-    """What its agent does only once the owner has allowed it: `egress` (a place that is not listed),
+    """Actions that need the owner's approval: `egress` (a place that is not listed),
     `mcp:SERVER` (each call of its tools), `mcp:SERVER/TOOL`, or `mcp:*` (each call of any server's).
     """
 
@@ -187,9 +202,9 @@ def zone_of(group: Group, *, default: ZoneInfo) -> ZoneInfo:
 def merged(group: Group, changes: Mapping[str, Any]) -> dict[str, Any]:
     """Return the stored settings with `changes`, where None removes a key. Raises `ConfigRefused`."""
     fields = {**group.container_config, **changes}
-    kept = {key: value for key, value in fields.items() if value is not None}
+    set_fields = {key: value for key, value in fields.items() if value is not None}
     unknown = changes.keys() - GroupConfig.model_fields.keys()
-    return checked({**kept, **dict.fromkeys(unknown)}).to_fields()
+    return checked({**set_fields, **dict.fromkeys(unknown)}).to_fields()
 
 
 def _explained(error: ValidationError) -> str:

@@ -11,12 +11,13 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from orchestrator.domain.values import Group, Inbound, Message, Quote, Turn, TurnId, TurnKind, TurnState
-from orchestrator.store import messages, sessions, turns
+from orchestrator.store import messages, outbox, sessions, turns
 from orchestrator.store.database import Tx
 
 NOT_ITS_SENDER = "not by its sender"
 UNKNOWN = "of a message that is not known"
 DELETED = "deleted by its sender"
+DELETED_BY_OTHERS = "deleted by a moderator"
 WITHDRAWN = "withdrawn: every message that asked was deleted or asks for nothing any more"
 EDIT_OF_READ = "edit of a message that was read"
 FILE_CAME = "its file came, or never will"
@@ -37,17 +38,24 @@ async def delete(tx: Tx, message: Inbound, *, now_ms: int) -> Amendment:
     target = await messages.find(tx, message.chat_jid, message.deletes)
     if target is None:
         return Amendment(reason=UNKNOWN)
-    if target.sender != message.sender:
+    is_own = target.sender == message.sender
+    if not is_own and not message.is_moderated:
         return Amendment(reason=NOT_ITS_SENDER)
+    reason = DELETED if is_own else DELETED_BY_OTHERS
     await messages.blank(tx, target)
-    turn = await turns.get(tx, target.turn_id) if target.turn_id is not None else None
+    turn_id = target.turn_id
+    if target.is_bot_message:
+        turn_id = await outbox.blank(tx, target.id)
+    turn = await turns.get(tx, turn_id) if turn_id is not None else None
     if turn is not None:
         await sessions.note_deletion(tx, turn.folder, turn.id, target.seq)
     if turn is None or turn.state is not TurnState.QUEUED or turn.kind is not TurnKind.CHAT:
-        return Amendment(reason=DELETED, message=target)
-    await messages.release(tx, target.seq, reason=DELETED)
+        return Amendment(reason=reason, message=target)
+    if target.is_bot_message:
+        return Amendment(reason=reason, message=target)
+    await messages.release(tx, target.seq, reason=reason)
     await _withdraw_if_unrequested(tx, turn, now_ms=now_ms)
-    return Amendment(reason=DELETED, message=target, turn_id=turn.id)
+    return Amendment(reason=reason, message=target, turn_id=turn.id)
 
 
 async def edit(

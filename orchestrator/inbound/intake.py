@@ -30,7 +30,7 @@ from orchestrator.groups.owner import OwnerRules
 from orchestrator.inbound import amendments, approval_replies, senders, triggers
 from orchestrator.inbound.amendments import Amendment
 from orchestrator.inbound.senders import SenderRules, SenderVerdict
-from orchestrator.store import chats, groups, messages, outbox, turns, wake_requests
+from orchestrator.store import chats, groups, messages, outbox, turn_outages, turns, wake_requests
 from orchestrator.store.database import Database, Tx
 
 log = structlog.get_logger(__name__)
@@ -38,12 +38,17 @@ log = structlog.get_logger(__name__)
 ReadSenders = Callable[[], OwnerRules[SenderRules]]
 AtOnce = Callable[..., Awaitable[str | None]]
 """`(tx, group, text, quote, *, is_asked)`: do what needs no agent and return the reply, else None."""
+Stop = Callable[..., Awaitable[str | None]]
+"""`(tx, group, message, text, *, is_asked)`: stop what the message says to stop and return the reply, else
+None."""
 MAX_TEXT_CHARS = 65_536
 MAX_QUOTE_CHARS = 4_000
 HOUR_MS = 3_600_000
 DAY_MS = 24 * HOUR_MS
 UNREADABLE = "its words could not be read"
 LOCAL = "chat"
+API = "api"
+"""Source of a wake by a message that came over HTTP: the command line and the console use it too."""
 """The kind of a wake request by a message that came through the terminal or HTTP."""
 AT_ONCE = "without an agent"
 _FIELDS = tuple(field.name for field in fields(Inbound))
@@ -51,7 +56,7 @@ _FIELDS = tuple(field.name for field in fields(Inbound))
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Accepted:
-    """What became of a message."""
+    """The result of taking in a message."""
 
     outcome: Literal["queued", "ignored", "duplicate", "unregistered", "dropped", "amended"]
     seq: Seq | None = None
@@ -68,9 +73,9 @@ class Taken:
     message: Inbound
     accepted: Accepted
     denied: SenderVerdict | None
-    """Why its sender may not ask, if that is to be logged."""
+    """The reason why the sender may not ask, if it has to be logged."""
     trouble: str | None
-    """What is wrong with the list of senders, if the owner is to hear of it."""
+    """The problem with the list of senders, if the owner has to be notified of it."""
 
 
 class Intake:
@@ -86,6 +91,7 @@ class Intake:
         bus: EventBus,
         read_senders: ReadSenders = OwnerRules,
         at_once: AtOnce | None = None,
+        stop: Stop | None = None,
         on_talk: Callable[[ChatJid], None] = lambda _: None,
     ) -> None:
         """`read_senders` reads the owner's list of senders and blocks; without it everybody may ask.
@@ -95,6 +101,7 @@ class Intake:
         self._database = database
         self._read_senders = read_senders
         self._at_once = at_once
+        self._stop = stop
         self._on_talk = on_talk
         self._clock = clock
         self._name = name
@@ -166,7 +173,7 @@ class Intake:
 
     async def _notify_broken_list(self, tx: Tx, found: OwnerRules[SenderRules]) -> bool:
         """Notify the owner that the list of senders is broken, once for each state of the file."""
-        text = f"⚠️ Until this is mended, only you can ask me anything: {found.trouble}"
+        text = f"⚠️ Until this is fixed, only you can ask me anything: {found.trouble}"
         return await owner.notify(tx, text, about=found.version, now_ms=self._clock.now_ms())
 
     async def _take(self, tx: Tx, message: Inbound, verdict: SenderVerdict) -> Accepted:
@@ -252,11 +259,12 @@ class Intake:
 
     async def _answer_at_once(self, tx: Tx, message: Inbound, group: Group) -> Accepted | None:
         """Answer what needs no agent, in a turn that has ended as soon as it is queued; None of all else."""
-        if self._at_once is None:
-            return None
         text = message.reaction or triggers.without_trigger(message.text, group, name=self._name)
         is_asked = not message.ignored and await self._why_ignored(tx, message, group) is None
-        reply = await self._at_once(tx, group, text, message.quote, is_asked=is_asked)
+        stopped = await self._stop(tx, group, message, text, is_asked=is_asked) if self._stop else None
+        reply = stopped
+        if reply is None and self._at_once is not None:
+            reply = await self._at_once(tx, group, text, message.quote, is_asked=is_asked)
         if reply is None:
             return None
         now_ms = self._clock.now_ms()
@@ -265,6 +273,10 @@ class Intake:
             tx, message, received_ms=now_ms, is_request=True, turn_id=turn_id, ignored_reason=None
         )
         await turns.extend(tx, turn_id, seq)
+        if stopped is not None:
+            await turn_outages.note_stop(
+                tx, turn_id, code=turn_outages.STOP_REQUEST, reason=AT_ONCE, now_ms=now_ms
+            )
         await outbox.add(
             tx,
             chat_jid=message.chat_jid,
@@ -349,6 +361,7 @@ class Intake:
             group.folder,
             kind=message.channel or LOCAL,
             key=f"{wake_requests.MESSAGE}{message.id}",
+            source=message.channel or API,
             reason=f"a message of {len(message.text)} characters",
             is_direct=True,
             now_ms=now_ms,
@@ -442,7 +455,7 @@ async def _is_addressed(tx: Tx, message: Inbound) -> bool:
     return quoted.is_bot_message if quoted else await outbox.is_ours(tx, message.quote.message_id)
 
 
-def build_intake(host: HostContext, *, at_once: AtOnce) -> Intake:
+def build_intake(host: HostContext, *, at_once: AtOnce, stop: Stop | None = None) -> Intake:
     """Make a host's intake, which reads the owner's list of senders anew when that file changes."""
 
     async def first_approvals(
@@ -459,5 +472,6 @@ def build_intake(host: HostContext, *, at_once: AtOnce) -> Intake:
         bus=host.bus,
         read_senders=owner.OwnerFile(owner.owner_directory() / senders.FILE, SenderRules).read,
         at_once=first_approvals,
+        stop=stop,
         on_talk=lambda jid: host.signs.note(Sign.TALK, jid=jid),
     )

@@ -11,14 +11,40 @@ from zoneinfo import ZoneInfo
 
 from agent_runner.wire.order import Request, TurnOrder
 from orchestrator.base.clock import local_iso, local_minute
+from orchestrator.base.tables import short
 from orchestrator.domain import schedule_tag
-from orchestrator.domain.values import Cause, ChatJid, Group, Message, RunId, SessionCommand, Turn
+from orchestrator.domain.values import (
+    Cause,
+    ChatJid,
+    Group,
+    Message,
+    RunId,
+    SessionCommand,
+    Turn,
+    person_of,
+)
 from orchestrator.inbound import triggers
-from orchestrator.store import chats, messages, prompt_messages, sessions, task_runs, tasks, turns
+from orchestrator.store import (
+    chats,
+    messages,
+    prompt_messages,
+    sessions,
+    task_runs,
+    tasks,
+    tool_calls,
+    turn_moves,
+    turns,
+)
 from orchestrator.store.database import Tx
 
 MAX_MESSAGES = 200
 MAX_PROMPT_CHARS = 400_000
+MAX_QUOTED_CHARS = 2_000
+MAX_CALLS, MAX_CALL_CHARS = 50, 200
+BEGUN_BEFORE = (
+    "[The model that worked on this before stopped answering. It had called these tools already, and what"
+    " they did stands: look before you do anything of it again.]"
+)
 TASK_NOTICE = (
     "[This is scheduled task {id}, run {cause}, due {due}. It was sent automatically: nobody wrote it just "
     "now, and nobody can be asked back. Your final answer goes to the chat; when there is nothing to tell, "
@@ -54,6 +80,33 @@ async def compose(
 ) -> TurnOrder:
     """Return the order of a turn from what the store holds now: it may have grown since it was read."""
     turn = await turns.get(tx, turn.id) or turn
+    order = await _compose(tx, turn, group, run_id=run_id, name=name, zone=zone, now_ms=now_ms, brief=brief)
+    done = await _done_before(tx, turn)
+    return order if done is None else order.model_copy(update={"prompt": f"{order.prompt}\n\n{done}"})
+
+
+async def _done_before(tx: Tx, turn: Turn) -> str | None:
+    """Return what a turn had done before it left its model service; None for one that has not."""
+    if not await turn_moves.has_moved(tx, turn.id):
+        return None
+    calls = [one for one in await tool_calls.of_turn(tx, turn.id) if one.is_ok is not False]
+    if not calls:
+        return None
+    lines = [f"- {one.tool}: {short(one.summary, MAX_CALL_CHARS)}" for one in calls[-MAX_CALLS:]]
+    return "\n".join([BEGUN_BEFORE, *lines])
+
+
+async def _compose(
+    tx: Tx,
+    turn: Turn,
+    group: Group,
+    *,
+    run_id: RunId,
+    name: str,
+    zone: ZoneInfo,
+    now_ms: int,
+    brief: Brief | None,
+) -> TurnOrder:
     if turn.task_id is not None:
         return await _compose_task(tx, turn, turn.task_id, run_id=run_id, zone=zone, now_ms=now_ms)
     if turn.command is SessionCommand.COMPACT:
@@ -113,7 +166,13 @@ async def _compose_chat(
             places=places,
         ),
         requests=tuple(
-            Request(sender=one.sender_name, text=triggers.without_trigger(one.text, group, name=name))
+            Request(
+                sender=one.sender_name,
+                text=triggers.without_trigger(one.text, group, name=name),
+                person=person_of(one.sender),
+                is_owner=one.is_from_me,
+                quoted=one.quote.text[:MAX_QUOTED_CHARS] if one.quote else "",
+            )
             for one in asked
         ),
     )
@@ -210,7 +269,7 @@ def _header(zone: ZoneInfo, now_ms: int, *, chat: str | None = None) -> str:
 
 def _line(message: Message, zone: ZoneInfo, places: TurnPlaces | None) -> str:
     quote = ""
-    if message.quote is not None:
+    if message.quote is not None and message.quote.text.strip():  # else nobody knows what was answered
         quoted = message.quote
         quote = f'<quoted_message from="{_safe(quoted.sender)}">{_safe(quoted.text)}</quoted_message>'
     time = local_iso(message.sent_ms, zone)

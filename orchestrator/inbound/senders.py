@@ -34,12 +34,12 @@ class SenderRules(_Strict):
 
     default: SenderRule = SenderRule(allow="*")
     chats: dict[str, SenderRule] = Field(default_factory=dict)
-    """By the chat's address; they replace the default."""
+    """Rules by the chat's address, which replace the default."""
     log_denied: Annotated[bool, Field(alias="logDenied", strict=True)] = True
 
 
 class SenderVerdict(StrEnum):
-    """What a message of a sender may do: ask, stand beside what others ask, or nothing."""
+    """The rights of a sender's messages: to start a turn, to be read as context, or to be dropped."""
 
     ALLOWED = "allowed"
     NO_TRIGGER = "no_trigger"

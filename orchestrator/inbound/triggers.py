@@ -6,8 +6,8 @@
 from __future__ import annotations
 
 import re
-import unicodedata
 
+from agent_runner.wire.unicode_forms import composed
 from orchestrator.domain.values import Group, Inbound, SessionCommand
 
 NO_TRIGGER = "no trigger"
@@ -87,8 +87,7 @@ def why_command_refused(message: Inbound, group: Group) -> str | None:
 
 
 def _composed(text: str) -> str:
-    # Some devices send Hangul in single letters, which compare as other text.
-    return unicodedata.normalize("NFC", text.strip())
+    return composed(text.strip())
 
 
 def _either(group: Group, name: str) -> str:

@@ -7,6 +7,7 @@ from agent_runner.wire.mailbox import (
     CancelNotice,
     CancelReminder,
     CancelTask,
+    ChooseModel,
     Command,
     ControlLoop,
     ListNotices,
@@ -47,7 +48,7 @@ def refusal(caller: Group, command: Command) -> str | None:
     match command:
         case SendMessage(chat_jid=jid) | SendFile(chat_jid=jid) if jid not in (None, *caller.chats):
             return "a group may only write in its own chats"
-        case RegisterGroup() | UnregisterGroup() | RefreshGroups() | ControlLoop():
+        case RegisterGroup() | UnregisterGroup() | RefreshGroups() | ControlLoop() | ChooseModel():
             return ONLY_MAIN
         case ScheduleTask(target_folder=folder) if folder not in (None, caller.folder):
             return "a group may only schedule for itself"

@@ -1,4 +1,4 @@
-"""What a command handler is given and what it returns, and what it asks of the packages above this one."""
+"""Defines the arguments and results of command handlers, and the ports that packages above this one fill."""
 
 from __future__ import annotations
 
@@ -25,9 +25,20 @@ class ReminderCommands(Protocol):
     """The service of the reminders. Both calls act in the transaction given, and raise `BadRequest`."""
 
     async def set(
-        self, tx: Tx, group: Group, text: str, due_ms: int, *, now_ms: int, turn_id: int | None = None
+        self,
+        tx: Tx,
+        group: Group,
+        text: str,
+        due_ms: int,
+        *,
+        now_ms: int,
+        turn_id: int | None = None,
+        task_id: str | None = None,
     ) -> Notification:
-        """Set a reminder for the group's chat; a time that is past means now."""
+        """Set a reminder for the group's chat; a time that is past means now.
+
+        `task_id` names the dashboard task whose deadline the reminder is about.
+        """
         ...
 
     async def end(
@@ -42,7 +53,7 @@ class DashboardCommands(Protocol):
 
     @property
     def reminders(self) -> ReminderCommands:
-        """What people ask to be told at a time, for an agent that carries out their words."""
+        """The reminders of people, for an agent that carries out their requests."""
         ...
 
     async def answer(
@@ -82,8 +93,11 @@ class LoopCommands(Protocol):
         """Store the wake that the group's agent asks for; it holds from the end of its turn."""
         ...
 
-    async def act(self, tx: Tx, folder: str, action: str, reason: str) -> Folder:
-        """Switch a loop on or off, pause it, or wake it. Returns the folder of its group."""
+    async def act(self, tx: Tx, folder: str, action: str, reason: str, *, source: str = ...) -> Folder:
+        """Switch a loop on or off, pause it, or wake it. Returns the folder of its group.
+
+        `source` is who wants it, for the event of a wake.
+        """
         ...
 
 
@@ -125,13 +139,13 @@ class CommandResult:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommandCaller:
-    """Who sent a command, and all that its handler needs to carry it out."""
+    """The sender of a command, and all that its handler needs to carry it out."""
 
     group: Group
     request_id: str
     now_ms: int
     asked_ms: int
-    """When it was asked: before `now_ms`, if the request waited while the host was down."""
+    """The time when it was asked: before `now_ms`, if the request waited while the host was down."""
     turn: Turn | None
     """The turn in which the agent asks; None outside of any."""
     zone: ZoneInfo

@@ -16,7 +16,7 @@ from agent_runner.wire.mailbox import Command, Remember, Reply, SearchHistory, S
 from orchestrator.base.clock import Clock
 from orchestrator.base.event_bus import EventBus
 from orchestrator.base.wakeups import Wakeups
-from orchestrator.domain.values import Attachment, Group, Turn
+from orchestrator.domain.values import Attachment, Group, Turn, TurnId
 from orchestrator.groups.attachments import FileRefused
 from orchestrator.ipc import late_answers
 from orchestrator.ipc.authorise import refusal, worker_refusal
@@ -30,14 +30,25 @@ from orchestrator.ipc.command_context import (
     ReadIsoTime,
     refused,
 )
-from orchestrator.ipc.handlers import abilities, files, groups, history, messages, reminders, tasks
+from orchestrator.ipc.handlers import (
+    abilities,
+    files,
+    groups,
+    history,
+    messages,
+    models,
+    reminders,
+    tasks,
+)
 from orchestrator.ipc.handlers.files import CopyFile, no_files
 from orchestrator.scheduler.scheduled_task_service import ScheduleReader
-from orchestrator.store import audit, commands, host_events, turns
+from orchestrator.store import audit, commands, host_events, turn_outages, turns
 from orchestrator.store.database import Database, Tx
 from orchestrator.store.reader import read_once
 
 log = structlog.get_logger(__name__)
+
+STOPPED = "what it was asked in this turn was stopped in the chat"
 
 HANDLERS: dict[str, Callable[[Tx, CommandCaller, Any], Awaitable[CommandResult]]] = {
     "message": messages.send_message,
@@ -48,6 +59,7 @@ HANDLERS: dict[str, Callable[[Tx, CommandCaller, Any], Awaitable[CommandResult]]
     "register_group": groups.register_group,
     "unregister_group": groups.unregister_group,
     "refresh_groups": groups.refresh_groups,
+    "choose_model": models.choose_model,
     "schedule_task": tasks.schedule_task,
     "update_task": tasks.update_task,
     "pause_task": tasks.pause_task,
@@ -73,7 +85,7 @@ _UNSAFE = re.compile(r"[^A-Za-z0-9_-]")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Prepared:
-    """What was done for a command before its transaction, because it takes a while or writes files."""
+    """Work for a command before its transaction, because it takes a while or writes files."""
 
     file: Attachment | FileRefused | None = None
     early_result: CommandResult | None = None
@@ -179,7 +191,8 @@ class CommandDispatcher:
                 written_ms=written_ms,
                 now_ms=self._clock.now_ms(),
             )
-        if worker_refusal(turn, command) is not None:
+            is_stopped = await _stop_refusal(tx, group, command, turn) is not None
+        if is_stopped or worker_refusal(turn, command) is not None:
             return None
         # An isolated task talks in a session of its own; what it notes would turn up in a chat that knows
         # nothing of it.
@@ -222,7 +235,11 @@ class CommandDispatcher:
     ) -> CommandResult:
         now_ms = self._clock.now_ms()
         # Here and not before: refusals are recorded and audited in the same transaction as what was done.
-        why_not = refusal(group, command) or worker_refusal(turn, command)
+        why_not = (
+            refusal(group, command)
+            or worker_refusal(turn, command)
+            or await _stop_refusal(tx, group, command, turn)
+        )
         if why_not is not None:
             log.warning("command.refused", group=group.folder, type=command.type, reason=why_not)
             await host_events.command_refused(tx, group.folder, command.title, why_not, now_ms=now_ms)
@@ -251,6 +268,16 @@ class CommandDispatcher:
         self._wakeups.scheduler.set()
         self._wakeups.notifications.set()
         self._wakeups.lanes.set()
+
+
+async def _stop_refusal(tx: Tx, group: Group, command: Command, turn: Turn | None) -> str | None:
+    """Return why a command of a turn that was stopped in its chat is not carried out; None of any other."""
+    if command.turn is None or (turn is not None and turn.id == command.turn):
+        return None
+    claimed = await turns.get(tx, TurnId(command.turn))
+    stop = await turn_outages.stop_of(tx, TurnId(command.turn))
+    is_stopped = stop is not None and stop.code == turn_outages.IN_CHAT
+    return STOPPED if is_stopped and claimed is not None and claimed.folder == group.folder else None
 
 
 def _only_reads_words(command: Command) -> bool:

@@ -47,7 +47,7 @@ class EntryContent:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EntryFault:
-    """Why an entry is not acceptable."""
+    """The reason why an entry is not acceptable."""
 
     reason: str
 

@@ -10,7 +10,7 @@ from typing import Any, Protocol
 
 from agent_runner.wire.order import TurnOrder
 from orchestrator.containers.feature import ContainersFeature
-from orchestrator.containers.frames import OnSuccess
+from orchestrator.containers.frame_effects import OnSuccess
 from orchestrator.containers.ports import Restoration, RunPorts
 from orchestrator.domain.values import Folder, Group, RunId, Turn
 from orchestrator.groups.host_context import HostContext
@@ -29,7 +29,7 @@ from orchestrator.store.database import Tx
 
 
 class ConversationContexts(ContextCommands, Protocol):
-    """What the mailboxes need of a group's conversation."""
+    """The methods that mailboxes need of a group's conversation."""
 
     async def show(self, folder: Folder) -> None:
         """Write the group's context where its container reads it."""
@@ -101,6 +101,7 @@ class IpcFeature:
         return RunPorts(
             compose=compose,
             order=orders.order,
+            asked=orders.asked,
             token=run_tokens.new_token_and_hash,
             environment=orders.environment,
             prepare=orders.prepare,

@@ -26,10 +26,10 @@ from orchestrator.ipc import entries
 log = structlog.get_logger(__name__)
 
 REPLY_SECONDS = 3600.0
-"""How long an answer stays. A tool waits for it ten seconds."""
+"""Seconds that an answer stays. A tool waits for it ten seconds."""
 MAX_REPLIES = 1_000
 MAX_LEFT = 10_000
-"""How many files of `input/` are looked at when it is cleared; the others come next time."""
+"""Files of `input/` that are looked at when it is cleared; the others come next time."""
 
 
 def write_turn(input_dir: Path, order: TurnOrder) -> str:
@@ -97,12 +97,12 @@ class InputFiles:
     def _clear(self, folder: Folder, is_over: Callable[[str], bool]) -> None:
         try:
             with self._writing:
-                kept = clear_stale(self._of(folder), is_over)
+                remaining = clear_stale(self._of(folder), is_over)
         # What is left is for runs that are over, and no living one takes it; the next look tries again.
         except (MailboxError, OSError) as error:
             log.warning("input.not_cleared", group=folder, reason=str(error))
             return
-        self._names |= {one.turn: one.name for one in kept if one.turn is not None}
+        self._names |= {one.turn: one.name for one in remaining if one.turn is not None}
 
     def _of(self, folder: Folder) -> Path:
         return self._ipc / folder / "input"
@@ -130,18 +130,18 @@ def clear_stale(input_dir: Path, is_over: Callable[[str], bool]) -> list[LeftInp
         MailboxError: it is no directory of the host's any more.
         OSError: it cannot be read.
     """
-    kept: list[LeftInput] = []
+    remaining: list[LeftInput] = []
     with entries.opened(input_dir) as directory:
         if directory is None:
-            return kept
+            return remaining
         for name in entries.survey(directory, MAX_LEFT).names:
             one = _look(directory, name)
             # A file that cannot be read names no run, so it goes as well.
             if not all(map(is_over, one.runs)):
-                kept.append(one)
+                remaining.append(one)
             elif entries.remove(directory, name):
                 log.info("input.cleared", file=name, runs=one.runs, turn=one.turn)
-    return kept
+    return remaining
 
 
 def _look(directory: int, name: str) -> LeftInput:

@@ -17,15 +17,15 @@ from orchestrator.ipc import entries
 from orchestrator.ipc.rejected_files import RejectedFiles, Rejection
 
 MAX_ENTRIES = 10_000
-"""How many entries one call looks at. Where there are more, the oldest of these come first."""
+"""Entries that one call looks at. Where there are more, the oldest of these come first."""
 MAX_PASS_BYTES = 8 * 1024 * 1024
 """A call that has read as many bytes takes no further request."""
 MAX_REJECTIONS = 1_000
-"""How many entries one call removes unread."""
+"""Entries that one call removes unread."""
 SETTLE_MS = 1_000
-"""How long a hand-written file has to be unchanged before it is read: it may still be written in place."""
+"""Milliseconds without a change before a hand-written file is read: it may be written in place."""
 UNFINISHED_MS = 3_600_000
-"""How long a partial file may stay unfinished."""
+"""Milliseconds that a partial file may stay unfinished."""
 
 _RENAMED_INTO_PLACE = re.compile(r"[0-9]{13}-[0-9a-z]{4,16}\.json")
 
@@ -38,17 +38,17 @@ class RequestFile:
     body: bytes
     version: entries.Version
     written_ms: int
-    """When it was changed last, in epoch milliseconds, by the host's file system."""
+    """The time when it was changed last, in epoch milliseconds, by the host's file system."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RequestBatch:
-    """What one call of `Mailbox.take` found."""
+    """The requests that one call of `Mailbox.take` found."""
 
     requests: tuple[RequestFile, ...] = ()
     """Oldest name first. Each is to be removed or rejected before the next call."""
     rejections: tuple[Rejection, ...] = ()
-    """What was removed unread: for the log. It is recorded among the rejected files already."""
+    """Entries that were removed unread, for the log. They are recorded as rejected files already."""
     has_more: bool = False
     """Whether another call would find something at once; other groups have their turn first."""
 

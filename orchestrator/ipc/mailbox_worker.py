@@ -34,8 +34,13 @@ REJECTION_COST = 5
 """A batch with something to reject costs a group as much of its rate as this many requests."""
 MAX_REASON_CHARS = 300
 BATCH = 20
-"""How many requests of one directory are handled before the next directory has its turn."""
+"""Requests of one directory that are handled before the next directory has its turn."""
 DIRECTORIES = ("messages", "tasks")
+UNWATCHED_SWEEP_SECONDS = 60.0
+"""Seconds between looks at the mailboxes of all groups, also of those that nobody watches.
+
+What is left there was written in the last second of a container or could not be handled then.
+"""
 DAY_MS = 24 * 3_600_000
 
 
@@ -52,11 +57,13 @@ class MailboxWorker:
         owner_uids: Callable[[], frozenset[int]],
         clock: Clock | None = None,
         sweep_files: Callable[[Collection[Path]], int] | None = None,
+        unwatched_sweep_seconds: float = UNWATCHED_SWEEP_SECONDS,
     ) -> None:
         """`sweep_files` removes all copies of outgoing files but those given, and blocks.
 
         `owner_uids` returns the users whose files are taken.
         """
+        self._unwatched_sweep_seconds = unwatched_sweep_seconds
         self._root = root
         self._database = database
         self._dispatcher = dispatcher
@@ -72,17 +79,27 @@ class MailboxWorker:
 
     async def run(self) -> None:
         """Handle requests for ever."""
-        async with self._database.reading() as tx:
-            folders = [group.folder for group in await groups.every(tx)]
-        for folder in await asyncio.to_thread(self._with_files, folders):
-            self._watcher.wake(folder)  # what came while the host was down
         async with asyncio.TaskGroup() as rounds:
+            rounds.create_task(self._look_at_all(), name="mailbox-sweep")
             while True:
                 # Only between rounds: a file that is just being copied has no row yet and would look stray.
                 if not self._going:
                     await self._sweep()
-                for folder in await self._watcher.wait() - self._resting:
+                for folder in sorted(await self._watcher.wait() - self._resting):
                     self._begin(folder, rounds)
+
+    async def _look_at_all(self) -> None:
+        """Wake each group whose mailboxes hold something, now and at intervals.
+
+        A signal comes of watched groups only, and a group is watched as long as it has a container. This
+        finds what came while the host was down, or in the last moment of a container.
+        """
+        while True:
+            async with self._database.reading() as tx:
+                folders = [group.folder for group in await groups.every(tx)]
+            for folder in await asyncio.to_thread(self._with_files, folders):
+                self._watcher.wake(folder)
+            await asyncio.sleep(self._unwatched_sweep_seconds)
 
     def _with_files(self, folders: Iterable[Folder]) -> list[Folder]:
         """Return the groups in whose mailboxes there is something. Blocks."""
@@ -113,9 +130,9 @@ class MailboxWorker:
             return
         self._swept_ms = now_ms
         async with self._database.reading() as tx:
-            kept = await outbox.kept_files(tx, since_ms=self._clock.now_ms() - KEPT_MS)
+            in_use = await outbox.files_in_use(tx, since_ms=self._clock.now_ms() - KEPT_MS)
         try:
-            count = await asyncio.to_thread(self._sweep_files, kept)
+            count = await asyncio.to_thread(self._sweep_files, in_use)
         except OSError as error:
             log.warning("outgoing.not_swept", reason=error.strerror)
             return
@@ -130,7 +147,7 @@ class MailboxWorker:
                 assert group is not None
                 await self._handle_directory(group, directory)
         except Exception:
-            # A failure of one group does not stop the others; the watcher's sweep comes back to it.
+            # A failure of one group does not stop the others; a sweep comes back to it.
             log.exception("mailbox.failed", group=folder)
 
     async def _handle_directory(self, group: Group, directory: str) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 from agent_runner.wire import files
 
 MAX_KEPT = 100
-"""How many records of a group stay, the newest ones; also how many lines a record has."""
+"""The number of records of a group that stay, the newest ones, and of lines of a record."""
 MAX_NAME_CHARS = 200
 
 
@@ -19,7 +19,7 @@ class Rejection:
     """An entry of a mailbox that is no request, or a request that was not understood."""
 
     name: str
-    """As the container chose it: anything but `/`."""
+    """The file's name as the container chose it: anything but `/`."""
     reason: str
 
 
@@ -46,24 +46,24 @@ class RejectedFiles:
         """
         self._directory.mkdir(parents=True, exist_ok=True)
         # The host chooses the name: that of the container may be anything.
-        kept = self._directory / files.unique_name()
+        stored = self._directory / files.unique_name()
         if body is not None:
-            kept.write_bytes(body)
+            stored.write_bytes(body)
         lines = [
             f"{origin}/{_escaped(rejection.name)}: {rejection.reason}\n"
             for rejection in rejections[:MAX_KEPT]
         ]
         if len(rejections) > MAX_KEPT:
             lines.append(f"and {len(rejections) - MAX_KEPT} more\n")
-        files.write_whole(kept.with_suffix(".reason"), "".join(lines))
+        files.write_whole(stored.with_suffix(".reason"), "".join(lines))
         self._prune()
 
     def _prune(self) -> None:
         names = os.listdir(self._directory)  # noqa: PTH208 - names are all that is needed
         # Records sort by name because names begin with the time; a copy and its reason share their stem.
-        oldest_kept = sorted({Path(name).stem for name in names})[-MAX_KEPT:][0]
+        oldest_stored = sorted({Path(name).stem for name in names})[-MAX_KEPT:][0]
         for name in names:
-            if Path(name).stem < oldest_kept:
+            if Path(name).stem < oldest_stored:
                 (self._directory / name).unlink(missing_ok=True)
 
 

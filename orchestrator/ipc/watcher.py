@@ -34,7 +34,7 @@ SETTLE_SECONDS = (0.05, 0.1, 0.2, 0.4)
 halves of a rename, and then signals neither its end nor the file that comes next.
 """
 BLIND_SWEEP_SECONDS = 1.0
-"""How often to sweep while the system signals nothing for a group."""
+"""Seconds between sweeps while the system signals nothing for a group."""
 
 log = structlog.get_logger(__name__)
 

@@ -45,7 +45,7 @@ ACTION_LOOP = "action:loop"
 
 
 Summary = Callable[[Tx, Turn, Group], Awaitable[str | None]]
-"""What of a group's affairs its agent is shown when it wakes by itself; None when there is nothing."""
+"""Return the summary for an agent that wakes by itself; None when there is nothing to show."""
 
 
 async def no_summary(tx: Tx, turn: Turn, group: Group) -> str | None:
@@ -99,7 +99,13 @@ class CycleRecorder:
         await self._make_room(tx, loop, turn)
         if turn.kind is TurnKind.TASK:
             await wake_requests.add(
-                tx, turn.folder, kind=CRON, key=f"task:{turn.id}", reason=turn.task_id or "", now_ms=now_ms
+                tx,
+                turn.folder,
+                kind=CRON,
+                key=f"task:{turn.id}",
+                source="scheduler",
+                reason=turn.task_id or "",
+                now_ms=now_ms,
             )
         pending = await wake_requests.pending(tx, turn.folder)
         # A question takes messages and the timer alone: a changed file must wait for a cycle that is told of
@@ -182,11 +188,11 @@ class CycleRecorder:
             asked = self._requested_by(tag, group)
             # Each refusal is recorded, since an agent whose wish is ignored in silence asks again and again.
             if schedule_tag.is_echo(tag, incoming):
-                await self._reject(tx, cycle, tag.told, "it repeats what somebody wrote")
+                await self._reject(tx, cycle, tag.one_line, "it repeats what somebody wrote")
             elif asked is None:
-                await self._reject(tx, cycle, tag.told, "it names no clear time")
+                await self._reject(tx, cycle, tag.one_line, "it names no clear time")
             elif is_set:
-                await self._reject(tx, cycle, tag.told, f"one of {len(tags)} in a text: the first counts")
+                await self._reject(tx, cycle, tag.one_line, f"one of {len(tags)} in a text: the first counts")
             else:
                 is_set = True
                 await cycles.note_wish(

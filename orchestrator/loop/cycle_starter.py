@@ -23,9 +23,9 @@ log = structlog.get_logger(__name__)
 
 SWEEP_SECONDS = 30.0
 WARM_UP_MS = 15_000
-"""After a start of the host, before what was missed meanwhile."""
+"""Milliseconds after a start of the host before missed cycles are run."""
 PRUNE_EVERY = 1_000
-"""After so many events the oldest are forgotten."""
+"""Events after which the oldest ones are deleted."""
 STAGGER_MS = 5_000
 """Between the groups that have missed something."""
 CLOCK_SLACK_MS = 60_000
@@ -46,7 +46,7 @@ STOP_REASON = "a message waited too long for it."
 StopRun = Callable[[RunId, str], Awaitable[None]]
 """End a run whatever it does; its turn fails with the reason."""
 Spent = Callable[[Tx, Group], Awaitable[str | None]]
-"""Why a group may not use the model in the background now; None when it may."""
+"""Return the reason why a group may not use the model in the background now; None when it may."""
 
 
 async def never_spent(tx: Tx, group: Group) -> str | None:
@@ -62,7 +62,7 @@ async def stop_nothing(run_id: RunId, reason: str) -> None:
 
 @dataclass(slots=True)
 class _LookResult:
-    """What one look decided, to be carried out after its commit."""
+    """The decisions of one look, to be carried out after its commit."""
 
     started: list[Folder] = field(default_factory=list)
     blocking_runs: list[RunId] = field(default_factory=list)
@@ -237,6 +237,7 @@ class CycleStarter:
                 loop.folder,
                 kind=HEARTBEAT,
                 key=f"{HEARTBEAT}:{loop.next_wake_ms}",
+                source="loop",
                 reason=f"{overdue}set by {loop.set_by}: {loop.reason}",
                 now_ms=now_ms,
             )
@@ -294,6 +295,7 @@ class CycleStarter:
                 Folder(event.group),
                 kind=kind,
                 key=f"{kind}:{event.at_ms}:{event.n}",
+                source="events",
                 reason=reason,
                 now_ms=self._clock.now_ms(),
             )

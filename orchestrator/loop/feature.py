@@ -59,7 +59,7 @@ class LoopFeature:
         await self._recorder.begin(tx, turn)
 
     async def on_turn_success(self, tx: Tx, turn: Turn) -> None:
-        """A turn ends well, before what it said leaves."""
+        """Read the schedule tags in the answers of a turn that succeeded, before these are sent."""
         await self._recorder.read_schedule_tags(tx, turn)
 
     async def set_next_wake(self, tx: Tx, group: Group, text: str, reason: str) -> WakeSetting:
@@ -68,9 +68,13 @@ class LoopFeature:
             tx, group, text, reason, now_ms=self._clock.now_ms(), zone_of=self._zone_of
         )
 
-    async def act(self, tx: Tx, folder: str, action: str, reason: str) -> Folder:
+    async def act(
+        self, tx: Tx, folder: str, action: str, reason: str, *, source: str = service.OWNER
+    ) -> Folder:
         """Change a loop as `service.apply_action` does; raises what that raises."""
-        return await service.apply_action(tx, folder, action, reason=reason, now_ms=self._clock.now_ms())
+        return await service.apply_action(
+            tx, folder, action, reason=reason, source=source, now_ms=self._clock.now_ms()
+        )
 
     async def _why_spent(self, tx: Tx, group: Group) -> str | None:
         asker = rules.BudgetAccount(folder=group.folder, is_main=group.is_main, is_background=True)

@@ -16,9 +16,11 @@ from orchestrator.store.database import Tx
 from orchestrator.store.loops import LoopStatus, NextWake
 
 FIRST_MS = 15_000
-"""From switching a loop on to its first cycle."""
+"""Milliseconds from switching a loop on to its first cycle."""
 ACTIONS = ("on", "off", "pause", "resume", "wake")
 MANUAL = "manual"
+OWNER = "owner"
+"""Source of a wake by hand: from the command line, the console or HTTP."""
 
 
 class LoopOff(BadRequest):
@@ -47,7 +49,14 @@ class WakeSetting:
 
 
 async def apply_action(
-    tx: Tx, folder: str, action: str, *, now_ms: int, reason: str = "", rules: WakePolicy = RULES
+    tx: Tx,
+    folder: str,
+    action: str,
+    *,
+    now_ms: int,
+    reason: str = "",
+    source: str = OWNER,
+    rules: WakePolicy = RULES,
 ) -> Folder:
     """Do one of `ACTIONS` to a group's loop; the same action twice is as once.
 
@@ -67,7 +76,14 @@ async def apply_action(
             raise LoopOff(group.folder)
     elif action == "wake":
         await wake_requests.add(
-            tx, group.folder, kind=MANUAL, key=MANUAL, reason=reason, is_direct=True, now_ms=now_ms
+            tx,
+            group.folder,
+            kind=MANUAL,
+            key=MANUAL,
+            source=source,
+            reason=reason,
+            is_direct=True,
+            now_ms=now_ms,
         )
     else:
         await _rest(tx, group.folder, action, now_ms=now_ms)

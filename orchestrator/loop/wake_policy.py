@@ -23,14 +23,14 @@ class WakePolicy:
 
     base_ms: int = 5 * MINUTE_MS
     max_factor: int = 4
-    """Nothing to do stretches the pause up to so many times the base."""
+    """The factor by which the pause may grow over its base while there is nothing to do."""
     min_ms: int = wakes.MIN_MINUTES * MINUTE_MS
     max_ms: int = wakes.MAX_HOURS * HOUR_MS
     throttle_ms: int = MINUTE_MS
     """Between two starts, for what is no direct message."""
     direct_throttle_ms: int = 5_000
     pending_cap_ms: int = 2 * MINUTE_MS
-    """How long an agent may sleep while a message was left unanswered."""
+    """Milliseconds that an agent may sleep while a message is unanswered."""
     max_caps: int = 2
     """So often in vain, then the agent knows better."""
     max_soonest: int = 10
@@ -44,7 +44,7 @@ RULES = WakePolicy()
 
 
 class CycleOutcome(StrEnum):
-    """How a cycle ended."""
+    """The end of a cycle."""
 
     ACTION = "action"
     """Something was said or done."""
@@ -55,7 +55,7 @@ class CycleOutcome(StrEnum):
 
 
 class SetBy(StrEnum):
-    """Who set the next wake."""
+    """The part that set the next wake."""
 
     AUTO = "auto"
     AGENT = "agent"
@@ -65,7 +65,7 @@ class SetBy(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RequestedInterval:
-    """How long an agent wants to sleep, before the bounds are applied. `is_soonest`: as short as allowed."""
+    """The sleep that an agent asks for, before the bounds are applied. `is_soonest`: as short as allowed."""
 
     ms: int
     is_soonest: bool = False
@@ -89,11 +89,11 @@ class CycleState:
     """The back-off before this cycle."""
     sleep_request: SleepRequest | None = None
     soonest_streak: int = 0
-    """How many shortest sleeps were asked for in a row."""
+    """The number of shortest sleeps requested in a row."""
     caps: int | None = None
-    """How often a message that waits has capped the sleep in vain; None when none waits."""
+    """The number of times that a waiting message has capped the sleep in vain; None when none waits."""
     self_wakes: Sequence[int] = ()
-    """When the self-set cycles of the last hour began, oldest first."""
+    """The time when the self-set cycles of the last hour began, oldest first."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,7 +108,7 @@ class WakeDecision:
     soonest_streak: int
     is_bounded: bool = False
     is_capped: bool = False
-    """By a message that waits."""
+    """Whether a waiting message shortened the pause."""
 
 
 def read_interval(text: str) -> RequestedInterval | None:

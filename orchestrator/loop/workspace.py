@@ -32,18 +32,18 @@ log = structlog.get_logger(__name__)
 SWEEP_SECONDS = 60.0
 """Deeper folders are looked at so often."""
 BLIND_SWEEP_SECONDS = 5.0
-"""And all of a group where the system signals nothing."""
+"""Seconds between two sweeps of a group's files where the system signals no changes."""
 SETTLE_SECONDS = 0.3
-"""Who saves a file writes it in several steps."""
+"""Seconds without a change before a file counts as saved: programs write in several steps."""
 ECHO_MS = 3_000
-"""What changes so soon after its agent worked, its agent has changed."""
+"""Milliseconds after an agent's work in which a change counts as its own."""
 MAX_FILES, MAX_DEPTH = 2_000, 3
 KEPT_BY_THE_HOST = frozenset({"attachments", "conversations"})
-"""What lies in there is told otherwise."""
+"""Folders that the host fills; their news comes by other ways."""
 RECENT_TURNS = 20
 KIND = "workspace"
 UNNAMED = "files were removed or replaced"
-"""Which ones, is not known of changes that nobody saw."""
+"""The words for changes that nobody saw: their files are not known."""
 
 Files = Mapping[str, tuple[int, int]]
 """A file's path in its group's folder → when it was changed, in ms, and its size."""
@@ -196,10 +196,10 @@ class Workspaces:
         """Compare the folders of all active loops with what was seen last."""
         async with self._database.reading() as tx:
             alive = {loop.folder for loop in await loops.alive(tx)}
-        for folder in self._known.keys() - alive:
+        for folder in sorted(self._known.keys() - alive):
             await asyncio.to_thread(self._unwatch, folder)
             await self._forget(folder)
-        for folder in alive:
+        for folder in sorted(alive):
             await asyncio.to_thread(self._watch, folder, self._signal())
             await self._compare(folder)
 
@@ -216,6 +216,7 @@ class Workspaces:
                 folder,
                 kind=KIND,
                 key=KIND,
+                source="files",
                 reason=", ".join(changes.by_others),
                 now_ms=self._clock.now_ms(),
             )
@@ -230,7 +231,7 @@ class Workspaces:
             self._bus.publish("loop.changed", group=folder, detail=KIND)
 
     async def _changes(self, tx: Tx, folder: Folder, found: Files) -> WorkspaceChanges:
-        """What has changed since the last look, be it that of an earlier host."""
+        """Return the changes since the last look, be it that of an earlier host."""
         recent = await turns.recent(tx, limit=RECENT_TURNS, folder=folder)
         before, now_ms = self._known.get(folder), self._clock.now_ms()
         if before is not None:

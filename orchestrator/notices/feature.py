@@ -27,13 +27,13 @@ class NoticeFeature:
     async def add(self, tx: Tx, turn: Turn, order: TurnOrder) -> TurnOrder:
         """Add to a turn's order the notices for it, in the transaction that gives the turn to its run."""
         turn = await turns.get(tx, turn.id) or turn
-        if not is_told(turn):
+        if not receives_notices(turn):
             return order
         session_id = await sessions.current(tx, turn.folder)
         claimed = await notice_claims.claim(tx, turn, session_id=session_id, now_ms=self._clock.now_ms())
-        return order.model_copy(update={"notices": tuple(to_wire(kept) for kept in claimed)})
+        return order.model_copy(update={"notices": tuple(to_wire(notice) for notice in claimed)})
 
 
-def is_told(turn: Turn) -> bool:
+def receives_notices(turn: Turn) -> bool:
     """Return whether a turn is given notices: it has to go on with the group's conversation."""
     return turn.kind is not TurnKind.WORKER and not turn.is_isolated and turn.command is None

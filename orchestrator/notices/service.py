@@ -82,7 +82,7 @@ class NoticeService:
         if older is None:
             await _check_room(tx, fresh)
         try:
-            kept = await notices.add(tx, fresh, now_ms=now_ms)
+            notice = await notices.add(tx, fresh, now_ms=now_ms)
         except sqlite3.Error as error:
             log.exception("notice.not_kept", group=group.folder)
             raise NoticeRefused(
@@ -90,9 +90,9 @@ class NoticeService:
             ) from error
         # A turn that waits for its next attempt is given what waits when that begins.
         is_running = turn is not None and turn.state is TurnState.RUNNING
-        if turn is not None and is_running and request.can_be_told_now and not _has(turn, older):
-            await notice_claims.take_now(tx, turn, kept.id, now_ms=now_ms)
-        return _confirmation(kept), {**row(kept), "status": "ok"}
+        if turn is not None and is_running and request.is_for_this_turn and not _has(turn, older):
+            await notice_claims.take_now(tx, turn, notice.id, now_ms=now_ms)
+        return _confirmation(notice), {**row(notice), "status": "ok"}
 
     async def _acknowledge(self, tx: Tx, group: Group, notice_id: int) -> tuple[str, dict[str, Any]]:
         done = await notices.acknowledge(tx, group.folder, notice_id, now_ms=self._clock.now_ms())
@@ -111,7 +111,7 @@ async def _fresh(
     tx: Tx, group: Group, turn: Turn | None, request: NoticeRequest, *, now_ms: int
 ) -> NewNotice:
     is_alone = turn is not None and turn.is_isolated
-    if is_alone and not request.outlives_session and not request.can_be_told_now:
+    if is_alone and not request.outlives_session and not request.is_for_this_turn:
         raise NoticeRefused(
             "bad_value",
             "This task's conversation ends with this turn: set 'persist_cross_session' to be told after it.",
@@ -168,80 +168,80 @@ async def _number(tx: Tx, group: Group, asked: CancelNotice) -> int:
         return asked.notice_id
     if asked.notice_id is not None or asked.dedupe_key is None:
         raise NoticeRefused("bad_value", "Name the notice by 'notice_id' or by 'dedupe_key', one of them.")
-    kept = await notices.pending_by_key(tx, group.folder, f"{OF_ITS_AGENT}{asked.dedupe_key}")
-    if kept is None:
+    notice = await notices.pending_by_key(tx, group.folder, f"{OF_ITS_AGENT}{asked.dedupe_key}")
+    if notice is None:
         raise NoticeRefused("unknown_notice", "No notice with this key waits: see list_notices.")
-    return kept.id
+    return notice.id
 
 
 async def _check_done(tx: Tx, group: Group, notice_id: int, *, is_done: bool) -> None:
     if is_done:
         return
-    kept = await notices.get(tx, group.folder, notice_id)
-    if kept is None:
+    notice = await notices.get(tx, group.folder, notice_id)
+    if notice is None:
         raise NoticeRefused("unknown_notice", f"There is no notice {notice_id}: see list_notices.")
-    raise NoticeRefused("notice_over", f"Notice {notice_id} is {kept.state.value} already.")
+    raise NoticeRefused("notice_over", f"Notice {notice_id} is {notice.state.value} already.")
 
 
 async def _list(tx: Tx, group: Group) -> tuple[str, dict[str, Any]]:
     found = await notices.of_group(tx, group.folder, with_over=False, limit=LISTED)
-    lines = [f"{kept.id} [{kept.priority}, {kept.state.value}] {kept.message}" for kept in found]
-    return "\n".join(lines) or "No notices wait.", {"notices": [row(kept) for kept in found]}
+    lines = [f"{notice.id} [{notice.priority}, {notice.state.value}] {notice.message}" for notice in found]
+    return "\n".join(lines) or "No notices wait.", {"notices": [row(notice) for notice in found]}
 
 
-def _confirmation(kept: NoticeRow) -> str:
-    when = WHEN[kept.deliver_at].format(
-        turns=kept.turns_remaining, tool=kept.tool_name or "any tool", condition=kept.condition
+def _confirmation(notice: NoticeRow) -> str:
+    when = WHEN[notice.deliver_at].format(
+        turns=notice.turns_remaining, tool=notice.tool_name or "any tool", condition=notice.condition
     )
-    again = f", noticed {kept.count} times" if kept.count > 1 else ""
-    return f"Notice {kept.id} is kept{again}: {when}."
+    again = f", noticed {notice.count} times" if notice.count > 1 else ""
+    return f"Notice {notice.id} is kept{again}: {when}."
 
 
-def row(kept: NoticeRow) -> dict[str, Any]:
+def row(notice: NoticeRow) -> dict[str, Any]:
     """Return a notice as its agent sees it. `id` is the host's number for it, also in `TurnEnd.told`."""
     found = {
-        "id": kept.id,
-        "persistence_id": kept.id,
-        "event_type": kept.event_type,
-        "message": kept.message,
-        "category": kept.category,
-        "priority": kept.priority,
-        "severity": kept.severity,
-        "deliver_at": kept.deliver_at,
-        "inject_at": kept.inject_at,
-        "persist_cross_session": kept.scope is NoticeScope.CROSS_SESSION,
-        "turns_remaining": kept.turns_remaining,
-        "tool_name": kept.tool_name,
-        "condition": kept.condition,
-        "dedupe_key": own_key(kept),
-        "count": kept.count,
-        "state": kept.state.value,
-        "created_ms": kept.created_ms,
-        "expires_ms": kept.expires_ms,
-        "deliveries": kept.deliveries,
+        "id": notice.id,
+        "persistence_id": notice.id,
+        "event_type": notice.event_type,
+        "message": notice.message,
+        "category": notice.category,
+        "priority": notice.priority,
+        "severity": notice.severity,
+        "deliver_at": notice.deliver_at,
+        "inject_at": notice.inject_at,
+        "persist_cross_session": notice.scope is NoticeScope.CROSS_SESSION,
+        "turns_remaining": notice.turns_remaining,
+        "tool_name": notice.tool_name,
+        "condition": notice.condition,
+        "dedupe_key": own_key(notice),
+        "count": notice.count,
+        "state": notice.state.value,
+        "created_ms": notice.created_ms,
+        "expires_ms": notice.expires_ms,
+        "deliveries": notice.deliveries,
     }
     return {name: value for name, value in found.items() if value is not None}
 
 
-def own_key(kept: NoticeRow) -> str | None:
+def own_key(notice: NoticeRow) -> str | None:
     """Return the key that the agent gave to the notice; None where the host made the key."""
-    key = kept.dedupe_key or ""
+    key = notice.dedupe_key or ""
     return key.removeprefix(OF_ITS_AGENT) if key.startswith(OF_ITS_AGENT) else None
 
 
-def to_wire(kept: NoticeRow) -> Notice:
+def to_wire(notice: NoticeRow) -> Notice:
     """Return a notice in the form in which a turn is given it."""
     return Notice(
-        id=kept.id,
-        event_type=kept.event_type,
-        source=kept.source,
-        severity=kept.severity,
-        priority=kept.priority,
-        payload=dict(kept.payload),
-        created_ms=kept.created_ms,
-        count=kept.count,
-        tool_name=kept.tool_name,
-        condition=kept.condition,
+        id=notice.id,
+        event_type=notice.event_type,
+        source=notice.source,
+        severity=notice.severity,
+        priority=notice.priority,
+        payload=dict(notice.payload),
+        created_ms=notice.created_ms,
+        count=notice.count,
+        tool_name=notice.tool_name,
+        condition=notice.condition,
     )
 
 
@@ -253,11 +253,11 @@ INJECT_AT: dict[DeliverAt, InjectAt] = {
     "after_tool": "after_tool",
     "on_condition": "immediate",
 }
-"""Where in a turn it is told. What awaits a condition is told as soon as that is seen to be true."""
+"""The point of a turn at which it is shown; with a condition, once that is seen to be true."""
 IN_THIS_TURN: tuple[DeliverAt, ...] = ("immediate", "after_tool", "on_condition")
-"""What can still be told in the turn in which it is asked for."""
+"""Moments at which a notice can still be shown in the turn that makes it."""
 OF_ITS_AGENT = "self:"
-"""What a key that the agent gave begins with: others are the host's own."""
+"""The prefix of keys that an agent gave; others are the host's own."""
 
 
 class NoticeRefused(Exception):
@@ -287,7 +287,7 @@ class NoticeRequest:
     dedupe_key: str | None
 
     @property
-    def can_be_told_now(self) -> bool:
+    def is_for_this_turn(self) -> bool:
         """Return whether the turn in which the notice is asked for can still tell it."""
         return self.deliver_at in IN_THIS_TURN
 
@@ -336,7 +336,7 @@ def _ttl_ms(hours: int | None) -> int | None:
 
 
 SWEEP_SECONDS = 60.0
-"""Nothing waits for it: what is over is told to no turn anyway."""
+"""Seconds between two sweeps. They may be rare: an expired notice is delivered to no turn anyway."""
 
 
 class NoticeSweeper:
@@ -363,5 +363,7 @@ class NoticeSweeper:
             log.warning(
                 "notices.set_free", count=freed, reason="their turns had ended without a word of them"
             )
-        for kept in expired:
-            self._bus.publish("notice.expired", group=kept.folder, detail=str(kept.id), reason=kept.reason)
+        for notice in expired:
+            self._bus.publish(
+                "notice.expired", group=notice.folder, detail=str(notice.id), reason=notice.reason
+            )

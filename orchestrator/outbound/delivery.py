@@ -40,7 +40,7 @@ GIVE_UP_MS = 24 * 3_600_000
 KEPT_FILES = 20
 """Copies of sent files that are kept for each group, so that the owner can open them in the console."""
 GIVE_UP_ATTEMPTS = 10
-"""By the clock alone, a jump of it or a day off would end what was hardly tried."""
+"""Attempts before a message is given up. With the clock alone, a jump of it would end a message untried."""
 SEND_SECONDS = 60.0
 FILE_BYTES_PER_SECOND = 100_000
 """The slowest line that a file may leave by: its size adds to the seconds that a send may take."""
@@ -195,7 +195,9 @@ class Delivery:
             if not down.pause_seconds and await self._holds_up_chat(channel, head):
                 await self._finish(head, OutboxState.UNKNOWN, error=str(down), notifies=True)
             else:
-                await self._try_later(head, str(down), pause_seconds=down.pause_seconds)
+                await self._try_later(
+                    head, str(down), pause_seconds=down.pause_seconds, moved_to=down.moved_to
+                )
         else:
             await self._mark_sent(head, text, channel_id)
 
@@ -281,15 +283,22 @@ class Delivery:
         *,
         end: OutboxState = OutboxState.DEAD,
         pause_seconds: float = 0.0,
+        moved_to: str | None = None,
     ) -> None:
         """Make a message due again after a pause, or give it up as `end` when it is too old.
 
         `pause_seconds` is the one that the messenger asks for; else each pause is longer than the last.
+        `moved_to` is the chat's new address, to which it goes then, with all that waits behind it.
         """
         now_ms = self._clock.now_ms()
         attempts = head.attempts + 1
         match await self._who_retries(head, error, now_ms=now_ms):
             case Retry.BY_THE_LEDGER:
+                async with self._database.transaction() as tx:
+                    await _follow(tx, head, moved_to)
+                return
+            case Retry.BY_ANOTHER:
+                await self._finish(head, end, error=error, is_news=False)
                 return
             case Retry.NEVER:
                 await self._finish(head, end, error=error)
@@ -304,6 +313,7 @@ class Delivery:
             # Whoever sends an unknown one again, as the owner wants, need not look whether it arrived.
             is_unknown = end is OutboxState.UNKNOWN
             await outbox.try_later(tx, head.id, at_ms=at_ms, error=error, forgets_tries=is_unknown)
+            await _follow(tx, head, moved_to)
 
     async def _holds_up_chat(self, channel: Channel | None, head: Outgoing) -> bool:
         """Return whether a message fails by itself, on a line that works, and others wait behind it."""
@@ -317,19 +327,28 @@ class Delivery:
             return await outbox.has_more(tx, head.chat_jid)
 
     async def _who_retries(self, head: Outgoing, error: str, *, now_ms: int) -> Retry:
-        if self._hooks is None:
+        hooks = self._hooks
+        if hooks is None:
             return Retry.AS_MESSAGES_ARE
-        async with self._database.transaction() as tx:
-            return await self._hooks.note_failed(tx, head, error, now_ms=now_ms)
+        return await self._database.write(lambda tx: hooks.note_failed(tx, head, error, now_ms=now_ms))
 
     async def _finish(
-        self, head: Outgoing, state: OutboxState, *, error: str, notifies: bool = False
+        self,
+        head: Outgoing,
+        state: OutboxState,
+        *,
+        error: str,
+        notifies: bool = False,
+        is_news: bool = True,
     ) -> None:
-        """Record the end of a message that is not sent; with `notifies` its chat is sent the reason."""
+        """Record the end of a message that is not sent; with `notifies` its chat is sent the reason.
+
+        With `is_news` the group's agent is notified that nobody has read it.
+        """
         now_ms = self._clock.now_ms()
         async with self._database.transaction() as tx:
             await outbox.finish(tx, head.id, state, now_ms=now_ms, error=error)
-            if state is not OutboxState.SKIPPED:
+            if state is not OutboxState.SKIPPED and is_news:
                 is_known = state is OutboxState.DEAD
                 await host_events.reply_undelivered(tx, head, error, is_known=is_known, now_ms=now_ms)
                 if notifies:
@@ -342,6 +361,12 @@ class Delivery:
                 "delivery.given_up", state=str(state), outgoing=head.id, chat=head.chat_jid, reason=error
             )
         self._bus.publish(f"message.{state}", group=head.folder, message=head.message_id, turn=head.turn_id)
+
+
+async def _follow(tx: Tx, head: Outgoing, moved_to: str | None) -> None:
+    """Have all that waits for the chat of a message go to the address that the chat has now, if it moved."""
+    if moved_to is not None:
+        await outbox.move(tx, head.chat_jid, ChatJid(moved_to))
 
 
 async def _links(tx: Tx, head: Outgoing, features: frozenset[Feature]) -> _Links:

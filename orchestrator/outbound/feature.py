@@ -14,7 +14,7 @@ from orchestrator.outbound.speech import SpokenReplies
 
 
 class OutboundFeature:
-    """What one host sends to its channels."""
+    """The parts of one host that send to its channels."""
 
     def __init__(
         self, host: HostContext, channels: Channels, *, hooks: DeliveryHooks, tasks: asyncio.TaskGroup

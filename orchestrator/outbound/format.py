@@ -20,12 +20,14 @@ _SENTENCE = re.compile(r"(?<=[.!?…])\s+|(?<=[.!?…][\"')\]”’»])\s+|(?<=[
 _WORD = re.compile(r"\s+")
 _FENCE_RUN = re.compile(r"`{3,}")
 _LANGUAGE = re.compile(r"[\w+#.-]{1,20}(?=\n)")
+_MARK = re.compile(r"\\.|`+|\*{1,3}|_{1,3}|~~", re.DOTALL)
+"""Matches marks that begin or end bold, italic, struck-out text and code, but no escaped ones."""
 _TAG = re.compile(r"<(/?)internal(?![\w-])", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
 class _Cut:
-    """Where a part ends, and where the next begins; what lies between is white space."""
+    """The end of a part, and the beginning of the next; only white space lies between."""
 
     end: int
     next: int
@@ -70,18 +72,20 @@ def split(text: str, limit: int | None) -> tuple[str, ...]:
 
     A part ends with a paragraph where it can, else with a line, a sentence, a word, at last between two
     characters as people see them. Only white space is lost, at the cuts. A code fence that a cut goes
-    through is closed, and opened again in the next part.
+    through is closed, and opened again in the next part; so are bold, italics, struck-out text and code.
     """
     parts: list[str] = []
     text, opening = text.strip(), ""
     while limit is not None and len(text) > limit:
         cut = _cut(text, len(opening), limit)
-        fence = _open_fence(text, cut.end) if limit >= FENCED_FROM else ""
-        if fence:
-            cut = _cut(text, len(opening), limit - len(FENCE) - 1)
-            fence = _open_fence(text, cut.end)
-        part, opening = text[: cut.end], fence
-        parts.append(f"{part}\n{FENCE}" if fence else part)
+        reopens, closes = _across(text, cut.end) if limit >= FENCED_FROM else ("", "")
+        if closes:
+            cut = _cut(text, len(opening), limit - len(closes))
+            reopens, shorter = _across(text, cut.end)
+            # Other marks may be open at the new place: there is no room for longer ones.
+            reopens, closes = (reopens, shorter) if len(shorter) <= len(closes) else ("", "")
+        parts.append(text[: cut.end] + closes)
+        opening = reopens
         text = opening + text[cut.next :].lstrip("\n")
     if text.removeprefix(opening).strip():
         parts.append(text)
@@ -112,6 +116,54 @@ def _between_characters(text: str, start: int, limit: int) -> int:
     # What may hang on the last character is seen too; nobody writes longer ones.
     ends = [found.end() for found in regex.finditer(r"`{3,}|\X", text, pos=start, endpos=limit + 32)]
     return max((end for end in ends if end <= limit), default=limit)
+
+
+def _across(text: str, end: int) -> tuple[str, str]:
+    """Return what opens again what a cut at `end` goes through, and what closes it before the cut."""
+    if fence := _open_fence(text, end):
+        return fence, f"\n{FENCE}"
+    marks = _open_marks(text, end)
+    return "".join(marks), "".join(reversed(marks))
+
+
+def _open_marks(text: str, end: int) -> list[str]:
+    """Return the marks that begin before `end` and end behind it, in their order.
+
+    None goes over the end of a paragraph.
+    """
+    before = list(_PARAGRAPH.finditer(text, 0, end))
+    behind = _PARAGRAPH.search(text, end)
+    start, stop = before[-1].end() if before else 0, behind.start() if behind else len(text)
+    opened: list[tuple[str, int]] = []
+    found: list[tuple[int, str]] = []
+    read_to = start
+    for place in _MARK.finditer(text, start, stop):
+        mark = place[0]
+        if place.start() < read_to or mark.startswith("\\"):
+            continue
+        if mark.startswith("`"):
+            closed = text.find(mark, place.end(), stop)
+            read_to = closed + len(mark) if closed >= 0 else place.end()
+            if place.end() <= end <= closed:
+                found.append((place.start(), mark))
+        elif _can_close(text, place) and any(mark == one for one, _ in opened):
+            while (last := opened.pop())[0] != mark:
+                pass
+            if last[1] + len(mark) <= end <= place.start():
+                found.append((last[1], mark))
+        elif _can_open(text, place):
+            opened.append((mark, place.start()))
+    return [mark for _, mark in sorted(found)]
+
+
+def _can_open(text: str, mark: re.Match[str]) -> bool:
+    before, behind = text[max(mark.start() - 1, 0) : mark.start()], text[mark.end() : mark.end() + 1]
+    return bool(behind.strip()) and not (mark[0].startswith("_") and before.isalnum())
+
+
+def _can_close(text: str, mark: re.Match[str]) -> bool:
+    before, behind = text[max(mark.start() - 1, 0) : mark.start()], text[mark.end() : mark.end() + 1]
+    return bool(before.strip()) and not (mark[0].startswith("_") and behind.isalnum())
 
 
 def _open_fence(text: str, end: int) -> str:

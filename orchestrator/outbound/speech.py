@@ -32,16 +32,16 @@ from orchestrator.store.database import Tx
 log = structlog.get_logger(__name__)
 
 FILE = "{file}"
-"""In a command: the file that it writes. Without it, the sound is what it prints."""
+"""The placeholder in a command for the file that it writes. Without it, the sound is its output."""
 MAX_SECONDS = 60.0
 MAX_BYTES = 8 * 1024 * 1024
 MAX_CHARS = 2_000
-"""Of a text that is spoken, two minutes: nobody listens to more."""
+"""Characters of a text that are spoken, two minutes: nobody listens to more."""
 BOUNDED = f'ulimit -c 0 -v {4 * 1024**2} -f {MAX_BYTES // 512} 2>/dev/null; exec "$@"'
-"""For a shell: what a program may take (4 GiB of addresses), then the program in the shell's place."""
+"""A shell command that limits a program (4 GiB of addresses) and then runs it in the shell's place."""
 NOT_TO_BE_SPOKEN = "too long to be spoken, or without words"
 RECENT_MS = 10 * 60_000
-"""What was sent longer ago is not spoken any more: the host was down, and nobody waits for it."""
+"""Milliseconds after which a sent text is no longer spoken: the host was down, and nobody waits for it."""
 AT_ONCE = 2
 CLOSE_SECONDS = 1.0
 SWEEP_SECONDS = 20.0
@@ -63,7 +63,7 @@ TO_OPUS = (
     "ogg",
     "-",
 )
-"""What ffmpeg is told to make a voice note of any sound."""
+"""Options with which ffmpeg makes a voice note of any sound."""
 _KEPT = ("PATH", "HOME", "LANG", "LC_ALL", "PYTHONPATH", "VIRTUAL_ENV", "LD_LIBRARY_PATH")
 _CODE = re.compile(r"```.*?(?:```|$)", re.DOTALL)
 _ADDRESS = re.compile(r"\bhttps?://\S+")
@@ -196,10 +196,10 @@ async def _feed(pipe: asyncio.StreamWriter, given: bytes) -> None:
 
 async def _take(pipe: asyncio.StreamReader, limit: int) -> bytes:
     """Read to the end and keep `limit` bytes and one: a pipe that is not read holds its program up."""
-    kept = bytearray()
+    data = bytearray()
     while chunk := await pipe.read(65_536):
-        kept += chunk[: limit + 1 - len(kept)]
-    return bytes(kept)
+        data += chunk[: limit + 1 - len(data)]
+    return bytes(data)
 
 
 def _read(path: Path) -> bytes:

@@ -30,13 +30,13 @@ MINUTE_MS = 60_000
 WAIT_SECONDS = 45.0
 """Shorter than what clients wait for a proxy or an MCP server, so that they are told and do not give up."""
 SWEEP_SECONDS = 2.0
-"""How often a request that waits looks by itself: the command line decides in another process."""
+"""Seconds between a waiting request's checks of the store: the command line decides in another process."""
 LAPSE_MS = 60 * MINUTE_MS
-"""How long the owner may take."""
+"""Milliseconds that the owner may take to decide."""
 HOLD_MS = 15 * MINUTE_MS
-"""How long it is allowed for once, or refused, before the owner is asked anew."""
+"""Milliseconds that a single permission or a refusal lasts before the owner is asked again."""
 MAX_WAITING = 10
-"""Of one group at a time: a container may ask for anything."""
+"""Requests of one group that may wait at a time: a container may ask for anything."""
 MAX_DETAIL_CHARS, MAX_TOLD_CHARS, MAX_SUBJECT_CHARS = 4_000, 500, 300
 MAX_ASKED_AN_HOUR = 20
 """Questions to the owner about one group."""
@@ -91,17 +91,19 @@ class Approvals:
 
     async def ask(self, request: ApprovalRequest) -> str | None:
         """Wait for the owner's decision; return None when it is allowed, else the reason for the agent."""
-        detail = await asyncio.to_thread(self._redact, request.detail)
-        request = replace(request, detail=_shortened(detail, MAX_DETAIL_CHARS))
+        redacted = await asyncio.to_thread(self._redact, request.detail)
+        # Its own length counts, too: a long text that is taken for a secret would hide what follows it.
+        is_too_long = max(len(_ticked(one)) for one in (request.detail, redacted)) > MAX_DETAIL_CHARS
+        request = replace(request, detail=redacted)
         # Listened to from before the first look. A decision in the chat is known by its message.
         with self._bus.listening("approval.decided", "message.queued") as events:
-            found = await self._take(request)
+            found = await self._take(request, is_too_long=is_too_long)
             try:
                 async with asyncio.timeout(self._wait_seconds):
                     while isinstance(found, Approval) and found.state is ApprovalState.WAITING:
                         await _until_news(events)
                         if await self._is_decided(found):
-                            found = await self._take(request)
+                            found = await self._take(request, is_too_long=is_too_long)
             except TimeoutError:
                 pass
         return _refusal(found)
@@ -111,7 +113,7 @@ class Approvals:
             now = await approvals.get(tx, approval.id)
         return now is None or now.state is not ApprovalState.WAITING
 
-    async def _take(self, request: ApprovalRequest) -> Approval | str:
+    async def _take(self, request: ApprovalRequest, *, is_too_long: bool) -> Approval | str:
         """Return what holds of a request, which is asked if nothing does, or why it is not asked."""
         now_ms = self._clock.now_ms()
         async with self._database.transaction() as tx:
@@ -120,6 +122,8 @@ class Approvals:
                 if found.state is ApprovalState.ONCE and found.kind is ApprovalKind.MCP:
                     await approvals.use(tx, found.id)
                 return found
+            if is_too_long:
+                return f"it is too long to be asked about: at most {MAX_DETAIL_CHARS:,} characters"
             if (why_not := await _why_unasked(tx, request.folder, now_ms=now_ms)) is not None:
                 return why_not
             asked = await approvals.add(tx, request, now_ms=now_ms, expires_ms=now_ms + LAPSE_MS)
@@ -182,8 +186,10 @@ def question(waiting: Sequence[Approval]) -> str:
 
 
 def _line(asked: Approval) -> str:
-    told = f" with {quoted(asked.detail, MAX_TOLD_CHARS)}" if asked.detail else ""
-    return f"{_what(asked)} (request {asked.id}){told}."
+    detail = f" with {quoted(asked.detail, MAX_TOLD_CHARS)}" if asked.detail else ""
+    is_cut = len(_ticked(asked.detail)) > MAX_TOLD_CHARS
+    rest = " Read all of it on the console's page Safety before you allow it." if is_cut else ""
+    return f"{_what(asked)} (request {asked.id}){detail}.{rest}"
 
 
 def quoted(text: str, limit: int) -> str:

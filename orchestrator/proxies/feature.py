@@ -7,6 +7,7 @@ import secrets
 import socket
 from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack, suppress
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import cast
@@ -15,38 +16,46 @@ import structlog
 
 from agent_runner.wire.order import AgentName, Egress
 from orchestrator.base.redaction import Redactor
+from orchestrator.domain import failures
 from orchestrator.domain.errors import SettingError
+from orchestrator.domain.failures import ModelError
+from orchestrator.domain.model_services import OF_DOTENV, ModelChoice, ModelService
 from orchestrator.domain.network_targets import NetworkTarget
-from orchestrator.domain.values import Folder, Group, TurnKind
-from orchestrator.groups import settings
+from orchestrator.domain.values import Folder, Group, Turn, TurnId, TurnKind
+from orchestrator.groups import owner, settings
 from orchestrator.groups.host_context import HostContext
 from orchestrator.groups.settings import EgressAllowlist, GroupConfig
 from orchestrator.proxies.approvals import Approvals
 from orchestrator.proxies.egress.proxy import EgressCaller, EgressProxy
 from orchestrator.proxies.mcp_gateway import McpGateway, SessionSeal
 from orchestrator.proxies.mcp_message import KNOWN_METHODS, McpMessage
-from orchestrator.proxies.model import health
+from orchestrator.proxies.model import error_responses, health
 from orchestrator.proxies.model.budget_admission import Admission, OnRunaway
 from orchestrator.proxies.model.credentials import CredentialSource, CredentialStatus, KnownSecrets
+from orchestrator.proxies.model.error_responses import ProxyRefused
 from orchestrator.proxies.model.exchange import Answered, RunIdentity
+from orchestrator.proxies.model.failover import Failover
 from orchestrator.proxies.model.health import ModelHealth
-from orchestrator.proxies.model.host_calls import HostModelCalls
+from orchestrator.proxies.model.host_calls import HostModelCalls, NotAnswered
+from orchestrator.proxies.model.limits import ModelProxyLimits
 from orchestrator.proxies.model.proxy import CredentialProxy
+from orchestrator.proxies.model.routing import ModelRouter, prices_of
 from orchestrator.proxies.model.server import ProxyServer, bind
-from orchestrator.proxies.model.token_usage import Prices, per_million
 from orchestrator.proxies.parsing_process import ParsingProcess
 from orchestrator.proxies.run_tokens import token_hash
-from orchestrator.store import budgets, groups, mcp_servers, runs
+from orchestrator.store import budgets, groups, mcp_servers, runs, turn_outages
 from orchestrator.store.approvals import ApprovalKind, ApprovalRequest
 from orchestrator.store.budgets import Budget
 from orchestrator.store.database import Tx
 from orchestrator.store.mcp_servers import McpServer
 from orchestrator.store.model_refusals import ModelRefusal
+from orchestrator.store.runs import TokenHolder
 
 log = structlog.get_logger(__name__)
 
 REQUESTS_A_TURN = 200
-"""Of the model; more is a loop that runs away."""
+"""Model requests that a turn may make; a turn with more is stuck in a loop."""
+_NOT_USABLE = "my model cannot be used at the moment; whoever runs me knows why."
 SESSION_KEY_FILE = "mcp-session-key"
 """Seals the ids of sessions at MCP servers, also across a restart: containers live through one."""
 PORT_FILES = ("proxy-port", "egress-port")
@@ -64,6 +73,7 @@ class ContainerProxies:
         address: str,
         listen_address: str | None = None,
         on_runaway: OnRunaway,
+        limits: ModelProxyLimits | None = None,
     ) -> None:
         """Make both proxies; none listens yet.
 
@@ -71,6 +81,7 @@ class ContainerProxies:
             address: the host's, as containers see it.
             listen_address: where the proxies listen, if containers know that by another name.
             on_runaway: stops a run that asks its model without end.
+            limits: bounds of the model proxy, where they are not the usual ones.
         """
         self._host = host
         # Its own connection: a container that connects does not wait for others' commits.
@@ -78,6 +89,9 @@ class ContainerProxies:
         self._credentials = credentials
         self._address = address
         self._listen_address = listen_address or address
+        prices = prices_of(host.settings)
+        self.models = ModelRouter(host.reader, settings=host.settings, credentials=credentials, prices=prices)
+        """Chooses the service and the model that a turn asks."""
         self.admission = Admission(
             host.database,
             clock=host.clock,
@@ -86,13 +100,7 @@ class ContainerProxies:
             on_queued=host.wakeups.outbox.set,
             on_noted=partial(host.bus.publish, "audit.added"),
             on_runaway=on_runaway,
-            prices=Prices(
-                {
-                    name: per_million(**price.model_dump())
-                    for name, price in (host.settings.andy_prices or {}).items()
-                },
-                search_usd=host.settings.andy_search_price,
-            ),
+            prices=prices,
         )
         self._own = HostModelCalls(self._budgets)
         self._approvals = Approvals(
@@ -111,6 +119,8 @@ class ContainerProxies:
             on_denial=self.admission.usage_writer.denied,
             admit=self.admission.admit,
             judge=self._judge,
+            limits=limits
+            or ModelProxyLimits(first_byte_seconds=float(host.settings.andy_first_byte_seconds) or None),
             mcp=McpGateway(
                 self._server_for,
                 credentials.value,
@@ -121,6 +131,13 @@ class ContainerProxies:
                 approve=self._approve_message,
             ),
             parsing=parsing,
+        )
+        self.failover = Failover(
+            host.database,
+            self.models,
+            clock=host.clock,
+            probe=self._probe_service,
+            on_change=self._services_have_changed,
         )
         self.health = ModelHealth(
             host.database,
@@ -135,7 +152,9 @@ class ContainerProxies:
     async def open(self, stack: AsyncExitStack) -> None:
         """Listen until `stack` unwinds; then what is noted is stored. Raises `AndyError`."""
         stack.push_async_callback(self.admission.usage_writer.flush)
+        await self.models.refresh()
         await self.health.load()
+        await self.failover.load()
         await stack.enter_async_context(self.proxy)
         self._server = ProxyServer(self.proxy.app, self._listen(PORT_FILES[0]))
         stack.callback(self._server.close)
@@ -165,10 +184,11 @@ class ContainerProxies:
             "usage": self.admission.usage_writer.run,
             "egress": self._egress.serve,
             "model-health": self.health.run,
+            "model-services": self.failover.run,
         }
 
     def credential(self) -> CredentialStatus:
-        """What is known of the credential, and whether the model service takes it. May block for its file."""
+        """Return the credential's status and the model service's verdict on it. May block for its file."""
         try:
             found = self._credentials.current()
             refusals = self.health.refusals
@@ -192,25 +212,109 @@ class ContainerProxies:
             variables |= {"HTTPS_PROXY": proxy, "https_proxy": proxy, "NO_PROXY": around, "no_proxy": around}
         return variables
 
-    async def ask_model(self, group: Group, *, model: str, system: str, text: str, max_tokens: int) -> str:
-        """Ask a model once for the host itself, on the account of a group. Raises `NotAnswered`."""
-        return await self._own.ask(
-            self.proxy.app,
-            group.folder,
-            is_main=group.is_main,
-            model=model,
-            system=system,
-            text=text,
-            max_tokens=max_tokens,
+    async def refusal(self, choice: ModelChoice) -> ModelRefusal | None:
+        """Return why the service of a choice would refuse it now, or None. May ask it first."""
+        if choice.service != OF_DOTENV:
+            return None
+        return await self.health.refusal(choice.model)
+
+    async def stand_in(
+        self, refusal: ModelRefusal, config: GroupConfig, turn: Turn, choice: ModelChoice
+    ) -> bool:
+        """Have another service asked in place of one that refuses a turn; return whether there is one."""
+        following = self.models.next_after(
+            choice.service, config, turn.kind, is_isolated=turn.is_isolated, turn_id=turn.id
         )
+        if following is None:
+            return False
+        self.models.left.setdefault(turn.id, set()).add(choice.service)
+        await self.failover.note_down(
+            choice.service, refusal.cause, status=refusal.status, model=refusal.model
+        )
+        return True
+
+    async def ask_model(self, group: Group, *, model: str, system: str, text: str, max_tokens: int) -> str:
+        """Ask a model once for the host itself, on the account of a group. Raises `NotAnswered`.
+
+        `model` is asked where the owner chose no other for summaries.
+        """
+        await self.models.refresh()
+        fault: NotAnswered | None = None
+        for choice in self.models.for_summaries(settings.of(group), model):
+            try:
+                return await self._own.ask(
+                    self.proxy.app,
+                    group.folder,
+                    is_main=group.is_main,
+                    model=choice.model or model,
+                    service=self.models.catalog.service(choice.service),
+                    system=system,
+                    text=text,
+                    max_tokens=max_tokens,
+                )
+            except NotAnswered as error:
+                fault = fault or error
+        raise fault or NotAnswered("There is no model service.")
 
     async def _model_of_folder(self, folder: Folder, kind: TurnKind | None) -> str | None:
         async with self._reader.reading() as tx:
             group = await groups.by_folder(tx, folder)
-        return None if group is None else self._host.model_of(group, kind or TurnKind.CHAT)
+        if group is None:
+            return None
+        # Of a task that goes on with a conversation the run's own model is known to the caller.
+        return self.models.choose(
+            settings.of(group), kind or TurnKind.CHAT, is_isolated=kind is TurnKind.TASK
+        ).model
 
     async def _judge(self, identity: RunIdentity, answered: Answered) -> bool:
-        return await self.health.judge(identity, answered)
+        if await self.failover.judge(identity, await self._with_wait(identity, answered)):
+            return False
+        if identity.service is None:
+            return await self.health.judge(identity, answered)
+        if answered.error is not None and answered.error.is_permanent:
+            await self._stop_refused(identity, identity.service, answered, answered.error)
+            return False
+        return await self.health.judge(identity, answered) if answered.error is not None else True
+
+    async def _stop_refused(
+        self, identity: RunIdentity, service: ModelService, answered: Answered, error: ModelError
+    ) -> None:
+        """Stop a turn that a service refuses for good which was added, and notify the owner once.
+
+        No other turn is stopped: a container could have provoked it.
+        """
+        now_ms = self._host.clock.now_ms()
+        about = {"setting": service.key_env, "model": identity.model}
+        why = failures.refusal_cause(error, status=answered.status, **about)
+        fix = failures.refusal_mend(error, **about)
+        async with self._host.database.transaction() as tx:
+            if identity.turn_id is not None:
+                await turn_outages.note_stop(
+                    tx, identity.turn_id, code="service", reason=_NOT_USABLE, now_ms=now_ms
+                )
+            text = f"⚠️ At the model service '{service.name}': {why}. {fix}"
+            await owner.notify(tx, text, about=f"service:{service.name}", now_ms=now_ms)
+        self._host.wakeups.outbox.set()
+
+    async def _with_wait(self, identity: RunIdentity, answered: Answered) -> Answered:
+        """Return an answer with the time for which its turn has met such answers."""
+        if answered.error is not ModelError.OUTAGE or identity.turn_id is None or not identity.may_move:
+            return answered
+        async with self._reader.reading() as tx:
+            outage = await turn_outages.of_turn(tx, identity.turn_id)
+        waited_ms = 0 if outage is None else self._host.clock.now_ms() - outage.since_ms
+        return replace(answered, waited_ms=max(0, waited_ms))
+
+    async def _probe_service(self, name: str, model: str | None) -> Answered:
+        await self.models.refresh()
+        service = self.models.catalog.service(name)
+        if service is None and name != OF_DOTENV:
+            return Answered(error=None, status=None)  # it was removed: nothing is down
+        return await self.proxy.probe(model or self._host.settings.andy_model, service)
+
+    def _services_have_changed(self) -> None:
+        self._host.wakeups.lanes.set()
+        self._model_has_changed()
 
     async def _notify_recovery(self, tx: Tx, refusal: ModelRefusal) -> None:
         await health.notify_recovery(tx, refusal, now_ms=self._host.clock.now_ms())
@@ -225,10 +329,10 @@ class ContainerProxies:
 
     def _listen(self, name: str) -> socket.socket:
         """Listen where containers of an earlier start expect it, if that is free."""
-        kept = self._host.home.data / name
-        preferred = int(kept.read_text()) if kept.is_file() else 0
+        port_file = self._host.home.data / name
+        preferred = int(port_file.read_text()) if port_file.is_file() else 0
         listener = bind(self._listen_address, preferred)
-        kept.write_text(str(listener.getsockname()[1]))
+        port_file.write_text(str(listener.getsockname()[1]))
         return listener
 
     async def _identify(self, hashed: str) -> RunIdentity | None:
@@ -250,7 +354,34 @@ class ContainerProxies:
             may_search=settings.may_search(config, self._host.settings)
             and self.admission.may_search(bearer.run_id, bearer.turn_id),
             is_open=config.egress == "open",
+            model_features=config.model_features,
+            service=await self._service(bearer.service),
+            model=bearer.model,
+            may_move=bearer.turn_id is not None and self._may_move(bearer, config),
+            has_moved=(bearer.service or OF_DOTENV) in self.models.left.get(bearer.turn_id or TurnId(0), ()),
         )
+
+    def _may_move(self, bearer: TokenHolder, config: GroupConfig) -> bool:
+        """Return whether another service would go on with the turn of a run."""
+        following = self.models.next_after(
+            bearer.service or OF_DOTENV,
+            config,
+            bearer.kind or TurnKind.CHAT,
+            is_isolated=bearer.is_isolated,
+            turn_id=bearer.turn_id,
+        )
+        return following is not None
+
+    async def _service(self, name: str | None) -> ModelService | None:
+        """Return the service of a run. Raises `ProxyRefused` for one that was removed meanwhile."""
+        if name is None:
+            return None
+        if self.models.catalog.service(name) is None:
+            await self.models.refresh()  # it was added since the last turn
+        service = self.models.catalog.service(name)
+        if service is None:
+            raise ProxyRefused(error_responses.no_service(name))
+        return service
 
     async def _server_for(self, folder: Folder, name: str) -> McpServer | None:
         async with self._reader.reading() as tx:
@@ -258,7 +389,7 @@ class ContainerProxies:
         return server if server is not None and folder in server.groups else None
 
     async def _caller(self, token: str) -> EgressCaller | None:
-        """Whose token it is, and what the group's list allows at this moment."""
+        """Return the run of a token, with the targets that its group may reach now; None if unknown."""
         identity = await self._identify(token_hash(token))
         if identity is None:
             return None

@@ -20,7 +20,7 @@ from orchestrator.domain.values import Folder
 from orchestrator.proxies.mcp_message import CALL, McpMessage
 from orchestrator.proxies.model import error_responses
 from orchestrator.proxies.model.client import ClientSide
-from orchestrator.proxies.model.credentials import forms_of
+from orchestrator.proxies.model.credentials import forms_of, json_escapes
 from orchestrator.proxies.model.error_responses import AnswerCut, ProxyRefused
 from orchestrator.proxies.model.exchange import RunIdentity
 from orchestrator.proxies.model.headers import Header
@@ -40,6 +40,8 @@ MAX_ANSWER_BYTES = 16 * MIB
 MAX_NAME_CHARS = 100
 MASK = b"[secret]"
 SESSION = b"mcp-session-id"
+NO_TASKS = "tasks are not passed on, call the tool without 'task' and wait for its result"
+"""The refusal of the protocol's tasks: to a server all groups are one client, whose tasks it would list."""
 _REQUEST_NAMES = frozenset({b"accept", b"last-event-id", b"mcp-protocol-version"})
 _RESPONSE_NAMES = frozenset({b"content-type", b"retry-after"})
 
@@ -142,7 +144,11 @@ class McpGateway:
     async def _why_not(
         self, method: str, server: McpServer, identity: RunIdentity, message: McpMessage
     ) -> str | None:
-        if self._approve is None or method != "POST":
+        if method != "POST":
+            return None
+        if message.is_of_task:
+            return NO_TASKS
+        if self._approve is None:
             return None
         return await self._approve(identity, server.name, message)
 
@@ -282,9 +288,10 @@ class SecretMask:
     """Takes a secret out of a stream of chunks, in each form that JSON and URLs write it, also cut across."""
 
     def __init__(self, secret: str | None) -> None:
-        found = [secret, *forms_of([secret]), *_slashed(secret)] if secret else []
+        found = [secret, *forms_of([secret]), *json_escapes(secret)] if secret else []
         self._forms = sorted({form.encode() for form in found if form}, key=len, reverse=True)
         self._pattern = re.compile(b"|".join(re.escape(form) for form in self._forms)) if found else None
+        self._first = frozenset(form[0] for form in self._forms)
         self._held = b""
 
     def whole(self, text: bytes) -> bytes:
@@ -299,7 +306,8 @@ class SecretMask:
             (
                 size
                 for size in range(longest, 0, -1)
-                if any(len(form) > size and form.startswith(seen[-size:]) for form in self._forms)
+                if seen[-size] in self._first
+                and any(len(form) > size and form.startswith(seen[-size:]) for form in self._forms)
             ),
             0,
         )
@@ -310,8 +318,3 @@ class SecretMask:
         """Return what was held, for nothing comes after it."""
         held, self._held = self._held, b""
         return held
-
-
-def _slashed(secret: str) -> list[str]:
-    """Return the form that PHP and others write in JSON: each slash behind a backslash."""
-    return [json.dumps(secret, ensure_ascii=is_ascii)[1:-1].replace("/", "\\/") for is_ascii in (True, False)]

@@ -44,6 +44,9 @@ KNOWN_METHODS = frozenset(
 _MEMBERS = ("jsonrpc", "id", "method", "params", "result", "error")
 _CALL_MEMBERS = ("name", "arguments", "_meta")
 MAX_SHOWN_CHARS = 20_000
+_OF_A_TRY = ("progressToken", "claudecode/toolUseId")
+"""Members of `_meta` that name one try of a call. They differ at each, so they are no part of what it is."""
+_OPAQUE_NAME = re.compile(r"[A-Za-z0-9_.:-]{1,100}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,13 +57,15 @@ class McpMessage:
     """JSON of ASCII, with the members that the protocol knows."""
     id: str | int | None = None
     method: str | None = None
-    """None of an answer to a request of the server's."""
+    """The method; None for an answer to a request of the server's."""
     tool: str | None = None
     """The name of the tool; None of a message that is no call."""
     call_hash: str = ""
     """A hash by which the same call is known again; empty of a message that is no call."""
     arguments: str = ""
-    """The arguments of a call as JSON, at most `MAX_SHOWN_CHARS` of it."""
+    """The arguments of a call as JSON, and its `_meta` where it has any, at most `MAX_SHOWN_CHARS` of it."""
+    is_of_task: bool = False
+    """Whether it begins a task of the protocol's version 2025-11-25, or asks about one."""
 
     def to_wire(self) -> tuple[dict[str, Any], bytes]:
         """Return it as a JSON object without the body, and the body."""
@@ -92,7 +97,8 @@ def read(body: bytes) -> McpMessage:
     if not isinstance(params, dict):
         raise NotStrictJson("its params are no object")
     if method != CALL:
-        return McpMessage(body=strict_json.written(message), id=identity, method=method)
+        body = strict_json.written(message)
+        return McpMessage(body=body, id=identity, method=method, is_of_task=_is_of_task(method, params))
     return _call(message, params, identity)
 
 
@@ -102,14 +108,34 @@ def _call(message: dict[str, Any], params: dict[str, Any], identity: str | int |
         raise NotStrictJson("the name of a tool has 1 to 128 letters, digits, '_', '-' and '.'")
     if not isinstance(arguments, dict):
         raise NotStrictJson("what a tool is called with is an object")
+    meta = params.get("_meta", {})
+    if not isinstance(meta, dict):
+        raise NotStrictJson("the _meta of a call is an object")
     message["params"] = {name: params[name] for name in _CALL_MEMBERS if name in params}
     body = strict_json.written(message)
-    sorted_arguments = json.dumps(arguments, sort_keys=True)
+    judged = {name: value for name, value in meta.items() if not _is_of_a_try(name, value)}
+    # Arguments are an object: a list is never the text of a call without `_meta`.
+    sorted_call = json.dumps([arguments, judged] if judged else arguments, sort_keys=True)
+    parts = [arguments, judged] if judged else [arguments]
+    shown = " with _meta ".join(json.dumps(one, sort_keys=True, ensure_ascii=False) for one in parts)
     return McpMessage(
         body=body,
         id=identity,
         method=CALL,
         tool=tool,
-        call_hash=hashlib.sha256(sorted_arguments.encode()).hexdigest(),
-        arguments=json.dumps(arguments, sort_keys=True, ensure_ascii=False)[:MAX_SHOWN_CHARS],
+        call_hash=hashlib.sha256(sorted_call.encode()).hexdigest(),
+        arguments=shown[:MAX_SHOWN_CHARS],
+        is_of_task=_is_of_task(CALL, params),
     )
+
+
+def _is_of_task(method: str | None, params: dict[str, Any]) -> bool:
+    is_about_tasks = method is not None and method.removeprefix("notifications/").startswith("tasks/")
+    return is_about_tasks or params.get("task") is not None
+
+
+def _is_of_a_try(name: str, value: object) -> bool:
+    """Return whether a member of `_meta` names one try, by a value that can carry nothing else."""
+    if name not in _OF_A_TRY or isinstance(value, bool):
+        return False
+    return isinstance(value, int) or (isinstance(value, str) and _OPAQUE_NAME.fullmatch(value) is not None)

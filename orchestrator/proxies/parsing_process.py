@@ -9,9 +9,10 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import signal
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, BinaryIO
 
@@ -20,8 +21,9 @@ import structlog
 from orchestrator.base.clock import Clock
 from orchestrator.base.rate_limits import TokenBucket
 from orchestrator.domain.values import Folder
+from orchestrator.groups.settings import ModelFeature
 from orchestrator.proxies import mcp_message
-from orchestrator.proxies.model import error_responses, request_policy
+from orchestrator.proxies.model import adaptation, error_responses, request_policy
 from orchestrator.proxies.model.error_responses import ProxyRefusal, ProxyRefused
 from orchestrator.proxies.strict_json import NotStrictJson
 
@@ -29,10 +31,16 @@ log = structlog.get_logger(__name__)
 
 SMALL_BYTES = 16 * 1024
 """Bodies up to this are read in the host's process: about a millisecond."""
+ORDINARY_BYTES = 1024 * 1024
+"""Bodies up to this have a child of their own: on a busy machine, 32 MiB take long only to come to it."""
 JOB_SECONDS = 15.0
-"""Seconds that one body may take; the bounds of `strict_json` keep it far below."""
+"""Seconds that one body may take on the clock, with the start of a child on a busy machine."""
+ORDINARY_CPU_SECONDS, LARGE_CPU_SECONDS = 1.0, 5.0
+"""Seconds of processor time that one body may take in its child: ten times what the bounds of `strict_json`
+leave of the worst. A child that needs more ends at once, so that no group holds it for the others.
+"""
 BURST_MS, MS_A_SECOND = 2_000, 100
-"""Milliseconds of work for one group: so much at once, then a tenth of a processor."""
+"""Milliseconds of processor time for one group: so much at once, then a tenth of a processor."""
 MAX_GROUPS = 1_000
 MAX_HEAD_BYTES = 1024 * 1024
 """Bytes of an answer's line, which has the arguments of a call as people are shown them."""
@@ -42,15 +50,25 @@ Job = Callable[[bytes, dict[str, Any]], tuple[dict[str, Any], bytes]]
 
 
 def _check_model_request(body: bytes, options: dict[str, Any]) -> tuple[dict[str, Any], bytes]:
-    request_policy.check(body, **options)
-    return {}, b""
+    return asdict(request_policy.check(body, **options)), b""
+
+
+def _adapt_model_request(body: bytes, options: dict[str, Any]) -> tuple[dict[str, Any], bytes]:
+    to_service = options.pop("adapt")
+    facts, document = request_policy.read(body, **options)
+    made = adaptation.adapted(document, **to_service)
+    return asdict(facts), json.dumps(made, separators=(",", ":")).encode()
 
 
 def _read_mcp_message(body: bytes, _: dict[str, Any]) -> tuple[dict[str, Any], bytes]:
     return mcp_message.read(body).to_wire()
 
 
-JOBS: dict[str, Job] = {"model": _check_model_request, "mcp": _read_mcp_message}
+JOBS: dict[str, Job] = {
+    "model": _check_model_request,
+    "adapt": _adapt_model_request,
+    "mcp": _read_mcp_message,
+}
 
 
 @dataclass(slots=True)
@@ -62,29 +80,58 @@ class _Group:
 
 
 class ParsingProcess:
-    """Reads bodies of containers: small ones here, others in one child, which starts when it is needed."""
+    """Reads bodies of containers: small ones here, others in two children, which start when needed."""
 
     def __init__(self, *, clock: Clock) -> None:
         self._clock = clock
         self._groups: dict[Folder, _Group] = {}
-        self._child: asyncio.subprocess.Process | None = None
-        self._child_lock = asyncio.Lock()
+        self._ordinary = _Child(ORDINARY_CPU_SECONDS)
+        self._large = _Child(LARGE_CPU_SECONDS)
 
     async def check_model_request(
-        self, folder: Folder, body: bytes, *, may_search: bool, is_open: bool
-    ) -> None:
-        """Return if a request may pass. Raises `ProxyRefused`."""
-        await self._run(folder, "model", body, {"may_search": may_search, "is_open": is_open})
+        self,
+        folder: Folder,
+        body: bytes,
+        *,
+        may_search: bool,
+        is_open: bool,
+        features: Sequence[ModelFeature] = (),
+    ) -> request_policy.RequestFacts:
+        """Return the facts of a request, if it may pass. Raises `ProxyRefused`."""
+        options = {"may_search": may_search, "is_open": is_open, "features": list(features)}
+        found, _ = await self._run(folder, "model", body, options)
+        return request_policy.RequestFacts(**found)
+
+    async def adapt_model_request(
+        self,
+        folder: Folder,
+        body: bytes,
+        *,
+        model: str | None,
+        abilities: Sequence[str],
+        may_search: bool,
+        is_open: bool,
+    ) -> tuple[request_policy.RequestFacts, bytes]:
+        """Return the facts of a request, and its body as a service of these abilities takes it.
+
+        Raises `ProxyRefused`.
+        """
+        options = {
+            "may_search": may_search,
+            "is_open": is_open,
+            "adapt": {"model": model, "abilities": sorted(abilities)},
+        }
+        found, made = await self._run(folder, "adapt", body, options)
+        return request_policy.RequestFacts(**found), made
 
     async def read_mcp_message(self, folder: Folder, body: bytes) -> mcp_message.McpMessage:
         """Return the message in a body. Raises `ProxyRefused`."""
         return mcp_message.McpMessage.from_wire(*await self._run(folder, "mcp", body, {}))
 
     async def aclose(self) -> None:
-        """End the child. Safe to call twice."""
-        child, self._child = self._child, None
-        if child is not None:
-            await _end(child)
+        """End the children. Safe to call twice."""
+        await self._ordinary.aclose()
+        await self._large.aclose()
 
     async def _run(
         self, folder: Folder, job: str, body: bytes, options: dict[str, Any]
@@ -94,13 +141,13 @@ class ParsingProcess:
             wait_ms = group.work.wait_ms()
             if wait_ms > 0:
                 raise ProxyRefused(error_responses.parsed_too_much(wait_ms))
-            began = time.perf_counter()
+            if len(body) > SMALL_BYTES:
+                return await self._in_child(group, job, body, options)
+            began = time.thread_time()
             try:
-                if len(body) <= SMALL_BYTES:
-                    return _done(job, body, options)
-                return await self._in_child(job, body, options)
+                return _done(job, body, options)
             finally:
-                group.work.take(round((time.perf_counter() - began) * 1000))
+                group.work.take(_ms(time.thread_time() - began))
 
     def _group(self, folder: Folder) -> _Group:
         if folder not in self._groups and len(self._groups) >= MAX_GROUPS:
@@ -108,24 +155,60 @@ class ParsingProcess:
         bucket = TokenBucket(self._clock, at_once=BURST_MS, a_second=MS_A_SECOND)
         return self._groups.setdefault(folder, _Group(asyncio.Lock(), bucket))
 
-    async def _in_child(self, job: str, body: bytes, options: dict[str, Any]) -> tuple[dict[str, Any], bytes]:
-        async with self._child_lock:
-            child = self._child = self._child or await _start()
+    async def _in_child(
+        self, group: _Group, job: str, body: bytes, options: dict[str, Any]
+    ) -> tuple[dict[str, Any], bytes]:
+        """Have a child do a job, and take the processor time that it spent from the group's.
+
+        Not the time that passed: the body of another group, or a busy machine, is nothing that this one did.
+        """
+        child = self._ordinary if len(body) <= ORDINARY_BYTES else self._large
+        async with child.lock:
+            began = time.perf_counter()
             try:
-                async with asyncio.timeout(JOB_SECONDS):
-                    answer, payload = await _ask(child, {"job": job, "options": options}, body)
+                answer, payload = await child.ask({"job": job, "options": options}, body)
             except BaseException as error:
-                # Half a request or half an answer is in its pipes: the next body gets a new child.
-                self._child = None
-                await asyncio.shield(_end(child))
+                group.work.take(_ms(time.perf_counter() - began))  # what it spent, it cannot say any more
                 if isinstance(error, TimeoutError | OSError | EOFError | ValueError):
                     log.warning("parsing.failed", job=job, bytes=len(body), reason=repr(error))
                     raise ProxyRefused(error_responses.malformed("it could not be read in time")) from error
                 raise
+        group.work.take(answer["ms"])
         if (refusal := answer.get("refusal")) is not None:
             headers = tuple((name.encode(), value.encode()) for name, value in refusal.pop("headers"))
             raise ProxyRefused(ProxyRefusal(**refusal, headers=headers))
         return answer["found"], payload
+
+
+class _Child:
+    """A process that does one job at a time, while its lock is held. It starts with its first."""
+
+    def __init__(self, cpu_seconds: float) -> None:
+        self._cpu_seconds = cpu_seconds
+        self.lock = asyncio.Lock()
+        self.process: asyncio.subprocess.Process | None = None
+
+    async def ask(self, request: dict[str, Any], body: bytes) -> tuple[dict[str, Any], bytes]:
+        """Return the answer and its bytes. Raises `TimeoutError`, `OSError`, `EOFError`, `ValueError`."""
+        process = self.process = self.process or await _start()
+        try:
+            async with asyncio.timeout(JOB_SECONDS):
+                return await _ask(process, {**request, "cpu_seconds": self._cpu_seconds}, body)
+        except BaseException:
+            # Half a request or half an answer is in its pipes: the next body gets a new process.
+            self.process = None
+            await asyncio.shield(_end(process))
+            raise
+
+    async def aclose(self) -> None:
+        """End the process. Safe to call twice."""
+        process, self.process = self.process, None
+        if process is not None:
+            await _end(process)
+
+
+def _ms(seconds: float) -> int:
+    return round(seconds * 1000)
 
 
 def _done(job: str, body: bytes, options: dict[str, Any]) -> tuple[dict[str, Any], bytes]:
@@ -185,12 +268,20 @@ async def _end(child: asyncio.subprocess.Process) -> None:
 
 
 def serve(requests: BinaryIO, answers: BinaryIO) -> None:
-    """Answer requests until there are no more: the host has ended."""
+    """Answer requests until there are no more: the host has ended.
+
+    A request that takes more processor time than it may ends the process: the signal's default action needs
+    no Python, which does not run while a function in C is at work.
+    """
     while line := requests.readline():
         request = json.loads(line)
         body = requests.read(request["size"])
+        began = time.process_time()
+        signal.setitimer(signal.ITIMER_PROF, request["cpu_seconds"])
         answer, payload = _answer(request, body)
-        answers.write(_head({**answer, "size": len(payload)}))
+        signal.setitimer(signal.ITIMER_PROF, 0)
+        spent_ms = _ms(time.process_time() - began)
+        answers.write(_head({**answer, "ms": spent_ms, "size": len(payload)}))
         answers.write(payload)
         answers.flush()
 

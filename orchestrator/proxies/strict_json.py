@@ -11,14 +11,23 @@ import unicodedata
 from collections.abc import Callable
 from typing import Any
 
+from agent_runner.wire.unicode_forms import MAX_MARKS, has_long_run, normalized
+
 MAX_PARTS = 100_000
 """Values and names that a document may have: about 0.1 s of work. A million tokens of text have fewer."""
+MAX_NAME_CHARS = 256
+"""Characters of a name that is folded and compared."""
 MAX_NUMBER_CHARS = 4_000
 """Digits of all numbers that are longer than any a clock, a price or an id needs."""
 _LONG_NUMBER = 20
 _STRINGS = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"?', re.DOTALL)
 _NUMBER = re.compile(rb"[0-9][0-9.eE+-]*")
+_ESCAPED_SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
 _INVISIBLE = frozenset({"Cc", "Cf", "Cs", "Co", "Cn"})
+
+
+_TOO_MANY_PARTS = f"its JSON has more than {MAX_PARTS:,} parts"
+_TOO_DEEP = "its JSON is nested too deeply"
 
 
 class NotStrictJson(ValueError):
@@ -29,24 +38,53 @@ def parse(body: bytes, *, folds_names: bool = False) -> Any:
     """Return the document in `body`, which is UTF-8.
 
     `folds_names`: whether names that some readers take for the same, by case or by form, are refused beside
-    each other.
+    each other, and names that are too long to compare, and texts that are no Unicode.
 
     Raises:
         NotStrictJson: it is no JSON, has a name twice, a number without a value, or is beyond the bounds.
     """
+    _check_bounds(body)
+    document = _loaded(body, folds_names=folds_names)
+    if folds_names and _ESCAPED_SURROGATE.search(body):
+        _check_unicode(document)
+    return document
+
+
+def _check_bounds(body: bytes) -> None:
+    """Refuse a body of too many parts or digits. Each count stops at its bound, so memory stays small."""
     # What stands in strings costs nothing: a conversation has more commas than any document has parts.
-    skeleton = _STRINGS.sub(b'"', body)
-    if skeleton.count(b'"') + skeleton.count(b",") + skeleton.count(b"{") + skeleton.count(b"[") > MAX_PARTS:
-        raise NotStrictJson(f"its JSON has more than {MAX_PARTS:,} parts")
-    numbers = [len(number) for number in _NUMBER.findall(skeleton)]
-    if sum(length for length in numbers if length > _LONG_NUMBER) > MAX_NUMBER_CHARS:
-        raise NotStrictJson(f"its numbers have more than {MAX_NUMBER_CHARS:,} digits")
+    skeleton, strings = _STRINGS.subn(b'"', body, count=MAX_PARTS + 1)
+    if strings + sum(map(skeleton.count, (b",", b"{", b"["))) > MAX_PARTS:
+        raise NotStrictJson(_TOO_MANY_PARTS)
+    long_digits = 0
+    for found, number in enumerate(_NUMBER.finditer(skeleton), start=1):
+        length = number.end() - number.start()
+        long_digits += length if length > _LONG_NUMBER else 0
+        if long_digits > MAX_NUMBER_CHARS:
+            raise NotStrictJson(f"its numbers have more than {MAX_NUMBER_CHARS:,} digits")
+        if found > MAX_PARTS:
+            raise NotStrictJson(_TOO_MANY_PARTS)
+
+
+def _check_unicode(document: Any) -> None:
+    """Refuse half a surrogate pair: no server can read it, and no database of the host can store it."""
+    try:
+        json.dumps(document, ensure_ascii=False).encode("utf-8")
+    except RecursionError as error:
+        raise NotStrictJson(_TOO_DEEP) from error
+    except UnicodeEncodeError as error:
+        raise NotStrictJson("a text in it is no Unicode: half of a surrogate pair stands alone") from error
+
+
+def _loaded(body: bytes, *, folds_names: bool) -> Any:
     try:
         return json.loads(
             body.decode("utf-8"),
             object_pairs_hook=_unambiguous(folds_names=folds_names),
             parse_constant=_refuse_constant,
         )
+    except NotStrictJson:
+        raise
     except (ValueError, RecursionError) as error:
         raise NotStrictJson("its body is no JSON that has one meaning") from error
 
@@ -55,17 +93,19 @@ def written(document: object) -> bytes:
     """Return `document` as JSON of ASCII alone, which reads the same in every charset.
 
     Raises:
-        NotStrictJson: a number in it is greater than any that JSON has.
+        NotStrictJson: a number in it is greater than any that JSON has, or it is nested too deeply.
     """
     try:
         return json.dumps(document, ensure_ascii=True, allow_nan=False, separators=(",", ":")).encode("ascii")
+    except RecursionError as error:
+        raise NotStrictJson(_TOO_DEEP) from error
     except ValueError as error:
         raise NotStrictJson("one of its numbers is too great") from error
 
 
 def folded(name: str) -> str:
     """Return what is left of a name where case, form and invisible characters do not count."""
-    text = unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", name).casefold())
+    text = normalized("NFKC", normalized("NFKC", name).casefold())
     return "".join(character for character in text if unicodedata.category(character) not in _INVISIBLE)
 
 
@@ -75,6 +115,11 @@ def _unambiguous(*, folds_names: bool) -> Callable[[list[tuple[str, Any]]], dict
         # Of a name that is there twice, another reader could take the other value.
         if len(found) != len(pairs):
             raise ValueError("a name is there twice")
+        if folds_names and any(len(name) > MAX_NAME_CHARS for name in found):
+            raise NotStrictJson(f"a name in it has more than {MAX_NAME_CHARS} characters")
+        # Such runs are not brought into one order, so that two names of them could be the same to a reader.
+        if folds_names and any(has_long_run(name) for name in found):
+            raise NotStrictJson(f"a name in it has more than {MAX_MARKS} combining marks in a row")
         if folds_names and len({folded(name) for name in found}) != len(found):
             # Go's and .NET's readers find a member whatever the case of its name.
             raise ValueError("two names are the same to some readers")

@@ -31,9 +31,9 @@ class Availability:
         clock: Clock,
         wakeups: Wakeups,
         bus: EventBus,
-        refusal: Callable[[Group, TurnKind], Awaitable[ModelRefusal | None]],
+        refusal: Callable[[Group, Turn], Awaitable[ModelRefusal | None]],
     ) -> None:
-        """`refusal` returns why no model would answer a turn of this kind of a group now.
+        """`refusal` returns why no model would answer a turn of a group now.
 
         It returns None where one may answer, or where none is needed.
         """
@@ -49,7 +49,7 @@ class Availability:
         What nobody waits for, a free cycle, stays queued and is looked at again in a minute.
         """
         group = await self._database.read(lambda tx: groups.by_folder(tx, turn.folder))
-        if group is None or (refusal := await self._refusal(group, turn.kind)) is None:
+        if group is None or (refusal := await self._refusal(group, turn)) is None:
             return False
         now_ms = self._clock.now_ms()
         async with self._database.transaction() as tx:

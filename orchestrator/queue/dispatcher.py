@@ -158,7 +158,7 @@ class Dispatcher:
         now_ms = self._clock.now_ms()
         ahead = "you are next" if place == 1 else f"{place - 1} ahead of you"
         async with self._database.transaction() as tx:
-            await turns.note_place_told(tx, turn.id, now_ms=now_ms)
+            await turns.note_place_notified(tx, turn.id, now_ms=now_ms)
             await outbox.add(
                 tx,
                 chat_jid=turn.chat_jid,

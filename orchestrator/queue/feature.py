@@ -37,7 +37,7 @@ class QueueFeature:
             host,
             pool,
             cap=containers.cap,
-            refusal=containers.orders.refusal,
+            refusal=containers.orders.refusal_ahead,
             is_taking_work=lambda: self.is_taking_work,
         )
         self._has_foresight = host.settings.andy_foresight > 0

@@ -16,7 +16,7 @@ DUE_WITHIN_MS = 10_000
 CALLED_WITHIN_MS = 3_600_000
 """So long after a group has called Andy, talk in it that calls nobody is a sign that it will again."""
 MOST_IN_VAIN = 2
-"""After so many containers in a row that nobody asked anything, talk alone starts none for the group."""
+"""Unused containers in a row after which talk alone no longer starts one ahead for the group."""
 
 _RANK = {sign: rank for rank, sign in enumerate(Sign)}
 

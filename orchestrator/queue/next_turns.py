@@ -26,7 +26,7 @@ LONGEST_PAUSE_MS = 3_600_000
 _RANK = {kind: rank for rank, kind in enumerate(TurnKind, start=1)}
 _AGED = 0
 _WITHOUT_WORK = (RunState.READY, RunState.IDLE)
-"""In the order in which they are closed."""
+"""The states of runs without work, in the order in which such runs are closed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +71,7 @@ Action = HandOverTurn | StartContainer | CloseContainer | NotifyPlace | ClearCon
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueuePlan:
-    """What to do now, and when to look again (epoch ms) if nothing happens before."""
+    """The actions to take now, and when to plan again (epoch milliseconds) if nothing happens before."""
 
     actions: tuple[Action, ...]
     look_again_ms: int | None = None
@@ -85,7 +85,7 @@ class _Slots:
     coming: int
     """Closing runs that no turn counts on yet; below zero when more live than may."""
     overlap: int
-    """How many more closing runs need hold no slot: others start while they end."""
+    """Further closing runs that need not hold a slot, so that others can start while they end."""
     spare: list[LiveRun]
     """Runs without work that no turn took yet, in the order in which they would be closed."""
 
@@ -280,7 +280,7 @@ def _places(waiting: Sequence[Turn], now_ms: int) -> list[Action]:
         NotifyPlace(turn.id, place)
         for place, turn in enumerate(waiting, start=1)
         if turn.kind is TurnKind.CHAT
-        and not turn.was_told_place
+        and not turn.is_place_notified
         and now_ms - turn.queued_ms >= TELL_PLACE_AFTER_MS
     ]
 

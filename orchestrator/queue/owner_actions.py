@@ -1,4 +1,4 @@
-"""What the owner does to single turns: stop one, have one tried again."""
+"""The owner's actions on single turns: stop one, retry one."""
 
 from __future__ import annotations
 

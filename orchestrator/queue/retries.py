@@ -13,6 +13,7 @@ from orchestrator.store import (
     notice_claims,
     outbox,
     task_stops,
+    turn_moves,
     turn_outages,
     turns,
 )
@@ -48,6 +49,11 @@ def outage_delay_ms(elapsed_ms: int) -> int | None:
     return max(FIRST_DELAY_MS, min(elapsed_ms // 2, failures.LONGEST_OUTAGE_PAUSE_MS))
 
 
+def image_delay_ms(elapsed_ms: int) -> int | None:
+    """Return the pause where the image has been missing for `elapsed_ms`; None when that is too long."""
+    return failures.IMAGE_PAUSE_MS if elapsed_ms < failures.MAX_IMAGE_WAIT_MS else None
+
+
 async def requeue_or_fail(
     tx: Tx,
     turn: Turn,
@@ -81,13 +87,18 @@ async def requeue_or_fail(
         return TurnState.FAILED
     if stop is not None:
         reason, is_retryable = stop.reason, False
-    if fault is FailureOwner.ENGINE:
+    if is_retryable and await turn_moves.left_in(tx, turn.id, turn.run_id):
+        await _move(tx, turn, reason=reason, now_ms=now_ms)
+        return TurnState.QUEUED
+    if fault in (FailureOwner.ENGINE, FailureOwner.IMAGE):
         await turn_outages.begin(tx, turn.id, Outage.ENGINE, since_ms=now_ms)
     outage = await turn_outages.of_turn(tx, turn.id)
     is_retryable = is_retryable and turn.kind is not TurnKind.WORKER  # the rules stand in for it
     if is_retryable and outage is not None:
-        delay_ms = outage_delay_ms(now_ms - outage.since_ms)
-        reason = reason if delay_ms is not None else failures.TOO_LONG[outage.cause]
+        is_image = fault is FailureOwner.IMAGE
+        delay_ms = (image_delay_ms if is_image else outage_delay_ms)(now_ms - outage.since_ms)
+        too_long = failures.NO_IMAGE if is_image else failures.TOO_LONG[outage.cause]
+        reason = reason if delay_ms is not None else too_long
     elif is_retryable and fault is FailureOwner.RESTART:
         delay_ms = restart_delay_ms(turn.restarts)
         reason = reason if delay_ms is not None else TOO_MANY_RESTARTS
@@ -108,6 +119,21 @@ async def requeue_or_fail(
     is_own_fault = fault is FailureOwner.TURN and outage is None
     await fail(tx, turn, reason=reason, now_ms=now_ms, is_own_fault=is_own_fault)
     return TurnState.FAILED
+
+
+async def _move(tx: Tx, turn: Turn, *, reason: str, now_ms: int) -> None:
+    """Queue a turn again that has left a service: another goes on with it at once, and no attempt counts."""
+    await turns.put_back(tx, turn, reason=reason, not_before_ms=now_ms, counts_as_attempt=False)
+    waited_ms = now_ms - (turn.started_ms or turn.queued_ms)
+    if turn.kind is TurnKind.CHAT and waited_ms > failures.TELL_MOVE_AFTER_MS:
+        await outbox.add(
+            tx,
+            chat_jid=turn.chat_jid,
+            folder=turn.folder,
+            text=failures.MOVED,
+            dedupe_key=f"moved:{turn.id}",
+            now_ms=now_ms,
+        )
 
 
 async def fail(tx: Tx, turn: Turn, *, reason: str, now_ms: int, is_own_fault: bool = True) -> None:
@@ -131,10 +157,10 @@ async def refuse(tx: Tx, turn: Turn, *, now_ms: int) -> None:
     await turns.settle(tx, turn.id, TurnState.FAILED, reason=reason, now_ms=now_ms, is_own_fault=False)
     group = await groups.by_folder(tx, turn.folder)
     is_asked_by_owner = group is not None and group.is_main and turn.kind is TurnKind.CHAT
-    news = [_notice(one) for one in refusals if one.told_ms is None]
+    news = [_notice(one) for one in refusals if one.notified_ms is None]
     for one in refusals:
-        if one.told_ms is None:
-            await model_refusals.note_told(tx, one.id, now_ms=now_ms)
+        if one.notified_ms is None:
+            await model_refusals.note_notified(tx, one.id, now_ms=now_ms)
             if not is_asked_by_owner:
                 await owner.notify(tx, _notice(one), about=f"model-refusal:{one.id}", now_ms=now_ms)
     if is_asked_by_owner:

@@ -7,9 +7,13 @@ from zoneinfo import ZoneInfo
 
 from orchestrator.base.clock import local_second
 from orchestrator.base.tables import Rows, short, table
+from orchestrator.base.terminal_escaping import all_visible
 from orchestrator.store import approvals, groups
 from orchestrator.store.approvals import Approval, ApprovalState
 from orchestrator.store.database import Tx
+
+SHOWN_CHARS = 40
+"""Characters of a call that fit into the table."""
 
 
 async def rows(tx: Tx, folder: str | None, *, limit: int, now_ms: int, before: int | None = None) -> Rows:
@@ -37,8 +41,23 @@ def approval_row(one: Approval, *, now_ms: int) -> dict[str, Any]:
 
 
 def lines(found: Rows, *, zone: ZoneInfo) -> list[str]:
+    """Return the requests as a table for people; hidden characters are written out as in a question.
+
+    What waits to be decided follows whole where the table cuts it.
+    """
     if not found:
         return ["No agent has asked for anything: see 'ask' in 'andy groups config --help'."]
+    cut = [row for row in found if len(all_visible(row["detail"])) > SHOWN_CHARS]
+    whole = [row for row in cut if row["state"] == ApprovalState.WAITING.value]
+    others = ["All of what was decided: 'andy approvals list --json'."] if len(cut) > len(whole) else []
+    return [
+        *_table(found, zone=zone),
+        *(f"Request {row['id']} with all of it: {all_visible(row['detail'])}" for row in whole),
+        *others,
+    ]
+
+
+def _table(found: Rows, *, zone: ZoneInfo) -> list[str]:
     return table(
         ("request", "asked", "group", "to", "with", "state", "by"),
         [
@@ -46,8 +65,8 @@ def lines(found: Rows, *, zone: ZoneInfo) -> list[str]:
                 row["id"],
                 local_second(row["asked_ms"], zone),
                 row["group"],
-                f"{row['kind']} {row['subject']}",
-                short(row["detail"], 40),
+                f"{row['kind']} {all_visible(row['subject'])}",
+                short(all_visible(row["detail"]), SHOWN_CHARS),
                 row["state"],
                 row["decided_by"] or "",
             )

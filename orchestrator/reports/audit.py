@@ -15,7 +15,7 @@ from orchestrator.store import commands, groups
 from orchestrator.store.database import Tx
 
 CHECK_MS = 10 * 60_000
-"""How long the console trusts rows that it has read; `andy audit verify` reads all of them each time."""
+"""Milliseconds for which the console trusts verified rows; `andy audit verify` reads all rows each time."""
 
 
 async def rows(
@@ -38,7 +38,7 @@ async def rows(
 
 
 async def command_rows(tx: Tx, folder: str | None, *, limit: int, before: int | None = None) -> Rows:
-    """What containers asked of the host lately, newest first, each with the answer. Raises `UnknownGroup`."""
+    """Return the latest commands of containers, newest first, each with its answer. Raises `UnknownGroup`."""
     known = None if folder is None else (await groups.known(tx, folder)).folder
     found = await commands.newest(tx, known, limit=limit, before=before)
     return [{**row, "ok": bool(row["ok"]), "text": redact(row["text"])} for row in found]
@@ -64,14 +64,14 @@ def lines(found: Rows, *, zone: ZoneInfo) -> list[str]:
 
 
 def detail_text(detail: dict[str, Any]) -> str:
-    """What a row says besides its kind, in one short line; what is empty or zero is left out."""
-    told = (f"{name}={value}" for name, value in detail.items() if value not in (None, "", 0))
-    return " ".join(" ".join(told).split())[:160]
+    """Return a row's details in one short line, without those that are empty or zero."""
+    fields = (f"{name}={value}" for name, value in detail.items() if value not in (None, "", 0))
+    return " ".join(" ".join(fields).split())[:160]
 
 
 async def verify(tx: Tx) -> dict[str, Any]:
     """Whether every row is there as it was written."""
-    return _told(await audit_store.verify(tx))
+    return _verdict_row(await audit_store.verify(tx))
 
 
 class AuditCheck:
@@ -90,10 +90,10 @@ class AuditCheck:
         if known is None:
             self._whole_ms = now_ms
         self._known = verdict
-        return {**_told(verdict), "whole_ms": self._whole_ms}
+        return {**_verdict_row(verdict), "whole_ms": self._whole_ms}
 
 
-def _told(verdict: audit_store.ChainVerdict) -> dict[str, Any]:
+def _verdict_row(verdict: audit_store.ChainVerdict) -> dict[str, Any]:
     return {**asdict(verdict), "ok": verdict.fault is None}
 
 

@@ -23,7 +23,7 @@ MODES = {
 
 
 BAD_FILES = ("*.corrupt-*.json", "*.other-version-*.json")
-"""What a file that could not be used was renamed to."""
+"""Patterns for the new names of files that could not be used and were renamed."""
 
 
 def bad_files(path: Path) -> list[str]:
@@ -31,12 +31,12 @@ def bad_files(path: Path) -> list[str]:
     return sorted(found.name for pattern in BAD_FILES for found in path.glob(pattern))
 
 
-def show(folder: str, kept: SnapshotContents, mended: Sequence[str]) -> dict[str, Any]:
+def show(folder: str, contents: SnapshotContents, mended: Sequence[str]) -> dict[str, Any]:
     """Return all that is kept of a group; `mended` are the names of bad files that were put aside."""
     return {
         "group": folder,
-        "context": kept.context.model_dump(mode="json"),
-        "workflow": kept.workflow.model_dump(mode="json"),
+        "context": contents.context.model_dump(mode="json"),
+        "workflow": contents.workflow.model_dump(mode="json"),
         "mended": list(mended),
     }
 
@@ -46,14 +46,14 @@ def show_lines(found: dict[str, Any], *, zone: ZoneInfo) -> list[str]:
     return [*_head(found, zone), *_memory(found), *_dialogue(found, zone), *_mended(found)]
 
 
-def plans(folder: str, kept: SnapshotContents) -> dict[str, Any]:
+def plans(folder: str, contents: SnapshotContents) -> dict[str, Any]:
     """Return a group's plans, and which is worked on."""
-    memory = kept.context.memory
+    memory = contents.context.memory
     return {
         "group": folder,
         "active_plan": memory.active_plan_id,
         "active_task": memory.active_task_id,
-        "plans": [plan.model_dump(mode="json") for plan in kept.workflow.plans],
+        "plans": [plan.model_dump(mode="json") for plan in contents.workflow.plans],
     }
 
 
@@ -149,7 +149,7 @@ def _dialogue(found: dict[str, Any], zone: ZoneInfo) -> Iterator[str]:
 
 def _mended(found: dict[str, Any]) -> Iterator[str]:
     for name in found["mended"]:
-        yield f"⚠️ A file could not be read and was mended; the bad one is kept as {name}."
+        yield f"⚠️ A file could not be read and was repaired; the bad one is kept as {name}."
 
 
 def _listed(head: str, texts: Sequence[str]) -> Iterator[str]:

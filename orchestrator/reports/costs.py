@@ -12,6 +12,7 @@ from zoneinfo import ZoneInfo
 from orchestrator.base.clock import local_iso
 from orchestrator.base.tables import Rows, table
 from orchestrator.domain.errors import BadRequest
+from orchestrator.domain.model_services import OF_DOTENV
 from orchestrator.domain.values import Folder
 from orchestrator.proxies.model import budget_sums as rules
 from orchestrator.proxies.model.token_usage import AS_OF
@@ -23,22 +24,25 @@ from orchestrator.store.budgets import Period, Unit
 from orchestrator.store.database import Tx
 from orchestrator.store.usage import Sums
 
-By = Literal["day", "group", "task", "kind", "model", "agent"]
+By = Literal["day", "group", "task", "kind", "model", "service", "agent"]
 
 _COLUMNS = {
     "group": "group_folder",
     "task": "task_id",
     "kind": "kind",
     "model": "model",
+    "service": "service",
     "agent": "is_subagent",
 }
 _AGENTS = {0: "the agent itself", 1: "subagents"}
-_UNKNOWN = {"task": "no task", "kind": "outside a turn", "model": "unknown"}
+_UNKNOWN = {"task": "no task", "kind": "outside a turn", "model": "unknown", "service": OF_DOTENV}
 _AMOUNT = re.compile(
     r"(?P<sign>\$?)(?P<number>\d[\d_]{0,20}(?:\.\d{1,9})?)(?P<unit>[kM]|usd|tokens|)", re.ASCII
 )
 
 
+LEAST_NANO_USD = rules.NANO // 100
+"""Billionths of a dollar that a budget of money has at least: one cent, the least that is shown."""
 LEAST_BARE_TOKENS = 10_000
 """Tokens that a number without a unit means at least: who writes 5 means dollars."""
 
@@ -71,11 +75,43 @@ def parse_amount(text: str) -> BudgetAmount:
     value = int(Decimal(found["number"].replace("_", "")) * factor)
     if value == 0:
         raise BadAmount("A budget of nothing would stop every answer at once: set an amount, or none.")
+    if is_money and value < LEAST_NANO_USD:
+        raise BadAmount(f"'{text}' is less than one cent: set 0.01usd or more.")
     if not is_money and not found["unit"] and value < LEAST_BARE_TOKENS:
         raise BadAmount(f"'{text}' of what? Write money as {text}usd, tokens as {text}tokens or {text}k.")
     if value >= 2**62:
         raise BadAmount(f"'{text}' is more than can be counted.")
     return BudgetAmount(unit=Unit.USD if is_money else Unit.TOKENS, value=value)
+
+
+def parse_amount_of(text: str, unit: Unit) -> BudgetAmount:
+    """Return the amount of a text whose unit was chosen apart: `5` or `1.50` dollars, `200k` or `2M` tokens.
+
+    Raises:
+        BadAmount: it is none, is nothing, or names another unit.
+    """
+    is_bare = text[:1] != "$" and text[-1:].isdigit()
+    amount = parse_amount(text + ("usd" if unit is Unit.USD else "tokens") if is_bare else text)
+    if amount.unit is not unit:
+        name = "dollars" if unit is Unit.USD else "tokens"
+        raise BadAmount(
+            f"'{text}' is not an amount of {name}: choose the other unit, or write a number alone."
+        )
+    return amount
+
+
+def parse_unit(text: str) -> Unit:
+    """Return the unit that a program or a form has chosen. Raises `BadAmount`."""
+    if text not in {*Unit}:
+        raise BadAmount(f"'{text}' is no unit of a budget: choose usd or tokens.")
+    return Unit(text)
+
+
+def parse_period(text: str) -> Period:
+    """Return the period that a program or a form has chosen. Raises `BadAmount`."""
+    if text not in {*Period}:
+        raise BadAmount(f"'{text}' is no period of a budget: choose day or month.")
+    return Period(text)
 
 
 # Usage
@@ -113,10 +149,10 @@ async def _by_column(tx: Tx, folder: Folder | None, by: By) -> dict[str, Sums]:
 
 def sums_row(sums: Sums) -> dict[str, Any]:
     """Counts of answers and tokens, and `cost_usd`, which is None where no price is known."""
-    told = asdict(sums)
-    nano = told.pop("cost_nano_usd")
+    fields = asdict(sums)
+    nano = fields.pop("cost_nano_usd")
     is_unknown = sums.requests > 0 and sums.unpriced == sums.requests
-    return {**told, "cost_usd": None if is_unknown else nano / rules.NANO}
+    return {**fields, "cost_usd": None if is_unknown else nano / rules.NANO}
 
 
 def usage_lines(found: dict[str, Any]) -> list[str]:
@@ -228,6 +264,12 @@ def set_text(amount: BudgetAmount, *, period: Period, folder: str | None, is_bac
     whose = f"'{folder}'" if folder is not None else "all groups together"
     what = ", for what nobody waits for" if is_background else ""
     return f"The budget is set: {amount_text(amount)} a {period} for {whose}{what}."
+
+
+async def is_spent_already(tx: Tx, budget: budget_store.Budget, *, now_ms: int, zone: ZoneInfo) -> bool:
+    """Return whether a budget would be used up at the moment it is set."""
+    (standing,) = await rules.standings(tx, [budget], now_ms=now_ms, zone=zone)
+    return standing.is_spent
 
 
 async def set_budget(

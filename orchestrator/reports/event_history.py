@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from orchestrator.base.event_bus import EventBus, HostEvent
+from orchestrator.dashboard.views import notification_log
 from orchestrator.store import dashboard_notifications, events
 from orchestrator.store.database import Tx
 
 MAX_RECALLED = 300
-"""Of each of the two kinds: the ring has room for three times as many."""
+"""Events of each of the two kinds that are loaded: the ring has room for three times as many."""
 BEFORE_THIS_START = 0
 """The number of every event of an earlier process: those of this one count from 1."""
 
@@ -28,12 +29,8 @@ async def recall_events(tx: Tx, bus: EventBus) -> None:
         HostEvent(
             n=BEFORE_THIS_START,
             at_ms=one.at_ms,
-            kind=f"notification.{one.what.replace(' ', '_')}",
-            group=one.folder,
-            turn=one.turn_id,
-            detail=one.notification_id,
-            reason=one.detail.get("reason") or one.detail.get("error"),
-            data={"by": one.by},
+            kind=f"notification.{notification_log.event_word(one)}",
+            **notification_log.event_fields(one),
         )
         for one in await dashboard_notifications.newest_history(tx, limit=MAX_RECALLED)
     ]

@@ -63,7 +63,7 @@ def _status(loop: Loop) -> str:
 
 
 async def _raw(tx: Tx, loop: Loop) -> str | None:
-    """What the agent wrote of which the next wake came."""
+    """Return the agent's text from which the next wake time was read."""
     newest = await cycles.newest(tx, loop.folder, limit=1)
     return newest[0].schedule_raw if newest else None
 

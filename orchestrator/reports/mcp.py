@@ -160,7 +160,7 @@ def _check_program(server: McpServer, home: Path) -> None:
 
 
 def _named_by(folder: Path, word: str) -> list[Path]:
-    """What a word of a command may name in a folder: a file, or a module of Python's after `-m`."""
+    """Return the files in a folder that a word of a command may name, also as a Python module after `-m`."""
     module = word.replace(".", "/")
     return [path for path in (folder / word, folder / f"{module}.py", folder / module / "__main__.py")
             if not Path(word).is_absolute() and path.is_file()]  # fmt: skip

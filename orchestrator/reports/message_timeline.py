@@ -25,7 +25,7 @@ ENDED = ("turn.answered", "turn.put_back", "turn.failed")
 LATE_MS = 1_000
 """A log is written a moment after what it tells."""
 LOG_LINES = 200
-"""Of one message, the newest."""
+"""Log lines that are shown for one message, the newest ones."""
 STAMP_CHARS = len("2026-11-22T03:15:01.123Z")
 
 
@@ -50,7 +50,7 @@ async def sent_file(tx: Tx, folder: str, asked: str) -> Outgoing:
 
 
 async def find(tx: Tx, folder: str, asked: str) -> dict[str, Any]:
-    """What the store knows of a message, by its id or its number; also of one that Andy said.
+    """Return all that the store has on a message, found by its id or number. It may be one that Andy sent.
 
     Raises:
         UnknownGroup, NoMessage
@@ -69,12 +69,12 @@ async def find(tx: Tx, folder: str, asked: str) -> dict[str, Any]:
         "id": message.id if message else asked,
         "group": group.folder,
         "chat": message.chat_jid if message else said.chat_jid if said else group.jid,
-        "message": _message_told(message),
-        "turn": await _turn_told(tx, turn) if turn else None,
+        "message": _message_part(message),
+        "turn": await _turn_part(tx, turn) if turn else None,
         "attempts": [],
         "work": await _work(tx, turn) if turn else [],
         "tools": await turn_work.tool_rows(tx, turn) if turn else [],
-        "replies": [_reply_told(one) for one in await _replies(tx, turn, said)],
+        "replies": [_reply_part(one) for one in await _replies(tx, turn, said)],
         "cost": await _cost(tx, turn) if turn else None,
         "log": [],
     }
@@ -102,7 +102,7 @@ async def _message(tx: Tx, group: Group, asked: str) -> Message | None:
     return await messages.at(tx, group.folder, int(asked)) if is_number else None
 
 
-def _message_told(message: Message | None) -> dict[str, Any] | None:
+def _message_part(message: Message | None) -> dict[str, Any] | None:
     if message is None:
         return None
     return {
@@ -115,7 +115,7 @@ def _message_told(message: Message | None) -> dict[str, Any] | None:
     }
 
 
-async def _turn_told(tx: Tx, turn: Turn) -> dict[str, Any]:
+async def _turn_part(tx: Tx, turn: Turn) -> dict[str, Any]:
     run = await runs.get(tx, turn.run_id) if turn.run_id else None
     return {
         "id": turn.id,
@@ -142,7 +142,7 @@ async def _replies(tx: Tx, turn: Turn | None, said: Outgoing | None) -> Sequence
     return [said] if said else []
 
 
-def _reply_told(one: Outgoing) -> dict[str, Any]:
+def _reply_part(one: Outgoing) -> dict[str, Any]:
     return {
         "outbox": one.id,
         "id": one.message_id,
@@ -158,13 +158,13 @@ def _reply_told(one: Outgoing) -> dict[str, Any]:
 
 
 async def _work(tx: Tx, turn: Turn) -> list[dict[str, Any]]:
-    """What the turn's agent asked of the host, the model and the network, as the audit has it."""
+    """Return the audit rows of a turn: its agent's requests to the host, the model and the network."""
     rows = await audit.of_turn(tx, turn.id, since_ms=turn.queued_ms)
     return [{name: row[name] for name in ("at_ms", "kind", "run", "detail")} for row in rows]
 
 
 async def _cost(tx: Tx, turn: Turn) -> dict[str, Any]:
-    """What the turn used in all; `subagents` is the part of it that its subagents used."""
+    """Return the usage of a turn in all; `subagents` is the part of its subagents."""
     shares = await usage.summed_of_turn(tx, turn.id, since_ms=turn.queued_ms)
     of_subagents = (sums for share, sums in shares.items() if share.is_subagent)
     return {
@@ -184,16 +184,16 @@ def _attempts(logs: Path, folder: str, turn: dict[str, Any]) -> Iterator[dict[st
             if file.path.stat().st_mtime_ns // 1_000_000 + LATE_MS < turn["queued_ms"]:
                 continue
             with file.path.open(encoding="utf-8", errors="replace") as lines:
-                told = [event for line in lines if (event := files.read_event(line))]
+                events = [event for line in lines if (event := files.read_event(line))]
         except FileNotFoundError:
             continue  # too old by now
-        yield from _attempts_of_run(file.run, told, str(turn["id"]))
+        yield from _attempts_of_run(file.run, events, str(turn["id"]))
 
 
-def _attempts_of_run(run: str, told: Sequence[LoggedEvent], turn_id: str) -> Iterator[dict[str, Any]]:
-    """What one run did with a turn: once, as a rule."""
+def _attempts_of_run(run: str, events: Sequence[LoggedEvent], turn_id: str) -> Iterator[dict[str, Any]]:
+    """Yield the attempts that one run made at a turn: usually one."""
     current: dict[str, Any] | None = None
-    for event in told:
+    for event in events:
         if event.facts.get("turn") != turn_id:
             continue
         if event.kind in STARTED:
@@ -232,16 +232,16 @@ def _last_attempt(turn: dict[str, Any]) -> dict[str, Any] | None:
     """The attempt that the store itself speaks of: the present one, or the one that settled the turn."""
     if turn["run"] is None or turn["state"] == TurnState.QUEUED:
         return None
-    told = _attempt(turn["run"], turn["attempt"], turn["started_ms"])
+    attempt = _attempt(turn["run"], turn["attempt"], turn["started_ms"])
     if turn["ended_ms"] is not None:
-        told |= {"ended_ms": turn["ended_ms"], "outcome": turn["state"], "reason": turn["reason"]}
-    return {**told, "acked_ms": turn["acked_ms"]}
+        attempt |= {"ended_ms": turn["ended_ms"], "outcome": turn["state"], "reason": turn["reason"]}
+    return {**attempt, "acked_ms": turn["acked_ms"]}
 
 
 def _log_lines(logs: Path, folder: str, attempts: Sequence[dict[str, Any]]) -> list[str]:
     """The newest lines that the runs of these attempts wrote meanwhile."""
     spans = {one["run"]: (one["started_ms"], one["ended_ms"]) for one in attempts}
-    kept: deque[str] = deque(maxlen=LOG_LINES)
+    newest: deque[str] = deque(maxlen=LOG_LINES)
     for file in files.of_group(logs, folder):
         if file.run not in spans:
             continue
@@ -250,17 +250,17 @@ def _log_lines(logs: Path, folder: str, attempts: Sequence[dict[str, Any]]) -> l
         end = utc_stamp(ended_ms + LATE_MS) if ended_ms else "9"
         try:
             with file.path.open(encoding="utf-8", errors="replace") as lines:
-                kept.extend(line.rstrip("\n") for line in lines if begin <= line[:STAMP_CHARS] <= end)
+                newest.extend(line.rstrip("\n") for line in lines if begin <= line[:STAMP_CHARS] <= end)
         except FileNotFoundError:
             continue  # too old by now
-    return list(kept)
+    return list(newest)
 
 
 # In order, and for people
 
 
 def steps(found: dict[str, Any]) -> list[dict[str, Any]]:
-    """What befell a message, step by step, and what it waits for: `{at_ms, step, text}`.
+    """Return the history of a message, step by step, and what it waits for: `{at_ms, step, text}`.
 
     `step` is one of received, ignored, queued, started, acknowledged, work, tool, answered, put_back, failed,
     waiting, running, said, sent, unsent. `at_ms` is None where a step is a state and not an event.
@@ -269,12 +269,12 @@ def steps(found: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def lines(found: dict[str, Any], *, zone: ZoneInfo) -> list[str]:
-    told = [
+    step_lines = [
         f"{local_second(one['at_ms'], zone) if one['at_ms'] else '':14}  {one['text']}"
         for one in steps(found)
         if one["step"] != "work"
     ]
-    return [*told, *_cost_lines(found["cost"])]
+    return [*step_lines, *_cost_lines(found["cost"])]
 
 
 def _cost_lines(cost: dict[str, Any] | None) -> Iterator[str]:

@@ -11,7 +11,7 @@ from orchestrator.base.tables import short
 from orchestrator.domain.errors import BadRequest
 from orchestrator.store import groups, notices
 from orchestrator.store.database import Tx
-from orchestrator.store.notice_claims import ToldNoticeRow
+from orchestrator.store.notice_claims import DeliveredNoticeRow
 from orchestrator.store.notices import NoticeMaker, NoticeRow, NoticeScope, NoticeState
 
 BY_HAND = "it was cancelled by hand"
@@ -33,7 +33,7 @@ async def every(tx: Tx, folder: str, *, with_over: bool, limit: int) -> list[dic
     """
     group = await groups.known(tx, folder)
     found = await notices.of_group(tx, group.folder, with_over=with_over, limit=limit)
-    return [row(kept) for kept in found]
+    return [row(notice) for notice in found]
 
 
 async def one(tx: Tx, folder: str, number: str) -> dict[str, Any]:
@@ -43,13 +43,13 @@ async def one(tx: Tx, folder: str, number: str) -> dict[str, Any]:
 
 async def cancel(tx: Tx, folder: str, number: str, *, now_ms: int) -> NoticeRow:
     """Let a notice be told no more. Raises what `one` does, and `BadRequest` when it is over."""
-    kept = await _known(tx, folder, number)
-    if not await notices.cancel(tx, kept.folder, kept.id, reason=BY_HAND, now_ms=now_ms):
+    notice = await _known(tx, folder, number)
+    if not await notices.cancel(tx, notice.folder, notice.id, reason=BY_HAND, now_ms=now_ms):
         raise BadRequest(
-            f"Notice {kept.id} of '{kept.folder}' is {kept.state.value} already: "
-            f"see 'andy notices list {kept.folder}' for those that are not."
+            f"Notice {notice.id} of '{notice.folder}' is {notice.state.value} already: "
+            f"see 'andy notices list {notice.folder}' for those that are not."
         )
-    return kept
+    return notice
 
 
 async def _known(tx: Tx, folder: str, number: str) -> NoticeRow:
@@ -59,44 +59,44 @@ async def _known(tx: Tx, folder: str, number: str) -> NoticeRow:
             f"'{short(number, 40)}' is no number of a notice: they are in the first column of "
             f"'andy notices list {group.folder}'."
         )
-    kept = await notices.get(tx, group.folder, int(number))
-    if kept is None:
+    notice = await notices.get(tx, group.folder, int(number))
+    if notice is None:
         raise UnknownNotice(
             f"'{group.folder}' has no notice {number}: see 'andy notices list {group.folder} --all'."
         )
-    return kept
+    return notice
 
 
-def row(kept: NoticeRow) -> dict[str, Any]:
+def row(notice: NoticeRow) -> dict[str, Any]:
     """Return a notice with stable keys; times are epoch milliseconds."""
     return {
-        "id": kept.id,
-        "group": kept.folder,
-        "state": kept.state.value,
-        "reason": kept.reason,
-        "made_by": "agent" if kept.maker is NoticeMaker.SELF else "host",
-        "event_type": kept.event_type,
-        "priority": kept.priority,
-        "severity": kept.severity,
-        "category": kept.category,
-        "message": kept.message,
-        "count": kept.count,
-        "deliver_at": kept.deliver_at,
-        "turns_remaining": kept.turns_remaining,
-        "tool_name": kept.tool_name,
-        "condition": kept.condition,
-        "outlives_session": kept.scope is NoticeScope.CROSS_SESSION,
-        "session": kept.session_id,
-        "dedupe_key": kept.dedupe_key,
-        "made_in_turn": kept.made_turn,
-        "told_now_in_turn": kept.claim_turn,
-        "deliveries": kept.deliveries,
-        "told_text": kept.content,
-        "created_ms": kept.created_ms,
-        "expires_ms": kept.expires_ms,
-        "delivered_ms": kept.delivered_ms,
-        "acknowledged_ms": kept.acknowledged_ms,
-        "ended_ms": kept.ended_ms,
+        "id": notice.id,
+        "group": notice.folder,
+        "state": notice.state.value,
+        "reason": notice.reason,
+        "made_by": "agent" if notice.maker is NoticeMaker.SELF else "host",
+        "event_type": notice.event_type,
+        "priority": notice.priority,
+        "severity": notice.severity,
+        "category": notice.category,
+        "message": notice.message,
+        "count": notice.count,
+        "deliver_at": notice.deliver_at,
+        "turns_remaining": notice.turns_remaining,
+        "tool_name": notice.tool_name,
+        "condition": notice.condition,
+        "outlives_session": notice.scope is NoticeScope.CROSS_SESSION,
+        "session": notice.session_id,
+        "dedupe_key": notice.dedupe_key,
+        "made_in_turn": notice.made_turn,
+        "told_now_in_turn": notice.claim_turn,
+        "deliveries": notice.deliveries,
+        "told_text": notice.content,
+        "created_ms": notice.created_ms,
+        "expires_ms": notice.expires_ms,
+        "delivered_ms": notice.delivered_ms,
+        "acknowledged_ms": notice.acknowledged_ms,
+        "ended_ms": notice.ended_ms,
     }
 
 
@@ -149,14 +149,14 @@ def show_lines(found: dict[str, Any], zone: ZoneInfo) -> list[str]:
     return [head, f"  {found['message']}", *(f"  {name:<9}{text}" for name, text in facts.items() if text)]
 
 
-def told_row(told: ToldNoticeRow) -> dict[str, Any]:
+def delivered_row(notice: DeliveredNoticeRow) -> dict[str, Any]:
     """Return an urgent notice that a model was told, as the status lists it."""
     return {
-        "at_ms": told.told_ms,
-        "group": told.folder,
-        "turn": told.turn_id,
-        "id": told.notice_id,
-        "event_type": told.event_type,
-        "priority": told.priority,
-        "text": short(told.text, 200),
+        "at_ms": notice.delivered_ms,
+        "group": notice.folder,
+        "turn": notice.turn_id,
+        "id": notice.notice_id,
+        "event_type": notice.event_type,
+        "priority": notice.priority,
+        "text": short(notice.text, 200),
     }

@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+from typing import TypedDict
 from zoneinfo import ZoneInfo
 
-from orchestrator.base.tables import Rows
 from orchestrator.dashboard.views import serializers
 from orchestrator.domain.dashboard import NotificationStatus
 from orchestrator.groups import settings
 from orchestrator.store import dashboard_notifications, groups
 from orchestrator.store.database import Tx
+
+
+class _InGroup(TypedDict):
+    group: str
+
+
+class NotificationView(_InGroup, serializers.NotificationData):
+    """A notification, and the group of its dashboard."""
 
 
 async def rows(
@@ -20,8 +28,8 @@ async def rows(
     task: str | None = None,
     limit: int,
     zone: ZoneInfo,
-) -> Rows:
-    """What was told and what is to be told, by due time, each in the zone of its group (else `zone`).
+) -> list[NotificationView]:
+    """Return notifications by due time, each in the zone of its group, or in `zone` where that is gone.
 
     Raises:
         UnknownGroup

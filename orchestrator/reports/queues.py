@@ -86,7 +86,7 @@ async def run_rows(tx: Tx, folder: str | None, *, limit: int, before: int | None
 
 
 async def outbox_rows(tx: Tx, *, limit: int) -> Rows:
-    """What waits, may have arrived (`unknown`) or is dead, oldest first."""
+    """Return the messages that wait, may have arrived (`unknown`) or are dead, oldest first."""
     return [
         {
             "id": one.id,

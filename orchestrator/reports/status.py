@@ -1,4 +1,4 @@
-"""What runs, waits and goes wrong: `GET /status` and `andy status`. Stable keys, no texts of chats.
+"""The state of the host for `GET /status` and `andy status`. Its keys are stable; it has no texts of chats.
 
 What models were told that is urgent is named: whoever runs Andy should see it too.
 """
@@ -19,6 +19,7 @@ from orchestrator.channels.registry import Channels
 from orchestrator.containers.feature import ContainersFeature
 from orchestrator.containers.live_runs import ForesightFigures
 from orchestrator.domain.protocols import Channel
+from orchestrator.domain.settings import changed_since
 from orchestrator.domain.values import LiveRun, Run, RunId, TaskStatus, Turn, TurnState
 from orchestrator.groups import settings
 from orchestrator.groups.failed_parts import CHANNEL_PREFIX
@@ -26,8 +27,17 @@ from orchestrator.groups.host_context import HostContext
 from orchestrator.proxies.feature import ContainerProxies
 from orchestrator.proxies.model.credentials import CredentialStatus
 from orchestrator.queue.feature import QueueFeature
-from orchestrator.reports import notices
-from orchestrator.store import dashboard_notifications, groups, notice_claims, outbox, runs, tasks, turns
+from orchestrator.reports import models, notices
+from orchestrator.store import (
+    dashboard_notifications,
+    groups,
+    notice_claims,
+    outbox,
+    runs,
+    tasks,
+    turn_outages,
+    turns,
+)
 from orchestrator.store.database import Tx
 
 log = structlog.get_logger(__name__)
@@ -57,15 +67,21 @@ class HostFacts:
     steady_ms: int
     disk_free_bytes: int
     channels: Mapping[str, dict[str, Any]] = field(default_factory=dict)
-    """How each is that has a connection."""
+    """The connection status of each channel that has a connection, by its name."""
     foresight: Mapping[str, Any] = field(default_factory=lambda: ForesightFigures().as_data())
-    """What became of the containers that were started ahead."""
+    """Counts of the containers that were started before their first turn."""
+    zone: str = "Etc/UTC"
+    """The owner's time zone that is in force."""
+    settings_changed: Sequence[Mapping[str, str]] = ()
+    """The settings that the next start would read differently: `{name, source}`."""
     has_engine: bool = True
     """Whether the runtime can start containers at this moment."""
     image_problem: str | None = None
     """One line that says that the image is missing, with the fix; None where it is there."""
     failing: Sequence[LoopFailure] = ()
     """The loops that fail at this moment."""
+    models: Sequence[Mapping[str, Any]] = ()
+    """The model services, as `reports.models.conditions` returns them."""
 
 
 class StatusService:
@@ -98,6 +114,7 @@ class StatusService:
         """Return what runs, waits and is stuck, as JSON types."""
         settings, clock, selected = self._host.settings, self._host.clock, self._containers.selected
         home = self._host.home.root
+        changed = await asyncio.to_thread(changed_since, settings, home)
         free_bytes = (await asyncio.to_thread(shutil.disk_usage, home)).free
         credential = await asyncio.to_thread(self._proxies.credential)
         has_engine = await selected.has_engine()
@@ -127,9 +144,12 @@ class StatusService:
                 steady_ms=clock.steady_ms(),
                 disk_free_bytes=free_bytes,
                 channels={name: state for name, state in channel_states.items() if state},
+                zone=settings.tz,
+                settings_changed=[{"name": name.upper(), "source": place} for name, place in changed.items()],
                 has_engine=has_engine,
                 image_problem=image_problem,
                 failing=tuple(failing.values()),
+                models=await models.conditions(tx, self._proxies.models),
                 foresight=self._containers.pool.foresight.as_data(),
             )
             return await gather(tx, facts)
@@ -154,9 +174,16 @@ async def gather(tx: Tx, host: HostFacts) -> dict[str, Any]:
         "image_problem": host.image_problem,
         "agent": host.agent,
         "credential": host.credential.to_json_dict(),
+        "models": [dict(one) for one in host.models],
+        "outages": [
+            {"cause": cause.value, "turns": one.turns, "since_ms": one.since_ms}
+            for cause, one in (await turn_outages.current(tx)).items()
+        ],
         "disk_free_bytes": host.disk_free_bytes,
         "channels": dict(host.channels),
         "failing": [one.to_json_dict() for one in host.failing],
+        "zone": host.zone,
+        "settings_changed": [dict(one) for one in host.settings_changed],
         "groups": [group.folder for group in registered],
         "open": [group.folder for group in registered if settings.of(group).egress == "open"],
         "containers": [_container(run, recorded, unsettled, host) for run in host.live],
@@ -269,8 +296,8 @@ async def _errors(tx: Tx, *, since_ms: int) -> list[dict[str, Any]]:
 
 async def _notices(tx: Tx, *, since_ms: int) -> list[dict[str, Any]]:
     """Return the newest notices of high or critical priority that models were told."""
-    found = await notice_claims.recently_told(tx, since_ms=since_ms, limit=NOTICES)
-    return [notices.told_row(one) for one in found]
+    found = await notice_claims.recently_delivered(tx, since_ms=since_ms, limit=NOTICES)
+    return [notices.delivered_row(one) for one in found]
 
 
 def _seconds(milliseconds: int) -> float:

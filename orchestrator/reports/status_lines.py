@@ -10,6 +10,8 @@ from zoneinfo import ZoneInfo
 from orchestrator.base.tables import short
 from orchestrator.domain.values import RunState
 
+NO_TASKS = "none scheduled"
+"""Said of scheduled tasks: what is to be done stands on the dashboards."""
 NO_ENGINE = "⚠️ Docker does not answer, so no turn is begun: start it ('andy doctor' says more)"
 
 
@@ -26,7 +28,14 @@ def lines(found: dict[str, Any], *, zone: ZoneInfo | None = None) -> list[str]:
         f"agent       {found['agent']} in {found['runtime']} ({isolation}){image}",
         *([] if found["engine"] else [f"engine      {NO_ENGINE}"]),
         *([f"image       ⚠️ {found['image_problem']}"] if found["image_problem"] else []),
+        *(
+            [f"settings    ⚠️ {_changed_text(found['settings_changed'])}"]
+            if found.get("settings_changed")
+            else []
+        ),
         f"credential  {_credential_text(found['credential'], zone)}",
+        *_service_lines(found.get("models", ()), zone),
+        *(f"model       ⚠️ {outage_text(one, zone)}" for one in found["outages"] if one["cause"] == "model"),
         *(f"model       ⚠️ {_refusal_text(one, zone)}" for one in found["credential"]["refusals"]),
         f"disk        {found['disk_free_bytes'] / 2**30:,.1f} GiB free",
         *(f"{name:<11} {_channel_text(one)}" for name, one in found["channels"].items()),
@@ -41,7 +50,7 @@ def lines(found: dict[str, Any], *, zone: ZoneInfo | None = None) -> list[str]:
         f"waiting     {len(found['waiting']) or 'nothing'}",
         *(f"  {_waiting_text(one)}" for one in found["waiting"]),
         f"reminders   {_coming_text(found['reminders']['pending'], found['reminders']['next'], zone)}",
-        f"tasks       {_coming_text(found['tasks']['active'], found['tasks']['next'], zone)}",
+        f"tasks       {_coming_text(found['tasks']['active'], found['tasks']['next'], zone, none=NO_TASKS)}",
         f"turns       {_counts_text(found['turns'])}",
         f"outbox      {_outbox_text(found['outbox'])}",
         f"errors      {'of the last 24 hours:' if found['errors'] else 'none in 24 hours'}",
@@ -49,6 +58,12 @@ def lines(found: dict[str, Any], *, zone: ZoneInfo | None = None) -> list[str]:
         *(["notices     urgent, told in the last 24 hours:"] if found["notices"] else []),
         *(f"  {_notice_text(one, zone)}" for one in found["notices"]),
     ]
+
+
+def _changed_text(changed: Sequence[dict[str, str]]) -> str:
+    """Name the settings that the next start would read differently, with their places."""
+    names = ", ".join(f"{one['name']} ({one['source']})" if one["source"] else one["name"] for one in changed)
+    return f"changed since the start, so not in force: {names}. Restart Andy"
 
 
 def _credential_text(credential: dict[str, Any], zone: ZoneInfo | None) -> str:
@@ -61,6 +76,33 @@ def _credential_text(credential: dict[str, Any], zone: ZoneInfo | None) -> str:
     if credential["accepted"]:
         return f"{credential['setting']} is accepted, last at {_at(credential['accepted_ms'], zone)}"
     return f"{credential['setting']} is set; the model does not answer"
+
+
+def _service_lines(models: Sequence[dict[str, Any]], zone: ZoneInfo | None) -> list[str]:
+    """Return a line for each model service that is used or down; the one of `.env` alone needs none."""
+    shown = [one for one in models if one["used_by"] or one["down_since_ms"] is not None]
+    if len(models) < 2 and all(one["down_since_ms"] is None for one in shown):
+        return []
+    return [f"service     {_service_text(one, zone)}" for one in shown]
+
+
+def _service_text(one: dict[str, Any], zone: ZoneInfo | None) -> str:
+    whose = f"{one['name']} (for {', '.join(one['used_by']) or 'nobody now'})"
+    if one["down_since_ms"] is not None:
+        return f"⚠️ {whose} {service_trouble_text(one, zone)} {one['mend']}"
+    return whose if one["is_usable"] else f"⚠️ {whose} has no key: put {one['key_env'] or 'one'} into .env"
+
+
+def service_trouble_text(one: dict[str, Any], zone: ZoneInfo | None) -> str:
+    """Say what is wrong with a model service, since when, and what answers meanwhile."""
+    meanwhile = f"{one['stand_in']} answers meanwhile" if one["stand_in"] else "nothing stands in for it"
+    return f"{one['cause']} since {_at(one['down_since_ms'], zone)}; {meanwhile}."
+
+
+def outage_text(one: dict[str, Any], zone: ZoneInfo | None) -> str:
+    """Return the line about a model service that turns wait for."""
+    waiting = "1 turn waits" if one["turns"] == 1 else f"{one['turns']} turns wait"
+    return f"slow, overloaded or out of reach since {_at(one['since_ms'], zone)}: {waiting} for it"
 
 
 def _refusal_text(one: dict[str, Any], zone: ZoneInfo | None) -> str:
@@ -115,9 +157,11 @@ def _waiting_text(one: dict[str, Any]) -> str:
     return f"{one['place']}. {one['group']}: {what}, waits {_span(one['waited_seconds'])}{reason}"
 
 
-def _coming_text(count: int, coming: Sequence[dict[str, Any]], zone: ZoneInfo | None) -> str:
-    told = ", ".join(f"{one['group']} {_at(one['due_ms'], zone)}" for one in coming)
-    return f"{count}, next: {told}" if told else "none"
+def _coming_text(
+    count: int, coming: Sequence[dict[str, Any]], zone: ZoneInfo | None, *, none: str = "none"
+) -> str:
+    next_wakes = ", ".join(f"{one['group']} {_at(one['due_ms'], zone)}" for one in coming)
+    return f"{count}, next: {next_wakes}" if next_wakes else none
 
 
 def _counts_text(counts: dict[str, int]) -> str:

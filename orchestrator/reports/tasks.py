@@ -69,14 +69,14 @@ def list_lines(found: list[ScheduledTask]) -> list[str]:
 def show_lines(found: dict[str, Any]) -> list[str]:
     """Show everything about a task, then its runs."""
     names = ("id", "groupFolder", "when", "context_mode", "overlap", "catch_up", "dst", "status_reason")
-    told = [f"{name:14}{found[name]}" for name in names if found.get(name)]
+    fields = [f"{name:14}{found[name]}" for name in names if found.get(name)]
     runs = [
         (run["due"], run["cause"], run["status"], _seconds(run), run["error"] or run["result"] or "")
         for run in found["runs"]
     ]
     scripts = [f"check:\n{found['check']}"] if found.get("check") else []
     listed = table(("due", "cause", "status", "took", "what"), runs) if runs else ["It has not run yet."]
-    return [*told, "", found["prompt"], *scripts, "", *listed]
+    return [*fields, "", found["prompt"], *scripts, "", *listed]
 
 
 def _seconds(run: dict[str, Any]) -> str:

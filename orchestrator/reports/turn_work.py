@@ -16,11 +16,11 @@ from orchestrator.store.database import Tx
 from orchestrator.store.tool_calls import ToolCallRecord
 
 OWN = "mcp__andy__"
-"""Before the names of the tools that the host itself gives an agent."""
+"""The prefix of the names of tools that the host itself gives an agent."""
 
 
 async def find(tx: Tx, number: int) -> dict[str, Any]:
-    """What the store knows of a turn.
+    """Return all that the store has on a turn.
 
     Raises:
         UnknownTurn

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Annotated, TypedDict
 from zoneinfo import ZoneInfo
 
 from orchestrator.base.clock import local_iso
-from orchestrator.base.tables import Rows, table
+from orchestrator.base.tables import table
 from orchestrator.domain.dashboard import NotificationStatus
 from orchestrator.domain.values import ScheduledTask, TaskStatus
 from orchestrator.reports import tasks
@@ -16,13 +17,41 @@ from orchestrator.scheduler import timing
 from orchestrator.store import dashboard_notifications, groups, loops
 from orchestrator.store.database import Tx
 
-MAX_TIMES = 50
-"""Of one task in one week, the next first: one that comes every minute would bury the others."""
+MAX_TIMES_A_DAY = 100
+"""Times of one task that are counted in a day; a task that comes more often is shown as coming that often."""
 TO_COME = (NotificationStatus.PENDING, NotificationStatus.SENDING)
 
 
-async def rows(tx: Tx, folder: str | None, *, with_over: bool, zone: ZoneInfo) -> list[dict[str, Any]]:
-    """By due time, what has none last. Raises `UnknownGroup`."""
+class TimetableRow(TypedDict):
+    """A task, notification or reminder in the timetable of all groups."""
+
+    due: str | None
+    due_ms: int | None
+    kind: str
+    id: str
+    group: str
+    status: str
+    what: str
+
+
+class UpcomingView(TypedDict):
+    """Events of a day to come."""
+
+    due: str
+    due_ms: int
+    date: str
+    is_overdue: bool
+    kind: Annotated[str, "task, notification, reminder or wake."]
+    id: str
+    group: str
+    status: str
+    what: str
+    times: Annotated[int, "Of a task: how often it comes on this day, at most 100."]
+    last_due: Annotated[str | None, "Of a task: its last time on this day."]
+
+
+async def rows(tx: Tx, folder: str | None, *, with_over: bool, zone: ZoneInfo) -> list[TimetableRow]:
+    """Return the timetable by due time, with rows that have none last. Raises `UnknownGroup`."""
     known = None if folder is None else (await groups.known(tx, folder)).folder
     found = [
         _row(zone, task.next_ms, "task", task.id, task.folder, task.status.value, task.prompt)
@@ -35,49 +64,103 @@ async def rows(tx: Tx, folder: str | None, *, with_over: bool, zone: ZoneInfo) -
     return sorted(found, key=lambda row: (row["due_ms"] is None, row["due_ms"] or 0, row["id"]))
 
 
-async def week(tx: Tx, folder: str | None, *, now_ms: int, zone: ZoneInfo, days: int = 7) -> Rows:
-    """What is to happen from now until midnight `days` days on, by due time; what is overdue comes first.
+async def week(
+    tx: Tx, folder: str | None, *, now_ms: int, zone: ZoneInfo, days: int = 7
+) -> list[UpcomingView]:
+    """Return what is to happen today and in the `days` whole days after it, by due time.
 
-    Each time of a task that comes again is a row of its own, at most `MAX_TIMES` of one task, and `date` is
-    the day in `zone`. Raises `UnknownGroup`.
+    What is overdue comes first. A task is one row a day: `times` is how often it comes on that day, at most
+    `MAX_TIMES_A_DAY`, and `last_due` its last time there. `date` is the day in `zone`. Raises `UnknownGroup`.
     """
     known = None if folder is None else (await groups.known(tx, folder)).folder
-    midnight = datetime.fromtimestamp(now_ms / 1000, zone).replace(hour=0, minute=0, second=0, microsecond=0)
-    until_ms = round((midnight + timedelta(days=days)).timestamp() * 1000)
+    until_ms = _midnight_ms(now_ms, zone, days_on=days + 1)
     found = [
-        _row(zone, due_ms, "task", task.id, task.folder, task.status.value, task.prompt)
+        _on_day(
+            _row(zone, day.first_ms, "task", task.id, task.folder, task.status.value, task.prompt),
+            day.first_ms,
+            now_ms=now_ms,
+            zone=zone,
+            task_day=day,
+        )
         for task in await tasks.every(tx, folder, with_over=False)
         if task.status is TaskStatus.ACTIVE
-        for due_ms in _times(task, until_ms)
+        for day in _days(task, until_ms, zone)
     ]
     found += [
-        one
+        _on_day(one, due_ms, now_ms=now_ms, zone=zone)
         for one in await rows(tx, folder, with_over=False, zone=zone)
-        if one["kind"] != "task" and one["due_ms"] < until_ms
+        if one["kind"] != "task" and (due_ms := one["due_ms"]) is not None and due_ms < until_ms
     ]
     found += [
-        _row(zone, loop.next_wake_ms, "wake", loop.folder, loop.folder, loop.status.value, loop.reason)
+        _on_day(
+            _row(zone, next_ms, "wake", loop.folder, loop.folder, loop.status.value, loop.reason),
+            next_ms,
+            now_ms=now_ms,
+            zone=zone,
+        )
         for loop in await loops.alive(tx)
-        if known in (None, loop.folder) and loop.next_wake_ms is not None and loop.next_wake_ms < until_ms
+        if known in (None, loop.folder) and (next_ms := loop.next_wake_ms) is not None and next_ms < until_ms
     ]
-    found.sort(key=lambda row: (row["due_ms"], row["kind"], row["id"]))
-    return [{**row, "date": row["due"][:10], "is_overdue": row["due_ms"] < now_ms} for row in found]
+    return sorted(found, key=lambda row: (row["due_ms"], row["kind"], row["id"]))
 
 
-def _times(task: ScheduledTask, until_ms: int) -> Iterator[int]:
-    due_ms, count = task.next_ms, 0
-    while due_ms is not None and due_ms < until_ms and count < MAX_TIMES:
-        yield due_ms
-        count += 1
-        due_ms = timing.following_ms(task.schedule, due_ms, after_ms=due_ms)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _TaskDay:
+    """A day on which a task comes: its first and last time there (epoch ms), and how many there are."""
+
+    first_ms: int
+    last_ms: int
+    times: int
 
 
-def lines(found: list[dict[str, Any]]) -> list[str]:
+def _on_day(
+    row: TimetableRow, due_ms: int, *, now_ms: int, zone: ZoneInfo, task_day: _TaskDay | None = None
+) -> UpcomingView:
+    due = local_iso(due_ms, zone)
+    return {
+        "due": due,
+        "due_ms": due_ms,
+        "kind": row["kind"],
+        "id": row["id"],
+        "group": row["group"],
+        "status": row["status"],
+        "what": row["what"],
+        "date": due[:10],
+        "is_overdue": due_ms < now_ms,
+        "times": 1 if task_day is None else task_day.times,
+        "last_due": None if task_day is None else local_iso(task_day.last_ms, zone),
+    }
+
+
+def _days(task: ScheduledTask, until_ms: int, zone: ZoneInfo) -> Iterator[_TaskDay]:
+    due_ms = task.next_ms
+    while due_ms is not None and due_ms < until_ms:
+        first_ms = last_ms = due_ms
+        midnight_ms, times = _midnight_ms(due_ms, zone, days_on=1), 1
+        following_ms = timing.following_ms(task.schedule, due_ms, after_ms=due_ms)
+        while following_ms is not None and following_ms < midnight_ms and times < MAX_TIMES_A_DAY:
+            last_ms, times = following_ms, times + 1
+            following_ms = timing.following_ms(task.schedule, last_ms, after_ms=last_ms)
+        yield _TaskDay(first_ms=first_ms, last_ms=last_ms, times=times)
+        # From the day's end on, so that a task that comes every minute costs no more than a hundred steps.
+        due_ms = timing.following_ms(task.schedule, last_ms, after_ms=max(last_ms, midnight_ms - 1))
+
+
+def _midnight_ms(at_ms: int, zone: ZoneInfo, *, days_on: int) -> int:
+    """Return the start of the day that is `days_on` days after the day of `at_ms`, in epoch milliseconds."""
+    day = datetime.fromtimestamp(at_ms / 1000, zone).replace(hour=0, minute=0, second=0, microsecond=0)
+    return round((day + timedelta(days=days_on)).timestamp() * 1000)
+
+
+def lines(found: list[TimetableRow]) -> list[str]:
+    """Return the timetable as a table for people."""
     if not found:
         return ["Nothing is scheduled."]
-    names = ("kind", "id", "group", "status", "what")
-    rows = [(_minute(row["due"]), *(str(row[name] or "") for name in names)) for row in found]
-    return table(("due", *names), rows)
+    cells = [
+        (_minute(row["due"]), row["kind"], row["id"], row["group"], row["status"], row["what"])
+        for row in found
+    ]
+    return table(("due", "kind", "id", "group", "status", "what"), cells)
 
 
 def _minute(due: str | None) -> str:
@@ -86,7 +169,7 @@ def _minute(due: str | None) -> str:
 
 def _row(
     zone: ZoneInfo, due_ms: int | None, kind: str, row_id: str, folder: str, status: str, text: str
-) -> dict[str, Any]:
+) -> TimetableRow:
     return {
         "due": None if due_ms is None else local_iso(due_ms, zone),
         "due_ms": due_ms,

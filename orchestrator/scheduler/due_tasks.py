@@ -39,7 +39,7 @@ MISSED = "Andy was not running"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FiredTask:
-    """What happened to a scheduled task that was due: the turns that were queued, or `outcome` alone."""
+    """The result for a scheduled task that was due: the turns that were queued, or `outcome` alone."""
 
     task: ScheduledTask
     outcome: str
@@ -137,15 +137,15 @@ async def follow_zones(tx: Tx, zone_of: Callable[[Group], ZoneInfo], *, now_ms: 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DueDecision:
-    """What happens to the due times up to now."""
+    """The decision about the due times up to now."""
 
     run: tuple[int, ...]
-    """To be queued, oldest first."""
+    """The due times that are queued as turns, oldest first."""
     next_ms: int | None
     left_out_ms: int | None = None
     """The newest that is not run."""
     reason: str | None = None
-    """Why it is not, and how many are not."""
+    """The reason why it is not run, with the number of those that are not."""
 
 
 def decide(task: ScheduledTask, open_turns: Collection[TurnState], *, now_ms: int) -> DueDecision:

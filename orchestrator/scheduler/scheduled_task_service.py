@@ -55,7 +55,7 @@ class PlanFor(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScheduleReader:
-    """How schedules are read; `timing.schedule_reader` makes one."""
+    """The functions that read schedules; `timing.schedule_reader` makes one."""
 
     plan: PlanFor
     following: Callable[[Schedule, int, int], int | None]

@@ -12,9 +12,9 @@ from orchestrator.store.database import Tx, returned
 
 class ApprovalKind(StrEnum):
     EGRESS = "egress"
-    """To reach a place outside: `host:port`."""
+    """A request to reach a place outside: `host:port`."""
     MCP = "mcp"
-    """To call a tool of an MCP server: `server/tool`."""
+    """A request to call a tool of an MCP server: `server/tool`."""
 
 
 class ApprovalState(StrEnum):
@@ -36,7 +36,7 @@ class Approval:
     kind: ApprovalKind
     subject: str
     call_hash: str
-    """Of a tool: which call it is, whatever its name; empty for other kinds."""
+    """The hash that identifies the call of a tool, whatever the tool's name; empty for other kinds."""
     detail: str
     run_id: RunId
     turn_id: TurnId | None
@@ -53,7 +53,7 @@ class Approval:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ApprovalRequest:
-    """What a group's agent asks to be allowed."""
+    """An action that a group's agent needs the owner's approval for."""
 
     folder: Folder
     kind: ApprovalKind

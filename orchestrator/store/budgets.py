@@ -13,7 +13,7 @@ from orchestrator.domain.values import Folder
 from orchestrator.store.database import Tx, returned
 
 ALL_GROUPS = "*"
-"""No folder is called so."""
+"""The name that stands for all groups; no folder can have it."""
 
 
 class Period(StrEnum):

@@ -99,6 +99,15 @@ async def set_cursor(tx: Tx, channel: str, value: str) -> None:
     )
 
 
+async def cursors_of(tx: Tx, prefix: str) -> dict[str, str]:
+    """Return the places that are stored under names with this beginning, by the rest of the name."""
+    key = _cursor_key(prefix)
+    rows = await tx.execute_fetchall(
+        "SELECT key, value FROM router_state WHERE key >= ? AND key < ?", (key, f"{key}~")
+    )
+    return {row["key"].removeprefix(key): row["value"] for row in rows}
+
+
 async def forget_cursor(tx: Tx, channel: str) -> None:
     """Have a channel begin anew, as another account must."""
     await tx.execute("DELETE FROM router_state WHERE key = ?", (_cursor_key(channel),))

@@ -22,13 +22,13 @@ class CheckpointMark:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AnsweredSession:
-    """What is known of a session in which a turn was answered."""
+    """The record of a session in which a turn was answered."""
 
     session_id: str
     at_ms: int
-    """When it answered last."""
+    """The time when it answered last."""
     model: str | None = None
-    """As it was ordered then."""
+    """The model that was ordered for that turn."""
     provider: str | None = None
     context_tokens: int = 0
 

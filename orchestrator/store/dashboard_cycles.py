@@ -68,7 +68,7 @@ class EndedCycle:
     state: TurnState
     reason: str | None
     digest: str
-    """What it was asked about, as `judging` says it."""
+    """The digest of the board that the model was shown."""
 
 
 async def add_turn(tx: Tx, group: Group, *, now_ms: int) -> TurnId:

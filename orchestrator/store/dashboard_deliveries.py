@@ -1,20 +1,93 @@
-"""Where `notifications` and `outbox` meet: a notification that is being sent has one row in each."""
+"""The link between `notifications` and `outbox`: a notification that is being sent has one row in each."""
 
 from __future__ import annotations
 
 import sqlite3
+from dataclasses import dataclass
 
-from orchestrator.domain.dashboard import Notification, QuestionType
-from orchestrator.domain.values import ChatJid, Folder, OutboxState, Outgoing
-from orchestrator.store import dashboard_notifications, messages, outbox
+from orchestrator.domain.dashboard import BoardTask, Notification, Question, QuestionType
+from orchestrator.domain.values import ChatJid, Folder, Group, OutboxState, Outgoing
+from orchestrator.store import (
+    dashboard_notifications,
+    dashboard_questions,
+    dashboard_tasks,
+    groups,
+    messages,
+    outbox,
+)
 from orchestrator.store.database import Tx, returned
 
 
-async def hand_over(tx: Tx, one: Notification, chat_jid: ChatJid, *, text: str, now_ms: int) -> None:
-    """Put a claimed notification into the outbox as `text`; one that was tried before keeps its message id.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DueNotification:
+    """A notification whose time has come, with the rows by which it is decided what happens to it.
 
-    One that is there already and was not given up is on its way: it is left as it is.
+    `group`, `task` and `question` are None where there is none, or where the row is gone.
     """
+
+    row: Notification
+    group: Group | None
+    task: BoardTask | None
+    question: Question | None
+    is_reworded: bool
+    """Whether a person or an agent has chosen its text."""
+
+
+async def due(tx: Tx, now_ms: int, *, limit: int) -> list[DueNotification]:
+    """Return the notifications of all groups that are due and not claimed, the longest due first."""
+    return [
+        DueNotification(
+            row=row,
+            group=await groups.by_folder(tx, row.folder),
+            task=await dashboard_tasks.get(tx, row.folder, row.task_id) if row.task_id else None,
+            question=await dashboard_questions.get(tx, row.folder, row.question_id)
+            if row.question_id
+            else None,
+            is_reworded=row.cause is not None and await _is_reworded(tx, row),
+        )
+        for row in await dashboard_notifications.due(tx, now_ms, limit=limit)
+    ]
+
+
+async def _is_reworded(tx: Tx, one: Notification) -> bool:
+    cursor = await tx.execute(
+        """
+        SELECT 1 FROM notification_history
+        WHERE group_folder = ? AND notification_id = ? AND what = ? LIMIT 1
+        """,
+        (one.folder, one.id, dashboard_notifications.REWORDED),
+    )
+    return await cursor.fetchone() is not None
+
+
+async def claim(
+    tx: Tx, one: Notification, chat_jid: ChatJid, *, text: str, token: str, now_ms: int, until_ms: int
+) -> bool:
+    """Claim a due notification with its current message, and put it into the outbox as `text`.
+
+    Returns False when another dispatcher has it or it is over. One that was tried before keeps its message
+    id; one whose message is on its way already is left as it is.
+    """
+    # Another process may have claimed it since it was read; the version in the row decides.
+    cursor = await tx.execute(
+        """
+        UPDATE notifications SET status = 'sending', claim_token = :token, claim_until_ms = :until,
+            attempts = attempts + 1, message = :message
+        WHERE group_folder = :folder AND id = :id AND version = :version
+          AND status IN ('pending', 'sending') AND ifnull(claim_until_ms, 0) <= :now
+        """,
+        {
+            "folder": one.folder,
+            "id": one.id,
+            "version": one.version,
+            "token": token,
+            "message": one.message,
+            "now": now_ms,
+            "until": until_ms,
+        },
+    )
+    if cursor.rowcount != 1:
+        return False
     key = f"notification:{one.folder}:{one.id}"
     is_new = await outbox.add(
         tx,
@@ -41,10 +114,11 @@ async def hand_over(tx: Tx, one: Notification, chat_jid: ChatJid, *, text: str, 
         """,
         {"key": key, "folder": one.folder, "id": one.id},
     )
+    return True
 
 
 async def _person(tx: Tx, one: Notification) -> str | None:
-    """Who asked for it, or for the task that it is about."""
+    """Return the person who requested the notification or its task; None if unknown."""
     if one.asked_by is not None:
         return one.asked_by
     cursor = await tx.execute(
@@ -118,7 +192,7 @@ async def drop_held(tx: Tx, *, now_ms: int) -> int:
     return cursor.rowcount
 
 
-async def told_by_itself(tx: Tx, folder: Folder, *, since_ms: int) -> int:
+async def count_unasked(tx: Tx, folder: Folder, *, since_ms: int) -> int:
     """Count the notifications since `since_ms`, sent or about to be, that nobody asked for and that are not
     urgent.
     """
@@ -133,21 +207,22 @@ async def told_by_itself(tx: Tx, folder: Folder, *, since_ms: int) -> int:
     return int((await returned(cursor))["n"])
 
 
-async def told_by_rules(tx: Tx, folder: Folder, *, since_ms: int) -> list[sqlite3.Row]:
-    """Return the alerts and nudges that ended since `since_ms`: the rules decide by them when another may
-    come.
+async def delivered_by_rules(tx: Tx, folder: Folder, *, since_ms: int) -> list[sqlite3.Row]:
+    """Return the alerts, nudges and reminders about deadlines that ended since `since_ms`.
+
+    The rules decide by them when another may come.
     """
     rows = await tx.execute_fetchall(
         """
         SELECT task_id, question_id, type, cause, delivered_ms, cancelled_ms, cancel_reason
         FROM notifications INDEXED BY notifications_delivered
         WHERE group_folder = :folder AND status = 'delivered' AND delivered_ms >= :since
-          AND type <> 'reminder'
+          AND (type <> 'reminder' OR cause IS NOT NULL)
         UNION ALL
         SELECT task_id, question_id, type, cause, delivered_ms, cancelled_ms, cancel_reason
         FROM notifications
         WHERE group_folder = :folder AND status = 'cancelled' AND cancelled_ms >= :since
-          AND type <> 'reminder'
+          AND (type <> 'reminder' OR cause IS NOT NULL)
         """,
         {"folder": folder, "since": since_ms},
     )

@@ -104,14 +104,14 @@ class DashboardRows:
 
     revision: int
     tasks: list[TaskRow]
-    """On the board."""
+    """The tasks on the board."""
     history: list[TaskRow]
     questions: list[QuestionRow]
     """Open and answered ones: one that was closed unanswered is none that the files know."""
     notifications: list[NotificationRow]
     insights: list[InsightRow]
     people: list[str]
-    """As JSON."""
+    """The people, each as JSON text."""
     projects: list[str]
 
 

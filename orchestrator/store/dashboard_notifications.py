@@ -233,30 +233,6 @@ async def next_due_ms(tx: Tx) -> int | None:
     return (await returned(cursor))["due"]  # type: ignore[no-any-return]
 
 
-async def claim(tx: Tx, one: Notification, token: str, *, now_ms: int, until_ms: int) -> bool:
-    """Claim a due notification for sending, with its current words; return False when another has it or it is
-    over.
-    """
-    cursor = await tx.execute(
-        f"""
-        UPDATE notifications SET status = 'sending', claim_token = :token, claim_until_ms = :until,
-            attempts = attempts + 1, message = :message
-        WHERE group_folder = :folder AND id = :id AND version = :version AND {_OPEN}
-          AND ifnull(claim_until_ms, 0) <= :now
-        """,  # noqa: S608 - a constant
-        {
-            "folder": one.folder,
-            "id": one.id,
-            "version": one.version,
-            "token": token,
-            "message": one.message,
-            "now": now_ms,
-            "until": until_ms,
-        },
-    )
-    return cursor.rowcount == 1
-
-
 async def delivered_since(tx: Tx, folder: Folder, since_ms: int) -> list[Notification]:
     """Return the notifications that people got since `since_ms`, oldest first."""
     rows = await tx.execute_fetchall(
@@ -385,6 +361,8 @@ class HistoryEntry:
     turn_id: int | None = None
     """The turn in which an agent did it."""
     detail: Mapping[str, Any]
+    id: int = 0
+    """The number in the store, which grows; 0 for a notification that is not stored yet."""
 
 
 async def add_history(tx: Tx, entry: HistoryEntry) -> None:
@@ -421,16 +399,18 @@ async def newest_history(tx: Tx, *, limit: int) -> list[HistoryEntry]:
     return [_entry_from_row(row) for row in rows][::-1]
 
 
-async def was_reworded(tx: Tx, folder: Folder, notification_id: str) -> bool:
-    """Return whether a person or an agent has chosen the words of a notification."""
-    cursor = await tx.execute(
-        """
-        SELECT 1 FROM notification_history
-        WHERE group_folder = ? AND notification_id = ? AND what = ? LIMIT 1
-        """,
-        (folder, notification_id, REWORDED),
+async def newest_history_id(tx: Tx) -> int:
+    """Return the number of the newest change in all groups, 0 when there is none."""
+    cursor = await tx.execute("SELECT ifnull(max(id), 0) AS id FROM notification_history")
+    return int((await returned(cursor))["id"])
+
+
+async def history_after(tx: Tx, entry_id: int, *, limit: int) -> list[HistoryEntry]:
+    """Return the changes in all groups that came after one, oldest first."""
+    rows = await tx.execute_fetchall(
+        "SELECT * FROM notification_history WHERE id > ? ORDER BY id LIMIT ?", (entry_id, limit)
     )
-    return await cursor.fetchone() is not None
+    return [_entry_from_row(row) for row in rows]
 
 
 def _entry_from_row(row: Any) -> HistoryEntry:
@@ -442,4 +422,5 @@ def _entry_from_row(row: Any) -> HistoryEntry:
         by=row["by_whom"],
         turn_id=row["turn_id"],
         detail=json.loads(row["detail_json"]),
+        id=row["id"],
     )

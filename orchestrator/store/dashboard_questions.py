@@ -8,10 +8,10 @@ from __future__ import annotations
 import json
 import re
 import sqlite3
-import unicodedata
 from collections.abc import Sequence
 from typing import Any
 
+from agent_runner.wire.unicode_forms import normalized
 from orchestrator.domain.dashboard import Actor, Priority, Question, QuestionType
 from orchestrator.domain.values import Folder
 from orchestrator.store import dashboards
@@ -25,7 +25,7 @@ _OPEN = "answered_ms IS NULL AND closed_ms IS NULL"
 
 def normal(text: str) -> str:
     """Return a question without case, spaces and marks: questions that ask the same become equal."""
-    return re.sub(r"[\W_]+", "", unicodedata.normalize("NFKC", text).casefold()) or text.strip()
+    return re.sub(r"[\W_]+", "", normalized("NFKC", text).casefold()) or text.strip()
 
 
 async def put(tx: Tx, question: Question, *, was: int | None) -> bool:
@@ -49,6 +49,15 @@ async def unanswered(tx: Tx, folder: Folder, task_id: str | None = None) -> list
           AND (:task IS NULL OR task_id = :task) ORDER BY created_ms, id
         """,  # noqa: S608 - a constant
         {"folder": folder, "task": task_id},
+    )
+    return [_from_row(row) for row in rows]
+
+
+async def unanswered_of_all(tx: Tx, *, limit: int) -> list[Question]:
+    """Return the open questions of all groups, oldest first."""
+    rows = await tx.execute_fetchall(
+        f"SELECT * FROM questions WHERE {_OPEN} ORDER BY created_ms, id LIMIT ?",  # noqa: S608 - a constant
+        (limit,),
     )
     return [_from_row(row) for row in rows]
 
@@ -102,6 +111,44 @@ async def open_like(tx: Tx, folder: Folder, text: str) -> list[Question]:
         (folder, normal(text)),
     )
     return [_from_row(row) for row in rows]
+
+
+async def settled_like(
+    tx: Tx, folder: Folder, text: str, task_id: str | None, *, unsettled: Sequence[str]
+) -> list[Question]:
+    """Return the questions about the same task that ask the same as `text` and are settled, newest first.
+
+    A question is settled that was answered, or closed for another reason than one of `unsettled`.
+    """
+    rows = await tx.execute_fetchall(
+        f"""
+        SELECT * FROM questions
+        WHERE group_folder = :folder AND normal = :normal AND task_id IS :task AND NOT ({_OPEN})
+          AND (answered_ms IS NOT NULL OR closed_reason NOT IN (SELECT value FROM json_each(:unsettled)))
+        ORDER BY max(ifnull(answered_ms, 0), ifnull(closed_ms, 0)) DESC, id
+        """,  # noqa: S608 - a constant
+        {
+            "folder": folder,
+            "normal": normal(text),
+            "task": task_id,
+            "unsettled": json.dumps(list(unsettled)),
+        },
+    )
+    return [_from_row(row) for row in rows]
+
+
+async def settled(tx: Tx, folder: Folder, *, unsettled: Sequence[str]) -> dict[tuple[str, QuestionType], int]:
+    """Return when a question of each kind about each task was last settled (epoch ms), as `settled_like`."""
+    rows = await tx.execute_fetchall(
+        """
+        SELECT task_id, type, max(max(ifnull(answered_ms, 0), ifnull(closed_ms, 0))) AS at_ms FROM questions
+        WHERE group_folder = :folder AND task_id IS NOT NULL
+          AND (answered_ms IS NOT NULL OR closed_reason NOT IN (SELECT value FROM json_each(:unsettled)))
+        GROUP BY task_id, type
+        """,
+        {"folder": folder, "unsettled": json.dumps(list(unsettled))},
+    )
+    return {(row["task_id"], _TYPES[row["type"]]): row["at_ms"] for row in rows}
 
 
 async def ids_like(tx: Tx, folder: Folder, prefix: str) -> list[str]:

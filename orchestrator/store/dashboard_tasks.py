@@ -46,6 +46,19 @@ async def on_board(
     return [_from_row(row) for row in rows]
 
 
+async def past_deadline(tx: Tx, *, now_ms: int, limit: int) -> list[BoardTask]:
+    """Return the active tasks of all groups whose deadline, or its day, has begun; the longest ago first."""
+    rows = await tx.execute_fetchall(
+        """
+        SELECT * FROM dashboard_tasks
+        WHERE archived_ms IS NULL AND status = 'active' AND deadline_ms <= ?
+        ORDER BY deadline_ms, group_folder, id LIMIT ?
+        """,
+        (now_ms, limit),
+    )
+    return [_from_row(row) for row in rows]
+
+
 async def history(tx: Tx, folder: Folder, *, limit: int = -1) -> list[BoardTask]:
     """Return the tasks in the history, newest first; a negative limit is none."""
     rows = await tx.execute_fetchall(

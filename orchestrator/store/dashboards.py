@@ -143,7 +143,7 @@ async def release(tx: Tx, folder: Folder, owner: str) -> None:
 
 
 TABLES = ("dashboard_tasks", "questions", "notifications", "insights", "people", "projects")
-"""What is on a dashboard."""
+"""The tables with the content of a dashboard."""
 
 
 async def ids_in(tx: Tx, folder: Folder, table: str) -> set[str]:

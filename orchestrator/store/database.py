@@ -33,8 +33,10 @@ WAL_BYTES = 64 * 1024**2
 Without it the file stays as large as it ever was. While somebody reads an old state it grows: SQLite may not
 overwrite what the reader still needs, and the first write after the reader has ended starts it anew.
 """
+CUT_WAIT_MS = 500
+"""So long a checkpoint that cuts the log off waits for readers."""
 ROWS_A_STEP = 64
-"""How many rows aiosqlite fetches at once where rows are iterated over."""
+"""Rows that aiosqlite fetches at once when rows are iterated over."""
 
 T = TypeVar("T")
 
@@ -247,6 +249,20 @@ def wal_bytes(path: Path) -> int:
     """Return the size of the write-ahead log of a database; 0 where there is none. Blocks."""
     log = path.with_name(f"{path.name}-wal")
     return log.stat().st_size if log.exists() else 0
+
+
+def cut_log(path: Path) -> bool:
+    """Move the write-ahead log into the database and cut it off; False where a reader is in the way. Blocks.
+
+    It waits a moment for readers that end soon, and writers wait with it.
+    """
+    try:
+        with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=rw", uri=True)) as connection:
+            connection.execute(f"PRAGMA busy_timeout = {CUT_WAIT_MS}")
+            is_busy = connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()[0]
+    except sqlite3.OperationalError as error:
+        raise _explained(error) from error
+    return not is_busy
 
 
 def check(path: Path) -> None:

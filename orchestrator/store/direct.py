@@ -103,7 +103,7 @@ class DirectConnection:
 
 
 class _DirectCursor:
-    """What `execute` gives: awaited, or entered with `async with`, it is a cursor."""
+    """The return value of `execute`: awaiting it, or entering it with `async with`, gives a cursor."""
 
     __slots__ = ("_cursor",)
 

@@ -31,9 +31,9 @@ class TurnExchange:
     command: SessionCommand | None
     asked: tuple[AskingMessage, ...]
     asked_ms: int
-    """When it was queued."""
+    """The time when it was queued."""
     said: tuple[str, ...]
-    """What it has released for its own chat, as the agent wrote it, oldest first."""
+    """The texts that the turn sent to its own chat, as the agent wrote them, oldest first."""
     ended_ms: int | None
 
     @property

@@ -17,11 +17,11 @@ KEPT = 30
 
 
 class GroupPart(StrEnum):
-    """What of a group the owner changes."""
+    """A part of a group that the owner may change."""
 
     SETTINGS = "settings"
     MEMORY = "memory"
-    """Its CLAUDE.md."""
+    """The group's CLAUDE.md."""
 
 
 class UnknownGroupChange(BadRequest):
@@ -45,7 +45,7 @@ class GroupChange:
     before: str
     after: str
     added: int
-    """How many lines are new, and `removed`, how many are gone."""
+    """The number of added lines; `removed` is the number of removed ones."""
     removed: int
     undoes: int | None = None
     """The change before which the text was as it is again."""

@@ -21,27 +21,51 @@ log = structlog.get_logger(__name__)
 
 MAX_NAMED = 5
 QUOTED_CHARS = 80
+MAX_REPEATED_CHARS = 300
+"""Characters of what an earlier notice named, which are named again where that notice was lost."""
+MAX_SIGN_CHARS = 4
 SOURCE = "host"
+NOT_DELIVERED = "Not delivered, and not tried again"
+PERHAPS_NOT_DELIVERED = "Perhaps not delivered, and not tried again lest it be read twice"
+_LEADS = (NOT_DELIVERED, PERHAPS_NOT_DELIVERED)
 TTL_MS = 3 * DAY_MS
 
 
 async def reply_undelivered(tx: Tx, outgoing: Outgoing, error: str, *, is_known: bool, now_ms: int) -> None:
-    """Add the notice that a message was given up and that its chat has not seen it, or may not have."""
+    """Add the notice that a message was given up and that its chat has not seen it, or may not have.
+
+    Where the message itself named earlier ones that were lost, those are named again, and not their notice.
+    """
     if outgoing.folder is None:
         return
-    await _note(
-        tx,
-        Folder(outgoing.folder),
-        "host.reply.undelivered",
-        lead="Not delivered, and not tried again"
-        if is_known
-        else "Perhaps not delivered, and not tried again lest it be read twice",
-        item=f"“{quoted(outgoing.text)}” ({quoted(error)})",
-        key=outgoing.chat_jid,
-        severity="error",
-        priority="high",
-        now_ms=now_ms,
-    )
+    text, items = _without_notices(outgoing.text)
+    if text or not items:
+        items.append(f"“{quoted(text)}” ({quoted(error)})")
+    for item in items:
+        await _note(
+            tx,
+            Folder(outgoing.folder),
+            "host.reply.undelivered",
+            lead=NOT_DELIVERED if is_known else PERHAPS_NOT_DELIVERED,
+            item=item,
+            key=outgoing.chat_jid,
+            severity="error",
+            priority="high",
+            now_ms=now_ms,
+        )
+
+
+def _without_notices(text: str) -> tuple[str, list[str]]:
+    """Return a text without the notices of lost messages in it, and what those named."""
+    lines, items = [], []
+    for line in text.splitlines():
+        # An agent may put a sign before a notice.
+        lead = next((one for one in _LEADS if 0 <= line.find(f"{one}: ") <= MAX_SIGN_CHARS), None)
+        if lead is None:
+            lines.append(line)
+        else:
+            items.append(quoted(line.partition(f"{lead}: ")[2], MAX_REPEATED_CHARS))
+    return "\n".join(lines).strip(), items
 
 
 async def notification_delivered(tx: Tx, folder: Folder, text: str, *, now_ms: int) -> None:

@@ -15,7 +15,7 @@ from orchestrator.store.database import Tx, returned
 class LoopStatus(StrEnum):
     ON = "on"
     PAUSED = "paused"
-    """Only what is asked in the chat is answered."""
+    """The loop does not wake by itself; requests in the chat are answered."""
     STOPPED = "stopped"
 
 
@@ -41,7 +41,7 @@ class Loop:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NextWake:
-    """When a loop wakes next if nothing happens before, and why."""
+    """The next time when a loop wakes if nothing happens before, and the reason."""
 
     at_ms: int | None
     set_by: str

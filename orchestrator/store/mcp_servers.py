@@ -27,7 +27,7 @@ class McpServer:
 
     @property
     def place(self) -> str:
-        """Where it is, in one line: its URL, or its command."""
+        """The server's location in one line: its URL, or its command."""
         return self.url or shlex.join(self.command)
 
 

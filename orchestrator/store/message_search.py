@@ -26,7 +26,7 @@ _TERM = re.compile(r'"([^"]+)"|([^\s"]+)')
 
 
 class BadSearch(BadRequest):
-    """What is searched for cannot be searched."""
+    """The search text cannot be used."""
 
     code = "bad_search"
 

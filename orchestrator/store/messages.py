@@ -362,7 +362,7 @@ async def newest(tx: Tx, chat_jid: ChatJid, *, limit: int) -> list[Message]:
 
 
 async def sent_in(tx: Tx, turn_id: TurnId) -> list[Message]:
-    """What a turn said, as the chat saw it, oldest first."""
+    """Return the messages that a turn sent, as the chat saw them, oldest first."""
     rows = await tx.execute_fetchall(
         """
         SELECT m.* FROM outbox o JOIN messages m ON m.chat_jid = o.chat_jid AND m.id = o.message_id
@@ -371,6 +371,18 @@ async def sent_in(tx: Tx, turn_id: TurnId) -> list[Message]:
         (turn_id,),
     )
     return [from_row(row) for row in rows]
+
+
+async def before_in_turn(tx: Tx, turn_id: TurnId, chat_jid: ChatJid, message_id: MessageId | str) -> int:
+    """Count the messages of a turn that came before one of them."""
+    cursor = await tx.execute(
+        """
+        SELECT count(*) AS n FROM messages
+        WHERE turn_id = ? AND seq < (SELECT seq FROM messages WHERE chat_jid = ? AND id = ?)
+        """,
+        (turn_id, chat_jid, message_id),
+    )
+    return int((await returned(cursor))["n"])
 
 
 def from_row(row: sqlite3.Row) -> Message:

@@ -9,7 +9,7 @@ from orchestrator.domain.failures import ModelError
 from orchestrator.store.database import Tx
 
 OWN_CHOICE = ""
-"""In place of a model's name: the one that an agent chooses where none is set."""
+"""The name that stands for the model which an agent chooses if none is set."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -19,11 +19,11 @@ class ModelRefusal:
     id: int
     cause: ModelError
     model: str | None
-    """None where it refuses whatever model is asked for."""
+    """The refused model; None if the service refuses all models."""
     setting: str | None
     status: int | None
     since_ms: int
-    told_ms: int | None
+    notified_ms: int | None
 
     def blocks(self, model: str | None) -> bool:
         """Return whether a turn for this model (None: the agent's own choice) would be refused."""
@@ -53,7 +53,7 @@ async def end(tx: Tx, refusal_id: int, *, now_ms: int) -> None:
     )
 
 
-async def note_told(tx: Tx, refusal_id: int, *, now_ms: int) -> None:
+async def note_notified(tx: Tx, refusal_id: int, *, now_ms: int) -> None:
     await tx.execute("UPDATE model_refusals SET told_ms = ? WHERE id = ?", (now_ms, refusal_id))
 
 
@@ -71,5 +71,5 @@ def _from_row(row: sqlite3.Row) -> ModelRefusal:
         setting=row["setting"],
         status=row["status"],
         since_ms=row["since_ms"],
-        told_ms=row["told_ms"],
+        notified_ms=row["told_ms"],
     )

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from agent_runner.wire.notices import MAX_NOTICE_CHARS, MAX_TOLD, ToldNotice
+from agent_runner.wire.notices import MAX_NOTICE_CHARS, MAX_TOLD, DeliveredNotice
 from orchestrator.domain.values import Folder, Turn, TurnKind
 from orchestrator.store import notices
 from orchestrator.store.database import Tx
@@ -17,13 +17,13 @@ from orchestrator.store.notices import IS_OPEN, RANK, NoticeRow
 
 MAX_DELIVERIES = 3
 CLAIM_MS = 600_000
-"""After so long a claim is free whose turn does not run."""
+"""Milliseconds after which a claim is free again if its turn does not run."""
 LEFT_SESSION = "its conversation has ended"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ToldNoticeRow:
-    """What people are shown of a notice that a model was told."""
+class DeliveredNoticeRow:
+    """A notice that a model received, as it is shown to people."""
 
     folder: Folder
     turn_id: int
@@ -31,7 +31,7 @@ class ToldNoticeRow:
     event_type: str
     priority: str
     text: str
-    told_ms: int
+    delivered_ms: int
 
 
 # A turn begins
@@ -119,15 +119,15 @@ async def claimed_by(tx: Tx, turn: Turn) -> list[NoticeRow]:
 
 
 async def settle(
-    tx: Tx, turn: Turn, told: Sequence[ToldNotice], *, session_id: str | None, now_ms: int
+    tx: Tx, turn: Turn, delivered: Sequence[DeliveredNotice], *, session_id: str | None, now_ms: int
 ) -> list[int]:
     """Record that a turn ended well: claims it confirms are told, the others are free. Returns the ids told.
 
     What a container says of notices that this attempt does not have counts for nothing.
     """
     # Only ids of this attempt count: a container must not mark another turn's notices as told.
-    texts = {one.id: plain(one.text) for one in told if one.id is not None}
-    done = [kept for kept in await claimed_by(tx, turn) if kept.id in texts]
+    texts = {one.id: plain(one.text) for one in delivered if one.id is not None}
+    done = [notice for notice in await claimed_by(tx, turn) if notice.id in texts]
     await tx.executemany(
         """
         UPDATE cross_session_notifications
@@ -135,12 +135,12 @@ async def settle(
             state = CASE state WHEN 'pending' THEN 'delivered' ELSE state END
         WHERE id = ?
         """,
-        [(now_ms, session_id, texts[kept.id], kept.id) for kept in done],
+        [(now_ms, session_id, texts[notice.id], notice.id) for notice in done],
     )
     # What the agent was not told comes again with the next turn, so everything left is freed here.
     await release(tx, turn, now_ms=now_ms)
-    await _record(tx, turn, _for_people(turn, told, done, now_ms=now_ms))
-    return [kept.id for kept in done]
+    await _record(tx, turn, _for_people(turn, delivered, done, now_ms=now_ms))
+    return [notice.id for notice in done]
 
 
 async def release(tx: Tx, turn: Turn, *, now_ms: int) -> None:
@@ -212,61 +212,61 @@ async def _end_where(tx: Tx, where: str, value: object, *, folder: Folder, now_m
 
 
 def _for_people(
-    turn: Turn, told: Sequence[ToldNotice], done: Sequence[NoticeRow], *, now_ms: int
-) -> list[ToldNoticeRow]:
-    """What was urgent: of kept notices by the host's word, of what went on in the run by the container's."""
-    known = {kept.id: kept for kept in done}
-    shown: list[ToldNoticeRow] = []
-    for one in told[:MAX_TOLD]:
+    turn: Turn, delivered: Sequence[DeliveredNotice], done: Sequence[NoticeRow], *, now_ms: int
+) -> list[DeliveredNoticeRow]:
+    """Return the urgent notices: stored ones by the host's priority, the run's own by the container's."""
+    known = {notice.id: notice for notice in done}
+    shown: list[DeliveredNoticeRow] = []
+    for one in delivered[:MAX_TOLD]:
         # Taken out of the map, so a container that names one notice twice shows it once.
-        kept = known.pop(one.id, None) if one.id is not None else None
-        if one.id is not None and kept is None:
+        notice = known.pop(one.id, None) if one.id is not None else None
+        if one.id is not None and notice is None:
             continue
         # For a kept notice the host's priority counts: a container could call anything critical.
-        priority = kept.priority if kept else one.priority
+        priority = notice.priority if notice else one.priority
         if priority not in ("high", "critical"):
             continue
         shown.append(
-            ToldNoticeRow(
+            DeliveredNoticeRow(
                 folder=turn.folder,
                 turn_id=turn.id,
-                notice_id=kept.id if kept else None,
-                event_type=kept.event_type if kept else plain(one.event_type),
+                notice_id=notice.id if notice else None,
+                event_type=notice.event_type if notice else plain(one.event_type),
                 priority=priority,
                 text=plain(one.text),
-                told_ms=now_ms,
+                delivered_ms=now_ms,
             )
         )
     return shown
 
 
-async def _record(tx: Tx, turn: Turn, shown: Iterable[ToldNoticeRow]) -> None:
+async def _record(tx: Tx, turn: Turn, shown: Iterable[DeliveredNoticeRow]) -> None:
     await tx.executemany(
         """
         INSERT INTO told_notices (group_folder, turn_id, notice_id, event_type, priority, text, told_ms)
         VALUES (?, ?, ?, ?, ?, ?, ?)
         """,
         [
-            (turn.folder, turn.id, one.notice_id, one.event_type, one.priority, one.text, one.told_ms)
+            (turn.folder, turn.id, one.notice_id, one.event_type, one.priority, one.text, one.delivered_ms)
             for one in shown
         ],
     )
 
 
-async def recently_told(tx: Tx, *, since_ms: int, limit: int) -> list[ToldNoticeRow]:
+async def recently_delivered(tx: Tx, *, since_ms: int, limit: int) -> list[DeliveredNoticeRow]:
     """Return the notices of high priority that models were told, newest first."""
     rows = await tx.execute_fetchall(
         "SELECT * FROM told_notices WHERE told_ms >= ? ORDER BY id DESC LIMIT ?", (since_ms, limit)
     )
     return [
-        ToldNoticeRow(
+        DeliveredNoticeRow(
             folder=Folder(row["group_folder"]),
             turn_id=row["turn_id"],
             notice_id=row["notice_id"],
             event_type=row["event_type"],
             priority=row["priority"],
             text=row["text"],
-            told_ms=row["told_ms"],
+            delivered_ms=row["told_ms"],
         )
         for row in rows
     ]

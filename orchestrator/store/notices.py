@@ -39,7 +39,7 @@ class NoticeState(StrEnum):
 
 class NoticeScope(StrEnum):
     SESSION = "session"
-    """It ends with the conversation in which it was made."""
+    """The notice ends with the conversation in which it was made."""
     CROSS_SESSION = "cross_session"
 
 
@@ -89,7 +89,7 @@ class NoticeRow:
     category: str | None
     payload: Mapping[str, Any] = field(default_factory=dict)
     content: str | None
-    """What the model read of it."""
+    """The text that the model reads."""
     deliver_at: DeliverAt
     inject_at: InjectAt
     turns_remaining: int | None
@@ -294,9 +294,9 @@ async def counts(tx: Tx) -> dict[str, int]:
 
 
 IS_OPEN = "state IN ('pending', 'delivered')"
-"""In SQL, also where only one of the two is meant: by these words their index is found."""
+"""The SQL condition for open notices. Queries for one state repeat it, or SQLite misses the partial index."""
 RANK = "CASE priority WHEN 'critical' THEN 0 WHEN 'high' THEN 1 WHEN 'normal' THEN 2 ELSE 3 END"
-"""In SQL: the most urgent first."""
+"""The SQL rank of a priority: the most urgent first."""
 
 
 def from_row(row: sqlite3.Row) -> NoticeRow:

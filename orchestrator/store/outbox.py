@@ -156,7 +156,7 @@ async def unsent_files(tx: Tx, folder: Folder, *, since_ms: int) -> int:
     return int((await returned(cursor))["n"])
 
 
-async def kept_files(tx: Tx, *, since_ms: int) -> frozenset[Path]:
+async def files_in_use(tx: Tx, *, since_ms: int) -> frozenset[Path]:
     """Return the copies of files that are still needed: on their way, sent or given up since `since_ms`."""
     rows = await tx.execute_fetchall(
         """
@@ -398,6 +398,20 @@ async def hurry(tx: Tx, patterns: Sequence[str], *, now_ms: int) -> int:
         (now_ms, now_ms, *patterns),
     )
     return cursor.rowcount
+
+
+async def move(tx: Tx, old: ChatJid, new: ChatJid) -> None:
+    """Have what was not sent yet to a chat go to the chat's new address.
+
+    Nothing moves while a message is being sent to the old one: what waits behind it would overtake it.
+    """
+    await tx.execute(
+        """
+        UPDATE outbox SET chat_jid = :new WHERE chat_jid = :old AND state IN ('held', 'pending')
+            AND NOT EXISTS (SELECT 1 FROM outbox WHERE chat_jid = :old AND state = 'sending')
+        """,
+        {"new": new, "old": old},
+    )
 
 
 async def revive(tx: Tx, outgoing_id: int, *, now_ms: int) -> bool:

@@ -17,6 +17,9 @@ _SINCE = """
 _SAID = """
     trim(m.content) <> ''
     AND NOT EXISTS (SELECT 1 FROM turns t WHERE t.id = m.turn_id AND t.command IS NOT NULL)
+    AND (m.turn_id = :turn OR m.is_request = 0 OR NOT EXISTS (
+        SELECT 1 FROM turn_stops s
+        WHERE s.turn_id = m.turn_id AND s.code IN ('stopped_in_chat', 'stop_request')))
     AND (m.is_bot_message = 0 OR EXISTS (
         SELECT 1 FROM outbox o WHERE o.message_id = m.id AND o.turn_id IS NULL))
 """
@@ -28,7 +31,7 @@ async def find(tx: Tx, turn: Turn, cursor_seq: Seq, *, limit: int) -> list[Messa
     These are its own, and those of all chats of its group after the cursor up to its last. What another chat
     waits to have answered is left out: it is asked in a turn of its own. Andy's own are left out, for the
     session holds them, except those no turn said (a reminder). So are session commands, which are said to the
-    conversation and not in it.
+    conversation and not in it, and what was stopped in a chat, with the words that stopped it.
     """
     # The newest and not the oldest are kept when there are too many: what was said last is what is asked
     # about. The group is read backwards up to the limit, however much was said in it since the cursor.

@@ -17,7 +17,7 @@ from typing import Any
 from orchestrator.store.database import Tx, readonly_uri
 
 ROWID, OVER_MS = "_rowid", "_over_ms"
-"""What is read of a row besides its columns."""
+"""Names of two values that are read with each row besides its columns: its number, and its time."""
 Rows = Sequence[Mapping[str, Any]]
 
 
@@ -145,7 +145,7 @@ POLICIES = (
         " AND started_ms < (SELECT max(started_ms) FROM runs AS r WHERE r.group_folder = runs.group_folder)",
     ),
 )
-"""In the order in which they are looked through: first what refers to others."""
+"""The policies in the order in which they are applied: rows that refer to others come first."""
 
 
 def over(database: Path, policy: RetentionPolicy, *, before_ms: int, limit: int) -> Rows:

@@ -21,8 +21,8 @@ async def begin(tx: Tx, run: Run) -> None:
     await tx.execute(
         """
         INSERT INTO runs (id, group_folder, is_isolated, runtime, token_hash, started_ms,
-                          model, provider, restore_mode, restore_reason)
-        VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+                          model, provider, service, restore_mode, restore_reason)
+        VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
         """,
         (
             run.id,
@@ -33,6 +33,7 @@ async def begin(tx: Tx, run: Run) -> None:
             run.started_ms,
             run.model,
             run.provider,
+            run.service,
             run.restore_mode,
             run.restore_reason,
         ),
@@ -46,8 +47,11 @@ async def note_ref(tx: Tx, run_id: RunId, ref: str) -> None:
 async def note_begun(tx: Tx, run: Run) -> None:
     """Record how a run that was started ahead goes on with its conversation, now that a turn is there."""
     await tx.execute(
-        "UPDATE runs SET model = ?, provider = ?, restore_mode = ?, restore_reason = ? WHERE id = ?",
-        (run.model, run.provider, run.restore_mode, run.restore_reason, run.id),
+        """
+        UPDATE runs SET model = ?, provider = ?, service = ?, restore_mode = ?, restore_reason = ?
+        WHERE id = ?
+        """,
+        (run.model, run.provider, run.service, run.restore_mode, run.restore_reason, run.id),
     )
 
 
@@ -139,6 +143,10 @@ class TokenHolder:
     is_main: bool
     container_config: dict[str, Any]
     budgets: tuple[Budget, ...]
+    service: str | None
+    """The service that the run asks; None is the one of `.env`."""
+    model: str | None
+    is_isolated: bool
 
 
 async def bearer_of(tx: Tx, token_hash: str) -> TokenHolder | None:
@@ -148,6 +156,7 @@ async def bearer_of(tx: Tx, token_hash: str) -> TokenHolder | None:
         f"""
         SELECT runs.id AS run_id, runs.group_folder, turns.id AS turn_id, turns.kind, turns.task_id,
                coalesce(registered_groups.is_main, 0) AS is_main, registered_groups.container_config,
+               runs.service, runs.model, runs.is_isolated,
                {budgets.AS_JSON} AS budgets
         FROM runs
         LEFT JOIN turns ON turns.run_id = runs.id AND turns.state = 'running'
@@ -166,6 +175,9 @@ async def bearer_of(tx: Tx, token_hash: str) -> TokenHolder | None:
             is_main=bool(row["is_main"]),
             container_config=json.loads(row["container_config"] or "{}"),
             budgets=budgets.from_json(row["budgets"]),
+            service=row["service"],
+            model=row["model"],
+            is_isolated=bool(row["is_isolated"]),
         )
     return None
 
@@ -234,6 +246,7 @@ def _from_row(row: sqlite3.Row) -> Run:
         exit_detail=row["exit_detail"],
         model=row["model"],
         provider=row["provider"],
+        service=row["service"],
         restore_mode=row["restore_mode"],
         restore_reason=row["restore_reason"],
     )

@@ -151,7 +151,7 @@ class WorkspaceSnapshot:
 
     at_ms: int
     digest: str
-    """Of their paths, times and sizes."""
+    """The hash of the files' paths, times and sizes."""
 
 
 async def last_workspace(tx: Tx, folder: Folder) -> WorkspaceSnapshot | None:

@@ -9,7 +9,7 @@ from orchestrator.store import tasks
 from orchestrator.store.database import Tx
 
 MAX_KEPT = 200
-"""Of one task; the oldest go."""
+"""Runs of one task that are stored; older ones are deleted."""
 MAX_RESULT_CHARS = 200
 
 

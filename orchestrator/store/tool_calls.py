@@ -26,7 +26,7 @@ class ToolCallRecord:
     started_ms: int
     duration_ms: int | None
     is_ok: bool | None
-    """None until it has ended."""
+    """Whether the call succeeded; None until it has ended."""
 
 
 async def begin(

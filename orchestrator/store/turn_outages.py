@@ -67,15 +67,24 @@ async def of_model(tx: Tx) -> set[TurnId]:
     return {TurnId(row["turn_id"]) for row in rows}
 
 
-async def counts(tx: Tx) -> dict[str, int]:
-    """Count the turns that wait for each thing that is down."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CurrentOutage:
+    """Number of turns that wait for what is down now, and the time since which the first does."""
+
+    turns: int
+    since_ms: int
+
+
+async def current(tx: Tx) -> dict[Outage, CurrentOutage]:
+    """Return the outages for whose end turns wait, by their cause."""
     rows = await tx.execute_fetchall(
         """
-        SELECT cause, count(*) AS n FROM turn_outages JOIN turns ON turns.id = turn_id
+        SELECT cause, count(*) AS n, min(since_ms) AS since_ms
+        FROM turn_outages JOIN turns ON turns.id = turn_id
         WHERE state IN ('queued', 'running') GROUP BY cause
         """
     )
-    return {row["cause"]: row["n"] for row in rows}
+    return {Outage(row["cause"]): CurrentOutage(turns=row["n"], since_ms=row["since_ms"]) for row in rows}
 
 
 async def unannounced(tx: Tx) -> list[WaitingTurn]:
@@ -87,6 +96,18 @@ async def unannounced(tx: Tx) -> list[WaitingTurn]:
         """
     )
     return [_from_row(row) for row in rows]
+
+
+async def try_at_once(tx: Tx, cause: Outage, *, now_ms: int) -> int:
+    """End the pause of each queued turn that waits for `cause`, and return how many there are."""
+    cursor = await tx.execute(
+        """
+        UPDATE turns SET not_before_ms = min(not_before_ms, ?)
+        WHERE state = 'queued' AND id IN (SELECT turn_id FROM turn_outages WHERE cause = ?)
+        """,
+        (now_ms, cause),
+    )
+    return cursor.rowcount
 
 
 async def note_announced(tx: Tx, turn_id: TurnId, *, now_ms: int) -> None:
@@ -106,12 +127,16 @@ def _from_row(row: sqlite3.Row) -> WaitingTurn:
 REFUSED = "model_refused"
 """The model service answers no question: `model_refusals` says why."""
 OUTAGE = "outage"
-"""It was down for too long."""
+"""The host was down for too long."""
+IN_CHAT = "stopped_in_chat"
+"""A person stopped it in its chat. Its questions are in no later prompt; its commands are refused."""
+STOP_REQUEST = "stop_request"
+"""The turn is the message that stopped another one; it is in no later prompt."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostStop:
-    """Why the host stopped a turn; `reason` finishes a sentence."""
+    """The host's reason for stopping a turn; `reason` finishes a sentence."""
 
     code: str
     reason: str

@@ -148,6 +148,17 @@ async def extend(tx: Tx, turn_id: TurnId, seq: Seq) -> None:
     )
 
 
+async def move(tx: Tx, folder: Folder, old: ChatJid, new: ChatJid) -> None:
+    """Have what was asked in a chat, and is not answered yet, be answered at the chat's new address."""
+    await tx.execute(
+        """
+        UPDATE turns SET chat_jid = ?
+        WHERE group_folder = ? AND chat_jid = ? AND state IN ('queued', 'running')
+        """,
+        (new, folder, old),
+    )
+
+
 async def unsettled(tx: Tx) -> list[Turn]:
     """Return all turns that are queued or running, oldest first.
 
@@ -417,7 +428,7 @@ async def split(tx: Tx, turn: Turn, *, after: Seq) -> Turn:
     return replace(turn, last_seq=after)
 
 
-async def note_place_told(tx: Tx, turn_id: TurnId, *, now_ms: int) -> None:
+async def note_place_notified(tx: Tx, turn_id: TurnId, *, now_ms: int) -> None:
     await tx.execute("UPDATE turns SET told_place_ms = ? WHERE id = ?", (now_ms, turn_id))
 
 
@@ -442,6 +453,23 @@ async def failures(tx: Tx, *, since_ms: int) -> list[dict[str, Any]]:
     return [dict(row) for row in rows]
 
 
+async def last_failed(tx: Tx, *, since_ms: int, limit: int) -> list[Turn]:
+    """Return the failed chat turn of each chat after which no other one of the chat came, newest first."""
+    rows = await tx.execute_fetchall(
+        """
+        SELECT * FROM turns AS failed
+        WHERE state = 'failed' AND kind = 'chat' AND ended_ms >= ? AND NOT EXISTS (
+            SELECT 1 FROM turns AS later
+            WHERE later.group_folder = failed.group_folder AND later.id > failed.id
+                AND later.chat_jid = failed.chat_jid AND later.kind = 'chat'
+        )
+        ORDER BY ended_ms DESC LIMIT ?
+        """,
+        (since_ms, limit),
+    )
+    return [_from_row(row) for row in rows]
+
+
 def _from_row(row: sqlite3.Row) -> Turn:
     return Turn(
         id=TurnId(row["id"]),
@@ -462,7 +490,7 @@ def _from_row(row: sqlite3.Row) -> Turn:
         not_before_ms=row["not_before_ms"],
         started_ms=row["started_ms"],
         ended_ms=row["ended_ms"],
-        was_told_place=row["told_place_ms"] is not None,
+        is_place_notified=row["told_place_ms"] is not None,
         command=SessionCommand(row["command"]) if row["command"] else None,
         after_command=row["after_command"],
     )

@@ -28,7 +28,7 @@ _SUMS = """
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UsageEntry:
-    """What one answer used. `kind` and `task_id` are those of its turn, if any."""
+    """The usage of one model answer. `kind` and `task_id` are those of its turn, if any."""
 
     at_ms: int
     folder: Folder
@@ -44,9 +44,11 @@ class UsageEntry:
     cost_nano_usd: int | None
     is_whole: bool
     searches: int = 0
-    """Of the web, by the service."""
+    """Web searches that the service made."""
     is_assumed: bool = False
     """Whether the cost is by the price of other models of its family."""
+    service: str | None = None
+    """The name of the service that answered; None is the one of `.env`."""
     is_subagent: bool = False
     """Whether a subagent asked, as the container says; it counts in the sums of its turn like any other."""
 
@@ -95,7 +97,7 @@ class Sums:
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """What a group used for one kind of turn; the kind is None for what no turn asked."""
+    """The key of a group's usage by one kind of turn; the kind is None for usage outside of turns."""
 
     folder: Folder
     kind: str | None
@@ -133,8 +135,8 @@ async def add(tx: Tx, entry: UsageEntry) -> None:
         """
         INSERT INTO usage (at_ms, group_folder, run_id, turn_id, kind, task_id, model, input_tokens,
                            output_tokens, cache_read_tokens, cache_write_tokens, cost_nano_usd, is_whole,
-                           searches, is_subagent, is_assumed)
-        VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+                           searches, is_subagent, is_assumed, service)
+        VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
         """,
         (
             entry.at_ms,
@@ -153,6 +155,7 @@ async def add(tx: Tx, entry: UsageEntry) -> None:
             entry.searches,
             entry.is_subagent,
             entry.is_assumed,
+            entry.service,
         ),
     )
 
@@ -172,8 +175,8 @@ async def spent(tx: Tx, *, folder: Folder | None, since_ms: int, only_background
 
 
 async def summed(tx: Tx, column: str, *, folder: Folder | None = None) -> dict[Any, Sums]:
-    """Return the sums by `group_folder`, `task_id`, `kind`, `model` or `is_subagent` (1 or 0)."""
-    assert column in {"group_folder", "task_id", "kind", "model", "is_subagent"}
+    """Return the sums by `group_folder`, `task_id`, `kind`, `model`, `service` or `is_subagent` (1 or 0)."""
+    assert column in {"group_folder", "task_id", "kind", "model", "service", "is_subagent"}
     # The name goes into the SQL text, so only these are let through.
     return {row["key"]: _sums(row) for row in await _grouped(tx, column, folder)}
 
@@ -186,7 +189,7 @@ async def summed_by_time(tx: Tx, *, folder: Folder | None = None) -> dict[int, S
 
 @dataclass(frozen=True, slots=True)
 class TurnShare:
-    """Whose answers of a turn: those of a model, to a subagent or to the agent itself."""
+    """The key of a part of a turn's usage: the model, and whether a subagent or the agent itself asked."""
 
     model: str | None
     is_subagent: bool

@@ -12,7 +12,7 @@ from orchestrator.store.database import Tx
 
 MAX_REASON_CHARS = 100
 MESSAGE = "message:"
-"""How the keys of messages begin: a turn of the chat takes those, a free cycle all."""
+"""The prefix of the keys of messages: a turn of the chat takes requests with it, a free cycle takes all."""
 MAX_PENDING = 1_000
 KEPT_MS = 30 * 24 * 3_600_000
 
@@ -36,11 +36,16 @@ async def add(
     *,
     kind: str,
     key: str,
+    source: str,
     now_ms: int,
     reason: str = "",
     is_direct: bool = False,
 ) -> bool:
-    """Request a cycle of a group; return False when its loop is off or the same request waits already."""
+    """Request a cycle of a group; return False when its loop is off or the same request waits already.
+
+    `source` is the part of Andy, or the messenger, from which the request comes, such as `api`; it is in the
+    event `trigger:…`.
+    """
     cursor = await tx.execute(
         """
         INSERT INTO wakes (group_folder, kind, is_direct, reason, dedupe_key, created_ms)
@@ -61,7 +66,7 @@ async def add(
     )
     if cursor.rowcount != 1:
         return False
-    await events.append(tx, f"trigger:{kind}", group=folder, now_ms=now_ms, key=key)
+    await events.append(tx, f"trigger:{kind}", group=folder, now_ms=now_ms, source=source, key=key)
     return True
 
 

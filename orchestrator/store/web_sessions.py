@@ -1,4 +1,7 @@
-"""`web_sessions`: the browsers that are signed in to the console. A secret is stored as its hash alone."""
+"""`web_sessions` and `used_forms`: the browsers that are signed in to the console, and the forms they sent.
+
+A secret is stored as its hash alone. The forms of a session go with it.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +32,7 @@ class WebSession:
     id: str
     secret_hash: str
     browser: str
-    """What the browser calls itself, shortened."""
+    """The name of the browser, shortened; others that showed its cookie follow after ", also "."""
     created_ms: int
     seen_ms: int
 
@@ -61,8 +64,11 @@ async def every(tx: Tx, *, now_ms: int) -> list[WebSession]:
     return [one for row in rows if not (one := _from_row(row)).is_over(now_ms)]
 
 
-async def touch(tx: Tx, session_id: str, *, now_ms: int) -> None:
-    await tx.execute("UPDATE web_sessions SET seen_ms = ? WHERE id = ?", (now_ms, session_id))
+async def touch(tx: Tx, session_id: str, *, browser: str, now_ms: int) -> None:
+    """Set when a session was used last, and the browsers that used it."""
+    await tx.execute(
+        "UPDATE web_sessions SET seen_ms = ?, browser = ? WHERE id = ?", (now_ms, browser, session_id)
+    )
 
 
 async def remove(tx: Tx, session_id: str) -> None:
@@ -75,6 +81,34 @@ async def remove(tx: Tx, session_id: str) -> None:
 async def remove_all(tx: Tx) -> int:
     """End every session, and return how many there were."""
     return (await tx.execute("DELETE FROM web_sessions")).rowcount
+
+
+async def use_form(tx: Tx, session_id: str, number: str, *, now_ms: int) -> bool:
+    """Record that a form is being carried out. Return False where it was sent before."""
+    cursor = await tx.execute(
+        """
+        INSERT INTO used_forms (number, session_id, used_ms) VALUES (?, ?, ?)
+        ON CONFLICT (number) DO NOTHING
+        """,
+        (number, session_id, now_ms),
+    )
+    return cursor.rowcount > 0
+
+
+async def finish_form(tx: Tx, number: str) -> None:
+    """Record that what a form asks for was done."""
+    await tx.execute("UPDATE used_forms SET is_done = 1 WHERE number = ?", (number,))
+
+
+async def is_form_done(tx: Tx, number: str) -> bool:
+    """Return whether what a form asks for is known to have been done."""
+    cursor = await tx.execute("SELECT 1 FROM used_forms WHERE number = ? AND is_done = 1", (number,))
+    return await cursor.fetchone() is not None
+
+
+async def give_form_back(tx: Tx, number: str) -> None:
+    """Let a form be sent again, because nothing was done for it."""
+    await tx.execute("DELETE FROM used_forms WHERE number = ?", (number,))
 
 
 def _from_row(row: sqlite3.Row) -> WebSession:

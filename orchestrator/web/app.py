@@ -10,7 +10,7 @@ from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
-from starlette.routing import BaseRoute, Router
+from starlette.routing import BaseRoute, Match, Route, Router
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from orchestrator.domain.errors import AndyError, BadRequest
@@ -62,6 +62,11 @@ class LazyApp:
         self._built: ASGIApp | None = None
         self._lock = asyncio.Lock()
 
+    @property
+    def routes(self) -> Sequence[BaseRoute]:
+        """The routes of a router that is built; none before."""
+        return self._built.routes if isinstance(self._built, Router) else ()
+
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if self._built is None:
             async with self._lock:
@@ -80,13 +85,26 @@ async def _explain_route(request: Request, error: Exception) -> Response:
     """Tell what Starlette refuses: a path that leads nowhere, or a method that is not for it."""
     assert isinstance(error, HTTPException)
     path = request.url.path[:MAX_PATH_CHARS]
-    code, message = "refused", error.detail
+    code, message, headers = "refused", error.detail, error.headers
     if error.status_code == 404:
         code, message = "not_found", f"There is nothing at {path}."
     elif error.status_code == 405:
         code, message = "method_not_allowed", f"{request.method} is not for {path}."
+        headers = {"Allow": ", ".join(_methods_at(request))}
     content = {"error": {"code": code, "message": message}}
-    return JSONResponse(content, status_code=error.status_code, headers=error.headers)
+    return JSONResponse(content, status_code=error.status_code, headers=headers)
+
+
+def _methods_at(request: Request) -> list[str]:
+    """Return the methods of all routes of a path: Starlette names those of the first one alone."""
+    router = request.app.router
+    later = router.default.routes if isinstance(router.default, LazyApp) else ()
+    matching = [
+        one
+        for one in (*router.routes, *later)
+        if isinstance(one, Route) and one.matches(request.scope)[0] is not Match.NONE
+    ]
+    return sorted(set().union(*(one.methods or () for one in matching)))
 
 
 async def _refuse_depth(request: Request, _: Exception) -> Response:

@@ -20,6 +20,7 @@ class BadBody(BadRequest):
     """The body is no JSON object of this shape."""
 
     code = "bad_body"
+    http_status = 400
 
 
 class BodyTooLarge(BadRequest):
@@ -54,6 +55,7 @@ class BadQuery(BadRequest):
     """The query is not one of this shape."""
 
     code = "bad_query"
+    http_status = 400
 
 
 def parse_query(query: Mapping[str, str], model: type[Body]) -> Body:

@@ -30,6 +30,13 @@ SETTLING = frozenset({"turn.answered", "turn.failed", *(f"message.{state}" for s
 """The events after which a message may be settled that was not before."""
 
 
+class KeyReused(BadRequest):
+    """The key was used for another text: a new message needs a new key."""
+
+    code = "key_reused"
+    http_status = 409
+
+
 class UnknownMessage(BadRequest):
     """There is no such message."""
 
@@ -39,7 +46,7 @@ class UnknownMessage(BadRequest):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MessageStatus:
-    """Where a message is: `outcome` is a turn's state or `ignored`."""
+    """The state of a message: `outcome` is its turn's state, or `ignored`."""
 
     id: str
     group: str | None
@@ -48,10 +55,12 @@ class MessageStatus:
     turn: int | None = None
     replies: tuple[str, ...] = ()
     place: int | None = None
+    joined: int = 0
+    """Messages before it that the same turn answers, while that waits."""
     is_settled: bool = False
 
     def to_json_dict(self) -> dict[str, Any]:
-        told = {
+        fields = {
             "id": self.id,
             "group": self.group,
             "outcome": self.outcome,
@@ -59,8 +68,9 @@ class MessageStatus:
             "turn": self.turn,
             "reply": "\n\n".join(self.replies) if self.replies else None,
             "place": self.place,
+            "joined": self.joined or None,
         }
-        return {name: value for name, value in told.items() if value is not None}
+        return {name: value for name, value in fields.items() if value is not None}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,7 +116,7 @@ class ChatService:
         """Take a message for a group; if the group is idle, wait for the reply while there may be one.
 
         Raises:
-            UnknownGroup, TextEmpty, TextTooLong: nothing was stored.
+            UnknownGroup, TextEmpty, TextTooLong, KeyReused: nothing was stored.
         """
         if not wait_seconds:
             return (await self._take(write, folder)).place
@@ -123,8 +133,12 @@ class ChatService:
             group = await groups.known(tx, folder)
             running = await turns.running_of(tx, group.folder)
             taken = await self._intake.take(tx, write(group, self._clock.now_ms()))
+            if taken.accepted.outcome == "duplicate":
+                await _check_same(tx, taken.message)
             place = await _place_of(tx, taken.message, group, taken.accepted)
-            is_busy = running is not None and running.kind is not TurnKind.WORKER
+            is_own = running is not None and running.id == place.turn
+            is_busy = running is not None and running.kind is not TurnKind.WORKER and not is_own
+            is_busy = is_busy and place.outcome not in SETTLED  # what needed no agent waits for none
             return taken, _Said(place=place, is_busy=is_busy)
 
         taken, said = await self._database.write(take)
@@ -143,9 +157,12 @@ class ChatService:
             return await self.find(place.id)
         return place
 
-    async def find(self, message_id: str) -> MessageStatus:
-        """Tell where a message is. Raises `UnknownMessage`."""
-        return await self._database.read(lambda tx: _found(tx, message_id))
+    async def find(self, message_id: str, *, wait_seconds: float = 0.0) -> MessageStatus:
+        """Tell where a message is; wait for its reply while there may be one. Raises `UnknownMessage`."""
+        if not wait_seconds:
+            return await self._database.read(lambda tx: _found(tx, message_id))
+        with self._bus.listening() as events:
+            return await self._until_settled(await self.find(message_id), events, wait_seconds)
 
 
 async def _news_of(place: MessageStatus, events: asyncio.Queue[HostEvent]) -> None:
@@ -166,6 +183,13 @@ async def _found(tx: Tx, message_id: str) -> MessageStatus:
     return await _in_turn(tx, message, group, message.turn_id)
 
 
+async def _check_same(tx: Tx, message: Inbound) -> None:
+    """Raise `KeyReused` where another text was stored under the id of a message."""
+    known = await messages.find(tx, message.chat_jid, message.id)
+    if known is not None and known.text != message.text:
+        raise KeyReused
+
+
 async def _place_of(tx: Tx, message: Inbound, group: Group, accepted: Accepted) -> MessageStatus:
     """Tell where a message is that was just taken in."""
     if accepted.turn_id is None:
@@ -183,6 +207,7 @@ async def _in_turn(tx: Tx, message: Message | Inbound, group: Group | None, turn
     if turn is None:
         return _ignored(message, group, None)
     said = await outbox.of_turn(tx, turn.id)
+    is_waiting = turn.state is TurnState.QUEUED
     return MessageStatus(
         id=message.id,
         group=group.folder if group else None,
@@ -190,6 +215,7 @@ async def _in_turn(tx: Tx, message: Message | Inbound, group: Group | None, turn
         reason=turn.reason,
         turn=turn.id,
         replies=tuple(one.text for one in await messages.sent_in(tx, turn.id)),
-        place=(await turns.places(tx)).get(turn.id) if turn.state is TurnState.QUEUED else None,
+        place=(await turns.places(tx)).get(turn.id) if is_waiting else None,
+        joined=await messages.before_in_turn(tx, turn.id, message.chat_jid, message.id) if is_waiting else 0,
         is_settled=turn.state in SETTLED and all(one.state in GONE for one in said),
     )

@@ -1,4 +1,4 @@
-"""Which connections to the HTTP API are kept when there are too many: those that have shown the token.
+"""The bound on connections to the HTTP API: those that have shown the token stay open.
 
 Every local program may connect, and one that opens connections and says nothing must not use up the open
 files of the host. So connections without a request of the owner share a fixed number of places, and the

@@ -31,7 +31,7 @@ MAX_BYTES = 512 * 1024 * 1024
 _COPY = re.compile(r"out-[0-9a-f]+")
 
 
-class FileNotKept(BadRequest):
+class FileNotStored(BadRequest):
     """This file is not kept any more: of each group the newest 20 that were sent are, for a week."""
 
     code = "file_not_kept"
@@ -43,12 +43,18 @@ async def received(source: ApiSource, folder: str, name: str) -> Response:
 
     Raises:
         UnknownGroup, FileRefused
+        FileNotKept: there is none of this name.
     """
     group = await source.look(lambda tx: groups.known(tx, folder))
     path = f"{attachments.FOLDER}/{name}"
-    body = await asyncio.to_thread(
-        attachments.open_own, source.home.root, group.folder, path, limit=MAX_BYTES
-    )
+    try:
+        body = await asyncio.to_thread(
+            attachments.open_own, source.home.root, group.folder, path, limit=MAX_BYTES
+        )
+    except attachments.FileRefused as refused:
+        if isinstance(refused.__cause__, FileNotFoundError):
+            raise FileNotStored(f"There is no file '{name}' in '{group.folder}'.") from refused
+        raise
     return _answer(body, name)
 
 
@@ -82,13 +88,13 @@ def _open_copy(home: Home, message: Outgoing) -> BinaryIO:
     """Open a copy. Blocks. Only the name of its path counts: the store may be that of another home."""
     name = message.attachment.path.name if message.attachment else ""
     if not _COPY.fullmatch(name):
-        raise FileNotKept
+        raise FileNotStored
     try:
         with ExitStack() as stack:
             data = stack.enter_context(opened(home.data))
             return os.fdopen(open_file(stack.enter_context(inner(data, "outgoing")), name), "rb")
     except OSError as error:
-        raise FileNotKept from error
+        raise FileNotStored from error
 
 
 def _answer(body: BinaryIO, name: str) -> Response:

@@ -12,7 +12,7 @@ from starlette.types import Receive, Scope, Send
 from orchestrator.base.asgi_server import STOPPING
 
 PING_SECONDS = 15.0
-"""After so long without an event a source yields `PING`, by which either end notices that the other went."""
+"""Seconds without an event after which `PING` is sent, so that each end notices that the other is gone."""
 PING = ": ping\n\n"
 LISTENING = ": listening\n\n"
 """The first bytes of a stream tell the client that it misses nothing from here on."""

@@ -1,10 +1,12 @@
-"""What people and programs reach of the host: the HTTP API, served on this machine alone."""
+"""The HTTP API and the console, served to people and programs on this machine alone."""
 
 from __future__ import annotations
 
 import asyncio
+import errno
 import socket
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -35,27 +37,60 @@ if TYPE_CHECKING:
     from orchestrator.web.console.sessions import SessionService
 
 HEAD_SECONDS = 10.0
-"""From the first byte of a request, or the connection, to the end of its headers."""
-HOST = "127.0.0.1"
+"""Seconds from the first byte of a request, or the connection, to the end of its headers."""
+KEEP_ALIVE_SECONDS = 30.0
+"""Seconds that an idle connection is kept. Clients drop theirs after 5 s; a server that drops it first can
+cut off a request that is on its way, and the client cannot tell whether it was taken."""
+HOST, HOST6 = "127.0.0.1", "::1"
+NO_IPV6 = (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT)
+"""Error numbers that the system returns if this machine has no IPv6."""
+TRIES = 20
+"""Ports that are tried when the system's choice is taken on the other loopback address."""
 
 
-def listen_locally(port: int) -> socket.socket:
-    """Listen on this machine's loopback; port 0 lets the system choose.
+@contextmanager
+def listen_locally(port: int) -> Iterator[tuple[socket.socket, ...]]:
+    """Listen on both loopback addresses of this machine; port 0 lets the system choose.
+
+    Browsers look for `andy.localhost` on ::1 first: whoever listened there would receive the cookie. A
+    machine without IPv6 has one listener.
 
     Raises:
         AndyError: the port is taken.
     """
-    try:
-        return listen(HOST, port)
-    except OSError as error:
-        raise AndyError(
-            f"Port {port} of {HOST} is taken ({error.strerror}): choose another with ANDY_PORT or --port."
-        ) from error
+    with ExitStack() as stack:
+        found = _loopback_pair(port)
+        for one in found:
+            stack.enter_context(one)
+        yield found
+
+
+def _loopback_pair(port: int) -> tuple[socket.socket, ...]:
+    for _ in range(1 if port else TRIES):
+        try:
+            first = listen(HOST, port)
+        except OSError as error:
+            raise _taken(HOST, port, error) from error
+        number = first.getsockname()[1]
+        try:
+            return first, listen(HOST6, number)
+        except OSError as error:
+            if error.errno in NO_IPV6:
+                return (first,)
+            first.close()
+            refusal = _taken(f"[{HOST6}]", number, error)
+    raise refusal
+
+
+def _taken(host: str, port: int, error: OSError) -> AndyError:
+    return AndyError(
+        f"Port {port} of {host} is taken ({error.strerror}): choose another with ANDY_PORT or --port."
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WebFeature:
-    """What its routes show and change. The web libraries are loaded when it is served."""
+    """The web server with the services that its routes use. It loads the web libraries when it is served."""
 
     host: HostContext
     token: str
@@ -68,7 +103,7 @@ class WebFeature:
     proxies: ContainerProxies
     queue: QueueFeature
     started_ms: int
-    """When the host began to start, in epoch milliseconds."""
+    """The time when the host began to start, in epoch milliseconds."""
     is_hopeless: Callable[[str], bool]
     """Whether a message with this outcome will get no further, because the host ends."""
     restart: Callable[[], None] | None
@@ -76,10 +111,10 @@ class WebFeature:
     failing: Callable[[], Mapping[str, LoopFailure]]
     """Returns the loops that fail at the moment, by name."""
 
-    async def serve(self, listener: socket.socket, published_address: str | None) -> None:
-        """Serve until cancelled at `listener`, and at the port of `published_address` if there is one."""
-        with fronted(listener, published_address) as listeners:
-            await self._serve(listeners)
+    async def serve(self, listeners: Sequence[socket.socket], published_address: str | None) -> None:
+        """Serve until cancelled at `listeners`, and at the port of `published_address` if there is one."""
+        with fronted(listeners[0], published_address) as fronts:
+            await self._serve((*listeners[1:], *fronts))
 
     async def _serve(self, listeners: Sequence[socket.socket]) -> None:
         from orchestrator.web.connections import WebProtocol
@@ -88,7 +123,12 @@ class WebFeature:
         refused = RefusalAudit(
             self.host.database, clock=self.host.clock, on_added=partial(self.host.bus.publish, "audit.added")
         )
-        config = BoundedConfig(self._app(refused.note), http=WebProtocol, head_seconds=HEAD_SECONDS)
+        config = BoundedConfig(
+            self._app(refused.note),
+            http=WebProtocol,
+            head_seconds=HEAD_SECONDS,
+            timeout_keep_alive=KEEP_ALIVE_SECONDS,
+        )
         async with asyncio.TaskGroup() as beside:
             noting = beside.create_task(refused.run(), name="web:refusals")
             await Server(config).serve_on(*listeners)
@@ -120,8 +160,8 @@ class WebFeature:
         )
         sessions = SessionService(host.database, host.reader, token=self.token, clock=host.clock)
 
-        async def is_session(cookie: str) -> bool:
-            return await sessions.find(cookie) is not None
+        async def is_session(cookie: str, agent: str) -> bool:
+            return await sessions.find(cookie, agent=agent) is not None
 
         def more_routes() -> list[BaseRoute]:
             from orchestrator.web.api.routes import more_routes

@@ -1,4 +1,4 @@
-"""Who may come in: whoever shows the token, and browsers to the console, which signs them in itself.
+"""Access to the server: requests with the token, and browsers to the console, which signs them in itself.
 
 No page of another origin gets anywhere.
 """
@@ -25,12 +25,17 @@ READ_PATHS = "/api/"
 SESSION_COOKIES = SECURE_COOKIE, COOKIE = ("__Host-andy_session", "andy_session")
 CONSOLE = "/console"
 """Below it are pages, which ask for a session instead of the token."""
-OWN_HOSTS = frozenset({"127.0.0.1", "localhost", "[::1]"})
+CONSOLE_HOST = "andy.localhost"
+"""The console's own name: browsers send a cookie to every port of a host, but not to another host name."""
+SHARED_HOSTS = frozenset({"127.0.0.1", "localhost", "[::1]"})
+"""The names by which browsers reach every server of this machine."""
+OWN_HOSTS = SHARED_HOSTS | {CONSOLE_HOST}
 _PORTS = {"http": 80, "https": 443}
 MAX_REQUESTS = 256
 """Under way with the token, such as those that wait for a reply or for events."""
 
-IsSession = Callable[[str], Awaitable[bool]]
+IsSession = Callable[[str, str], Awaitable[bool]]
+"""Takes a cookie and the `User-Agent` that came with it."""
 
 
 class AccessGuard:
@@ -86,7 +91,7 @@ class AccessGuard:
         if origin is not None and not self._is_own_page(origin, host, scope["scheme"]):
             return _refused(403, "bad_origin", "Pages of other origins may not come in.", given=origin)
         # To a browser, another port of this machine is the same site.
-        if headers.get("sec-fetch-site") in {"cross-site", "same-site"}:
+        if is_from_elsewhere(headers) and not _is_link_to_console(scope, headers):
             return _refused(403, "bad_origin", "Links and pictures of other pages may not come in.")
         return None
 
@@ -109,7 +114,9 @@ class AccessGuard:
         if self._is_session is None or scope["method"] != "GET" or not scope["path"].startswith(READ_PATHS):
             return False
         cookies = cookie_parser(headers.get("cookie", ""))
-        return any([await self._is_session(cookies[name]) for name in SESSION_COOKIES if name in cookies])
+        agent = headers.get("user-agent", "")
+        shown = [cookies[name] for name in SESSION_COOKIES if name in cookies]
+        return any([await self._is_session(cookie, agent) for cookie in shown])
 
     def _is_own_page(self, origin: str, host: str, scheme: str) -> bool:
         if host == self._web_host:
@@ -137,17 +144,32 @@ def _knock(scope: Scope, refusal: _Refusal) -> RefusedRequest:
 
 def _is_open(path: str) -> bool:
     """Whether a path is for who has no token: the console's own, and the way to it."""
-    return path in OPEN_PATHS or path in {"/", CONSOLE} or path.startswith(f"{CONSOLE}/")
+    return path in OPEN_PATHS or _is_console(path)
+
+
+def is_from_elsewhere(headers: Headers) -> bool:
+    """Whether a page of another origin made this request."""
+    return headers.get("sec-fetch-site") in {"cross-site", "same-site"}
+
+
+def _is_link_to_console(scope: Scope, headers: Headers) -> bool:
+    """Whether a person followed a link to the console: it answers with a page that leads in, and no more."""
+    is_link = headers.get("sec-fetch-mode") == "navigate" and headers.get("sec-fetch-dest") == "document"
+    return is_link and scope["method"] == "GET" and _is_console(scope["path"])
+
+
+def _is_console(path: str) -> bool:
+    return path in {"/", CONSOLE} or path.startswith(f"{CONSOLE}/")
 
 
 def _is_own_host(host: str, scope: Scope) -> bool:
     """Whether a request names this machine, and the port that it came in by."""
-    if _host_of(host) not in OWN_HOSTS:
+    if host_of(host) not in OWN_HOSTS:
         return False
     server = scope.get("server")
     if not server or server[1] is None:
         return True
-    given = host.rpartition(":")[2] if _host_of(host) != host else ""
+    given = host.rpartition(":")[2] if host_of(host) != host else ""
     return given == str(server[1]) or (not given and server[1] == _PORTS.get(scope["scheme"]))
 
 
@@ -178,7 +200,8 @@ def _token_in(authorization: str) -> bytes:
     return b""
 
 
-def _host_of(value: str) -> str:
+def host_of(value: str) -> str:
+    """Return the host of a `Host` header, without its port."""
     return value.rsplit(":", 1)[0] if value.count(":") == 1 or value.startswith("[") else value
 
 

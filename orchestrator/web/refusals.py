@@ -1,4 +1,4 @@
-"""Whom the door did not let in, for the audit: one row a kind and minute, however often they knock."""
+"""Audit rows for refused requests: one row for each kind and minute, however many requests there are."""
 
 from __future__ import annotations
 
@@ -114,5 +114,5 @@ def _event(one: _Counted) -> audit.AuditEvent:
 
 
 def _plain(text: str) -> str:
-    """What a stranger chose, in one short line of plain characters."""
+    """Return a stranger's text as one short line of ASCII characters."""
     return ascii(text[:MAX_CHARS])[1:-1]

@@ -73,6 +73,22 @@ def test_the_list_of_commands_says_what_they_say_of_themselves():
         assert own.startswith(entry.summary), entry.name
 
 
+def test_every_command_is_under_one_topic_of_the_help():
+    page = commands.help_page(width=200)
+
+    places = [page.index(f"─ {topic} ─") for topic in commands.TOPICS]
+    assert places == sorted(places)
+    assert {entry.topic for entry in commands.COMMANDS} == set(commands.TOPICS)
+    assert [entry.name for entry in commands.COMMANDS if page.count(f"│ {entry.name} ") != 1] == []
+
+
+def test_the_words_of_intents_are_no_commands_and_belong_to_one_intent():
+    words = [word for intent in commands.INTENTS for word in intent.words]
+
+    assert sorted(words) == sorted(set(words))
+    assert {entry.name for entry in commands.COMMANDS} & set(words) == set()
+
+
 def test_a_page_of_all_commands_is_as_wide_as_it_is_told():
     for width in (60, 80, 200):
         page = commands.help_page(width=width)
@@ -80,7 +96,7 @@ def test_a_page_of_all_commands_is_as_wide_as_it_is_told():
         assert [entry.name for entry in commands.COMMANDS if f"│ {entry.name} " not in page] == []
 
 
-@pytest.mark.parametrize("words", [("--help",), ("-h",), ("--version",), ()])
+@pytest.mark.parametrize("words", [("--help",), ("-h",), ("help",), ("--version",), ()])
 def test_what_andy_is_loads_no_command(tmp_path: Path, words: tuple[str, ...]) -> None:
     loaded = loaded_by(*words, home=tmp_path)
 
@@ -165,10 +181,13 @@ STATUS_OF_NOTHING: dict[str, Any] = {
     "image": None,
     "agent": "offline",
     "credential": {"problem": "", "present": False, "refusals": []},
+    "outages": [],
     "disk_free_bytes": 1,
     "channels": {},
     "failing": [],
     "groups": ["main"],
+    "zone": "Etc/UTC",
+    "settings_changed": [],
     "open": [],
     "slots": 5,
     "foresight": {"hits": {}, "misses": {}, "wasted_cpu_seconds": 0.0},

@@ -1,4 +1,4 @@
-"""`docs/context.md` answers for every number of what was asked for."""
+"""`docs/requirements.md` names a test for each requirement of the context."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 ROW = re.compile(r"^\| C-(?P<number>\d+) \|[^|]*\| (?P<proof>[^|]+) \|$", re.MULTILINE)
-PAGE = (ROOT / "docs" / "context.md").read_text()
+PAGE = (ROOT / "docs" / "requirements.md").read_text()
 UNPROVED = {19}
 """Never given."""
 

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import ast
+import os
+import re
 import subprocess
+import sys
 from collections.abc import Iterator
 from functools import cache
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -15,6 +19,8 @@ from tests.support.skips import THIS_MACHINE
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGES = ("orchestrator", "agent_runner")
 COMPOSITION_ROOT_MAX_LINES = 270
+NO_SUBJECT = re.compile(r"\s*(What|Who|Whose|Whom|How|Where|Which|Why|Those|Of)\b")
+"""The opening of a docstring that has no subject: it describes a thing around a corner."""
 CATCH_ALLS = {"utils", "util", "helpers", "helper", "manager", "common", "misc"}
 
 
@@ -146,3 +152,34 @@ def test_deadlines_are_timeouts():
 
 def test_a_module_says_what_it_is():
     assert [shown(path) for path in SOURCES if tree(path).body and not ast.get_docstring(tree(path))] == []
+
+
+def test_tests_are_compiled_once_however_pytest_is_started():
+    """Else each process rewrites all of them, and each `andy` that a test starts compiles its modules."""
+    assert not sys.dont_write_bytecode
+    assert "PYTHONDONTWRITEBYTECODE" not in os.environ
+
+
+def docstrings(path: Path) -> Iterator[str]:
+    """Yield the docstrings of a module: its own, those of classes and functions, and those of names."""
+    for node in ast.walk(tree(path)):
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+            yield ast.get_docstring(node) or ""
+        if isinstance(node, ast.Module | ast.ClassDef):
+            for named, text in pairwise(node.body):
+                if isinstance(named, ast.Assign | ast.AnnAssign):
+                    match text:
+                        case ast.Expr(value=ast.Constant(value=str(said))):
+                            yield said
+
+
+def test_docstrings_are_sentences_with_a_subject():
+    """Write "Return …", "The …" or "Whether …"; constants say what they are, with their unit."""
+    found = [
+        f"{shown(path)}: {text.strip().splitlines()[0]}"
+        for path in SOURCES
+        for text in docstrings(path)
+        if NO_SUBJECT.match(text)
+    ]
+
+    assert found == []

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_playwright
@@ -13,15 +12,8 @@ from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_play
 from tests.browser.signed_in import Visit, visit
 from tests.processes.andy import AndyProcess
 
-HERE = Path(__file__).parent
 PATIENCE_MS = 60_000
 expect.set_options(timeout=PATIENCE_MS)
-
-
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    for item in items:
-        if item.path.is_relative_to(HERE):
-            item.add_marker(pytest.mark.browser)
 
 
 @pytest.fixture(scope="module")

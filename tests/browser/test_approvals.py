@@ -78,14 +78,14 @@ def test_a_place_is_reached_once_the_owner_allows_it_on_the_page(
     ):
         done = andy.cli(*command)
         assert done.returncode == 0, done.stderr
-    api.then(fetch("good.example:443"), fetch("good.example:443"), fetch("good.example:80"), Say("Seen."))
+    api.then(fetch("good.example:9000"), fetch("good.example:9000"), fetch("good.example:80"), Say("Seen."))
     andy.say("@Andy look", group="family", wait=0)
 
     waiting = page.locator(".requests li")
-    expect(waiting).to_contain_text("asks to reach good.example:443")
+    expect(waiting).to_contain_text("asks to reach good.example:9000")
     assert_accessible(page)
     waiting.get_by_role("button", name="Allow for 15 minutes").click()
-    expect(page.get_by_text("Allowed: good.example:443")).to_be_visible()
+    expect(page.get_by_text("Allowed: good.example:9000")).to_be_visible()
 
     expect(waiting).to_contain_text("good.example:80")
     waiting.get_by_role("button", name="Refuse").click()

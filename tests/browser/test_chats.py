@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
+from zoneinfo import ZoneInfo
 
 import pytest
 from playwright.sync_api import BrowserContext, Page, Route, expect
 
+from orchestrator.web.console.pages.chats import first_of_days, quiet_runs
 from tests.browser.signed_in import Visit, assert_accessible, suspend_agent
 from tests.processes.andy import AndyProcess, until
 
@@ -49,9 +51,89 @@ def test_a_message_that_was_ignored_says_why_and_how_to_call(page: Page, andy: A
     address = chat_of(andy, "lake")
     andy.say("we need milk", group="lake", wait=0)
     page.goto(address)
-    line = page.locator("article").filter(has_text="we need milk")
-    expect(line.get_by_text("not for Andy")).to_be_visible()
-    expect(line.get_by_text("write @Andy in the message")).to_be_visible()
+    expect(page.locator("article").filter(has_text="we need milk")).to_be_visible()
+    andy.say("and bread", group="lake", wait=0)
+    quiet = page.locator(".not-called")
+    expect(quiet).to_have_count(1)
+    expect(quiet).to_contain_text("2 messages not for Andy")
+    expect(quiet).to_contain_text("write @Andy in the message")
+
+
+def test_lines_of_several_days_are_told_apart_and_runs_that_call_nobody_are_counted():
+    noon, day = 1_780_000_000_000, 86_400_000
+    called = {"state": "answered", "reason": None}
+    quiet = {"state": "ignored", "reason": "no trigger"}
+    lines = [
+        {"seq": 1, "at_ms": noon, **quiet},
+        {"seq": 2, "at_ms": noon + 1, **quiet},
+        {"seq": 3, "at_ms": noon + day, **called},
+        {"seq": 4, "at_ms": noon + 3 * day, **quiet},
+    ]
+    zone = ZoneInfo("Asia/Seoul")
+    assert first_of_days(lines, zone) == {1: "2026-05-29", 3: "2026-05-30", 4: "2026-06-01"}
+    assert first_of_days(lines[:2], zone) == {}
+    assert quiet_runs(lines) == {1: 0, 2: 2, 4: 1}
+
+
+@pytest.fixture(scope="module")
+def long_chat(andy: AndyProcess) -> str:
+    """Return the address of a conversation of 120 lines."""
+    address = chat_of(andy, "long")
+    with andy.http() as http:
+        for number in range(1, 121):
+            text = f"long line {number} of the talk"
+            http.post("/chat", json={"group": "long", "text": text, "wait": 0}).raise_for_status()
+    return address
+
+
+def test_a_found_message_stands_marked_in_its_conversation(page: Page, andy: AndyProcess, long_chat: str):
+    page.goto(long_chat)
+    page.get_by_role("searchbox", name="Search this group").fill("line 7 of")
+    page.keyboard.press("Enter")
+    page.get_by_role("link", name="line 7 of").click()
+    found = page.locator("article.found")
+    expect(found).to_contain_text("long line 7 of the talk")
+    expect(found).to_be_in_viewport()
+    expect(page.locator("article")).to_have_count(32)
+    page.get_by_role("link", name="Newer").click()
+    expect(page.locator("article.found")).to_contain_text("long line 32 of the talk")
+    assert_accessible(page)
+
+
+def test_back_leads_to_the_place_that_one_has_left(page: Page, andy: AndyProcess, long_chat: str):
+    page.goto(long_chat)
+    line = page.locator("article").filter(has_text="long line 90 of")
+    line.scroll_into_view_if_needed()
+    before = page.evaluate("document.scrollingElement.scrollTop")
+    line.get_by_role("link", name="what became of it").click()
+    expect(page.locator("ol.way")).to_be_visible()
+    page.go_back()
+    expect(line).to_be_in_viewport()
+    assert abs(page.evaluate("document.scrollingElement.scrollTop") - before) < 50
+
+
+def test_what_is_typed_outlives_a_reload_and_a_session_that_is_over(
+    visitor: Visit, andy: AndyProcess, long_chat: str
+):
+    visitor.allowed.append("401")
+    page = visitor.page
+    page.goto(long_chat)
+    box = page.get_by_label("Write a message")
+    box.fill("half a thought")
+    page.reload()
+    expect(box).to_have_value("half a thought")
+
+    andy.cli("sessions", "revoke", "--all")
+    box.press("Enter")
+    page.get_by_label("Token").fill((andy.home / "data" / "token").read_text())
+    page.get_by_role("button", name="Sign in").click()
+    page.goto(long_chat)
+    expect(box).to_have_value("half a thought")
+    box.press("Enter")
+    expect(page.locator("article", has_text="half a thought")).to_be_visible()
+    expect(box).to_have_value("")
+    page.reload()
+    expect(box).to_have_value("")
 
 
 def test_new_lines_come_by_themselves_and_a_cut_loses_and_doubles_none(
@@ -128,10 +210,10 @@ def test_a_text_of_a_chat_runs_nothing_and_fetches_nothing(page: Page, andy: And
 
 
 def test_a_line_without_end_does_not_break_the_page(page: Page, andy: AndyProcess):
-    address = chat_of(andy, "long")
+    address = chat_of(andy, "endless")
     text = "x" * 60_000
     with andy.http() as http:
-        sent = http.post("/chat", json={"group": "long", "text": text, "wait": 0})
+        sent = http.post("/chat", json={"group": "endless", "text": text, "wait": 0})
     assert sent.status_code in (200, 202), sent.text
     page.goto(address)
     expect(page.get_by_text("of 60,000 characters")).to_be_visible()
@@ -188,9 +270,10 @@ def test_what_is_not_there_is_told_in_words(visitor: Visit, path: str):
 
 
 def test_the_lights_of_now_have_their_fixes(page: Page):
-    expect(page.get_by_role("heading", name="Model key")).to_be_visible()
-    expect(page.get_by_text("Put ANTHROPIC_API_KEY into .env")).to_be_visible()
+    expect(page.get_by_role("heading", name="Containers")).to_be_visible()
     expect(page.get_by_text("nothing isolates them")).to_be_visible()
+    page.locator("summary", has_text="Works:").click()
+    expect(page.get_by_text("agents answer without a model")).to_be_visible()
     expect(page.get_by_text("None in the folder 'backups'.")).to_be_visible()
     assert_accessible(page)
 

@@ -29,7 +29,7 @@ def test_a_run_that_is_not_there_is_said_so(visitor: Visit, andy: AndyProcess) -
     expect(visitor.page.get_by_text("nobody")).to_be_visible()
 
 
-def test_messages_are_found_and_lead_to_their_way(visitor: Visit, andy: AndyProcess) -> None:
+def test_messages_are_found_and_lead_to_their_conversation(visitor: Visit, andy: AndyProcess) -> None:
     page = visitor.page
     andy.say("add a parsnip to the shopping list")
     page.goto(f"{andy.address}/console/log/search")

@@ -101,6 +101,7 @@ def test_what_a_subagent_does_is_told_apart(page: Page, andy: AndyProcess, api: 
     page.goto(f"{andy.address}/console/chats/main")
     expect(page.locator("html")).to_have_attribute("data-live", "yes")
     andy.say("count the bees", wait=0)
+    api.go_on()
     expect(page.locator("article.own").filter(has_text="Seven bees.")).to_be_visible()
     page.locator("article").filter(has_text="count the bees").get_by_role("link").first.click()
     expect(page.locator("li.way-tool").filter(has_text="subagent: Bash echo seven bees")).to_be_visible()

@@ -42,6 +42,13 @@ def stack(docker_client, agent_image, tmp_path_factory) -> Iterator[ComposeStack
         yield made
 
 
+@pytest.fixture(scope="module")
+def family(stack) -> str:
+    """A second group."""
+    stack.compose("exec", "-T", "andy", "andy", "groups", "register", "family", "--no-trigger")
+    return "family"
+
+
 def base_of(client: docker.APIClient) -> str:
     """What can be built on here: Debian's own where there is no registry."""
     for tag in (base.PYTHON_IMAGE, base.DEBIAN_IMAGE):
@@ -99,9 +106,8 @@ def test_the_older_home_that_was_there_was_copied_and_led_on(stack):
     assert (stack.root / "store" / f"messages.before-v{len(migrations())}.db").exists()
 
 
-def test_each_group_has_a_closed_network_with_nobody_but_andy(stack):
-    stack.compose("exec", "-T", "andy", "andy", "groups", "register", "family", "--no-trigger")
-    stack.say("echo hello", group="family")
+def test_each_group_has_a_closed_network_with_nobody_but_andy(stack, family):
+    stack.say("echo hello", group=family)
     stack.say("echo hello")
 
     own, agents = stack.container("andy")["Id"], stack.agents()
@@ -147,12 +153,12 @@ for host, port in json.loads(sys.argv[1]):
 """
 
 
-def test_an_open_group_is_on_a_network_outwards_besides(stack):
-    stack.compose("exec", "-T", "andy", "andy", "groups", "config", "family", "--set", '{"egress": "open"}')
-    stack.say("echo hello", group="family")
+def test_an_open_group_is_on_a_network_outwards_besides(stack, family):
+    stack.compose("exec", "-T", "andy", "andy", "groups", "config", family, "--set", '{"egress": "open"}')
+    stack.say("echo hello", group=family)
 
-    names = {f"andy-{stack.install}.family", f"andy-{stack.install}-out"}
-    assert names in [set(one["NetworkSettings"]["Networks"]) for one in stack.agents("family")]
+    names = {f"andy-{stack.install}.{family}", f"andy-{stack.install}-out"}
+    assert names in [set(one["NetworkSettings"]["Networks"]) for one in stack.agents(family)]
 
 
 def test_the_orchestrator_is_no_root_and_sees_no_engine_but_the_filter(stack):

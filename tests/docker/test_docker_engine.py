@@ -266,6 +266,31 @@ async def test_a_container_that_ended_without_a_host_is_adopted_with_its_output(
     await later.close()
 
 
+async def test_a_container_is_outdated_once_the_name_of_its_image_is_another_images(bench, docker_client):
+    name = f"andy-{bench.install}"
+    docker_client.tag(bench.image, name, "latest")
+    try:
+        earlier, later = bench.runtime(SLEEP, image=name), bench.runtime("", image=name)
+        started = await earlier.start(a_spec(), "go")
+        await earlier.close()
+        (same,) = await later.adopt()
+        assert not same.is_outdated
+
+        await asyncio.to_thread(docker_client.commit, started.ref, name, "latest")
+        (other,) = await later.adopt()
+        assert other.is_outdated
+
+        # Where no image bears the name now, nothing could take its place.
+        await asyncio.to_thread(docker_client.remove_image, name, force=True)
+        (alone,) = await later.adopt()
+        assert not alone.is_outdated
+        await alone.remove()
+        await later.close()
+    finally:
+        for image in docker_client.images(name=name, quiet=True):
+            docker_client.remove_image(image, force=True)
+
+
 async def test_a_container_that_was_never_started_is_removed_by_the_next_host(bench):
     runtime = bench.runtime("")
     labels = {"andy.install": bench.install, "andy.group": "family", "andy.run": "r1"}

@@ -132,27 +132,32 @@ async def asked(
 
 async def test_a_list_lets_out_to_exactly_what_is_on_it(bench: DockerBench, outside: str) -> None:
     made = await network.ensure_network(bench.install)
-    async with way_out(made.gateway, "good.example:443", "home.example:443") as (proxy, events):
+    listed = ("good.example:8080", "good.example:443", "home.example:443")
+    async with way_out(made.gateway, *listed) as (proxy, events):
         said = await asked(
             bench,
             made.name,
             through=[
-                ("good.example", 443),
+                ("good.example", 8080),
                 ("good.example", 80),
                 ("other.example", 443),
                 ("home.example", 443),
                 ("127.0.0.1", 443),
+                ("good.example", 443),
             ],
             straight=[(outside, 8000)],
             environment={"HTTPS_PROXY": proxy},
         )
-        await until(lambda: len(events) >= 3, "all is told: a connection when it has ended")
-    assert said[0] == "good.example 443 hello"
+        await until(lambda: len(events) >= 4, "all is told: a connection when it has ended")
+    assert said[0] == "good.example 8080 hello"
     assert ["403" in line for line in said[1:5]] == [True] * 4, said
+    assert said[5] == "good.example 443 Andy refuses this connection: it does not begin with a TLS hello."
+    del said[5:7]  # which ends with a line end
     assert said[5:7] == [f"{outside} 8000 no", "networks 1"], "there is no way around the proxy"
     kinds = sorted((event.kind, event.detail["target"]) for event in events)
     assert kinds == [
-        ("egress.connection", "good.example:443"),
+        ("egress.connection", "good.example:8080"),
+        ("egress.refused", "good.example:443"),
         ("egress.refused", "good.example:80"),
         ("egress.refused", "home.example:443"),
     ], "refusals of a kind are told once in a while"

@@ -69,4 +69,4 @@ def test_a_pushed_image_is_told_by_its_digest_and_pulled_again(
 def test_a_registry_that_is_not_there_is_told_with_the_fix(small_image, tmp_path):
     refused = andy("127.0.0.1:9", "--tag", small_image, "--home", str(tmp_path))
     assert refused.returncode == 1
-    assert "Nothing listens there: start it, or mend the port." in refused.stderr
+    assert "Nothing listens there: start it, or fix the port." in refused.stderr

@@ -115,7 +115,19 @@ class SayInParts:
     second: str
 
 
-Step = Say | UseTool | UseTools | Search | Fail | Hang | SayThenCut | SayInParts
+@dataclass(frozen=True, slots=True)
+class SayLate:
+    """Answer with a text after `go_on`, and send no byte before, not even the head."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class FailLate(Fail):
+    """Refuse after `go_on`, and send no byte before."""
+
+
+Step = Say | UseTool | UseTools | Search | Fail | Hang | SayThenCut | SayInParts | SayLate
 Decide = Callable[["Recorded"], Step]
 
 
@@ -216,7 +228,7 @@ class ScriptedMessagesApi:
         return self
 
     def go_on(self) -> None:
-        """Let every `SayInParts` say its second part, those to come too."""
+        """Let every `SayInParts` say its second part and every late step answer, those to come too."""
         self._gone_on.set()
 
     def __exit__(
@@ -254,6 +266,16 @@ class ScriptedMessagesApi:
         """Break the connections of every `Hang`, those to come too."""
         self._released.set()
 
+    def start_over(self) -> None:
+        """Forget what came and what was scripted, as another test on the same port needs it."""
+        with self._changed:
+            self._requests.clear()
+            self._steps.clear()
+            self._last = Say("ok")
+        self.probe = None
+        self._released.clear()
+        self._gone_on.clear()
+
     def wait_for_turns(self, count: int, *, seconds: float = 120) -> list[Recorded]:
         """Block until `count` turns have come. Raises `TimeoutError`."""
         with self._changed:
@@ -279,6 +301,10 @@ class ScriptedMessagesApi:
         body = json.loads(await request.body())
         recorded, step = self._take(request, body)
         model = str(body.get("model"))
+        if isinstance(step, SayLate | FailLate):
+            while not self._gone_on.is_set():  # noqa: ASYNC110
+                await asyncio.sleep(0.02)
+            step = Say(step.text) if isinstance(step, SayLate) else step
         match step:
             case Fail():
                 return _refusal(step)

@@ -73,6 +73,7 @@ class ScriptedContainer:
         self.has_ended, self.may_stop, self.is_stopping = asyncio.Event(), asyncio.Event(), asyncio.Event()
         self.may_stop.set()
         self.can_be_ended = True
+        self.is_outdated = False
         self._runtime = runtime
 
     def say(self, frame: Frame) -> None:

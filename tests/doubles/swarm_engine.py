@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from orchestrator.containers.swarm.nodes import Node
-from orchestrator.containers.swarm.services import KeptService, TaskState
+from orchestrator.containers.swarm.services import RunService, TaskState
 from orchestrator.domain.protocols import ContainerSpec
 
 
@@ -26,7 +26,7 @@ def machine(name: str, **changes: Any) -> Node:
 
 @dataclass
 class StartedProcess:
-    kept: KeptService
+    service: RunService
     process: asyncio.subprocess.Process
     workspace: Path
     secret: Path
@@ -34,7 +34,7 @@ class StartedProcess:
 
 @dataclass
 class ProcessSwarmEngine:
-    """`command` replaces the runner, as it does in a service; each group's workspace is kept between runs."""
+    """`command` replaces the runner, as it does in a service; each group's workspace stays between runs."""
 
     root: Path
     command: list[str]
@@ -82,10 +82,10 @@ class ProcessSwarmEngine:
             env={**os.environ, "ANDY_WORKSPACE": str(workspace), "ANDY_CARRIER_SECRET": str(path)},
             start_new_session=True,
         )
-        kept = KeptService(
+        service = RunService(
             ref=ref, run_id=spec.run_id, folder=spec.folder, token_hash=token_hash, node_id=node_id
         )
-        self.started[ref] = StartedProcess(kept, process, workspace, path)
+        self.started[ref] = StartedProcess(service, process, workspace, path)
         return ref
 
     async def remove(self, ref: str) -> None:
@@ -101,25 +101,23 @@ class ProcessSwarmEngine:
 
     def kill(self, one: StartedProcess) -> None:
         """End the carrier and its agent as a node does that is gone."""
-        agents = (
-            Path(f"/proc/{one.process.pid}/task/{one.process.pid}/children").read_text().split()
-            if one.process.returncode is None
-            else ()
-        )
+        agents: list[str] = []
+        with suppress(FileNotFoundError, ProcessLookupError):  # it may have ended by itself this moment
+            agents = Path(f"/proc/{one.process.pid}/task/{one.process.pid}/children").read_text().split()
         with suppress(ProcessLookupError):
             one.process.kill()  # first, or it may still tell how its agent ended
         for agent in agents:
             with suppress(ProcessLookupError):
                 os.killpg(int(agent), signal.SIGKILL)
 
-    async def kept(self) -> list[KeptService]:
-        return [one.kept for one in self.started.values()]
+    async def run_services(self) -> list[RunService]:
+        return [one.service for one in self.started.values()]
 
     async def task(self, ref: str) -> TaskState:
         one = self.started.get(ref)
         if one is None:
             return TaskState(state="remove")
-        if one.kept.node_id in self.without_image:
+        if one.service.node_id in self.without_image:
             return TaskState(state="rejected", error="No such image: sha256:abc")
         if ref in self.set_up:
             return TaskState(state="preparing")

@@ -53,6 +53,10 @@ class ScriptedBotApi:
         self.calls: list[tuple[str, dict[str, Any]]] = []
         self.is_token_known = True
         self.files: dict[str, bytes] = {}
+        self.are_files_slow = False
+        """Whether a file that is asked for does not come until this is False again."""
+        self.confirmed = 0
+        """The number of the first update that the bot has not confirmed."""
         self._updates: list[dict[str, Any]] = []
         self._failures: dict[str, list[Failure]] = {}
         self._numbers = itertools.count(1)
@@ -96,6 +100,10 @@ class ScriptedBotApi:
     def write(self, chat: int, text: str, *, sender: dict[str, Any] = JANE, **more: Any) -> int:
         """Have somebody write in a chat; return the message's number."""
         return self._add("message", {**self._message(chat, sender), "text": text, **more})
+
+    def send(self, chat: int, **content: Any) -> int:
+        """Have somebody send what is neither text nor a file, such as a poll; return the message's number."""
+        return self._add("message", {**self._message(chat, JANE), **content})
 
     def send_file(self, chat: int, kind: str, body: bytes, *, caption: str = "", **more: Any) -> int:
         """Have somebody send a file; `kind` is Telegram's word, such as `document`."""
@@ -146,7 +154,8 @@ class ScriptedBotApi:
 
     def fail(self, method: str, status: int = 0, **more: Any) -> None:
         """Have the next call of a method fail."""
-        parameters = {"retry_after": more.pop("retry")} if "retry" in more else {}
+        names = {"retry": "retry_after", "moved_to": "migrate_to_chat_id"}
+        parameters = {names[key]: more.pop(key) for key in names if key in more}
         self._failures.setdefault(method, []).append(Failure(status, parameters, **more))
 
     @property
@@ -216,6 +225,7 @@ class ScriptedBotApi:
         if self._polling:
             return _error(409, "Conflict: terminated by other getUpdates request")
         offset, loop = int(given.get("offset", 0)), asyncio.get_running_loop()
+        self.confirmed = max(self.confirmed, offset)
         deadline = loop.time() + float(given.get("timeout", 0))
         self._polling += 1
         try:
@@ -233,6 +243,9 @@ class ScriptedBotApi:
     async def _file(self, request: Request) -> Response:
         if request.path_params["token"] != TOKEN:
             return _error(401, "Unauthorized")
+        # Another thread says when: there is no event of this loop to wait for.
+        while self.are_files_slow and not self._is_ending and not await request.is_disconnected():  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
         return Response(self.files[request.path_params["name"]])
 
 

@@ -17,12 +17,14 @@ HUNG_SECONDS = 1500
 """Some start five containers one after another; each may take minutes where the engine has more to do."""
 
 SAME_IN_BOTH = (
+    "test_context.py",
     "test_dashboard.py",
     "test_dashboard_in_words.py",
     "test_logs.py",
     "test_loop.py",
     "test_notices.py",
     "test_notices_kept.py",
+    "test_session_commands.py",
     "test_spending.py",
     "test_tasks.py",
 )
@@ -37,10 +39,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         items[:] = [item for item in items if item not in twins]
         config.hook.pytest_deselected(items=twins)
     for item in items:
-        if item.path.is_relative_to(HERE):
-            item.add_marker(pytest.mark.host)
-            if not item.get_closest_marker("timeout"):
-                item.add_marker(pytest.mark.timeout(HUNG_SECONDS))
+        if item.path.is_relative_to(HERE) and not item.get_closest_marker("timeout"):
+            item.add_marker(pytest.mark.timeout(HUNG_SECONDS))
 
 
 def _is_done_in_a_container_too(item: pytest.Item, names: Collection[str]) -> bool:

@@ -1,4 +1,4 @@
-"""What cannot be taken is refused in one line that names the mend, and nothing is half-done."""
+"""What cannot be taken is refused in one line that names the fix, and nothing is half-done."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ def andy(tmp_path_factory: pytest.TempPathFactory) -> Iterator[AndyProcess]:
     ("body", "status", "code"),
     [
         (b'{"group": "nobody", "text": "hi"}', 404, "unknown_group"),
-        (b'{"group": "main", "text": ""}', 400, "text_empty"),
-        (b'{"group": "main", "text": " \\n "}', 400, "text_empty"),
+        (b'{"group": "main", "text": ""}', 422, "text_empty"),
+        (b'{"group": "main", "text": " \\n "}', 422, "text_empty"),
         (b'{"group": "main", "text": "' + b"x" * 100_000 + b'"}', 413, "text_too_long"),
         (b'{"group": "main", "text": "' + b"x" * 2**20 + b'"}', 413, "body_too_large"),
         (b'{"group": "main", "te', 400, "bad_body"),

@@ -19,6 +19,7 @@ IN_CONTAINERS = frozenset(
         "due_task",
         "fan_out",
         "flood",
+        "hostile_bodies",
         "hot_claude",
         "hot_path",
         "idle",

@@ -38,3 +38,15 @@ def test_who_calls_nobody_is_told_how_to_call_him_by_the_name_and_the_trigger_he
         assert andy.cli("groups", "register", "work", "--trigger", "hey you").returncode == 0
         told = andy.cli("chat", "work", "-m", "good morning").stdout
         assert told == "(Not for Max: no trigger. To call him, write @Max or hey you in the message.)\n"
+
+
+def test_a_reply_without_an_agent_is_shown_in_a_terminal_too(tmp_path: Path) -> None:
+    with AndyProcess(tmp_path / "home") as andy:
+        andy.say("add a task call mum")  # makes the dashboard
+        (reply,) = {
+            andy.cli("chat", "main", "-m", "/questions").stdout.strip(),
+            chat(andy, "/questions\n").stdout.strip(),
+            andy.listed("chat", "main", "-m", "/questions")["reply"],
+            andy.say("/questions")["reply"],
+        }
+    assert reply == "There are no open questions."

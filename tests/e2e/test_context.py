@@ -31,11 +31,11 @@ def until_kept(andy: AndyProcess, answer: str) -> None:
     """Wait for what the agent answered: what it was asked is kept long before."""
     copy = andy.home / "data" / "env" / "main" / "context.json"
 
-    def is_kept() -> bool:
+    def has_stored_context() -> bool:
         kept = json.loads(copy.read_text())["conversation"]["recent_window"] if copy.exists() else []
         return any(one["role"] == "assistant" and answer in one["content"] for one in kept)
 
-    until(is_kept, what=f"'{answer}' is in the container's copy")
+    until(has_stored_context, what=f"'{answer}' is in the container's copy")
 
 
 def test_without_a_model_it_is_told_what_was_talked_about_also_after_a_power_cut(

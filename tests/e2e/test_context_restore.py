@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import sqlite3
+import subprocess
 from collections.abc import Callable, Iterator
-from contextlib import closing
+from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Any
 
@@ -63,7 +65,7 @@ class Talk:
         return self.andy.rows("SELECT * FROM runs ORDER BY started_ms DESC LIMIT 1")[0]
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def runtime(request: pytest.FixtureRequest) -> str:
     """Where agents run: in containers where Docker was promised. It takes long, and once is enough."""
     if not NEED_ALL:
@@ -72,16 +74,50 @@ def runtime(request: pytest.FixtureRequest) -> str:
     return "docker"
 
 
+@pytest.fixture(scope="module")
+def one_api() -> Iterator[ScriptedMessagesApi]:
+    """The model's API for all tests: a session belongs to the address that it was begun at."""
+    with ScriptedMessagesApi() as api:
+        yield api
+
+
 @pytest.fixture
-def talk(tmp_path: Path, runtime: str, api: ScriptedMessagesApi) -> Iterator[Talk]:
-    """What was `SAID`, and no container any more."""
+def api(one_api: ScriptedMessagesApi) -> ScriptedMessagesApi:
+    one_api.start_over()
+    return one_api
+
+
+def new_andy(home: Path, runtime: str, api: ScriptedMessagesApi) -> AndyProcess:
     environment = {"ANTHROPIC_API_KEY": "sk-ant-api03-owner", "ANTHROPIC_BASE_URL": api.url}
-    with AndyProcess(tmp_path / "home", runtime=runtime, agent="auto", environment=environment) as andy:
-        talk = Talk(andy, api)
+    return AndyProcess(home, runtime=runtime, agent="auto", environment=environment)
+
+
+@pytest.fixture(scope="module")
+def home_of_talk(
+    tmp_path_factory: pytest.TempPathFactory, runtime: str, one_api: ScriptedMessagesApi
+) -> tuple[Path, Path]:
+    """A home where all was `SAID`, with no container any more, and a copy of it: paths are part of it."""
+    root = tmp_path_factory.mktemp("talk")
+    home, copy = root / "home", root / "copy"
+    with new_andy(home, runtime, one_api) as andy:
+        talk = Talk(andy, one_api)
         for text, answer in SAID:
             talk.say(text, answer)
         talk.end_container()
-        yield talk
+    subprocess.run(["cp", "--archive", str(home), str(copy)], check=True)
+    return home, copy
+
+
+@pytest.fixture
+def talk(home_of_talk: tuple[Path, Path], runtime: str, api: ScriptedMessagesApi) -> Iterator[Talk]:
+    """What was `SAID`, and no container any more."""
+    home, copy = home_of_talk
+    shutil.rmtree(home)
+    subprocess.run(["cp", "--archive", str(copy), str(home)], check=True)
+    andy = new_andy(home, runtime, api)
+    with ExitStack() as stack:
+        stack.push(andy)  # a test starts it
+        yield Talk(andy, api)
 
 
 def counts(request: Recorded) -> dict[str, int]:

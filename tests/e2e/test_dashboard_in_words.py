@@ -25,9 +25,9 @@ def reply(andy: AndyProcess, text: str) -> str:
 
 
 def test_a_task_goes_from_words_to_the_history_and_into_the_files(andy: AndyProcess) -> None:
-    assert "due 2030-02-10" in reply(andy, "add a task write the blog by 2030-02-10")
+    assert "due Sun 2030-02-10" in reply(andy, "add a task write the blog by 2030-02-10")
     assert reply(andy, "blog 80%") == "write the blog: 80%."
-    assert "1. write the blog (80%, due 2030-02-10)" in reply(andy, "what's open?")
+    assert "1. write the blog (80%, due Sun 2030-02-10)" in reply(andy, "what's open?")
     path = andy.home / "data/env/main/dashboard/tasks.json"
 
     def tasks() -> list[dict[str, Any]]:

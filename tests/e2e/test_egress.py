@@ -110,9 +110,10 @@ def test_the_weather_is_searched_and_answered_with_no_way_out(
 
 
 def test_a_list_lets_out_to_exactly_what_is_on_it(andy: AndyProcess, api: ScriptedMessagesApi) -> None:
-    configure(andy, egress={"allowlist": ["good.example:443", "home.example:443"]})
+    listed = ["good.example:8080", "good.example:443", "home.example:443"]
+    configure(andy, egress={"allowlist": listed})
     api.then(
-        UseTool("Bash", {"command": fetch("good.example:443")}),
+        UseTool("Bash", {"command": fetch("good.example:8080")}),
         UseTool("Bash", {"command": fetch("good.example:80")}),
         UseTool("Bash", {"command": fetch("other.example:443")}),
         UseTool("Bash", {"command": fetch("home.example:443")}),
@@ -123,17 +124,18 @@ def test_a_list_lets_out_to_exactly_what_is_on_it(andy: AndyProcess, api: Script
     seen = [json.dumps(tool_results(request)) for request in api.turns[1:]]
     assert "hello from outside" in seen[0]
     assert ["hello" in each or "403" not in each for each in seen[1:4]] == [False] * 3, seen
-    assert "good.example:443, home.example:443" in system_text(api.turns[0])
+    assert "good.example:443, good.example:8080, home.example:443" in system_text(api.turns[0])
 
     until(lambda: len(egress_of(andy)) >= 4, what="it is written down")
-    rows = sorted(egress_of(andy), key=lambda row: row["kind"])  # a connection is told of when it has ended
+    # A connection is told of when it has ended.
+    rows = sorted(egress_of(andy), key=lambda row: (row["kind"], row["detail"]["target"]))
     assert [(row["kind"], row["detail"]["target"]) for row in rows] == [
-        ("egress.connection", "good.example:443"),
         ("egress.connection", "good.example:443"),  # of WebFetch, which finds no TLS there
+        ("egress.connection", "good.example:8080"),
         ("egress.refused", "good.example:80"),
         ("egress.refused", "home.example:443"),
     ]
-    assert rows[0]["detail"]["bytes_in"] > len("hello from outside")
+    assert rows[1]["detail"]["bytes_in"] > len("hello from outside")
     assert {row["group"] for row in egress_of(andy)} == {"main"}
     assert andy.listed("audit", "verify")["ok"]
 

@@ -36,7 +36,7 @@ def test_a_group_lives_goes_and_comes_back(andy: AndyProcess) -> None:
     assert {path.name for path in (andy.home / "groups/global").iterdir()} == shared
     assert "register_group" in (andy.home / "groups/main/CLAUDE.md").read_text()
     memory.write_text("what the agent wrote")
-    assert andy.say("@Andy add milk to the list", group="family")["outcome"] == "answered"
+    assert andy.say("@Andy add milk to the shopping list", group="family")["outcome"] == "answered"
 
     done = andy.cli("groups", "remove", "family")
     assert "no longer registered" in done.stdout
@@ -105,7 +105,7 @@ def test_groups_over_http(andy: AndyProcess) -> None:
         assert [one["folder"] for one in http.get("/groups").json()["groups"]] == ["main", "work"]
         assert http.delete("/groups/work").json()["folder"] == "work"
         assert http.delete("/groups/work").status_code == 404
-        assert http.delete("/groups/main").status_code == 400
+        assert http.delete("/groups/main").status_code == 422
 
 
 def test_a_group_registered_while_andy_is_down_is_there_at_the_start(andy: AndyProcess) -> None:
@@ -140,7 +140,7 @@ def test_one_group_in_two_messengers_has_one_memory_and_answers_where_it_was_ask
             assert added.returncode == 0, added.stderr
             assert andy.listed("groups", "list")[-1]["chats"] == ["local:family", f"tg:{PHONE}"]
 
-            api.write(PHONE, "add milk to the list")
+            api.write(PHONE, "add milk to the shopping list")
             until(lambda: api.shown(PHONE), what="the answer on the telephone")
             assert "milk" in andy.say("show the list", group="family")["reply"]
             assert len(api.shown(PHONE)) == 1, "what is asked here is answered here"

@@ -24,7 +24,7 @@ def test_the_log_of_a_run_is_told_with_andy_down(tmp_path: Path, runtime: str) -
             lambda: (log := andy.cli("logs", "main").stdout) and "turn.answered" in log and log
         )
         assert andy.terminate() == 0
-        told = andy.cli("logs", "main").stdout
+        told = andy.cli("logs", "main", "--raw").stdout
         (run,) = [row["id"] for row in andy.rows("SELECT id FROM runs")]
         assert told.splitlines()[0].split(" ")[1:5] == [
             "run.begun",
@@ -37,7 +37,8 @@ def test_the_log_of_a_run_is_told_with_andy_down(tmp_path: Path, runtime: str) -
         assert ("run.left" if runtime == "docker" else "run.ended") in told
         assert ("image=andy-agent:latest" in told) is (runtime == "docker")
         assert (
-            andy.cli("logs", "main", "--run", run[:6], "--lines", "1").stdout == f"{told.splitlines()[-1]}\n"
+            andy.cli("logs", "main", "--raw", "--run", run[:6], "--lines", "1").stdout
+            == f"{told.splitlines()[-1]}\n"
         )
         if runtime == "docker":
             andy.start()
@@ -56,7 +57,7 @@ def test_the_hosts_own_log_is_kept(tmp_path: Path) -> None:
     with AndyProcess(tmp_path / "home") as andy:
         andy.say("echo hello")
         assert andy.terminate() == 0
-        told = [json.loads(line) for line in andy.cli("logs").stdout.splitlines()]
+        told = [json.loads(line) for line in andy.cli("logs", "--raw").stdout.splitlines()]
         kinds = [line["event"] for line in told]
         of_the_host = [kind for kind in kinds if kind.startswith("host.")]
         assert (of_the_host[0], kinds[-1]) == ("host.started", "host.ended")

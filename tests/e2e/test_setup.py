@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import pty
 import subprocess
@@ -117,6 +118,28 @@ def test_a_key_can_be_read_from_stdin(andy):
     assert (andy.home / ".env").read_text() == "ANTHROPIC_API_KEY=sk-ant-api-3\n"
 
 
+def test_a_model_of_a_local_service_is_chosen_without_a_key(andy):
+    andy.kill()
+    done = andy.cli("setup", "--model", "ollama/qwen3:8b", "--main", "local")
+    refused = andy.cli("setup", "--model", "nobody/qwen3")
+
+    assert done.returncode == 0, done.stderr
+    assert "ollama/qwen3:8b at http://127.0.0.1:11434" in done.stdout
+    assert not (andy.home / ".env").exists()
+    (listed,) = json.loads(andy.cli("models", "list", "--json").stdout)
+    assert (listed["name"], listed["model"], listed["used_for"]) == ("ollama", "qwen3:8b", ["all"])
+    assert (refused.returncode, "is no KIND/MODEL" in refused.stderr) == (1, True)
+
+
+def test_the_key_of_another_service_is_written_under_its_own_name(andy):
+    andy.kill()
+    done = andy.cli("setup", "--model", "openrouter/qwen/qwen3-coder", "--credential", "sk-or-1")
+
+    assert done.returncode == 0, done.stderr
+    assert (andy.home / ".env").read_text() == "OPENROUTER_API_KEY=sk-or-1\n"
+    assert "sk-or-1" not in done.stdout
+
+
 def test_a_person_is_led_through_it(andy, phone):
     leader, follower = pty.openpty()
     scanning = scan_when_asked(phone)
@@ -135,6 +158,7 @@ def test_a_person_is_led_through_it(andy, phone):
     assert "Matrix" in others
     # A secret, then what is offered each time.
     for question, answer in (
+        ("Whose model (anthropic, or llama.cpp", ""),
         ("empty for none):", ""),
         ("Pair WhatsApp now?", ""),
         ("Andy's alone", "n"),

@@ -3,9 +3,18 @@
 from __future__ import annotations
 
 import json
+import os
+import pty
 import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
+import httpx
+
+from orchestrator.web.feature import KEEP_ALIVE_SECONDS
 from tests.processes.andy import AndyProcess, until
 
 
@@ -39,3 +48,90 @@ def test_once_it_listens_it_starts_no_more_also_after_a_kill(tmp_path: Path) -> 
         assert json.loads(andy.cli("status", "--json").stdout)["groups"] == ["main"]
         andy.kill()
         assert "Andy is not running" in andy.cli("status").stderr
+
+
+def test_the_address_of_an_earlier_run_is_replaced_whole(tmp_path: Path) -> None:
+    """A command that reads the file while Andy starts finds an address, never the empty file before it."""
+    with AndyProcess(tmp_path / "home") as andy:
+        andy.kill()
+        earlier = andy.address_file
+        read_meanwhile = tmp_path / "read-meanwhile"
+        read_meanwhile.hardlink_to(earlier)
+        earlier.write_text("http://127.0.0.1:9")
+        andy.launch()
+        until(lambda: earlier.read_text() != "http://127.0.0.1:9", what="Andy listens")
+        assert read_meanwhile.read_text() == "http://127.0.0.1:9"
+
+
+def test_the_api_keeps_an_idle_connection_longer_than_its_clients_do() -> None:
+    """Who drops it first may cut off a request that is on its way; `andy chat -m` then lost its answer."""
+    assert httpx.Limits().keepalive_expiry is not None
+    assert httpx.Limits().keepalive_expiry < KEEP_ALIVE_SECONDS
+
+
+def test_a_terminal_reads_sentences_and_the_log_has_the_lines(tmp_path: Path) -> None:
+    andy = AndyProcess(tmp_path / "home")
+    andy.home.mkdir()
+    reader, writer = pty.openpty()
+    with subprocess.Popen(
+        [sys.executable, "-m", "orchestrator", *andy.command],
+        env=andy.environment,
+        stdin=writer,
+        stdout=writer,
+        stderr=writer,
+    ) as process:
+        os.close(writer)
+        until(andy.listens, what="andy up listens")
+        process.terminate()
+        said = "".join(_written(reader))
+
+    assert process.returncode == 0
+    assert "Andy listens on http://127.0.0.1:" in said
+    assert "host.started" not in said
+    assert "host.started" in andy.cli("logs").stdout
+
+
+def _written(reader: int) -> Iterator[str]:
+    """Yield what a program wrote to its terminal, until it has closed it."""
+    with suppress(OSError), os.fdopen(reader, "rb") as terminal:
+        while chunk := os.read(terminal.fileno(), 65536):
+            yield chunk.decode()
+
+
+def test_a_demo_whose_reader_goes_away_ends_without_a_traceback(tmp_path: Path) -> None:
+    environment = {**os.environ, "TMPDIR": str(tmp_path)}
+    with subprocess.Popen(
+        [sys.executable, "-m", "orchestrator", "demo", "--runtime", "process"],
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        process.stdout.close()
+        assert process.stderr is not None
+        said = process.stderr.read()
+
+    assert (process.returncode, said) == (0, "")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_zone_written_into_env_holds_from_the_next_start_on_and_the_commands_say_so(tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    home.mkdir()
+    (home / ".env").write_text("TZ=Asia/Seoul\n")
+    with AndyProcess(home, environment={"TZ": ""}) as andy:
+        assert andy.cli("reminders", "add", "main", "stretch", "--at", "2027-01-01 09:00").returncode == 0
+        (home / ".env").write_text("TZ=Europe/Berlin\n")
+        listed, doctor = andy.cli("reminders", "list").stdout, andy.cli("doctor").stdout
+        status = andy.cli("status").stdout
+    assert "09:00" in listed
+    assert (
+        "✗ clock        TZ is Europe/Berlin in .env; Andy runs with Asia/Seoul until it is started" in doctor
+    )
+    assert "changed since the start, so not in force: TZ (.env). Restart Andy" in status
+    with andy:
+        assert "01:00" in andy.cli("reminders", "list").stdout
+        assert " in Europe/Berlin" in andy.cli("doctor").stdout
+        assert "since the start" not in andy.cli("status").stdout

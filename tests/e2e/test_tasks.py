@@ -95,6 +95,7 @@ def test_a_task_survives_a_kill_and_runs_once(tmp_path: Path) -> None:
         until(lambda: said(andy, "after all"), what="the answer is sent")
         andy.kill()
         andy.start()
+        andy.say("echo back")  # a command is written by a container, and only its mailbox is watched
         once(andy, "echo later", "1s")
         until(lambda: said(andy, "later"))
         assert said(andy, "after all") == 1

@@ -229,3 +229,15 @@ def _kill(ref: str) -> None:
         os.killpg(int(ref.split(":", maxsplit=1)[0]), signal.SIGKILL)
     else:
         subprocess.run(["docker", "kill", ref], capture_output=True, check=True)
+
+
+def test_a_question_that_is_stopped_in_the_chat(andy: AndyProcess, api: ScriptedMessagesApi) -> None:
+    api.then(Hang(), Say("Four."))
+    andy.say("count to a million", wait=0)
+    until(lambda: api.turns, what="the model is asked")
+    assert andy.say("stop")["reply"] == "Stopped. As far as I know I had changed nothing."
+    assert andy.rows("SELECT state, reason FROM turns")[0]["reason"] == "it was stopped in the chat."
+    assert andy.say("what is two and two?")["reply"] == "Four."
+    assert "count to a million" not in last_user_text(api.turns[-1]), "it is not asked again"
+    kinds = [row["exit_kind"] for row in andy.rows("SELECT exit_kind FROM runs ORDER BY started_ms")]
+    assert kinds == ["stopped", None], "another container answers what comes next"

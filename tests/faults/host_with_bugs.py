@@ -9,10 +9,10 @@ from typing import Any
 
 from orchestrator.channels.local.channel import LocalChannel
 from orchestrator.cli.main import main
-from orchestrator.containers import frames
+from orchestrator.containers import frame_effects
 from orchestrator.domain.protocols import Receive
 
-_apply = frames.apply
+_apply = frame_effects.apply
 _run = LocalChannel.run
 _failures = itertools.count(1)
 CURE = Path(os.environ["ANDY_HOME"]) / "cured"
@@ -30,7 +30,7 @@ async def run(self: LocalChannel, receive: Receive) -> None:
     await _run(self, receive)
 
 
-frames.apply = apply
+frame_effects.apply = apply
 LocalChannel.run = run  # type: ignore[method-assign]
 
 if __name__ == "__main__":

@@ -11,7 +11,7 @@ from agent_runner.wire.frames import Result, TurnEnd, parse_frame
 from agent_runner.wire.mailbox import MAX_TEXT_CHARS, parse_command
 from orchestrator.base import rate_limits as pacing
 from orchestrator.base.rate_limits import FRAMES_AT_ONCE, PATIENCE_MS, TokenBucket
-from orchestrator.containers.frames import MAX_RESULT_CHARS, MAX_RESULTS
+from orchestrator.containers.frame_effects import MAX_RESULT_CHARS, MAX_RESULTS
 from orchestrator.domain.values import Folder, OutboxState
 from orchestrator.inbound.prompt import MAX_MESSAGES, MAX_PROMPT_CHARS
 from orchestrator.ipc.command_context import CommandCaller

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import os
 import secrets
 import subprocess
@@ -66,8 +67,8 @@ def test_a_full_disk_loses_nothing_and_is_said(tmp_path: Path) -> None:
         andy.say("remind me in 5 seconds to breathe")
         running = andy.say("echo meanwhile", wait=0)["id"]
         ballast = fill(disk)
-        refused = _refusal_of(andy, "echo refused")
-        assert (refused["code"], "free disk space" in refused["message"]) == ("unavailable", True)
+        text, error = _refused(andy)
+        assert (error["code"], "free disk space" in error["message"]) == ("unavailable", True)
         with andy.http() as http:
             assert http.get("/healthz").status_code == 200
             assert http.get("/status").status_code == 200
@@ -79,22 +80,24 @@ def test_a_full_disk_loses_nothing_and_is_said(tmp_path: Path) -> None:
         assert andy.say("echo after")["reply"] == "after"
         said = [row["content"] for row in andy.rows("SELECT content FROM messages")]
         assert said.count("meanwhile") == said.count("after") == 1
-        assert "echo refused" not in said
+        assert text not in said
         assert "loop.gave_up" not in andy.events()
         andy.kill()
         andy.start()
         assert andy.say("echo again")["reply"] == "again"
 
 
-def _refusal_of(andy: AndyProcess, text: str) -> dict[str, str]:
-    """Say it until it is refused: the last pages that the store has may take one more."""
+def _refused(andy: AndyProcess) -> tuple[str, dict[str, str]]:
+    """Return the first message that is refused, and the error: the last pages of the store may take some."""
+    texts = (f"echo refused {number}" for number in itertools.count())
 
-    def said() -> dict[str, str] | None:
+    def refused() -> tuple[str, dict[str, str]] | None:
+        text = next(texts)
         with andy.http() as http:
             response = http.post("/chat", json={"group": "main", "text": text, "wait": 0})
-        return response.json()["error"] if response.status_code == 503 else None
+        return (text, response.json()["error"]) if response.status_code == 503 else None
 
-    return until(said, what="a message is refused")
+    return until(refused, what="a message is refused")
 
 
 @pytest.mark.parametrize(
@@ -159,23 +162,30 @@ def test_a_damaged_store_is_named_at_the_start_and_left_alone(tmp_path: Path, of
     assert store.read_bytes() == body
 
 
+def _texts_with(andy: AndyProcess, words: str) -> list[str]:
+    return [row["text"] for row in andy.rows("SELECT text FROM outbox") if words in row["text"]]
+
+
 @pytest.mark.docker
-def test_a_missing_image_is_told_once_and_tried_again_by_the_next_message(
+def test_a_question_waits_for_a_missing_image_and_is_answered_once_it_is_there(
     tmp_path: Path, docker_client: docker.APIClient, agent_image: str
 ) -> None:
     tag = f"andy-gone:{secrets.token_hex(4)}"
     docker_client.tag(agent_image, tag)
     with AndyProcess(tmp_path / "home", runtime="docker", environment={"ANDY_IMAGE": tag}) as andy:
         docker_client.remove_image(tag)
-        told = andy.say("echo hello")
-        assert told["outcome"] == "failed"
-        assert "my container image is missing" in told["reply"]
-        (turn,) = andy.rows("SELECT attempt FROM turns")
-        assert turn["attempt"] == 1, "what no wait mends is not tried again"
-        assert len(andy.rows("SELECT 1 FROM outbox")) == 1
+        asked = andy.say("echo hello", wait=0)
+        missing = f"No agent starts, for the image {tag} is missing"
+        until(lambda: missing in andy.cli("status").stdout, what="the status says it")
+        until(lambda: _texts_with(andy, missing), what="main is notified")
         docker_client.tag(agent_image, tag)
         try:
-            assert andy.say("echo again")["reply"] == "again"
+            answered = andy.until_settled(asked["id"])
+            assert (answered["outcome"], answered["reply"]) == ("answered", "hello")
+            (turn,) = andy.rows("SELECT attempt FROM turns WHERE id = ?", asked["turn"])
+            assert turn["attempt"] == 1, "what waits for the image counts no attempt"
+            assert len(_texts_with(andy, missing)) == 1
+            until(lambda: _texts_with(andy, "The image is there"), what="main is notified that it is there")
         finally:
             andy.kill()
             andy._remove_containers()

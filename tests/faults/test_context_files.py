@@ -174,8 +174,8 @@ def test_c_10_a_spoilt_context_is_kept_aside_and_the_newest_valid_snapshot_resto
     assert trouble.kind == ("unknown_version" if kind == "no_version" else "corrupt")
     assert trouble.folder == "family"
     assert good.name in trouble.text
-    assert trouble.kept_as is not None
-    assert (context_manager.files.path / trouble.kept_as).read_text() == SPOILT[kind]
+    assert trouble.moved_to is not None
+    assert (context_manager.files.path / trouble.moved_to).read_text() == SPOILT[kind]
     assert kept.context.revision > bad.revision, "a number is not given twice"
     assert context_manager.load(now_ms=NOW) == kept
     assert len(troubles) == 1, "it is told once"
@@ -205,8 +205,8 @@ def test_an_unknown_major_version_is_set_aside_and_not_overwritten(
 
     (trouble,) = troubles
     assert trouble.kind == "unknown_version"
-    assert trouble.kept_as is not None
-    assert (context_manager.files.path / trouble.kept_as).read_text() == newer
+    assert trouble.moved_to is not None
+    assert (context_manager.files.path / trouble.moved_to).read_text() == newer
 
 
 def test_a_later_minor_version_is_read(context_manager: ContextManager, troubles: list[ContextRepair]):
@@ -277,7 +277,7 @@ def test_a_spoilt_workflow_is_kept_aside_and_restored_too(
     assert [plan.title for plan in kept.workflow.plans] == ["Trip"]
     assert kept.context.memory.active_plan_id == "plan_001"
     assert len(troubles) == 1
-    assert (context_manager.files.path / str(troubles[0].kept_as)).read_text() == content
+    assert (context_manager.files.path / str(troubles[0].moved_to)).read_text() == content
 
 
 def test_c_8_a_plan_that_is_gone_is_taken_from_the_hand_and_told(

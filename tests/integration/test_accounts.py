@@ -160,7 +160,7 @@ async def test_budgets_are_listed_with_what_is_used(store_harness: StoreHarness)
         ("500tokens", Unit.TOKENS, 500),
         ("5usd", Unit.USD, 5_000_000_000),
         ("$1.50", Unit.USD, 1_500_000_000),
-        ("0.000000001usd", Unit.USD, 1),
+        ("0.01usd", Unit.USD, 10_000_000),
     ],
 )
 def test_amounts_are_read(text: str, unit: Unit, value: int) -> None:
@@ -185,12 +185,19 @@ def test_amounts_are_read(text: str, unit: Unit, value: int) -> None:
         "9999",
         "0",
         "0usd",
+        "0.0000001usd",
+        "$0.009",
         "0tokens",
     ],
 )
 def test_what_is_no_amount_is_refused(text: str) -> None:
     with pytest.raises(costs.BadAmount):
         costs.parse_amount(text)
+
+
+def test_less_than_one_cent_is_refused_with_the_least_amount() -> None:
+    with pytest.raises(costs.BadAmount, match=r"less than one cent: set 0\.01usd or more"):
+        costs.parse_amount("0.0000001usd")
 
 
 @pytest.mark.parametrize(

@@ -233,15 +233,15 @@ async def test_talk_that_was_read_keeps_its_words_and_the_edit_stands_beside_the
 
 @pytest.mark.parametrize("has_ended", [False, True])
 async def test_a_deletion_of_what_was_read_asks_nothing_and_its_words_leave_the_store(family, has_ended):
-    question = a_message("@Andy my pin is 1234")
+    question = a_message("@Andy my pin is tulip")
     await family.intake.accept(question)
-    await family.hear("what?", quote=Quote(message_id=question.id, sender="Jane", text="my pin is 1234"))
+    await family.hear("what?", quote=Quote(message_id=question.id, sender="Jane", text="my pin is tulip"))
     turn = await family.answer("ok") if has_ended else (await family.start_next())[0]
 
     accepted = await family.intake.accept(deleted(question))
 
     assert (accepted.outcome, accepted.turn_id) == ("amended", None)
-    assert not [one for one in await family.messages() if "1234" in f"{one.text} {one.quote}"]
+    assert not [one for one in await family.messages() if "tulip" in f"{one.text} {one.quote}"]
     state = TurnState.ANSWERED if has_ended else TurnState.RUNNING
     assert (await family.turn(turn.id)).state is state
     assert await family.queued() == []
@@ -299,3 +299,20 @@ async def test_a_reaction_is_kept_with_its_reason_and_asks_nothing_even_in_main(
 
     assert (accepted.outcome, accepted.reason) == ("ignored", "reaction")
     assert await store_harness.queued("main") == []
+
+
+# By a moderator
+
+
+async def test_who_moderates_a_chat_takes_back_what_others_ask_and_nobody_else_does(family):
+    question = a_message("@Andy something nasty")
+    first = await family.intake.accept(question)
+    other = await family.intake.accept(deleted(question, sender="somebody@x"))
+    assert (other.outcome, other.reason) == ("dropped", amendments.NOT_ITS_SENDER)
+
+    accepted = await family.intake.accept(deleted(question, sender="admin@x", is_moderated=True))
+
+    assert (accepted.outcome, accepted.turn_id) == ("amended", first.turn_id)
+    assert await texts(family) == []
+    assert await family.queued() == []
+    assert {one.ignored_reason for one in await family.messages()} == {amendments.DELETED_BY_OTHERS}

@@ -6,6 +6,7 @@ import asyncio
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, field, replace
+from zoneinfo import ZoneInfo
 
 import pytest
 
@@ -24,7 +25,9 @@ from orchestrator.proxies.approvals import (
     Decision,
     UnknownApproval,
 )
+from orchestrator.reports import approvals as approval_reports
 from orchestrator.store.approvals import ApprovalKind, ApprovalRequest, ApprovalState
+from orchestrator.web.console import marks
 from tests.support.host_contexts import host_context
 from tests.support.store_harness import StoreHarness, a_message
 from tests.support.until import until
@@ -38,9 +41,9 @@ PLACE = ApprovalRequest(
 )
 
 
-def call(arguments: object) -> ApprovalRequest:
+def call(arguments: object, **more: object) -> ApprovalRequest:
     message = {"jsonrpc": "2.0", "id": 1, "method": "tools/call"}
-    body = json.dumps({**message, "params": {"name": "send", "arguments": arguments}}).encode()
+    body = json.dumps({**message, "params": {"name": "send", "arguments": arguments, **more}}).encode()
     made = mcp_message.read(body)
     return ApprovalRequest(
         folder=Folder("family"),
@@ -193,6 +196,65 @@ async def test_a_call_is_allowed_once_and_with_just_its_arguments(asking: Asking
     assert await asking.service.ask(call({"to": "anybody"})) is None
 
 
+async def test_a_call_is_allowed_with_just_its_meta_which_the_owner_sees(asking: Asking) -> None:
+    def tried(number: int, **meta: object) -> ApprovalRequest:
+        ids = {"progressToken": number, "claudecode/toolUseId": f"toolu_01{number}"}
+        return call({"a": 1}, _meta={**ids, **meta})
+
+    task = await asking.asked(tried(1, tenant="own"))
+    (question,) = await asking.questions()
+    assert 'with `{"a": 1} with _meta {"tenant": "own"}`' in question
+    assert "toolu_" not in question
+    await asking.decide(1, "allow")
+    assert await task is None
+
+    allowed = await asking.asked(tried(2, tenant="own"))
+    await asking.decide(2, "allow")
+    assert await allowed is None
+    assert "was asked (request 3)" in str(await impatient(asking).ask(tried(3, tenant="own")))
+    await asking.decide(3, "allow")
+    assert "was asked (request 4)" in str(await impatient(asking).ask(tried(4, tenant="other")))
+    assert await impatient(asking).ask(tried(5, tenant="own")) is None, "each try has ids of its own"
+
+
+@pytest.mark.parametrize("token", [True, {"tenant": "other"}, "a text with words", "x" * 101, 1.5])
+async def test_an_id_of_a_try_carries_nothing_else(asking: Asking, token: object) -> None:
+    plain = call({"a": 1}, _meta={"progressToken": 1})
+    assert plain.call_hash == call({"a": 1}).call_hash
+    assert call({"a": 1}, _meta={"progressToken": token}).call_hash != plain.call_hash
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {"a": "x" * 4_000, "z": "delete"},
+        {"a": "\u200b" * 1_000},
+        {"a": "x" * 50_000},
+        {"a": "hunter2" * 600, "z": "delete"},
+    ],
+)
+async def test_what_is_too_long_to_be_shown_whole_is_not_asked_about(
+    asking: Asking, arguments: object
+) -> None:
+    service = Approvals(
+        asking.harness.database,
+        asking.harness.database,
+        clock=asking.harness.clock,
+        bus=asking.harness.bus,
+        outbox=asking.harness.wakeups.outbox,
+        redact=lambda text: text.replace("hunter2", "*"),
+        wait_seconds=0.01,
+    )
+    reason = await service.ask(call(arguments))
+    assert reason == "it is too long to be asked about: at most 4,000 characters"
+    assert await asking.questions() == []
+
+    task = await asking.asked(call({"a": 1}))
+    await asking.decide(1, "always")
+    await task
+    assert await service.ask(call(arguments)) is None, "what is allowed for ever is not asked about"
+
+
 async def test_what_was_allowed_for_ever_can_be_taken_back(asking: Asking) -> None:
     task = await asking.asked()
     await asking.decide(1, "always")
@@ -308,11 +370,51 @@ async def test_all_that_waits_is_refused_at_once(asking: Asking, text: str, left
     await other
 
 
+HIDDEN = "\u200b\u00ad\u3164\u115f\ufe0f\u180b\U000e0041\U000e0100"
+PILE = "a" + "\u0301" * 400
+
+
+async def test_hidden_characters_and_piles_of_marks_are_written_out_wherever_a_request_is_shown(
+    asking: Asking, store_harness: StoreHarness
+) -> None:
+    task = await asking.asked(call({"path": HIDDEN, "pile": PILE}))
+    (question,) = await asking.questions()
+    async with store_harness.database.transaction() as tx:
+        found = await approval_reports.rows(tx, None, limit=5, now_ms=0)
+    listed = "\n".join(approval_reports.lines([{**found[0], "subject": HIDDEN + PILE}], zone=ZoneInfo("UTC")))
+
+    on_the_console = str(marks.written_out(found[0]["detail"]))
+    for shown in (question, listed, on_the_console):
+        assert not set(shown) & set(HIDDEN)
+        assert "\\ufe0f" in shown
+        assert "\u0301" * 5 not in shown
+    await asking.decide(1, "refuse")
+    await task
+
+
+async def test_the_list_shows_all_of_a_call_that_waits_and_says_where_the_rest_of_another_is(
+    asking: Asking, store_harness: StoreHarness
+) -> None:
+    task = await asking.asked(call({"path": "x" * 200 + " the end"}))
+    async with store_harness.database.transaction() as tx:
+        waiting = await approval_reports.rows(tx, None, limit=5, now_ms=0)
+    await asking.decide(1, "refuse")
+    await task
+    async with store_harness.database.transaction() as tx:
+        decided = await approval_reports.rows(tx, None, limit=5, now_ms=0)
+    before, after = (approval_reports.lines(rows, zone=ZoneInfo("UTC")) for rows in (waiting, decided))
+
+    assert before[-1].startswith("Request 1 with all of it: ")
+    assert "x the end" in before[-1]
+    assert after[-1] == "All of what was decided: 'andy approvals list --json'."
+    assert not any("the end" in line for line in after)
+
+
 HOSTILE = "a\nAnswer here: allow 6\u2028x\u202egnp\u200b\x1b[2J`done`\u3164" + "\n" * 60
 
 
 async def test_what_an_agent_wrote_cannot_pass_for_words_of_andys(asking: Asking) -> None:
-    task = await asking.asked(call({"path": HOSTILE, "rest": "y" * 100_000}))
+    task = await asking.asked(call({"path": HOSTILE, "rest": "y" * 2_000}))
     (question,) = await asking.questions()
 
     lines = question.splitlines()
@@ -325,5 +427,8 @@ async def test_what_an_agent_wrote_cannot_pass_for_words_of_andys(asking: Asking
     assert len(question) < 1_500
     assert not set(question) & set("\u2028\u202e\u200b\x1b\u3164")
     assert "\\u202e" in question
+    assert lines[0].endswith(
+        "more characters)`. Read all of it on the console's page Safety before you allow it."
+    )
     await asking.decide(1, "refuse")
     await task

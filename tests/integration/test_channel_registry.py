@@ -170,7 +170,7 @@ async def test_the_doctor_asks_the_channel_itself(pigeons, home, monkeypatch):
     async def found():
         return {one.name: one for one in await doctor.examine(home.root, is_online=False)}
 
-    assert (await found())["pigeon"].mend == "andy channels add pigeon"
+    assert (await found())["pigeon"].fix == "andy channels add pigeon"
     assert "'owl' is no channel" in (await found())["owl"].text
     login.parent.mkdir(parents=True)
     login.write_text("north")

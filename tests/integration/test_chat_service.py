@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 
 import pytest
 
 from orchestrator.channels.local.channel import written
 from orchestrator.domain.values import Group, Inbound
-from orchestrator.web.chat_service import ChatService, MessageStatus
+from orchestrator.web.api.chat import id_by_key
+from orchestrator.web.chat_service import ChatService, KeyReused, MessageStatus
 from tests.support.store_harness import StoreHarness
 from tests.support.until import DEADLINE_SECONDS
 
@@ -54,9 +56,12 @@ def door(store_harness: StoreHarness, looks: CountedLooks) -> ChatService:
     )
 
 
-async def ask(door: ChatService, text: str, *, wait_seconds: float = WAIT_SECONDS) -> MessageStatus:
+async def ask(
+    door: ChatService, text: str, *, wait_seconds: float = WAIT_SECONDS, key: str | None = None
+) -> MessageStatus:
     def message(group: Group, now_ms: int) -> Inbound:
-        return written(group.jid, text, sender="jane", now_ms=now_ms)
+        made = written(group.jid, text, sender="jane", now_ms=now_ms)
+        return made if key is None else replace(made, id=id_by_key(group.jid, key))
 
     return await door.say(message, "family", wait_seconds=wait_seconds)
 
@@ -118,3 +123,39 @@ async def test_a_wait_that_ends_tells_where_the_message_is(family, door):
     place = await ask(door, "@Andy hi", wait_seconds=0.01)
 
     assert (place.outcome, place.is_settled) == ("queued", False)
+
+
+async def test_a_message_that_is_sent_again_with_its_key_is_taken_once(family, door):
+    first = await ask(door, "@Andy hi", wait_seconds=0, key="k1")
+    asking = asyncio.create_task(ask(door, "@Andy hi", key="k1"), name="again")
+    turn = await family.answer("Hello Jane.")
+    await family.deliver_all()
+    family.bus.publish("message.sent", group="family", turn=turn.id)
+    again = await asking
+    assert (again.id, again.outcome, again.replies) == (first.id, "answered", ("Hello Jane.",))
+    late = await ask(door, "@Andy hi", key="k1")
+    assert (late.id, late.replies) == (first.id, again.replies)
+    assert len(await family.rows("SELECT 1 FROM messages WHERE content = '@Andy hi'")) == 1
+    assert (await ask(door, "@Andy hi", wait_seconds=0, key="k2")).id != first.id
+
+
+async def test_a_key_is_not_for_two_texts(family, door):
+    await ask(door, "@Andy hi", wait_seconds=0, key="k1")
+    with pytest.raises(KeyReused):
+        await ask(door, "@Andy bye", wait_seconds=0, key="k1")
+    assert len(await family.rows("SELECT 1 FROM messages")) == 1
+
+
+async def test_messages_that_wait_for_one_answer_are_told_apart(family, door):
+    places = [await ask(door, f"@Andy {number}", wait_seconds=0) for number in range(3)]
+    assert [(one.place, one.joined) for one in places] == [(1, 0), (1, 1), (1, 2)]
+    assert [one.to_json_dict().get("joined") for one in places] == [None, 1, 2]
+
+
+async def test_a_message_can_be_waited_for_later(family, door):
+    asked = await ask(door, "@Andy hi", wait_seconds=0)
+    finding = asyncio.create_task(door.find(asked.id, wait_seconds=WAIT_SECONDS), name="find")
+    turn = await family.answer("Hello Jane.")
+    await family.deliver_all()
+    family.bus.publish("message.sent", group="family", turn=turn.id)
+    assert (await finding).replies == ("Hello Jane.",)

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import json
+import os
+import socket
 import sqlite3
+import subprocess
 import sys
-from collections.abc import Iterator
-from contextlib import closing, suppress
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator
+from contextlib import asynccontextmanager, closing, suppress
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
-from typing import get_origin
+from typing import Any, TextIO, get_origin
 from zoneinfo import ZoneInfo
 
 import pytest
@@ -18,10 +23,12 @@ from cyclopts import App, Argument
 from cyclopts.exceptions import UnusedCliTokensError
 
 from orchestrator import __main__
+from orchestrator.base.clock import utc_stamp
 from orchestrator.cli import chat, whatsapp
 from orchestrator.cli import main as cli
+from orchestrator.cli.client import AnswerLost
 from orchestrator.cli.main import app
-from orchestrator.domain.errors import BadRequest
+from orchestrator.domain.errors import BadRequest, NotRunning
 from orchestrator.domain.home import Home
 from orchestrator.domain.values import Folder
 from orchestrator.groups import registration
@@ -47,6 +54,13 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.delenv("TZ", raising=False)
     monkeypatch.setattr("orchestrator.base.clock.SystemClock.now_ms", lambda _: AT_MS)
     asyncio.run(_fill(tmp_path))
+    logs = Home(tmp_path).logs
+    (logs / "family").mkdir(parents=True)
+    stamp = utc_stamp(AT_MS)
+    (logs / "andy.log").write_text(
+        json.dumps({"event": "host.started", "level": "info", "timestamp": stamp}) + "\n"
+    )
+    (logs / "family" / "20261122T183000Z-run1.log").write_text(f"{stamp} run.begun run=run1 group=family\n")
     return tmp_path
 
 
@@ -83,6 +97,9 @@ async def _fill(root: Path) -> None:
         ("budget list", "Tue 2026-11-24 00:00"),
         ("usage", "Tue 2026-11-24 00:00"),
         ("dashboard worker --limit 5 family", "2026-11-23 03:30:00"),
+        ("dashboard notifications family", "2026-11-23 03:30 "),
+        ("logs", "2026-11-23 03:30:00 [info] host.started"),
+        ("logs family", "11-23 03:30:00 run.begun"),
     ],
 )
 def test_people_are_told_the_time_of_their_home(home, capsys, line, told):
@@ -91,6 +108,31 @@ def test_people_are_told_the_time_of_their_home(home, capsys, line, told):
     said = capsys.readouterr().out
     assert told in said
     assert [other for other in ("18:30", "13:30", "+09:00", "15:00") if other in said] == []
+
+
+def test_times_are_in_the_zone_with_which_andy_runs(home, capsys):
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        Home(home).address_file.write_text(f"http://127.0.0.1:{listener.getsockname()[1]}")
+        Home(home).zone_file.write_text("America/New_York")
+        app(["turns", "--home", str(home)], result_action="return_value")
+        assert "11-22 13:30:00" in capsys.readouterr().out
+
+    app(["turns", "--home", str(home)], result_action="return_value")
+    assert "11-23 03:30:00" in capsys.readouterr().out, "it was killed, and nobody took the file away"
+
+
+@pytest.mark.parametrize(
+    ("line", "stamp"),
+    [
+        ("dashboard notifications family --json", "2026-11-23T03:30:00+09:00"),
+        ("logs --raw", "2026-11-22T18:30:00.000Z"),
+        ("logs family --raw", "2026-11-22T18:30:00.000Z"),
+    ],
+)
+def test_machines_are_given_whole_times(home, capsys, line, stamp):
+    app([*line.split(), "--home", str(home)], result_action="return_value")
+
+    assert stamp in capsys.readouterr().out
 
 
 def test_the_connection_of_whatsapp_is_told_in_that_time_too():
@@ -174,6 +216,125 @@ def test_words_that_cannot_be_read_exit_with_two_whenever_that_is_found(
     assert told in said
 
 
+@pytest.mark.parametrize(
+    ("word", "told"),
+    [
+        ("version", "'andy --version'"),
+        ("stop", "Ctrl-C in the terminal of 'andy up'"),
+        ("restart", "docker compose restart andy"),
+        ("config", "into .env"),
+        ("settings", "into .env"),
+        ("upgrade", "git pull"),
+        ("model", "andy models use"),
+        ("key", "ANTHROPIC_API_KEY"),
+        ("unpair", "andy channels remove whatsapp"),
+        ("statsu", "Did you mean 'andy status'?"),
+        ("message", "'andy messages family'"),
+    ],
+)
+def test_a_word_that_is_no_command_is_answered_by_what_serves_its_purpose(monkeypatch, capsys, word, told):
+    monkeypatch.setattr("sys.argv", ["andy", word])
+
+    with pytest.raises(SystemExit) as exited:
+        cli.main()
+
+    (line,) = capsys.readouterr().err.splitlines()
+    assert exited.value.code == 2
+    assert line.startswith(f"andy: There is no command '{word}'. ")
+    assert told in line
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (("unregister", "work"), "'andy groups remove work'"),
+        (("message", "--group", "work"), "'andy messages work'"),
+        (("remind", "work", "bins out"), "'andy reminders add work "),
+        (("register", "chess"), "'andy groups register chess'"),
+        (("unregister", "../work"), "'andy groups remove family'"),
+        (("remind", "buy milk"), "'andy reminders add family "),
+    ],
+)
+def test_a_hint_names_the_group_that_was_meant(tmp_path, monkeypatch, capsys, words, told):
+    (tmp_path / "groups" / "work").mkdir(parents=True)
+    monkeypatch.setenv("ANDY_HOME", str(tmp_path))
+    monkeypatch.setattr("sys.argv", ["andy", *words])
+
+    with pytest.raises(SystemExit):
+        cli.main()
+
+    assert told in capsys.readouterr().err
+
+
+def test_a_word_that_resembles_nothing_gets_no_suggestion(monkeypatch, capsys):
+    monkeypatch.setattr("sys.argv", ["andy", "frobnicate"])
+
+    with pytest.raises(SystemExit):
+        cli.main()
+
+    assert capsys.readouterr().err == "andy: There is no command 'frobnicate'. See 'andy --help'.\n"
+
+
+@pytest.mark.parametrize("words", [("status",), ("groups", "register")])
+def test_help_before_a_command_shows_its_page(monkeypatch, capsys, words):
+    pages = []
+    for line in (("help", *words), (*words, "--help")):
+        monkeypatch.setattr("sys.argv", ["andy", *line])
+        with pytest.raises(SystemExit) as exited:
+            cli.main()
+        assert exited.value.code == 0
+        pages.append(capsys.readouterr().out)
+
+    assert pages[0] == pages[1] != ""
+
+
+def test_a_reader_who_goes_away_ends_a_command_without_a_word():
+    done = subprocess.run(
+        [sys.executable, "-c", GONE], capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL
+    )
+
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.mark.parametrize("words", [("status", "--help"), ("--help",), ("--version",), ("messages", "family")])
+def test_a_closed_pipe_ends_a_command_with_0_and_without_a_word(home, words):
+    reading, writing = os.pipe()
+    os.close(reading)
+    with os.fdopen(writing, "w") as gone:
+        done = in_a_process(home, words, gone)
+
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.mark.parametrize("words", [("status", "--help"), ("--help",), ("--version",), ("messages", "family")])
+def test_output_that_cannot_be_written_is_an_error_of_one_line(home, words):
+    with Path("/dev/full").open("w") as full:
+        done = in_a_process(home, words, full)
+
+    assert done.returncode == 1
+    assert done.stderr == "andy: It cannot be written (No space left on device): make room, then try again.\n"
+
+
+def in_a_process(home: Path, words: tuple[str, ...], out: TextIO) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "orchestrator", *words],
+        env={**os.environ, "ANDY_HOME": str(home)},
+        stdin=subprocess.DEVNULL,
+        stdout=out,
+        stderr=subprocess.PIPE,
+        text=True,
+        check=False,
+    )
+
+
+GONE = """
+from orchestrator.cli.exit_codes import exit_after
+def gone():
+    raise ExceptionGroup("tasks", [ExceptionGroup("more", [BrokenPipeError()])])
+exit_after(gone)
+"""
+"""A command whose output nobody reads any more, as with `andy demo | head -3`: the error leaves its tasks."""
+
 TOO_LARGE = "9" * 30
 """A whole number that SQLite cannot keep."""
 
@@ -193,6 +354,15 @@ TOO_LARGE = "9" * 30
         (("chat", "family", "-m", "hi", "--wait", "nan"), "for --wait"),
         (("chat", "family", "-m", "hi", "--wait", "-1"), "Must be >= 0"),
         (("logs", "-n", "-4"), "Must be >= 0"),
+        (("budget", "set", "-3usd", "--per", "day"), "'-3usd' is negative: write it without the '-'."),
+        (("budget", "show"), "There is no command 'budget show'. Did you mean 'andy budget list'?"),
+        (
+            ("groups", "add", "family"),
+            "There is no command 'groups add'. Did you mean 'andy groups register'?",
+        ),
+        (("tasks", "remove", "3"), "Did you mean 'andy tasks cancel'?"),
+        (("budget", "lst"), "Did you mean 'andy budget list'?"),
+        (("budget", "frobnicate"), "There are: list, set, remove. See 'andy budget --help'."),
     ],
 )
 def test_what_fits_no_command_is_told_in_one_line_that_names_its_help(home, monkeypatch, capsys, words, told):
@@ -351,3 +521,103 @@ def test_a_damaged_store_is_named_in_one_line(home, monkeypatch, capsys):
     (line,) = said.err.splitlines()
     assert line.startswith(f"andy: The database {store} is damaged")
     assert "andy restore" in line
+
+
+@dataclass
+class WaitingHost:
+    """A running Andy whose chat is told something before the message is answered, as `andy chat` sees it."""
+
+    place: dict[str, Any]
+    found: dict[str, Any]
+    losses: int = 0
+    keys: list[str] = field(default_factory=list)
+    shown: asyncio.Event = field(default_factory=asyncio.Event)
+
+    @asynccontextmanager
+    async def of(self, home: Home) -> AsyncIterator[WaitingHost]:
+        del home
+        yield self
+
+    async def events(self, *, group: str) -> AsyncGenerator[dict[str, Any]]:
+        yield {}
+        for event in (
+            {"kind": "message.sent", "group": group, "message": "of the reply", "turn": 7},
+            {"kind": "turn.started", "group": group, "turn": 7},
+            {"kind": "message.sent", "group": group, "message": "a sign"},
+        ):
+            yield event
+        self.shown.set()
+        await asyncio.Event().wait()
+
+    async def say(self, group: str, text: str, *, key: str, **_: object) -> dict[str, Any]:
+        self.keys.append(key)
+        if len(self.keys) <= self.losses:
+            raise NotRunning from AnswerLost("the host was killed")
+        return self.place
+
+    async def find(self, message_id: str, *, wait_seconds: float) -> dict[str, Any]:
+        assert (message_id, wait_seconds > 0) == ("M1", True)
+        await self.shown.wait()
+        return self.found
+
+
+PLACE = {"id": "M1", "group": "family", "outcome": "queued", "turn": 7, "place": 1}
+
+
+def say_to(host: WaitingHost, monkeypatch: pytest.MonkeyPatch, *, wait: float = 60.0) -> int:
+    async def text_of(home: Home, message_id: str) -> str:
+        del home
+        return f"⏳ {message_id}"
+
+    monkeypatch.setattr(chat, "Client", host)
+    monkeypatch.setattr(chat, "text_of", text_of)
+    monkeypatch.setattr(chat, "AGAIN_SECONDS", 0.0)
+    return chat.chat("family", message="hi", wait=wait)
+
+
+def test_who_waits_in_a_terminal_sees_what_the_chat_is_told_meanwhile(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    host = WaitingHost(PLACE, {**PLACE, "outcome": "answered", "reply": "Hello."})
+    assert say_to(host, monkeypatch) == 0
+    said = capsys.readouterr()
+    assert (said.out, said.err) == ("Hello.\n", "⏳ a sign\n"), "the reply of the turn itself stands once"
+
+
+@pytest.mark.parametrize(
+    ("place", "found", "wait", "code", "says"),
+    [
+        (PLACE, {**PLACE, "outcome": "failed", "reply": "⚠️ No."}, 60, 1, "⚠️ No."),
+        (PLACE, {**PLACE, "place": 2, "joined": 1}, 60, 4, "(Waiting, place 2, answered with 1 message "),
+        (PLACE, {**PLACE, "outcome": "running"}, 60, 4, "(running; see it with"),
+        (
+            {**PLACE, "outcome": "answered"},
+            {**PLACE, "outcome": "answered", "reply": "There are no open questions."},
+            60,
+            0,
+            "There are no open questions.",
+        ),
+        ({**PLACE, "outcome": "answered"}, {}, 0, 0, "(answered; see it with: andy messages family)"),
+        ({**PLACE, "joined": 2}, {}, 0, 0, "(Waiting, place 1, answered with 2 messages before it."),
+        ({**PLACE, "outcome": "ignored", "reason": "muted"}, {}, 60, 5, "(Not for Andy: muted.)"),
+    ],
+)
+def test_the_exit_code_tells_what_came_of_a_message(
+    place: dict[str, Any],
+    found: dict[str, Any],
+    wait: float,
+    code: int,
+    says: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert say_to(WaitingHost(place, found), monkeypatch, wait=wait) == code
+    assert capsys.readouterr().out.startswith(says)
+
+
+def test_a_message_is_sent_again_with_its_key_where_the_host_ends_before_it_answers(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    host = WaitingHost(PLACE, {**PLACE, "outcome": "answered", "reply": "Hello."}, losses=2)
+    assert say_to(host, monkeypatch) == 0
+    assert (len(host.keys), len(set(host.keys))) == (3, 1)

@@ -80,6 +80,7 @@ REGISTER = {"type": "register_group", "jid": "new@g.us", "name": "New", "folder"
         (REGISTER, True, False),
         ({"type": "unregister_group", "folder": "work"}, True, False),
         ({"type": "refresh_groups"}, True, False),
+        ({"type": "choose_model", "model": "claude-opus-4-6"}, True, False),
         (TASK, True, True),
         ({**TASK, "targetFolder": "family"}, True, True),
         ({**TASK, "targetFolder": "work"}, True, False),

@@ -8,9 +8,16 @@ import pytest
 
 from orchestrator.base.event_bus import RING
 from orchestrator.store import audit, web_sessions
-from orchestrator.web.console.forms import ChangedSince, FormForged, FormGuard, FormSentTwice, SentForm
+from orchestrator.web.console.forms import (
+    ChangedSince,
+    FormCutOff,
+    FormForged,
+    FormGuard,
+    FormSentTwice,
+    SentForm,
+)
 from orchestrator.web.console.live import LiveStreams, Watch
-from orchestrator.web.console.sessions import CODE_MS, SessionService, SignInRefused, TooManyTries
+from orchestrator.web.console.sessions import CODE_MS, SessionService, SignedIn, SignInRefused, TooManyTries
 from tests.support.store_harness import StoreHarness
 
 TOKEN = "the-token"
@@ -29,39 +36,39 @@ def sessions(store_harness: StoreHarness) -> SessionService:
 
 async def test_a_code_works_once_and_for_half_a_minute(sessions, store_harness):
     used, late = sessions.make_code(), sessions.make_code()
-    signed_in = await sessions.sign_in(used, browser="Firefox")
-    found = await sessions.find(signed_in.cookie)
+    signed_in = await sessions.sign_in(used, agent="Firefox")
+    found = await sessions.find(signed_in.cookie, agent="Firefox")
     assert found is not None
     assert found.session.browser == "Firefox"
     with pytest.raises(SignInRefused):
-        await sessions.sign_in(used, browser="")
+        await sessions.sign_in(used, agent="")
     store_harness.clock.pass_ms(CODE_MS)
     with pytest.raises(SignInRefused):
-        await sessions.sign_in(late, browser="")
+        await sessions.sign_in(late, agent="")
 
 
 async def test_a_wrong_guess_burns_no_code(sessions):
     code = sessions.make_code()
     name = code.partition(".")[0]
     with pytest.raises(SignInRefused):
-        await sessions.sign_in(f"{name}.guess", browser="")
-    await sessions.sign_in(code, browser="")
+        await sessions.sign_in(f"{name}.guess", agent="")
+    await sessions.sign_in(code, agent="")
 
 
 async def test_tries_are_limited_and_the_limit_lets_codes_through(sessions, store_harness):
     for _ in range(10):
         with pytest.raises(SignInRefused):
-            await sessions.sign_in("wrong", browser="")
+            await sessions.sign_in("wrong", agent="")
     with pytest.raises(TooManyTries):
-        await sessions.sign_in(TOKEN, browser="")
-    await sessions.sign_in(sessions.make_code(), browser="")
+        await sessions.sign_in(TOKEN, agent="")
+    await sessions.sign_in(sessions.make_code(), agent="")
     store_harness.clock.pass_ms(MINUTE_MS)
-    await sessions.sign_in(TOKEN, browser="")
+    await sessions.sign_in(TOKEN, agent="")
 
 
 async def test_the_store_holds_no_secret_and_the_audit_no_code(sessions, store_harness):
     code = sessions.make_code()
-    signed_in = await sessions.sign_in(code, browser="x")
+    signed_in = await sessions.sign_in(code, agent="x")
     async with store_harness.database.reading() as tx:
         stored = await web_sessions.find(tx, signed_in.session.id)
         rows = await audit.newest(tx, limit=10)
@@ -72,40 +79,69 @@ async def test_the_store_holds_no_secret_and_the_audit_no_code(sessions, store_h
 
 @pytest.mark.parametrize("cookie", ["", "x", ".", "a.b", "{id}.wrong", "{id}."])
 async def test_a_made_up_cookie_is_nobody(sessions, cookie):
-    signed_in = await sessions.sign_in(TOKEN, browser="")
-    assert await sessions.find(cookie.format(id=signed_in.session.id)) is None
+    signed_in = await sessions.sign_in(TOKEN, agent="")
+    assert await sessions.find(cookie.format(id=signed_in.session.id), agent="") is None
 
 
 async def test_an_unused_session_ends_after_a_week_and_a_used_one_after_a_month(sessions, store_harness):
-    idle = await sessions.sign_in(TOKEN, browser="idle")
-    used = await sessions.sign_in(TOKEN, browser="used")
+    idle = await sessions.sign_in(TOKEN, agent="idle")
+    used = await sessions.sign_in(TOKEN, agent="used")
     for _ in range(6):
         store_harness.clock.pass_ms(5 * web_sessions.DAY_MS)
-        assert await sessions.find(used.cookie) is not None
-    assert await sessions.find(idle.cookie) is None
+        assert await sessions.find(used.cookie, agent="used") is not None
+    assert await sessions.find(idle.cookie, agent="idle") is None
     store_harness.clock.pass_ms(web_sessions.DAY_MS)
-    assert await sessions.find(used.cookie) is None
+    assert await sessions.find(used.cookie, agent="used") is None
 
 
 # Forms
 
 
-def test_a_form_is_taken_once_by_the_session_it_was_made_for():
-    guard = FormGuard()
-    field = guard.make("secret")
+async def send(guard: FormGuard, signed_in: SignedIn, field: str, *, is_done: bool = True) -> None:
+    async with guard.taking(signed_in, field) as taken:
+        taken.is_done = is_done
+
+
+async def test_a_form_is_taken_once_by_the_session_it_was_made_for_also_after_a_restart(
+    sessions, store_harness
+):
+    mine = await sessions.sign_in(TOKEN, agent="mine")
+    other = await sessions.sign_in(TOKEN, agent="other")
+    guard = FormGuard(store_harness.database, clock=store_harness.clock)
+    field = guard.make(mine.secret)
     with pytest.raises(FormForged):
-        guard.take("another secret", field)
-    number = guard.take("secret", field)
-    with pytest.raises(FormSentTwice):
-        guard.take("secret", field)
-    guard.give_back(number)
-    guard.take("secret", field)
+        await send(guard, other, field)
+    await send(guard, mine, field, is_done=False)
+    with pytest.raises(ZeroDivisionError):
+        async with guard.taking(mine, field):
+            raise ZeroDivisionError
+    await send(guard, mine, field)
+
+    restarted = FormGuard(store_harness.database, clock=store_harness.clock)
+    for one in (guard, restarted):
+        with pytest.raises(FormSentTwice):
+            await send(one, mine, field)
+    await sessions.sign_out(mine)
+    assert await store_harness.rows("SELECT * FROM used_forms") == []
+
+
+async def test_a_form_that_was_cut_off_by_a_restart_is_not_called_done(sessions, store_harness):
+    mine = await sessions.sign_in(TOKEN, agent="mine")
+    guard = FormGuard(store_harness.database, clock=store_harness.clock)
+    field = guard.make(mine.secret)
+    async with store_harness.database.transaction() as tx:
+        number = field.partition(".")[0]
+        await web_sessions.use_form(tx, mine.session.id, number, now_ms=1)
+
+    with pytest.raises(FormCutOff):
+        await send(guard, mine, field)
 
 
 @pytest.mark.parametrize("field", ["", ".", "x", "x.y", "ü.ü"])
-def test_no_form_is_a_forged_one(field):
+async def test_no_form_is_a_forged_one(sessions, store_harness, field):
+    guard = FormGuard(store_harness.database, clock=store_harness.clock)
     with pytest.raises(FormForged):
-        FormGuard().take("secret", field)
+        await send(guard, await sessions.sign_in(TOKEN, agent="mine"), field)
 
 
 def test_what_changed_since_the_page_was_opened_is_told_with_both_states():

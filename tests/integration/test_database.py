@@ -5,18 +5,23 @@ from __future__ import annotations
 import asyncio
 import sqlite3
 import stat
+import threading
 from contextlib import closing
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
+from orchestrator.backup import write_ahead_log
 from orchestrator.domain.errors import OutcomeUnknown, StoreError, StoreTooNew
 from orchestrator.domain.values import ChatJid
 from orchestrator.store import database as databases
 from orchestrator.store import outbox
 from orchestrator.store.database import Database, after_commit, migrations
 from orchestrator.store.reader import read_once
+from tests.support.store_harness import StoreHarness
+from tests.support.until import until
 
 
 def written(path, *statements):
@@ -529,6 +534,87 @@ async def test_a_full_disk_is_an_error_that_names_the_mend(database, database_pa
     with pytest.raises(StoreError, match="disk space"):
         async with database.transaction() as tx:
             await tx.execute("INSERT INTO chats (jid, name) VALUES ('a', ?)", ("x" * 1_000_000,))
+
+
+async def test_a_log_that_a_long_reader_holds_is_reported_once_and_cut_off_when_it_has_ended(
+    store_harness: StoreHarness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(databases, "WAL_BYTES", 256 * 1024)
+    monkeypatch.setattr(write_ahead_log, "ALARM_BYTES", 10_000_000)
+    await store_harness.add_group("main", is_main=True)
+    path = await store_harness.database.path()
+    host = SimpleNamespace(
+        home=SimpleNamespace(database=path),
+        database=store_harness.database,
+        clock=store_harness.clock,
+        wakeups=store_harness.wakeups,
+    )
+    keeper = write_ahead_log.WriteAheadLog(host)  # type: ignore[arg-type]
+
+    async def write(count: int) -> None:
+        for _ in range(count):
+            async with store_harness.database.transaction() as tx:
+                await tx.execute("UPDATE filler SET body = randomblob(1000000)")
+
+    async def notified() -> list[str]:
+        rows = await store_harness.rows("SELECT text FROM outbox")
+        return [row["text"] for row in rows]
+
+    async with store_harness.database.transaction() as tx:
+        await tx.execute("CREATE TABLE filler (body BLOB)")
+        await tx.execute("INSERT INTO filler VALUES (randomblob(10))")
+    with closing(sqlite3.connect(path, isolation_level=None)) as reader:
+        reader.execute("BEGIN")
+        reader.execute("SELECT * FROM filler").fetchone()
+        await write(5)
+        await keeper.look()
+        assert databases.wal_bytes(path) > 4_000_000
+        assert await notified() == [], "what is small yet may pass by itself"
+        await write(10)
+        await keeper.look()
+        await keeper.look()
+        (text,) = await notified()
+        assert "another program reads the database" in text
+        assert f"sudo fuser {path}" in text
+    await keeper.look()
+    assert databases.wal_bytes(path) == 0
+
+
+async def test_the_log_is_cut_off_though_readers_overlap_without_end(
+    store_harness: StoreHarness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(databases, "WAL_BYTES", 256 * 1024)
+    path = await store_harness.database.path()
+    is_over = threading.Event()
+
+    def read_now_and_then() -> None:
+        with closing(sqlite3.connect(path, isolation_level=None)) as one:
+            while not is_over.is_set():
+                one.execute("BEGIN")
+                one.execute("SELECT count(*) FROM messages").fetchone()
+                is_over.wait(0.02)
+                one.execute("COMMIT")
+
+    async with store_harness.database.transaction() as tx:
+        await tx.execute("CREATE TABLE filler (body BLOB)")
+        await tx.execute("INSERT INTO filler VALUES (randomblob(10))")
+    readers = [threading.Thread(target=read_now_and_then, name=f"reader-{number}") for number in range(4)]
+    for reader in readers:
+        reader.start()
+    try:
+        for _ in range(5):
+            async with store_harness.database.transaction() as tx:
+                await tx.execute("UPDATE filler SET body = randomblob(1000000)")
+
+        async def is_cut() -> bool:
+            return await asyncio.to_thread(databases.cut_log, path)
+
+        await until(is_cut, "the log is cut off")
+        assert databases.wal_bytes(path) == 0
+    finally:
+        is_over.set()
+        for reader in readers:
+            reader.join()
 
 
 async def test_the_log_that_grew_beside_a_long_reader_is_cut_off_when_that_has_ended(

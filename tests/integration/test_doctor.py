@@ -1,4 +1,4 @@
-"""What the doctor finds, and that it says how to mend it."""
+"""What the doctor finds, and that it says how to fix it."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from contextlib import closing
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from threading import Thread
+from typing import Any
 
 import pytest
 
@@ -21,13 +22,19 @@ from orchestrator.cli import doctor
 from orchestrator.cli import doctor_checks as checks
 from orchestrator.cli.doctor_checks import DoctorFinding, permissions
 from orchestrator.domain.home import Home
+from orchestrator.domain.model_services import ModelService, WorkKind
+from orchestrator.domain.settings import load
+from orchestrator.groups import registration
+from orchestrator.store import model_services
 from orchestrator.store.database import Database, migrations
+from orchestrator.store.model_services import ChosenModel
+from tests.doubles.messages_api import Say, ScriptedMessagesApi
 
 KEY = "sk-ant-api03-of-a-test"
 LOADS = doctor_checks.ChannelFinding(is_problem=False, text="The WhatsApp library loads.")
 NAMES = [
     "settings", "permissions", "store", "disk", "watches", "clock", "lists", "engine", "image", "compose",
-    "firewall", "port", "parts", "credential", "whatsapp",
+    "firewall", "port", "parts", "credential", "models", "whatsapp",
 ]  # fmt: skip
 
 
@@ -74,11 +81,11 @@ async def test_a_store_that_was_made_is_sound_and_has_its_version(home):
     assert (store.state, f"version {len(migrations())}" in store.text) == ("ok", True)
 
 
-async def only(home: Home, name: str, *, says: str, mend: str, is_online: bool = False) -> None:
+async def only(home: Home, name: str, *, says: str, fix: str, is_online: bool = False) -> None:
     (one,) = await wrong(home, is_online=is_online)
     assert one.name == name
     assert says in one.text
-    assert mend in one.mend
+    assert fix in one.fix
 
 
 async def test_a_setting_that_is_none_is_named(home, monkeypatch):
@@ -93,7 +100,7 @@ async def test_a_secret_that_others_may_read_is_named(home):
     (home.root / ".env").write_text("TZ=Asia/Seoul")
     (home.root / ".env").chmod(0o644)
 
-    await only(home, "permissions", says=f"others may read {home.root}/.env", mend="chmod 600")
+    await only(home, "permissions", says=f"others may read {home.root}/.env", fix="chmod 600")
 
 
 async def test_a_place_where_no_home_can_be_made_is_named_but_not_taken(tmp_path, monkeypatch):
@@ -103,8 +110,8 @@ async def test_a_place_where_no_home_can_be_made_is_named_but_not_taken(tmp_path
     seen = await permissions(Home(tmp_path / "none" / "yet"), [])
 
     assert (seen.state, seen.text) == ("bad", f"{tmp_path} cannot be written by this user")
-    assert "ANDY_HOME" in seen.mend
-    assert "chown" not in seen.mend
+    assert "ANDY_HOME" in seen.fix
+    assert "chown" not in seen.fix
 
 
 async def test_a_store_of_a_newer_andy_is_named(home):
@@ -133,6 +140,24 @@ async def test_a_damaged_store_is_named_with_what_to_restore(home):
     assert "andy restore FILE" in seen.text
 
 
+async def test_a_zone_that_a_running_andy_has_not_read_yet_is_named(home, monkeypatch):
+    monkeypatch.delenv("TZ")
+    (home.root / ".env").write_text("TZ=Asia/Seoul")
+    status = {"zone": "Etc/UTC", "settings_changed": [{"name": "TZ", "source": ".env"}]}
+
+    seen = await checks.clock(home, load(home.root), status)
+
+    assert seen.is_bad
+    assert seen.text == "TZ is Asia/Seoul in .env; Andy runs with Etc/UTC until it is started again"
+    assert seen.fix.startswith("restart")
+
+
+async def test_the_clock_is_shown_in_the_zone_of_the_running_andy(home):
+    seen = await checks.clock(home, load(home.root), {"zone": "Europe/Berlin", "settings_changed": []})
+
+    assert (seen.state, seen.text.endswith(" in Europe/Berlin")) == ("ok", True)
+
+
 async def test_a_clock_behind_the_newest_message_is_named(home):
     database = await Database.open(home.database)
     late = int(time.time() * 1000) + 60 * 60_000
@@ -146,21 +171,21 @@ async def test_a_clock_behind_the_newest_message_is_named(home):
         )
     await database.close()
 
-    await only(home, "clock", says="before the newest message", mend="timedatectl")
+    await only(home, "clock", says="before the newest message", fix="timedatectl")
 
 
 async def test_a_broken_list_is_named(home, tmp_path):
     (tmp_path / "config" / "andy").mkdir(parents=True)
     (tmp_path / "config" / "andy" / "mount-allowlist.json").write_text("{")
 
-    await only(home, "lists", says="mount-allowlist.json cannot be used", mend="correct the file")
+    await only(home, "lists", says="mount-allowlist.json cannot be used", fix="correct the file")
 
 
 async def test_a_port_that_another_has_is_named(home, monkeypatch):
     with socket.create_server(("127.0.0.1", 0)) as other:
         monkeypatch.setenv("ANDY_PORT", str(other.getsockname()[1]))
 
-        await only(home, "port", says="is taken", mend="ANDY_PORT")
+        await only(home, "port", says="is taken", fix="ANDY_PORT")
 
 
 async def test_an_engine_that_is_gone_is_named(home, monkeypatch, tmp_path):
@@ -169,7 +194,7 @@ async def test_an_engine_that_is_gone_is_named(home, monkeypatch, tmp_path):
 
     seen = await found(home)
     assert seen["engine"].is_bad
-    assert "start Docker" in seen["engine"].mend
+    assert "start Docker" in seen["engine"].fix
 
 
 async def test_a_library_that_does_not_load_is_named(home, monkeypatch):
@@ -178,7 +203,7 @@ async def test_a_library_that_does_not_load_is_named(home, monkeypatch):
     )
     monkeypatch.setattr(doctor_checks, "library", lambda: broken)
 
-    await only(home, "whatsapp", says="apt-get install libmagic1", mend="other channels work")
+    await only(home, "whatsapp", says="apt-get install libmagic1", fix="other channels work")
 
 
 @pytest.fixture
@@ -208,7 +233,7 @@ async def test_a_credential_is_asked_about_only_when_online_is_said(home, asked,
     assert await wrong(home) == []
     assert asked == []
 
-    await only(home, "credential", says="refuses ANTHROPIC_API_KEY", mend="valid", is_online=True)
+    await only(home, "credential", says="refuses ANTHROPIC_API_KEY", fix="valid", is_online=True)
     monkeypatch.setenv("ANTHROPIC_API_KEY", KEY)
     assert (await found(home, is_online=True))["credential"].state == "ok"
     assert asked == ["/v1/messages/count_tokens"] * 2
@@ -218,7 +243,7 @@ async def test_a_service_that_is_not_reached_is_named(home, monkeypatch):
     monkeypatch.setenv("ANTHROPIC_API_KEY", KEY)
     monkeypatch.setenv("ANTHROPIC_BASE_URL", "http://127.0.0.1:9")
 
-    await only(home, "credential", says="is not reached", mend="network", is_online=True)
+    await only(home, "credential", says="is not reached", fix="network", is_online=True)
 
 
 def test_the_command_says_it_for_people_and_machines_and_exits_with_1(home):
@@ -232,7 +257,7 @@ def test_the_command_says_it_for_people_and_machines_and_exits_with_1(home):
     assert (said.returncode, told.returncode) == (1, 1)
     assert f"✗ permissions  others may read {home.root}/.env" in said.stdout
     assert f"→ chmod 600 {home.root}/.env" in said.stdout
-    assert f"1 of {len(NAMES)} need mending." in said.stdout
+    assert f"1 of {len(NAMES)} need fixing." in said.stdout
     rows = json.loads(told.stdout)
     assert [row["check"] for row in rows] == NAMES
     assert [row["check"] for row in rows if row["state"] == "bad"] == ["permissions"]
@@ -257,6 +282,41 @@ async def test_where_the_settings_cannot_be_read_those_of_the_environment_still_
     assert asked == ["andy-agent:of-compose"]
 
 
+@pytest.mark.parametrize(
+    ("fix", "on_the_host"),
+    [
+        ("chmod 600 /andy/.env", "on the host, beside docker-compose.yml: chmod 600 .env"),
+        (
+            "sudo chown 1000 /andy/.env /andy/data/token && sudo chmod 600 /andy/.env /andy/data/token",
+            (
+                "on the host, beside docker-compose.yml:"
+                " sudo chown 1000 .env data/token && sudo chmod 600 .env data/token"
+            ),
+        ),
+        ("andy up", "docker compose up -d"),
+        ("andy whatsapp pair", "docker compose exec andy andy whatsapp pair"),
+        ("see 'andy logs', or upgrade", "see 'docker compose exec andy andy logs', or upgrade"),
+        ("docker compose build agent", "docker compose build agent"),
+        ("for a model put ANTHROPIC_API_KEY=… into .env", "for a model put ANTHROPIC_API_KEY=… into .env"),
+    ],
+)
+def test_inside_compose_a_fix_is_one_of_the_host(fix, on_the_host):
+    found = doctor.on_the_host(DoctorFinding(name="any", state="bad", text="", fix=fix))
+
+    assert found.fix == on_the_host
+
+
+async def test_inside_compose_every_finding_is_worded_for_the_host(home, monkeypatch):
+    (home.root / ".env").write_text("")
+    (home.root / ".env").chmod(0o644)
+    monkeypatch.setattr(doctor, "COMPOSE_HOME", str(home.root))
+
+    seen = await found(home)
+
+    assert seen["permissions"].fix == "on the host, beside docker-compose.yml: chmod 600 .env"
+    assert seen["port"].fix == "docker compose up -d"
+
+
 async def test_low_limits_for_watching_files_are_named_with_their_fix(tmp_path):
     (tmp_path / "max_user_watches").write_text("1024\n")
     (tmp_path / "max_user_instances").write_text("1024\n")
@@ -264,6 +324,43 @@ async def test_low_limits_for_watching_files_are_named_with_their_fix(tmp_path):
     found = await checks.watches(tmp_path)
 
     assert found.state == "note"
-    assert "sudo sysctl fs.inotify.max_user_watches=8192," in found.mend
+    assert "sudo sysctl fs.inotify.max_user_watches=8192," in found.fix
     (tmp_path / "max_user_watches").write_text("65536\n")
     assert (await checks.watches(tmp_path)).state == "ok"
+
+
+async def test_a_service_that_a_group_asks_is_checked_for_its_key_and_asked_only_online(home, monkeypatch):
+    async def with_service(**fields: Any) -> None:
+        service = ModelService(name="local", model="qwen3", **fields)
+        database = await Database.open(home.database)
+        async with database.transaction() as tx:
+            await registration.ensure_main(tx, now_ms=0)
+            await model_services.put(tx, service, now_ms=0)
+            await model_services.choose(
+                tx, WorkKind.ALL, [ChosenModel(WorkKind.ALL, "local/qwen3")], now_ms=0
+            )
+        await database.close()
+
+    await with_service(kind="openrouter", url="https://openrouter.ai/api", key_env="OPENROUTER_API_KEY")
+    await only(home, "models", says="local is asked for main and has no key", fix="OPENROUTER_API_KEY=…")
+    with ScriptedMessagesApi(default=Say("Hello.")) as api:
+        await with_service(kind="llama.cpp", url=api.url)
+        seen = await found(home)
+        assert (seen["models"].state, seen["models"].text[:14]) == ("ok", "local for main")
+        assert "none is needed" in seen["credential"].text
+        assert api.requests == []
+        assert (await found(home, is_online=True))["models"].state == "ok"
+        assert len(api.requests) == 1
+    await only(home, "models", says="local at http://127.0.0.1", fix="whether it runs", is_online=True)
+
+
+@pytest.mark.parametrize(("stand_in", "state"), [("spare/qwen3", "note"), (None, "bad")])
+async def test_a_service_that_the_running_andy_finds_down_is_named(home, stand_in, state):
+    row = {
+        "name": "local", "url": "http://127.0.0.1:9", "key_env": None, "is_usable": True,
+        "used_by": ["main"], "down_since_ms": 0, "cause": "does not answer", "mend": "Look whether it runs.",
+        "stand_in": stand_in,
+    }  # fmt: skip
+    seen = await checks.models(home, load(home.root), {"models": [row]}, is_online=False)
+    assert (seen.state, seen.fix) == (state, "Look whether it runs.")
+    assert "local does not answer since" in seen.text

@@ -83,7 +83,7 @@ async def test_no_name_leads_to_another_file_of_this_machine(client, tmp_path, n
     (place / "inside").mkdir()
 
     answer = await client.get(f"/api/groups/family/files/{name}")
-    assert answer.status_code in (400, 404)
+    assert answer.status_code in (404, 422)
     assert "key" not in answer.text
 
 
@@ -115,4 +115,4 @@ async def test_what_is_larger_than_the_bound_is_not_given(client, tmp_path, monk
     (tmp_path / "groups/family/attachments/large").write_bytes(b"x" * 100)
     monkeypatch.setattr("orchestrator.web.downloads.MAX_BYTES", 99)
     assert attachments.FOLDER == "attachments"
-    assert (await client.get("/api/groups/family/files/large")).status_code == 400
+    assert (await client.get("/api/groups/family/files/large")).status_code == 422

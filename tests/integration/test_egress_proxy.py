@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import logging
+import ssl
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, field
@@ -15,14 +16,26 @@ from structlog.testing import capture_logs
 from orchestrator.base.asgi_server import listen
 from orchestrator.domain.network_targets import NetworkTarget, parse_target
 from orchestrator.domain.values import Folder, RunId, TurnId
-from orchestrator.proxies.egress.destinations import Resolver
-from orchestrator.proxies.egress.proxy import Approve, EgressCaller, EgressLimits, EgressProxy
+from orchestrator.proxies.egress.client_hello import ClientHelloReader, LaterHellos
+from orchestrator.proxies.egress.proxy import (
+    ACCESS_DENIED,
+    Approve,
+    EgressCaller,
+    EgressLimits,
+    EgressProxy,
+)
+from orchestrator.proxies.egress.public_addresses import Resolver
+from orchestrator.proxies.name_lookups import LOOKUPS_A_SHARE
 from orchestrator.store.audit import AuditEvent
 from tests.doubles.clock import FakeClock
+from tests.doubles.name_server import SilentNameServer, silent_name_server
 from tests.processes.small_internet import PUBLIC, SmallInternet
+from tests.support.client_hellos import ECH, GREASE_ECH, client_hello, in_records, with_extension
+from tests.support.trusting_image import Certificates
 from tests.support.until import DEADLINE_SECONDS
 
 TOKEN = "andy-token"
+OTHER_TOKEN = "token-of-another-group"
 
 
 @dataclass
@@ -91,15 +104,16 @@ async def serving(
     served = Served(
         port=listener.getsockname()[1],
         internet=internet,
-        allowed={parse_target(text) for text in allowed or ("good.example:443",)},
+        allowed={parse_target(text) for text in allowed or ("good.example:443", "good.example:22")},
     )
 
     async def identify(token: str) -> EgressCaller | None:
-        if token != TOKEN:
+        if token not in {TOKEN, OTHER_TOKEN}:
             return None
+        run, folder = ("r", "family") if token == TOKEN else ("s", "work")
         return EgressCaller(
-            run_id=RunId("r"),
-            folder=Folder("family"),
+            run_id=RunId(run),
+            folder=Folder(folder),
             turn_id=TurnId(1),
             allowed=frozenset(served.allowed),
             asks=approve is not None,
@@ -161,16 +175,16 @@ async def test_a_place_that_is_not_listed_waits_for_the_owner_where_a_rule_says_
 async def test_a_listed_place_is_reached_and_its_bytes_are_counted() -> None:
     async with serving() as served:
         async with served.socket() as (reader, writer):
-            writer.write(connect("good.example:443") + b"early ")
+            writer.write(connect("good.example:22") + b"early ")
             assert await reader.readuntil(b"\r\n\r\n") == b"HTTP/1.1 200 Connection established\r\n\r\n"
             writer.write(b"later")
             writer.write_eof()
             assert await reader.read() == b"early later|end"
         (event,) = await served.until_noted()
-    assert served.internet.dialled == [(PUBLIC, 443)]
+    assert served.internet.dialled == [(PUBLIC, 22)]
     assert (event.kind, event.folder, event.run_id, event.turn_id) == ("egress.connection", "family", "r", 1)
     assert event.detail == {
-        "target": "good.example:443",
+        "target": "good.example:22",
         "address": PUBLIC,
         "bytes_out": 11,
         "bytes_in": 15,
@@ -321,7 +335,7 @@ async def test_a_head_that_never_ends_is_cut_off() -> None:
 async def test_a_silent_tunnel_is_closed_and_counted() -> None:
     async with serving(limits=EgressLimits(idle_seconds=0.1)) as served:
         async with served.socket() as (reader, writer):
-            writer.write(connect("good.example:443"))
+            writer.write(connect("good.example:22"))
             await reader.readuntil(b"\r\n\r\n")
             assert await reader.read() == b""
         (event,) = await served.until_noted()
@@ -331,7 +345,7 @@ async def test_a_silent_tunnel_is_closed_and_counted() -> None:
 async def test_a_tunnel_in_use_stays_open() -> None:
     loop = asyncio.get_running_loop()
     async with serving(limits=EgressLimits(idle_seconds=2.0)) as served, served.socket() as (reader, writer):
-        writer.write(connect("good.example:443"))
+        writer.write(connect("good.example:22"))
         await reader.readuntil(b"\r\n\r\n")
         end = loop.time() + 2.5
         while loop.time() < end:
@@ -374,7 +388,7 @@ async def test_connections_that_are_being_made_count_for_their_group() -> None:
     async with serving(limits=EgressLimits(connections_a_group=1)) as served, AsyncExitStack() as stack:
         asked = asyncio.Event()
 
-        async def never(target: NetworkTarget) -> list[str]:
+        async def never(target: NetworkTarget, folder: Folder) -> list[str]:
             asked.set()
             return await asyncio.get_running_loop().create_future()
 
@@ -387,6 +401,52 @@ async def test_connections_that_are_being_made_count_for_their_group() -> None:
     assert event.detail["reason"] == "this group has too many connections open"
 
 
+@pytest.fixture
+async def name_server(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[SilentNameServer]:
+    with silent_name_server(monkeypatch, PUBLIC) as server:
+        yield server
+
+
+async def test_a_silent_name_server_holds_up_no_other_group_and_no_other_thread(
+    name_server: SilentNameServer,
+) -> None:
+    async with serving("silent.example:443", "good.example:443") as served, AsyncExitStack() as stack:
+        served.internet.resolve = Resolver().resolve  # type: ignore[method-assign]
+        for _ in range(40):
+            _, writer = await stack.enter_async_context(served.socket())
+            writer.write(connect("silent.example:443"))
+        async with asyncio.timeout(DEADLINE_SECONDS):
+            await name_server.two_wait.wait()
+            assert await served.status("good.example:443", token=OTHER_TOKEN) == 200
+            await asyncio.to_thread(lambda: None)
+        assert not name_server.released.is_set()
+        assert name_server.waiting <= LOOKUPS_A_SHARE
+
+
+async def test_a_lookup_without_an_answer_is_refused_with_its_reason(name_server: SilentNameServer) -> None:
+    async with serving("silent.example:443") as served:
+        served.internet.resolve = Resolver(lookup_seconds=0.1).resolve  # type: ignore[method-assign]
+        assert await served.status("silent.example:443") == 403
+        (event,) = await served.until_noted()
+    assert event.detail["reason"] == "the name was not looked up in time: its name server may be silent"
+
+
+async def test_all_groups_together_have_a_bounded_number_of_lookups(name_server: SilentNameServer) -> None:
+    async with serving("silent.example:443", "good.example:443") as served, AsyncExitStack() as stack:
+        served.internet.resolve = Resolver(lookups=2).resolve  # type: ignore[method-assign]
+        for _ in range(2):
+            _, writer = await stack.enter_async_context(served.socket())
+            writer.write(connect("silent.example:443"))
+        await name_server.two_wait.wait()
+        assert await served.status("good.example:443", token=OTHER_TOKEN) == 403
+        (event,) = await served.until_noted()
+        assert event.detail["reason"] == "too many names are being looked up: try again in a minute"
+        name_server.released.set()
+        async with asyncio.timeout(DEADLINE_SECONDS):
+            while await served.status("good.example:443", token=OTHER_TOKEN) != 200:
+                pass
+
+
 async def test_a_place_that_breaks_off_ends_the_tunnel() -> None:
     async with serving() as served:
 
@@ -397,13 +457,257 @@ async def test_a_place_that_breaks_off_ends_the_tunnel() -> None:
         rude = await asyncio.start_server(hang_up, "127.0.0.1", 0)
         served.internet.port = rude.sockets[0].getsockname()[1]
         async with served.socket() as (reader, writer):
-            writer.write(connect("good.example:443") + b"x")
+            writer.write(connect("good.example:22") + b"x")
             await reader.readuntil(b"\r\n\r\n")
             with suppress(ConnectionError):
                 assert await reader.read() == b""
         assert (await served.until_noted())[0].detail["bytes_out"] == 1
         rude.close()
         await rude.wait_closed()
+
+
+@pytest.fixture(scope="module")
+def certificates(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
+    return Certificates.make(tmp_path_factory.mktemp("tls"))
+
+
+@asynccontextmanager
+async def pages(
+    served: Served, certificates: Certificates, context: ssl.SSLContext | None = None
+) -> AsyncIterator[list[str | None]]:
+    """Have a server of `good.example` stand for the internet; yields the names by which it was called."""
+    called: list[str | None] = []
+    if context is None:
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(certificates.folder / "server.crt", certificates.folder / "server.key")
+    context.sni_callback = lambda _socket, name, _context: called.append(name)
+
+    async def greet(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with suppress(OSError):
+            await reader.readline()
+            writer.write(b"hello")
+        writer.close()
+
+    async with await asyncio.start_server(greet, "127.0.0.1", 0, ssl=context) as server:
+        served.internet.port = server.sockets[0].getsockname()[1]
+        yield called
+
+
+async def over_tls(served: Served, certificates: Certificates, target: str, name: str | None) -> bytes:
+    """Ask for a page through the tunnel, as a client does that was sent to `name`. Raises `ssl.SSLError`."""
+    context = ssl.create_default_context(cafile=certificates.authority)
+    context.check_hostname = name is not None
+    async with served.socket() as (reader, writer):
+        writer.write(connect(target))
+        assert b" 200 " in await reader.readuntil(b"\r\n\r\n")
+        await writer.start_tls(context, server_hostname=name)
+        writer.write(b"GET /\r\n")
+        return await reader.read()
+
+
+async def test_a_client_reaches_over_tls_the_host_that_it_named(certificates: Certificates) -> None:
+    async with serving() as served, pages(served, certificates) as called:
+        assert await over_tls(served, certificates, "good.example:443", "good.example") == b"hello"
+        assert await over_tls(served, certificates, "GOOD.example.:443", "good.example") == b"hello"
+        events = await served.until_noted(2)
+    assert called == ["good.example"] * 2
+    assert {event.kind for event in events} == {"egress.connection"}
+
+
+@pytest.mark.parametrize("target", ["good.example:443", "good.example:22", "93.184.215.14:443"])
+async def test_another_host_behind_the_same_address_is_not_reached(
+    certificates: Certificates, target: str
+) -> None:
+    names = {"93.184.215.14": PUBLIC}
+    async with (
+        serving("good.example:443", "good.example:22", "93.184.215.14:443", **names) as served,
+        pages(served, certificates) as called,
+    ):
+        with pytest.raises(ssl.SSLError, match="ACCESS_DENIED"):
+            await over_tls(served, certificates, target, "other-customer.example")
+        (event,) = await served.until_noted()
+    assert called == [], "not a byte has gone there"
+    assert (event.kind, event.folder, event.detail["target"]) == ("egress.refused", "family", target)
+    assert event.detail["reason"] == "the TLS hello names another host than CONNECT"
+    assert event.detail["server_name"] == "other-customer.example"
+
+
+def hello_retry_context(certificates: Certificates) -> ssl.SSLContext:
+    """Return a server's context that asks every client of today for a second hello (HelloRetryRequest)."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(certificates.folder / "server.crt", certificates.folder / "server.key")
+    context.set_ecdh_curve("secp521r1")  # clients send the share of another curve at first
+    return context
+
+
+async def test_a_second_hello_may_name_the_same_host_alone(certificates: Certificates) -> None:
+    context = hello_retry_context(certificates)
+    async with serving() as served, pages(served, certificates, context) as called:
+        assert await over_tls(served, certificates, "good.example:443", "good.example") == b"hello"
+        assert called == ["good.example"] * 2, "one name for each hello"
+        await served.until_noted()
+        client = ssl.create_default_context(cafile=certificates.authority)
+        incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+        handshake = client.wrap_bio(incoming, outgoing, server_hostname="good.example")
+        async with served.socket() as (reader, writer):
+            writer.write(connect("good.example:443"))
+            await reader.readuntil(b"\r\n\r\n")
+            with pytest.raises(ssl.SSLWantReadError):
+                handshake.do_handshake()
+            writer.write(outgoing.read())
+            while not outgoing.pending:
+                incoming.write(await reader.read(1))
+                with pytest.raises(ssl.SSLWantReadError):
+                    handshake.do_handshake()
+            second = outgoing.read()
+            assert b"good.example" in second
+            writer.write(second.replace(b"good.example", b"evil.example"))
+            answer = await reader.read()
+        events = await served.until_noted(3)
+    assert "evil.example" not in called
+    assert answer.endswith(ACCESS_DENIED)
+    refused = next(event for event in events if event.kind == "egress.refused")
+    assert refused.detail["server_name"] == "evil.example"
+    assert [event.kind for event in events].count("egress.connection") == 2
+
+
+def handshake(
+    client: ssl.SSLContext, server: ssl.SSLContext, session: ssl.SSLSession | None = None
+) -> tuple[bytes, ssl.SSLObject]:
+    """Connect two ends in memory; return all that the client sent, and its end."""
+    out, back = ssl.MemoryBIO(), ssl.MemoryBIO()
+    near = client.wrap_bio(back, out, server_hostname="good.example", session=session)
+    to_far, from_far = ssl.MemoryBIO(), ssl.MemoryBIO()
+    far = server.wrap_bio(to_far, from_far, server_side=True)
+    sent, ends = b"", {near, far}
+    while ends:
+        for end in (near, far):
+            with suppress(ssl.SSLWantReadError):
+                end.do_handshake()
+                ends.discard(end)
+            piece = out.read()
+            sent += piece
+            to_far.write(piece)
+            back.write(from_far.read())
+    near.write(b"GET /\r\n")
+    return sent + out.read(), near
+
+
+@pytest.mark.parametrize("kind", ["TLS 1.3", "second hello", "TLS 1.2", "TLS 1.2 taken up again"])
+def test_every_byte_of_a_real_client_goes_out(certificates: Certificates, kind: str) -> None:
+    client = ssl.create_default_context(cafile=certificates.authority)
+    server = hello_retry_context(certificates)
+    if kind != "second hello":
+        server.set_ecdh_curve("prime256v1" if "1.2" in kind else "X25519")
+    if "1.2" in kind:
+        server.maximum_version = ssl.TLSVersion.TLSv1_2
+    sent, end = handshake(client, server)
+    if "again" in kind:
+        sent, end = handshake(client, server, end.session)
+        assert end.session_reused
+    assert sent.count(b"good.example") == (2 if kind == "second hello" else 1)
+    reader = ClientHelloReader()
+    first = reader.feed(sent[:3]) or reader.feed(sent[3:])
+    assert first is not None
+    hellos = LaterHellos(parse_target("good.example:443"), first)
+    later = b"".join(hellos.feed(bytes([byte])) for byte in reader.later_bytes)
+    assert reader.hello_bytes + later == sent
+
+
+async def test_what_the_owner_has_allowed_is_one_host_as_well(certificates: Certificates) -> None:
+    async def approve(caller: EgressCaller, target: NetworkTarget) -> str | None:
+        return None
+
+    async with (
+        serving("elsewhere.example:443", approve=approve) as served,
+        pages(served, certificates) as called,
+    ):
+        assert await over_tls(served, certificates, "good.example:443", "good.example") == b"hello"
+        with pytest.raises(ssl.SSLError, match="ACCESS_DENIED"):
+            await over_tls(served, certificates, "good.example:443", "other-customer.example")
+    assert called == ["good.example"]
+
+
+async def test_an_address_is_reached_without_a_name(certificates: Certificates) -> None:
+    async with (
+        serving("93.184.215.14:443", **{"93.184.215.14": PUBLIC}) as served,
+        pages(served, certificates) as called,
+    ):
+        assert await over_tls(served, certificates, "93.184.215.14:443", None) == b"hello"
+    assert called == [None]
+
+
+async def opened(served: Served, target: str, *pieces: bytes) -> bytes:
+    """Send the pieces through a tunnel, one by one, and return all that comes back."""
+    async with served.socket() as (reader, writer):
+        writer.write(connect(target))
+        assert b" 200 " in await reader.readuntil(b"\r\n\r\n")
+        for piece in pieces:
+            writer.write(piece)
+            await writer.drain()
+        return await reader.read()
+
+
+@pytest.mark.parametrize(
+    ("sent", "answer", "reason"),
+    [
+        (b"GET / HTTP/1.1\r\nHost: other-customer.example\r\n\r\n", b"HTTP/1.1 403 ", "does not begin with"),
+        (b"SSH-2.0-OpenSSH_9.2\r\n", b"HTTP/1.1 403 ", "does not begin with"),
+        (client_hello(None), ACCESS_DENIED, "names no host"),
+        (
+            with_extension(client_hello("good.example"), ECH, GREASE_ECH),
+            ACCESS_DENIED,
+            "may hide another name",
+        ),
+        (in_records(b"\x02\x00\x00\x00", size=4), ACCESS_DENIED, "does not begin with"),
+        (in_records(b"\x01\x01\x00\x00", size=4), ACCESS_DENIED, "over 16,384 bytes"),
+    ],
+    ids=["http", "ssh", "no name", "ech", "no hello", "too long"],
+)
+async def test_what_may_name_another_host_goes_nowhere(sent: bytes, answer: bytes, reason: str) -> None:
+    async with serving() as served:
+        assert (await opened(served, "good.example:443", sent)).startswith(answer)
+        (event,) = await served.until_noted()
+    assert event.kind == "egress.refused"
+    assert reason in event.detail["reason"]
+
+
+async def test_a_hello_in_pieces_is_whole_before_it_goes_out() -> None:
+    hello = in_records(client_hello("good.example")[5:], size=7)
+    async with serving() as served, served.socket() as (reader, writer):
+        writer.write(connect("good.example:443") + hello[:3])
+        await reader.readuntil(b"\r\n\r\n")
+        for byte in hello[3:]:
+            writer.write(bytes([byte]))
+            await writer.drain()
+        assert await reader.readexactly(len(hello)) == hello
+        writer.write(b"\x17\x03\x03\x00\x05later")
+        assert await reader.readexactly(10) == b"\x17\x03\x03\x00\x05later"
+
+
+async def test_a_hello_that_never_ends_is_cut_off_and_written_down() -> None:
+    async with serving(limits=EgressLimits(hello_seconds=0.1)) as served:
+        assert await opened(served, "good.example:443", client_hello("good.example")[:-1]) == ACCESS_DENIED
+        (event,) = await served.until_noted()
+    assert event.detail["reason"] == "no whole TLS hello came in time"
+
+
+async def test_a_place_that_speaks_first_is_heard_where_its_port_is_listed() -> None:
+    async with serving() as served:
+
+        async def banner(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            writer.write(b"SSH-2.0-there\r\n")
+            writer.write(await reader.readline())
+            writer.close()
+
+        async with await asyncio.start_server(banner, "127.0.0.1", 0) as server:
+            served.internet.port = server.sockets[0].getsockname()[1]
+            async with served.socket() as (reader, writer):
+                writer.write(connect("good.example:22"))
+                await reader.readuntil(b"\r\n\r\n")
+                assert await reader.readline() == b"SSH-2.0-there\r\n"
+                writer.write(b"SSH-2.0-here\r\n")
+                assert await reader.read() == b"SSH-2.0-here\r\n"
 
 
 async def test_refusals_in_a_loop_leave_one_row() -> None:

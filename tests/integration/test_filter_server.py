@@ -42,7 +42,12 @@ OTHERS_NETWORK = {"Id": "o" * 12, "Name": "andy-0123456789ab.other", "Labels": {
 def of_a_swarm() -> dict[str, object]:
     """What a manager's engine says where a run of ours and one of somebody else's have been made."""
     sent = sent_for_a_run()
-    ours = {"Labels": sent["/services/create"]["Labels"] | {"andy.project": "p"}, "Name": "andy-r1"}
+    made = sent["/services/create"]
+    ours = {
+        "Labels": made["Labels"] | {"andy.project": "p"},
+        "Name": "andy-r1",
+        "TaskTemplate": made["TaskTemplate"],
+    }
     theirs = {"Labels": ours["Labels"] | {"andy.project": "other"}, "Name": "andy-r1"}
     overlay = sent["/networks/create"] | {"Id": NETWORK_ID, "Containers": {}, "Labels": ours["Labels"]}
     node = {
@@ -433,7 +438,8 @@ async def test_a_run_on_a_swarm_is_made_by_the_hosts_own_code_and_marked_as_the_
 
 
 async def test_the_runs_of_a_swarm_are_seen_and_removed_by_the_hosts_own_code(door, engine, tmp_path):
-    assert [one.run_id for one in await through(door, SERVICES.kept)] == ["r1"]
+    (run,) = await through(door, SERVICES.run_services)
+    assert (run.run_id, run.is_outdated) == ("r1", False)
     assert not await through(door, lambda client: client.services(filters={"label": ["andy.install=x"]}))
     assert not await through(door, lambda client: client.services(filters={"id": "m"}))
 
@@ -539,5 +545,5 @@ async def test_a_manager_that_is_not_ready_is_said_to_be(door, engine):
     engine.missing = 503
 
     with pytest.raises(APIError) as refused:
-        await through(door, SERVICES.kept)
+        await through(door, SERVICES.run_services)
     assert refused.value.status_code == 503

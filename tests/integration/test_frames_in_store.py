@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from agent_runner.wire.frames import Ack, FailureFrame, Heartbeat, Ready, Result, TurnEnd, Usage
-from orchestrator.containers import frames
+from orchestrator.containers import frame_effects
 from orchestrator.domain.values import Folder, OutboxState, TurnState
 from orchestrator.store import sessions
 from tests.support.store_harness import StoreHarness
@@ -280,5 +280,5 @@ async def test_a_sign_of_life_of_an_isolated_run_names_no_session(family):
     run = await family.begin_run(is_isolated=True)
     await family.give(turn, run)
     async with family.database.transaction() as tx:
-        assert not await frames.keep_session(tx, run, "its own", now_ms=1)
+        assert not await frame_effects.keep_session(tx, run, "its own", now_ms=1)
     assert await session_of(family) is None

@@ -230,6 +230,39 @@ async def test_a_container_that_is_adopted_has_its_question_once_and_so_has_the_
         await goes_on(host)
 
 
+async def test_an_idle_container_of_an_earlier_image_is_replaced_and_its_conversation_goes_on(
+    home: Home,
+) -> None:
+    async with home.host() as host:
+        turn = await host.ask(FIRST)
+        container = await host.start(turn)
+        await host.answer(turn, container, FIRST)
+        await until(lambda: SAID[FIRST] in home.kept(), "the first exchange is kept")
+    container.is_outdated = True
+    async with home.host() as host:
+        assert host.states() == [RunState.CLOSING]
+        await host.end(container)
+        turn = await host.ask(QUESTION)
+        successor = await host.start(turn)
+        assert home.runtime.orders[-1].restore.mode == "resume"
+        assert SAID[FIRST] in host.seen
+        await host.answer(turn, successor, QUESTION)
+        await host.end(successor)
+
+
+async def test_a_container_of_an_earlier_image_ends_after_the_turn_it_has(home: Home) -> None:
+    turn, container = await killed_before_it_heard(home)
+    container.is_outdated = True
+    async with home.host() as host:
+        assert host.states() == [RunState.BUSY]
+        container.say(Ack(n=4, turn=turn.id, new_session_id=SESSION))
+        container.say(Result(n=5, turn=turn.id, result=SAID[QUESTION]))
+        container.say(TurnEnd(n=6, turn=turn.id, new_session_id=SESSION))
+        await until(lambda: host.states() == [RunState.CLOSING], "it is asked to close")
+        assert (await home.store_harness.turn(turn.id)).state is TurnState.ANSWERED
+        await host.end(container)
+
+
 async def test_a_container_that_answered_while_no_host_was_there_has_its_question_once(home: Home) -> None:
     turn, container = await killed_before_it_heard(home)
     home.transcript.asks(QUESTION)

@@ -6,8 +6,9 @@ import asyncio
 
 import pytest
 
+from agent_runner.wire.order import TurnOrder
 from orchestrator.domain.errors import TextEmpty, TextTooLong
-from orchestrator.domain.values import ChatJid, MessageId, Quote, TurnState
+from orchestrator.domain.values import ChatJid, MessageId, Quote, TurnState, person_of
 from orchestrator.inbound.intake import MAX_TEXT_CHARS
 from orchestrator.inbound.triggers import NO_TRIGGER
 from orchestrator.store import chats, outbox, runs, turns
@@ -354,3 +355,19 @@ async def test_a_task_turn_carries_its_own_prompt(family):
     order = await family.give(turn, await family.begin_run())
 
     assert (order.kind, order.prompt) == ("task", "water the plants")
+
+
+async def test_an_order_says_who_asks_whether_it_is_the_owner_and_what_is_replied_to(family):
+    """The agent without a model lets only who was asked, or the owner, answer with yes."""
+    quote = Quote(message_id=MessageId("Q"), sender="Andy", text="⏰ Reminder: cook")
+    await family.hear("@Andy one", quote=quote)
+    await family.hear("@Andy two", sender="local:tom", sender_name="Jane")
+    await family.hear("@Andy three", sender="local:owner", is_from_me=True)
+    _, _, order = await family.start_next()
+
+    one, two, three = TurnOrder.parse(order.to_json()).requests
+    assert (one.quoted, two.quoted) == ("⏰ Reminder: cook", "")
+    assert (one.person, two.person) == (person_of("local:jane"), person_of("local:tom"))
+    assert one.person != two.person, "they only share a name"
+    assert [request.is_owner for request in (one, two, three)] == [False, False, True]
+    assert "local:" not in one.person

@@ -23,9 +23,12 @@ from agent_runner.wire.mailbox import (
     UseDashboard,
 )
 from orchestrator.domain.values import Run, Turn
+from orchestrator.inbound.intake import build_intake
 from orchestrator.ipc.mailbox_worker import MailboxWorker
 from orchestrator.ipc.watcher import MailboxWatcher
+from orchestrator.queue.stop_requests import StopRequests
 from tests.support.dashboard_harness import FOLDER, DashboardHarness
+from tests.support.host_contexts import host_context
 from tests.support.reminders import notifier
 from tests.support.store_harness import StoreHarness
 from tests.support.until import until
@@ -259,3 +262,32 @@ async def test_a_request_from_the_future_is_asked_now(outage: Outage) -> None:
     assert await outage.harness.rows("SELECT due_ms FROM notifications") == [
         {"due_ms": now_ms + 600 * SECOND_MS}
     ]
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        SendMessage(text="still here"),
+        SetReminder(text="pill", at="30m"),
+        ScheduleTask(prompt="water", schedule_type="interval", schedule_value="1h"),
+    ],
+    ids=lambda command: command.type,
+)
+async def test_what_was_asked_in_a_turn_that_is_stopped_in_its_chat_is_not_done(
+    outage: Outage, command: Command
+) -> None:
+    turn, _ = await outage.asked_in_a_turn()
+    outage.leave(command, turn, request_id="r1")
+    host = host_context(outage.harness)
+    stops = StopRequests(host, stop_run=lambda *_: None)
+    outage.harness.intake = build_intake(host, at_once=nothing_at_once, stop=stops.answer)
+    await outage.harness.hear("@Andy stop")
+    reply = await outage.reply("r1")
+    assert (reply.ok, reply.code) == (False, "not_allowed")
+    assert [one.text for one in await outage.harness.outgoing()] == [
+        "Stopped. As far as I know I had changed nothing."
+    ]
+
+
+async def nothing_at_once(*_: object, **__: object) -> None:
+    """Answer nothing without an agent."""

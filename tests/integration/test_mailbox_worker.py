@@ -109,3 +109,29 @@ async def test_what_a_group_asks_during_its_round_is_handled_after_that_and_once
     mail.dispatcher.may_go_on.set()
     await until(lambda: mail.is_answered("family", "second"), "the second is answered")
     assert mail.dispatcher.asked == ["first", "barrier", "second"]
+
+
+async def test_what_is_written_into_a_mailbox_that_nobody_watches_is_found_by_a_sweep(
+    store_harness: StoreHarness, tmp_path: Path
+) -> None:
+    root = tmp_path / "ipc"
+    await store_harness.add_group("family")
+    for name in ("messages", "tasks", "input", "replies"):
+        (root / "family" / name).mkdir(parents=True)
+    dispatcher = SlowDispatcher(dispatcher_of(store_harness), frozenset())
+    watcher = MailboxWatcher(root)
+    post = MailboxWorker(
+        root,
+        database=store_harness.database,
+        dispatcher=dispatcher,  # type: ignore[arg-type]
+        watcher=watcher,
+        owner_uids=lambda: frozenset({os.getuid()}),
+        unwatched_sweep_seconds=0.01,
+    )
+    mail = Mail(root=root, dispatcher=dispatcher, watcher=watcher)
+    mail.ask("family", "before")
+    async with round_of(post, watcher):
+        await until(lambda: mail.is_answered("family", "before"), "what lay there at the start is answered")
+        mail.ask("family", "after")
+        await until(lambda: mail.is_answered("family", "after"), "what came after the first look is answered")
+    assert dispatcher.asked == ["before", "after"]

@@ -17,7 +17,7 @@ pytest.importorskip("nio")
 import aiofiles
 
 from orchestrator.channels import attachments
-from orchestrator.channels.matrix import channel, description, incoming, login
+from orchestrator.channels.matrix import channel, description, events, incoming, login
 from orchestrator.channels.matrix import session as session_module
 from orchestrator.channels.matrix.incoming import address_of
 from orchestrator.channels.matrix.session import MatrixSession
@@ -161,6 +161,80 @@ async def test_edits_redactions_replies_reactions_threads_and_mentions_come_in(h
         (None, None), (first, None), (first, None), (None, first),
     ]  # fmt: skip
     assert [one["is_request"] for one in rows] == [0, 1, 0, 1]
+
+
+async def test_a_moderator_takes_back_what_others_and_andy_wrote(harness, homeserver):
+    jane = await ask(homeserver.person, "moderated")
+    async with harness.living():
+        room = await harness.add_room(preset="public_chat")
+        await ask(jane.call, "POST", f"join/{room}")
+        nasty = await ask(jane.write, room, "nasty words")
+        await harness.until_heard("nasty words")
+        await harness.post(room, "Andy's words")
+        await harness.until_sent()
+        (own,) = [one for one in await ask(harness.owner.events, room) if one["sender"] == harness.andy]
+        await ask(harness.owner.redact, room, nasty)
+        await ask(harness.owner.redact, room, own["event_id"])
+
+        async def is_blank() -> bool:
+            rows = await harness.rows("SELECT content FROM messages")
+            sent = await harness.rows("SELECT text FROM outbox")
+            return not any(one["content"] for one in rows) and not any(one["text"] for one in sent)
+
+        await until(is_blank, "the words are gone")
+
+
+async def test_what_a_program_says_calls_nobody_and_a_mention_is_the_call_that_people_write(harness):
+    async with harness.living():
+        room = await harness.add_room()
+        await ask(harness.owner.write, room, "@Andy done", msgtype="m.notice")
+        mention = {"m.mentions": {"user_ids": [harness.andy]}}
+        name = harness.andy[1:].partition(":")[0]
+        await ask(harness.owner.write, room, f"{name}: add figs", **mention)
+        link = f'<a href="https://matrix.to/#/{harness.andy}">Andy</a>, and tea'
+        await ask(harness.owner.write, room, "Andy, and tea", formatted_body=link)
+        await harness.until_heard("@Andy done", "@Andy add figs", "@Andy and tea")
+    rows = await harness.rows("SELECT * FROM messages ORDER BY seq")
+    assert [(one["is_request"], one["ignored_reason"]) for one in rows] == [
+        (0, events.NOTICE), (1, None), (1, None)
+    ]  # fmt: skip
+
+
+async def test_who_asks_to_compare_keys_is_answered_in_the_room_and_between_devices(harness):
+    async with harness.living():
+        room = await harness.add_room()
+        request = {"msgtype": "m.key.verification.request", "to": harness.andy, "from_device": "D",
+                   "methods": ["m.sas.v1"]}  # fmt: skip
+        asked = await ask(harness.owner.write, room, "please verify", **request)
+        await seen(lambda: harness.owner.events(room, "m.key.verification.cancel"), "it is declined")
+        (declined,) = await ask(harness.owner.events, room, "m.key.verification.cancel")
+        assert declined["content"]["m.relates_to"]["event_id"] == asked
+        body = {**request, "transaction_id": "T1", "timestamp": 1}
+        messages_to = {harness.andy: {"*": body | {"from_device": harness.owner.device_id}}}
+        await ask(
+            harness.owner.call, "PUT", "sendToDevice/m.key.verification.request/t1", messages=messages_to
+        )
+        heard: list[str] = []
+
+        def is_declined() -> bool:
+            events_to_device = harness.owner.call("GET", "sync?timeout=0")["to_device"]["events"]
+            heard.extend(one["content"].get("transaction_id", "") for one in events_to_device)
+            return "T1" in heard
+
+        await seen(is_declined, "it is declined, too")
+
+
+async def test_the_owner_hears_in_main_that_a_registered_room_was_replaced(harness):
+    async with harness.living():
+        main = await harness.add_room("Main", folder="main")
+        async with harness.database.transaction() as tx:
+            await tx.execute("UPDATE registered_groups SET is_main = 1 WHERE folder = 'main'")
+        room = await harness.add_room("Family")
+        answer = await ask(harness.owner.call, "POST", f"rooms/{room}/upgrade", new_version="10")
+        new = answer["replacement_room"]
+        await seen(lambda: harness.owner.texts(main, harness.andy), "it is told")
+        (text,) = await ask(harness.owner.texts, main, harness.andy)
+    assert f"andy groups add-chat family matrix:{new} --notify" in text
 
 
 async def test_a_reply_to_andys_words_calls_him_by_the_id_that_the_host_knows(harness):

@@ -1,4 +1,8 @@
-"""Events of any shape through the Matrix library and the channel: none of them costs another one."""
+"""Events of any shape through the Matrix library and the channel: none of them costs another one.
+
+Some are of shapes that clients are known to send; others are made from the specification's own schemas of
+events (tests/schemas/matrix_events.json), valid, newer or nearly so.
+"""
 
 from __future__ import annotations
 
@@ -31,6 +35,7 @@ from orchestrator.domain.errors import ChannelDown, ChannelRefused
 from orchestrator.groups import registration
 from orchestrator.inbound.intake import Intake
 from orchestrator.store.database import Database
+from tests.support.json_schemas import any_of, examples, load, valid
 from tests.support.store_harness import a_group
 
 ANDY = MatrixLogin(
@@ -77,7 +82,16 @@ CONTENT = st.fixed_dictionaries(
     lambda known: st.dictionaries(st.sampled_from(KEYS), JSON, max_size=5).map(lambda more: more | known)
 )
 HEAD = {"sender": "@jane:x", "origin_server_ts": 5}
-EVENT = st.builds(
+SCHEMAS = load("matrix_events")
+BY_SCHEMA = st.builds(
+    lambda event, is_of_jane: {**event, "sender": "@jane:x"} if is_of_jane else event,
+    st.sampled_from(sorted(SCHEMAS))
+    .flatmap(lambda name: any_of(valid(SCHEMAS[name], SCHEMAS)))
+    .filter(lambda one: isinstance(one, dict)),
+    st.booleans(),
+)
+"""Events of the kinds that the specification describes; half of them are of somebody in the room."""
+EVENT = BY_SCHEMA | st.builds(
     lambda kind, content, changes: {**HEAD, "type": kind, "content": content, **changes},
     st.sampled_from(KINDS),
     CONTENT | JSON,
@@ -95,11 +109,15 @@ GOOD = {
     "event_id": "$good",
     "content": {"msgtype": "m.text", "body": "good"},
 }
-ANY = settings(deadline=None, suppress_health_check=list(HealthCheck))
+ANY = settings(deadline=None, max_examples=examples(60), suppress_health_check=list(HealthCheck))
 
 
 def numbered(found: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    return [{"event_id": f"${number}", **one} for number, one in enumerate(found)]
+    """Give events an id each, as a homeserver does; where it is odd, it stays so."""
+    return [
+        {**one, "event_id": f"${number}"} if isinstance(one.get("event_id", ""), str) else one
+        for number, one in enumerate(found)
+    ]
 
 
 def an_answer(number: int, **parts: list[Any]) -> dict[str, Any]:
@@ -237,7 +255,7 @@ async def take_all(home: Path, database: Database, found: list[dict[str, Any]]) 
     return [dict(row) for row in rows]
 
 
-@settings(ANY, max_examples=60)
+@settings(ANY, max_examples=examples(60))
 @given(found=st.lists(EVENT, min_size=1, max_size=12))
 def test_events_of_any_shape_have_one_outcome_each_and_the_next_message_is_taken(migrated_database, found):
     events = [unwrapped(one) for one in numbered(found)]

@@ -188,6 +188,10 @@ PING = {"jsonrpc": "2.0", "id": 1, "method": "ping"}
         {**CALL, "params": {"name": "a" * 129}},
         {**CALL, "params": {"name": {"a": 1}}},
         {**CALL, "params": {"name": "read", "arguments": [1]}},
+        {**CALL, "params": {"name": "read", "arguments": {"a": "\ud800"}}},
+        {**CALL, "params": {"name": "read", "arguments": {"\udc00": 1}}},
+        {**CALL, "params": {"name": "read", "_meta": [1]}},
+        {**PING, "params": {"a" + "\u0301" * 300: 1}},
     ],
 )
 async def test_what_is_no_single_message_with_one_meaning_does_not_pass(
@@ -231,7 +235,7 @@ async def test_a_server_reads_what_was_judged_whatever_charset_it_was_told(serve
 
     extra = {
         **CALL,
-        "params": {**CALL["params"], "task": {"ttl": 1}, "_meta": {"progressToken": 7}},
+        "params": {**CALL["params"], "whim": {"ttl": 1}, "_meta": {"progressToken": 7}},
         "more": 1,
     }
     spoken = {**extra, "params": {**extra["params"], "arguments": {"t": "안녕 \u202e 👋"}}}
@@ -313,6 +317,24 @@ def test_a_secret_is_masked_in_every_form_that_json_and_urls_write_it(size: int)
     mask = SecretMask(secret)
     passed = [mask.part(text[at : at + size]) for at in range(0, len(text), size)]
     assert b"word" not in b"".join([*passed, mask.rest()])
+
+
+@pytest.mark.parametrize(
+    "written",
+    [
+        r"pass\/w\u002Br\u003Cd\u003E\u0026\"\u00E9\u0027",
+        r"pass/w\u002br\u003cd\u003e\u0026\u0022\u00e9\u0027",
+        r"pass/w+r\u003Cd\u003E\u0026\"é'",
+        "pass%2Fw%2Br%3Cd%3E%26%22%C3%A9'",
+        "pass/w+r&lt;d&gt;&amp;&quot;é&#x27;",
+        "pass/w+r&lt;d&gt;&amp;&#34;é&#39;",
+        "pass&#x2F;w&#x2B;r&lt;d&gt;&amp;&quot;é&#x27;",
+    ],
+)
+def test_a_secret_is_masked_as_other_writers_of_json_html_and_urls_escape_it(written: str) -> None:
+    mask = SecretMask("pass/w+r<d>&\"é'")
+    passed = [mask.part(one.to_bytes()) for one in f"a {written} b".encode()]
+    assert b"".join([*passed, mask.rest()]) == b"a [secret] b"
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -21,8 +23,17 @@ from orchestrator.proxies.model.limits import ModelProxyLimits
 from orchestrator.proxies.run_tokens import token_hash
 from orchestrator.queue.availability import Availability
 from orchestrator.store.database import Tx
-from orchestrator.store.model_refusals import ModelRefusal
-from tests.doubles.messages_api import Fail, Hang, Say, ScriptedMessagesApi, Step
+from orchestrator.store.model_refusals import OWN_CHOICE, ModelRefusal
+from tests.doubles.messages_api import (
+    Fail,
+    FailLate,
+    Hang,
+    Say,
+    SayLate,
+    ScriptedMessagesApi,
+    Step,
+    Tokens,
+)
 from tests.support.running_proxy import Proxied, proxied
 from tests.support.store_harness import StoreHarness
 from tests.support.until import until
@@ -124,6 +135,15 @@ def _refusal_of(harness: Harness):  # type: ignore[no-untyped-def]
 
 @pytest.fixture
 async def harness(store_harness: StoreHarness, tmp_path: Path) -> AsyncIterator[Harness]:
+    limits = ModelProxyLimits(first_byte_seconds=1)
+    async with harness_of(store_harness, tmp_path, limits=limits) as harness:
+        yield harness
+
+
+@asynccontextmanager
+async def harness_of(
+    store_harness: StoreHarness, tmp_path: Path, *, limits: ModelProxyLimits
+) -> AsyncIterator[Harness]:
     await store_harness.add_group("main", is_main=True, requires_trigger=False)
     await store_harness.add_group("family")
     harness: Harness
@@ -131,7 +151,6 @@ async def harness(store_harness: StoreHarness, tmp_path: Path) -> AsyncIterator[
     async def judge(identity: RunIdentity, answered: Answered) -> bool:
         return await harness.health.judge(identity, answered)
 
-    limits = ModelProxyLimits(first_byte_seconds=1)
     with ScriptedMessagesApi(default=Say("ok")) as api:
         async with proxied(tmp_path, judge=judge, limits=limits) as served:
             served.environment["ANTHROPIC_BASE_URL"] = api.url
@@ -255,6 +274,18 @@ async def test_without_a_key_no_container_is_begun(harness: Harness) -> None:
     assert not (await harness.turn_away())[0]
 
 
+@pytest.mark.parametrize("content", [b"\xff", b"ANTHROPIC_API_KEY=sk-ant-api03-a b\n"])
+async def test_a_key_that_cannot_be_read_is_not_called_missing(harness: Harness, content: bytes) -> None:
+    path = harness.served.home / ".env"
+    path.write_bytes(content)
+    assert (await harness.turn_away())[0]
+    (text,) = await harness.told("main")
+    assert "cannot be read from .env. 'andy doctor' shows the reason and the fix." in text
+    assert "there is no key" not in text
+    path.write_text("ANTHROPIC_API_KEY=sk-ant-api03-at-last\n")
+    assert not (await harness.turn_away())[0]
+
+
 async def test_what_nobody_waits_for_stays_queued(harness: Harness) -> None:
     await harness.refuse()
     async with harness.store_harness.database.transaction() as tx:
@@ -340,6 +371,87 @@ async def test_a_service_that_takes_a_question_and_says_nothing_is_an_outage(har
     assert outage["since_ms"] < harness.store_harness.clock.now_ms(), "it waits since it has asked"
 
 
+async def test_a_service_that_is_slow_to_begin_is_waited_for_with_one_request(
+    store_harness: StoreHarness, tmp_path: Path
+) -> None:
+    """A model on one's own machine may read a long prompt for minutes before its first byte."""
+    patient = ModelProxyLimits(slow_seconds=0.1)
+    async with harness_of(store_harness, tmp_path, limits=patient) as harness:
+        await harness.begin()
+        asking = asyncio.create_task(harness.ask(SayLate("At last.")), name="asking")
+
+        async def is_slow() -> bool:
+            return bool(await harness.store_harness.rows("SELECT 1 FROM turn_outages"))
+
+        await until(is_slow, "it is noticed that the service is slow")
+        harness.store_harness.clock.pass_ms(failures.TELL_OUTAGE_AFTER_MS)
+        await harness.available.notify_waiting()
+        await harness.available.notify_waiting()
+        assert await harness.told("family") == [failures.WAITING[failures.Outage.MODEL]]
+        harness.store_harness.clock.pass_ms(2 * failures.MAX_OUTAGE_MS)
+        harness.api.go_on()
+        response = await asking
+        assert (response.status_code, "At last." in response.text) == (200, True)
+        assert len(harness.api.turns) == 1, "what is asked again is paid again"
+        assert await harness.store_harness.rows("SELECT * FROM turn_outages") == []
+
+
+STREAMED = b'{"model":"claude","stream":true,"messages":[]}'
+
+
+async def test_a_stream_that_is_slow_to_begin_gets_pings_until_it_does(
+    store_harness: StoreHarness, tmp_path: Path
+) -> None:
+    """The CLI closes a connection on which nothing has come for six minutes."""
+    patient = ModelProxyLimits(slow_seconds=0.05, ping_seconds=0.05)
+    async with harness_of(store_harness, tmp_path, limits=patient) as harness:
+        await harness.begin()
+        harness.api.then(SayLate("At last."))
+        lines: list[str] = []
+        async with harness.served.streaming(STREAMED) as response:
+            async for line in response.aiter_lines():
+                lines.append(line)
+                if lines.count("event: ping") == 3:
+                    harness.api.go_on()
+        assert response.status_code == 200
+        assert response.headers["content-type"].startswith("text/event-stream")
+        begins = lines.index("event: message_start")
+        assert set(lines[:begins]) == {"event: ping", 'data: {"type": "ping"}', ""}
+        assert "At last." in "".join(lines[begins:])
+        assert len(harness.api.turns) == 1
+        (exchange,) = await harness.served.recorded()
+        assert exchange.usage is not None
+        assert exchange.usage.output_tokens == Tokens().output_tokens, "what it used is counted as ever"
+
+
+@pytest.mark.parametrize(
+    ("step", "kind", "message"),
+    [
+        (FailLate(529, "overloaded_error", "Overloaded"), "overloaded_error", "Overloaded"),
+        (Hang(), "timeout_error", "did not answer in time"),
+    ],
+)
+async def test_a_slow_stream_that_comes_to_nothing_ends_with_an_error_event(
+    store_harness: StoreHarness, tmp_path: Path, step: Step, kind: str, message: str
+) -> None:
+    limits = ModelProxyLimits(slow_seconds=0.05, ping_seconds=0.05, first_byte_seconds=2)
+    async with harness_of(store_harness, tmp_path, limits=limits) as harness:
+        turn, run = await harness.begin()
+        harness.api.then(step)
+        lines = []
+        async with harness.served.streaming(STREAMED) as response:
+            async for line in response.aiter_lines():
+                lines.append(line)
+                harness.api.go_on()
+        assert lines[0] == "event: ping"
+        at = lines.index("event: error")
+        error = json.loads(lines[at + 1].removeprefix("data: "))["error"]
+        assert error["type"] == kind
+        assert message in error["message"]
+        turn = await harness.fails(turn, run)
+        assert (turn.state, turn.attempt) == (TurnState.QUEUED, 1), "an outage counts no attempt"
+
+
 async def test_a_turn_that_has_met_an_outage_can_be_removed_with_its_rows(harness: Harness) -> None:
     turn, _ = await harness.begin()
     await harness.ask(OVERLOADED)
@@ -370,3 +482,25 @@ async def test_a_key_that_is_there_at_last_is_noticed_without_a_question(
     await until(lambda: harness.health.refusals == [], "the refusal is over")
     looking.cancel()
     assert (await harness.told("main"))[-1] == failures.WORKS_AGAIN
+
+
+async def test_the_model_of_the_agents_own_choice_is_asked_for_again_without_a_question(
+    harness: Harness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(health, "PROBE_EVERY_MS", 10)
+    harness.api.probe = UNKNOWN
+    await harness.refuse(UNKNOWN)
+    assert [one.model for one in harness.health.refusals] == [OWN_CHOICE]
+    looking = asyncio.create_task(harness.health.run(), name="model-health")
+    try:
+        await until(lambda: len(harness.api.probes) == 1, "the host asks for it")
+        harness.store_harness.clock.pass_ms(MINUTE_MS)
+        await until(lambda: len(harness.api.probes) == 2, "the host asks for it again")
+        assert [one.model for one in harness.health.refusals] == [OWN_CHOICE], "it is still unknown"
+        assert {one.body["model"] for one in harness.api.probes} == {"claude"}, "the model that was refused"
+        harness.api.probe = Say("ok")
+        harness.store_harness.clock.pass_ms(MINUTE_MS)
+        await until(lambda: harness.health.refusals == [], "the refusal is over")
+    finally:
+        looking.cancel()
+    assert (await harness.told("main"))[1:] == [failures.WORKS_AGAIN]

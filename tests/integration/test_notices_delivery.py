@@ -410,7 +410,7 @@ async def test_urgent_notices_of_a_turn_are_kept_for_people_by_the_hosts_own_wor
         told(None, "all is well", event_type="task.checkpoint"),
     )
     async with home.harness.database.reading() as tx:
-        shown = await notice_claims.recently_told(tx, since_ms=0, limit=10)
+        shown = await notice_claims.recently_delivered(tx, since_ms=0, limit=10)
     assert [(one.event_type, one.priority, one.text, one.notice_id) for one in shown] == [
         ("budget.token.exceeded", "critical", "over budget [2J", None),
         ("agent.self.notify", "high", "!the rent", high),

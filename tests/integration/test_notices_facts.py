@@ -12,7 +12,7 @@ from orchestrator.containers import allowlist
 from orchestrator.containers.run_orders import RunOrders
 from orchestrator.domain.dashboard import Actor, NotificationType, Priority
 from orchestrator.domain.errors import ChannelRefused
-from orchestrator.domain.values import ChatJid, Folder
+from orchestrator.domain.values import ChatJid, Folder, MessageId, OutboxState, Outgoing
 from orchestrator.groups import owner
 from orchestrator.store import host_events, notices, outbox
 from orchestrator.store.notices import MAX_HOST_FACTS, NoticeRow
@@ -65,6 +65,35 @@ async def test_a_reply_that_could_not_be_delivered_is_noticed_in_the_next_turn(h
     assert [one.event_type for one in order.notices] == ["host.reply.undelivered"]
     await home.end(turn, run, told(fact.id))
     assert await home.turn() == ()
+
+
+async def test_a_notice_that_was_lost_too_is_quoted_by_the_answer_that_it_named(home):
+    first, second = "Added to your list: yam.", "Added to your list: jam."
+    async with home.harness.database.transaction() as tx:
+        lost = an_outgoing(first)
+        await host_events.reply_undelivered(
+            tx, lost, "no answer", is_known=False, now_ms=home.harness.clock.now_ms()
+        )
+    (fact,) = await waiting(home)
+    turn, run, _ = await home.begin()
+    await home.end(turn, run, told(fact.id))
+    # As the agent without a model shows it: before its answer, which is lost as well.
+    async with home.harness.database.transaction() as tx:
+        lost = an_outgoing(f"⚠️ {fact.message}\n\n{second}")
+        await host_events.reply_undelivered(
+            tx, lost, "no answer", is_known=False, now_ms=home.harness.clock.now_ms()
+        )
+    (again,) = [one for one in await waiting(home) if one.id != fact.id]
+    lead = "Perhaps not delivered, and not tried again lest it be read twice"
+    assert again.message == f"{lead}: “{first}” (no answer); “{second}” (no answer)"
+
+
+def an_outgoing(text: str) -> Outgoing:
+    return Outgoing(
+        id=1, folder=FAMILY, chat_jid=ChatJid("local:family"), text=text, message_id=MessageId("M"),
+        state=OutboxState.SENDING, attempts=1, next_attempt_ms=0, created_ms=0, sent_ms=None, turn_id=None,
+        error=None,
+    )  # fmt: skip
 
 
 async def test_facts_of_one_kind_are_one_notice_while_they_wait_counted_and_the_newest_named(home):

@@ -14,7 +14,6 @@ import pytest
 from blockbuster import blockbuster_ctx
 
 from agent_runner.agents.offline import OfflineAgent
-from agent_runner.agents.offline.intents import ECHO
 from agent_runner.ans.event import NoticeEvent
 from agent_runner.ans.lazy_notices import LazyNotices
 from agent_runner.interfaces import Agent, TurnOutcome
@@ -38,7 +37,7 @@ from agent_runner.wire.mailbox import (
     parse_command,
 )
 from agent_runner.wire.notices import Notice
-from agent_runner.wire.order import Request, RunOrder, TurnKind, TurnOrder
+from agent_runner.wire.order import ECHO, Request, RunOrder, TurnKind, TurnOrder
 from agent_runner.workspace import Workspace
 from tests.support.recorded_events import record_events
 
@@ -197,6 +196,8 @@ async def test_a_korean_reminder_is_set_and_answered_in_korean(open_chat: Open) 
         ("show the shopping list, @andy", "show the shopping list"),
         ("오늘 뭐 있어 @Andy야?", "오늘 뭐 있어?"),
         ("help @Andy", "help"),
+        ("Andy: help", "help"),
+        ("andy, what's on today?", "what's on today?"),
     ],
 )
 async def test_a_call_in_or_after_a_wish_is_no_part_of_it(
@@ -244,8 +245,8 @@ async def test_reminders_are_listed_and_cancelled(open_chat: Open) -> None:
     async with open_chat() as chat:
         assert await chat.say("list reminders") == "There are no reminders."
         await chat.say("remind me at 18:30 to cook")
-        assert await chat.say("알림 목록") == "알림:\n1. 2026-11-22 (일) 18:30 · Reminder for Min: cook"
-        assert await chat.say("cancel reminder 1") == "Cancelled: Reminder for Min: cook."
+        assert await chat.say("알림 목록") == "알림:\n1. 2026-11-22 (일) 18:30 · cook"
+        assert await chat.say("cancel reminder 1") == "Cancelled: cook."
         assert await chat.say("알림 1 취소") == "알림이 없어요."
 
 
@@ -299,7 +300,7 @@ async def test_today_is_its_reminders_and_the_open_to_dos(open_chat: Open) -> No
             "remind me at 18:30 to cook", "remind me tomorrow at 9am to rest", "todo a", "todo b", "done a"
         )
         assert await chat.say("what's on today?") == (
-            "Today, Sunday, 22 November 2026:\n\n• 18:30 Reminder for Min: cook\n\nThe to-do list:\n2. b"
+            "Today, Sunday, 22 November 2026:\n\n• 18:30 cook\n\nThe to-do list:\n2. b"
         )
         assert "오늘 (2026년 11월 22일 일요일):" in await chat.say("오늘 뭐 있어?")
 
@@ -427,7 +428,7 @@ def turn_with(text: str, *notices: Notice, turn: int = 1) -> TurnOrder:
 def told_of(chat: Chat) -> list[int | None]:
     """What the turn that is open now has told."""
     assert chat.noticing.rules
-    return [told.id for told in chat.noticing.rules.notices.told]
+    return [one.id for one in chat.noticing.rules.notices.delivered]
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
+import signal
+import time
 from collections.abc import AsyncIterator
 from contextlib import aclosing
 
@@ -13,7 +15,7 @@ import pytest
 from orchestrator.domain.values import Folder
 from orchestrator.proxies import parsing_process
 from orchestrator.proxies.model.error_responses import ProxyRefused
-from orchestrator.proxies.parsing_process import SMALL_BYTES, ParsingProcess
+from orchestrator.proxies.parsing_process import ORDINARY_BYTES, SMALL_BYTES, ParsingProcess
 from tests.doubles.clock import FakeClock
 
 EVE, BOB = Folder("eve"), Folder("bob")
@@ -57,8 +59,8 @@ async def test_the_process_has_no_secret_of_the_hosts_and_ends_with_it(
 ) -> None:
     monkeypatch.setenv("ANTHROPIC_API_KEY", "sk-ant-the-key")
     await check(parsing, LARGE)
-    assert parsing._child is not None
-    child = psutil.Process(parsing._child.pid)
+    assert parsing._ordinary.process is not None
+    child = psutil.Process(parsing._ordinary.process.pid)
     assert "sk-ant-the-key" not in str(child.environ())
     await parsing.aclose()
     assert not child.is_running()
@@ -68,11 +70,26 @@ async def test_a_process_that_was_killed_costs_one_request_and_another_is_starte
     parsing: ParsingProcess,
 ) -> None:
     await check(parsing, LARGE)
-    assert parsing._child is not None
-    parsing._child.kill()
-    await parsing._child.wait()
+    assert parsing._ordinary.process is not None
+    parsing._ordinary.process.kill()
+    await parsing._ordinary.process.wait()
     assert await check(parsing, LARGE) == 400
     assert await check(parsing, LARGE) is None
+
+
+async def test_a_body_that_needs_more_processor_time_than_it_may_ends_its_child_and_not_the_next(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    parts = b'{"messages": [' + b"[0]," * 30_000 + b"[0]]}"
+    monkeypatch.setattr(parsing_process, "ORDINARY_CPU_SECONDS", 0.005)
+    async with aclosing(ParsingProcess(clock=FakeClock())) as parsing:
+        # The start of a child is no part of a body's time.
+        assert await check(parsing, b'{"messages": [0]}' + b" " * SMALL_BYTES) is None
+        child = parsing._ordinary.process
+        assert child is not None
+        assert await check(parsing, parts, EVE) == 400
+        assert child.returncode == -signal.SIGPROF
+        assert await check(parsing, LARGE) is None
 
 
 async def test_a_request_that_is_given_up_leaves_no_half_answer_to_the_next(parsing: ParsingProcess) -> None:
@@ -92,3 +109,37 @@ async def test_a_group_whose_bodies_took_too_long_waits_and_another_does_not() -
         assert await check(parsing, b"{}", BOB) is None
         clock.pass_ms(6_000)
         assert await check(parsing, b"{}", EVE) is None
+
+
+async def test_a_group_pays_for_what_its_body_costs_and_not_for_the_time_that_it_waits(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """On a busy machine, or behind another group's bodies, a second passes while nothing of it is read."""
+
+    class SlowMachine:
+        now = 0.0
+        process_time, thread_time = staticmethod(time.process_time), staticmethod(time.thread_time)
+
+        @classmethod
+        def perf_counter(cls) -> float:
+            cls.now += 60.0
+            return cls.now
+
+    monkeypatch.setattr(parsing_process, "time", SlowMachine)
+    async with aclosing(ParsingProcess(clock=FakeClock())) as parsing:
+        for body in (LARGE, b"{}", LARGE, b"{}"):
+            assert await check(parsing, body) is None
+        group = parsing._group(BOB)
+        parts = b'{"messages": [' + b"[0]," * 20_000 + b"[0]]}"
+        for _ in range(1_000):  # a few tens: as long as there is anything left of two seconds
+            if await check(parsing, parts) == 429:
+                break
+        assert group.work.wait_ms() > 0, "what it costs is counted still"
+
+
+async def test_an_ordinary_body_waits_for_no_large_one_of_another_group() -> None:
+    async with aclosing(ParsingProcess(clock=FakeClock())) as parsing, parsing._large.lock:
+        large = asyncio.create_task(check(parsing, b" " * (ORDINARY_BYTES + 1), EVE), name="large")
+        assert await check(parsing, LARGE) is None
+        assert not large.done()
+        large.cancel()

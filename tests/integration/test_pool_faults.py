@@ -12,11 +12,13 @@ from unittest.mock import AsyncMock
 
 import pytest
 
+from agent_runner.wire import frames
 from agent_runner.wire.frames import Ack, Frame, Heartbeat, Result, TurnEnd
-from orchestrator.containers import output, pool, start
+from orchestrator.containers import feature, output, pool, start
+from orchestrator.containers.feature import IMAGE_IS_THERE, ImageWatch
 from orchestrator.containers.pool import RunPool
 from orchestrator.domain import failures
-from orchestrator.domain.errors import EngineGone
+from orchestrator.domain.errors import EngineGone, ImageMissing
 from orchestrator.domain.protocols import ContainerSpec
 from orchestrator.domain.values import Folder, RunState, Turn, TurnState
 from orchestrator.queue.availability import Availability
@@ -24,6 +26,22 @@ from orchestrator.store import runs, sessions
 from tests.doubles.scripted_runtime import ScriptedContainer, ScriptedRuntime, scripted_pool
 from tests.support.store_harness import StoreHarness
 from tests.support.until import DEADLINE_SECONDS, until
+
+NO_IMAGE = "No agent starts, for the image is missing."
+
+
+@dataclass
+class ImageOnAnEngine:
+    """A chosen runtime whose engine has these images."""
+
+    images: set[str]
+    image: str = "andy-agent:latest"
+
+    async def is_image_there(self) -> bool:
+        return self.image in self.images
+
+    async def image_problem(self) -> str | None:
+        return None if await self.is_image_there() else NO_IMAGE
 
 
 @dataclass
@@ -300,6 +318,80 @@ async def test_a_container_that_was_made_though_no_engine_answered_is_found_and_
     harness.runtime.is_gone = False
     await until(lambda: not harness.runtime.present, "what was made is ended")
     await until(lambda: harness.states() == [], "and known to be")
+
+
+async def test_a_turn_waits_for_a_missing_image_and_is_tried_at_once_when_it_is_there(
+    harness: Harness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = harness.store_harness
+    await store.add_group("main", is_main=True, requires_trigger=False)
+    make, images = harness.runtime.start, set[str]()
+
+    async def start(spec: ContainerSpec, order: str) -> ScriptedContainer:
+        if not images:
+            raise ImageMissing
+        return await make(spec, order)
+
+    monkeypatch.setattr(harness.runtime, "start", start)
+    watch = ImageWatch(store, ImageOnAnEngine(images))  # type: ignore[arg-type]
+    watching = asyncio.create_task(watch.run(), name="image")
+    monkeypatch.setattr(feature, "IMAGE_SECONDS", 0.05)
+    try:
+        turn = await harness.start_in_vain(await harness.ask())
+        assert (turn.state, turn.attempt) == (TurnState.QUEUED, 1)
+        assert turn.not_before_ms == store.clock.now_ms() + failures.IMAGE_PAUSE_MS
+        assert await harness.told_after(failures.TELL_OUTAGE_AFTER_MS) == [
+            f"⚠️ {NO_IMAGE}",
+            failures.WAITING[failures.Outage.ENGINE],
+        ]
+        images.add("andy-agent:latest")
+
+        async def is_due() -> bool:
+            return (await store.turn(turn.id)).not_before_ms <= store.clock.now_ms()
+
+        await until(is_due, "it is tried at once")
+        assert (await harness.told_after(0))[2:] == [IMAGE_IS_THERE]
+        await harness.start(await store.turn(turn.id))
+        images.clear()
+        store.wakeups.image.set()
+        await until(lambda: watch.is_missing, "it is gone again")
+        assert len(await harness.told_after(0)) == 3, "the same is said once a day"
+    finally:
+        watching.cancel()
+
+
+async def test_a_turn_does_not_wait_for_a_missing_image_for_ever(
+    harness: Harness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(harness.runtime, "start", AsyncMock(side_effect=ImageMissing))
+    turn = await harness.start_in_vain(await harness.ask())
+    harness.store_harness.clock.pass_ms(failures.MAX_IMAGE_WAIT_MS)
+    await harness.pool.start(turn)
+
+    async def has_failed() -> bool:
+        return (await harness.store_harness.turn(turn.id)).state is TurnState.FAILED
+
+    await until(has_failed, "it fails")
+    assert failures.NO_IMAGE in (await harness.told_after(0))[-1]
+
+
+@pytest.mark.parametrize(
+    "frame", ['{"n": 1, "kind": "ready", "v": 2}', '{"number": 1, "kind": "hi", "v": 2}']
+)
+async def test_a_container_of_another_version_ends_its_turn_at_once_with_the_reason(
+    harness: Harness, frame: str
+) -> None:
+    turn, container = await harness.start()
+    container.said.put_nowait(f"{frames.START}\n{frame}\n{frames.END}\n".encode())
+
+    async def has_failed() -> bool:
+        return (await harness.store_harness.turn(turn.id)).state is TurnState.FAILED
+
+    await until(has_failed, "it fails")
+    (told,) = await harness.told_after(0)
+    assert "another version" in told
+    assert "andy image build" in told
+    await until(lambda: harness.states() == [], "its slot is free")
 
 
 async def test_other_groups_do_not_wait_for_a_container_that_cannot_be_ended(harness: Harness) -> None:

@@ -3,6 +3,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+from dataclasses import replace
 from pathlib import Path
 
 import httpx
@@ -10,6 +11,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from orchestrator.proxies.model.exchange import ExchangeEnd
+from orchestrator.proxies.run_tokens import token_hash
 from tests.doubles.faulty_upstream import FaultyUpstream, Received, answer, hang
 from tests.support.running_proxy import BODY, REAL_KEY, proxied
 from tests.support.until import DEADLINE_SECONDS
@@ -51,6 +53,21 @@ async def test_the_real_key_replaces_the_token_of_the_run(tmp_path: Path) -> Non
     assert received.values("authorization") == []
     assert received.values("anthropic-beta") == ["effort-2025-11-24"]
     assert served.token not in repr(received)
+
+
+async def test_what_costs_more_goes_up_for_the_group_that_the_owner_lets_pay_for_it(tmp_path: Path) -> None:
+    fast = b'{"model":"claude","speed":"fast","messages":[]}'
+    headers = {"anthropic-beta": "fast-mode-2026-02-01,effort-2025-11-24"}
+    async with proxied(tmp_path) as served:
+        refused = await served.call(content=fast, headers=headers)
+        hashed = token_hash(served.token)
+        served.runs[hashed] = replace(served.runs[hashed], model_features=("fast_mode",))
+        allowed = await served.call(content=fast, headers=headers)
+    assert (refused.status_code, allowed.status_code) == (403, 200)
+    assert "model_features" in refused.json()["error"]["message"]
+    (received,) = served.upstream.received
+    assert received.body == fast
+    assert received.values("anthropic-beta") == ["fast-mode-2026-02-01,effort-2025-11-24"]
 
 
 async def test_an_oauth_token_goes_as_bearer_with_its_beta(tmp_path: Path) -> None:

@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import socket
 import ssl
 import subprocess
 from pathlib import Path
 
+import httpcore
 import pytest
 
 from orchestrator.proxies.model.error_responses import ProxyRefused
 from orchestrator.proxies.model.limits import ModelProxyLimits
+from orchestrator.proxies.model.network import AsyncioBackend
 from orchestrator.proxies.model.upstream_client import UpstreamClient, UpstreamRequest, UpstreamResponse
+from orchestrator.proxies.name_lookups import LOOKUPS_A_SHARE, NameLookups
 from tests.doubles.faulty_upstream import FaultyUpstream, Received, answer, say
+from tests.doubles.name_server import silent_name_server
 from tests.support.running_proxy import BODY, REAL_KEY, proxied
 
 OK = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n{}"
@@ -170,3 +175,46 @@ async def _asked_over_tls(certificate: Path) -> bytes:
 
 async def _whole(found: UpstreamResponse) -> bytes:
     return b"".join([chunk async for chunk in found.chunks])
+
+
+async def test_a_server_whose_name_server_is_silent_takes_no_thread_from_the_rest_of_the_host(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    backend = AsyncioBackend(NameLookups())
+    with (
+        silent_name_server(monkeypatch, "127.0.0.1") as names,
+        socket.create_server(("127.0.0.1", 0)) as door,
+    ):
+        async with asyncio.TaskGroup() as tasks:
+            waiting = [
+                tasks.create_task(backend.connect_tcp("silent.example", 443), name=f"{number}")
+                for number in range(LOOKUPS_A_SHARE + 3)
+            ]
+            await names.two_wait.wait()
+            await asyncio.to_thread(lambda: None)
+            stream = await backend.connect_tcp("good.example", door.getsockname()[1])
+            assert not names.released.is_set()
+            assert names.waiting <= LOOKUPS_A_SHARE
+            await stream.aclose()
+            for one in waiting:
+                one.cancel()
+
+
+async def test_a_name_without_an_answer_in_time_is_a_fault_of_the_connection(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with (
+        silent_name_server(monkeypatch),
+        pytest.raises(httpcore.ConnectError, match="name server may be silent"),
+    ):
+        await AsyncioBackend(NameLookups(lookup_seconds=0.01)).connect_tcp("silent.example", 443)
+
+
+async def test_the_address_of_a_name_that_answers_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    with (
+        silent_name_server(monkeypatch, "127.0.0.2", "::1", "127.0.0.1"),
+        socket.create_server(("127.0.0.1", 0)) as door,
+    ):
+        stream = await AsyncioBackend(NameLookups()).connect_tcp("good.example", door.getsockname()[1])
+        assert stream.get_extra_info("peername")[0] == "127.0.0.1"
+        await stream.aclose()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
@@ -114,18 +115,21 @@ async def _groups(harness: StoreHarness) -> list[Any]:
         return await groups.every(tx)
 
 
-async def test_a_week_ahead_has_every_time_of_what_comes_again(harness, clock):
+async def test_a_week_ahead_has_a_line_a_day_for_what_comes_again_and_says_how_often(harness, clock):
     times = schedule_reader(lambda _: SEOUL)
     now_ms = clock.now_ms()
     async with harness.database.transaction() as tx:
         family, _ = await _groups_in(tx)
-        for kind, value in (("cron", "0 9 * * *"), ("interval", "60000"), ("once", "30d")):
+        for kind, value in (("cron", "0 9 * * *"), ("interval", "60000"), ("once", "30d"), ("2h", "2h")):
             wish = scheduled_task_service.ScheduledTaskRequest(
-                prompt=f"do {kind}", kind=kind, value=value, context_mode="isolated"
+                prompt=f"do {kind}",
+                kind="interval" if kind == "2h" else kind,
+                value=value,
+                context_mode="isolated",
             )
             await scheduled_task_service.add(tx, "family", wish, times, now_ms=now_ms)
         await put_reminder(tx, family, text="pill", due_ms=now_ms - HOUR_MS, now_ms=now_ms)
-        await put_reminder(tx, family, text="far", due_ms=now_ms + 8 * DAY_MS, now_ms=now_ms)
+        await put_reminder(tx, family, text="far", due_ms=now_ms + 9 * DAY_MS, now_ms=now_ms)
         wake = NextWake(at_ms=now_ms + 2 * DAY_MS, set_by="agent", reason="look again", trace=())
         await loops.switch_on(tx, family.folder, auto_ms=HOUR_MS, next_wake=wake, now_ms=now_ms)
     async with harness.database.reading() as tx:
@@ -134,12 +138,22 @@ async def test_a_week_ahead_has_every_time_of_what_comes_again(harness, clock):
 
     assert rows == sorted(rows, key=lambda row: row["due_ms"])
     assert [row["what"] for row in rows if row["is_overdue"]] == ["pill"]
+    assert {row["times"] for row in rows if row["kind"] != "task"} == {1}, "the console asks of each row"
     daily = [row for row in rows if row["what"] == "do cron"]
     assert {row["due"][11:16] for row in daily} == {"09:00"}
-    assert len({row["date"] for row in daily}) == len(daily) == 7
-    assert sum(row["what"] == "do interval" for row in rows) == upcoming.MAX_TIMES
+    assert len({row["date"] for row in daily}) == len(daily)
+    today = datetime.fromtimestamp(now_ms / 1000, SEOUL).date()
+    week = [str(today + timedelta(days=n)) for n in range(1, 8)]
+    assert [row["date"] for row in daily][-7:] == week, "seven whole days follow this one"
+    often = [row for row in rows if row["what"] == "do interval"]
+    assert [row["date"] for row in often] == [str(today), *week]
+    assert {row["times"] for row in often[1:]} == {upcoming.MAX_TIMES_A_DAY}
+    assert {row["due"][11:16] for row in often[1:]} == {"00:00"}
+    hourly = [row for row in rows if row["what"] == "do 2h"][1]
+    assert (hourly["times"], hourly["date"]) == (12, week[0])
+    assert hourly["last_due"] > hourly["due"]
     assert [(row["kind"], row["what"]) for row in rows if row["kind"] == "wake"] == [("wake", "look again")]
-    assert {row["what"] for row in rows} == {"pill", "do cron", "do interval", "look again"}
+    assert {row["what"] for row in rows} == {"pill", "do cron", "do interval", "do 2h", "look again"}
 
 
 async def _groups_in(tx: Any) -> list[Any]:

@@ -90,6 +90,19 @@ def test_a_turn_ends_at_its_cap_of_model_calls(workspace: Workspace, api: Script
     assert len(api.turns) <= 3
 
 
+@pytest.mark.parametrize("is_bare", [False, True], ids=["chat", "worker"])
+def test_a_call_of_the_model_writes_at_most_what_the_order_says(
+    workspace: Workspace, api: ScriptedMessagesApi, is_bare: bool
+) -> None:
+    order = order_of("hi", limits=TurnLimits(output_tokens=4_321))
+    assert order.turn is not None
+    part = "Keep the dashboard." if is_bare else None
+    order = order.model_copy(update={"turn": order.turn.model_copy(update={"instructions": part})})
+    with RunnerProcess(workspace, order, environment=environment(api)) as runner:
+        runner.wait_for("turn_end")
+    assert api.turns[0].body["max_tokens"] == 4_321
+
+
 def test_what_the_agent_does_is_told_while_it_does_it(workspace: Workspace, api: ScriptedMessagesApi) -> None:
     broken = {"file_path": "/nowhere/at all"}
     api.then(

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 import tomllib
 from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -16,10 +18,17 @@ import pytest
 from agent_runner.agents.claude.cli_command import CliSettings, start_early
 from agent_runner.agents.claude.sdk_import import import_sdk
 from agent_runner.carrier import waiting_runner
-from agent_runner.wire.order import RestoreOrder, RunOrder, TurnLimits
+from agent_runner.wire.order import RestoreOrder, RunOrder, TurnLimits, TurnOrder
 from agent_runner.workspace import Workspace
+from orchestrator.containers.run_orders import RunOrders
+from orchestrator.domain.settings import Settings
+from orchestrator.proxies.model.credentials import CredentialSource
+from orchestrator.proxies.model.routing import ModelRouter
+from orchestrator.proxies.model.token_usage import Prices
 from tests.doubles.messages_api import Say, ScriptedMessagesApi, Tokens, all_text, system_text
 from tests.processes.runner import RunnerProcess, order_of
+from tests.support.host_contexts import host_context
+from tests.support.store_harness import StoreHarness
 
 REPORTER = """#!{python}
 import json, os, sys
@@ -44,7 +53,7 @@ def reporter(directory: Path) -> tuple[Path, Path]:
         {"session_id": "--version", "model": "claude-haiku-4-5"},
         {"session_id": "0b9d1f3e-1111-4222-8333-444444444444", "restore": RestoreOrder(resume_at="5a1d")},
         {"restore": RestoreOrder(resume_at="of a session that is not resumed")},
-        {"limits": TurnLimits(model_turns=7), "is_main": True},
+        {"limits": TurnLimits(model_turns=7, output_tokens=4_096), "is_main": True},
         {"progress": True, "restore": RestoreOrder(resume_at="5a1d"), "session_id": "x"},
         {"assistant_name": "Ada", "timezone": "Asia/Seoul"},
         {
@@ -223,3 +232,22 @@ def test_a_conversation_is_kept_before_it_is_compacted(workspace: Workspace) -> 
     (kept,) = (workspace.group / "conversations").glob("*.md")
     assert "**User**: How are the bees?" in kept.read_text()
     assert "**Andy**: The bees are fine." in kept.read_text()
+
+
+@pytest.mark.parametrize(("setting", "limit"), [(0, None), (8_192, 8_192)])
+async def test_the_most_tokens_of_a_call_are_a_setting(
+    store_harness: StoreHarness, tmp_path: Path, setting: int, limit: int | None
+) -> None:
+    group = await store_harness.add_group()
+    settings = Settings(tz="Asia/Seoul", andy_agent="claude", andy_max_output_tokens=setting)
+    credentials = CredentialSource(tmp_path, {"ANTHROPIC_API_KEY": "sk-ant-api03-the-key"})
+    host = host_context(store_harness, tmp_path, settings)
+    models = ModelRouter(host.reader, settings=settings, credentials=credentials, prices=Prices())
+    proxies: Any = SimpleNamespace(models=models)
+    orders = RunOrders(host, credentials=credentials, proxies=proxies, uid=os.getuid())
+    run = await store_harness.begin_run()
+    turn = TurnOrder(run=run.id, turn=1, kind="chat", prompt="hi")
+
+    order = orders.order(run, group, turn, None)
+
+    assert order.limits.output_tokens == limit

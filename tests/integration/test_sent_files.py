@@ -162,8 +162,8 @@ async def test_a_file_leaves_once_and_of_what_was_sent_the_newest_copies_are_kep
         rows = await tx.execute_fetchall("SELECT file_path FROM outbox ORDER BY id DESC LIMIT 2")
         kept = {Path(row["file_path"]) for row in rows}
         assert set(harness.copies) == kept
-        assert await outbox.kept_files(tx, since_ms=0) >= kept
-        assert await outbox.kept_files(tx, since_ms=harness.harness.clock.now_ms() + 1) == frozenset()
+        assert await outbox.files_in_use(tx, since_ms=0) >= kept
+        assert await outbox.files_in_use(tx, since_ms=harness.harness.clock.now_ms() + 1) == frozenset()
 
 
 async def test_copies_that_no_message_has_are_swept_and_the_others_stay(harness, tmp_path):
@@ -189,8 +189,8 @@ async def test_a_copy_that_could_not_be_sent_is_kept_for_a_week(harness):
     (queued,) = await harness.harness.outgoing()
     async with harness.harness.database.transaction() as tx:
         await outbox.finish(tx, queued.id, OutboxState.DEAD, now_ms=1, error="no")
-        soon = await outbox.kept_files(tx, since_ms=queued.created_ms)
-        late = await outbox.kept_files(tx, since_ms=queued.created_ms + 1)
+        soon = await outbox.files_in_use(tx, since_ms=queued.created_ms)
+        late = await outbox.files_in_use(tx, since_ms=queued.created_ms + 1)
 
     assert (soon, late) == (frozenset({queued.attachment.path}), frozenset())
 

@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 
 from orchestrator.containers.docker import runtime
-from orchestrator.domain.failures import ModelError
+from orchestrator.domain.failures import ModelError, Outage
 from orchestrator.domain.values import Folder, LiveRun, RunId, RunState
 from orchestrator.proxies.model.credentials import CredentialStatus
 from orchestrator.reports import status, status_lines
 from orchestrator.reports.status import HostFacts
-from orchestrator.store import runs
+from orchestrator.store import runs, turn_outages
 from orchestrator.store.model_refusals import ModelRefusal
 from tests.doubles.clock import FakeClock
 from tests.support.store_harness import StoreHarness
@@ -191,10 +191,47 @@ async def test_the_keys_are_those_that_programs_know(store_harness):
         "agent", "channels", "containers", "conversations", "credential", "disk_free_bytes", "engine",
         "errors", "failing", "foresight",
         "groups", "home",
-        "image", "image_problem", "isolated", "notices", "open", "outbox", "reminders", "runtime", "slots",
-        "started_ms",
-        "stopping", "tasks", "turns", "uptime_seconds", "version", "waiting",
+        "image", "image_problem", "isolated", "models", "notices", "open", "outages", "outbox", "reminders",
+        "runtime",
+        "settings_changed", "slots", "started_ms",
+        "stopping", "tasks", "turns", "uptime_seconds", "version", "waiting", "zone",
     ]  # fmt: skip
+
+
+async def test_a_service_that_is_down_is_told_with_what_answers_meanwhile(store_harness, clock):
+    trouble = {
+        "name": "local", "url": "http://127.0.0.1:8080", "key_env": None, "is_usable": True,
+        "used_by": ["family", "work (tasks)"], "down_since_ms": clock.now_ms(),
+        "cause": "does not answer (HTTP 503)", "mend": "Look whether it runs.", "stand_in": "spare/qwen3",
+    }  # fmt: skip
+    idle = {
+        "name": "spare", "url": "https://b", "key_env": "B_KEY", "is_usable": False, "used_by": [],
+        "down_since_ms": None, "cause": None, "mend": None, "stand_in": None,
+    }  # fmt: skip
+    found = await gathered(store_harness, models=[trouble, idle, {**idle, "name": "c", "used_by": ["main"]}])
+    shown = [line for line in status_lines.lines(found) if line.startswith("service")]
+    assert shown[0].startswith(
+        "service     ⚠️ local (for family, work (tasks)) does not answer (HTTP 503) since "
+    )
+    assert shown[0].endswith("; spare/qwen3 answers meanwhile. Look whether it runs.")
+    assert shown[1:] == ["service     ⚠️ c (for main) has no key: put B_KEY into .env"]
+    assert found["models"][0]["stand_in"] == "spare/qwen3"
+
+
+async def test_a_setting_that_changed_since_the_start_is_named(store_harness):
+    changed = ({"name": "TZ", "source": ".env"}, {"name": "ANDY_MODEL", "source": ""})
+    found = await gathered(store_harness, zone="Etc/UTC", settings_changed=changed)
+
+    assert found["zone"] == "Etc/UTC"
+    assert (
+        "settings    ⚠️ changed since the start, so not in force: TZ (.env), ANDY_MODEL. Restart Andy"
+        in status_lines.lines(found)
+    )
+    assert not [line for line in status_lines.lines(await gathered(store_harness)) if "settings" in line]
+
+
+async def test_no_scheduled_task_is_not_said_as_if_nothing_were_to_be_done(store_harness):
+    assert "tasks       none scheduled" in status_lines.lines(await gathered(store_harness))
 
 
 async def test_a_docker_that_does_not_answer_is_told_at_once(store_harness, clock):
@@ -224,7 +261,7 @@ async def test_a_key_that_is_refused_is_red_and_one_that_is_taken_is_told_as_tak
         setting="ANTHROPIC_API_KEY",
         status=401,
         since_ms=clock.now_ms(),
-        told_ms=None,
+        notified_ms=None,
     )
     credential = CredentialStatus(setting="ANTHROPIC_API_KEY", refusals=[refusal])
     found = await gathered(store_harness, credential=credential)
@@ -237,6 +274,20 @@ async def test_a_key_that_is_refused_is_red_and_one_that_is_taken_is_told_as_tak
     found = await gathered(store_harness, credential=taken)
     assert found["credential"]["accepted"] is True
     assert "ANTHROPIC_API_KEY is accepted" in "\n".join(status_lines.lines(found))
+
+
+async def test_a_model_for_which_turns_wait_is_a_line(store_harness, clock):
+    await store_harness.add_group("family")
+    await store_harness.hear("@Andy hi")
+    (turn,) = await store_harness.queued()
+    taken = CredentialStatus(setting="ANTHROPIC_API_KEY", accepted_ms=clock.now_ms())
+    async with store_harness.database.transaction() as tx:
+        await turn_outages.begin(tx, turn.id, Outage.MODEL, since_ms=clock.now_ms())
+    found = await gathered(store_harness, credential=taken)
+    assert found["outages"] == [{"cause": "model", "turns": 1, "since_ms": clock.now_ms()}]
+    (line,) = [one for one in status_lines.lines(found) if one.startswith("model")]
+    assert line.startswith("model       ⚠️ slow, overloaded or out of reach since ")
+    assert line.endswith(": 1 turn waits for it")
 
 
 async def test_a_missing_image_is_a_line_with_its_fix(store_harness):

@@ -188,6 +188,21 @@ async def test_a_host_that_starts_anew_hears_all_again_and_puts_in_place_what_co
         await second.close()
 
 
+async def test_a_host_that_starts_anew_knows_a_run_of_another_image(host):
+    first = host.runtime(SLEEP)
+    left = await first.start(host.spec(), "{}")
+    await first.close()
+    host.started[left.ref].service = replace(host.started[left.ref].service, is_outdated=True)
+
+    second = host.runtime(SLEEP)
+    try:
+        (adopted,) = await second.adopt()
+        assert adopted.is_outdated
+        await adopted.remove()
+    finally:
+        await second.close()
+
+
 async def test_a_host_that_starts_anew_refuses_no_carrier_before_it_has_found_its_runs(host):
     first = host.runtime(ONE_TURN)
     left = await first.start(host.spec(), "{}")
@@ -732,7 +747,7 @@ async def test_a_node_that_cannot_start_a_run_is_left_for_another_and_the_owner_
     try:
         for run in ("r1", "r2"):
             container = await runtime.start(host.spec(run), "{}")
-            assert host.started[container.ref].kept.node_id == "well"
+            assert host.started[container.ref].service.node_id == "well"
             await container.remove()
     finally:
         await runtime.close()
@@ -803,7 +818,7 @@ async def test_a_run_that_does_not_come_up_where_others_did_is_begun_anew_elsewh
         container = await runtime.start(host.spec("r2"), "{}")
 
         assert host.slow == []
-        assert host.started[container.ref].kept.node_id == ("b" if others else "a")
+        assert host.started[container.ref].service.node_id == ("b" if others else "a")
         assert host.problems == []
         await container.remove()
     finally:
@@ -818,7 +833,7 @@ async def test_a_node_that_may_have_to_fetch_the_image_is_given_the_time(host, m
     runtime = host.runtime(SLEEP)
     try:
         container = await runtime.start(host.spec("r1"), "{}")  # nothing ever came up there
-        assert host.started[container.ref].kept.node_id == "a"
+        assert host.started[container.ref].service.node_id == "a"
         await container.remove()
     finally:
         await runtime.close()
@@ -865,7 +880,7 @@ async def test_the_slots_of_nodes_are_kept_also_by_a_host_that_starts_anew(host,
     try:
         (adopted,) = await second.adopt()
         other = await second.start(host.spec("r2", folder=Folder("work")), "{}")
-        assert {one.kept.node_id for one in host.started.values()} == {"a", "b"}
+        assert {one.service.node_id for one in host.started.values()} == {"a", "b"}
         with pytest.raises(ContainerError, match="All nodes are full"):
             await second.start(host.spec("r3", folder=Folder("third")), "{}")
 
@@ -884,7 +899,7 @@ async def test_a_group_goes_back_to_the_node_that_has_its_files(host):
         busy = await runtime.start(host.spec("r1", folder=Folder("work")), "{}")
         for run in ("r2", "r3"):
             container = await runtime.start(host.spec(run), "{}")
-            assert host.started[container.ref].kept.node_id == "b"
+            assert host.started[container.ref].service.node_id == "b"
             await container.remove()
             if run == "r2":
                 await busy.remove()

@@ -8,6 +8,7 @@ import json
 import stat
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,15 +21,17 @@ from orchestrator.base.event_bus import EventBus
 from orchestrator.base.wakeups import Wakeups
 from orchestrator.channels.context import ChannelContext
 from orchestrator.channels.telegram import login, updates
-from orchestrator.channels.telegram.channel import TRIES_OF_TOKEN, TelegramChannel
+from orchestrator.channels.telegram.channel import TelegramChannel
+from orchestrator.channels.telegram.description import CHANNEL
 from orchestrator.channels.telegram.login import TelegramLogin
 from orchestrator.cli.channels import switch_on
 from orchestrator.domain.errors import BadRequest, ChannelDown, ChannelRefused, OutcomeUnknown
 from orchestrator.domain.home import Home
-from orchestrator.domain.values import Attachment, ChatJid, ChatMember, MessageId
+from orchestrator.domain.values import Attachment, ChatJid, ChatMember, Folder, MessageId
 from orchestrator.groups import registration
 from orchestrator.inbound.intake import Intake
-from orchestrator.store import chats
+from orchestrator.outbound.delivery import Delivery
+from orchestrator.store import chats, groups, outbox, turns
 from orchestrator.store.database import Database
 from tests.doubles.telegram_api import BOT, JANE, TOKEN, ScriptedBotApi
 from tests.support.store_harness import a_group
@@ -48,6 +51,7 @@ class TelegramHome:
         self.home, self.database, self.api = home, database, api
         self.clock = SystemClock()
         bus, wakeups = EventBus(self.clock), Wakeups()
+        self.bus, self.wakeups = bus, wakeups
         (home / "groups").mkdir()
         self.intake = Intake(database, clock=self.clock, name="Andy", wakeups=wakeups, bus=bus)
         self.context = ChannelContext(
@@ -103,8 +107,88 @@ async def connected(home: TelegramHome) -> None:
     await until(lambda: home.state == "connected", "connected")
 
 
-def mention(text: str, name: str) -> dict[str, Any]:
-    return {"entities": [{"type": "mention", "offset": text.index(name), "length": len(name)}]}
+def mention(text: str, name: str, kind: str = "mention") -> dict[str, Any]:
+    return {"entities": [{"type": kind, "offset": text.index(name), "length": len(name)}]}
+
+
+PLACE = {"latitude": 48.858844, "longitude": 2.294351}
+PLUM = {"text": "Plum", "voter_count": 0, "persistent_id": "a"}
+POLL = {"id": "1", "question": "Which cake?", "options": [PLUM], "total_voter_count": 0, "is_closed": False,
+        "is_anonymous": True, "type": "regular", "allows_multiple_answers": False, "allows_revoting": False,
+        "members_only": False}  # fmt: skip
+TASKS = [{"id": 1, "text": "tent"}, {"id": 2, "text": "rope", "completion_date": 1_780_000_000}]
+STICKER = {"file_id": "s", "file_unique_id": "s", "width": 1, "height": 1, "is_animated": False,
+           "is_video": False, "type": "regular", "emoji": "🎂"}  # fmt: skip
+KINDS: dict[str, tuple[dict[str, Any], str]] = {
+    "place": ({"location": PLACE}, "[place] 48.858844, 2.294351"),
+    "live place": ({"location": {**PLACE, "live_period": 60}}, "[live place] 48.858844, 2.294351"),
+    "venue": ({"location": PLACE, "venue": {"location": PLACE, "title": "Eiffel Tower", "address": "Paris"}},
+              "[place] 48.858844, 2.294351 Eiffel Tower, Paris"),
+    "contact": ({"contact": {"phone_number": "+4915", "first_name": "Bo", "last_name": "Ek"}},
+                "[contact] Bo Ek: +4915"),
+    "poll": ({"poll": POLL}, "[poll] Which cake?\n- Plum"),
+    "dice": ({"dice": {"emoji": "🎲", "value": 4}}, "[dice 🎲] 4"),
+    "story": ({"story": {"id": 1, "chat": {"id": 5, "type": "private", "first_name": "Bo"}}},
+              "[story of Bo: bots cannot see it]"),
+    "checklist": ({"checklist": {"title": "Pack", "tasks": TASKS}},
+                  "[checklist] Pack\n- [ ] tent\n- [x] rope"),
+    "tasks done": ({"checklist_tasks_done": {"marked_as_done_task_ids": [2]}},
+                   "[marked in the checklist]\n- [x] task 2"),
+    "tasks added": ({"checklist_tasks_added": {"tasks": TASKS[:1]}}, "[added to the checklist]\n- tent"),
+    "paid media": ({"paid_media": {"star_count": 5, "paid_media": []}, "caption": "look"},
+                   "look\n[paid media for 5 stars: bots cannot see it]"),
+    "gift": ({"gift": {"gift": {"id": "g", "sticker": STICKER, "star_count": 1}, "text": "for you"}},
+             "[gift] 🎂 for you"),
+    "game": ({"game": {"title": "Go", "description": "stones", "photo": []}}, "[game] Go: stones"),
+    "invoice": ({"invoice": {"title": "Bill", "description": "tea", "start_parameter": "", "currency": "EUR",
+                             "total_amount": 1}}, "[invoice] Bill: tea"),
+}  # fmt: skip
+
+
+async def test_what_is_neither_text_nor_file_comes_in_as_words(home):
+    for content, _ in KINDS.values():
+        home.api.send(CHAT, **content)
+    home.api.send(CHAT, hologram={"x": 1}, quantum_state=5)
+    home.api.send(CHAT, new_chat_title="Friends")
+    home.api.add_raw(
+        {"edited_message": {"message_id": 1, "date": 1, "edit_date": 2, "from": JANE, "location": PLACE,
+                            "chat": {"id": CHAT, "type": "supergroup", "title": "Family"}}}
+    )  # fmt: skip
+    home.api.write(CHAT, "the last one")
+    async with home.living():
+        await home.until_row("SELECT 1 FROM messages WHERE content = 'the last one'")
+    rows = await home.rows("SELECT content, ignored_reason FROM messages ORDER BY seq")
+    unknown = "[something that cannot be read here: hologram, quantum state]"
+    assert [row["content"] for row in rows] == [
+        *(words for _, words in KINDS.values()), unknown, "the last one"
+    ]  # fmt: skip
+    assert rows[-2]["ignored_reason"] == "of a kind that cannot be read"
+
+
+@pytest.mark.parametrize(
+    ("text", "entity", "kind", "stored"),
+    [
+        ("@andy_test_bot add figs", "@andy_test_bot", "mention", "@Andy add figs"),
+        ("😀 well @Andy_Test_Bot, add figs", "@Andy_Test_Bot", "mention", "😀 well @Andy, add figs"),
+        ("/help@andy_test_bot me", "/help@andy_test_bot", "bot_command", "/help me"),
+        ("@andy_test_bot2 add figs", "@andy_test_bot2", "mention", "@andy_test_bot2 add figs"),
+    ],
+)
+async def test_a_mention_of_the_bot_is_the_call_that_people_write(home, text, entity, kind, stored):
+    begin = len(text[: text.index(entity)].encode("utf-16-le")) // 2
+    home.api.write(CHAT, text, entities=[{"type": kind, "offset": begin, "length": len(entity)}])
+    async with home.living():
+        row = await home.until_row("SELECT * FROM messages")
+    assert (row["content"], row["turn_id"] is not None) == (stored, text != stored)
+
+
+@pytest.mark.parametrize("text", ["/clear@andy_test_bot", "@andy_test_bot /clear"])
+async def test_a_session_command_reaches_the_session_as_telegrams_clients_write_it(home, text):
+    name, kind = (text, "bot_command") if text.startswith("/") else ("@andy_test_bot", "mention")
+    home.api.write(CHAT, text, **mention(text, name, kind))
+    async with home.living():
+        row = await home.until_row("SELECT command FROM turns")
+    assert row["command"] == "clear"
 
 
 async def test_a_message_is_stored_with_its_place_and_a_mention_or_an_answer_is_a_call(home):
@@ -161,6 +245,43 @@ async def test_a_file_comes_into_the_groups_folder_and_a_large_one_is_named(home
         await home.until_row("SELECT * FROM messages WHERE content LIKE '%too large%'")
 
 
+OTHER, OTHER_JID = -100300, ChatJid("tg:-100300")
+
+
+async def test_a_slow_file_holds_up_no_other_chat_and_comes_after_a_kill(home):
+    async with home.database.transaction() as tx:
+        await registration.register(tx, a_group("work", jid=OTHER_JID))
+    home.api.are_files_slow = True
+    async with home.living():
+        home.api.send_file(CHAT, "document", b"content", file_name="notes.txt", mime_type="text/plain")
+        home.api.write(CHAT, "behind it")
+        await home.until_row("SELECT 1 FROM messages WHERE content = 'behind it'")
+        home.api.write(OTHER, "@Andy elsewhere")
+        await home.until_row("SELECT 1 FROM messages WHERE content = '@Andy elsewhere'")
+        await until(lambda: home.api.confirmed == 1_003, "all three are confirmed")
+    home.api.are_files_slow = False
+    async with home.living():
+        row = await home.until_row("SELECT * FROM messages WHERE content LIKE '%notes.txt%'")
+    path = row["content"].partition("attachments/")[2].rstrip("]")
+    assert (home.home / "groups" / "family" / "attachments" / path).read_bytes() == b"content"
+    contents = [one["content"] for one in await home.rows("SELECT content FROM messages ORDER BY seq")]
+    assert contents == [row["content"], "behind it", "@Andy elsewhere"]
+    assert await home.rows("SELECT 1 FROM router_state WHERE key LIKE '%file%'") == []
+
+
+async def test_a_file_that_nothing_can_fetch_is_given_up_once(home, monkeypatch):
+    def broken(*_, **__):
+        raise ZeroDivisionError
+
+    monkeypatch.setattr("orchestrator.channels.attachments.keep", broken)
+    home.api.send_file(CHAT, "document", b"content", file_name="notes.txt", mime_type="text/plain")
+    async with home.living():
+        await home.until_row("SELECT 1 FROM messages WHERE content = '[document: it could not be fetched]'")
+        home.api.write(CHAT, "the next one")
+        await home.until_row("SELECT 1 FROM messages WHERE content = 'the next one'")
+    assert await home.rows("SELECT 1 FROM router_state WHERE key LIKE '%file%'") == []
+
+
 async def test_what_was_not_stored_comes_again_and_what_was_does_not(home):
     seen: list[str] = []
 
@@ -212,6 +333,106 @@ async def test_the_outcome_of_a_send_whose_answer_was_lost_is_unknown(home, fail
             await channel.send(JID, "a", MessageId("3EB0A"))
 
 
+NEW, NEW_JID = -1_000_000_000_200, ChatJid("tg:-1000000000200")
+
+
+async def a_main_and_what_waits(home: TelegramHome) -> None:
+    """Register main and let a question, a task and two answers of the family wait."""
+    async with home.database.transaction() as tx:
+        await registration.register(tx, a_group("main", is_main=True))
+        await turns.join_chat(tx, Folder("family"), JID, now_ms=1)
+        for number in range(2):
+            await outbox.add(
+                tx, chat_jid=JID, folder=Folder("family"), text=f"answer {number}", dedupe_key=f"k{number}",
+                now_ms=home.clock.now_ms(),
+            )  # fmt: skip
+
+
+async def assert_moved(home: TelegramHome) -> None:
+    async with home.database.reading() as tx:
+        family = await groups.known(tx, "family")
+    assert family.chats == (NEW_JID,)
+    assert {row["chat_jid"] for row in await home.rows("SELECT chat_jid FROM turns")} == {NEW_JID}
+    notices = await home.rows("SELECT text FROM outbox WHERE group_folder = 'main'")
+    assert [NEW_JID in row["text"] for row in notices] == [True]
+
+
+async def test_a_group_that_becomes_a_supergroup_goes_on_at_its_new_address(home):
+    await a_main_and_what_waits(home)
+    home.api.send(CHAT, migrate_to_chat_id=NEW)
+    home.api.send(NEW, migrate_from_chat_id=CHAT)
+    home.api.write(NEW, "@Andy still there?")
+    async with home.living():
+        row = await home.until_row("SELECT * FROM messages")
+    assert (row["chat_jid"], row["turn_id"]) == (NEW_JID, 1)
+    await assert_moved(home)
+    waiting = await home.rows("SELECT chat_jid FROM outbox WHERE text LIKE 'answer%'")
+    assert [one["chat_jid"] for one in waiting] == [NEW_JID, NEW_JID]
+
+
+async def test_an_answer_to_a_group_that_has_moved_goes_to_its_new_address(home):
+    await a_main_and_what_waits(home)
+    text = "Bad Request: group chat was upgraded to a supergroup chat"
+    home.api.fail("sendMessage", 400, text=text, moved_to=NEW)
+    async with home.living() as channel, asyncio.TaskGroup() as tasks:
+        await connected(home)
+        delivery = Delivery(
+            home.database, clock=home.clock, name="Andy", tasks=tasks, wakeup=home.wakeups.outbox,
+            bus=home.bus, channel_for=lambda jid: channel if channel.owns(jid) else None,
+        )  # fmt: skip
+        sending = tasks.create_task(delivery.run())
+        await until(lambda: len(home.api.shown(NEW)) == 2, "both are shown")
+        sending.cancel()
+    assert (home.api.shown(CHAT), home.api.shown(NEW)) == ([], ["answer 0", "answer 1"])
+    await assert_moved(home)
+
+
+async def test_a_new_address_that_another_group_has_is_told_to_the_owner(home):
+    await a_main_and_what_waits(home)
+    async with home.database.transaction() as tx:
+        await registration.register(tx, a_group("work", jid=NEW_JID))
+    home.api.send(CHAT, migrate_to_chat_id=NEW)
+    home.api.send(NEW, migrate_from_chat_id=CHAT)
+    async with home.living() as channel:
+        await until(lambda: home.api.confirmed == 1_002, "both are confirmed")
+        home.api.fail("sendMessage", 400, text="upgraded", moved_to=NEW)
+        with pytest.raises(ChannelRefused, match="work"):
+            await channel.send(JID, "a", MessageId("3EB0A"))
+    (notice,) = await home.rows("SELECT text FROM outbox WHERE group_folder = 'main'")
+    assert "registered as 'work'" in notice["text"]
+
+
+@pytest.mark.parametrize("reason", ["message thread not found", "TOPIC_CLOSED"])
+async def test_an_answer_to_a_topic_that_is_gone_goes_to_the_chat(home, reason):
+    async with home.living() as channel:
+        await connected(home)
+        home.api.fail("sendMessage", 400, text=f"Bad Request: {reason}")
+        await channel.send(JID, "there", MessageId("3EB0A"), thread="9")
+    (sent,) = home.api.sent
+    assert (sent["text"], "given_message_thread_id" in sent) == ("there", False)
+
+
+async def test_what_is_too_large_for_the_way_is_refused_and_the_chat_is_told(home):
+    async with home.living() as channel:
+        await connected(home)
+        home.api.fail("sendMessage", 413, text="Request Entity Too Large")
+        with pytest.raises(ChannelRefused, match="so large") as refused:
+            await channel.send(JID, "a", MessageId("3EB0A"))
+    assert refused.value.is_chat_fine
+
+
+async def test_a_long_text_keeps_its_marks_and_its_signs_in_each_part(home):
+    family = "👨‍👩‍👧‍👦"
+    async with home.living() as channel:
+        await connected(home)
+        await channel.send(JID, " ".join(f"**w{number}**" for number in range(367)), MessageId("3EB0A"))
+        await channel.send(JID, f"**{family * 580}**", MessageId("3EB0B"))
+    marks = [one["given_entities"] for one in home.api.sent]
+    assert [len(one) for one in marks[:4]] == [100, 100, 100, 67]
+    assert home.api.shown(CHAT)[4:] == [family * 372, family * 208]
+    assert [one[0]["type"] for one in marks[4:]] == ["bold", "bold"]
+
+
 async def test_what_telegram_refuses_for_good_says_why(home):
     async with home.living() as channel:
         await connected(home)
@@ -243,18 +464,35 @@ async def test_a_token_that_is_revoked_is_told_and_the_same_one_is_taken_when_it
     async with home.living():
         await until(lambda: home.state == "logged_out", "logged out")
         home.api.is_token_known = True
-        again = login.read(home.home).model_copy(update={"nonce": "another"})
-        login.write(home.home, again)
+        answers = {"token": TOKEN, "owner": "77", "server": home.api.url}
+        await login.log_in(home.home, answers)
+        await connected(home)
+
+
+async def test_a_token_that_is_added_again_is_another_login_although_all_else_is_the_same(home):
+    answers = {"token": TOKEN, "owner": "77", "server": home.api.url}
+    await login.log_in(home.home, answers)
+    before = login.read(home.home)
+    await login.log_in(home.home, answers)
+    assert login.read(home.home) != before
+
+
+async def test_a_channel_whose_description_has_no_advice_says_why_it_is_down(home, monkeypatch):
+    monkeypatch.setattr(home.channel._connection, "_channel", replace(CHANNEL, advice={}))
+    home.api.fail("getUpdates", 409, text="Conflict: terminated by other getUpdates request")
+    async with home.living():
+        await until(lambda: home.state == "disconnected", "down")
+        assert home.channel.status()["advice"].startswith("Telegram is disconnected: ")
         await connected(home)
 
 
 @pytest.mark.parametrize("status", [401, 404])
 async def test_one_answer_that_the_token_is_not_known_ends_nothing(home, no_pauses, status):
-    for _ in range(TRIES_OF_TOKEN - 1):
+    for _ in range(4):
         home.api.fail("getMe", status, text="Not Found")
     async with home.living():
         await connected(home)
-        for _ in range(TRIES_OF_TOKEN - 1):
+        for _ in range(4):
             home.api.fail("getUpdates", status, text="Not Found")
         home.api.write(CHAT, "after it")
         await home.until_row("SELECT 1 FROM messages WHERE content = 'after it'")

@@ -92,6 +92,7 @@ async def test_stored_usage_has_the_numbers_of_the_service(
         "is_whole": 1,
         "searches": 0,
         "is_subagent": 0,
+        "service": None,
         "is_assumed": 0,
     }
 

@@ -377,7 +377,13 @@ async def test_a_host_that_was_killed_before_the_turn_was_written_writes_it_with
 async def test_a_group_whose_model_is_refused_or_whose_budget_is_spent_gets_none(harness: Harness) -> None:
     async with harness.open():
         harness.refusal = ModelRefusal(
-            id=1, cause=ModelError.NO_CREDIT, setting=None, model=None, status=400, since_ms=0, told_ms=None
+            id=1,
+            cause=ModelError.NO_CREDIT,
+            setting=None,
+            model=None,
+            status=400,
+            since_ms=0,
+            notified_ms=None,
         )
         await harness.expect()
         assert harness.states() == []

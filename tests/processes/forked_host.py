@@ -7,6 +7,7 @@ import select
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import IO
 
@@ -32,7 +33,8 @@ class ForkedHost:
 
     def send_signal(self, number: int) -> None:
         if self.poll() is None:
-            os.kill(self.pid, number)
+            with suppress(ProcessLookupError):  # it may end between the look and the signal
+                os.kill(self.pid, number)
 
     def _hear(self, seconds: float | None) -> int | None:
         if self._code is None and select.select([self._told], [], [], seconds)[0]:

@@ -13,7 +13,7 @@ from typing import Any
 
 from agent_runner.wire.frames import TurnEnd
 from agent_runner.wire.mailbox import AcknowledgeNotice, CancelNotice, Command, NotifySelf
-from agent_runner.wire.notices import Notice, ToldNotice
+from agent_runner.wire.notices import DeliveredNotice, Notice
 from agent_runner.wire.order import RunOrder
 from agent_runner.workspace import Workspace
 from tests.doubles.messages_api import Recorded, ScriptedMessagesApi
@@ -101,7 +101,7 @@ class NoticingRunner(RunnerProcess):
         assert isinstance(frame, TurnEnd)
         return frame
 
-    def told(self, turn: int) -> tuple[ToldNotice, ...]:
+    def told(self, turn: int) -> tuple[DeliveredNotice, ...]:
         return self.ended(turn).told
 
     def keep(self, notice_id: int) -> NotifySelf:
@@ -128,7 +128,7 @@ class SharedNoticingRun(SharedRun[NoticingRunner]):
         super().begin()
         self.runner.forget_events()
 
-    def told(self, prompt: str, *notices: Notice) -> tuple[ToldNotice, ...]:
+    def told(self, prompt: str, *notices: Notice) -> tuple[DeliveredNotice, ...]:
         """Put a turn before the agent; return what it was told in it."""
         return self.runner.told(self.ask(prompt, *notices))
 

@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from orchestrator.domain.network_targets import NetworkTarget
-from orchestrator.proxies.egress.destinations import EgressConnection, Resolver
+from orchestrator.domain.values import Folder
+from orchestrator.proxies.egress.public_addresses import EgressConnection, Resolver
 
 PUBLIC = "93.184.215.14"
 
@@ -23,7 +24,7 @@ class SmallInternet(Resolver):
     dialled: list[tuple[str, int]] = field(default_factory=list)
     dead: set[str] = field(default_factory=set)
 
-    async def resolve(self, target: NetworkTarget) -> Sequence[str]:
+    async def resolve(self, target: NetworkTarget, folder: Folder) -> Sequence[str]:
         self.looked_up.append(target.host)
         answers = self.names.get(target.host)
         if not answers:

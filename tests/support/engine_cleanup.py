@@ -15,12 +15,18 @@ IN_USE = 403
 def clear_engine(client: docker.APIClient, label: str) -> None:
     """Remove all containers and networks that have `label`. Blocks until the engine has none of them."""
     of_it = {"label": [label]}
-    for one in client.containers(all=True, filters=of_it):
-        with already_so():
-            client.remove_container(one["Id"], force=True)
-    until(lambda: not client.containers(all=True, filters=of_it), what=f"the containers of {label} are gone")
+    until(lambda: _are_removed(client, of_it), what=f"the containers of {label} are gone")
     for one in client.networks(filters=of_it):
         until(lambda network=one["Id"]: _is_removed(client, network), what=f"the network of {label} is gone")
+
+
+def _are_removed(client: docker.APIClient, filters: dict[str, list[str]]) -> bool:
+    # At each look: one that the engine was still making when its host died appears after the first.
+    found = client.containers(all=True, filters=filters)
+    for one in found:
+        with already_so():
+            client.remove_container(one["Id"], force=True)
+    return not found
 
 
 def _is_removed(client: docker.APIClient, network: str) -> bool:

@@ -36,5 +36,5 @@ def converse(harness: ContextManager, turns: int, text: str = FIFTY, *, since: i
         )
 
 
-def kept_files(harness: ContextManager) -> list[Path]:
+def stored_files(harness: ContextManager) -> list[Path]:
     return [path for path in harness.files.path.parent.rglob("*") if path.is_file()]

@@ -35,12 +35,15 @@ def lasting() -> Iterator[None]:
 class Leftovers:
     """A plugin of pytest: what a test has started is gone after it, or the test fails and names the rest.
 
-    Where a fixture of the session is made, what it starts may stay. Where tests share one of their module or
-    class, the last test of the file answers for all: what belongs to the fixture cannot be told apart.
+    Where a fixture of the session is made, what it starts may stay. From the first test on that shares one of
+    its module or class, the last test of the file answers for all: what belongs to the fixture cannot be told
+    apart.
     """
 
     def __init__(self) -> None:
         self._before: set[str] | None = None
+        self._is_shared = False
+        """Whether a test of this file has used a fixture that may still be there."""
 
     @pytest.hookimpl(wrapper=True)
     def pytest_fixture_setup(self, fixturedef: pytest.FixtureDef[Any]) -> Generator[None, object, object]:
@@ -61,7 +64,8 @@ class Leftovers:
     ) -> Generator[None, None, None]:
         yield
         is_last = nextitem is None or nextitem.path != item.path
-        if _shares(item) and not is_last:
+        self._is_shared = not is_last and (self._is_shared or shares(item))
+        if self._is_shared:
             return
         known, self._before = self._before or set(), None
         if item.get_closest_marker("leaves") is None:
@@ -71,7 +75,7 @@ class Leftovers:
         assert not left, f"left behind: {'; '.join(sorted(left))}"
 
 
-def _shares(item: pytest.Item) -> bool:
+def shares(item: pytest.Item) -> bool:
     """Return whether a test uses a fixture that other tests of its file use, too."""
     found = getattr(item, "_fixtureinfo", None)
     scopes = {one.scope for ones in found.name2fixturedefs.values() for one in ones} if found else set()
@@ -85,12 +89,12 @@ def left_behind(known: set[str], *, is_apart: bool = False) -> set[str]:
         new = held() - known - _lasting
         return {one for one in new if not (is_apart and (one.startswith("process") or "socket:" in one))}
 
-    if not found():
-        return set()
-    gc.collect()
     deadline = time.monotonic() + DEADLINE_SECONDS
     while (left := found()) and time.monotonic() < deadline:
-        time.sleep(LOOK_SECONDS)  # a thread that was told to end, a process that was killed
+        # A thread that was asked to end may hold what closes only when it is collected: SQLite keeps the
+        # files of a closed connection open as long as one of its statements lives.
+        gc.collect()
+        time.sleep(LOOK_SECONDS)
     return left
 
 

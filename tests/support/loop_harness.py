@@ -10,7 +10,7 @@ from typing import Any
 from zoneinfo import ZoneInfo
 
 from agent_runner.wire.frames import Ack, Frame, Result, TurnEnd
-from orchestrator.containers import frames
+from orchestrator.containers import frame_effects
 from orchestrator.domain.values import Folder, Run, Turn, TurnKind, TurnState
 from orchestrator.inbound import prompt
 from orchestrator.loop import service
@@ -151,6 +151,7 @@ class LoopHarness:
                 Folder(folder),
                 kind=kind,
                 key=key or f"{kind}:{next(self.numbers)}",
+                source="test",
                 reason=reason,
                 now_ms=self.harness.clock.now_ms(),
             )
@@ -183,7 +184,7 @@ class LoopHarness:
 
     async def take(self, turn: Turn, frame: Frame) -> None:
         async with self.harness.database.transaction() as tx:
-            await frames.apply(
+            await frame_effects.apply(
                 tx,
                 self.runs[turn.id],
                 frame,

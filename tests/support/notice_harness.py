@@ -10,9 +10,9 @@ from typing import Any
 
 from agent_runner.wire.frames import TurnEnd
 from agent_runner.wire.mailbox import Reply
-from agent_runner.wire.notices import Notice, ToldNotice
+from agent_runner.wire.notices import DeliveredNotice, Notice
 from agent_runner.wire.order import TurnOrder
-from orchestrator.containers import frames
+from orchestrator.containers import frame_effects
 from orchestrator.domain.values import Folder, Run, Turn, TurnKind
 from orchestrator.inbound import prompt
 from orchestrator.ipc.command_dispatcher import CommandDispatcher
@@ -27,11 +27,11 @@ from tests.support.store_harness import SEOUL, StoreHarness
 HOUR = 3_600_000
 
 
-def told(notice: Notice | int | None, text: str = "noted", **changes: Any) -> ToldNotice:
+def told(notice: Notice | int | None, text: str = "noted", **changes: Any) -> DeliveredNotice:
     """What a container says that its model was told."""
     number = notice.id if isinstance(notice, Notice) else notice
     fields = {"id": number, "event_type": "agent.self.notify", "text": text}
-    return ToldNotice(**{**fields, **changes})
+    return DeliveredNotice(**{**fields, **changes})
 
 
 class NoticeHarness:
@@ -115,8 +115,8 @@ class NoticeHarness:
         return await self.start(folder)
 
     async def end(
-        self, turn: Turn, run: Run, *said: ToldNotice, session: str | None = "s1", **fields: Any
-    ) -> frames.FrameEffect | None:
+        self, turn: Turn, run: Run, *said: DeliveredNotice, session: str | None = "s1", **fields: Any
+    ) -> frame_effects.FrameEffect | None:
         """End a turn, well unless `status` says otherwise."""
         end = TurnEnd(n=next(self.frame), turn=turn.id, told=said, new_session_id=session, **fields)
         return await self.harness.take(run, end)

@@ -48,7 +48,7 @@ class NotificationHarness:
         )
 
     def origin(self) -> DeliveryHooks:
-        outcomes = DeliveryOutcomes(bus=self.harness.bus, wakeup=self.harness.wakeups.notifications)
+        outcomes = DeliveryOutcomes(wakeup=self.harness.wakeups.notifications)
         return DeliveryHooks(
             why_not=outcomes.why_not,
             note_sent=outcomes.note_sent,

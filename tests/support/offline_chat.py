@@ -18,7 +18,7 @@ from agent_runner.workspace import Workspace
 from orchestrator.context.group_memory import GroupMemory
 from orchestrator.context.recorder import ContextRecorder
 from orchestrator.context.tokens import EstimatingCounter
-from orchestrator.domain.values import TurnKind
+from orchestrator.domain.values import TurnKind, person_of
 from tests.support.dashboard_harness import DashboardHarness
 from tests.support.store_harness import StoreHarness
 
@@ -40,22 +40,23 @@ class Chat:
     home: DashboardHarness
     workspace: Workspace
 
-    async def say(self, text: str) -> str:
-        """Say something in a turn of its own."""
+    async def say(self, text: str, *, sender: str = "Jane", quoted: str = "") -> str:
+        """Say something in a turn of its own; a sender called `Owner` is the owner."""
         async with self.turn() as turn_id:
-            return await self.take(turn_id, text)
+            return await self.take(turn_id, text, sender=sender, quoted=quoted)
 
     def turn(self) -> AbstractAsyncContextManager[int]:
         return self.home.turn(TurnKind.CHAT)
 
-    async def take(self, turn_id: int, text: str) -> str:
+    async def take(self, turn_id: int, text: str, *, sender: str = "Jane", quoted: str = "") -> str:
         """Have the agent take a text as what is asked in a turn."""
         said: list[str] = []
 
         async def hear(words: str) -> None:
             said.append(words)
 
-        asked = (Request(sender="Jane", text=text),)
+        person, is_owner = person_of(f"local:{sender}"), sender == "Owner"
+        asked = (Request(sender=sender, text=text, person=person, is_owner=is_owner, quoted=quoted),)
         turn = TurnOrder(run="r", turn=turn_id, kind="chat", prompt="", requests=asked)
         await self.agent.start()
         await self.agent.answer(turn, hear)

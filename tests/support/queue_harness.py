@@ -40,7 +40,7 @@ def a_turn(number: int, folder: str = "family", **changes: object) -> Turn:
         "not_before_ms": 0,
         "started_ms": None,
         "ended_ms": None,
-        "was_told_place": False,
+        "is_place_notified": False,
     }
     return Turn(**{**fields, **changes})  # type: ignore[arg-type]
 
@@ -102,7 +102,7 @@ class Harness:
                 case next_turns.NotifyPlace(turn_id, _):
                     assert turn_id not in self.told, "told its place twice"
                     self.told.append(turn_id)
-                    self.turns[turn_id] = replace(self.turns[turn_id], was_told_place=True)
+                    self.turns[turn_id] = replace(self.turns[turn_id], is_place_notified=True)
         return decided
 
     def expect(self, folder: str, *, is_isolated: bool) -> None:

@@ -64,6 +64,17 @@ class Proxied:
         async with httpx.AsyncClient(base_url=self.url, trust_env=False, verify=False, timeout=60) as client:
             return await client.request(method, path, headers=headers, content=content, **options)  # type: ignore[arg-type]
 
+    @asynccontextmanager
+    async def streaming(self, content: bytes) -> AsyncIterator[httpx.Response]:
+        """Ask the model and enter with an answer whose head has come."""
+        async with (
+            httpx.AsyncClient(base_url=self.url, trust_env=False, verify=False, timeout=60) as client,
+            client.stream(
+                "POST", "/v1/messages", headers={"x-api-key": self.token}, content=content
+            ) as response,
+        ):
+            yield response
+
     async def say(self, raw: bytes) -> bytes:
         """Write `raw` and return all that comes back until the proxy closes."""
         async with self.socket() as (reader, writer):

@@ -12,7 +12,7 @@ from agent_runner.wire.frames import Ack, Frame, Result, TurnEnd
 from agent_runner.wire.order import TurnOrder
 from orchestrator.base.event_bus import EventBus
 from orchestrator.base.wakeups import Wakeups
-from orchestrator.containers import frames
+from orchestrator.containers import frame_effects
 from orchestrator.domain.failures import FailureOwner
 from orchestrator.domain.protocols import Channel
 from orchestrator.domain.values import (
@@ -120,9 +120,11 @@ class StoreHarness:
         run = await self.begin_run(folder)
         return turn, run, await self.give(turn, run)
 
-    async def take(self, run: Run, frame: Frame) -> frames.FrameEffect | None:
+    async def take(self, run: Run, frame: Frame) -> frame_effects.FrameEffect | None:
         async with self.database.transaction() as tx:
-            return await frames.apply(tx, run, frame, requeue=requeue_or_fail, now_ms=self.clock.now_ms())
+            return await frame_effects.apply(
+                tx, run, frame, requeue=requeue_or_fail, now_ms=self.clock.now_ms()
+            )
 
     async def answer(self, *texts: str, folder: str = "family") -> Turn:
         """A whole good turn: started, acknowledged, said, ended."""

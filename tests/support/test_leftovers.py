@@ -6,6 +6,8 @@ import subprocess
 import sys
 import threading
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -40,3 +42,28 @@ def test_what_ends_by_itself_is_waited_for() -> None:
     thread.start()
 
     assert left_behind(known) == set()
+
+
+def an_item(*scopes: str) -> Any:
+    """Return a test of one file that uses fixtures of these scopes."""
+    found = {scope: [SimpleNamespace(scope=scope)] for scope in scopes}
+    return SimpleNamespace(
+        path=Path("test_it.py"),
+        get_closest_marker=lambda _: None,
+        _fixtureinfo=SimpleNamespace(name2fixturedefs=found),
+    )
+
+
+def test_a_fixture_of_the_file_is_not_blamed_on_a_test_between_that_does_not_use_it(
+    tmp_path: Path, monkeypatch
+) -> None:
+    monkeypatch.setattr(leftovers, "DEADLINE_SECONDS", 0.01)
+    plugin, sharing, between, last = leftovers.Leftovers(), an_item("module"), an_item(), an_item("function")
+    list(plugin.pytest_runtest_setup())
+    with (tmp_path / "x").open("wb"):
+        list(plugin.pytest_runtest_teardown(sharing, between))
+        list(plugin.pytest_runtest_setup())
+        list(plugin.pytest_runtest_teardown(between, last))
+        list(plugin.pytest_runtest_setup())
+        with pytest.raises(AssertionError, match=str(tmp_path / "x")):
+            list(plugin.pytest_runtest_teardown(last, None))

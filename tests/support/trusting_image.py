@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import secrets
 import ssl
 import subprocess
 import sys
@@ -118,7 +119,8 @@ def andy_in_a_small_internet(
     """Start Andy with agents of `image`, for whom the web is the one page of `Certificates.serving`."""
     (folder / "tls").mkdir()
     certificates = Certificates.make(folder / "tls")
-    trusted = f"andy-agent-test:trusting-{image.replace(':', '-').replace('/', '-')}"
+    # Of this test alone: another one would take the image away, or put its own authority in.
+    trusted = f"andy-agent-test:trusting-{secrets.token_hex(6)}"
     with trusting(client, image, certificates, tag=trusted) as tag, certificates.serving() as port:
         environment = {
             "ANTHROPIC_API_KEY": "sk-ant-api03-key",

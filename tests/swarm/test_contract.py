@@ -90,7 +90,7 @@ class NodesBench:
     def left(self) -> list[str]:
         services = SwarmServices(install=self._install, image=self._image)
         with closing(docker_client.connect()) as client:
-            return [one.ref for one in services.kept(client)]
+            return [one.ref for one in services.run_services(client)]
 
     def clear(self) -> None:
         services = SwarmServices(install=self._install, image=self._image)

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+from datetime import datetime
+from zoneinfo import ZoneInfo
+
 import pytest
 
+from orchestrator.dashboard.words.when import due_ms
+from orchestrator.domain.dashboard import ToolRefused
 from tests.understanding import times_corpora
 from tests.understanding.times_corpora import Outcome
 
@@ -25,6 +30,21 @@ def test_each_decided_difference_is_one() -> None:
     cases = [case for corpus in ("en", "ko") for case in times_corpora.cases(corpus)]
     differing = {case.phrase for case in cases if case.outcome is Outcome.DECIDED}
     assert differing == set(times_corpora.duckling()["decided"])
+
+
+@pytest.mark.parametrize("corpus", ["en", "ko", "refused"])
+def test_the_tools_of_a_model_take_the_same_phrases(corpus: str) -> None:
+    """A model's tools read a phrase as everybody does, or refuse it: they take no other moment."""
+    now = datetime.fromisoformat(times_corpora.duckling()["now"])
+    now_ms, zone = round(now.timestamp() * 1000), ZoneInfo("Etc/GMT+2")
+    for case in times_corpora.cases(corpus):
+        match case.reading:
+            case times_corpora.times.TimeRefusal():
+                with pytest.raises(ToolRefused):
+                    due_ms(case.phrase, now_ms=now_ms, zone=zone)
+            case times_corpora.times.Instant(at=moment) | times_corpora.times.Duration(at=moment):
+                read_ms = due_ms(case.phrase, now_ms=now_ms, zone=zone).at_ms
+                assert read_ms == moment.timestamp() * 1000, case.phrase
 
 
 def test_what_can_mean_several_times_names_the_right_one() -> None:

@@ -47,6 +47,7 @@ OF_MAIN = (
     mailbox.UnregisterGroup(folder="family"),
     mailbox.RefreshGroups(),
     mailbox.ControlLoop(action="on"),
+    mailbox.ChooseModel(model="local/qwen3", target_folder="family"),
 )
 
 

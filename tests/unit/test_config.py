@@ -7,7 +7,7 @@ import pytest
 from orchestrator.domain import setting_sources
 from orchestrator.domain.errors import SettingError
 from orchestrator.domain.home import home_directory
-from orchestrator.domain.settings import RETENTION_DAYS, known_names, load
+from orchestrator.domain.settings import RETENTION_DAYS, changed_since, known_names, load
 
 
 @pytest.fixture
@@ -313,3 +313,15 @@ def test_a_worker_that_may_do_nothing_is_warned_of(home, enabled, use_llm, fallb
         },
     )
     assert bool(settings.warnings()) is warns
+
+
+def test_settings_that_the_next_start_would_read_differently_are_named(home):
+    (home / ".env").write_text("TZ=Asia/Seoul\n")
+    running = load(home, {}, andy_port=8701)
+    assert changed_since(running, home, {}) == {}
+
+    (home / ".env").write_text("TZ=Europe/Berlin\nANDY_PORT=9000\n")
+    assert changed_since(running, home, {}) == {"tz": ".env"}, "the command line still wins"
+
+    (home / ".env").write_text("TZ=nowhere\n")
+    assert changed_since(running, home, {}) == {}, "the doctor says what is wrong with it"

@@ -7,9 +7,11 @@ import hashlib
 import re
 import string
 import tomllib
+from typing import get_args
 
 import pytest
 
+from orchestrator.reports.costs import By
 from orchestrator.web.console import catalogue
 from orchestrator.web.console.app import STATIC, find_pages
 from orchestrator.web.console.catalogue import Catalogue, TextMissing, preferred_language
@@ -115,3 +117,10 @@ def test_templates_have_no_inline_script_style_or_handler():
         ), path.name
         for tag in re.findall(r"<[^>]*\shx-(?!nonce)[^>]*>", re.sub(r"{%.*?%}|{{.*?}}", "", text)):
             assert "hx-nonce=" in tag, f"{path.name}: htmx ignores {tag}"
+
+
+@pytest.mark.parametrize("way", get_args(By))
+@pytest.mark.parametrize("language", ["en", "ko"])
+def test_each_way_to_list_the_costs_has_a_name(language, way):
+    costs = tomllib.loads((CONSOLE / "texts" / "costs.toml").read_text(encoding="utf-8"))
+    assert costs[language][f"by_{way}"]

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orchestrator.proxies.model.credentials import Credential, CredentialKind
+from orchestrator.proxies.model.credentials import NO_KEY_NEEDED, Credential, CredentialKind
 from orchestrator.proxies.model.forwarder import LeakCheck
 from orchestrator.proxies.model.headers import (
     OAUTH_BETA,
@@ -47,7 +47,7 @@ values = st.sampled_from(
 )
 values |= st.from_regex(rb"[\x21-\x7e ]{0,40}", fullmatch=True)
 header_lists = st.lists(st.tuples(cased, values), max_size=12)
-credentials = st.sampled_from(CredentialKind).map(
+credentials = st.sampled_from([kind for kind in CredentialKind if kind is not CredentialKind.NONE]).map(
     lambda kind: Credential(kind=kind, secret=SECRET, setting="ANTHROPIC_API_KEY")
 )
 
@@ -128,6 +128,14 @@ def test_a_beta_that_may_cost_or_reach_something_does_not_go_up(beta: bytes) -> 
     assert sent[b"anthropic-beta"] == b"effort-2025-11-24"
 
 
+def test_a_beta_that_costs_more_goes_up_where_the_owner_allows_just_that() -> None:
+    headers = [(b"anthropic-beta", b"fast-mode-2026-02-01,compact-2026-01-12,files-api-2025-04-14")]
+    sent = dict(request_headers(headers, credential(), features=("fast_mode",)))
+    assert sent[b"anthropic-beta"] == b"fast-mode-2026-02-01"
+    sent = dict(request_headers(headers, credential(), features=("compaction", "inference_geo")))
+    assert sent[b"anthropic-beta"] == b"compact-2026-01-12"
+
+
 def test_the_type_of_the_content_is_the_proxys_own() -> None:
     headers = [(b"content-type", b"application/json; charset=utf-7")]
     sent = [value for name, value in request_headers(headers, credential()) if name == b"content-type"]
@@ -198,3 +206,12 @@ def test_a_secret_is_noticed_however_it_is_cut(before: bytes, after: bytes, cuts
 def test_a_stream_without_the_secret_passes(chunks: list[bytes]) -> None:
     guard = LeakCheck(SECRET)
     assert not any(guard.quotes_secret(chunk) for chunk in chunks)
+
+
+def test_a_service_without_a_key_gets_none_and_all_of_its_headers_come_back():
+    headers = [(b"x-api-key", b"the run's token"), (b"authorization", b"Bearer the-run-token")]
+    sent = dict(request_headers(headers, NO_KEY_NEEDED))
+    assert not {b"x-api-key", b"authorization"} & sent.keys()
+    assert response_headers([(b"content-type", b"text/plain")], NO_KEY_NEEDED) == [
+        (b"content-type", b"text/plain")
+    ]

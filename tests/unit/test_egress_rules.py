@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from orchestrator.domain.network_targets import NetworkTarget, parse_target
 from orchestrator.groups.settings import ConfigRefused, GroupConfig, checked
-from orchestrator.proxies.egress.destinations import is_public
+from orchestrator.proxies.egress.public_addresses import is_public
 
 
 @pytest.mark.parametrize(

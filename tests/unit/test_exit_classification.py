@@ -17,7 +17,7 @@ from orchestrator.domain.protocols import Exit
         (Exit(code=137, was_oom_killed=True), RunEndKind.OOM_KILLED, True),
         (Exit(code=1, was_oom_killed=True), RunEndKind.OOM_KILLED, True),
         (Exit(code=None), RunEndKind.LOST, True),
-        (ImageMissing(), RunEndKind.IMAGE_MISSING, False),
+        (ImageMissing(), RunEndKind.IMAGE_MISSING, True),
         (EngineGone(), RunEndKind.ENGINE_GONE, True),
         (ContainerError("no"), RunEndKind.REFUSED, True),
         (PermissionError(13, "Permission denied"), RunEndKind.REFUSED, True),

@@ -183,6 +183,7 @@ def test_an_endless_line_costs_no_memory_and_what_follows_is_read(monkeypatch):
         ('{"n": 1, "kind": "result", "result": "x"}', "not a frame"),
         ('{"n": 1, "kind": "result", "turn": 1, "result": 5}', "not a frame"),
         ('{"n": 1, "kind": "ready", "v": 2}', "wire version 2"),
+        ('{"number": 1, "kind": "hello", "v": 2}', "wire version 2"),
         ("[" * 50_000, "not a frame"),
     ],
 )

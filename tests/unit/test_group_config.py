@@ -67,3 +67,12 @@ def test_a_rule_names_what_the_owner_is_asked_before():
     assert not GroupConfig().asks_egress
     assert not GroupConfig().asks_mcp("mail", "send")
     assert settings.checked({"ask": ["mcp:*"]}).asks_mcp("whichever", "tool")
+
+
+@pytest.mark.parametrize(
+    "rule", ["mcp:mail/s*", "mcp:mail/a,b", "mcp:mail/*", "mcp:mail/안녕", "mcp:mail/" + "a" * 129]
+)
+def test_a_rule_for_a_name_that_no_tool_can_have_is_refused_with_the_fix(rule: str) -> None:
+    with pytest.raises(ConfigRefused, match=r"write egress, .*mcp:SERVER/TOOL.*name of a tool is whole"):
+        settings.checked({"ask": [rule]})
+    assert settings.checked({"ask": ["mcp:mail/Get.one_of-them"]}).asks_mcp("mail", "Get.one_of-them")

@@ -2,9 +2,43 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import pytest
 
 from orchestrator.cli.host_process import plain_options
+
+HOST = """
+import ctypes, os
+from orchestrator.cli import host_process
+
+prctl = ctypes.CDLL(None).prctl
+if os.getuid() == 0:
+    os.setgid(65534)
+    os.setuid(65534)
+prctl(4, 1, 0, 0, 0)  # a change of user has cleared it
+
+def look():
+    print("dumpable", prctl(3, 0, 0, 0, 0), "owner is root", os.stat("/proc/self/mem").st_uid == 0)
+
+async def serve(*_, **__):
+    look()
+    return False
+
+host_process._serve = serve
+look()
+host_process.run(None, runtime=None, agent=None, port=None)
+"""
+"""Starts the host as `andy up` does, as an ordinary user, and looks at itself before and while it serves."""
+
+
+def test_no_other_process_of_the_user_reads_the_hosts_memory_or_takes_its_sockets():
+    """The kernel gives the memory of a process that is not dumpable to root alone."""
+    done = subprocess.run([sys.executable, "-c", HOST], capture_output=True, text=True, check=False)
+    assert done.stdout.splitlines() == ["dumpable 1 owner is root False", "dumpable 0 owner is root True"], (
+        done.stderr
+    )
 
 
 def test_options_are_read_in_either_form():

@@ -59,7 +59,7 @@ def test_a_failed_step_is_told_with_its_phase_its_last_lines_and_the_mend(said: 
         f"  {PHASES['dependencies']}",
         "  RUN pip install",
         "  ERROR: No matching distribution found for pydantic",
-        "Mend what they name and run 'andy image build' again.",
+        "Fix what they name and run 'andy image build' again.",
     ]
 
 

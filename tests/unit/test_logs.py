@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import sys
 from collections.abc import Iterator
+from zoneinfo import ZoneInfo
 
 import pytest
 import structlog
@@ -24,6 +25,28 @@ def fresh_structlog() -> Iterator[None]:
     structlog.configure(**before)
 
 
+@pytest.mark.parametrize(
+    ("stream", "is_quiet", "seen"),
+    [(Terminal, True, False), (Terminal, False, True), (io.StringIO, True, True)],
+)
+def test_a_terminal_shows_errors_alone_unless_it_is_asked_for_more(
+    stream, is_quiet, seen, monkeypatch, fresh_structlog, tmp_path
+):
+    shown = stream()
+    monkeypatch.setattr(sys, "stderr", shown)
+    with logging.LogFile(tmp_path / "andy.log") as file:
+        logging.configure("info", log_file=file, is_quiet=is_quiet)
+        log = structlog.get_logger()
+        log.info("host.started")
+        log.warning("mailbox.refused")
+        log.error("loop.gave_up")
+
+    assert ("host.started" in shown.getvalue()) is seen
+    assert ("mailbox.refused" in shown.getvalue()) is seen
+    assert "loop.gave_up" in shown.getvalue()
+    assert "host.started" in (tmp_path / "andy.log").read_text()
+
+
 @pytest.mark.parametrize("stream", [Terminal, io.StringIO])
 def test_a_traceback_shows_no_values(stream, monkeypatch, fresh_structlog):
     shown = stream()
@@ -41,3 +64,33 @@ def test_a_traceback_shows_no_values(stream, monkeypatch, fresh_structlog):
     assert "run.broke" in shown.getvalue()
     assert "ValueError" in shown.getvalue()
     assert "sk-ant-xxx" not in shown.getvalue()
+
+
+def test_a_line_of_the_log_file_is_read_with_its_level_and_in_local_time(tmp_path):
+    path = tmp_path / "host.log"
+    event = {"event": "channel.lost", "level": "error", "timestamp": "2026-11-25T18:09:57.5Z"}
+    with logging.LogFile(path) as kept:
+        kept(None, "error", {"channel": "telegram", **event})
+    (written,) = path.read_text(encoding="utf-8").splitlines()
+
+    line = logging.read_line(written, ZoneInfo("Asia/Seoul"))
+
+    assert line.level == "error"
+    assert line.text == "2026-11-26 03:09:57 [error] channel.lost  channel=telegram"
+
+
+@pytest.mark.parametrize(
+    ("line", "level"),
+    [
+        ("2026-11-25 [error    ] loop.restarts", "error"),
+        ("Traceback (most recent call last):", ""),
+        ('{"event": 1', ""),
+        ('{"event": "x", "level": "error"}', ""),
+        ('{"event": "x", "level": "error", "timestamp": 5}', ""),
+        ("[" * 100_000, ""),
+        ("null", ""),
+        ("", ""),
+    ],
+)
+def test_a_line_that_is_none_of_ours_stays_as_it_is(line, level):
+    assert logging.read_line(line, ZoneInfo("UTC")) == logging.HostLogLine(level=level, text=line)

@@ -98,6 +98,84 @@ def test_no_content_of_any_shape_raises(kind, fields):
     events.read({**HEAD, "type": kind, "content": fields})
 
 
+def of_kind(kind, **content):
+    return events.read({**HEAD, "type": kind, "content": content})
+
+
+def test_what_a_program_says_is_read_and_asks_for_nothing():
+    read = message(msgtype="m.notice", body="@Andy the build is green")
+    assert (read.text, read.ignored) == ("@Andy the build is green", events.NOTICE)
+    assert message(msgtype="m.text", body="x").ignored == ""
+
+
+PILL = '<a href="https://matrix.to/#/@andy:x">Andy B</a>: add figs'
+
+
+def test_a_link_to_an_account_is_a_mention_where_the_client_names_none_itself():
+    read = message(body="Andy B: add figs", formatted_body=PILL, format="org.matrix.custom.html")
+    assert (read.mentions, read.pills) == ({"@andy:x"}, (("@andy:x", "Andy B"),))
+    escaped = PILL.replace("@andy:x", "%40andy%3Ax")
+    assert message(body="x", formatted_body=escaped).mentions == {"@andy:x"}
+    assert message(body="x", formatted_body=PILL, **{"m.mentions": {}}).mentions == frozenset()
+    quoted = f"<mx-reply><blockquote>{PILL}</blockquote></mx-reply>no"
+    assert message(body="no", formatted_body=quoted).mentions == frozenset()
+
+
+@pytest.mark.parametrize(("text", "shown"), [
+    ("Andy B: add figs", "@Andy add figs"), ("andy b add figs", "@Andy add figs"),
+    ("Andy, add figs", "@Andy add figs"), ("@andy:x add figs", "@Andy add figs"),
+    ("Andy", "@Andy"), ("Andys figs", "Andys figs"), ("figs, Andy", "figs, Andy"),
+])  # fmt: skip
+def test_a_mention_at_the_begin_of_a_text_is_the_call_that_people_write(text, shown):
+    assert events.with_call(text, {"Andy B", "andy", "@andy:x", ""}, call="@Andy") == shown
+
+
+def test_a_sticker_is_its_words_and_its_picture():
+    read = of_kind("m.sticker", body="a cat", url="mxc://x/abc", info={"mimetype": "image/png"})
+    assert (read.text, read.file.kind) == ("[sticker: a cat]", "sticker")
+    assert of_kind("m.sticker").text == "[sticker]"
+
+
+def test_a_place_has_its_coordinates():
+    read = message(msgtype="m.location", body="Location was shared", geo_uri="geo:52.5200,-13.4050;u=35")
+    assert read.text == "[place] 52.5200, -13.4050 Location was shared"
+    assert message(msgtype="m.location", body="Here", geo_uri="geo:x,y").text == "Here"
+
+
+MSC = "org.matrix.msc3381.poll"
+WORDS = "org.matrix.msc1767.text"
+OLD_POLL = {f"{MSC}.start": {"question": {WORDS: "Tea?", "body": "Tea?"}, "kind": f"{MSC}.disclosed",
+            "max_selections": 1, "answers": [{"id": "1", WORDS: "Yes"}, {"id": "2", WORDS: "No"}]},
+            WORDS: "Tea?"}  # fmt: skip
+NEW_POLL = {"m.poll": {"question": {"m.text": [{"body": "Tea?"}]}, "kind": "m.undisclosed", "answers": [
+            {"m.id": "1", "m.text": [{"body": "Yes"}]}, {"m.id": "2", "m.text": [{"body": "No"}]}]},
+            "m.text": [{"body": "Tea?"}]}  # fmt: skip
+
+
+@pytest.mark.parametrize(("kind", "content"), [(f"{MSC}.start", OLD_POLL), ("m.poll.start", NEW_POLL)])
+def test_a_poll_is_its_question_and_its_options(kind, content):
+    assert of_kind(kind, **content).text == "[poll] Tea?\n- Yes\n- No"
+
+
+def test_a_vote_belongs_to_its_poll_and_asks_for_nothing():
+    relation = {"m.relates_to": {"rel_type": "m.reference", "event_id": "$poll"}}
+    read = of_kind(f"{MSC}.response", **relation, **{f"{MSC}.response": {"answers": ["1"]}})
+    assert (read.text, read.answers, read.ignored) == ("[voted in a poll]", "$poll", events.POLL_CHANGE)
+    assert of_kind("m.poll.end", **relation, **{"m.poll.end": {}}).text == "[closed a poll]"
+
+
+def test_what_nobody_here_knows_leaves_a_row_that_asks_for_nothing():
+    read = of_kind("com.example.order", total=3)
+    assert (read.text, read.ignored) == (
+        "[something that cannot be read here: com.example.order]", events.UNKNOWN_KIND
+    )  # fmt: skip
+    assert of_kind("com.example.note", **{"m.text": [{"body": "words"}]}).text == "words"
+    assert message(msgtype="com.example.card").ignored == events.UNKNOWN_KIND
+    assert of_kind("m.call.candidates", candidates=[]) is None
+    gone = {**HEAD, "type": "m.room.message", "content": {}, "unsigned": {"redacted_because": {}}}
+    assert events.read(gone) is None
+
+
 def test_html_of_an_answer_is_only_text():
     body = content.text_content("<script>x</script> **b** [l](javascript:x) ![i](http://t/p.png)")
     assert "<script>" not in body["formatted_body"]

@@ -45,7 +45,7 @@ def test_an_answer_is_judged_by_its_status_and_words(
 
 
 def test_only_what_comes_again_every_time_is_permanent() -> None:
-    passing = {ModelError.OUTAGE, ModelError.OTHER}
+    passing = {ModelError.OUTAGE, ModelError.SLOW, ModelError.FOREIGN, ModelError.OTHER}
     assert {error for error in ModelError if not error.is_permanent} == passing
 
 

@@ -228,7 +228,7 @@ def test_a_container_starts_while_another_ends_as_often_as_may_be():
 def test_a_place_is_told_after_ten_seconds_and_once():
     busy = [a_run("r", "other", state=RunState.BUSY)]
     turn = a_turn(1, queued_ms=NOW - TELL_PLACE_AFTER_MS)
-    told = a_turn(1, queued_ms=NOW - TELL_PLACE_AFTER_MS, was_told_place=True)
+    told = a_turn(1, queued_ms=NOW - TELL_PLACE_AFTER_MS, is_place_notified=True)
 
     assert decide([turn], busy, cap=1).actions == (NotifyPlace(1, 1),)
     assert decide([told], busy, cap=1).actions == ()
@@ -245,7 +245,7 @@ def test_before_ten_seconds_nobody_is_told_but_the_lanes_look_again_then():
 def test_places_count_all_who_wait_and_only_chats_are_told():
     busy = [a_run("r", "other", state=RunState.BUSY)]
     turns = [
-        a_turn(1, "a", queued_ms=NOW - 30_000, was_told_place=True),
+        a_turn(1, "a", queued_ms=NOW - 30_000, is_place_notified=True),
         a_turn(2, "b", queued_ms=NOW - 20_000),
         a_turn(3, "c", queued_ms=NOW - 40_000, kind=TurnKind.TASK),
     ]

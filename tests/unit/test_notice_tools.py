@@ -123,7 +123,7 @@ async def test_what_is_for_this_turn_and_to_outlive_it_is_both(noticing: LazyNot
     assert reply.data["persistence_id"] == 7
     notices = (await noticing.load()).notices
     assert (await notices.drain("after_tool")).count("now and later") == 1
-    assert [told.id for told in notices.told] == [7]
+    assert [one.id for one in notices.delivered] == [7]
 
 
 @pytest.mark.parametrize(

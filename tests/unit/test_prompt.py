@@ -109,6 +109,14 @@ def test_what_a_message_answers_stands_in_it():
     assert quoted.tail == "monday"
 
 
+@pytest.mark.parametrize("text", ["", " \n"])
+def test_a_message_that_answers_an_unknown_one_stands_without_it(text):
+    quote = Quote(message_id=MessageId("Q"), sender="Andy", text=text)
+    (message,) = read(a_stored("monday", quote=quote)).iter("message")
+
+    assert ([*message], message.text) == ([], "monday")
+
+
 def test_too_long_a_talk_loses_its_oldest_messages(monkeypatch):
     monkeypatch.setattr(prompt, "MAX_PROMPT_CHARS", 900)
     talk = [a_stored(f"{number}" * 100) for number in range(1, 10)]

@@ -35,7 +35,7 @@ CODE = st.lists(st.one_of(WORDS, st.sampled_from(["```", "\n```\n", "````"])), m
 
 
 def ink(text: str) -> str:
-    return re.sub(r"[\s`]", "", text)
+    return re.sub(r"[\s`*_~]", "", text)
 
 
 @given(PROSE, st.integers(1, 300))
@@ -88,6 +88,41 @@ def test_no_character_as_people_see_it_is_cut(characters: list[str], limit: int)
 )
 def test_the_coarsest_place_is_taken(text: str, limit: int | None, parts: tuple[str, ...]) -> None:
     assert split(text, limit) == parts
+
+
+@pytest.mark.parametrize("mark", ["**", "*", "_", "~~", "`", "***", "__"])
+def test_a_mark_that_a_cut_goes_through_is_closed_and_opened_again(mark: str) -> None:
+    words = " ".join(f"word{number}" for number in range(40))
+    parts = split(f"Look: {mark}{words}{mark}", 100)
+    assert all(len(part) <= 100 for part in parts)
+    assert parts[0].startswith(f"Look: {mark}word0 ")
+    assert parts[0].endswith(mark)
+    assert all(part.startswith(f"{mark}word") and part.endswith(mark) for part in parts[1:])
+    assert " ".join(part.replace(mark, "") for part in parts) == f"Look: {words}"
+
+
+@pytest.mark.parametrize(
+    "text", ["5 * 3 and 4 * ", "**not closed ", "snake_case and _", "a ** b ", "\\*", "* item "]
+)
+def test_what_is_no_mark_is_cut_as_it_stands(text: str) -> None:
+    long = text + "word " * 40
+    assert " ".join(split(long, 100)).split() == long.split()
+
+
+def test_marks_in_marks_are_closed_from_the_inside() -> None:
+    first, second = split(f"**all _of {'it ' * 40}is_ bold**", 100)
+    assert first.endswith("it_**")
+    assert second.startswith("**_it")
+
+
+@given(
+    st.lists(st.sampled_from(["**", "_", "~~", "`", "* ", "word ", "two. ", "\n\n", "x" * 30]), max_size=120)
+)
+def test_marks_cost_no_words_and_no_room(pieces: list[str]) -> None:
+    text = "".join(pieces)
+    parts = split(text, 80)
+    assert all(0 < len(part) <= 80 for part in parts)
+    assert "".join(map(ink, parts)) == ink(text)
 
 
 def test_a_paragraph_far_back_does_not_leave_a_part_nearly_empty() -> None:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+from typing import get_args
 
 import pytest
 
+from orchestrator.groups.settings import ModelFeature
 from orchestrator.proxies.model import request_policy
 from orchestrator.proxies.model.error_responses import ProxyRefused
 
@@ -13,10 +15,12 @@ SEARCH = {"type": "web_search_20250305", "name": "web_search", "max_uses": 8}
 IMAGE = {"type": "image", "source": {"type": "url", "url": "https://elsewhere.example/?what=was-said"}}
 
 
-def refused(body: object, *, may_search: bool = False, is_open: bool = False) -> int | None:
+def refused(
+    body: object, *, may_search: bool = False, is_open: bool = False, features: tuple[ModelFeature, ...] = ()
+) -> int | None:
     raw = body if isinstance(body, bytes) else json.dumps(body).encode()
     try:
-        request_policy.check(raw, may_search=may_search, is_open=is_open)
+        request_policy.check(raw, may_search=may_search, is_open=is_open, features=features)
     except ProxyRefused as error:
         return error.refusal.status
     return None
@@ -71,6 +75,10 @@ def test_what_the_service_would_do_elsewhere_never_passes(body: object) -> None:
     [
         {"tools": [{"type": "web_fetch_20250910", "name": "web_fetch"}]},
         said(IMAGE),
+        said({"type": "image_url", "image_url": {"url": "https://elsewhere.example"}}),
+        said({"type": "input_image", "image_url": "https://elsewhere.example"}),
+        said({"type": "input_image"}),
+        said({"type": "text", "text": "x", "file_url": "https://elsewhere.example"}),
         said({"type": "tool_result", "tool_use_id": "1", "content": [IMAGE]}),
         said({"type": "document", "source": {"type": "content", "content": [IMAGE]}}),
     ],
@@ -90,7 +98,17 @@ def test_words_and_the_agents_own_tools_pass() -> None:
             {"type": "custom", "name": "x", "input_schema": {}},
             {"type": "text_editor_20250728", "name": "str_replace_based_edit_tool"},
         ],
-        "context_management": {"edits": [{"type": "clear_tool_uses_20250919"}]},
+        "context_management": {
+            "edits": [
+                {"type": "clear_thinking_20251015", "keep": "all"},
+                {"type": "clear_tool_uses_20250919"},
+            ]
+        },
+        "output_config": {
+            "effort": "high",
+            "task_budget": {"type": "tokens", "total": 20_000},
+            "format": {"type": "json_schema", "schema": {"properties": {"image_url": {"type": "string"}}}},
+        },
         "messages": [
             {"role": "user", "content": '"type": "web_search_20250305", "mcp_servers": [1]'},
             {
@@ -111,6 +129,9 @@ def test_words_and_the_agents_own_tools_pass() -> None:
         b"no JSON",
         b'{"tools": [], "tools": [1]}',
         b'{"a": "\xff"}',
+        b'{"tools": {"type": "web_fetch_20250910", "name": "x"}}',
+        b'{"tools": "web_fetch_20250910"}',
+        b'{"output_config": "high"}',
         b"[" * 100_000,
         b"[" + b"{}," * 1_000_000 + b"{}]",
         '{"a": 1}'.encode("utf-16"),
@@ -149,6 +170,18 @@ def test_a_tool_of_a_type_that_is_not_known_does_not_pass(kind: object) -> None:
         {"container": {"skills": [{"type": "anthropic", "skill_id": "pptx"}]}},
         {"Mcp_servers": [{"url": "https://elsewhere.example"}]},
         {"tomorrow": 1},
+        {"context_management": {"compaction": {"type": "compact_20260112"}}},
+        {"context_management": {"Edits": [{"type": "compact_20260112"}]}},
+        {"context_management": {"edits": {"type": "compact_20260112"}}},
+        {"context_management": {"edits": [[{"type": "compact_20260112"}]]}},
+        {"context_management": {"edits": None}},
+        {"context_management": [{"edits": []}]},
+        {"context_management": "compact_20260112"},
+        {"output_config": {"speed": "fast"}},
+        {"messages": [{"role": "system", "content": [], "output_config": {"speed": "fast"}}]},
+        said({"type": "file", "file_id": "file_011"}),
+        said({"type": "input_file"}),
+        said({"type": "image", "file_id": "file_011"}),
         {"context_management": {"edits": [{"type": "compact_20260112"}]}},
         {"context_management": {"edits": [{"type": "summarise"}]}},
         said({"type": "image", "source": {"type": "file", "file_id": "file_011"}}),
@@ -160,6 +193,29 @@ def test_a_tool_of_a_type_that_is_not_known_does_not_pass(kind: object) -> None:
 )
 def test_what_costs_or_reaches_something_by_another_name_does_not_pass(body: object) -> None:
     assert refused(body, may_search=True) == 403
+
+
+@pytest.mark.parametrize(
+    ("feature", "body"),
+    [
+        ("fast_mode", {"speed": "fast"}),
+        ("inference_geo", {"inference_geo": "us"}),
+        ("compaction", {"context_management": {"edits": [{"type": "compact_20260112"}]}}),
+    ],
+)
+def test_what_costs_more_passes_where_the_owner_allows_just_that(feature: ModelFeature, body: object) -> None:
+    others = tuple(one for one in get_args(ModelFeature) if one != feature)
+    assert refused(body, features=(feature,)) is None
+    assert refused(body, features=others) == 403
+    with pytest.raises(ProxyRefused) as told:
+        request_policy.check(json.dumps(body).encode(), may_search=False, is_open=False)
+    assert (
+        f"""the owner may allow it: --set '{{"model_features": ["{feature}"]}}'"""
+        in told.value.refusal.message
+    )
+    everything = get_args(ModelFeature)
+    assert refused({"service_tier": "priority"}, features=everything) == 403
+    assert refused({"context_management": {"edits": [{"type": "summarise"}]}}, features=everything) == 403
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,8 @@ import pytest
 from orchestrator.base.logging import LogThrottle
 from orchestrator.domain.values import Folder
 from orchestrator.proxies.model.error_responses import ProxyRefused
-from orchestrator.proxies.model.limits import HeldBytes, RequestSlots
+from orchestrator.proxies.model.limits import BodyPace, HeldBytes, ModelProxyLimits, RequestSlots
+from tests.doubles.clock import FakeClock
 
 A, B, C = Folder("a"), Folder("b"), Folder("c")
 
@@ -49,7 +50,7 @@ def test_a_throttle_passes_one_of_a_burst_and_counts_the_rest() -> None:
 
 
 def test_bytes_are_held_as_they_come_and_a_body_that_has_gone_up_holds_none() -> None:
-    held = HeldBytes(a_group=10, overall=100, kept=20)
+    held = HeldBytes(a_group=10, overall=100, reserved=20)
     with held.growing(A) as idle, held.growing(A) as body:
         idle.add(1)
         body.add(9)
@@ -61,7 +62,7 @@ def test_bytes_are_held_as_they_come_and_a_body_that_has_gone_up_holds_none() ->
 
 
 def test_groups_that_hold_much_leave_room_for_one_that_holds_little() -> None:
-    held = HeldBytes(a_group=100, overall=100, kept=20)
+    held = HeldBytes(a_group=100, overall=100, reserved=20)
     with held.growing(A) as first, held.growing(B) as second, held.growing(C) as third:
         first.add(40)
         second.add(40)
@@ -70,3 +71,16 @@ def test_groups_that_hold_much_leave_room_for_one_that_holds_little() -> None:
         third.add(10)
         with pytest.raises(ProxyRefused):
             third.add(1)
+
+
+def test_a_container_that_sends_many_bytes_is_read_slowly_and_another_is_not() -> None:
+    clock = FakeClock()
+    limits = ModelProxyLimits(body_bytes_at_once=100, body_bytes_a_second=10)
+    pace = BodyPace(limits, clock)
+    assert [pace.wait_seconds("172.18.0.2", 50) for _ in range(4)] == [0, 0, 5, 10]
+    assert pace.wait_seconds("172.18.0.3", 100) == 0
+    clock.pass_ms(20_000)
+    assert pace.wait_seconds("172.18.0.2", 50) == 0
+    for number in range(2_000):
+        pace.wait_seconds(str(number), 1)
+    assert len(pace._buckets) <= 1_000

@@ -44,7 +44,7 @@ HEALTHY = RestoreFacts(
     answered=ANSWERED,
     marks=marks(1, 2, 3),
     transcript=talk(1, 2, 3),
-    is_kept=True,
+    has_stored_context=True,
     window=(1, 2, 3),
     again=(TurnId(4),),
     model="opus",
@@ -97,7 +97,7 @@ def test_a_new_session_is_told_what_was_kept(changes, why):
 
 @pytest.mark.parametrize(("changes", "why"), NEW_SESSION.values(), ids=NEW_SESSION)
 def test_without_anything_kept_a_conversation_begins(changes, why):
-    decision = plan_restore(known(**changes, is_kept=False))
+    decision = plan_restore(known(**changes, has_stored_context=False))
     assert (decision.mode, decision.session_id) == ("fresh", None)
     assert decision.reason.endswith(", and nothing was kept")
 
@@ -114,7 +114,7 @@ RESUMED = {
         "provider": "gateway.example",
     },
     "a transcript that could not be looked at": {"transcript": None},
-    "nothing kept": {"is_kept": False, "window": ()},
+    "nothing kept": {"has_stored_context": False, "window": ()},
     "older checkpoints out of a compaction's reach": {"transcript": talk(2, 3)},
     "compacted since": {"transcript": talk(1, 2, 3, tail=("boundary", "said"), since=9)},
 }
@@ -187,7 +187,7 @@ anything = st.builds(
     answered=st.none() | st.just(ANSWERED) | st.just(AnsweredSession(session_id=SESSION, at_ms=0)),
     marks=turn_ids.map(lambda turns: marks(*turns)),
     transcript=transcripts,
-    is_kept=st.booleans(),
+    has_stored_context=st.booleans(),
     window=turn_ids.map(sorted),
     again=turn_ids,
     model=st.none() | st.sampled_from(["opus", "haiku"]),
@@ -231,4 +231,4 @@ def test_no_answered_turn_is_cut_off(given_known):
 @given(anything)
 def test_a_new_session_is_told_what_was_kept_whenever_something_was(given_known):
     mode = plan_restore(given_known).mode
-    assert mode != ("fresh" if given_known.is_kept else "rehydrate")
+    assert mode != ("fresh" if given_known.has_stored_context else "rehydrate")

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from orchestrator.containers.swarm import services
-from orchestrator.containers.swarm.services import KeptService, SwarmServices, TaskState
+from orchestrator.containers.swarm.services import RunService, SwarmServices, TaskState
 from orchestrator.domain.errors import ContainerError
 from orchestrator.domain.protocols import ContainerSpec, Mount
 from orchestrator.domain.values import Folder, RunId
@@ -201,6 +201,27 @@ def test_an_engine_that_manages_no_swarm_is_refused_with_the_fix(manager):
         services.check_manager(manager)
 
 
+@pytest.mark.parametrize(("image", "is_outdated"), [("sha256:abc", False), ("sha256:def", True)])
+def test_a_run_is_outdated_once_nodes_would_be_given_another_image(manager, image, is_outdated):
+    made = create(manager)
+    manager.services = lambda **_: [
+        {"ID": "svc1", "Spec": {"Labels": made["labels"], "TaskTemplate": made["template"]}}
+    ]
+
+    (found,) = SwarmServices(install="i1", image=image).run_services(manager)
+
+    assert (found.run_id, found.is_outdated) == ("r1:x", is_outdated)
+
+
+def test_a_run_of_which_the_engine_says_no_image_is_not_outdated(manager):
+    made = create(manager)
+    manager.services = lambda **_: [{"ID": "svc1", "Spec": {"Labels": made["labels"]}}]
+
+    (found,) = SwarmServices(install="i1", image="any").run_services(manager)
+
+    assert not found.is_outdated
+
+
 def test_a_groups_network_that_is_there_already_is_the_one_it_gets(manager):
     create(manager)
     name = manager.made.pop("network")["name"]
@@ -222,7 +243,7 @@ def test_a_gate_that_was_made_anew_comes_to_the_networks_of_all_runs(manager):
     def not_now(_, folder):
         raise ConnectionError
 
-    own.kept = lambda _: [KeptService(ref="s", run_id="r", folder="family", token_hash="")]
+    own.run_services = lambda _: [RunService(ref="s", run_id="r", folder="family", token_hash="")]
 
     own.keep_gate(manager)
     own.keep_gate(manager)

@@ -87,6 +87,15 @@ def test_what_is_kept_for_an_hour_costs_more() -> None:
     assert Prices().cost_of(seen).nano_usd == 40 * 3750 + 60 * 6000
 
 
+def test_what_each_iteration_stores_for_an_hour_costs_more() -> None:
+    one = {"cache_creation_input_tokens": 100, "cache_creation": {"ephemeral_1h_input_tokens": 60}}
+    usage = {"cache_creation_input_tokens": 100, "iterations": [one, one, "none", {"cache_creation": 7}]}
+    seen = tapped(sse(start(**usage, input_tokens=0, cache_read_input_tokens=0), end(output_tokens=0), STOP))
+    assert seen is not None
+    assert (seen.cache_write_tokens, seen.cache_write_hour_tokens) == (200, 120)
+    assert Prices().cost_of(seen).nano_usd == 80 * 3750 + 120 * 6000
+
+
 def test_a_stream_that_breaks_off_tells_what_had_passed() -> None:
     seen = tapped(sse(start(), delta("a"), delta("b"), delta("c")))
     assert seen is not None
@@ -260,5 +269,8 @@ def test_fast_mode_and_a_long_input_cost_what_the_service_charges_for_them() -> 
     assert cost("claude-opus-4-6", 100_000) == plain
     assert cost("claude-opus-4-6", 100_000, speed="fast") == 6 * plain
     assert cost("claude-opus-4-6", 300_000, speed="fast") == 12 * (300_000 * 5_000 + 1_000 * 25_000)
+    assert cost("claude-opus-4-6", 100_000, inference_geo="us") == 1.1 * plain
+    assert cost("claude-opus-4-6", 100_000, inference_geo="us", speed="fast") == 6.6 * plain
+    assert cost("claude-opus-4-6", 100_000, inference_geo="global") == plain
     assert cost("claude-sonnet-4-5", 300_000) == 2 * 300_000 * 3_000 + 1.5 * 1_000 * 15_000
     assert cost("claude-sonnet-4-5", 200_000) == 200_000 * 3_000 + 1_000 * 15_000

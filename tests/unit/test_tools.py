@@ -17,6 +17,7 @@ EXAMPLES: dict[str, dict[str, Any]] = {
     "register_group": {"jid": "local:bees", "name": "Bees", "folder": "bees", "requires_trigger": False},
     "unregister_group": {"folder": "bees"},
     "refresh_groups": {},
+    "choose_model": {"model": "local/qwen3", "target_folder": "family", "work": "tasks"},
     "schedule_task": {"prompt": "뉴스", "schedule_type": "cron", "schedule_value": "0 9 * * *"},
     "reschedule_task": {"task_id": "task-1", "schedule_value": "1h"},
     "pause_task": {"task_id": "task-1"},
@@ -96,7 +97,7 @@ def test_no_two_tools_of_a_model_have_one_name() -> None:
 def test_other_groups_do_not_see_the_tools_of_main() -> None:
     assert {tool.name for tool in tools_for(is_main=True)} - {
         tool.name for tool in tools_for(is_main=False)
-    } == {"register_group", "unregister_group", "refresh_groups", "control_loop"}
+    } == {"register_group", "unregister_group", "refresh_groups", "choose_model", "control_loop"}
 
 
 @pytest.mark.parametrize(

@@ -22,6 +22,7 @@ from orchestrator.channels.whatsapp.addresses import Directory
 from orchestrator.channels.whatsapp.convert import IgnoredEvent, OwnAccount
 from orchestrator.channels.whatsapp.protocol import BridgeMessage, Delivered, from_bridge, line_of
 from tests.doubles import whatsapp_events as wa
+from tests.support.json_schemas import examples
 
 ME = OwnAccount(phone=wa.ANDY, lid=wa.ANDY_LID)
 PEOPLE = Directory(phones={wa.JANE_LID: wa.JANE, wa.ANDY_LID: wa.ANDY}, names={wa.JANE: "Jane"})
@@ -487,7 +488,7 @@ EVENTS = st.builds(
 )
 
 
-@settings(max_examples=300, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=examples(300), deadline=None, suppress_health_check=list(HealthCheck))
 @given(event=EVENTS)
 def test_whatever_comes_in_is_a_message_or_a_reason_and_passes_to_the_host_as_it_is(event):
     convert.pairs_of(event)

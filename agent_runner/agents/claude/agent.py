@@ -230,7 +230,7 @@ class ClaudeAgent:
 
 
 def _spoken(*texts: str | None) -> list[str]:
-    """Of what the model answered before and after it was made to go on: what is not its word for silence."""
+    """Return the answers before and after the model was made to go on, without its word for silence."""
     said = [text for text in texts if text and text.strip()]
     return [text for text in said if text.strip().strip("*.") != SILENT] or said[-1:]
 

@@ -1,4 +1,4 @@
-"""How the Claude CLI is started. Only light modules are imported here: this runs before anything else.
+"""Builds the command of the Claude CLI. Only light modules are imported: this runs before anything else.
 
 The CLI takes half a second to boot, as long as Python takes to import what the runner needs, and the
 order says all that the CLI is started with. So the CLI is started first, and both boot side by side.
@@ -29,22 +29,22 @@ SERVERS = (SERVER, DASHBOARD, NOTICES)
 """Tools of three kinds, each under a name of its own."""
 SETTING_SOURCES: tuple[Literal["user", "project"], ...] = ("user", "project")
 BUILT_IN_TOOLS = ("Bash", "Read", "Write", "Edit", "Task", "NotebookEdit", "ToolSearch")
-"""What is left out schedules work inside the session, where it would die with the container, asks a person at
-a terminal, or is what Bash does too (Glob and Grep: 900 tokens in each request). `ToolSearch` is by what the
-tools that are deferred are found."""
+"""Tools of the CLI that agents get. Others schedule work that would die with the container, ask a person at
+a terminal, or do what Bash does, too (Glob and Grep: 900 tokens in each request). `ToolSearch` finds the
+tools that are deferred."""
 SKILL_TOOL = "Skill"
 """Only where there are skills: its description costs 400 tokens in each request."""
 SETTINGS = json.dumps({"skipWebFetchPreflight": True, "skillOverrides": {"plugin-authoring": "off"}})
 """Before it fetches a page the CLI would ask Anthropic's server about its host, past both proxies. The skill
 is the one of the CLI's own that its environment cannot switch off."""
 BROWSER = Path("/opt/browser")
-"""Of images that were built with one."""
+"""The browser of images that were built with one."""
 PR_SET_PDEATHSIG = 1
 FEW = {
     "CLAUDE_CODE_MAX_CONCURRENT_SUBAGENTS": "3",
     "CLAUDE_CODE_MAX_SUBAGENT_SPAWN_DEPTH": "1",  # none that starts others
 }
-"""How many subagents there are at once. What they ask is counted and bounded with their turn."""
+"""Limits of subagents. Their requests are counted and bounded with their turn."""
 LEAN = {
     "CLAUDE_AGENT_SDK_DISABLE_BUILTIN_AGENTS": "1",  # agents for reading code; ours is in sdk_client
     "CLAUDE_CODE_DISABLE_AUTO_MEMORY": "1",  # a second memory that no owner would look for
@@ -53,7 +53,13 @@ LEAN = {
     "CLAUDE_CODE_FORK_SUBAGENT": "0",
     "CLAUDE_CODE_SIMPLE_SYSTEM_PROMPT": "1",  # short descriptions of the CLI's tools, whatever the model
 }
-"""What keeps a request of the CLI small. Figures: `docs/decisions/0015-a-system-prompt-of-our-own.md`."""
+"""Variables that keep a request small. Figures: `docs/decisions/0015-a-system-prompt-of-our-own.md`."""
+
+PLAIN = {
+    "CLAUDE_CODE_ATTRIBUTION_HEADER": "0",  # a line before the prompt that no cache of a prompt survives
+    "CLAUDE_CODE_DISABLE_EXPERIMENTAL_BETAS": "1",
+}
+"""Variables for services that are not Anthropic's."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,13 +83,19 @@ class CliSettings:
     cli: Path
     cwd: Path
     system_prompt: str
-    """What it is told in place of the CLI's own, which is about writing programs and costs 6,400 tokens."""
+    """The text in place of the CLI's own, which is about writing programs and costs 6,400 tokens."""
     extra: tuple[Path, ...]
     model: str | None
     model_turns: int | None
     resume: str | None
+    output_tokens: int | None = None
+    """The most tokens that one call of the model writes; None leaves it to the CLI."""
     resume_at: str | None = None
     """The last message of that session that counts."""
+    is_plain_service: bool = False
+    """Its model service is not Anthropic's: it has no deferred tools and no betas."""
+    window: int | None = None
+    """Tokens that its model takes; None leaves it to the CLI."""
     tools: tuple[str, ...] = BUILT_IN_TOOLS
     mcp_servers: tuple[str, ...] = ()
     """Names of servers that the host's proxy leads to."""
@@ -91,9 +103,9 @@ class CliSettings:
     plugins: tuple[Path, ...] = ()
     """The folders with the skills of the host and of the image."""
     tells_text: bool = False
-    """It passes the model's text on as it comes."""
+    """Whether the model's text is passed on while it is written."""
     is_bare: bool = False
-    """It has a part of its own: no memory of the group, no tools but ours."""
+    """Whether the agent runs without the group's memory and with Andy's tools alone."""
     read_at_boot: BootFiles = frozenset()
     """The files that it reads once, as they were; only of a run that is started ahead."""
 
@@ -129,6 +141,9 @@ class CliSettings:
             extra=_directories(workspace.extra),
             model=order.get("model"),
             model_turns=(order.get("limits") or {}).get("model_turns"),
+            output_tokens=(order.get("limits") or {}).get("output_tokens"),
+            is_plain_service=bool(order.get("is_plain_service")),
+            window=order.get("window"),
             resume=order.get("session_id"),
             resume_at=(order.get("restore") or {}).get("resume_at") if order.get("session_id") else None,
             mcp_servers=() if part else tuple(order.get("mcp_servers") or ()),
@@ -172,11 +187,39 @@ class CliSettings:
         return {
             **inherited,
             "CLAUDE_CODE_ENTRYPOINT": "sdk-py",
-            **additions(is_bare=self.is_bare),
+            **self.additions(),
             "CLAUDE_AGENT_SDK_VERSION": _sdk_version(self.cli),
             "CLAUDE_CODE_SDK_READS_SESSION_STATE": "1",
             "PWD": str(self.cwd),
         }
+
+    def additions(self) -> dict[str, str]:
+        """Return what the CLI's environment has of ours."""
+        ours = {
+            "CLAUDE_CODE_DISABLE_BACKGROUND_TASKS": "1",  # a turn's work ends with the turn
+            "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
+            **FEW,
+            **LEAN,
+            # Else it is off where ANTHROPIC_BASE_URL is not the service: here it is the host's proxy.
+            "ENABLE_TOOL_SEARCH": str(not self.is_bare and not self.is_plain_service).lower(),
+            # The most it takes: a model that is overloaded for six minutes has no tool called a second time.
+            # The host tells it when trying again is of no use.
+            "CLAUDE_CODE_MAX_RETRIES": "15",
+            "DISABLE_AUTOUPDATER": "1",
+        }
+        if self.is_plain_service:
+            ours |= PLAIN
+        if self.window:
+            # It compacts and bounds its answers by what it believes of the model, which is another's.
+            ours["CLAUDE_CODE_MAX_CONTEXT_TOKENS"] = ours["CLAUDE_CODE_AUTO_COMPACT_WINDOW"] = str(
+                self.window
+            )
+            ours["CLAUDE_CODE_MAX_OUTPUT_TOKENS"] = str(max(1_000, self.window // 4))
+        if self.output_tokens:
+            ours["CLAUDE_CODE_MAX_OUTPUT_TOKENS"] = str(self.output_tokens)
+        if os.geteuid() == 0:
+            ours["IS_SANDBOX"] = "1"  # or root is refused bypassPermissions
+        return ours
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,23 +257,6 @@ def start_early(order_line: bytes, workspace: Workspace) -> StartedCli | None:
         return start_cli(CliSettings.of(order, workspace))
     except (OSError, ValueError, LookupError, TypeError, AttributeError, subprocess.SubprocessError):
         return None
-
-
-def additions(*, is_bare: bool) -> dict[str, str]:
-    """Return what the CLI's environment has of ours."""
-    ours = {
-        "CLAUDE_CODE_DISABLE_BACKGROUND_TASKS": "1",  # a turn's work ends with the turn
-        "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
-        **FEW,
-        **LEAN,
-        # Else it is off where ANTHROPIC_BASE_URL is not the service: here it is the host's proxy.
-        "ENABLE_TOOL_SEARCH": str(not is_bare).lower(),
-        # The most it takes: a model that is overloaded for six minutes has no tool called a second time. The
-        # host tells it when trying again is of no use.
-        "CLAUDE_CODE_MAX_RETRIES": "15",
-        "DISABLE_AUTOUPDATER": "1",
-    }
-    return ours | ({"IS_SANDBOX": "1"} if os.geteuid() == 0 else {})  # or root is refused bypassPermissions
 
 
 def bundled_cli() -> Path:

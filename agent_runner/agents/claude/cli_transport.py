@@ -18,7 +18,7 @@ from agent_runner.tools.mcp_server import ToolServer
 
 MAX_LINE_BYTES = 64 * 1024 * 1024
 EXIT_SECONDS = 1.0
-"""How long the CLI may take to write its transcript after the end of its input."""
+"""Seconds that the CLI may take to write its transcript after the end of its input."""
 
 
 class CliProcess:
@@ -34,7 +34,7 @@ class CliProcess:
         self._is_ending = False
 
     async def connect(self) -> None:
-        """Nothing to do: it runs."""
+        """Do nothing: the process runs already."""
 
     async def write(self, data: str) -> None:
         """Write to its stdin. That it is gone is told by `read_messages`, with the reason."""

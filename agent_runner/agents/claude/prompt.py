@@ -1,4 +1,4 @@
-"""What Claude is told about being Andy: the owner's files, what is true of this run, and shared memory."""
+"""Writes the system prompt of Claude: the owner's files, the facts of this run, and shared memory."""
 
 from __future__ import annotations
 
@@ -55,10 +55,10 @@ def system_prompt(order: Mapping[str, Any], workspace: Workspace) -> str:
     `order` holds the fields of a `RunOrder`, validated or not.
     """
     name = str(order.get("assistant_name") or "Andy")
-    told = {file: _owners(workspace.shared / file) for file in FILES}
+    texts = {file: _owners(workspace.shared / file) for file in FILES}
     parts = [
         WHO.format(name=name, timezone=order.get("timezone") or "UTC"),
-        *(told.values() if told["AGENTS.md"] else (WITHOUT_FILES, *told.values())),
+        *(texts.values() if texts["AGENTS.md"] else (WITHOUT_FILES, *texts.values())),
         _outside(order),
         MAIN_RULES.format(limit=f"{MAX_FILE_CHARS:,}") if order.get("is_main") else _shared_memory(workspace),
     ]
@@ -66,7 +66,7 @@ def system_prompt(order: Mapping[str, Any], workspace: Workspace) -> str:
 
 
 def _outside(order: Mapping[str, Any]) -> str:
-    """What can be searched and reached of the internet; an order that does not say so means nothing."""
+    """Return what can be searched and reached of the internet; an order that is silent means nothing."""
     search = SEARCH if order.get("web_search") else NO_SEARCH
     match order.get("egress"):
         case "open":
@@ -85,8 +85,8 @@ def _owners(path: Path) -> str:
     if len(text) <= MAX_FILE_CHARS:
         return text
     sys.stderr.write(f"{path.name} is longer than {MAX_FILE_CHARS:,} characters: the rest is left out\n")
-    kept = text[:MAX_FILE_CHARS].rstrip()
-    return f"{kept}\n({path.name} is cut here: it may have {MAX_FILE_CHARS:,} characters.)"
+    shortened = text[:MAX_FILE_CHARS].rstrip()
+    return f"{shortened}\n({path.name} is cut here: it may have {MAX_FILE_CHARS:,} characters.)"
 
 
 def _shared_memory(workspace: Workspace) -> str:

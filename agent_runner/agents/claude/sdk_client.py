@@ -16,7 +16,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 import claude_agent_sdk as sdk
 from claude_agent_sdk.types import HookContext, HookInput, HookJSONOutput
 
-from agent_runner.agents.claude.cli_command import SETTINGS, CliSettings, additions
+from agent_runner.agents.claude.cli_command import SETTINGS, CliSettings
 from agent_runner.agents.claude.cli_transport import CliProcess
 from agent_runner.agents.claude.restore import Hooks
 from agent_runner.agents.claude.shown_files import Block
@@ -38,7 +38,7 @@ NO_MORE_SUBAGENTS = (
     f"This turn has started {SUBAGENTS_A_TURN} subagents, which is the most: do the rest yourself."
 )
 AT_THE_CAP = "error_max_turns"
-"""What it did until then stands: only who is given a cap meets it."""
+"""The CLI's code for a turn that met its cap. What it did until then stands."""
 
 
 def options(
@@ -71,7 +71,7 @@ def options(
         plugins=[{"type": "local", "path": str(plugin)} for plugin in settings.plugins],
         setting_sources=list(settings.setting_sources),
         agents={} if settings.is_bare else {"general-purpose": _subagent(settings)},
-        env=additions(is_bare=settings.is_bare),
+        env=settings.additions(),
         hooks=_matchers(
             {"PreCompact": [_archiver(settings, order)]}, *hooks, noticing=noticing, subagents=subagents
         ),
@@ -174,13 +174,13 @@ def _zone(name: str) -> ZoneInfo:
 
 @dataclass(slots=True)
 class PromptOutcome:
-    """What came of a prompt. Without a `result` the CLI ended before it had one."""
+    """The outcome of a prompt. Without a `result` the CLI ended before it had one."""
 
     result: sdk.ResultMessage | None = None
     checkpoint: str | None = None
     """The last message of the transcript that was seen of it."""
     context_tokens: int = 0
-    """What was in the model's window at the last call; 0 where that is not known."""
+    """Tokens in the model's window at the last call; 0 where that is not known."""
     has_boundary: bool = False
     """The CLI reported that it compacted the session."""
     is_dropped: bool = False

@@ -37,7 +37,7 @@ NEEDED = (
     f"{SDK}._internal.session_store_validation",
     f"{SDK}._internal.transport.subprocess_cli",
 )
-"""What connecting and asking imports; all of it while the stand-ins are there."""
+"""Modules that connecting and asking import, all of them while the stand-ins are there."""
 
 
 class StandIn(ModuleType):

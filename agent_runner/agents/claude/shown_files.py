@@ -18,7 +18,7 @@ MAX_PICTURES, MAX_TEXTS = 5, 3
 MAX_PICTURE_BYTES = 3_700_000
 """The service takes 5 MB of a picture, written in base64."""
 MAX_BYTES = 10_000_000
-"""Of all pictures of one prompt."""
+"""Bytes of all pictures of one prompt."""
 MAX_TEXT_BYTES = 12_000
 MAX_PIXELS = 8_000
 """A side of a picture may be so long."""

@@ -11,9 +11,9 @@ from datetime import UTC, datetime, tzinfo
 from zoneinfo import ZoneInfo
 
 from agent_runner.agents.offline import reading
-from agent_runner.agents.offline.answers import take_answer
+from agent_runner.agents.offline.answers import asked_instead, joined_time, question_for, take_answer
 from agent_runner.agents.offline.board import Board
-from agent_runner.agents.offline.conversation import Conversation, ConversationState
+from agent_runner.agents.offline.conversation import Conversation, ConversationState, OpenQuestion
 from agent_runner.agents.offline.handler import AnswerNow, RequestContext
 from agent_runner.agents.offline.intents import ROWS, ParsedRequest, say
 from agent_runner.agents.offline.lists import Lists
@@ -31,11 +31,14 @@ from agent_runner.wire.times import Language
 from agent_runner.workspace import Workspace
 
 MAX_QUESTIONS = 10
+MAX_REPEATED_LINES = 3
 MAX_AGE_SECONDS = 24 * 3600
 """An older question is asked no more: nobody remembers what a "yes" would answer."""
 NOTHING_TO_COMPACT = "There is nothing to compact: without a model I keep no conversation."
 _LOST = ("unknown", "unknown_part", "yes", "no")
-"""What asks for nothing by itself, so that a question that is open is asked again."""
+"""Intents that request nothing by themselves: after one of them an open question is asked again."""
+_MAY_ANSWER = ("unknown", "show_list", "need_what")
+"""Intents of texts that may answer another person's question: `shopping` names a list."""
 _AFTER_NAME = r"(?![A-Za-z0-9_])(?:(?:님아|이?야|아|님|씨)(?=[\s,.!?:]|$))?"
 """No letter goes on with the name but a Korean vocative."""
 
@@ -103,8 +106,11 @@ class OfflineAgent:
             context = self._context(turn, number, request, state)
             texts.append(await _answer_request(reading.plain(request.text), context))
             self._progress.text(texts[-1] if number == 0 else f"\n\n{texts[-1]}")
-            questions = (*context.new_questions, *context.state.questions)[:MAX_QUESTIONS]
-            state = replace(context.state, questions=questions)
+            # The same question is open once: who asks for the same again is asked anew.
+            new = context.new_questions
+            older = [one for one in context.state.questions if not any(one.is_same(each) for each in new)]
+            undo = tuple(context.undo) or context.state.undo
+            state = replace(context.state, questions=(*new, *older)[:MAX_QUESTIONS], undo=undo)
         await asyncio.to_thread(self._conversation.keep, turn.turn, before, state)
         noted = "\n".join(await self._taken_notices(turn, reading.language_of(requests[0].text)))
         await say("\n\n".join(filter(None, (noted, *texts))))
@@ -130,7 +136,7 @@ class OfflineAgent:
             return iter(())
         # What matters most is taken too: no model is there to go on with it, and the person sees it now.
         await rules.drain("turn_end", limit=MAX_RESTORE_CHARS, at_least="high")
-        taken = {each.id for each in rules.notices.told}
+        taken = {each.id for each in rules.notices.delivered}
         return (_line(notice, language) for notice in turn.notices if notice.id in taken)
 
     def _context(
@@ -147,6 +153,9 @@ class OfflineAgent:
             workspace=self._workspace,
             host=self._host,
             sender=reading.plain(request.sender),
+            person=request.person or reading.plain(request.sender),
+            is_owner=request.is_owner,
+            quoted=reading.plain(request.quoted),
             now=now,
             zone=self._zone,
             request_id=f"t{turn.turn}-r{number}-{digest}",
@@ -170,7 +179,10 @@ def _requests(turn: TurnOrder, *, name: str) -> tuple[Request, ...]:
     A call in the middle or at the end is no part of what is asked: “what's on today @Andy?”.
     """
     if turn.requests or turn.kind not in ("chat", "task"):
-        call = re.compile(rf"[ \t,]*(?<![^\W_])(?<!\.)@{re.escape(name)}{_AFTER_NAME}", re.IGNORECASE)
+        spoken = re.escape(name)
+        call = re.compile(
+            rf"[ \t,]*(?<![^\W_])(?<!\.)@{spoken}{_AFTER_NAME}|^\s*{spoken}\s*[:,]\s+", re.IGNORECASE
+        )
         return tuple(
             one.model_copy(update={"text": call.sub("", one.text).strip() or one.text})
             for one in turn.requests
@@ -183,40 +195,64 @@ async def _answer_request(text: str, context: RequestContext) -> str:
     texts = await _answer_to_question(text, context)
     if texts is None:
         parsed_requests = await asyncio.to_thread(reading.read, text)
-        texts = await _do_all(parsed_requests, context)
+        if [parsed.intent for parsed in parsed_requests] == ["undo"] and context.state.undo:
+            last = context.state.undo[0]
+            if not context.is_owner and last.slot("by") not in ("", context.person):
+                return say("undo_not_yours", reading.language_of(text), name=last.slot("by_name"))
+            parsed_requests = list(context.state.undo)
+            context.state = replace(context.state, undo=())
         is_lost = all(parsed.intent in _LOST for parsed in parsed_requests)
-        if is_lost and context.state.questions:
-            texts.append(_repeated("still", context))
+        is_unknown = all(parsed.intent in _MAY_ANSWER for parsed in parsed_requests)
+        if is_unknown and (name := await asyncio.to_thread(asked_instead, text, context)):
+            return say("not_yours", reading.language_of(text), name=name)
+        texts = await _do_all(parsed_requests, context)
+        if is_lost and context.own_questions:
+            texts.append(_repeated("still", context.own_questions[0]))
+        elif context.undo:
+            texts += _lapsed(context)
     return "\n".join(filter(None, texts))
 
 
 async def _answer_to_question(text: str, context: RequestContext) -> list[str] | None:
     """Go on with what was asked and ask the next question; None where the text is no answer."""
-    if not context.state.questions or not text.strip():
+    question = question_for(text, context)
+    if question is None:
         return None
-    question, *others = context.state.questions
     completed = await asyncio.to_thread(take_answer, question, text, context)
     if completed is None:
         return None
-    context.state = replace(context.state, questions=tuple(others))
+    others = tuple(one for one in context.state.questions if one is not question)
+    context.state = replace(context.state, questions=others)
     sender = question.request.slot("sender") or question.sender
     texts = await _do_all([parsed.having(sender=sender) for parsed in completed], context)
     if not completed:
         texts.append(say("left", question.request.language))
-    if others and not context.new_questions:
-        texts.append(_repeated("next_question", context))
+    if context.own_questions and not context.new_questions:
+        texts.append(_repeated("next_question", context.own_questions[0]))
     return texts
 
 
-def _repeated(form: str, context: RequestContext) -> str:
-    """Ask the open question again, in its own language."""
-    question = context.state.questions[0]
-    return say(form, question.request.language, question=question.text)
+def _lapsed(context: RequestContext) -> list[str]:
+    """Close the older questions of a person whose newer request is done, and say so."""
+    older = [one for one in context.state.questions if one.person == context.person]
+    questions = tuple(one for one in context.state.questions if one not in older)
+    context.state = replace(context.state, questions=questions)
+    return [_repeated("lapsed", question) for question in older]
+
+
+def _repeated(form: str, question: OpenQuestion) -> str:
+    """Ask an open question again, in its own language; a long list of choices is not shown again."""
+    lines = question.text.splitlines()
+    text = question.text if len(lines) <= MAX_REPEATED_LINES or form != "still" else f"{lines[0]} …"
+    return say(form, question.request.language, question=text)
 
 
 async def _do_all(parsed_requests: list[ParsedRequest], context: RequestContext) -> list[str]:
     texts = []
-    for parsed in parsed_requests:
+    for request in parsed_requests:
+        parsed, fix = request, request.slot("fix")
+        if fix:  # "at 8pm to call, no wait, 9pm"
+            parsed = request.having(when=joined_time(request.slot("when"), fix, context), fix="")
         asked_before = len(context.new_questions)
         try:
             text = await _method_for(parsed, context)()

@@ -1,44 +1,87 @@
-"""What a message means as the answer to the question that is open."""
+"""The reading of a message as the answer to the open question."""
 
 from __future__ import annotations
 
 import re
+from datetime import time, timedelta
 
 from agent_runner.agents.offline.conversation import OpenQuestion, Option
 from agent_runner.agents.offline.handler import RequestContext
 from agent_runner.agents.offline.intents import PATTERNS, ParsedRequest
-from agent_runner.agents.offline.reading import parse_one
-from agent_runner.agents.offline.wording import reminders
+from agent_runner.agents.offline.reading import begins_request, parse_one
+from agent_runner.agents.offline.wording import entries, reminders, without_time
 from agent_runner.checklists import TODO
-from agent_runner.wire.times import DateOnly, Reason, TimeRefusal
+from agent_runner.wire import times
+from agent_runner.wire.times import DateOnly, Instant, Reason, Recurrence, TimeRefusal
 
 MAX_NAME_CHARS = 40
 MAX_NAME_WORDS = 3
+NOON, _MIDNIGHT = 12, time(0)
+"""The first hour of the afternoon, and the time of day of a day alone."""
+
+
+def question_for(text: str, context: RequestContext) -> OpenQuestion | None:
+    """Return the open question that who writes may answer, never one put to another."""
+    return context.own_questions[0] if text.strip() and context.own_questions else None
+
+
+def asked_instead(text: str, context: RequestContext) -> str:
+    """Return the name of another person whose open question a text would answer, if there is one."""
+    others = (question for question in context.state.questions if not context.may_answer(question))
+    found = (question.sender for question in others if take_answer(question, text, context) is not None)
+    return next(found, "")
 
 
 def take_answer(question: OpenQuestion, text: str, context: RequestContext) -> list[ParsedRequest] | None:
     """Return the requests that an answer completes, none where it is a no; None where it is no answer."""
     parsed = parse_one(text)
     intent = parsed.intent if parsed else ""
-    if intent == "never_mind" or (intent == "no" and question.slot in ("when", "sure")):
+    if intent in ("never_mind", "no"):
         return []
+    is_time = (
+        parsed is not None and intent == "move" and bool(parsed.slot("when")) and not parsed.slot("item")
+    )
+    if parsed is not None and is_time and question.slot in ("when", "sure") and _takes_time(question.request):
+        text = parsed.slot("when")
     match question.slot:
         case "when":
             found = _when(question.request, text, context)
         case "what":
-            found = _what(question.request, text) if intent in ("", "yes", "no") else None
+            found = _what(question.request, text) if not intent else None
         case "list":
             found = _list(question.request, text, parsed)
         case "which":
             return _which(question.options, text)
+        case _ if is_time and _takes_time(question.request):
+            found = _when(question.request, text, context)
+        case "sure" if intent == "move" and parsed is not None and _takes_time(question.request):
+            found = _shifted(question.request, parsed, context)
         case _:
-            found = question.request.having(sure="yes") if intent == "yes" else None
+            is_yes = intent == "yes" and not PATTERNS["says_done"].search(text)
+            found = question.request.having(sure="yes") if is_yes else None
     return [found] if found else None
+
+
+def _takes_time(request: ParsedRequest) -> bool:
+    return request.intent in ("remind", "add_task", "add_tasks", "move")
+
+
+def _shifted(request: ParsedRequest, move: ParsedRequest, context: RequestContext) -> ParsedRequest | None:
+    """Take `an hour earlier` as the time that was asked about, moved by that much."""
+    span, read = move.slot("later") or move.slot("earlier"), context.read_time(request.slot("when"))
+    shift = context.read_time(f"{span} 뒤" if PATTERNS["hangul"].search(span) else f"in {span}")
+    if not span or not isinstance(read, Instant) or not isinstance(shift, times.Duration):
+        return None
+    length = timedelta(days=shift.days) + shift.elapsed
+    at = read.at + length if move.slot("later") else read.at - length
+    return request.having(when=at.isoformat(timespec="seconds"), sure="yes")
 
 
 def _what(request: ParsedRequest, text: str) -> ParsedRequest:
     """Take the words as what is to be done, and a time among them too where none was named before."""
     request = request.having(trouble="")
+    if request.intent == "add_items":
+        return request.having(items="\n".join(entries(text, request.language)))
     (read, *others) = reminders(text.strip(), request.language)
     if request.intent == "remind" and not request.slot("when") and not others and read.slot("when"):
         return request.having(what=read.slot("what"), when=read.slot("when"))
@@ -48,18 +91,80 @@ def _what(request: ParsedRequest, text: str) -> ParsedRequest:
 def _when(request: ParsedRequest, text: str, context: RequestContext) -> ParsedRequest | None:
     """Join the answer to what was known of the time, or take it in its place."""
     said = _without_frame(_without_frame(text))
+    if request.slot("unsure"):
+        return _sure_time(request, said, context)
+    if when := _chosen(request, said, context):
+        return request.having(when=when, trouble="", sure="yes")
+    asked = context.read_time(request.slot("when"))
+    if isinstance(asked, TimeRefusal) and asked.choices and PATTERNS["a_place"].fullmatch(said):
+        return None  # "the second" of several times is never the second of a month
+    if when := joined_time(request.slot("when"), said, context):
+        return request.having(when=when, trouble="", sure="yes")
+    return None
+
+
+def _sure_time(request: ParsedRequest, said: str, context: RequestContext) -> ParsedRequest | None:
+    """Take the time of a text whose own was not understood; a day that was said there is not lost."""
+    what, day = without_time(request.slot("what"))
+    lead = times.leading(said)
+    has_day = lead is not None and bool(lead.parts.written().keys() - {"clock", "half"})
+    when = said if has_day else joined_time(day, said, context) if day else ""
+    if not times.is_time(when):
+        return None
+    return request.having(what=what, when=when, unsure="", sure="yes")
+
+
+def _chosen(request: ParsedRequest, said: str, context: RequestContext) -> str:
+    """Return the one of several readings that an answer means, by its place, its half of the day or time."""
+    asked = context.read_time(request.slot("when"))
+    is_move = request.intent == "move"
+    choices = asked.choices if isinstance(asked, TimeRefusal) else ()
+    if is_move and not choices and PATTERNS["day_and_hour"].fullmatch(request.slot("when")):
+        choices = context.halves(request.slot("when"))
+    options = tuple(
+        Option(label="", request=request.having(when=times.say(choice, request.language)))
+        for choice in choices
+    )
+    if placed := _which(options, said):
+        return placed[0].slot("when") if len(placed) == 1 else ""
+    found = [option for choice, option in zip(choices, options, strict=True) if _means(said, choice, context)]
+    return found[0].request.slot("when") if len(found) == 1 else ""
+
+
+def _means(said: str, choice: times.Reading, context: RequestContext) -> bool:
+    """Return whether words mean one of several readings: `evening`, `7pm`, `3 February`."""
+    assert not isinstance(choice, TimeRefusal)
+    at = choice.first if isinstance(choice, Recurrence) else choice.at
+    for name, is_half in (("morning", at.hour < NOON), ("evening", at.hour >= NOON)):
+        if PATTERNS[name].fullmatch(said):
+            return is_half and not isinstance(choice, DateOnly)
+    read = context.read_time(said)
+    if isinstance(read, DateOnly):
+        return read.day == at.date()
+    return isinstance(read, Instant) and (read.at == at or (read.at.time() == at.time() != _MIDNIGHT))
+
+
+def joined_time(before: str, said: str, context: RequestContext) -> str:
+    """Return the time that words change another to, empty where they are no time."""
     said = f"at {said}" if re.fullmatch(r"\d{1,2}", said) else said
-    forms = _joined(request.slot("when"), said)
+    forms = _joined(before, said)
     tried = [(form, context.read_time(form)) for form in dict.fromkeys(forms)]
     if all(isinstance(read, TimeRefusal) and read.reason is Reason.NO_TIME for _, read in tried):
-        return None
+        return ""
     moments = [form for form, read in tried if not isinstance(read, TimeRefusal | DateOnly)]
     halves = [
         form for form, read in tried if isinstance(read, TimeRefusal) and read.reason is Reason.WHICH_HALF
     ]
     days = [form for form, read in tried if isinstance(read, DateOnly)]
-    best = (moments or halves or days or [said])[0]
-    return request.having(when=best, trouble="", sure="yes")
+    # "next Friday" and "9am" are still two days: neither alone is what was said.
+    whole = (f"{before} {said}", f"{said} {before}")
+    several = [form for form, read in tried if form in whole and _is_several(read)]
+    return (several or moments or halves or days or [said])[0]
+
+
+def _is_several(read: times.Reading) -> bool:
+    reasons = (Reason.WHICH_MEANING, Reason.WHICH_WEEK)
+    return isinstance(read, TimeRefusal) and read.reason in reasons and len(read.choices) > 1
 
 
 def _joined(before: str, said: str) -> list[str]:
@@ -70,35 +175,40 @@ def _joined(before: str, said: str) -> list[str]:
     am, pm = ("오전", "오후") if re.search(r"[가-힣]", before) else ("am", "pm")
     halves = [half for name, half in (("morning", am), ("evening", pm)) if PATTERNS[name].fullmatch(said)]
     words = before.split()
-    kept = [" ".join(words[:end]) for end in range(len(words), 0, -1)]
-    kept += [" ".join(words[start:]) for start in range(1, len(words))]
-    joined = [form for part in kept for form in (f"{part} {said}", f"{said} {part}")]
+    parts = [" ".join(words[:end]) for end in range(len(words), 0, -1)]
+    parts += [" ".join(words[start:]) for start in range(1, len(words))]
+    joined = [form for part in parts for form in (f"{part} {said}", f"{said} {part}")]
     return [*(f"{before} {half}" for half in halves if before), *joined, said]
 
 
 def _list(request: ParsedRequest, text: str, parsed: ParsedRequest | None) -> ParsedRequest | None:
     """Take a list that is named in full (`the shopping list`), or a few words as the name of one."""
     if parsed is not None:
-        return request.having(list=parsed.slot("list") or TODO) if parsed.intent == "show_list" else None
+        is_name = parsed.intent in ("show_list", "need_what") and not parsed.slot("it")
+        is_name = is_name and not begins_request(text)
+        return request.having(list=parsed.slot("list") or TODO) if is_name else None
     name = _without_frame(PATTERNS["before_list"].sub("", text.strip()))
     is_name = 0 < len(name) <= MAX_NAME_CHARS and len(name.split()) <= MAX_NAME_WORDS
-    return request.having(list=name) if is_name else None
+    return request.having(list=name, doubt="yes") if is_name and not begins_request(text) else None
 
 
 def _which(options: tuple[Option, ...], text: str) -> list[ParsedRequest] | None:
-    """Choose by number, by place (`the second`), by a part of the words, or all of them."""
+    """Choose by number, by place (`the second`), by whole words of the label, or all of them."""
     said = _without_frame(text).strip(" .").casefold()
     requests = [option.request for option in options]
     if PATTERNS["all_options"].fullmatch(said):
         return requests
     if number := PATTERNS["option_number"].fullmatch(said):
-        place = int(number["number"]) - 1
-        return [requests[place]] if 0 <= place < len(requests) else None
-    for place, request in enumerate(requests[:3], 1):
+        names = [option.number.casefold() or str(place) for place, option in enumerate(options, 1)]
+        return [requests[names.index(number["number"])]] if number["number"] in names else None
+    for place, request in enumerate(requests[:5], 1):
         if PATTERNS[f"option_{place}"].fullmatch(said):
             return [request]
-    fitting = [option.request for option in options if len(said) > 1 and said in option.label.casefold()]
-    return fitting if len(fitting) == 1 else None
+    if requests and PATTERNS["option_last"].fullmatch(said):
+        return requests[-1:]
+    words = re.compile(rf"(?<![\w]){re.escape(said)}(?![A-Za-z0-9_])", re.IGNORECASE)
+    fitting = [option.request for option in options if len(said) > 1 and words.search(option.label)]
+    return fitting if len(fitting) == 1 and parse_one(text) is None else None
 
 
 def _without_frame(text: str) -> str:

@@ -4,22 +4,28 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from datetime import date, timedelta
+from datetime import date, datetime, timedelta
 from typing import Any, TypedDict
 
+from agent_runner.agents.offline.answers import joined_time
 from agent_runner.agents.offline.conversation import Option, ShownEntry
 from agent_runner.agents.offline.handler import AnswerNow, RequestHandler
 from agent_runner.agents.offline.intents import PATTERNS, ROWS, ParsedRequest
 from agent_runner.agents.offline.lists import Lists
 from agent_runner.agents.offline.reminders import Reminders
-from agent_runner.checklists import TODO, Item
+from agent_runner.agents.offline.wording import entries
+from agent_runner.checklists import TODO, Item, has_words
 from agent_runner.wire import times
+from agent_runner.wire.dashboard import asks_if_done
 from agent_runner.wire.mailbox import Reply, ShowDashboard, UseDashboard
 from agent_runner.wire.times import DateOnly, Duration, Reason, Recurrence, TimeRefusal
 
+ALARMS = ("reminder", "repeat")
 SOON_DAYS = 7
 """A task that is due by then, or at no time, belongs to today too."""
-_DATE_CHARS, _MINUTE_CHARS = len("2026-02-10"), len("2026-02-10 18:00")
+_DATE_CHARS = len("2026-02-10")
+_WHO = "@"
+"""The beginning of the tag that names who does a task."""
 
 
 class OpenTask(TypedDict):
@@ -31,6 +37,7 @@ class OpenTask(TypedDict):
     deadline: str | None
     """An ISO day, or a time."""
     blocked: bool
+    tags: list[str]
     created_at: str | None
 
 
@@ -68,33 +75,107 @@ class Board(RequestHandler):
             reply = await self._use("create_task", title=title, **deadline)
         except AnswerNow as refusal:
             return refusal.text
-        self.context.state = replace(self.context.state, task=str(reply.data.get("id", "")))
-        kept = reply.data.get("deadline")
-        form = "task_added_until" if kept else "task_added"
-        return self.say(form, title=reply.data.get("title", title), date=_minute(kept))
+        task_id, title = str(reply.data.get("id", "")), str(reply.data.get("title", title))
+        self.context.state = replace(self.context.state, task=task_id)
+        entry = ShownEntry(kind="task", id=task_id, label=title)
+        self.did(self.parsed.of("drop_task", task_id=task_id), last=entry)
+        until = reply.data.get("deadline")
+        form = "task_added_until" if until else "task_added"
+        return self.say(form, title=title, date=self._date(until))
 
     # Changing
 
     async def change(self) -> str:
         """Change the task that is meant as the intent's row says; 100 % completes it."""
         task = await self._meant()
+        entry = ShownEntry(kind="task", id=task["id"], label=task["title"])
         self.context.state = replace(self.context.state, task=task["id"])
-        changes, pct, reason = (
-            ROWS[self.parsed.intent].get("changes", {}) | {},
-            self.slot("pct"),
-            self.slot("reason"),
-        )
+        pct, reason, who = self.slot("pct"), self.slot("reason"), self.slot("who")
         if pct and int(pct) == 100:
-            return await self._complete(task["id"], task["title"])
+            return await self._complete(task["id"], task["title"], str(task["progress"]))
+        slots = {"reason": "", **self.parsed.slots}
+        row = ROWS[self.parsed.intent].get("changes", {}).items()
+        filled = {name: value.format(**slots) if isinstance(value, str) else value for name, value in row}
+        changes: dict[str, Any] = {name: value for name, value in filled.items() if value != ""}
         if pct:
             changes["progress"] = int(pct)
-        if reason:
-            changes["blocker_note"] = reason
+        if self.parsed.intent == "assign":
+            others = [tag for tag in task["tags"] if not tag.startswith(_WHO)]
+            changes["tags"] = [*others, *([f"{_WHO}{who}"] if who else [])]
         await self._use("update_task", task_id=task["id"], **changes)
-        because = f" ({reason})" if reason else ""
-        return self.say(self.parsed.intent, title=task["title"], pct=changes.get("progress"), reason=because)
+        self.did(self.parsed.of(**self._inverse(task)), last=entry)
+        title, because = changes.get("title", task["title"]), f" ({reason})" if reason else ""
+        return self.say(
+            self.parsed.intent, title=title, pct=changes.get("progress"), because=because, who=who
+        )
 
-    do_progress = do_block = do_unblock = do_drop_task = change
+    do_progress = do_block = do_unblock = do_drop_task = do_retitle = do_assign = change
+
+    async def describe(self) -> str:
+        """Say when the task that is meant is due, or who does it."""
+        task = await self._meant()
+        self.context.state = replace(self.context.state, task=task["id"])
+        date, who = self._date(task["deadline"]), _who(task)
+        is_known = date if self.parsed.intent == "when_due" else who
+        form = self.parsed.intent if is_known else f"{self.parsed.intent}_none"
+        return self.say(form, title=task["title"], date=date, who=who)
+
+    do_when_due = do_who_does = describe
+
+    async def do_reopen(self) -> str:
+        """Work on a task again that was completed or taken off."""
+        task_id, title = self.slot("task_id"), self.slot("label")
+        await self._use("update_task", task_id=task_id, status="active", progress=int(self.slot("pct")))
+        self.did(last=ShownEntry(kind="task", id=task_id, label=title))
+        return self.say("reopen", title=title)
+
+    def _inverse(self, task: OpenTask) -> dict[str, str]:
+        """Return the intent and slots of the request that takes a change of a task back."""
+        before = {"task_id": task["id"], "label": task["title"], "pct": str(task["progress"])}
+        before |= {"title": task["title"], "who": _who(task)}
+        inverse = {"block": "unblock", "unblock": "block", "drop_task": "reopen"}
+        return before | {"intent": inverse.get(self.parsed.intent, self.parsed.intent)}
+
+    async def do_move(self) -> str:
+        """Move the reminder or the deadline that is meant to another time."""
+        last, item = self.context.last, self.slot("item")
+        reminders = Reminders(self.parsed, self.context)
+        if self.slot("kind") == "task" or self.slot("task_id"):
+            return await self._move_deadline()
+        if not item and not self.slot("id") and last is not None and last.kind == "task":
+            self.parsed = self.parsed.having(task_id=last.id, label=last.label)
+            return await self._move_deadline()
+        if item and not self.slot("id") and not self.slot("alarm"):
+            tasks = find(await self._open_tasks(is_again=True), item)
+            options = [
+                *(self._deadline_of(task) for task in tasks),
+                *reminders.options(await reminders.upcoming_again()),
+            ]
+            if tasks:
+                self.parsed = self.choose(options, "which_move")
+                return await self.do_move()
+        return await reminders.move()
+
+    def _deadline_of(self, task: OpenTask) -> Option:
+        request = self.parsed.having(kind="task", task_id=task["id"], label=task["title"], item="")
+        return Option(label=self._label(task), request=request)
+
+    async def _move_deadline(self) -> str:
+        if not self.slot("task_id"):
+            self.parsed = self.parsed.having(task=self.slot("item"))
+        task = await self._meant()
+        before, said = task["deadline"] or "", self.slot("when")
+        if not said:
+            raise self.question("when", self.say("time.no_time"))
+        when = (
+            joined_time(before.replace("T", " at ")[: len("2026-02-10 at 18:00")], said, self.context) or said
+        )
+        self.parsed = self.parsed.having(kind="task", task_id=task["id"], when=when)
+        deadline = self._deadline(task["title"])
+        await self._use("update_task", task_id=task["id"], **deadline)
+        entry = ShownEntry(kind="task", id=task["id"], label=task["title"])
+        self.did(self.parsed.having(when=before), last=entry)
+        return self.say("deadline_moved", title=task["title"], date=self._date(deadline["deadline"]))
 
     async def do_finish(self) -> str:
         """End what is meant: a task, an entry of a list, a reminder. What could be several is asked about."""
@@ -103,40 +184,103 @@ class Board(RequestHandler):
         if not self.slot("kind"):
             options = await self._finishable()
             if not options:
-                return self.say("nothing_to_finish", item=self.slot("item"))
+                return await self._finish_each()
             self.parsed = self.choose(options, "which_done")
+            if (
+                len(options) == 1
+            ):  # a reminder that a number happens to mean is cancelled after a question only
+                self.parsed = self.parsed.having(ask="yes")
         match self.slot("kind"):
             case "task":
-                return await self._complete(self.slot("id"), self.slot("label"))
+                return await self._complete(self.slot("id"), self.slot("label"), self.slot("pct"))
             case "item":
                 return await Lists(self.parsed.having(item=self.slot("label")), self.context).act()
             case _:
                 return await Reminders(self.parsed, self.context).do_cancel_reminder()
 
+    async def do_untick(self) -> str:
+        """Open again what is named: the task that was completed last, or an entry that is ticked off."""
+        item, state, lists = self.slot("item"), self.context.state, Lists(self.parsed, self.context)
+        if self.slot("list") or self.slot("it") or self.slot("kind"):
+            return await lists.act()
+        named = state.shown.get(item)
+        label = named.label if named else item
+        for back in state.undo:
+            if back.intent == "reopen" and _fits(label, back.slot("label")):
+                self.context.state = replace(state, undo=())
+                texts = [await Board(back, self.context).do_reopen()]
+                again = [one for one in state.undo if one.intent == "remind_again"]
+                texts += [await Reminders(one, self.context).do_remind_again() for one in again]
+                return "\n".join(texts)
+        if named is not None and named.kind == "item":
+            self.parsed = self.parsed.having(item=label, list=named.list)
+            return await Lists(self.parsed, self.context).act()
+        only = [state.list or TODO] if item.isdecimal() else []
+        ticked = await lists.entries(only, is_open=False)
+        if not any(one.id == item or _fits(label, one.label) for one in ticked):
+            return self.say("nothing_to_reopen", item=label)
+        return await lists.act()
+
+    async def _finish_each(self) -> str:
+        """End each of several things that are named in one request."""
+        item, texts = self.slot("item"), []
+        parts = entries(item, self.parsed.language)
+        if len(parts) < 2:
+            return self.say("nothing_to_finish", item=item)
+        for part in parts:
+            try:
+                texts.append(await Board(self.parsed.having(item=part), self.context).do_finish())
+            except AnswerNow as answer:
+                texts.append(answer.text)
+        return "\n".join(filter(None, texts))
+
     async def _finishable(self) -> list[Option]:
         """Return everything open that a number or a text can mean; a number means the list shown last."""
         item, shown = self.slot("item"), self.context.state.shown
         is_number = item.isdecimal()
-        if is_number and shown:
+        if is_number and shown and not any(one.kind in ALARMS for one in shown.values()):
             if item not in shown:
                 raise AnswerNow(self.say("which_number", item=item))
             return [self._ending(shown[item], shown[item].label)]
         tasks = [] if self.slot("list") else await self._open_tasks(is_again=True)
         found = _at(tasks, item) if is_number else find(tasks, item)
-        todos = await self._todos()
-        meant = [one for one in todos if (str(one.number) == item if is_number else _fits(item, one.text))]
-        return [
+        only = [TODO] if is_number or self.slot("list") else []
+        items = await Lists(self.parsed, self.context).entries(only)
+        meant = [one for one in items if (one.id == item if is_number else _fits(item, one.label))]
+        same = [one for one in meant if one.label.casefold() == item.casefold()]
+        options = [
             *(self._ending(_task_entry(task), self._label(task)) for task in found),
-            *(self._ending(_todo_entry(one), self.say("option_todo", title=one.text)) for one in meant),
+            *(self._ending(one, self._entry_label(one)) for one in same or meant),
         ]
+        if (
+            is_number and item in shown and shown[item].kind in ALARMS
+        ):  # it may be the reminder of this number
+            title = Reminders(self.parsed, self.context).brief(shown[item].label)
+            options.append(self._ending(shown[item], self.say("option_reminder", title=title)))
+        return options
+
+    def _entry_label(self, entry: ShownEntry) -> str:
+        form = "option_todo" if entry.list == TODO else "option_item"
+        return self.say(form, title=entry.label, list=entry.list)
 
     def _ending(self, entry: ShownEntry, label: str) -> Option:
         """Offer to end an entry."""
-        request = self.parsed.of("finish", kind=entry.kind, id=entry.id, label=entry.label, list=entry.list)
+        request = self.parsed.of(
+            "finish", kind=entry.kind, id=entry.id, label=entry.label, list=entry.list, pct=entry.pct
+        )
         return Option(label=label, request=request)
 
-    async def _complete(self, task_id: str, title: str) -> str:
+    async def _complete(self, task_id: str, title: str, pct: str) -> str:
+        reminders = Reminders(self.parsed, self.context)
+        before = await reminders.once_again()
         await self._use("update_task", task_id=task_id, **ROWS["finish"]["changes"])
+        left = {one.id for one in await reminders.once_again()} if before else set()
+        for one in before:  # the host ends the reminders of a task with it
+            if one.id not in left and one.at is not None:
+                again = {"text": one.note, "at": one.at.isoformat(), "label": one.text, "task_id": task_id}
+                self.did(self.parsed.of("remind_again", **again))
+        entry = ShownEntry(kind="task", id=task_id, label=title)
+        self.did(self.parsed.of("reopen", task_id=task_id, label=title, pct=pct or "0"), last=entry)
         return self.say("finish", title=title)
 
     async def _meant(self) -> OpenTask:
@@ -146,8 +290,8 @@ class Board(RequestHandler):
             self.slot("task"),
             self.context.state.shown,
         )
-        if self.slot("task_id"):
-            found = _with_id(tasks, self.slot("task_id"))
+        if self.slot("task_id") or PATTERNS["that_one"].fullmatch(which):
+            found = _with_id(tasks, self.slot("task_id") or self.context.state.task)
         elif which.isdecimal() and which in shown:
             found = _with_id(tasks, shown[which].id)
         else:
@@ -170,17 +314,31 @@ class Board(RequestHandler):
     async def answer(self) -> str:
         """Take a bare yes or no as the answer to what the dashboard asked last."""
         if not self.slot("question_id"):
-            if self.context.state.questions:
+            if self.context.own_questions:
                 return ""  # the agent itself asked last, and asks again
             self.parsed = await self._to_last_question()
         tasks = _with_id(await self._open_tasks(is_again=True), self.slot("task_id"))
         task = tasks[0] if tasks and self.slot("is_done") else None
         if task and self.parsed.intent == "yes":
-            return await self._complete(task["id"], task["title"])
+            return await self._complete(task["id"], task["title"], str(task["progress"]))
         await self._use("answer_question", question_id=self.slot("question_id"), answer=self.parsed.intent)
         return self.say("not_done_yet", title=task["title"]) if task else self.say("answer_noted")
 
     do_yes = do_no = answer
+
+    async def do_never_mind(self) -> str:
+        """Say that nothing was asked, or somebody else was; `cancel it` means the last reminder."""
+        last = self.context.last
+        if self.slot("it") and last is not None and last.kind in ALARMS and not self.context.state.questions:
+            known = {"kind": last.kind, "id": last.id, "label": last.label, "ask": "yes"}
+            return await Reminders(
+                self.parsed.of("cancel_reminder", **known), self.context
+            ).do_cancel_reminder()
+        return "" if self.context.own_questions else self._not_asked()
+
+    def _not_asked(self) -> str:
+        names = dict.fromkeys(question.sender for question in self.context.state.questions)
+        return self.say("not_yours", name=", ".join(filter(None, names))) if names else self.say("never_mind")
 
     async def _to_last_question(self) -> ParsedRequest:
         """Return the answer with the question that it answers; which, is asked of several asked at once."""
@@ -190,12 +348,12 @@ class Board(RequestHandler):
         options = []
         for row in rows if latest else ():
             if row.get("last_asked_at") == latest:
-                is_done = "yes" if PATTERNS["asks_if_done"].search(row["question"]) else ""
+                is_done = "yes" if asks_if_done(row["question"]) else ""
                 task_id = row.get("related_task_id") or ""
                 request = self.parsed.having(question_id=row["id"], task_id=task_id, is_done=is_done)
                 options.append(Option(label=row["question"], request=request))
         if not options:
-            raise AnswerNow(self.say("never_mind"))
+            raise AnswerNow(self._not_asked())
         return self.choose(options, "which_task")
 
     # Showing
@@ -217,14 +375,44 @@ class Board(RequestHandler):
         if not tasks:
             named = self.say("until_day", day=times.say_day(until, self.parsed.language)) if until else ""
             return self.say("nothing_due", until=named)
-        tasks.sort(key=lambda task: task["deadline"] or "")
-        return self._sections(tasks, [], head="due")[0]
+        return self._due(tasks)[0]
+
+    def _due(self, tasks: Sequence[OpenTask], head: str = "due") -> list[str]:
+        """Return tasks under a head, soonest first; nothing where there are none."""
+        return self._sections(sorted(tasks, key=_due_day), [], head=head)
+
+    async def do_late(self) -> str:
+        """Say which tasks are past their deadline."""
+        now = self.context.now
+        tasks = [task for task in await self._open_tasks() if _is_late(task, now)]
+        return self._due(tasks, "late")[0] if tasks else self.say("nothing_late")
+
+    async def do_week(self) -> str:
+        """Say what is on between two days, or until Sunday of a week: reminders, and tasks that are due."""
+        today = self.context.now.date()
+        first = self._day() or today
+        weeks = 2 if PATTERNS["next_week"].fullmatch(self.slot("week")) else 1
+        last = self._day("last") or today + timedelta(days=weeks * 7 - 1 - today.weekday())
+        if last < first:  # "from Saturday to Sunday" on a Sunday
+            last += timedelta(days=7)
+        lines = await Reminders(self.parsed, self.context).between(first, last)
+        since = first.isoformat() if self.slot("day") else "0"
+        tasks = [task for task in await self._open_tasks() if since <= _due_day(task) <= last.isoformat()]
+        day = times.say_long_day(last, self.parsed.language)
+        parts = ["\n".join(lines)] if lines else []
+        parts += self._due(tasks)
+        named = times.say_long_day(first, self.parsed.language)
+        head = self.say("week_from" if self.slot("day") else "week_until", first=named, day=day)
+        if not parts:
+            until = self.say("until_day", day=day).strip()
+            return self.say("agenda_nothing", day=head.rstrip(":") if self.slot("day") else until)
+        return "\n\n".join([head, *parts])
 
     async def do_agenda(self) -> str:
         """Say what is on a day: reminders and tasks; today also tasks due soon or at no time, and to-dos."""
         today = self.context.now.date()
         day = self._day() or today
-        reminders = await Reminders(self.parsed, self.context).of_day(day)
+        reminders = await Reminders(self.parsed, self.context).between(day, day)
         tasks, todos, trouble = await self._open_tasks(), [], []
         if day == today:
             soon = (today + timedelta(days=SOON_DAYS)).isoformat()
@@ -243,11 +431,19 @@ class Board(RequestHandler):
             return self.say("agenda_nothing", day=named)
         return "\n\n".join([self.say("agenda", day=named[:1].upper() + named[1:]), *parts])
 
-    def _day(self) -> date | None:
+    def _date(self, at: str | None) -> str:
+        """Return a deadline as people read it: `Tue 2026-02-10`, and the time of day where it has one."""
+        if not at:
+            return ""
+        if len(at) == _DATE_CHARS:
+            return times.say_day(date.fromisoformat(at), self.parsed.language)
+        return self.moment(datetime.fromisoformat(at), has_seconds=False)
+
+    def _day(self, slot: str = "day") -> date | None:
         """Return the day that is named, None where none is. Raises `AnswerNow` to say why it is none."""
-        if not self.slot("day"):
+        if not self.slot(slot):
             return None
-        read = self.context.read_time(self.slot("day"), takes_past=True)
+        read = self.context.read_time(self.slot(slot), takes_past=True)
         if isinstance(read, TimeRefusal):
             raise AnswerNow(self.say(f"time.{read.reason.value}", moment="—", on=""))
         return (read.first if isinstance(read, Recurrence) else read.at).date()
@@ -266,14 +462,14 @@ class Board(RequestHandler):
         return [self.listed(title, part) for title, part in parts if part]
 
     def _described(self, task: OpenTask) -> str:
-        until = self.say("task_until", date=_minute(task["deadline"])) if task["deadline"] else ""
-        blocked = f", {self.say('task_blocked')}" if task["blocked"] else ""
-        return f"{task['title']} ({task['progress']}%{until}{blocked})"
+        until = self.say("task_until", date=self._date(task["deadline"])) if task["deadline"] else ""
+        more = (self.say("task_blocked") if task["blocked"] else "", _who(task))
+        return ", ".join([f"{task['title']} ({task['progress']}%{until}", *filter(None, more)]) + ")"
 
     def _label(self, task: OpenTask) -> str:
         """Describe a task so that it differs from another of its title: deadline, progress, when added."""
-        until = _minute(task["deadline"]) or self.say("no_deadline")
-        added = self.say("added_on", date=_minute(task.get("created_at")))
+        until = self._date(task["deadline"]) or self.say("no_deadline")
+        added = self.say("added_on", date=self._date(task.get("created_at")))
         return self.say("option_task", title=task["title"], more=f"{task['progress']}%, {until}, {added}")
 
     async def do_before_deadline(self) -> str:
@@ -291,9 +487,9 @@ class Board(RequestHandler):
             raise self._which_task(found or tasks, "before_which")
         (task,) = found
         day = date.fromisoformat(_due_day(task)) - timedelta(days=self._days_before())
-        what = self.say("before_deadline", title=task["title"], date=_minute(task["deadline"]))
+        what = self.say("before_deadline", title=task["title"], date=self._date(task["deadline"]))
         when = f"{day.isoformat()} {self.slot('clock') or '09:00'}"
-        remind = self.parsed.of("remind", what=what, when=when, whom=self.slot("whom"))
+        remind = self.parsed.of("remind", what=what, when=when, whom=self.slot("whom"), task_id=task["id"])
         return await Reminders(remind, self.context).do_remind()
 
     def _days_before(self) -> int:
@@ -335,7 +531,7 @@ def find(tasks: Sequence[OpenTask], which: str) -> list[OpenTask]:
 
 def _fits(which: str, text: str) -> bool:
     which, text = which.casefold(), text.casefold()
-    return which == text or (len(which) > 1 and not which.isdecimal() and which in text)
+    return which == text or (not which.isdecimal() and has_words(text, which))
 
 
 def _with_id(tasks: Sequence[OpenTask], task_id: str) -> list[OpenTask]:
@@ -349,11 +545,11 @@ def _at(tasks: Sequence[OpenTask], number: str) -> list[OpenTask]:
 
 
 def _task_entry(task: OpenTask) -> ShownEntry:
-    return ShownEntry(kind="task", id=task["id"], label=task["title"])
+    return ShownEntry(kind="task", id=task["id"], label=task["title"], pct=str(task["progress"]))
 
 
 def _todo_entry(item: Item) -> ShownEntry:
-    return ShownEntry(kind="item", label=item.text, list=TODO)
+    return ShownEntry(kind="item", id=str(item.number), label=item.text, list=TODO)
 
 
 def _due_day(task: OpenTask) -> str:
@@ -361,6 +557,11 @@ def _due_day(task: OpenTask) -> str:
     return (task["deadline"] or "")[:_DATE_CHARS]
 
 
-def _minute(at: str | None) -> str:
-    """Return an ISO day as it is, and a time to the minute: `2026-02-10 18:00`."""
-    return (at or "")[:_MINUTE_CHARS].replace("T", " ")
+def _is_late(task: OpenTask, now: datetime) -> bool:
+    deadline = task["deadline"] or ""
+    return "" < deadline < (now.isoformat() if "T" in deadline else now.date().isoformat())
+
+
+def _who(task: OpenTask) -> str:
+    """Return the name of who does a task, which is one of its tags; empty where none was named."""
+    return next((tag.removeprefix(_WHO) for tag in task["tags"] if tag.startswith(_WHO)), "")

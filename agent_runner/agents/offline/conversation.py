@@ -30,7 +30,12 @@ class ShownEntry:
     """`task`, `item` of a list, `reminder` or `repeat`."""
     label: str
     id: str = ""
+    """The id of a task, the number of an item or reminder, the scheduled task of a repeating one."""
     list: str = ""
+    pct: str = ""
+    """The progress of a task, in percent."""
+    person: str = ""
+    """The short name of who spoke of it; empty where that is not known."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,6 +43,8 @@ class Option:
     """One of several things that may be meant."""
 
     label: str
+    number: str = ""
+    """The number by which people know it; without one, its place among the options counts."""
     request: Annotated[ParsedRequest, Field(alias="wish")]
 
 
@@ -50,14 +57,21 @@ class OpenQuestion:
     """`when`, `what`, `list`, `which` of the options, or `sure`."""
     text: str
     sender: str = ""
+    person: str = ""
+    """The short name of who was asked; anybody may answer where there is none."""
     at: float
-    """When it was asked, in epoch seconds."""
+    """The time when it was asked, in epoch seconds."""
     options: tuple[Option, ...] = ()
+
+    def is_same(self, other: OpenQuestion) -> bool:
+        """Return whether another question asks the same person for the same."""
+        mine, theirs = (self.request, self.slot, self.person), (other.request, other.slot, other.person)
+        return mine == theirs
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConversationState:
-    """What the agent remembers of a conversation between two turns."""
+    """The state of a conversation that the agent stores between two turns."""
 
     questions: tuple[OpenQuestion, ...] = ()
     """The first one has been asked; the others wait for it."""
@@ -67,20 +81,26 @@ class ConversationState:
     """The list that was spoken of last."""
     task: str = ""
     """The id of the task that was spoken of last."""
+    last: ShownEntry | None = None
+    """The reminder or task that was spoken of last: “move it to 10” means it."""
+    undo: tuple[ParsedRequest, ...] = ()
+    """The requests that take the last change back."""
+    repeats: Mapping[str, str] = field(default_factory=dict)
+    """The number of each repeating reminder, by the id of its scheduled task. None is used again."""
     explained_day: Annotated[str, Field(alias="told_day")] = ""
     """The last day (ISO) on which it said how more would be understood."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Kept:
+class _StoredStates:
     turn: int
     before: ConversationState
     after: ConversationState
 
 
 @cache
-def _adapter() -> TypeAdapter[_Kept]:
-    return TypeAdapter(_Kept)  # building it takes a while, and a start pays only for what it needs
+def _adapter() -> TypeAdapter[_StoredStates]:
+    return TypeAdapter(_StoredStates)  # building it takes a while, and a start pays only for what it needs
 
 
 class Conversation:
@@ -88,20 +108,22 @@ class Conversation:
 
     def __init__(self, group: Path) -> None:
         self._path = group / FILE
-        self._kept: _Kept | None = None
+        self._stored: _StoredStates | None = None
 
     def before(self, turn: int) -> ConversationState:
         """Return the state at the beginning of `turn`, an empty one if the file cannot be read. Blocks."""
-        if self._kept is None:
+        if self._stored is None:
             try:
-                self._kept = _adapter().validate_json(read_plain(str(self._path), limit=MAX_FILE_BYTES).data)
+                self._stored = _adapter().validate_json(
+                    read_plain(str(self._path), limit=MAX_FILE_BYTES).data
+                )
             except (OSError, ValidationError):
                 return ConversationState()
-        return self._kept.before if self._kept.turn == turn else self._kept.after
+        return self._stored.before if self._stored.turn == turn else self._stored.after
 
     def keep(self, turn: int, before: ConversationState, after: ConversationState) -> None:
         """Keep the state after `turn`. Blocks. On a disk that refuses, it lasts until the next start."""
-        self._kept = _Kept(turn=turn, before=before, after=after)
+        self._stored = _StoredStates(turn=turn, before=before, after=after)
         if before != after:
             with suppress(OSError):
-                write_whole(self._path, _adapter().dump_json(self._kept, by_alias=True).decode())
+                write_whole(self._path, _adapter().dump_json(self._stored, by_alias=True).decode())

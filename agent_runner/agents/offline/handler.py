@@ -1,4 +1,4 @@
-"""What carries a request out: the base of all handlers, and what they share while one message is answered."""
+"""The base class of all request handlers, and the context that they share while one message is answered."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class AnswerNow(Exception):
 
 @dataclass(slots=True, kw_only=True)
 class RequestContext:
-    """Who asked for something and when, and what the handlers of one message share.
+    """The sender, time and shared state of one message, which all its handlers use.
 
     Ids of requests to the host are the same when the turn is tried again, so that nothing is done twice.
     """
@@ -37,12 +37,35 @@ class RequestContext:
     workspace: Workspace
     host: HostClient
     sender: str
+    person: str = ""
+    """The short name of who asks; without one, the sender's name."""
+    is_owner: bool = False
+    quoted: str = ""
+    """The text of the message that is replied to."""
     now: datetime
     zone: tzinfo
     request_id: str
     state: ConversationState
     calls: int = 0
     new_questions: list[OpenQuestion] = field(default_factory=list)
+    undo: list[ParsedRequest] = field(default_factory=list)
+    """The requests that take back what this message changed, the last change first."""
+
+    def may_answer(self, question: OpenQuestion) -> bool:
+        """Return whether a question was put to who writes now; the owner may answer for everybody."""
+        return self.is_owner or question.person in ("", self.person)
+
+    @property
+    def own_questions(self) -> list[OpenQuestion]:
+        """Return the open questions that who writes now may answer, those put to them first."""
+        found = [question for question in self.state.questions if self.may_answer(question)]
+        return sorted(found, key=lambda question: question.person != self.person)
+
+    @property
+    def last(self) -> ShownEntry | None:
+        """Return what this person spoke of last; None where another person did."""
+        last = self.state.last
+        return last if last is not None and last.person in ("", self.person) else None
 
     def next_id(self) -> str:
         """Return the id of the next request to the host."""
@@ -53,6 +76,11 @@ class RequestContext:
         """Read words as a time, seen from now."""
         policy = times.TimePolicy(takes_past=takes_past)
         return times.read(words, now=self.now, zone=self.zone, policy=policy)
+
+    def halves(self, words: str) -> tuple[times.Instant, ...]:
+        """Return both moments that a day with a bare hour can mean, those of them that lie ahead."""
+        read = (self.read_time(f"{words} {half}") for half in ("am", "pm"))
+        return tuple(one for one in read if isinstance(one, times.Instant))
 
 
 class RequestHandler:
@@ -83,12 +111,13 @@ class RequestHandler:
 
         A second question of one message waits for the answer to the first: its text is empty.
         """
-        lines = [text, *(f"{number}. {option.label}" for number, option in enumerate(options, 1))]
+        lines = [text, *(f"{one.number or place}. {one.label}" for place, one in enumerate(options, 1))]
         question = OpenQuestion(
             request=self.parsed,
             slot=slot,
             text="\n".join(lines),
             sender=self.context.sender,
+            person=self.context.person,
             at=self.context.now.timestamp(),
             options=tuple(options),
         )
@@ -101,12 +130,20 @@ class RequestHandler:
             raise self.question("which", self.say(form), options)
         return options[0].request
 
+    def did(self, *undo: ParsedRequest, last: ShownEntry | None = None) -> None:
+        """Remember how a change is taken back, and the entry that was spoken of last."""
+        who = {"by": self.context.person, "by_name": self.context.sender}
+        self.context.undo[:0] = [one.having(**who) for one in undo]
+        if last is not None:
+            last = replace(last, person=self.context.person)
+            self.context.state = replace(self.context.state, last=last)
+
     def show(self, entries: Mapping[str, ShownEntry]) -> None:
         """Remember what the numbers of the list mean that is shown now."""
         self.context.state = replace(self.context.state, shown=dict(entries))
 
     def listed(self, head: str, lines: Sequence[str], *, most: int = MAX_SHOWN) -> str:
-        """Return a head and the lines under it, of very many the first."""
+        """Return a heading with lines under it: at most the first `most`, then "…" if there are more."""
         return "\n".join([head, *lines[:most], *(["…"] if len(lines) > most else [])])
 
     async def request(self, command: Command) -> Reply:

@@ -1,4 +1,4 @@
-"""What can be asked of the agent and what it answers: the table in `intents.toml`, English beside Korean."""
+"""The requests that the agent understands, and its replies: `intents.toml`, English beside Korean."""
 
 from __future__ import annotations
 
@@ -9,12 +9,11 @@ from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from typing import Any
-from unicodedata import normalize
 
+from agent_runner.wire.order import ECHO
 from agent_runner.wire.times import Language
+from agent_runner.wire.unicode_forms import normalized
 
-ECHO = "Say this in the chat, word for word: "
-"""Begins the prompt of a scheduled task that makes any agent repeat a sentence."""
 FLAGS = re.IGNORECASE | re.DOTALL
 
 
@@ -54,12 +53,16 @@ PATTERNS = {name: re.compile(_expand(each, _WORDS), FLAGS) for name, each in _DA
 """The places where a message is cut, and the words that frame what is asked, by name."""
 ENDINGS = {
     kind: [
-        (re.compile(normalize("NFD", _expand(pattern, _WORDS)), re.DOTALL), ending)
+        (re.compile(normalized("NFD", _expand(pattern, _WORDS)), re.DOTALL), ending)
         for pattern, ending in rules
     ]
     for kind, rules in _DATA["endings"].items()
 }
 """Rules for Korean endings: a pattern over decomposed text, and what takes its place."""
+SAME_TIMES = [(re.compile(_expand(each, _WORDS), FLAGS), time) for each, time in _DATA["same_times"]]
+"""Words for a time, as a pattern, and the words that the reader of times knows for it."""
+MISSPELT: dict[str, str] = _DATA["misspelt"]
+"""Words as people type them, and what they stand for."""
 ANSWERS: dict[str, list[str]] = _DATA["answers"] | {
     name: row["answer"] for name, row in _DATA["intent"].items() if "answer" in row
 }
@@ -67,11 +70,11 @@ ANSWERS: dict[str, list[str]] = _DATA["answers"] | {
 
 
 @cache
-def patterns_of(name: str, language: Language) -> tuple[str, ...]:
+def patterns_of(name: str, language: Language) -> tuple[re.Pattern[str], ...]:
     """Return the patterns of an intent in one language."""
     written = ROWS[name][language.value]
     several = [written] if isinstance(written, str) else written
-    return tuple(_expand(pattern, _WORDS) for pattern in several)
+    return tuple(re.compile(_expand(pattern, _WORDS), FLAGS) for pattern in several)
 
 
 def say(form: str, language: Language, /, **blanks: object) -> str:

@@ -6,22 +6,27 @@ Nothing that is written is dropped: a part that no row knows becomes a request o
 from __future__ import annotations
 
 import re
-import unicodedata
-from collections.abc import Iterable, Iterator
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 
-from agent_runner.agents.offline import wording
-from agent_runner.agents.offline.intents import FLAGS, PATTERNS, ROWS, ParsedRequest, patterns_of
+from agent_runner.agents.offline import spelling, wording
+from agent_runner.agents.offline.intents import PATTERNS, ROWS, ParsedRequest, patterns_of
 from agent_runner.checklists import TODO
 from agent_runner.wire import times
 from agent_runner.wire.times import Language
+from agent_runner.wire.unicode_forms import composed
 
 MAX_CHARS = 2000
 """Longer requests are for a model: patterns read short ones."""
 MAX_REQUESTS = 20
 MAX_CUTS = 100
 """A line with more joiners is one request, or none that is understood."""
-_TIME_SLOTS = ("day", "clock", "when", "span")
+_LONG_GAP = re.compile(r"\s{5,}")
+_TIME_SLOTS = ("day", "last", "clock", "when", "span", "first", "later", "earlier")
+_STATEMENTS = ("finish", "untick", "progress", "block", "unblock")
+"""Intents that state news: `got the milk?` asks for it instead."""
+_SPANS = ("span", "later", "earlier")
 
 
 def read(text: str) -> list[ParsedRequest]:
@@ -29,14 +34,21 @@ def read(text: str) -> list[ParsedRequest]:
 
     Of several, those that are not understood are `unknown_part`. Never raises.
     """
-    text = times.normalized(plain(text)).strip()
+    # Long gaps would cost patterns with several gaps their cube: nothing is written with them.
+    text = _LONG_GAP.sub(_short_gap, times.normalized(plain(text)).strip())
     if not text:
         return [ParsedRequest(intent="called", language=Language.ENGLISH)]
     found = _split(text) if len(text) <= MAX_CHARS else []
+    if found and spelling.is_poor(found):
+        found = spelling.corrected(text, _split) or found
     if not 0 < len(found) <= MAX_REQUESTS:
         return [_unknown(text)]
     parts = [one.of("unknown_part", **one.slots) if one.intent == "unknown" else one for one in found]
     return found if len(found) == 1 else parts
+
+
+def _short_gap(gap: re.Match[str]) -> str:
+    return "\n\n" if "\n" in gap[0] else "    "
 
 
 def language_of(text: str) -> Language:
@@ -53,11 +65,17 @@ def meaning_words(text: str) -> list[str]:
 
 def plain(text: str) -> str:
     """Compose what some keyboards send in pieces; what UTF-8 cannot carry becomes `?`."""
-    return unicodedata.normalize("NFC", text.encode("utf-8", "replace").decode())
+    return composed(text.encode("utf-8", "replace").decode())
 
 
 def parse_one(text: str) -> ParsedRequest | None:
     """Return the one request that a whole text is, None where no row knows it."""
+    parsed = _parsed(text)
+    is_question = text.rstrip().endswith("?") and not PATTERNS["asks_to_do"].search(text)
+    return None if parsed is not None and is_question and parsed.intent in _STATEMENTS else parsed
+
+
+def _parsed(text: str) -> ParsedRequest | None:
     frame = PATTERNS["polite_frame"].match(text)
     if frame is None:
         return None
@@ -69,7 +87,10 @@ def parse_one(text: str) -> ParsedRequest | None:
         found = _first(core, Language.ENGLISH) or _first(whole, Language.ENGLISH)
         if found is not None:
             return found
-    return _first(whole, Language.KOREAN) if PATTERNS["hangul"].search(text) else None
+    if not PATTERNS["hangul"].search(text):
+        return None
+    core, whole = (PATTERNS["filler"].sub("", words) for words in (core, whole))
+    return _first(core, Language.KOREAN) or _first(whole, Language.KOREAN)
 
 
 def _unknown(text: str) -> ParsedRequest:
@@ -111,20 +132,31 @@ def _under_heading(lines: list[str]) -> list[ParsedRequest] | None:
 def _line(text: str) -> list[ParsedRequest]:
     """Cut a line wherever both sides are requests; else it is one, or all of it unknown."""
     whole = parse_one(text)
-    if whole is not None and whole.intent == "echo":
-        return [whole]
+    if whole is not None and (whole.intent == "echo" or whole.slot("whole")):
+        return wording.expanded(whole)
+    if changed := _changed_mind(text):
+        return changed
     every = list(islice(_cuts(text), MAX_CUTS))  # each cut is two walks through the whole table
-    cuts = [(left, right) for left, right in every if _begins_request(right)]
+    other_wish = PATTERNS["other_wish"].match
+    cuts = [(left, right) for left, right in every if begins_request(right) or other_wish(right)]
     if len(cuts) > MAX_REQUESTS or (len(every) == MAX_CUTS and whole is None):
         return [_unknown(text)]
     for left, right in cuts:
-        if _is_request(right) and (known := _line(left)) and all(one.intent != "unknown" for one in known):
+        is_wish = _is_request(right) or other_wish(right)
+        if is_wish and (known := _line(left)) and all(one.intent != "unknown" for one in known):
             return [*known, *_line(right)]
     if whole is not None:
         return wording.expanded(whole)
+    return _partly(text, every, cuts)
+
+
+def _partly(
+    text: str, every: Sequence[tuple[str, str]], cuts: Sequence[tuple[str, str]]
+) -> list[ParsedRequest]:
+    """Read what can be read of a line that is no request as a whole; the rest is offered or unknown."""
     for left, right in reversed(every):
         goes_on = len(right.split()) < 2 and not right.endswith("?")  # a word more of the same sentence
-        first = parse_one(left) if _begins_request(left) and not goes_on else None
+        first = parse_one(left) if begins_request(left) and not goes_on else None
         if first is not None:
             return [*wording.expanded(first), *_line(right)]
     for left, right in cuts:
@@ -133,11 +165,20 @@ def _line(text: str) -> list[ParsedRequest]:
     return _offers(text)
 
 
+def _changed_mind(text: str) -> list[ParsedRequest]:
+    """Read `remind us at 8pm to call, no wait, 9pm`: the time at the end takes the place of the first."""
+    mind = PATTERNS["changed_mind"].fullmatch(text)
+    fix = mind["fix"].rstrip(" .!?") if mind else ""
+    known = _line(mind["before"]) if mind and times.is_time(fix) else []
+    is_timed = bool(known) and known[-1].intent in ("remind", "add_task", "move")
+    return [*known[:-1], known[-1].having(fix=fix)] if is_timed else []
+
+
 def _is_request(text: str) -> bool:
-    return _begins_request(text) and parse_one(text) is not None
+    return begins_request(text) and parse_one(text) is not None
 
 
-def _begins_request(text: str) -> bool:
+def begins_request(text: str) -> bool:
     """Return whether a text begins as a request does, or in Korean ends as one."""
     return bool(PATTERNS["starts_request"].match(text) or PATTERNS["ends_request_ko"].search(text))
 
@@ -148,8 +189,8 @@ def _cuts(text: str) -> Iterator[tuple[str, str]]:
         if left and right:
             yield left, right
     for joined in PATTERNS["korean_and"].finditer(text):
-        verb = joined["verb"]
-        ending = "줘" if verb in ("알려", "보내", "깨워") else "해줘"
+        verb = joined["verb"].replace("비우", "비워")
+        ending = "줘" if verb in ("알려", "보내", "깨워", "빼", "넣어", "지워", "비워") else "해줘"
         yield text[: joined.start()] + verb.removesuffix("해") + ending, text[joined.end() :].strip()
 
 
@@ -157,11 +198,14 @@ def _offers(text: str) -> list[ParsedRequest]:
     """`pay rent tomorrow and call mum on Friday` asks for nothing in words: a reminder of each is offered."""
     is_question = (
         "?" in text
+        or PATTERNS["negated"].search(text)
         or PATTERNS["starts_question"].match(text)
         or PATTERNS["ends_question_ko"].search(text.rstrip(" .!"))
     )
     offered = [] if is_question else wording.reminders(text, language_of(text))
-    if offered and all(parsed.slot("what") and parsed.slot("when") for parsed in offered):
+    whats = [parsed.slot("what") for parsed in offered if parsed.slot("when")]
+    is_known = len(whats) == len(offered) and all(whats)
+    if is_known and offered and not any(map(PATTERNS["only_polite"].fullmatch, whats)):
         return [parsed.having(offered="yes") for parsed in offered]
     return [_unknown(text)]
 
@@ -173,20 +217,34 @@ def _first(text: str, language: Language, intents: Iterable[str] = ROWS) -> Pars
     """Return what the first row makes of a whole text."""
     for intent in intents:
         for pattern in patterns_of(intent, language):
-            match = re.fullmatch(pattern, text, FLAGS)
+            match = pattern.fullmatch(text)
             parsed = _filled(intent, match, language) if match else None
             if parsed is not None:
                 return parsed
     return None
 
 
+def _is_time(slot: str, words: str) -> bool:
+    """Return whether the words of a slot are a time; a bare number is an hour where something is moved."""
+    if slot in ("later", "earlier"):
+        return times.is_time(f"in {words}") or times.is_time(f"{words} 뒤")
+    return times.is_time(words) or (slot == "when" and words.isdecimal() and len(words) < 3)
+
+
 def _filled(intent: str, match: re.Match[str], language: Language) -> ParsedRequest | None:
     """Return the request that a match is; None where the slot of a time holds none."""
     slots = {name: words.strip() for name, words in match.groupdict().items() if words and words.strip()}
-    if "span" in slots:
-        slots["span"] = slots["span"].replace("-", " ")
-    if any(not times.is_time(slots[name]) for name in _TIME_SLOTS if name in slots):
+    for name in slots.keys() & _SPANS:
+        slots[name] = slots[name].replace("-", " ")
+    if any(not _is_time(name, slots[name]) for name in _TIME_SLOTS if name in slots):
         return None
+    if means := ROWS[intent].get("means"):
+        if ROWS[intent].get("is_timeless") and times.trailing(slots.get("items", "")):
+            return None
+        slots = {name: wording.without_particle(words) for name, words in slots.items()}
+        same = means[language is Language.KOREAN].format_map(defaultdict(str, slots))
+        found = parse_one(same) if same else None
+        return found.having(whole="yes") if found and ROWS[intent].get("is_whole") else found
     if slots.pop("todo", ""):
         slots["list"] = TODO
     return wording.tidied(ParsedRequest(intent=intent, language=language, slots=slots))

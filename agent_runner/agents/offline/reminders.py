@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from datetime import date, datetime, time, timedelta
+from dataclasses import dataclass, replace
+from datetime import UTC, date, datetime, time, timedelta
 from typing import Any
 
+from agent_runner.agents.offline.answers import NOON, joined_time
 from agent_runner.agents.offline.conversation import Option, ShownEntry
 from agent_runner.agents.offline.handler import AnswerNow, RequestHandler
-from agent_runner.agents.offline.intents import ECHO, PATTERNS, ParsedRequest
+from agent_runner.agents.offline.intents import PATTERNS, ParsedRequest, say
+from agent_runner.agents.offline.reading import meaning_words
+from agent_runner.checklists import has_words
 from agent_runner.wire import mailbox, times
+from agent_runner.wire.order import ECHO
 from agent_runner.wire.times import DateOnly, Instant, Language, Reason, Recurrence, TimeRefusal
 
 SECONDS_SHOWN_WITHIN = 120
 MAX_SENDER_CHARS = 60
+MAX_DAYS = 366
+"""The longest time of which the reminders are shown."""
 SOONEST_REPEAT = timedelta(minutes=10)
 _BELL = "⏰ "
 
@@ -24,17 +31,35 @@ class UpcomingReminder:
     """A reminder that the host keeps."""
 
     id: str
+    """The host's number of one that comes once; the scheduled task of one that repeats."""
+    number: str
+    """The number by which people know it: `7`, or `R2` of one that repeats."""
     at: datetime | None
-    """When it comes next."""
+    """The next time when the reminder is due."""
     text: str
+    notification_id: str = ""
+    person: str = ""
+    """The short name of who asked for it, where the host knows it."""
     rhythm: Recurrence | None = None
     repeats: str = ""
-    """When one comes that comes again and again: `every day at 09:00`."""
+    """The times of a repeating reminder in words: `every day at 09:00`."""
 
     @property
     def entry(self) -> ShownEntry:
-        """What its number in a list means."""
+        """The entry that this reminder's number in a list refers to."""
         return ShownEntry(kind="repeat" if self.repeats else "reminder", id=self.id, label=self.text)
+
+    @property
+    def note(self) -> str:
+        """The text as it will stand in the chat."""
+        return _BELL + self.text
+
+    @property
+    def slots(self) -> dict[str, str]:
+        """The slots by which a request means this reminder and no other."""
+        kind, at = self.entry.kind, self.at.isoformat() if self.at else ""
+        found = {"kind": kind, "id": self.id, "label": self.text, "at": at, "number": self.number}
+        return found | {"repeats": self.repeats, "notification": self.notification_id, "item": "", "all": ""}
 
     def time_on(self, day: date) -> time | None:
         """Return when on a day it comes, None when it does not."""
@@ -43,6 +68,10 @@ class UpcomingReminder:
         if self.rhythm is not None and self.rhythm.interval is None:
             return self.rhythm.clock if self.at.date() <= day and self.rhythm.is_on(day) else None
         return self.at.time() if self.at.date() == day else None
+
+    def comes_on(self, day: date) -> bool:
+        """Return whether it comes on a day."""
+        return self.time_on(day) is not None
 
 
 class Reminders(RequestHandler):
@@ -57,15 +86,31 @@ class Reminders(RequestHandler):
         if isinstance(read, TimeRefusal) and read.reason is Reason.WHICH_HALF and self.slot("half"):
             self.parsed = self.parsed.having(when=f"{self.slot('when')} {self.slot('half')}")
             read = self.context.read_time(self.slot("when"))
+        if self.slot("before") and not isinstance(read, TimeRefusal | DateOnly):
+            read = self._before(read)
+        if isinstance(read, times.Duration) and read.at <= self.context.now:
+            read = TimeRefusal(reason=Reason.PAST, at=read.at)
         what, is_offered = self.slot("what"), bool(self.slot("offered"))
         if isinstance(read, TimeRefusal | DateOnly):
             why = self.unclear(read)
-            text = self.say("sure_when", what=what, why=why) if is_offered else why + self._about()
+            is_past = isinstance(read, TimeRefusal) and read.reason is Reason.PAST
+            about = self._about(is_needed=is_past)  # a task's deadline chose the time, and nobody said it
+            text = self.say("sure_when", what=what, why=why) if is_offered else why + about
             raise self.question("when", text)
         if is_offered and not self.slot("sure"):
             moment = times.say(read, self.parsed.language)
             raise self.question("sure", self.say("sure_remind", what=what, moment=moment))
         return await self._repeat(read) if isinstance(read, Recurrence) else await self._set(read)
+
+    def _before(self, read: Instant | times.Duration | Recurrence) -> times.Reading:
+        """Return the moment that lies a span before the event which the time names."""
+        span = self._span(self.slot("before"))
+        if isinstance(read, Recurrence) or not isinstance(span, times.Duration):
+            raise AnswerNow(self.say("repeat_limited"))
+        day = read.at - timedelta(days=span.days)
+        at = (day.astimezone(UTC) - span.elapsed).astimezone(self.context.zone)
+        self.parsed = self.parsed.having(when=at.isoformat(timespec="seconds"), before="")
+        return self.context.read_time(self.slot("when"))
 
     async def do_timer(self) -> str:
         """Set a reminder that a span of time is over."""
@@ -84,49 +129,78 @@ class Reminders(RequestHandler):
 
     async def _set(self, read: Instant | times.Duration) -> str:
         at, request_id = read.at.isoformat(timespec="seconds"), self.context.next_id()
-        reply = await self.request(mailbox.SetReminder(request_id=request_id, text=self._note(), at=at))
+        task_id = self.slot("task_id") or None
+        command = mailbox.SetReminder(request_id=request_id, text=self._note(), at=at, task_id=task_id)
+        reply = await self._send(command, "says so already", "reminder_there", read)
         due = datetime.fromtimestamp(reply.data["due_ms"] / 1000, self.context.zone)
         if reply.code == "sent_late":
             return self.say("reminder_late", moment=self.moment(due, has_seconds=True))
         number, what = str(reply.data["id"]), self.slot("what")
         entry = ShownEntry(kind="reminder", id=number, label=what)
-        self.show({**self.context.state.shown, number: entry})
+        self.did(self.parsed.of("cancel_reminder", kind="reminder", id=number, label=what), last=entry)
         is_soon = due.timestamp() - self.context.now.timestamp() < SECONDS_SHOWN_WITHIN
         moment = self.moment(due, has_seconds=is_soon and due.second != 0)
-        text = self.say("reminder_set" if what else "reminder_set_bare", moment=moment, what=what, id=number)
+        form = "reminder_set" if what else "reminder_set_bare"
+        text = self.say(form, whom=self._whom(), moment=moment, what=what, id=number)
         shift = read.shift if isinstance(read, Instant) else times.Shift.NONE
         return text + self.say(f"clocks.{shift.value}", offset=at[-len("+09:00") :])
+
+    async def _send(
+        self, command: mailbox.Command, known: str, form: str, read: Instant | DateOnly | times.Duration
+    ) -> mailbox.Reply:
+        """Return the host's reply; say a refusal that has the words `known` as people would."""
+        try:
+            return await self.request(command)
+        except AnswerNow as refusal:
+            if known not in refusal.text:
+                raise
+            what = self.slot("what") or self.brief(self.slot("label"))
+            raise AnswerNow(self.say(form, moment=self.moment(read.at), what=what)) from refusal
 
     async def _repeat(self, read: Recurrence) -> str:
         interval = read.interval
         if interval is not None and interval < SOONEST_REPEAT:
             self.parsed = self.parsed.having(when="")
             raise self.question("when", self.say("too_often"))
+        kind, value = _schedule(read)
         command = mailbox.ScheduleTask(
             request_id=self.context.next_id(),
             prompt=ECHO + self._note(),
-            schedule_type="interval" if interval else "cron",
-            schedule_value=str(round(interval.total_seconds() * 1000)) if interval else read.cron or "",
+            schedule_type=kind,
+            schedule_value=value,
         )
         reply = await self.request(command)
         what = self.slot("what") or self.say("show_reminders").rstrip(":").lower()
         moment = self.moment(self._next_run(reply.data) or read.first)
-        return self.say("repeat_set", times=times.say(read, self.parsed.language), what=what, moment=moment)
+        task_id = str(reply.data["id"])
+        entry = ShownEntry(kind="repeat", id=task_id, label=what)
+        self.did(self.parsed.of("cancel_reminder", kind="repeat", id=task_id, label=what), last=entry)
+        rhythm, number = times.say(read, self.parsed.language), self._repeat_number(task_id)
+        return self.say("repeat_set", whom=self._whom(), times=rhythm, what=what, moment=moment, id=number)
+
+    def _repeat_number(self, task_id: str) -> str:
+        """Return the number of a repeating reminder, a new one for one that has none yet."""
+        known = self.context.state.repeats
+        if task_id not in known:
+            highest = max((int(number.removeprefix("R")) for number in known.values()), default=0)
+            known = {**known, task_id: f"R{highest + 1}"}
+            self.context.state = replace(self.context.state, repeats=known)
+        return known[task_id]
 
     def _ask_for_missing(self) -> None:
         """Raise the question for what a reminder lacks: a text or a time, or which words are the time."""
         what, when, trouble = self.slot("what"), self.slot("when"), self.slot("trouble")
         if trouble == "unsure":
-            self.parsed = self.parsed.having(trouble="")
+            self.parsed = self.parsed.having(trouble="", unsure="yes")
             raise self.question("when", self.say("time.unsure"))
         if trouble == "no_text" or not (what or when):
             raise self.question("what", self.say("no_text"))
         if not when:
             raise self.question("when", self.say("time.no_time") + self._about())
 
-    def _about(self) -> str:
-        """Name what a question is about, where others were asked in the same message."""
-        has_others = self.context.new_questions or self.context.state.questions
+    def _about(self, *, is_needed: bool = False) -> str:
+        """Name what a question is about, where it must be known or others were asked in the same message."""
+        has_others = is_needed or self.context.new_questions or self.context.state.questions
         return f" ({self.slot('what')})" if self.slot("what") and has_others else ""
 
     def unclear(self, read: TimeRefusal | DateOnly) -> str:
@@ -135,40 +209,68 @@ class Reminders(RequestHandler):
             day = times.say_day(read.day, self.parsed.language)
             return self.say("time.needs_clock", on=self.say("on_day", day=day))
         moment = self.moment(read.at) if read.at else "—"
-        choices = times.say_choices(read, self.parsed.language)
-        return self.say(f"time.{read.reason.value}", moment=moment, on="", choices=choices)
+        choices = times.say_choices(read, self.parsed.language) if len(read.choices) > 1 else ""
+        return self.say(f"time.{read.reason.value}", moment=moment, on="", choices=choices).strip()
+
+    def _whom(self) -> str:
+        """Return who is reminded, as a piece of the answer."""
+        whom = self.slot("whom")
+        if PATTERNS["for_everyone"].fullmatch(whom):
+            return self.say("whom_all")
+        is_me = not whom or PATTERNS["for_me"].fullmatch(whom)
+        return self.say("whom_me") if is_me else self.say("whom_other", name=whom)
+
+    def brief(self, text: str) -> str:
+        """Return what a reminder is about, without the words that it is one for who asks or for all."""
+        text, sender = text.removeprefix(_BELL), " ".join(self.context.sender.split())[:MAX_SENDER_CHARS]
+        for form in ("reminder_note", "reminder_note_for_all"):
+            for language in Language:
+                text = text.removeprefix(say(form, language, sender=sender, what="").removeprefix(_BELL))
+        return text
 
     def _note(self) -> str:
         """Return what will stand in the chat when the time comes."""
         sender = " ".join((self.slot("sender") or self.context.sender).split())[:MAX_SENDER_CHARS]
-        form = "reminder_note" if self.slot("what") else "reminder_note_bare"
-        if not sender or PATTERNS["for_everyone"].fullmatch(self.slot("whom")):
-            form += "_for_all"
+        form, whom = "reminder_note" if self.slot("what") else "reminder_note_bare", self.slot("whom")
+        if PATTERNS["for_everyone"].fullmatch(whom):
+            sender = ""
+        elif whom and not PATTERNS["for_me"].fullmatch(whom):
+            sender = whom
+        form += "" if sender else "_for_all"
         return self.say(form, sender=sender, what=self.slot("what"))
 
     # Showing
 
     async def do_show_reminders(self) -> str:
         """List what is to come, by number."""
-        found = _numbered(await self._upcoming())
-        self.show({number: reminder.entry for number, reminder in found.items()})
-        lines = [f"{number}. {self._line(reminder)}" for number, reminder in found.items()]
+        upcoming = everybodys = await self._upcoming()
+        if self.slot("mine"):
+            upcoming = [one for one in everybodys if not self._is_foreign(one)]
+        if everybodys and not upcoming:
+            return self.say("none_yours_shown")
+        self.show({reminder.number: reminder.entry for reminder in upcoming})
+        lines = [f"{reminder.number}. {self._line(reminder)}" for reminder in upcoming]
         return "\n".join([self.say("show_reminders"), *lines]) if lines else self.say("no_reminders")
 
-    async def of_day(self, day: date) -> list[str]:
-        """Return those of a day, one a line with its clock time; a refusal is the only line."""
+    async def between(self, first: date, last: date) -> list[str]:
+        """Return those that come from a day to another, one a line; a refusal is the only line."""
         try:
             upcoming = await self._upcoming()
         except AnswerNow as refusal:
             return [refusal.text]
-        found = [(at, reminder.text) for reminder in upcoming if (at := reminder.time_on(day)) is not None]
-        return [f"• {at:%H:%M} {text}" for at, text in sorted(found)]
+        if first == last:
+            found = [(at, self.brief(one.text)) for one in upcoming if (at := one.time_on(first)) is not None]
+            return [f"• {at:%H:%M} {text}" for at, text in sorted(found)]
+        days = [first + timedelta(days=ahead) for ahead in range(min((last - first).days + 1, MAX_DAYS))]
+        return [f"• {self._line(one)}" for one in upcoming if any(map(one.comes_on, days))]
 
     def _line(self, reminder: UpcomingReminder) -> str:
         moment = self.moment(reminder.at) if reminder.at else "—"
         if reminder.repeats:
-            return self.say("repeat_line", times=reminder.repeats, moment=moment, what=reminder.text)
-        return f"{moment} · {reminder.text}"
+            return self.say(
+                "repeat_line", times=reminder.repeats, moment=moment, what=self.brief(reminder.text)
+            )
+        return f"{moment} · {self.brief(reminder.text)}"
 
     # Cancelling
 
@@ -180,39 +282,227 @@ class Reminders(RequestHandler):
                 return self.say("no_reminders")
             if self.slot("all"):
                 return await self._cancel_all(upcoming)
-            self.parsed = self._meant(upcoming)
+            options = self.options(upcoming)
+            if not options:
+                raise AnswerNow(self.say("no_reminder", item=self.slot("item")))
+            self.parsed = self._choose(options, upcoming, "which_reminder")
+        if not self.slot("at"):
+            known = [one for one in await self.upcoming_again() if one.id == self.slot("id")]
+            self.parsed = self.parsed.having(**known[0].slots) if known else self.parsed
+        what = self.brief(self.slot("label")).rstrip(".")
+        if self.slot("ask") and not self.slot("sure"):
+            raise self.question("sure", self.say("sure_cancel", what=what))
         await self._cancel(self.slot("kind"), self.slot("id"))
-        return self.say("cancel_reminder", what=self.slot("label").removeprefix(_BELL).rstrip("."))
+        if self.slot("at") and self.slot("kind") == "reminder":
+            text = _BELL + self.slot("label")
+            self.did(self.parsed.of("remind_again", text=text, at=self.slot("at"), label=what))
+        return self.say("cancel_reminder", what=what)
 
-    def _meant(self, upcoming: Sequence[UpcomingReminder]) -> ParsedRequest:
-        """Return the request with the reminder that a number, a text or nothing at all can mean."""
-        item = self.slot("item")
-        found = [reminder for reminder in upcoming if item.casefold() in reminder.text.casefold()]
-        if item.isdecimal():
-            shown = self.context.state.shown.get(item)
-            found = [reminder for reminder in upcoming if shown is not None and reminder.id == shown.id]
-            found = found or [reminder for number, reminder in _numbered(upcoming).items() if number == item]
-        if not found:
-            raise AnswerNow(self.say("no_reminder", item=item))
-        entries = [reminder.entry for reminder in found]
-        if len(found) > 1:
-            self.show({str(number): entry for number, entry in enumerate(entries, 1)})
-        requests = [self.parsed.having(kind=one.kind, id=one.id, label=one.label, item="") for one in entries]
-        lines = map(self._line, found)
-        options = [Option(label=line, request=request) for line, request in zip(lines, requests, strict=True)]
-        return self.choose(options, "which_reminder")
+    async def do_remind_again(self) -> str:
+        """Set a reminder once more, word for word."""
+        at, label = datetime.fromisoformat(self.slot("at")), self.slot("label")
+        command = mailbox.SetReminder(
+            request_id=self.context.next_id(),
+            text=self.slot("text"),
+            at=at.isoformat(timespec="seconds"),
+            task_id=self.slot("task_id") or None,
+        )
+        reply = await self.request(command)
+        number = str(reply.data["id"])
+        entry = ShownEntry(kind="reminder", id=number, label=label)
+        self.did(self.parsed.of("cancel_reminder", kind="reminder", id=number, label=label), last=entry)
+        whom, shown = self.say("whom_me"), self.brief(label)
+        return self.say("reminder_set", whom=whom, moment=self.moment(at), what=shown, id=number)
+
+    def options(self, upcoming: Sequence[UpcomingReminder]) -> list[Option]:
+        """Return the reminders that a number, a text or nothing at all can mean, each as a request."""
+        item = self.slot("item").casefold()
+        if PATTERNS["reminder_number"].fullmatch(item):
+            found = sure = [reminder for reminder in upcoming if reminder.number.casefold() == item]
+        else:
+            said = set(meaning_words(item))
+            texts = [(one, one.text.casefold()) for one in upcoming]
+            sure = [one for one, text in texts if not item or has_words(text, item)]
+            sure = sure or [one for one, text in texts if said and said <= set(meaning_words(text))]
+            found = sure or [one for one, text in texts if said & set(meaning_words(text))]
+        doubt = "" if sure else "yes"
+        return [
+            Option(
+                label=self._line(one), number=one.number, request=self.parsed.having(**one.slots, doubt=doubt)
+            )
+            for one in found
+        ]
+
+    def _choose(
+        self, options: Sequence[Option], upcoming: Sequence[UpcomingReminder], form: str
+    ) -> ParsedRequest:
+        """Return the request of the only option that is meant.
+
+        Of another person's, and of one that has only some of the words, is asked.
+        """
+        foreign = {one.id for one in upcoming if self._is_foreign(one)}
+        own = [one for one in options if one.request.slot("id") not in foreign]
+        meant = options if self.slot("item") else own or options
+        if any(one.request.slot("id") in foreign or one.request.slot("doubt") for one in meant):
+            raise self.question("which", self.say(form), meant)
+        return self.choose(meant, form)
+
+    def _is_foreign(self, one: UpcomingReminder) -> bool:
+        """Return whether another person asked for a reminder that is not for who writes."""
+        if one.person:
+            return one.person != self.context.person and not self._is_for_sender(one)
+        notes = [say("reminder_note_for_all", each, what="").removeprefix(_BELL) for each in Language]
+        is_for_all = any(one.text.startswith(note) for note in notes)
+        return not is_for_all and not self._is_for_sender(one)
 
     async def _cancel_all(self, upcoming: Sequence[UpcomingReminder]) -> str:
+        is_own = bool(PATTERNS["own"].search(self.slot("all")))
+        chosen = [one for one in upcoming if self._is_own(one)] if is_own else upcoming
+        if not chosen:
+            return self.say("none_yours", count=len(upcoming))
         if not self.slot("sure"):
-            raise self.question("sure", self.say("sure_cancel_all", count=len(upcoming)))
+            form = "sure_cancel_own" if is_own else "sure_cancel_all"
+            text = self.say(form, count=len(chosen), name=self.context.sender)
+            raise self.question(
+                "sure", self.listed(text, [f"{one.number}. {self._line(one)}" for one in chosen])
+            )
         refusals = []
-        for reminder in upcoming:
+        for reminder in chosen:
             try:
                 await self._cancel(reminder.entry.kind, reminder.id)
             except AnswerNow as refusal:
                 refusals.append(refusal.text)
-        done = self.say("all_cancelled", count=len(upcoming) - len(refusals))
+        done = self.say("all_cancelled", count=len(chosen) - len(refusals))
         return "\n".join([done, *dict.fromkeys(refusals)])
+
+    def _is_own(self, one: UpcomingReminder) -> bool:
+        """Return whether a reminder is for who asks: by its words, and by who asked for it where known."""
+        return self._is_for_sender(one) and one.person in ("", self.context.person)
+
+    def _is_for_sender(self, one: UpcomingReminder) -> bool:
+        """Return whether the words of a reminder name who asks."""
+        sender = " ".join((self.slot("sender") or self.context.sender).split())[:MAX_SENDER_CHARS]
+        texts = [
+            say(form, language, sender=sender, what="").removeprefix(_BELL)
+            for form in ("reminder_note", "reminder_note_bare")
+            for language in Language
+        ]
+        return bool(sender) and any(one.text.startswith(text) for text in texts)
+
+    # Moving
+
+    async def move(self) -> str:
+        """Let the reminder that is meant come at another time; which and when, is asked where not clear."""
+        if not self.slot("id"):
+            upcoming = await self.upcoming_again()
+            if again := await self._sent_again(upcoming):
+                return again
+            options = self._of_quote(upcoming) or self._of_last(upcoming) or self.options(upcoming)
+            if not options:
+                form = "no_reminder" if self.slot("item") else "nothing_to_move"
+                raise AnswerNow(self.say(form, item=self.slot("item")))
+            self.parsed = self._choose(options, upcoming, "which_move")
+        read = self._new_time()
+        if self.slot("kind") == "repeat":
+            return await self._move_repeat(read)
+        if isinstance(read, TimeRefusal | DateOnly):
+            raise self.question("when", self.unclear(read))
+        if isinstance(read, Recurrence):
+            raise AnswerNow(self.say("move_to_repeat"))
+        at = read.at.isoformat(timespec="seconds")
+        arguments = {"notification_id": self.slot("notification"), "scheduled_at": at}
+        request_id = self.context.next_id()
+        command = mailbox.UseDashboard(request_id=request_id, tool="update_notification", arguments=arguments)
+        await self._send(command, "would be different", "move_same", read)
+        entry = ShownEntry(kind="reminder", id=self.slot("id"), label=self.slot("label"))
+        self.did(self.parsed.having(at=at, when=self.slot("at"), later="", earlier=""), last=entry)
+        return self.say("move", what=self.brief(entry.label), moment=self.moment(read.at))
+
+    async def _move_repeat(self, read: times.Reading) -> str:
+        if not isinstance(read, Recurrence):
+            raise AnswerNow(self.say("move_repeat"))
+        kind, value = _schedule(read)
+        command = mailbox.UpdateTask(
+            request_id=self.context.next_id(),
+            task_id=self.slot("id"),
+            schedule_type=kind,
+            schedule_value=value,
+        )
+        reply = await self.request(command)
+        entry = ShownEntry(kind="repeat", id=self.slot("id"), label=self.slot("label"))
+        rhythm = times.say(read, self.parsed.language)
+        self.did(self.parsed.having(repeats=rhythm, when=self.slot("repeats")), last=entry)
+        moment = self.moment(self._next_run(reply.data) or read.first)
+        return self.say("move_repeated", what=self.brief(entry.label), times=rhythm, moment=moment)
+
+    def _new_time(self) -> times.Reading:
+        """Read the new time, joined to the old one: `Saturday` keeps the time of day, `10` the day."""
+        at, said = datetime.fromisoformat(self.slot("at")), self.slot("when")
+        span = self.slot("later") or self.slot("earlier")
+        if span:
+            moved = self._span(span)
+            if not isinstance(moved, times.Duration):
+                return moved if isinstance(moved, TimeRefusal) else TimeRefusal(reason=Reason.NO_TIME)
+            ahead = timedelta(days=moved.days) + moved.elapsed
+            if moved.months:
+                ahead = moved.at - self.context.now
+            said = (at + ahead if self.slot("later") else at - ahead).isoformat(timespec="seconds")
+            self.parsed = self.parsed.having(later="", earlier="")
+        elif PATTERNS["bare_hour"].fullmatch(said) and at.hour >= NOON:
+            self.parsed = self.parsed.having(when=f"{at:%Y-%m-%d} at {re.sub(r'[^0-9]', '', said)}")
+            choices = self.context.halves(self.slot("when"))
+            return TimeRefusal(reason=Reason.WHICH_HALF, choices=choices)
+        else:
+            if not said:
+                return TimeRefusal(reason=Reason.NO_TIME)
+            said = (
+                joined_time(self.slot("repeats") or f"{at:%Y-%m-%d} at {at:%H:%M}", said, self.context)
+                or said
+            )
+        read = self.context.read_time(said)
+        if isinstance(read, times.Duration) and not PATTERNS["from_now"].search(said):
+            return TimeRefusal(reason=Reason.NO_TIME)  # "move it an hour" does not say which way
+        self.parsed = self.parsed.having(when=said)
+        return read
+
+    def _span(self, words: str) -> times.Reading:
+        """Read a span of time: `20 minutes`, `한 시간`."""
+        return self.context.read_time(f"{words} 뒤" if PATTERNS["hangul"].search(words) else f"in {words}")
+
+    async def _sent_again(self, upcoming: Sequence[UpcomingReminder]) -> str:
+        """Set a reminder again that came already, where one is replied to or was spoken of last."""
+        last, quoted = self.context.last, self.context.quoted
+        text = quoted if quoted.startswith(_BELL) else ""
+        if not text and not self.slot("item") and last is not None and last.kind == "reminder":
+            text = "" if any(one.id == last.id for one in upcoming) else f"{_BELL}{last.label}"
+        if not text or any(f"{_BELL}{one.text}" == text for one in upcoming):
+            return ""
+        read = (
+            self._span(self.slot("later"))
+            if self.slot("later")
+            else self.context.read_time(self.slot("when"))
+        )
+        label = text.removeprefix(_BELL)
+        if isinstance(read, TimeRefusal | DateOnly):
+            self.parsed = self.parsed.of("remind", what=label, when=self.slot("when"))
+            raise self.question("when", self.unclear(read))
+        if isinstance(read, Recurrence):
+            raise AnswerNow(self.say("move_to_repeat"))
+        again = self.parsed.of("remind_again", text=text, at=read.at.isoformat(), label=label)
+        return await Reminders(again, self.context).do_remind_again()
+
+    def _of_quote(self, upcoming: Sequence[UpcomingReminder]) -> list[Option]:
+        """Return the reminder that a message replies to, by its text or the number in its confirmation."""
+        quoted = self.context.quoted
+        number = PATTERNS["quoted_number"].search(quoted)
+        names = {number["number"] or number["number_ko"]} if number else set()
+        found = [one for one in upcoming if f"{_BELL}{one.text}" == quoted or one.number in names]
+        return [] if self.slot("item") else Reminders(self.parsed, self.context).options(found)
+
+    def _of_last(self, upcoming: Sequence[UpcomingReminder]) -> list[Option]:
+        last = self.context.last
+        found = [one for one in upcoming if last is not None and one.id == last.id]
+        return [] if self.slot("item") else self.options(found)
 
     async def _cancel(self, kind: str, reminder_id: str) -> None:
         request_id = self.context.next_id()
@@ -223,14 +513,28 @@ class Reminders(RequestHandler):
 
     # What the host keeps
 
+    async def upcoming_again(self) -> list[UpcomingReminder]:
+        """Return what is to come; a turn that is tried again sees what it saw."""
+        return await self._upcoming(request_id=self.context.next_id())
+
+    async def once_again(self) -> list[UpcomingReminder]:
+        """Return what is to come once, none where the host refuses; a turn tried again sees what it saw."""
+        try:
+            return [one for one in await self.upcoming_again() if not one.repeats]
+        except AnswerNow:
+            return []
+
     async def _upcoming(self, *, request_id: str | None = None) -> list[UpcomingReminder]:
         """Return all that is to come, soonest first. Raises `AnswerNow` where the host refuses."""
         reply = await self.request(mailbox.ListReminders(request_id=request_id))
         upcoming = [
             UpcomingReminder(
                 id=str(row["id"]),
+                number=str(row["id"]),
                 at=datetime.fromtimestamp(row["due_ms"] / 1000, self.context.zone),
                 text=row["text"].removeprefix(_BELL),
+                notification_id=row.get("notification_id") or "",
+                person=row.get("person") or "",
             )
             for row in reply.data.get("reminders", [])
         ]
@@ -247,18 +551,22 @@ class Reminders(RequestHandler):
         rhythm = Recurrence.of_cron(value, first=at or self.context.now)
         if row["schedule_type"] == "interval" and value.isdecimal():
             rhythm = Recurrence(first=at or self.context.now, interval=timedelta(milliseconds=int(value)))
-        repeats = times.say(rhythm, self.parsed.language) if rhythm else value
-        text = row["prompt"].removeprefix(ECHO).removeprefix(_BELL)
-        return UpcomingReminder(id=row["id"], at=at, text=text, rhythm=rhythm, repeats=repeats)
+        return UpcomingReminder(
+            id=row["id"],
+            number=self._repeat_number(row["id"]),
+            at=at,
+            text=row["prompt"].removeprefix(ECHO).removeprefix(_BELL),
+            rhythm=rhythm,
+            repeats=times.say(rhythm, self.parsed.language) if rhythm else value,
+        )
 
     def _next_run(self, row: Mapping[str, Any]) -> datetime | None:
         next_run = row.get("next_run")
         return datetime.fromisoformat(next_run).astimezone(self.context.zone) if next_run else None
 
 
-def _numbered(upcoming: Sequence[UpcomingReminder]) -> Mapping[str, UpcomingReminder]:
-    """Number reminders by the host's own numbers; those that repeat follow the highest."""
-    once = {reminder.id: reminder for reminder in upcoming if not reminder.repeats}
-    first = max((int(number) for number in once), default=0) + 1
-    again = [reminder for reminder in upcoming if reminder.repeats]
-    return once | {str(number): reminder for number, reminder in enumerate(again, first)}
+def _schedule(read: Recurrence) -> tuple[str, str]:
+    """Return the type and the value by which the host repeats."""
+    if read.interval is not None:
+        return "interval", str(round(read.interval.total_seconds() * 1000))
+    return "cron", read.cron or ""

@@ -6,38 +6,43 @@ chat is asked about it.
 
 from __future__ import annotations
 
-import unicodedata
 from collections.abc import Iterator
 
-from agent_runner.agents.offline.intents import ENDINGS, PATTERNS, ParsedRequest
+from agent_runner.agents.offline.intents import ENDINGS, PATTERNS, SAME_TIMES, ParsedRequest
 from agent_runner.checklists import TODO
 from agent_runner.wire import times
 from agent_runner.wire.times import Language
+from agent_runner.wire.unicode_forms import composed, normalized
 
 _BETWEEN = " \t\n,:："
 
 
 def tidied(parsed: ParsedRequest) -> ParsedRequest | None:
     """Make the slots of a matched row ready; None where the words are no such request after all."""
-    if parsed.language is Language.KOREAN:
-        for name in ("task", "item"):
-            if words := parsed.slot(name):
-                parsed = parsed.having(**{name: _without_ending("topic", words)})
+    for name in ("task", "item"):
+        if words := parsed.slot(name):
+            is_korean = parsed.language is Language.KOREAN
+            bare = _without_ending("topic", words) if is_korean else PATTERNS["the"].sub("", words)
+            parsed = parsed.having(**{name: bare})
     if news := parsed.slot("news"):
         # `… 알려줘` asks for a reminder where it quotes ("…라고") or names a moment; else it asks for news.
         lead = times.leading(news)
         names_moment = lead is not None and (lead.parts.has_clock or lead.parts.repeat)
         is_reminder = names_moment or PATTERNS["korean_quote"].search(news)
-        return parsed.having(body=news, news="") if is_reminder else None
+        is_none = not is_reminder or (parsed.slot("whom") and lead is None)
+        return None if is_none else parsed.having(body=news, news="")
     return parsed
 
 
 def expanded(parsed: ParsedRequest) -> list[ParsedRequest]:
     """Return the single requests in one that names several things."""
+    if doubt := _doubt(parsed):
+        return [parsed.of(doubt)]
     match parsed.intent:
         case "remind":
             body = f"{parsed.slot('first')} {parsed.slot('body')}".strip()
-            return [found.having(whom=parsed.slot("whom")) for found in reminders(body, parsed.language)]
+            more = {name: parsed.slot(name) for name in ("whom", "item", "ask") if parsed.slot(name)}
+            return [found.having(**more) for found in reminders(body, parsed.language)]
         case "add_task":
             body = f"{parsed.slot('body')} {parsed.slot('tail')}".strip()
             return tasks(parsed, body) if body else [parsed]
@@ -48,6 +53,23 @@ def expanded(parsed: ParsedRequest) -> list[ParsedRequest]:
             return [parsed.having(items="\n".join(items))]
         case _:
             return [parsed]
+
+
+def _doubt(parsed: ParsedRequest) -> str:
+    """Return the sentence that refuses words which would otherwise be lost, empty where there are none."""
+    words = " ".join(filter(None, (parsed.slot(name) for name in ("first", "body", "items", "bare"))))
+    is_reminder = parsed.intent == "remind"
+    zone = PATTERNS["other_zone"].search(words)
+    if is_reminder and zone and not times.names_town_time(zone[0]):
+        return "other_zone"
+    # "every day at 9 to stay until 7": what comes once a day has no hour at which it ends.
+    limited = PATTERNS["month_limit"].sub("", words)  # the reader of times knows months left out
+    limited = limited if PATTERNS["interval"].search(words) else PATTERNS["clock_limit"].sub("", limited)
+    if is_reminder and PATTERNS["repeats"].search(words) and PATTERNS["limits"].search(limited):
+        return "repeat_limited"
+    is_added = parsed.intent in ("add_items", "add_todo")
+    kind = "taken_back" if is_reminder else "taken_back_items" if is_added else ""
+    return "two_meanings" if kind and PATTERNS[kind].search(words) else ""
 
 
 def entries(text: str, language: Language, list_name: str = "") -> list[str]:
@@ -79,7 +101,7 @@ def _todos(parsed: ParsedRequest) -> list[ParsedRequest]:
 def tasks(parsed: ParsedRequest, body: str) -> list[ParsedRequest]:
     """Read tasks with their deadlines: `pay rent by Friday and call mum by Monday` is two."""
     body = body.strip()
-    pieces = [until(piece, parsed.language) for piece in PATTERNS["between_things"].split(body)]
+    pieces = [until(piece, parsed.language) for piece in PATTERNS["between_things"].split(body) if piece]
     if len(pieces) > 1 and all(title and deadline for title, deadline in pieces):
         return [parsed.of("add_task", title=title, when=deadline) for title, deadline in pieces]
     title, deadline = until(body, parsed.language)
@@ -104,7 +126,9 @@ def until(body: str, language: Language, *, is_task: bool = True) -> tuple[str, 
     for mark in PATTERNS["deadline_mark"].finditer(body):
         rest, title = body[mark.end() :].strip(), body[: mark.start()].strip(" ,")
         is_sure = mark[0].strip(" ,").lower().split()[0] in ("by", "until", "till", "due")
-        if title and times.is_time(rest) and (is_sure or is_task):
+        rest = same_time(rest)
+        is_vague = is_sure and PATTERNS["vague_time"].fullmatch(rest)
+        if title and ((times.is_time(rest) and (is_sure or is_task)) or is_vague):
             return title, rest
     trail = times.trailing(body) if is_task else None
     title = body[: trail.start].strip(" ,") if trail else ""
@@ -117,12 +141,21 @@ def until(body: str, language: Language, *, is_task: bool = True) -> tuple[str, 
     return body, ""
 
 
+def same_time(words: str) -> str:
+    """Return the reader's words for a time that people also say otherwise: `the end of the month`."""
+    found = ((pattern.fullmatch(words.strip()), time) for pattern, time in SAME_TIMES)
+    return next((match.expand(time) for match, time in found if match), words)
+
+
 def _until_ko(body: str, *, is_task: bool) -> tuple[str, str]:
     """`2월 10일까지 블로그 쓰기`, `블로그 쓰기 2월 10일까지`."""
     first, mark, after = body.partition("까지")
-    if mark and after.strip() and times.is_time(first):
+    first = same_time(first)
+    if mark and after.strip() and (times.is_time(first) or PATTERNS["vague_time"].fullmatch(first)):
         return _without_object(after.strip(" ,")), first
     bare = body.removesuffix("까지")
+    if bare != body and (vague := PATTERNS["vague_end"].search(bare)):
+        return _without_object(bare[: vague.start()].strip(" ,")), same_time(vague["time"])
     trail = times.trailing(bare) if is_task or bare != body else None
     if trail and (title := bare[: trail.start].strip(" ,")):
         return _without_object(title), bare[trail.start :].strip()
@@ -137,14 +170,32 @@ def reminders(body: str, language: Language) -> list[ParsedRequest]:
     body = body.strip()
     pieces = [_reminder(piece, language) for piece in _pieces(body)]
     is_clear = all(one.slot("what") and one.slot("when") and not one.slot("trouble") for one in pieces)
+    for place in range(1, len(pieces)):
+        pieces[place] = _on_day_of(pieces[place - 1], pieces[place])
     return pieces if len(pieces) > 1 and is_clear else [_reminder(body, language)]
+
+
+def _on_day_of(before: ParsedRequest, one: ParsedRequest) -> ParsedRequest:
+    """Put a request with a bare time of day on the day of the one before: `on Sunday … and dad at noon`."""
+    when, found = one.slot("when"), times.leading(one.slot("when"))
+    if found is None or set(found.parts.written()) - {"clock", "half"}:
+        return one
+    words = before.slot("when").split()
+    for end in range(len(words), 0, -1):
+        for start in range(end):
+            day = " ".join(words[start:end]).removesuffix("에")
+            lead = times.leading(day)
+            is_day = lead is not None and lead.end == len(day) and not lead.parts.has_clock
+            if lead is not None and is_day and lead.parts.written().keys() <= {"day", "weekday", "either"}:
+                return one.having(when=f"{day} {when}")
+    return one
 
 
 def _pieces(body: str) -> Iterator[str]:
     start = 0
     for joiner in PATTERNS["between_things"].finditer(body):
         if joiner.start() > start:
-            ending = "기" if joiner[0].startswith("고") else ""
+            ending = joiner["quote"] or ("기" if joiner[0].startswith("고") else "")
             yield body[start : joiner.start()].strip() + ending
             start = joiner.end()
     yield body[start:].strip()
@@ -152,7 +203,9 @@ def _pieces(body: str) -> Iterator[str]:
 
 def _reminder(body: str, language: Language) -> ParsedRequest:
     """Read `call mum in 10 minutes`, `at 9am to call mum`, `내일 오전 9시에 약 먹기`."""
-    lead = times.leading(body)
+    if before := _before_event(body, language):
+        return before
+    lead = _leading(body)
     cut = _cut_end(body) if lead is None else _cut_start(body, lead)
     what, when = cut or (body, "")
     what_to_do = _without_joint(what)
@@ -164,6 +217,44 @@ def _reminder(body: str, language: Language) -> ParsedRequest:
     elif not slots["what"] and PATTERNS["before_text"].match(what.strip(_BETWEEN)):
         slots["trouble"] = "no_text"
     return ParsedRequest(intent="remind", language=language, slots=slots)
+
+
+def without_time(what: str) -> tuple[str, str]:
+    """Cut off a time that ends a text but is not understood: return the text and the day that it names."""
+    first = PATTERNS["words_of_time"].search(what)
+    tail = what[first.start() :] if first else ""
+    if not PATTERNS["only_time"].fullmatch(tail):
+        return what, ""
+    ends = (end.start() for end in PATTERNS["word_end"].finditer(tail))
+    leads = (times.leading(tail[:end]) for end in ends)
+    days = [tail[: one.end] for one in leads if one is not None and not one.parts.has_clock]
+    text = PATTERNS["before_time"].sub("", what[: len(what) - len(tail)].rstrip())
+    return text, days[-1] if days else ""
+
+
+def _before_event(body: str, language: Language) -> ParsedRequest | None:
+    """Read `an hour before the meeting at 3pm`, `오후 3시 회의 30분 전에`: the time is that of the event."""
+    found = PATTERNS[f"before_event_{language.value}"].fullmatch(body)
+    is_time = found is not None and language is Language.ENGLISH and times.leading(found["event"])
+    if found is None or is_time or times.leading(found["own"] or ""):
+        return None
+    event = _reminder(found["event"], language)
+    if not (event.slot("what") and event.slot("when")) or event.slot("trouble"):
+        return None
+    if event.slot("when").endswith("에"):  # it may be the time of the reminder itself
+        return ParsedRequest(intent="remind", language=language, slots={"what": body, "trouble": "unsure"})
+    what = _without_ending("note", found["own"]) if found["own"] else event.slot("what")
+    return event.having(what=what, before=found["span"])
+
+
+def _leading(body: str) -> times.Found | None:
+    """Find the time that begins a text, without a meal that is to be eaten: `정오에 점심 먹기`."""
+    lead = times.leading(body)
+    meal = PATTERNS["meal"].search(body[: lead.end]) if lead else None
+    if lead is None or meal is None or not PATTERNS["eats"].match(body[lead.end :]):
+        return lead
+    before = times.leading(body[: meal.start()].rstrip())
+    return before if before is not None and before.end == len(body[: meal.start()].rstrip()) else None
 
 
 def _cut_end(body: str) -> tuple[str, str] | None:
@@ -180,17 +271,22 @@ def _cut_end(body: str) -> tuple[str, str] | None:
 def _cut_start(body: str, lead: times.Found) -> tuple[str, str] | None:
     """Return what is to be done and the time that begins a text; None where that is not sure."""
     rest, when = body[lead.end :].lstrip(_BETWEEN), body[: lead.end]
-    trail = None if lead.parts.clock or lead.parts.span else times.trailing(rest)
-    if trail and lead.parts.joined(trail.parts) and rest[: trail.start].strip():
+    trail = None if lead.parts.span else times.trailing(rest)
+    if (
+        trail
+        and (lead.parts.clock is None or not trail.parts.has_clock)
+        and lead.parts.joined(trail.parts)
+        and rest[: trail.start].strip()
+    ):
         what = rest[: trail.start]  # it stands between the parts of its time: tomorrow to pay rent at 9am
         is_unsure = PATTERNS["dangling"].search(_without_joint(what)) or PATTERNS["words_of_time"].search(
             what
         )
         return None if is_unsure else (what, f"{when} {rest[trail.start :]}")
     rest = body[lead.end :].lstrip(" \t\n,")
-    is_marked = PATTERNS["before_text"].match(rest) or when.endswith("에")
+    marks = (PATTERNS["before_text"].match(rest), when.endswith("에"), PATTERNS["meal_first"].match(rest))
     goes_on = PATTERNS["hedge"].match(rest) or PATTERNS["words_of_time"].match(rest) or times.leading(rest)
-    return None if goes_on and not is_marked else (rest, when)
+    return None if goes_on and not any(marks) else (rest, when)
 
 
 def _without_joint(what: str) -> str:
@@ -203,11 +299,16 @@ def _without_object(item: str) -> str:
     return _without_ending("object", item.strip())
 
 
+def without_particle(words: str) -> str:
+    """Return Korean words without the particle that makes them the subject or the object of a sentence."""
+    return _without_ending("subject", words)
+
+
 def _without_ending(kind: str, text: str) -> str:
     """Apply the first rule of its kind in the table that fits."""
-    decomposed = unicodedata.normalize("NFD", text)
+    decomposed = normalized("NFD", text)
     for pattern, ending in ENDINGS[kind]:
         changed, count = pattern.subn(ending, decomposed)
         if count:
-            return unicodedata.normalize("NFC", changed)
+            return composed(changed)
     return text

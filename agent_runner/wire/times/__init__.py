@@ -24,6 +24,7 @@ from agent_runner.wire.times.model import (
 )
 from agent_runner.wire.times.reader import MAX_CHARS, Found, is_time, leading, normalized, read, trailing
 from agent_runner.wire.times.saying import Language, say, say_choices, say_day, say_long_day, say_moment
+from agent_runner.wire.times.zones import names_town_time
 
 __all__ = [
     "LAST",
@@ -44,6 +45,7 @@ __all__ = [
     "TimeRefusal",
     "is_time",
     "leading",
+    "names_town_time",
     "normalized",
     "read",
     "say",

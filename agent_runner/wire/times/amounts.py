@@ -16,7 +16,7 @@ FEW = 3
 _DAYS_KO = {"하루": 1, "이틀": 2, "사흘": 3, "나흘": 4, "닷새": 5, "열흘": 10}
 _DIGITS = r"\d{1,12}(?:\.\d{1,6})?|\.\d{1,6}"
 _FRACTIONS = {"1/4": 0.25, "1/2": 0.5, "3/4": 0.75}
-_VAGUE = {"couple": 2, "pair": 2, "few": FEW, "half": 0.5}
+_VAGUE = {"couple": 2, "pair": 2, "두어": 2, "few": FEW, "몇": FEW, "half": 0.5}
 _COUNT_EN = (
     rf"(?:(?:[13]/4|1/2)|(?:{_DIGITS})(?:\s+and\s+an?\s+half)?|(?:a\s+)?(?:couple|pair)(?:\s+of)?\b|(?:a\s+)?few\b"
     rf"|half\s+an?\b|(?:{CARDINAL_EN}|an?\b)(?:\s+and\s+an?\s+half)?)(?:\s+more\b)?"
@@ -38,8 +38,10 @@ SPAN_EN = (
 _FIXED_EN = {"quarter of an hour": 15, "three quarters of an hour": 45}
 _NAMED_DAYS = "|".join(_DAYS_KO)
 _UNITS_KO = "시간|분|초|일|주일|주|개월|달|년"
-_PIECE_KO = rf"(?P<number>몇|{NUMBER_KO})\s*(?P<unit>{_UNITS_KO})(?P<half>\s*반)?|(?P<days>{_NAMED_DAYS})"
-_ONE_KO = rf"(?:몇|{NUMBER_KO})\s*(?:시간(?:\s*반)?|분|초|일|주일|주|개월|달|년)"
+_PIECE_KO = (
+    rf"(?P<number>몇|두어|{NUMBER_KO})\s*(?P<unit>{_UNITS_KO})(?P<half>\s*반)?|(?P<days>{_NAMED_DAYS})"
+)
+_ONE_KO = rf"(?:몇|두어|{NUMBER_KO})\s*(?:시간(?:\s*반)?|분|초|일|주일|주|개월|달|년)"
 SPAN_KO = rf"(?:반\s*시간|(?:{_ONE_KO}\s*|(?:{_NAMED_DAYS})\s*)+)"
 AFTER_KO = r"(?:뒤|후|있다가|이따가|(?:이내|안|내)(?=에|$|[\s,.!]|까지))(?:에)?"
 _SECONDS = {"s": 1, "m": 60, "h": 3600, "'": 60, '"': 1, "초": 1, "분": 60, "시간": 3600}
@@ -86,7 +88,7 @@ def _count_en(words: str) -> float:
 
 
 def _count_ko(word: str) -> float:
-    return FEW if word == "몇" else number(word)
+    return _VAGUE[word] if word in _VAGUE else number(word)
 
 
 def _added(pieces: list[tuple[float, str]]) -> TimeSpan | None:

@@ -20,7 +20,7 @@ from agent_runner.wire.times.model import (
     Where,
 )
 from agent_runner.wire.times.numbers import CARDINAL_EN, HOUR_WORD_EN, NUMBER_KO, number
-from agent_runner.wire.times.zones import ZONE_WORD, named_zone, offset_of
+from agent_runner.wire.times.zones import TOWN_KO, ZONE_WORD, named_zone, offset_of
 
 _OPEN_WITH_MINUTES = range(1, 6)
 """Hours that written with minutes and one digit (`3:30`) are asked about: few people mean the night."""
@@ -42,6 +42,7 @@ _ISH = r"(?:\s?-?ish\b|\s+approximately\b)?"
 _DIGITS = r"(?P<hour>\d{1,2}):(?P<minute>\d{2})(?::(?P<second>\d{2})(?:\.\d{1,6})?)?"
 _MINUTE_WORD = rf"(?:o'?|oh)\s[a-z]+|(?!(?:sixty|seventy|eighty|ninety)\b){CARDINAL_EN}"
 _NO_SPAN = rf"(?!\.\d|\s*{UNIT_EN}|\s*,?\s*(?:and\s+)?[\d.])"
+_THERE = rf"(?:(?P<zone>{TOWN_KO})\s*시간(?:으로)?\s+)?"
 _NO_HALF = r"(?![\d:]|\s*(?:am|pm|[ap]\.m)\b)"
 
 
@@ -127,6 +128,28 @@ def _beside_twelve(minutes: int, *, is_noon: bool, is_after: bool) -> Parts:
     return Parts(clock=ClockTime(hour=_MIDNIGHT, minutes_before=minutes))
 
 
+def _between(match: re.Match[str]) -> Parts | None:
+    """Read `between 3 and 4 pm`: a reminder comes at the beginning or at the end, which is asked."""
+    halves = [half_en(match[name]) for name in ("half", "half_until")]
+    hours = [int(number(match[name])) for name in ("hour", "until")]
+    if not halves[0] and hours[0] < hours[1]:
+        halves[0] = halves[1]
+    clocks = (
+        ClockTime(hour=hour, half=half, is_bare=half is None)
+        for hour, half in zip(hours, halves, strict=True)
+    )
+    return Parts(either=tuple(Parts(clock=clock) for clock in clocks), reason=Reason.WHICH_MEANING)
+
+
+def _between_ko(match: re.Match[str]) -> Parts:
+    half = HALVES_KO.get(match["half"] or "")
+    clocks = (
+        ClockTime(hour=int(number(match[name])), half=half, is_bare=half is None)
+        for name in ("hour", "until")
+    )
+    return Parts(either=tuple(Parts(clock=clock) for clock in clocks), reason=Reason.WHICH_MEANING)
+
+
 def _french(match: re.Match[str]) -> Parts | None:
     """Read `15h30`. Alone, `1h30` is a time of day to some and a span to others, `2h` a span to all."""
     hour, minute = int(match["hour"]), int(match["minute"] or 0)
@@ -152,6 +175,7 @@ def _clock_ko(match: re.Match[str]) -> Parts:
         second=int(number(parts["second"])) if parts.get("second") else 0,
         half=half,
         is_bare=half is None and not (hour.startswith("0") and len(hour) == 2),
+        offset=_offset(parts),
     )
     return Parts(clock=clock)
 
@@ -181,6 +205,23 @@ _RELATIVE = (
 
 FORMS: tuple[Form, ...] = (
     Form(
+        "between two hours",
+        "`between 3 and 4 pm`, `오후 3시에서 4시 사이` are asked about: at the beginning or at the end",
+        shapes=(
+            Shape(
+                rf"between\s+{_HOUR}{_MERIDIEM}?\s+and\s+(?P<until>\d{{1,2}}|{HOUR_WORD_EN})"
+                rf"(?:\s*(?P<half_until>[ap]\.?\s?m\b\.?))?{_OCLOCK}?{_NO_HALF}(?!\s*{UNIT_EN})\b",
+                _between,
+                (),
+            ),
+            Shape(
+                rf"(?:(?P<half>{HALF_KO})\s*)?(?P<hour>{NUMBER_KO})\s*시\s*(?:에서|부터|와|하고)\s*(?P<until>{NUMBER_KO})\s*시\s*사이(?:에)?",
+                _between_ko,
+                (),
+            ),
+        ),
+    ),
+    Form(
         "clock",
         "the time of day, of 24 hours unless a half is named; alone, the next time it comes; `1:00` to `5:59`"
         " are asked about, `01:00` is not",
@@ -188,7 +229,14 @@ FORMS: tuple[Form, ...] = (
             Shape(
                 rf"{_LEAD}{_DIGITS}(?:{_MERIDIEM}|{_LETTER})?{_ISH}{_ZONE}(?:에)?",
                 _clock_en,
-                ("18:30", "at 9:30 pm", "2026-12-01T09:00Z", "2026-12-01T18:00+09:00", "18:00 CET"),
+                (
+                    "18:30",
+                    "at 9:30 pm",
+                    "2026-12-01T09:00Z",
+                    "2026-12-01T18:00+09:00",
+                    "18:00 CET",
+                    "18:00 London time",
+                ),
             ),
             Shape(
                 rf"{_LEAD}{_HOUR}(?:[\s-](?P<minute>{_MINUTE_WORD}))?{_OCLOCK}?{_ISH}{_MERIDIEM}{_ISH}{_ZONE}",
@@ -209,11 +257,11 @@ FORMS: tuple[Form, ...] = (
                 ("오후 6:30",),
             ),
             Shape(
-                rf"(?:(?P<half>{HALF_KO})\s*)?(?P<hour>{NUMBER_KO})\s*시(?!간)"
+                rf"{_THERE}(?:(?P<half>{HALF_KO})\s*)?(?P<hour>{NUMBER_KO})\s*시(?!간)"
                 rf"(?:\s*(?:(?P<minute>{NUMBER_KO})\s*분(?:\s*(?P<second>{NUMBER_KO})\s*초|\s*(?P<before>전))?"
                 r"(?!\s*(?:뒤|후))|(?P<semi>반)(?=에|까|[\s,:]|$)))?(?:에)?",
                 _clock_ko,
-                ("오전 9시", "저녁 7시 반", "18시", "오후 네 시 십오 분 전"),
+                ("오전 9시", "저녁 7시 반", "18시", "오후 네 시 십오 분 전", "뉴욕 시간 오후 3시"),
             ),
         ),
     ),

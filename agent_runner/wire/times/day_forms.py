@@ -35,7 +35,7 @@ from agent_runner.wire.times.numbers import (
 )
 
 _NEAR = {"yesterday": -1, "today": 0, "tomorrow": 1, "tmrw": 1, "tmr": 1, "어제": -1, "오늘": 0, "내일": 1}
-_NEAR |= {"모레": 2, "내일모레": 2, "글피": 3}
+_NEAR |= {"낼": 1, "모레": 2, "내일모레": 2, "글피": 3}
 _WEEKS_KO = {"지난": -1, "저번": -1, "이번": 0, "금": 0, "다음": 1, "오는": 1, "다다음": 2}
 _MONTHS_AHEAD = {"this": 0, "the current": 0, "current": 0, "next": 1, "the next": 1, "the": 0}
 _DAY_EN = rf"(?:(?P<day>\d{{1,2}})(?:st|nd|rd|th)?|(?P<ordinal>{ORDINAL_WORD_EN}))"
@@ -166,7 +166,9 @@ FORMS: tuple[Form, ...] = (
                 ("today", "tomorrow", "the day after tomorrow", "tonight"),
             ),
             Shape(
-                r"(?P<day>내일\s?모레|어제|오늘|내일|모레|글피)(?:에)?", _near_day, ("오늘", "내일", "모레")
+                r"(?P<day>내일\s?모레|어제|오늘|내일|낼(?=[\s,])|모레|글피)(?:에)?",
+                _near_day,
+                ("오늘", "내일", "모레"),
             ),
         ),
     ),

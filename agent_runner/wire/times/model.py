@@ -13,28 +13,28 @@ from types import MappingProxyType
 
 
 class Reason(StrEnum):
-    """Why a text is refused."""
+    """The reason why a text is refused."""
 
     NO_TIME = "no_time"
     """The text has none of the accepted forms."""
     NEEDS_CLOCK = "needs_clock"
-    """It names days, but no time of day, where one is needed."""
+    """The text names days, but no time of day, where one is needed."""
     WHICH_HALF = "which_half"
-    """Its hour could be in either half of the day."""
+    """The hour could be in either half of the day."""
     WHICH_WEEK = "which_week"
     """`next Friday` means two days to different people."""
     WHICH_MEANING = "which_meaning"
-    """It names two times to different people: `2/3`, `1h30`."""
+    """The text means different times to different people: `2/3`, `1h30`."""
     NO_SUCH_TIME = "no_such_time"
     NO_SUCH_DAY = "no_such_day"
     WRONG_WEEKDAY = "wrong_weekday"
-    """It names a date and another weekday than that date has."""
+    """The text names a date and a weekday that do not fit."""
     PAST = "past"
     TOO_FAR = "too_far"
 
 
 class Shift(StrEnum):
-    """What a change of the clocks did to a time."""
+    """The effect of a change of the clocks on a time."""
 
     NONE = "none"
     SKIPPED = "skipped"
@@ -76,17 +76,17 @@ _USUAL_PARTS = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TimePolicy:
-    """What a caller decides where a text leaves something open."""
+    """The decisions of a caller about what a text leaves open."""
 
     default_clock: time = time(9)
     """The time of day that `DateOnly.at` takes where a day is named alone."""
     parts_of_day: Mapping[Half, time] = field(default_factory=lambda: MappingProxyType(_USUAL_PARTS))
-    """What `tomorrow evening` means; a part that is not in it is refused as `NEEDS_CLOCK`."""
+    """The time of day for each part, as in `tomorrow evening`; other parts are refused as `NEEDS_CLOCK`."""
     ask_half: AskHalf = AskHalf.UNLESS_WORKING_MORNING
     takes_past: bool = False
     """Whether a time that has passed is a result; else it is refused."""
     days_ahead: int = 3660
-    """How many days ahead a time may lie."""
+    """The largest number of days that a time may lie ahead."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -259,9 +259,12 @@ Reading = Instant | DateOnly | Duration | Recurrence | TimeRefusal
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NamedZone:
-    """A zone word such as `CET`: its distance from UTC, and a place whose clocks show it in its season."""
+    """A zone word such as `CET`: its distance from UTC, and a place whose clocks show it in its season.
 
-    offset: timezone
+    `New York time` has no distance of its own: it is what the clocks of the place show.
+    """
+
+    offset: timezone | None = None
     place: str
 
 
@@ -423,7 +426,7 @@ Make = Callable[["re.Match[str]"], Parts | None]
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """How a form is written in one language. `make` returns None where a match is no time after all."""
+    """The pattern of a form in one language. `make` returns None where a match is not a time after all."""
 
     pattern: str
     make: Make
@@ -445,9 +448,9 @@ class Where(StrEnum):
 
     ANYWHERE = "anywhere"
     START = "start"
-    """At the start, or as a whole text: `9 tomorrow`."""
+    """The form is read at the start of a text, or as the whole text: `9 tomorrow`."""
     WHOLE = "whole"
-    """As a whole text, since within a sentence it may be something else."""
+    """The form is read only as the whole text: within a sentence it may mean something else."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import unicodedata
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime, tzinfo
@@ -11,11 +10,12 @@ from datetime import datetime, tzinfo
 from agent_runner.wire.times.forms import FORMS
 from agent_runner.wire.times.model import Form, Parts, Reading, Reason, TimePolicy, TimeRefusal, Where
 from agent_runner.wire.times.resolving import resolve
+from agent_runner.wire.unicode_forms import composed
 
 MAX_CHARS = 200
 """A longer text is refused unread."""
 MAX_TIME_CHARS = 80
-"""How far from the end of a text a time that ends it can begin."""
+"""Characters before the end of a text within which a time that ends it begins."""
 _GAP = re.compile(r"(?:[\s,]+|T(?=\d))?")
 _EDGE = re.compile(r"\s|[,:;](?:\s|$)|[.!?]?$|까지")
 _WORD_START = re.compile(r"(?:(?<=\s)|^)\S")
@@ -43,7 +43,7 @@ def read(text: str, *, now: datetime, zone: tzinfo, policy: TimePolicy | None = 
 
 def normalized(text: str) -> str:
     """Return a text as the forms are written: Hangul composed, one sign where keyboards send several."""
-    return unicodedata.normalize("NFC", text).translate(_SAME)
+    return composed(text).translate(_SAME)
 
 
 def is_time(text: str) -> bool:

@@ -31,7 +31,7 @@ from agent_runner.wire.times.model import (
     TimeSpan,
     Where,
 )
-from agent_runner.wire.times.numbers import ORDINAL_EN, ORDINAL_KO, ordinal
+from agent_runner.wire.times.numbers import CARDINAL_EN, ORDINAL_EN, ORDINAL_KO, number, ordinal
 
 _EVERY = r"(?:every|each)\s+"
 _AND = r"(?:\s*,\s*and\s+|\s*,\s*|\s+and\s+|\s*&\s*)"
@@ -39,7 +39,8 @@ _DAY_LIST = rf"{WEEKDAY_EN}(?:{_AND}{WEEKDAY_EN})*"
 _DAYS_LIST = rf"{WEEKDAY_EN}s(?:{_AND}{WEEKDAY_EN}s)*"
 _EACH_MONTH = r"(?:every|each)\s+month\b"
 _OTHER = rf"(?:(?P<other>other|second|2nd|alternate)|(?P<step>\d{{1,2}}|{ORDINAL_EN}))"
-_DAYS_KO = rf"[{WEEKDAYS_KO}]요일(?:\s*,?\s*[{WEEKDAYS_KO}]요일)*"
+_TO = r"\s*(?:to|through|-|–)\s*"
+_DAYS_KO = rf"[{WEEKDAYS_KO}]요일(?:\s*(?:,|과|와|이랑|랑|하고)?\s*[{WEEKDAYS_KO}]요일)*"
 _QUARTERS = (1, 4, 7, 10)
 _UNITS = {"day": StepUnit.DAYS, "week": StepUnit.WEEKS, "month": StepUnit.MONTHS}
 
@@ -79,12 +80,20 @@ def _every_weekday(match: re.Match[str]) -> Parts:
     return _repeat(weekdays=weekdays(match["days"]))
 
 
+def _every_weekday_between(match: re.Match[str]) -> Parts:
+    """Read `every Monday to Friday`; `Saturday to Tuesday` goes over the end of the week."""
+    first, last = weekday(match["first"]), weekday(match["last"])
+    return _repeat(weekdays=tuple(sorted((first + ahead) % 7 for ahead in range((last - first) % 7 + 1))))
+
+
 def _every_other(match: re.Match[str]) -> Parts | None:
-    """Read `every other Tuesday`, `every 3rd day`."""
-    step = 2 if match["other"] else ordinal(match["step"])
+    """Read `every other Tuesday`, `every 3rd day`; `every first Monday` is that of each month."""
+    step = 2 if match["other"] else _count(match["step"])
     unit = match["unit"].lower()
     if step < 1:
         return None
+    if step == 1 and unit not in ("day", "week"):
+        return _repeat(nth=1, weekdays=(weekday(unit),))
     if unit == "day":
         return _repeat(step=step)
     if unit == "week":
@@ -92,10 +101,15 @@ def _every_other(match: re.Match[str]) -> Parts | None:
     return _repeat(step=step, unit=StepUnit.WEEKS, weekdays=(weekday(unit),))
 
 
+def _count(words: str) -> int:
+    """Read `2`, `2nd`, `second` or `two`."""
+    return int(number(words)) if re.fullmatch(rf"\d+|{CARDINAL_EN}", words, re.IGNORECASE) else ordinal(words)
+
+
 def _month_day(match: re.Match[str]) -> Parts:
     parts = match.groupdict()
     day = parts.get("day")
-    step = int(parts.get("step") or 1)
+    step = _count(parts.get("step") or "1")
     counted = {"step": step, "unit": StepUnit.MONTHS} if step > 1 else {}
     return _repeat(month_day=ordinal(day) if day else LAST, **counted)
 
@@ -126,7 +140,7 @@ def _except_months_ko(match: re.Match[str]) -> Parts:
 
 
 def _every_ko(match: re.Match[str]) -> Parts:
-    days = {"평일": WORKDAYS, "주말": WEEKEND}.get(match["unit"].removesuffix("마다"), ())
+    days = {"평일": WORKDAYS, "주말": WEEKEND, "매주말": WEEKEND}.get(match["unit"].removesuffix("마다"), ())
     return _repeat(weekdays=days)
 
 
@@ -144,12 +158,18 @@ FORMS: tuple[Form, ...] = (
         "on each second, third … such day, counted from the first that lies ahead",
         shapes=(
             Shape(
+                rf"(?:(?P<other>every\s+(?:other|second|2nd)\s+week|biweekly|fortnightly)|every\s+(?P<step>\d{{1,2}}|{CARDINAL_EN})\s+weeks)"
+                rf"\s+on\s+(?:a\s+)?(?P<unit>{WEEKDAY_EN})s?\b",
+                _every_other,
+                ("every other week on Tuesday at 8am", "every two weeks on Friday at 18:00"),
+            ),
+            Shape(
                 rf"{_EVERY}{_OTHER}\s+(?P<unit>day|week|{WEEKDAY_EN})\b(?!\s+(?:of|in)\b)",
                 _every_other,
                 ("every other Tuesday at 8am", "every 2nd Friday at 18:00", "every other day at 9:00"),
             ),
             Shape(
-                rf"(?:격주|(?P<step>\d{{1,2}})주마다)\s*(?P<days>{_DAYS_KO})(?:마다)?(?:에)?",
+                rf"(?:격주|(?P<step>\d{{1,2}})주(?:마다|에\s*한\s*번))\s*(?P<days>{_DAYS_KO})(?:마다)?(?:에)?",
                 _every_other_ko,
                 ("격주 화요일 오전 8시", "3주마다 금요일 18:00"),
             ),
@@ -174,7 +194,7 @@ FORMS: tuple[Form, ...] = (
         "on that day of each month, of each first month of a quarter, or of each year",
         shapes=(
             Shape(
-                rf"(?:every\s+(?:(?P<step>\d{{1,2}})\s+months|month)|monthly)\s+on\s+{_DAY_OF_MONTH}(?!\s+(?:mon|tue|wed|thu|fri|sat|sun))",
+                rf"(?:every\s+(?:(?P<step>\d{{1,2}}|{CARDINAL_EN})\s+months|month)|monthly)\s+on\s+{_DAY_OF_MONTH}(?!\s+(?:mon|tue|wed|thu|fri|sat|sun))",
                 _month_day,
                 ("every month on the 3rd at 9:00", "every month on the last day at 18:00"),
             ),
@@ -221,6 +241,11 @@ FORMS: tuple[Form, ...] = (
                 _month_weekday,
                 ("매월 첫째 월요일 오전 9시",),
             ),
+            Shape(
+                rf"(?P<nth>{ORDINAL_KO})\s*(?P<weekday>[{WEEKDAYS_KO}]요일)마다",
+                _month_weekday,
+                ("셋째 목요일마다 오전 8시",),
+            ),
             Shape(r"(?:매\s*)?분기(?:마다)(?:에)?|매\s*분기", _every_quarter, ("분기마다 오전 9시",)),
             Shape(
                 r"매년\s*(?P<month>\d{1,2})월\s*(?P<day>\d{1,2})일(?:마다)?(?:에)?",
@@ -234,17 +259,27 @@ FORMS: tuple[Form, ...] = (
         "on each of the days of the week that are named",
         shapes=(
             Shape(
-                rf"(?:{_EVERY}|on\s+)?(?P<days>{_DAYS_LIST})\b",
+                rf"{_EVERY}(?P<first>{WEEKDAY_EN}){_TO}(?P<last>{WEEKDAY_EN})\b",
+                _every_weekday_between,
+                ("every Monday to Friday at 9:00",),
+            ),
+            Shape(
+                rf"(?:{_EVERY}|on\s+|(?:weekly|every\s+week)\s+on\s+(?=\S))?(?P<days>{_DAYS_LIST})\b",
                 _every_weekday,
                 ("on Mondays at 9:00", "Mondays and Thursdays at 18:00"),
             ),
             Shape(
-                rf"{_EVERY}(?P<days>{_DAY_LIST})\b",
+                rf"(?:{_EVERY}|(?:weekly|(?:once\s+a|once\s+every|every)\s+week)\s+on\s+)(?P<days>{_DAY_LIST})\b",
                 _every_weekday,
                 ("every Monday at 9:00", "every mon, wed and fri 18:00"),
             ),
             Shape(
-                rf"매주\s*(?P<days>{_DAYS_KO}|[{WEEKDAYS_KO}]{{2,7}})(?:마다)?(?:에)?(?=[\s,:]|$)",
+                rf"매주\s*(?P<first>[{WEEKDAYS_KO}])(?:요일)?\s*(?:부터|에서|[~-])\s*(?P<last>[{WEEKDAYS_KO}])(?:요일)?(?:까지)?(?:에)?(?=[\s,:]|$)",
+                _every_weekday_between,
+                ("매주 월~금 오전 9시", "매주 월요일부터 금요일까지 오전 9시"),
+            ),
+            Shape(
+                rf"매주\s*(?P<days>{_DAYS_KO}|[{WEEKDAYS_KO}](?:\s*,?\s*[{WEEKDAYS_KO}]){{1,6}})(?:마다)?(?:에)?(?=[\s,:]|$)",
                 _every_weekday,
                 ("매주 월요일 오전 9시", "매주 월수금 18:00"),
             ),
@@ -262,7 +297,7 @@ FORMS: tuple[Form, ...] = (
             ),
             Shape(r"(?:on\s+)(?P<unit>weekdays|workdays|weekends)\b", _every_unit, ("on weekdays at 7",)),
             Shape(
-                r"(?P<unit>매일|날마다|평일(?:마다)?|주말마다)(?:에)?",
+                r"(?P<unit>매일|날마다|평일(?:마다)?|주말마다|매주말)(?:에)?",
                 _every_ko,
                 ("매일 오전 9시", "평일 오전 7시 30분", "매일 아침"),
             ),
@@ -278,7 +313,7 @@ FORMS: tuple[Form, ...] = (
                 ("Mondays and Thursdays except in August at 9:00",),
             ),
             Shape(
-                r"(?P<months>\d{1,2}월(?:\s*,?\s*\d{1,2}월)*)\s*(?:빼고|제외)",
+                r"(?P<months>\d{1,2}월(?:\s*,?\s*\d{1,2}월)*)\s*(?:빼고|제외하고|제외)",
                 _except_months_ko,
                 ("매주 월요일 8월 빼고 오전 9시",),
             ),

@@ -67,6 +67,9 @@ def _question(readings: Sequence[Reading], reason: Reason) -> TimeRefusal:
     choices = [*found, *(choice for refusal in refusals for choice in refusal.choices)]
     if not choices and refusals:
         return refusals[0]
+    # Of `the last day of the month` each month wants a time of day: with it, both can be named.
+    if any(one.reason is Reason.NEEDS_CLOCK for one in refusals):
+        return TimeRefusal(reason=Reason.NEEDS_CLOCK)
     return TimeRefusal(reason=reason, choices=tuple(dict.fromkeys(choices)))
 
 
@@ -199,9 +202,9 @@ def _at(day: date, clock: time, offset: timezone | NamedZone | None, now: dateti
         return _in_zone(naive, now)
     if isinstance(offset, timezone):
         return Instant(at=naive.replace(tzinfo=offset).astimezone(now.tzinfo))
-    exact = naive.replace(tzinfo=offset.offset)
-    meant = Instant(at=exact.astimezone(now.tzinfo))
     place = ZoneInfo(offset.place)
+    exact = naive.replace(tzinfo=offset.offset or place)
+    meant = Instant(at=exact.astimezone(now.tzinfo))
     if exact.astimezone(place).utcoffset() != exact.utcoffset():
         # `9am EST` in July: the clocks there show another time, which may be the one that is meant.
         shown = Instant(at=naive.replace(tzinfo=place).astimezone(now.tzinfo))

@@ -1,7 +1,8 @@
-"""Time-zone words. One that two countries give to two zones (`IST`, `BST`, `CST`) is not read."""
+"""Time-zone words. What could mean several zones (`IST`, `BST`, `CST`, `US time`) is not read."""
 
 from __future__ import annotations
 
+import re
 from datetime import UTC, timedelta, timezone
 
 from agent_runner.wire.times.model import NamedZone
@@ -22,7 +23,38 @@ _PLACES = {
     "pst": ("-08:00", "America/Los_Angeles"),
     "pdt": ("-07:00", "America/Los_Angeles"),
 }
-ZONE_WORD = "|".join(sorted(_PLACES, key=len, reverse=True))
+_TOWNS = {
+    "new york": "America/New_York",
+    "eastern": "America/New_York",
+    "pacific": "America/Los_Angeles",
+    "los angeles": "America/Los_Angeles",
+    "london": "Europe/London",
+    "uk": "Europe/London",
+    "paris": "Europe/Paris",
+    "berlin": "Europe/Berlin",
+    "german": "Europe/Berlin",
+    "tokyo": "Asia/Tokyo",
+    "japan": "Asia/Tokyo",
+    "seoul": "Asia/Seoul",
+    "korean": "Asia/Seoul",
+}
+_TOWNS_KO = {
+    "뉴욕": "America/New_York",
+    "영국": "Europe/London",
+    "런던": "Europe/London",
+    "파리": "Europe/Paris",
+    "프랑스": "Europe/Paris",
+    "베를린": "Europe/Berlin",
+    "독일": "Europe/Berlin",
+    "도쿄": "Asia/Tokyo",
+    "일본": "Asia/Tokyo",
+    "서울": "Asia/Seoul",
+    "한국": "Asia/Seoul",
+}
+"""Towns and countries with one zone, whose clocks `… time` and `… 시간` mean."""
+ZONE_WORD = rf"(?:{'|'.join(_TOWNS)})\s+time|" + "|".join(sorted(_PLACES, key=len, reverse=True))
+TOWN_KO = "|".join(_TOWNS_KO)
+_TOWN_TIME = re.compile(rf"\b(?:{'|'.join(_TOWNS)})\s+time\b|(?:{TOWN_KO})\s*시간", re.IGNORECASE)
 
 
 def offset_of(text: str) -> timezone | None:
@@ -34,8 +66,16 @@ def offset_of(text: str) -> timezone | None:
 
 
 def named_zone(word: str) -> NamedZone:
-    """Return the zone of a word that matches `ZONE_WORD`."""
+    """Return the zone of a word that matches `ZONE_WORD` or `TOWN_KO`."""
+    town = " ".join(word.lower().removesuffix("time").split())
+    if here := _TOWNS.get(town) or _TOWNS_KO.get(town):
+        return NamedZone(place=here)
     offset, place = _PLACES[word.lower()]
     found = offset_of(offset)
     assert found is not None
     return NamedZone(offset=found, place=place)
+
+
+def names_town_time(text: str) -> bool:
+    """Return whether a text names the time of a town or country that is known: `3pm New York time`."""
+    return _TOWN_TIME.search(text) is not None

@@ -18,6 +18,7 @@ QUIET = {
     "BrowserNetworkTimeQueriesEnabled": False,
     "ComponentUpdatesEnabled": False,
     "DefaultSearchProviderEnabled": False,
+    "EncryptedClientHelloEnabled": False,  # the proxy refuses a hello that may hide its host
     "MetricsReportingEnabled": False,
     "NetworkPredictionOptions": 2,  # connect to nothing ahead of time
     "SafeBrowsingProtectionLevel": 0,

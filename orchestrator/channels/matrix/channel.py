@@ -49,7 +49,7 @@ class MatrixChannel:
     features = CHANNEL.features
     max_text_chars: int | None = MAX_TEXT_CHARS
     max_file_bytes: int | None = CHANNEL.max_file_bytes
-    """What the homeserver takes, once it has said so."""
+    """The largest file, in bytes, that the homeserver accepts; a default until it reports its own limit."""
 
     def __init__(self, context: ChannelContext, *, chance: Callable[[], float] = random.random) -> None:
         """`chance` returns a number from [0, 1), by which waits differ a little from each other."""

@@ -6,9 +6,13 @@ and `origin_server_ts` was written by its sender, in any shape.
 
 from __future__ import annotations
 
+import html
 import re
+from collections.abc import Collection
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any, Literal
+from urllib.parse import unquote
 
 from orchestrator.channels.matrix.content import MESSAGE_ID
 
@@ -23,8 +27,28 @@ VOICE = "org.matrix.msc3245.voice"
 MAX_TEXT_CHARS = 60_000
 MAX_ID_CHARS = 255
 MAX_SIGN_CHARS = 20
+MAX_KIND_CHARS = 80
+MAX_OPTIONS, MAX_MENTIONS = 50, 200
+STICKER = "sticker"
+NOTICE = "notice of a program"
+UNKNOWN_KIND = "of a kind that cannot be read"
+POLL_CHANGE = "poll vote"
+VERIFICATION = "device verification"
+_MSC3381 = "org.matrix.msc3381.poll"
+_SILENT = (
+    "m.call.",
+    "org.matrix.msc3401.call.",
+    "m.key.verification.",
+    "m.beacon",
+    "org.matrix.msc3672.beacon",
+)
+"""Talk between clients, which shows nothing to people."""
 _FALLBACK = re.compile(r"\A(?:> [^\n]*\n)+\n")
 """The quoted words that older clients put before a reply."""
+_GEO = re.compile(r"geo:(-?\d{1,3}(?:\.\d{1,20})?),(-?\d{1,3}(?:\.\d{1,20})?)")
+_PILL = re.compile(
+    r'<a [^>]{0,200}?href="https://matrix\.to/#/(@|%40)([^"?]{1,255})[^"]{0,200}"[^>]{0,200}>([^<]{0,200})</a>'
+)
 _URI = re.compile(r"mxc://[^/\s?#]{1,255}/[A-Za-z0-9_.=-]{1,255}")
 
 
@@ -40,7 +64,7 @@ class MatrixFile:
     uri: str
     """`mxc://server/id`."""
     key: dict[str, Any] | None = None
-    """What decrypts it, in an encrypted room."""
+    """The key that decrypts the file, in an encrypted room."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,6 +85,12 @@ class RoomMessage:
     sign: str = ""
     """The sign that it puts under the event that it answers."""
     mentions: frozenset[str] = frozenset()
+    pills: tuple[tuple[str, str], ...] = ()
+    """The accounts that links in it lead to, each with the name that the link shows."""
+    ignored: str = ""
+    """The reason why this message never triggers the agent; empty if it may."""
+    verifies: str = ""
+    """The account that it asks to compare keys."""
     is_unreadable: bool = False
 
 
@@ -76,19 +106,87 @@ def read(event: dict[str, Any]) -> RoomMessage | None:
         "sender": sender,
         "sent_ms": sent_ms if isinstance(sent_ms, int) and not isinstance(sent_ms, bool) else -1,
     }
-    match event.get("type"):
+    body = _body(event, str(event.get("type")), content)
+    return RoomMessage(**head, **body) if body else None
+
+
+def _body(event: dict[str, Any], kind: str, content: dict[str, Any]) -> dict[str, Any] | None:
+    if "redacted_because" in _table(event.get("unsigned")):
+        return None
+    match kind:
         case "m.room.message":
-            body = _message(content)
+            return _message(content)
         case "m.reaction":
-            body = _reaction(content)
+            return _reaction(content)
         case "m.room.redaction":
             target = _id(event.get("redacts")) or _id(content.get("redacts"))
-            body = {"redacts": target} if target else None
+            return {"redacts": target} if target else None
         case "m.room.encrypted":
-            body = {"is_unreadable": True}
-        case _:
-            body = None
-    return RoomMessage(**head, **body) if body else None
+            return {"is_unreadable": True}
+        case "m.sticker":
+            label = _text(content)
+            return {
+                "text": f"[sticker: {label}]" if label else "[sticker]",
+                "file": file_of(content, STICKER),
+            }
+    if kind.startswith(_SILENT):
+        return None
+    return _poll(content) or _unknown(kind, content)
+
+
+def _unknown(kind: str, content: dict[str, Any]) -> dict[str, Any]:
+    """Return an event of a kind that nothing here knows, with its words where it has any."""
+    words = _text(content) or _words(content)
+    text = words or f"[something that cannot be read here: {kind[:MAX_KIND_CHARS]}]"
+    return {"text": text, "ignored": UNKNOWN_KIND}
+
+
+def _poll(content: dict[str, Any]) -> dict[str, Any] | None:
+    """Return a poll, a vote or the end of one (MSC3381, before and after it was accepted)."""
+    for prefix, poll in (("m.poll", "m.poll"), (_MSC3381, f"{_MSC3381}.start")):
+        if isinstance(content.get(poll), dict):
+            return {"text": _poll_words(content[poll])}
+        for part, text in (("response", "[voted in a poll]"), ("end", "[closed a poll]")):
+            if f"{prefix}.{part}" in content:
+                return {"text": text, "ignored": POLL_CHANGE, "answers": _referred(content)}
+    return None
+
+
+def _poll_words(poll: dict[str, Any]) -> str:
+    answers = poll.get("answers")
+    options = [_words(one) for one in answers[:MAX_OPTIONS]] if isinstance(answers, list) else []
+    return "\n".join([f"[poll] {_words(poll.get('question'))}", *(f"- {one}" for one in options if one)])
+
+
+def _referred(content: dict[str, Any]) -> str:
+    return _id(_table(content.get("m.relates_to")).get("event_id"))
+
+
+def _words(value: object) -> str:
+    """Return the words of an extensible event (MSC1767), or of a part of one."""
+    part = _table(value)
+    for found in (part.get("m.text"), part.get("org.matrix.msc1767.text"), part.get("body")):
+        first = found[0] if isinstance(found, list) and found else found
+        text = _table(first).get("body") if isinstance(first, dict) else first
+        if isinstance(text, str) and text.strip():
+            return text[:MAX_TEXT_CHARS]
+    return ""
+
+
+def replacement_of(event: dict[str, Any]) -> str:
+    """Return the room that replaces the one that an event closes; empty of any other event."""
+    if event.get("type") != "m.room.tombstone" or event.get("state_key") != "":
+        return ""
+    return _id(_table(event.get("content")).get("replacement_room"))
+
+
+def with_call(text: str, names: Collection[str], *, call: str) -> str:
+    """Return a text that begins with one of Andy's names, as clients put a mention, with `call` instead."""
+    for name in sorted(filter(None, names), key=len, reverse=True):
+        rest = text[len(name) :]
+        if text[: len(name)].casefold() == name.casefold() and not rest[:1].isalnum():
+            return f"{call} {rest.lstrip(' ,:')}".rstrip()
+    return text
 
 
 def own_message(
@@ -123,10 +221,13 @@ def _message(content: dict[str, Any]) -> dict[str, Any] | None:
         target, new = _id(relation.get("event_id")), _table(content.get("m.new_content"))
         text = _text(new)
         return {"edits": target, "text": text, "mentions": _mentions(new)} if target and text else None
-    file = file_of(content)
+    kind = str(content.get("msgtype"))
+    file = file_of(content, KINDS.get(kind))
     text = _caption(content) if file else _text(content)
+    if kind == "m.location":
+        text = _place(content, text)
     if not text and file is None:
-        return None
+        return _unknown(kind, content)
     answered = _id(_table(relation.get("m.in_reply_to")).get("event_id"))
     is_thread = relation.get("rel_type") == "m.thread"
     if is_thread and relation.get("is_falling_back"):
@@ -140,7 +241,24 @@ def _message(content: dict[str, Any]) -> dict[str, Any] | None:
         "answers": answered,
         "thread": _id(relation.get("event_id")) if is_thread else "",
         "mentions": _mentions(content),
+        "pills": tuple(_pills(content).items()),
+        **_ignored(kind, content),
     }
+
+
+def _ignored(kind: str, content: dict[str, Any]) -> dict[str, str]:
+    if kind == "m.notice":
+        # The specification forbids an answer: two programs would talk for ever.
+        return {"ignored": NOTICE}
+    if kind == "m.key.verification.request":
+        return {"ignored": VERIFICATION, "verifies": _id(content.get("to"))}
+    return {}
+
+
+def _place(content: dict[str, Any], text: str) -> str:
+    uri = content.get("geo_uri") or _table(content.get("org.matrix.msc3488.location")).get("uri")
+    found = _GEO.match(uri) if isinstance(uri, str) else None
+    return f"[place] {found[1]}, {found[2]} {text}".rstrip() if found else text
 
 
 def _reaction(content: dict[str, Any]) -> dict[str, Any] | None:
@@ -151,9 +269,8 @@ def _reaction(content: dict[str, Any]) -> dict[str, Any] | None:
     return {"answers": target, "sign": sign[:MAX_SIGN_CHARS]}
 
 
-def file_of(content: dict[str, Any]) -> MatrixFile | None:
-    """Return the file that a message's content names, or None."""
-    kind = KINDS.get(str(content.get("msgtype")))
+def file_of(content: dict[str, Any], kind: str | None) -> MatrixFile | None:
+    """Return the file of this kind that a message's content names, or None."""
     if kind is None:
         return None
     encrypted = content.get("file")
@@ -190,12 +307,26 @@ def _text(content: dict[str, Any]) -> str:
 
 
 def _mentions(content: dict[str, Any]) -> frozenset[str]:
-    users = _table(content.get("m.mentions")).get("user_ids")
+    if "m.mentions" not in content:
+        # Older clients mention by a link in the text alone.
+        return frozenset(_pills(content))
+    users = _table(content["m.mentions"]).get("user_ids")
     return (
-        frozenset(one for one in users[:200] if isinstance(one, str))
+        frozenset(one for one in users[:MAX_MENTIONS] if isinstance(one, str))
         if isinstance(users, list)
         else frozenset()
     )
+
+
+def _pills(content: dict[str, Any]) -> dict[str, str]:
+    """Return the accounts that links in the text lead to, with the names that the links show."""
+    formatted = content.get("formatted_body")
+    if not isinstance(formatted, str) or len(formatted) > MAX_TEXT_CHARS:
+        return {}
+    # What older clients quote there links to who is answered, and mentions nobody.
+    own = formatted.rpartition("</mx-reply>")[2]
+    links = islice(_PILL.finditer(own), MAX_MENTIONS)
+    return {f"@{unquote(one[2])}": html.unescape(one[3]).strip() for one in links}
 
 
 def _id(value: object) -> str:

@@ -19,7 +19,7 @@ import structlog
 from orchestrator.channels import attachments
 from orchestrator.channels.context import ChannelContext
 from orchestrator.channels.matrix import events
-from orchestrator.channels.matrix.description import CHANNEL, FOLDER, PREFIX
+from orchestrator.channels.matrix.description import CHANNEL, FOLDER, PREFIX, owns
 from orchestrator.channels.matrix.events import MatrixFile, RoomMessage
 from orchestrator.channels.matrix.login import MatrixLogin
 from orchestrator.channels.matrix.session import MatrixSession, News
@@ -27,6 +27,7 @@ from orchestrator.channels.receiving import hand_in
 from orchestrator.domain.errors import ChannelError, ChannelRefused, StoreError
 from orchestrator.domain.protocols import Receive
 from orchestrator.domain.values import ChatJid, Inbound, MessageId, Quote
+from orchestrator.groups import owner
 from orchestrator.store import chats, groups, messages
 
 log = structlog.get_logger(__name__)
@@ -35,6 +36,10 @@ REACTION = "reaction"
 INVITATIONS = f"{CHANNEL.name}.invitations"
 """The name under which the invitations that are not answered yet are stored, beside the place."""
 MAX_INVITATIONS = 200
+UPGRADED = (
+    "⚠️ The Matrix room of {folder} was replaced by a new one, in which I hear nothing yet. Invite me there as"
+    " {owner}, then: andy groups add-chat {folder} {new} --notify"
+)
 FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 2.0, 3_600.0
 UNREADABLE = (
     "🔒 This room is encrypted, and the library that could read it is not installed where I run. Please"
@@ -72,7 +77,7 @@ class RoomReceiver:
 
     @property
     def stored_as(self) -> str:
-        """What marks a stored place as one of this login: another login's would lead nowhere."""
+        """The prefix that marks a stored sync position as this login's; another login's cannot be used."""
         return f"{self._login.user_id} {self._login.device_id} "
 
     async def place(self) -> str | None:
@@ -89,6 +94,10 @@ class RoomReceiver:
         for room_id in news.typed_in:
             self._context.on_typing(address_of(room_id))
         await self._change_invitations(news.invited_by, without=news.left)
+        for room in news.rooms:
+            for event in room.events:
+                if replacement := events.replacement_of(event):
+                    await self._notify_upgrade(room.room_id, replacement)
         found = [
             (room.room_id, one) for room in news.rooms for event in room.events if (one := events.read(event))
         ]
@@ -159,6 +168,18 @@ class RoomReceiver:
             self._context.bus.publish("chats.seen", detail="1 room")
         return True
 
+    async def _notify_upgrade(self, room_id: str, replacement: str) -> None:
+        """Tell the owner that a registered room was replaced: who is in the new one may be others."""
+        async with self._context.database.transaction() as tx:
+            group = await groups.by_jid(tx, address_of(room_id))
+            if group is None or not owns(address_of(replacement)):
+                return
+            text = UPGRADED.format(folder=group.folder, owner=self._login.owner, new=address_of(replacement))
+            now_ms = self._context.clock.now_ms()
+            is_new = await owner.notify(tx, text, about=f"{room_id} {replacement}", now_ms=now_ms)
+        if is_new:
+            self._context.wake_outbox()
+
     async def _mark_read(self, newest: dict[str, RoomMessage]) -> None:
         """Show the people of registered rooms that their messages were read."""
         for room_id, message in newest.items():
@@ -179,6 +200,8 @@ class RoomReceiver:
             await self._refuse_room(room_id)
         file = message.file if inbound.file_until_ms is not None else None
         cursor = self.stored_as + self._place if is_last and file is None and not self._fetching else None
+        if message.verifies == self._login.user_id:
+            await self._session.decline_verification(room_id, message.event_id)
         if not await hand_in(self._receive, inbound, cursor=cursor):
             return False
         if file is not None:
@@ -217,7 +240,7 @@ class RoomReceiver:
             id=MessageId(message.event_id),
             sender=message.sender,
             sender_name=name,
-            text=f"[reacted {message.sign}]" if message.sign else message.text,
+            text=f"[reacted {message.sign}]" if message.sign else self._text(room_id, message),
             sent_ms=message.sent_ms,
             is_from_me=message.sender == self._login.owner,
             chat_name=self._session.room_name(room_id),
@@ -226,14 +249,31 @@ class RoomReceiver:
             quote=quote,
             is_call=self._login.user_id in message.mentions,
             edits=MessageId(message.edits) if message.edits else None,
-            deletes=MessageId(message.redacts) if message.redacts else None,
-            ignored=REACTION if message.sign else None,
+            deletes=await self._redacted(jid, message.redacts) if message.redacts else None,
+            # A homeserver passes on a redaction only of those who may make it.
+            is_moderated=bool(message.redacts),
+            ignored=REACTION if message.sign else message.ignored or None,
             reaction=message.sign or None,
             is_unreadable=message.is_unreadable,
             file=attachments.placeholder_of(message.file, is_to_come=file_until_ms is not None, limit=limit),
             file_until_ms=file_until_ms,
             thread=message.thread or None,
         )
+
+    def _text(self, room_id: str, message: RoomMessage) -> str:
+        """Return the words of a message; a mention of Andy at their begin is the call that people write."""
+        own = self._login.user_id
+        if own not in message.mentions:
+            return message.text
+        names = {own, own[1:].partition(":")[0], self._session.member_name(room_id, own)}
+        names |= {name for account, name in message.pills if account == own}
+        return events.with_call(message.text, names, call=f"@{self._context.assistant}")
+
+    async def _redacted(self, jid: ChatJid, event_id: str) -> MessageId:
+        """Return the id by which the host knows a message that was redacted."""
+        async with self._context.database.reading() as tx:
+            own = await messages.own_by_channel_id(tx, jid, MessageId(event_id))
+        return own or MessageId(event_id)
 
     async def _quote(self, room_id: str, message: RoomMessage) -> Quote:
         """Return the message that one answers; Andy's own by the id by which the host knows it."""

@@ -32,7 +32,7 @@ _ACCOUNT = re.compile(r"@[^\s:@]{1,200}:[^\s@]{1,200}")
 
 
 class MatrixLogin(BaseModel):
-    """Who is logged in where, with the token that stands for the password."""
+    """A login at a homeserver: the account, and the token that stands for its password."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -41,7 +41,7 @@ class MatrixLogin(BaseModel):
     device_id: str
     token: str
     owner: str
-    """Whose invitations are accepted."""
+    """The account whose invitations are accepted."""
 
 
 def read(home: Path) -> MatrixLogin | None:

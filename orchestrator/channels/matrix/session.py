@@ -33,7 +33,7 @@ from orchestrator.domain.values import Attachment
 log = structlog.get_logger(__name__)
 
 POLL_MS = 30_000
-"""How long the homeserver holds a request for which there is nothing new."""
+"""Milliseconds that the homeserver holds a sync request while nothing is new."""
 PAGE_EVENTS = 100
 MAX_GAP_EVENTS = 5_000
 """So many messages of a room are fetched after a long cut; older ones are left out."""
@@ -54,6 +54,9 @@ SOUGHT_EVENTS = 1_000
 """So many of Andy's own messages of a room are looked through for one that may have arrived."""
 CLOCKS_MS = 24 * 3_600_000
 """Milliseconds that the clocks of the homeserver and of this host may be apart."""
+MAX_VERIFICATIONS = 20
+VERIFICATION_END = "m.key.verification.cancel"
+DECLINED = {"code": "m.user", "reason": "Andy is a program and compares no keys: he answers without that."}
 UPLOAD_SECONDS, UPLOAD_BYTES_PER_SECOND = 60.0, 100_000
 _NEVER = frozenset({"M_FORBIDDEN", "M_NOT_FOUND", "M_UNKNOWN_ROOM"})
 _NEVER_THIS = frozenset({"M_TOO_LARGE", "M_BAD_JSON", "M_NOT_JSON", "M_INVALID_PARAM", "M_MISSING_PARAM"})
@@ -96,7 +99,7 @@ class UploadTooSlow(ChannelDown):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RoomNews:
-    """What happened in a room since the last look, oldest first."""
+    """The events of a room since the last sync, oldest first."""
 
     room_id: str
     events: list[dict[str, Any]]
@@ -104,7 +107,7 @@ class RoomNews:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class News:
-    """What happened since the last look, and the place in the stream behind it."""
+    """The changes since the last sync, and the position in the stream after them."""
 
     place: str
     rooms: list[RoomNews]
@@ -164,6 +167,8 @@ class MatrixSession:
             if place is not None
         ]
         await self._exchange_keys()
+        for one in answer.to_device_events[:MAX_VERIFICATIONS]:
+            await self._decline_verification_by(_source(one))
         return News(
             place=answer.next_batch,
             rooms=[one for one in rooms if one.events],
@@ -394,6 +399,36 @@ class MatrixSession:
                 break
             start, count = answer.end, count + max(1, len(page))
         raise OutcomeUnknown
+
+    async def decline_verification(self, room_id: str, event_id: str) -> None:
+        """Answer a request to compare keys in a room, which waits on the other side until then."""
+        relation = {"m.relates_to": {"rel_type": "m.reference", "event_id": event_id}}
+        try:
+            async with asyncio.timeout(CALL_SECONDS):
+                await self.send(
+                    room_id, VERIFICATION_END, {**DECLINED, **relation}, transaction=f"verify{event_id}"
+                )
+        except (ChannelError, TimeoutError) as error:
+            log.warning("matrix.verification", room=room_id, reason=str(error))
+
+    async def _decline_verification_by(self, event: dict[str, Any]) -> None:
+        """Answer a request to compare keys that came from one device to this one."""
+        content = event.get("content")
+        if event.get("type") != "m.key.verification.request" or not isinstance(content, dict):
+            return
+        sender, device, transaction = (
+            event.get("sender"), content.get("from_device"), content.get("transaction_id")
+        )  # fmt: skip
+        if not all(isinstance(one, str) and one for one in (sender, device, transaction)):
+            return
+        message = nio.ToDeviceMessage(
+            VERIFICATION_END, sender, device, {**DECLINED, "transaction_id": transaction}
+        )
+        try:
+            async with asyncio.timeout(CALL_SECONDS):
+                await self._asked(self._client.to_device(message))
+        except (ChannelError, TimeoutError) as error:
+            log.warning("matrix.verification", by=sender, reason=str(error))
 
     async def redact(self, room_id: str, event_id: str) -> None:
         await self._asked(self._client.room_redact(room_id, event_id, tx_id=secrets.token_hex(10)))

@@ -34,10 +34,10 @@ from orchestrator.channels.connection import ChannelConnection, LoggedOut
 from orchestrator.channels.context import ChannelContext
 from orchestrator.channels.telegram import login, updates
 from orchestrator.channels.telegram.description import CHANNEL, MAX_TEXT_CHARS, PREFIX
-from orchestrator.channels.telegram.entities import Mark, marked, units
-from orchestrator.channels.telegram.incoming import UpdateReceiver
+from orchestrator.channels.telegram.entities import MAX_MARKS, Mark, marked, pieces, units
+from orchestrator.channels.telegram.incoming import UpdateReceiver, move_chat
 from orchestrator.channels.telegram.login import TelegramLogin
-from orchestrator.domain.errors import ChannelDown, ChannelRefused, OutcomeUnknown
+from orchestrator.domain.errors import ChannelDown, ChannelError, ChannelRefused, OutcomeUnknown
 from orchestrator.domain.protocols import Receive
 from orchestrator.domain.values import Attachment, ChatJid, ChatMember, Message, MessageId
 from orchestrator.store import messages
@@ -52,7 +52,13 @@ MAX_CAPTION = 1_024
 MAX_REMEMBERED = 1_000
 """So many sent parts of messages are remembered, lest one be sent twice by this process."""
 NOT_SENT = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout)
-"""What happens before a request leaves."""
+"""Errors that are raised before a request is sent, so that sending again repeats nothing."""
+TOPIC_GONE = ("message thread not found", "topic_deleted", "topic_closed")
+"""Parts of Telegram's reasons why a message cannot stand in a topic."""
+TOO_LARGE = "Entity Too Large"
+"""A part of the text that the library makes of status 413, from Telegram or a proxy."""
+MOVED_SECONDS = 0.2
+"""Seconds until a message is sent to the new address of its group."""
 REACTIONS = {"⏳": "👀", "✅": "👍", "❌": "👎"}
 """Signs of ours that Telegram does not know, by those that it does."""
 
@@ -110,19 +116,9 @@ class TelegramChannel:
                 raise ChannelDown(
                     f"Telegram asks for a pause {asked}", pause_seconds=asked.seconds
                 ) from asked
-            receiver = UpdateReceiver(self._context, bot, found, receive)
-            place = await receiver.next_update()
-            while True:
-                # The first look waits for nothing: it tells whether the token is taken.
-                seconds = self._poll_seconds if self._bot is not None else 0
-                page = await self._page(bot, place, seconds=seconds)
-                if self._bot is None:
-                    self._bot, self._unknown = bot, 0
-                    await self._connection.note_connected()
-                place = await receiver.take(page) or place
-                if page:
-                    self._connection.status.change(last_message_ms=self._context.clock.now_ms())
-        except LoggedOut:
+            async with asyncio.TaskGroup() as tasks:
+                await self._hear(bot, UpdateReceiver(self._context, bot, found, receive, tasks=tasks))
+        except* LoggedOut:
             # A proxy on the way, or Telegram itself for a moment, may answer 404 and 401 as well.
             self._unknown += 1
             if self._unknown < TRIES_OF_TOKEN:
@@ -133,6 +129,20 @@ class TelegramChannel:
         finally:
             self._bot = None
             await asyncio.shield(bot.shutdown())
+
+    async def _hear(self, bot: login.PollingBot, receiver: UpdateReceiver) -> None:
+        """Take what comes until the connection ends. Raises `ChannelDown`, `LoggedOut`."""
+        place, is_first = await receiver.next_update(), True
+        while True:
+            # The first look waits for nothing: it tells whether the token is taken.
+            page = await self._page(bot, place, seconds=0 if is_first else self._poll_seconds)
+            if is_first:
+                self._bot, self._unknown, is_first = bot, 0, False
+                await self._connection.note_connected()
+                await receiver.resume()
+            place = await receiver.take(page) or place
+            if page:
+                self._connection.status.change(last_message_ms=self._context.clock.now_ms())
 
     async def _page(self, bot: login.PollingBot, place: int | None, *, seconds: int) -> list[Any]:
         """Return the next updates as JSON. A pause that Telegram asks for is kept, which is no outage.
@@ -165,27 +175,52 @@ class TelegramChannel:
         thread: str | None = None,
     ) -> MessageId | None:
         """Send a message, as `Channel.send` says; return the number that Telegram gives it."""
-        bot, chat_id = self._connected(), int(jid.removeprefix(PREFIX))
-        common: dict[str, Any] = {"chat_id": chat_id, "message_thread_id": int(thread) if thread else None}
         answered = await self._number_of(jid, quote.id) if quote is not None else None
+        common: dict[str, Any] = {"chat_id": int(jid.removeprefix(PREFIX)), "message_thread_id": None}
+        in_topic = common | {"message_thread_id": int(thread) if thread else None}
         if answered is not None:
             # A message that is gone by now must not keep its answer away.
-            common["reply_parameters"] = ReplyParameters(answered, allow_sending_without_reply=True)
-        plain, marks = marked(text) if text else ("", ())
-        plain, marks = _addressed(plain, marks, mention)
-        entities = [_entity(mark) for mark in marks]
-        text_whole = partial(bot.send_message, text=plain or "…", entities=entities, **common)
-        if attachment is None and units(plain) <= MAX_TEXT_CHARS:
-            steps = [text_whole]
-        elif attachment is None:
-            # Its signs take two places each.
-            half = len(plain) // 2
-            steps = [partial(bot.send_message, text=part, **common) for part in (plain[:half], plain[half:])]
-        elif units(plain) <= MAX_CAPTION:
-            caption = {"caption": plain, "caption_entities": entities} if plain else {}
-            steps = [partial(_send_file, bot, attachment, {**common, **caption})]
-        else:
-            steps = [partial(_send_file, bot, attachment, common), text_whole]
+            in_topic["reply_parameters"] = ReplyParameters(answered, allow_sending_without_reply=True)
+        send = partial(self._send_all, message_id, text, attachment, mention)
+        try:
+            try:
+                return await send(in_topic)
+            except _TopicGone:
+                log.info("telegram.topic_gone", chat=jid, thread=thread)
+                return await send(common)
+        except ChatMigrated as error:
+            new = ChatJid(f"{PREFIX}{error.new_chat_id}")
+            await move_chat(self._context, jid, new)
+            text = f"This group's address is {new} now."
+            raise ChannelDown(text, pause_seconds=MOVED_SECONDS, moved_to=new) from error
+
+    async def _send_all(
+        self,
+        message_id: MessageId,
+        text: str,
+        attachment: Attachment | None,
+        mention: ChatMember | None,
+        common: dict[str, Any],
+    ) -> MessageId:
+        """Send a message in as many parts as it needs, and return the number of the first.
+
+        Raises:
+            ChannelDown, ChannelRefused, OutcomeUnknown, ChatMigrated
+        """
+        bot = self._connected()
+        plain, marks = _addressed(*(marked(text) if text else ("", ())), mention)
+        steps: list[Callable[[], Awaitable[Any]]] = []
+        if attachment is not None:
+            caption = {}
+            if plain and units(plain) <= MAX_CAPTION and len(marks) <= MAX_MARKS:
+                caption = {"caption": plain, "caption_entities": [_entity(mark) for mark in marks]}
+                plain = ""
+            steps.append(partial(_send_file, bot, attachment, {**common, **caption}))
+        for piece, of_piece in pieces(plain, marks, most_units=MAX_TEXT_CHARS):
+            entities = [_entity(mark) for mark in of_piece]
+            steps.append(partial(bot.send_message, text=piece, entities=entities, **common))
+        # A text of nothing but marks leaves none.
+        steps = steps or [partial(bot.send_message, text="…", **common)]
         numbers = [await self._send_once(f"{message_id}.{at}", step) for at, step in enumerate(steps)]
         return numbers[0]
 
@@ -198,7 +233,11 @@ class TelegramChannel:
         return self._sent[key]
 
     async def _send(self, step: Callable[[], Awaitable[Any]]) -> Any:
-        """Send a request that shows something. Raises `ChannelDown`, `ChannelRefused`, `OutcomeUnknown`."""
+        """Send a request that shows something.
+
+        Raises:
+            ChannelDown, ChannelRefused, OutcomeUnknown, ChatMigrated
+        """
         loop = asyncio.get_running_loop()
         if (left := self._silent_until - loop.time()) > 0:
             raise ChannelDown("Telegram asked for a pause.", pause_seconds=left)
@@ -209,18 +248,16 @@ class TelegramChannel:
             self._silent_until = loop.time() + seconds
             text = f"Telegram asks to wait {seconds:.0f} s."
             raise ChannelDown(text, pause_seconds=seconds) from error
-        except ChatMigrated as error:
-            raise ChannelRefused(
-                f"This group is a supergroup now, with another address: register {PREFIX}{error.new_chat_id}."
-            ) from error
+        except ChatMigrated:
+            raise
         except (BadRequest, Forbidden) as error:
-            raise ChannelRefused(f"Telegram refuses: {error}.") from error
+            is_topic_gone = any(sign in str(error).casefold() for sign in TOPIC_GONE)
+            kind = _TopicGone if is_topic_gone else ChannelRefused
+            raise kind(f"Telegram refuses: {error}.") from error
         except InvalidToken as error:
             raise ChannelDown("Telegram does not take the bot's token any more.") from error
         except NetworkError as error:
-            if isinstance(error.__cause__, NOT_SENT):
-                raise ChannelDown("Telegram cannot be reached.") from error
-            raise OutcomeUnknown from error
+            raise _lost(error) from error
         except TelegramError as error:
             raise ChannelDown(f"Telegram has trouble: {error}.") from error
 
@@ -262,12 +299,26 @@ class TelegramChannel:
             log.debug("telegram.reaction_failed", reason=str(error))
 
 
+class _TopicGone(ChannelRefused):
+    """The topic of a group was deleted or closed, and the rest of the group takes the message."""
+
+
 class PauseAsked(Exception):
     """Telegram wants to be left alone for some seconds."""
 
     def __init__(self, seconds: float) -> None:
         self.seconds = seconds
         super().__init__(f"for {seconds:.0f} s")
+
+
+def _lost(error: NetworkError) -> ChannelError:
+    """Return what an answer that is none of Telegram's, or none at all, means for the message."""
+    if isinstance(error.__cause__, NOT_SENT):
+        return ChannelDown("Telegram cannot be reached.")
+    if TOO_LARGE in str(error):
+        return ChannelRefused("The way to Telegram takes nothing so large.", is_chat_fine=True)
+    # A page of a proxy on the way, such as one with 502, says nothing of what happened behind it.
+    return OutcomeUnknown()
 
 
 def _pause_of(error: RetryAfter) -> float:

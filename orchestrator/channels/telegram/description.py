@@ -21,7 +21,7 @@ FOLDER = "data/channels/telegram"
 LOGIN = f"{FOLDER}/login.json"
 MAX_TEXT_CHARS = 4_096
 MAX_FILE_BYTES = 50 * 1000**2
-"""What a bot may send; it may fetch 20 MB."""
+"""The largest file, in bytes, that a bot may send. It may fetch 20 MB (`incoming.MAX_FETCH_BYTES`)."""
 _CHAT = re.compile(r"tg:-?[0-9]{1,20}")
 
 

@@ -6,8 +6,10 @@ Telegram counts in UTF-16 units.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 from functools import cache
+from itertools import accumulate
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -21,6 +23,10 @@ MARKS = {
     "heading": "bold",
     "blockquote": "blockquote",
 }
+MAX_MARKS = 100
+"""Telegram shows so many marks of a message and drops the rest."""
+MAX_CLUSTER_CHARS = 32
+"""Characters that hang together as one sign, at most; nobody writes longer ones in good faith."""
 LINKED = ("http://", "https://", "mailto:", "tg://")
 
 
@@ -41,7 +47,7 @@ class _Writer:
     marks: list[Mark] = field(default_factory=list)
     opened: list[tuple[str, int, str | None]] = field(default_factory=list)
     lists: list[int | None] = field(default_factory=list)
-    """For each list that is open the number of its next item; None of one with bullets."""
+    """The number of the next item of each open list; None for a list with bullets."""
 
     def mark(self, kind: str, begin: int, *, url: str | None = None, language: str | None = None) -> None:
         length = units(self.text) - begin
@@ -64,8 +70,69 @@ def marked(markdown: str) -> tuple[str, tuple[Mark, ...]]:
         _block(writer, token)
     text = writer.text.rstrip("\n")
     size = units(text)
-    kept = [Mark(m.kind, m.offset, min(m.length, size - m.offset), m.url, m.language) for m in writer.marks]
-    return text, tuple(sorted((m for m in kept if m.length > 0), key=lambda m: (m.offset, -m.length)))
+    marks = [Mark(m.kind, m.offset, min(m.length, size - m.offset), m.url, m.language) for m in writer.marks]
+    return text, tuple(sorted((m for m in marks if m.length > 0), key=lambda m: (m.offset, -m.length)))
+
+
+def pieces(text: str, marks: Sequence[Mark], *, most_units: int) -> list[tuple[str, tuple[Mark, ...]]]:
+    """Cut a text with its marks into messages that Telegram shows whole, at white space where there is any.
+
+    A mark that goes over a cut is in both pieces, and no sign that people see as one is cut in two.
+    """
+    signs = _signs(text)
+    places = list(accumulate((units(sign) for sign in signs), initial=0))
+    found, begin = [], 0
+    while begin < len(signs):
+        end = _end_of_piece(signs, places, marks, begin, most_units)
+        piece = "".join(signs[begin:end])
+        if end < len(signs) or begin:
+            piece = piece.rstrip()
+        if piece:
+            found.append((piece, _clipped(marks, places[begin], places[begin] + units(piece))))
+        begin = end
+        while begin < len(signs) and signs[begin].isspace():
+            begin += 1
+    return found
+
+
+def _signs(text: str) -> list[str]:
+    """Return a text in pieces that nothing may cut in two."""
+    import regex
+
+    found = []
+    for cluster in regex.findall(r"\X", text):
+        found += [cluster] if len(cluster) <= MAX_CLUSTER_CHARS else list(cluster)
+    return found
+
+
+def _end_of_piece(
+    signs: Sequence[str], places: Sequence[int], marks: Sequence[Mark], begin: int, most_units: int
+) -> int:
+    """Return the sign before which the piece ends that begins with `begin`."""
+    begins = [mark.offset for mark in marks if mark.offset + mark.length > places[begin]]
+    # The marks are in order: the first one too many ends the piece.
+    least_units = begins[MAX_MARKS] if len(begins) > MAX_MARKS else places[-1]
+    end = begin + 1
+    while (
+        end < len(signs) and places[end + 1] - places[begin] <= most_units and places[end + 1] <= least_units
+    ):
+        end += 1
+    if end == len(signs):
+        return end
+    for kind in ("\n", None):
+        for at in range(end, begin + (end - begin) // 4, -1):
+            if signs[at] == kind or (kind is None and signs[at].isspace()):
+                return at
+    return end
+
+
+def _clipped(marks: Sequence[Mark], begin: int, end: int) -> tuple[Mark, ...]:
+    found = []
+    for mark in marks:
+        first, last = max(mark.offset, begin), min(mark.offset + mark.length, end)
+        if first < last:
+            found.append(replace(mark, offset=first - begin, length=last - first))
+    return tuple(found[:MAX_MARKS])
 
 
 @cache

@@ -1,14 +1,16 @@
 """Hand what a bot is told to the host: in order, each with its place in the stream of updates.
 
 Telegram forgets an update once a later one is asked for. So the next page is asked for only when all of this
-one is stored, files too: after a crash Telegram tells of the rest again.
+one is stored. A file is fetched beside that, so that a slow one holds up no other chat: until it is there its
+update is stored whole, and a host that was killed meanwhile fetches it then.
 """
 
 from __future__ import annotations
 
 import asyncio
+import json
 import secrets
-from collections.abc import Coroutine, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -23,30 +25,43 @@ from orchestrator.channels.receiving import hand_in
 from orchestrator.channels.telegram import updates
 from orchestrator.channels.telegram.description import CHANNEL, FOLDER, PREFIX
 from orchestrator.channels.telegram.login import TelegramLogin
-from orchestrator.channels.telegram.updates import ChatUpdate, TelegramFile
-from orchestrator.domain.errors import ChannelDown
+from orchestrator.channels.telegram.updates import ChatMove, ChatUpdate, TelegramFile
+from orchestrator.domain.errors import BadRequest, ChannelDown, ChannelRefused
 from orchestrator.domain.protocols import Receive
 from orchestrator.domain.values import ChatJid, Inbound, MessageId, Quote
+from orchestrator.groups import owner, registration
 from orchestrator.store import chats, groups, messages
 
 log = structlog.get_logger(__name__)
 
 REACTION = "reaction"
+FETCHING = f"{CHANNEL.name}.file:"
+"""The beginning of the names under which updates are stored whose files are being fetched."""
+MAX_WAITING_FILES = 1_000
+"""Files that wait to be fetched, at most: then no further update is asked for, which Telegram keeps a day."""
 MAX_FETCH_BYTES = 20 * 1000**2
-"""What Telegram lets a bot fetch."""
+"""The largest file, in bytes, that Telegram lets a bot fetch."""
 
 
 class UpdateReceiver:
-    """Hands in what one bot is told. One task calls `take`."""
+    """Hands in what one bot is told. One task calls `take`; `tasks` fetches the files."""
 
     def __init__(
-        self, context: ChannelContext, bot: telegram.Bot, login: TelegramLogin, receive: Receive
+        self,
+        context: ChannelContext,
+        bot: telegram.Bot,
+        login: TelegramLogin,
+        receive: Receive,
+        *,
+        tasks: asyncio.TaskGroup,
     ) -> None:
         self._context = context
         self._bot = bot
         self._login = login
         self._receive = receive
+        self._tasks = tasks
         self._slots = asyncio.Semaphore(attachments.MAX_FETCHES)
+        self._room = asyncio.Semaphore(MAX_WAITING_FILES)
         self._limit = min(context.attachment_bytes, MAX_FETCH_BYTES)
 
     async def next_update(self) -> int | None:
@@ -64,37 +79,53 @@ class UpdateReceiver:
         Raises:
             ChannelDown: nothing in the page has a number, so that it could not be confirmed.
         """
-        fetching: list[Coroutine[Any, Any, None]] = []
         numbered = [(number, one) for one in page if (number := _number_of(one)) is not None]
         if page and not numbered:
             raise ChannelDown("Telegram's updates have no numbers")
         for number, update in numbered:
-            # Behind a file that is being fetched the place stays: after a crash its message comes again.
-            place = None if fetching else self._place_after(number)
-            try:
-                read = telegram.Update.de_json(update, self._bot)
-                found = updates.read(read, bot_id=self._login.bot_id, username=self._login.username)
-            except Exception as error:  # noqa: BLE001 - the library raises what it likes for what it does not know
-                await self._step_over(update, place, error)
-                continue
-            if found is None or found.sender_id == self._login.bot_id:
-                await self._move_place(place)
-                continue
-            inbound = await self._inbound(found)
-            is_fetched = found.file is not None and inbound.file_until_ms is not None
-            if not await hand_in(self._receive, inbound, cursor=None if is_fetched else place):
-                await self._move_place(place)
-            elif found.file is not None and is_fetched:
-                fetching.append(self._take_file(inbound, found.file))
-        await asyncio.gather(*fetching)
-        if not numbered:
-            return None
-        last = max(number for number, _ in numbered)
-        if fetching:
-            await self._move_place(self._place_after(last))
-        return last + 1
+            await self._take(number, update)
+        return max(number for number, _ in numbered) + 1 if numbered else None
 
-    async def _step_over(self, update: dict[str, Any], place: str | None, error: Exception) -> None:
+    async def _take(self, number: int, update: dict[str, Any]) -> None:
+        place = self._place_after(number)
+        try:
+            found = self._read(update)
+        except Exception as error:  # noqa: BLE001 - the library raises what it likes for what it does not know
+            await self._step_over(update, place, error)
+            return
+        if isinstance(found, ChatMove):
+            await self._move_chat(found, place)
+            return
+        if found is None or found.sender_id == self._login.bot_id:
+            await self._move_place(place)
+            return
+        inbound = await self._inbound(found)
+        file = found.file if inbound.file_until_ms is not None else None
+        if not await hand_in(self._receive, inbound, cursor=place if file is None else None):
+            await self._move_place(place)
+        elif file is not None:
+            async with self._context.database.transaction() as tx:
+                await chats.set_cursor(tx, self._stored_as(number), json.dumps(update))
+                await chats.set_cursor(tx, CHANNEL.name, place)
+            await self._fetch(number, inbound, file)
+
+    async def _move_chat(self, move: ChatMove, place: str) -> None:
+        old, new = (ChatJid(f"{PREFIX}{chat_id}") for chat_id in (move.old, move.new))
+        try:
+            await move_chat(self._context, old, new, cursor=place)
+        except ChannelRefused as error:
+            log.warning("telegram.chat_not_moved", chat=old, to=new, reason=str(error))
+
+    def _read(self, update: dict[str, Any]) -> ChatUpdate | ChatMove | None:
+        read = telegram.Update.de_json(update, self._bot)
+        return updates.read(
+            read,
+            bot_id=self._login.bot_id,
+            username=self._login.username,
+            assistant=self._context.assistant,
+        )
+
+    async def _step_over(self, update: dict[str, Any], place: str, error: Exception) -> None:
         """Record an update that cannot be read, and say so in the chat of a message whose sender is known."""
         kinds = [name for name in update if name != "update_id"][:3]
         log.warning("telegram.unreadable", kinds=kinds, reason=f"{type(error).__name__}: {error}"[:200])
@@ -106,9 +137,7 @@ class UpdateReceiver:
     def _place_after(self, number: int) -> str:
         return f"{self._login.bot_id} {number + 1}"
 
-    async def _move_place(self, place: str | None) -> None:
-        if place is None:
-            return
+    async def _move_place(self, place: str) -> None:
         async with self._context.database.transaction() as tx:
             await chats.set_cursor(tx, CHANNEL.name, place)
 
@@ -137,7 +166,7 @@ class UpdateReceiver:
             quote=await self._quote(jid, found) if found.answers else None,
             is_call=found.is_call or found.answers_bot,
             edits=MessageId(str(found.edits)) if found.edits else None,
-            ignored=REACTION if found.sign else None,
+            ignored=REACTION if found.sign else found.ignored or None,
             reaction=found.sign or None,
             file=attachments.placeholder_of(
                 found.file, is_to_come=file_until_ms is not None, limit=self._limit
@@ -153,10 +182,46 @@ class UpdateReceiver:
             own = await messages.own_by_channel_id(tx, jid, answered)
         return Quote(message_id=own or answered, sender=found.answered_name, text=found.answered_text)
 
-    async def _take_file(self, inbound: Inbound, file: TelegramFile) -> None:
-        words = await self._fetched(inbound, file)
-        whole = replace(inbound, file=words.words, spoken=words.spoken, file_until_ms=None)
-        await hand_in(self._receive, whole, cursor=None)
+    # Files
+
+    async def resume(self) -> None:
+        """Go on fetching the files of updates that an earlier life has stored."""
+        prefix = f"{FETCHING}{self._login.bot_id}:"
+        async with self._context.database.reading() as tx:
+            stored = await chats.cursors_of(tx, prefix)
+        for number, text in sorted((int(key), text) for key, text in stored.items()):
+            found = None
+            try:
+                read = self._read(json.loads(text))
+                found = read if isinstance(read, ChatUpdate) else None
+            except Exception as error:  # noqa: BLE001 - another version of the library may read it no more
+                log.warning("telegram.unreadable", kinds=["file"], reason=repr(error)[:200])
+            inbound = await self._inbound(found) if found is not None else None
+            if found is None or found.file is None or inbound is None or inbound.file_until_ms is None:
+                await self._forget(number)
+            else:
+                await self._fetch(number, inbound, found.file)
+
+    async def _fetch(self, number: int, inbound: Inbound, file: TelegramFile) -> None:
+        """Start to fetch a file; wait only where very many are being fetched."""
+        await self._room.acquire()
+        self._tasks.create_task(self._take_file(number, inbound, file), name=f"telegram:file:{number}")
+
+    async def _take_file(self, number: int, inbound: Inbound, file: TelegramFile) -> None:
+        try:
+            words = await self._fetched(inbound, file)
+            whole = replace(inbound, file=words.words, spoken=words.spoken, file_until_ms=None)
+            await hand_in(self._receive, whole, cursor=None)
+            await self._forget(number)
+        finally:
+            self._room.release()
+
+    async def _forget(self, number: int) -> None:
+        async with self._context.database.transaction() as tx:
+            await chats.forget_cursor(tx, self._stored_as(number))
+
+    def _stored_as(self, number: int) -> str:
+        return f"{FETCHING}{self._login.bot_id}:{number}"
 
     async def _fetched(self, inbound: Inbound, file: TelegramFile) -> attachments.FetchedFile:
         body = Path(self._context.home, FOLDER, f"in-{secrets.token_hex(8)}")
@@ -179,8 +244,47 @@ class UpdateReceiver:
         except (TelegramError, OSError, TimeoutError) as error:
             log.warning("telegram.file_not_fetched", message=inbound.id, reason=str(error))
             return attachments.failed(file)
+        except Exception:
+            # It would end the connection, and be tried again with the next one, for ever.
+            log.exception("telegram.file_not_fetched", message=inbound.id)
+            return attachments.failed(file)
         finally:
             await asyncio.to_thread(body.unlink, missing_ok=True)
+
+
+async def move_chat(
+    context: ChannelContext, old: ChatJid, new: ChatJid, *, cursor: str | None = None
+) -> None:
+    """Move a chat's registration, with all that waits there, and notify the owner in main, once.
+
+    `cursor` is the place in the stream of updates that is stored with it.
+
+    Raises:
+        ChannelRefused: another group has the new address.
+    """
+    now_ms = context.clock.now_ms()
+    try:
+        async with context.database.transaction() as tx:
+            group = await registration.move_chat(tx, old, new, now_ms=now_ms)
+            if group is not None:
+                text = (
+                    f"Telegram made '{group.name}' a supergroup, which has another address: {new}."
+                    f" '{group.folder}' goes on there, with all that waited; there is nothing to do."
+                )
+                await owner.notify(tx, text, about=f"moved:{old}:{new}", now_ms=now_ms)
+            if cursor is not None:
+                await chats.set_cursor(tx, CHANNEL.name, cursor)
+    except BadRequest as error:
+        text = f"⚠️ The group {old} has the address {new} now, and did not move there: {error}"
+        async with context.database.transaction() as tx:
+            await owner.notify(tx, text, about=f"moved:{old}:{new}", now_ms=now_ms)
+            if cursor is not None:
+                await chats.set_cursor(tx, CHANNEL.name, cursor)
+        raise ChannelRefused(str(error)) from error
+    finally:
+        context.wake_outbox()
+    if group is not None:
+        context.bus.publish("group.chat_moved", group=group.folder, detail=f"{old} {new}")
 
 
 def _number_of(update: Any) -> int | None:

@@ -43,7 +43,7 @@ class TelegramLogin(BaseModel):
     server: str = API
     """The Bot API: Telegram's own, or a server of the owner's."""
     nonce: str = ""
-    """Another one each time that the owner logs in, so that the same token is tried anew."""
+    """A value that changes with each login of the owner, so that the same token is tried again."""
 
 
 def read(home: Path) -> TelegramLogin | None:

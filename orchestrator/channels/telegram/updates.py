@@ -6,10 +6,12 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
-from telegram import Message, ReactionTypeEmoji, Update
+from telegram import Message, MessageEntity, ReactionTypeEmoji, Update
+
+from orchestrator.channels.telegram import message_text
 
 KINDS = ("message", "edited_message", "message_reaction")
-"""What is asked for. Of reactions a bot is told where it is an administrator."""
+"""The kinds of update that are requested. A bot receives reactions only where it is an administrator."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,21 +48,49 @@ class ChatUpdate:
     sign: str = ""
     file: TelegramFile | None = None
     thread: str = ""
+    ignored: str = ""
+    """The reason why this message never triggers the agent; empty if it may."""
 
 
-def read(update: Update, *, bot_id: int, username: str) -> ChatUpdate | None:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChatMove:
+    """A group became a supergroup, which has another address."""
+
+    old: int
+    new: int
+
+
+def read(update: Update, *, bot_id: int, username: str, assistant: str) -> ChatUpdate | ChatMove | None:
     """Return what an update says; None for what means nothing here, such as a pinned message."""
     if update.message_reaction is not None:
         return _reaction(update)
     message = update.message or update.edited_message
-    if message is None:
-        return None
-    text, file = message.text or message.caption or "", _file(message)
-    if not text and file is None:
+    is_edit = update.edited_message is not None
+    if message is None or (is_edit and message.location is not None):
+        return None  # a live place moves with its sender, many times a minute
+    # Telegram says it in both chats.
+    if message.migrate_to_chat_id:
+        return ChatMove(old=message.chat_id, new=message.migrate_to_chat_id)
+    if message.migrate_from_chat_id:
+        return ChatMove(old=message.migrate_from_chat_id, new=message.chat_id)
+    return _message(update, message, is_edit=is_edit, bot=_Bot(bot_id, username, f"@{assistant}"))
+
+
+@dataclass(frozen=True, slots=True)
+class _Bot:
+    id: int
+    username: str
+    call: str
+    """The text that calls the assistant."""
+
+
+def _message(update: Update, message: Message, *, is_edit: bool, bot: _Bot) -> ChatUpdate | None:
+    text, file = _text(message, bot), _file(message)
+    unknown = "" if text or file is not None or is_edit else message_text.unknown_kind(message)
+    if not text and file is None and not unknown:
         return None
     sender = message.sender_chat or message.from_user
-    name = message.from_user.full_name if message.from_user else (message.sender_chat.title or "")  # type: ignore[union-attr]
-    is_edit = update.edited_message is not None
+    named = message.from_user or message.sender_chat
     edited_s = int(message.edit_date.timestamp()) if message.edit_date else 0
     return ChatUpdate(
         update_id=update.update_id,
@@ -69,18 +99,28 @@ def read(update: Update, *, bot_id: int, username: str) -> ChatUpdate | None:
         is_group=message.chat.type != "private",
         message_id=f"{message.message_id}.{edited_s}" if is_edit else str(message.message_id),
         sender_id=sender.id if sender is not None else 0,
-        sender_name=name,
-        text=text,
+        sender_name=(named.full_name if named is not None else "") or "",
+        text=text or (f"[something that cannot be read here: {unknown}]" if unknown else ""),
+        ignored=message_text.UNKNOWN_KIND if unknown else "",
         sent_ms=int(message.date.timestamp() * 1000),
-        is_call=_calls(message, bot_id=bot_id, username=username),
+        is_call=_calls(message, bot),
         edits=message.message_id if is_edit else 0,
         file=None if is_edit else file,
         thread=str(message.message_thread_id or "") if message.is_topic_message else "",
-        **_answered(message, bot_id=bot_id),
+        **_answered(message, bot),
     )
 
 
-def _answered(message: Message, *, bot_id: int) -> dict[str, Any]:
+def _text(message: Message, bot: _Bot) -> str:
+    """Return the words of a message, in which the bot is called by the assistant's name."""
+    text = message_text.text_of(message)
+    if not (message.text or message.caption):
+        return text
+    entities = message.entities if message.text else message.caption_entities
+    return message_text.with_call(text, entities, bot_id=bot.id, username=bot.username, call=bot.call)
+
+
+def _answered(message: Message, bot: _Bot) -> dict[str, Any]:
     answered = message.reply_to_message
     # In a topic each message answers the one that opened it, which means nothing.
     if answered is None or answered.forum_topic_created is not None:
@@ -88,18 +128,18 @@ def _answered(message: Message, *, bot_id: int) -> dict[str, Any]:
     author = answered.from_user
     return {
         "answers": answered.message_id,
-        "answered_text": answered.text or answered.caption or "",
+        "answered_text": message_text.text_of(answered),
         "answered_name": author.full_name if author else "",
-        "answers_bot": author is not None and author.id == bot_id,
+        "answers_bot": author is not None and author.id == bot.id,
     }
 
 
-def _calls(message: Message, *, bot_id: int, username: str) -> bool:
-    found = {**message.parse_entities(["mention", "text_mention", "bot_command"]),
-             **message.parse_caption_entities(["mention", "text_mention"])}  # fmt: skip
-    own = f"@{username}".lower()
+def _calls(message: Message, bot: _Bot) -> bool:
+    kinds: list[str | None] = [MessageEntity.MENTION, MessageEntity.TEXT_MENTION, MessageEntity.BOT_COMMAND]
+    found = {**message.parse_entities(kinds), **message.parse_caption_entities(kinds)}
+    own = f"@{bot.username}".lower()
     for entity, text in found.items():
-        if entity.type == "text_mention" and entity.user is not None and entity.user.id == bot_id:
+        if entity.type == "text_mention" and entity.user is not None and entity.user.id == bot.id:
             return True
         if entity.type in {"mention", "bot_command"} and text.lower().endswith(own):
             return True

@@ -38,7 +38,7 @@ def main(arguments: list[str]) -> int:
 
 
 def transcript_of(recognizer: Any, sound: BinaryIO, language: str | None) -> dict[str, Any]:
-    """Return `{text, language, seconds}` of a sound file, or `{failure}`; `language` None is heard first."""
+    """Return `{text, language, seconds}` of a sound file, or `{failure}`. None detects the language."""
     import av
 
     try:

@@ -23,7 +23,7 @@ log = structlog.get_logger(__name__)
 
 LIBRARY = "faster_whisper"
 FILES = ("model.bin", "config.json", "tokenizer.json")
-"""What a folder must hold to be a model; `vocabulary.*` has two names."""
+"""Files that a model's folder must contain, beside a `vocabulary.*`, whose name varies."""
 START_SECONDS = 60.0
 """Seconds that the program may take besides listening: it loads a model, on a machine that may be busy."""
 MAX_CHARS = 8_000
@@ -42,7 +42,7 @@ _LETTER = re.compile(r"[^\W\d_]")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SpokenText:
-    """What a voice note says: either `text`, or why there is none in `failure`, which ends a sentence."""
+    """The result of transcribing a voice note: `text`, or in `failure` the reason, which ends a sentence."""
 
     text: str = ""
     failure: str | None = None
@@ -186,16 +186,16 @@ async def _bounded(stream: asyncio.StreamReader) -> bytes | None:
 
 async def _tail(stream: asyncio.StreamReader) -> bytes:
     """Read to the end and return the last of it."""
-    kept = b""
+    tail = b""
     while some := await stream.read(MAX_OUTPUT_BYTES):
-        kept = (kept + some)[-ERRORS_KEPT_BYTES:]
-    return kept
+        tail = (tail + some)[-ERRORS_KEPT_BYTES:]
+    return tail
 
 
 def _environment() -> dict[str, str]:
     # No key, no address of a proxy: it needs none. Two threads, or it would take every processor there is.
-    kept = {name: os.environ[name] for name in _KEPT if name in os.environ}
-    return kept | {"OMP_NUM_THREADS": "2", "HF_HUB_OFFLINE": "1"}
+    passed_on = {name: os.environ[name] for name in _KEPT if name in os.environ}
+    return passed_on | {"OMP_NUM_THREADS": "2", "HF_HUB_OFFLINE": "1"}
 
 
 def _parsed(output: bytes, errors: bytes, code: int | None) -> SpokenText:

@@ -13,7 +13,7 @@ _USER = re.compile(r"[0-9A-Za-z_-]{1,64}")
 
 
 class JidLike(Protocol):
-    """What the library's own address type has."""
+    """The attributes of the library's address type that are used here."""
 
     User: str
     Server: str
@@ -36,11 +36,11 @@ class Address:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Directory:
-    """Which phone number belongs to a LID, and what people call themselves."""
+    """The phone number behind each LID, and the names that people gave themselves."""
 
     phones: Mapping[str, str] = field(default_factory=dict)
     names: Mapping[str, str] = field(default_factory=dict)
-    """By phone number, or by LID where no number is known."""
+    """The names by phone number, or by LID where no number is known."""
 
     def resolved(self, address: Address) -> Address:
         """Return the same person by phone number, where it is known."""

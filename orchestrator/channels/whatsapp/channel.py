@@ -38,18 +38,24 @@ from orchestrator.channels.whatsapp.protocol import (
     TypingRequest,
 )
 from orchestrator.channels.whatsapp.send_rate import SendRate, SendRateLimiter
-from orchestrator.domain.errors import ChannelDown, ChannelError
+from orchestrator.domain.errors import ChannelDown, ChannelError, ChannelRefused
 from orchestrator.domain.protocols import Receive
 from orchestrator.domain.values import Attachment, ChatJid, ChatMember, Message, MessageId
-from orchestrator.store import chats, outbox
+from orchestrator.groups import owner
+from orchestrator.store import chats, groups, outbox
+from orchestrator.store.database import Tx
 
 log = structlog.get_logger(__name__)
 
 MAX_QUOTE_CHARS = 1_000
 """So much of a message that is quoted is shown."""
 UNPAIRED_SECONDS = 5.0
-"""How often a login is looked for where there is none: one look at one file."""
+"""Seconds between two checks for a login while there is none. A check reads one file."""
 DAY_SECONDS = 24 * 3600.0
+LEFT = (
+    "⚠️ I was removed from the WhatsApp group '{name}', so nothing that waits for it can be sent. Add me to it"
+    " again, or take it off my list: andy groups remove {folder}"
+)
 
 Command = Callable[..., Sequence[str]]
 
@@ -86,6 +92,8 @@ class WhatsAppChannel:
         self.max_text_chars: int | None = MAX_TEXT_CHARS - len(self._prefix) - MAX_GROWTH
         self.paired = Wakeup()
         """Set when someone has paired or wants to: the login is looked for at once."""
+        self._left: set[ChatJid] = set()
+        """Registered groups from which the account was removed."""
         self._bridge: BridgeProcess | None = None
         self._is_connected = False
         self._receiver: MessageReceiver | None = None
@@ -306,8 +314,29 @@ class WhatsAppChannel:
                     for member in group.members
                 ]
                 await chats.replace_members(tx, jid, members)
+            await self._note_left(tx, report)
         log.info("whatsapp.groups", count=len(report.groups), is_all=report.is_all)
         self._context.bus.publish("chats.seen", detail=f"{len(report.groups)} groups")
+        self._context.wake_outbox()
+
+    async def _note_left(self, tx: Tx, report: GroupsReport) -> None:
+        """Note from which registered groups the account was removed, and notify the owner of each once."""
+        current, left = {ChatJid(one.jid) for one in report.groups}, {ChatJid(one) for one in report.left}
+        # A list without any group is rather a fault of the line than the end of all of them.
+        if report.is_all and current:
+            registered = (jid for group in await groups.every(tx) for jid in group.chats)
+            left |= {jid for jid in registered if addresses.is_group(jid)} - current
+        self._left -= current
+        for jid in left:
+            group = await groups.by_jid(tx, jid)
+            if group is None:
+                continue
+            self._left.add(jid)
+            # Its members are forgotten with it, by which a removal that is known already shows.
+            if await chats.replace_members(tx, jid, []):
+                text = LEFT.format(name=group.name, folder=group.folder)
+                now_ms = self._context.clock.now_ms()
+                await owner.notify(tx, text, about=f"left:{jid}:{now_ms}", now_ms=now_ms)
 
     # Going out
 
@@ -325,6 +354,8 @@ class WhatsAppChannel:
         """Send a message, as `Channel.send` says. It may wait for its turn: see `send_rate`."""
         del thread  # WhatsApp has none
         self._connected()
+        if jid in self._left:
+            raise ChannelRefused("Andy is no member of this WhatsApp group any more: add him again.")
         await self._send_rate.wait_for_turn(jid)
         # The wait may have outlived the connection.
         bridge = self._connected()

@@ -6,11 +6,11 @@ Every address becomes a phone number where one is known: chat, sender, quoted au
 from __future__ import annotations
 
 import re
-import unicodedata
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from agent_runner.wire.unicode_forms import composed
 from orchestrator.channels.whatsapp import addresses, message_text
 from orchestrator.channels.whatsapp.addresses import GROUP, LID, PHONE, Address, Directory
 from orchestrator.channels.whatsapp.protocol import BridgeMessage, GroupMember, QuotedMessage, SeenGroup
@@ -49,7 +49,7 @@ class OwnAccount:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Vote:
-    """How somebody voted in a poll. `chosen` is None when that could not be decrypted."""
+    """A vote in a poll. `chosen` is None if the vote could not be decrypted."""
 
     question: str = ""
     chosen: tuple[str, ...] | None = None
@@ -226,8 +226,8 @@ def _named(text: str, mentioned: list[Address], people: Directory, me: OwnAccoun
 def _shown_name(address: Address, people: Directory, me: OwnAccount) -> str:
     """Return the name to show for who is mentioned: the number of one who is called as the assistant is."""
     name = people.called(address)
-    call = re.escape(unicodedata.normalize("NFC", me.assistant))
-    if not call or not re.match(call, unicodedata.normalize("NFC", name), re.IGNORECASE):
+    call = re.escape(composed(me.assistant))
+    if not call or not re.match(call, composed(name), re.IGNORECASE):
         return name
     person = people.resolved(address)
     return f"+{person.user}" if person.server == PHONE else person.user

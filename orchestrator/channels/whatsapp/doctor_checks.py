@@ -55,10 +55,10 @@ def login(home: Path) -> ChannelFinding:
         account = NeonizeDatabase(store).account()
     except ChannelDown as error:
         return ChannelFinding(is_problem=True, text=str(error))
-    kept = status.read(home / "data" / "whatsapp" / "condition.json")
+    stored = status.read(home / "data" / "whatsapp" / "condition.json")
     if account is None:
-        if kept.state == "logged_out":
-            text = kept.advice or "WhatsApp has logged this device out"
+        if stored.state == "logged_out":
+            text = stored.advice or "WhatsApp has logged this device out"
             return ChannelFinding(is_problem=True, text=f"{text.rstrip('.')}: 'andy whatsapp pair'.")
         return ChannelFinding(
             is_problem=False, text="Nobody has paired WhatsApp: 'andy whatsapp pair' if you want it."
@@ -67,6 +67,6 @@ def login(home: Path) -> ChannelFinding:
         return ChannelFinding(
             is_problem=True, text=f"Others on this machine can read the WhatsApp login: chmod 600 {store}"
         )
-    if kept.state not in PASSING and kept.advice:
-        return ChannelFinding(is_problem=True, text=kept.advice)
+    if stored.state not in PASSING and stored.advice:
+        return ChannelFinding(is_problem=True, text=stored.advice)
     return ChannelFinding(is_problem=False, text=f"WhatsApp is paired with {account.number}.")

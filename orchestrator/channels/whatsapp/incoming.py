@@ -33,12 +33,12 @@ from orchestrator.channels.whatsapp.protocol import (
 from orchestrator.domain.errors import BadRequest, ChannelDown, StoreError
 from orchestrator.domain.protocols import Receive
 from orchestrator.domain.values import ChatJid, Inbound, MessageId, Quote
-from orchestrator.store import groups, messages
+from orchestrator.store import chats, groups, messages
 
 log = structlog.get_logger(__name__)
 
 TAKE_TRIES = 5
-"""How often a message is handed in that the host cannot take, before it is left to the next login."""
+"""Tries to hand a message to the host before the message waits for the next login."""
 TAKE_PAUSE_SECONDS = 5.0
 
 
@@ -67,6 +67,7 @@ class MessageReader:
             files = await media_download.files_to_fetch(
                 tx, message, quote, limit=self._context.attachment_bytes
             )
+            members = await chats.members_of(tx, ChatJid(message.chat)) if message.deletes else []
         if group is None and message.deletes:
             return None
         file_until_ms = None
@@ -90,7 +91,8 @@ class MessageReader:
             quote=quote,
             is_call=message.calls_me or self._answers_assistant(message.quote),
             edits=MessageId(message.edits) if message.edits else None,
-            deletes=MessageId(message.deletes) if message.deletes else None,
+            deletes=await self._deleted(message),
+            is_moderated=any(one.jid == message.sender and one.is_admin for one in members),
             ignored=message.ignored,
             reaction=message.reaction,
             is_unreadable=message.is_unreadable,
@@ -147,6 +149,14 @@ class MessageReader:
     def _answers_assistant(self, quoted: QuotedMessage | None) -> bool:
         # All that an account of the assistant's own said is the assistant's, also what an earlier login sent.
         return quoted is not None and quoted.is_mine and self._context.has_own_number
+
+    async def _deleted(self, message: BridgeMessage) -> MessageId | None:
+        """Return the message that one takes back, by the id by which the host knows it."""
+        if not message.deletes:
+            return None
+        # The account itself takes back what it is about to send again under the same mark.
+        mark = None if message.is_from_me else await self._mark_of(message.deletes)
+        return MessageId(mark or message.deletes)
 
     async def _mark_of(self, message_id: str) -> str | None:
         return await asyncio.to_thread(self._login.mark_of, message_id)

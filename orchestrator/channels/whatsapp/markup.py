@@ -11,7 +11,7 @@ import re
 OWN_LINE = ("```", "- ", "> ", "* ", "1. ")
 """Marks that mean something only at the start of a line."""
 MAX_GROWTH = 5
-"""By how many characters a text may grow: by the end of a code block that has none."""
+"""Characters that a text may grow by: the end of a code block that has none is added."""
 
 _FENCE = re.compile(r"^```[^\n`]*\n(.*?)(?:^```[ \t]*$|\Z)", re.MULTILINE | re.DOTALL)
 _KEPT = re.compile(
@@ -54,18 +54,18 @@ def _code_block(code: str) -> str:
 
 
 def _prose(text: str, *, is_markdown: bool) -> str:
-    kept: list[str] = []
+    protected: list[str] = []
 
     def keep(shown: str) -> str:
-        kept.append(shown)
-        return f"{_OPEN}{len(kept) - 1}{_CLOSE}"
+        protected.append(shown)
+        return f"{_OPEN}{len(protected) - 1}{_CLOSE}"
 
     text = _LINK.sub(lambda found: _link(found, keep), _hidden(text, keep))
     text = _ESCAPED.sub(lambda found: keep(found[1]), text)
     lines = [_line(line) for line in text.split("\n") if not _TABLE_RULE.match(line)]
     text = _marks("\n".join(lines), is_markdown=is_markdown)
     while _STOOD_IN.search(text):
-        text = _STOOD_IN.sub(lambda found: kept[int(found[1])], text)
+        text = _STOOD_IN.sub(lambda found: protected[int(found[1])], text)
     return text
 
 

@@ -234,4 +234,4 @@ _WORDS: tuple[tuple[str, Any], ...] = (
     ("interactiveMessage", lambda part: str(part.body.text)),
     ("interactiveResponseMessage", lambda part: str(part.body.text)),
 )
-"""How the words of each kind of message are read. A message has one of these parts."""
+"""Readers of the words of each kind of message. A message has one of these parts."""

@@ -59,7 +59,7 @@ _GONE = ("status code 403", "status code 404", "status code 410")
 """Parts of the library's errors for a file that WhatsApp does not have any more."""
 VOTE_SECONDS = 10.0
 UNREADABLE_SECONDS = 60.0
-"""How long the sender of a message that could not be decrypted has to send it again."""
+"""Seconds that the sender of a message that could not be decrypted has to send it again."""
 MAX_UNREADABLE = 1_000
 RECEIPT_EVERY_SECONDS = 10.0
 DOWN = "WhatsApp is not connected"
@@ -300,6 +300,12 @@ class NeonizeSession:
         self._report_groups([event.GroupInfo])
 
     async def _on_group_changed(self, event: Any) -> None:
+        gone = [found for one in event.Leave if (found := addresses.of(one)) is not None]
+        if any(self._me.is_me(one) for one in gone) or event.HasField("Delete"):
+            group = addresses.of(event.JID)
+            self._emit(GroupsReport(groups=(), left=(str(group),) if group is not None else ()))
+            return
+
         async def look() -> None:
             self._report_groups([await self._client.get_group_info(event.JID)])
 

@@ -34,7 +34,7 @@ class PairingRefused(BadRequest):
 
 
 class PairingProgress(BaseModel):
-    """How far pairing is. `text` is a sentence for people; `qr` is the content of the QR code."""
+    """The progress of pairing. `text` is a sentence for people; `qr` is the content of the QR code."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -42,7 +42,7 @@ class PairingProgress(BaseModel):
     qr: str = ""
     letters: str = ""
     until_ms: int | None = None
-    """When the code expires, in epoch ms."""
+    """The time when the code expires, in epoch milliseconds."""
     account: str = ""
     text: str = ""
 
@@ -52,7 +52,7 @@ class PairingProgress(BaseModel):
 
     @property
     def failure(self) -> str:
-        """Why pairing failed; empty when it did not."""
+        """The reason why pairing failed; empty if it did not fail."""
         return self.text if self.state in ("expired", "failed") else ""
 
 
@@ -193,7 +193,7 @@ def failure_text(text: str) -> str:
     words = " ".join(text.split()) or "it said nothing"
     if any(sign in words for sign in _UNREACHABLE):
         return (
-            f"WhatsApp cannot be reached from this machine ({words.rsplit(': ', 1)[-1][:120]}): mend its"
+            f"WhatsApp cannot be reached from this machine ({words.rsplit(': ', 1)[-1][:120]}): fix its"
             " network or proxy and try again."
         )
     return _sentence(f"Pairing failed: {words[:300]}")

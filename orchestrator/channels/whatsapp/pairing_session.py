@@ -16,13 +16,13 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 FIRST_SECONDS, NEXT_SECONDS = 60, 20
-"""How long the first code is valid, and each that follows."""
+"""Seconds that the first QR code is valid, and each later one."""
 LETTERS_SECONDS = 160
-"""How long the letters are valid that a phone takes instead of a QR code."""
+"""Seconds that the letters are valid which a phone accepts instead of a QR code."""
 SLACK_SECONDS = 5
-"""How much later than expected the next code may come."""
+"""Seconds that the next code may come later than expected."""
 SETTLE_SECONDS = 8.0
-"""How long to stay after pairing: a phone shows an error when a new device leaves at once."""
+"""Seconds to stay connected after pairing: a phone shows an error if a new device leaves at once."""
 
 
 class PairingSession:

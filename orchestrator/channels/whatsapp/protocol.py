@@ -66,11 +66,11 @@ class BridgeMessage:
     edits: str | None = None
     deletes: str | None = None
     ignored: str | None = None
-    """Why it asks for nothing whatever its text is, if it does."""
+    """The reason why this message never triggers the agent; None if it may."""
     reaction: str | None = None
     """The sign that it puts under the quoted message."""
     is_unreadable: bool = False
-    """It came, but its words could not be decrypted."""
+    """Whether the message arrived but could not be decrypted."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,7 +116,7 @@ class Delivered:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StateReport:
-    """How the login is now. `until_ms` is the end of a ban, in epoch ms."""
+    """The current state of the login. `until_ms` is the end of a ban, in epoch milliseconds."""
 
     kind: Literal["state"] = "state"
     state: State
@@ -132,6 +132,8 @@ class GroupsReport:
     kind: Literal["groups"] = "groups"
     groups: tuple[SeenGroup, ...]
     is_all: bool = False
+    left: tuple[str, ...] = ()
+    """Groups from which the account was removed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -162,7 +164,7 @@ class PairingCode:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PairingEnd:
-    """How pairing ended: as which account, or why not."""
+    """The result of pairing: the account (`jid`), or in `text` the reason why it failed."""
 
     kind: Literal["paired"] = "paired"
     ok: bool
@@ -191,7 +193,7 @@ class SendRequest:
     file_name: str = ""
     mime: str = ""
     quote: QuotedMessage | None = None
-    """What it answers; `author` is an address here."""
+    """The message that this one replies to; its `author` is an address here."""
     mention: str = ""
     """The address of a person who stands in the text by number, as `@4917…`."""
 

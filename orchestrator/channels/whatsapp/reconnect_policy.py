@@ -9,9 +9,9 @@ from orchestrator.channels.whatsapp.protocol import State, StateReport
 FIRST_SECONDS = 2.0
 LONGEST_SECONDS = 300.0
 START_SECONDS = 90.0
-"""How long a login may take: a small machine loads the library for 20 s."""
+"""Seconds that a login may take: a small machine needs 20 s to load the library."""
 GRACE_SECONDS = 30.0
-"""How long the library may take to restore a broken connection by itself."""
+"""Seconds that the library may take to restore a broken connection by itself."""
 REPLACED_SECONDS = 600.0
 """Two hosts with one login throw each other out: at least slowly."""
 OUTDATED_SECONDS = 6 * 3600.0
@@ -51,7 +51,7 @@ def rest_seconds(end: StateReport, *, failures: int, now_ms: int, chance: float)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReconnectAdvice:
-    """What the owner reads about the end of a login. Grave ones do not pass by themselves."""
+    """The message to the owner about the end of a login. Grave ones do not pass by themselves."""
 
     text: str
     is_grave: bool = True

@@ -29,7 +29,7 @@ VOICE_NOTE = "audio/ogg; codecs=opus"
 OPUS_RATE = 48_000
 """Samples a second, whatever the sound was made of."""
 PROOF_SECONDS = 6.0
-"""How long a receipt may take for what an earlier bridge has sent."""
+"""Seconds to wait for the receipt of a message that an earlier bridge process sent."""
 _PERMANENT_ERRORS = (
     "not participating in that group",
     "group does not exist",

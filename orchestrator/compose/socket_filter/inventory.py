@@ -1,4 +1,4 @@
-"""What is Andy's on this engine: its own container, folders, agents and networks, as the engine tells."""
+"""Finds what is Andy's on this engine: its own container, folders, agents and networks."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ VIEW = PurePosixPath("data/project")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineInventory:
-    """What belongs to this home on the engine.
+    """The containers, folders and networks of this home on the engine.
 
     `held` is what the orchestrator's container has mounted, `seen` what the filter's own has.
     """

@@ -34,7 +34,7 @@ class FilteredResponse:
 
 
 class RequestKind(Enum):
-    """What a request does, which decides what `checks.py` checks of it."""
+    """The effect of a request; it decides which checks of `checks.py` apply."""
 
     ASK = auto()
     INSPECT_IMAGE = auto()

@@ -18,7 +18,7 @@ log = structlog.get_logger(__name__)
 
 EVERY_SECONDS = 15.0
 TAKEN = ("address already in use", "port is already allocated")
-"""How Docker words it; what else keeps a container from starting is not tried again."""
+"""Docker's words for a taken port; another failure to start is not tried again."""
 
 
 async def retry_starts(engine: Engine, *, own_id: str, every_seconds: float = EVERY_SECONDS) -> None:

@@ -44,7 +44,7 @@ class _Read:
     target: str
     body: bytes
     rest: bytes
-    """What came after the request: the first of a container's stdin."""
+    """Bytes that came after the request: the first of a container's stdin."""
 
 
 class FilterServer:

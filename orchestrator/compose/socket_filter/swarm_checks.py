@@ -37,7 +37,7 @@ ALWAYS = frozenset(
         RequestKind.REMOVE_SECRET,
     }
 )
-"""What is let through with every runtime: a change to another one ends what was left on the swarm."""
+"""Requests that pass with every runtime: a change to another one ends what was left on the swarm."""
 OF_SECRETS = (RequestKind.LIST_SECRETS, RequestKind.REMOVE_SECRET)
 
 
@@ -159,7 +159,7 @@ def _check_workspace(mount: Mapping[str, Any], labels: Mapping[str, str]) -> Non
 
 
 def _plain_node(seen: Mapping[str, Any]) -> dict[str, Any]:
-    """What Andy needs of a node: not its certificates, nor what its engine can do."""
+    """Return the fields of a node that Andy needs: neither certificates nor abilities of the engine."""
     return {
         "ID": seen["ID"],
         "Spec": {name: seen["Spec"].get(name) for name in ("Availability", "Labels")},

@@ -43,7 +43,7 @@ class GroupLabel(Strict):
 
 
 class VolumeOptions(Strict):
-    """Nothing of a driver: by its options, a volume could be any directory of the node."""
+    """A volume's options. None of a driver are allowed: they could name any directory of the node."""
 
     Labels: GroupLabel
 

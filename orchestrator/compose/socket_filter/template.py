@@ -27,7 +27,7 @@ AbsolutePath = Annotated[str, StringConstraints(pattern=r"^(/[^/\x00]+)+$")]
 
 
 class Strict(BaseModel):
-    """No other field, no other type."""
+    """A model that refuses unknown fields and converts no types."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
@@ -101,7 +101,7 @@ class NetworkLabels(Strict):
 
 
 class NewBridge(Strict):
-    """On this machine: closed, or open with containers that do not see each other."""
+    """A new network on this machine: closed, or open with containers that cannot reach each other."""
 
     Name: NetworkName
     Driver: Literal["bridge"]

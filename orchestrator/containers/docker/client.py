@@ -139,7 +139,15 @@ class EngineCalls:
 
     def _run(self, work: Callable[[APIClient], T]) -> T:
         with translated():
-            return work(self._client())
+            client = self._client()
+            try:
+                return work(client)
+            except (LookupError, TypeError, AttributeError, ValueError) as error:
+                # Another program answers where the engine should, or an engine of another kind.
+                raise ContainerError(
+                    f"Docker answered with what no engine says ({type(error).__name__}: {str(error)[:100]}): "
+                    "look at what 'docker version' says."
+                ) from error
 
     def _client(self) -> APIClient:
         client: APIClient | None = getattr(self._own, "client", None)

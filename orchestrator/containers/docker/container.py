@@ -41,10 +41,12 @@ class DockerContainer:
         calls: EngineCalls,
         on_log: OnLog,
         wires: streams.AttachedStreams | None = None,
+        is_outdated: bool = False,
     ) -> None:
         self.run_id = run_id
         self.folder = folder
         self.ref = ref
+        self.is_outdated = is_outdated
         self._calls = calls
         self._on_log = on_log
         self._wires = wires
@@ -94,7 +96,7 @@ class DockerContainer:
     def _open_output(self) -> Source:
         if self._wires is not None:
             return self._wires
-        return streams.kept_output(self._calls.connect, self.ref)
+        return streams.stored_output(self._calls.connect, self.ref)
 
     async def _pumped(self, opened: Callable[[], Source], what: str) -> AsyncGenerator[bytes, None]:
         pump = Pump(opened, name=f"{what}-{self.run_id}")

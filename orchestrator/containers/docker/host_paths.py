@@ -1,4 +1,4 @@
-"""Where Andy is a container itself: agents are its siblings, and their folders have places on the host."""
+"""Paths on the host, for an Andy that runs in a container itself: its agents are sibling containers."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class HostPaths:
         """
         held = mounted_at(self.held, PurePosixPath(path))
         if held is None:
-            raise ContainerError(f"{path} is in Andy's own container alone. {mend(path)}")
+            raise ContainerError(f"{path} is in Andy's own container alone. {fix(path)}")
         return Path(held.outside(PurePosixPath(path)))
 
     def check_home(self, home: Path) -> None:
@@ -43,17 +43,17 @@ class HostPaths:
             held = mounted_at(self.held, PurePosixPath(home / name))
             if held is None or not held.is_writable:
                 raise ContainerError(
-                    f"{home / name} is in Andy's own container alone, or read-only. {mend(home / name)}"
+                    f"{home / name} is in Andy's own container alone, or read-only. {fix(home / name)}"
                 )
 
     def hindrance(self, path: Path) -> str | None:
         """Tell why an owner's folder cannot be shown: only one that is mounted by itself has a sure place."""
         if any(one.destination == str(path) and one.kind == "bind" for one in self.held):
             return None
-        return f"Andy's own container has no such folder of the host. {mend(path)}"
+        return f"Andy's own container has no such folder of the host. {fix(path)}"
 
 
-def mend(path: Path) -> str:
+def fix(path: Path) -> str:
     """The line that makes a folder of the host known to Andy."""
     source = f"./{path.name}" if path.name in NEEDED else str(path)
     return (

@@ -30,7 +30,7 @@ ANSWER_SECONDS = 20.0
 DISCARD_SECONDS = 20.0
 INSTALL_LABEL, GROUP_LABEL, RUN_LABEL = "andy.install", "andy.group", "andy.run"
 TASK_LABEL = "com.docker.swarm.task.id"
-"""Which Docker puts on the containers of a swarm: those have an owner of their own."""
+"""The label that Docker puts on the containers of a swarm, which are not this runtime's to remove."""
 # The engine keeps the output until the host has handled it, and a flood of it cannot fill the disk.
 LOG_DRIVER, LOG_LIMITS = "json-file", {"max-size": "16m", "max-file": "4"}
 # The engine's resolver would ask the host's servers for the container: a way out of a closed network.
@@ -74,6 +74,14 @@ def _no_log(run_id: RunId, data: bytes) -> None:
 class _Launched:
     ref: str
     wires: AttachedStreams
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Found:
+    ref: str
+    run_id: RunId
+    folder: Folder
+    is_outdated: bool
 
 
 class DockerRuntime:
@@ -131,8 +139,8 @@ class DockerRuntime:
 
     async def adopt(self) -> Sequence[DockerContainer]:
         return [
-            self._container(RunId(labels[RUN_LABEL]), Folder(labels[GROUP_LABEL]), ref)
-            for ref, labels in await self._calls.call(self._list)
+            self._container(each.run_id, each.folder, each.ref, is_outdated=each.is_outdated)
+            for each in await self._calls.call(self._list)
         ]
 
     async def close(self) -> None:
@@ -141,10 +149,22 @@ class DockerRuntime:
         await self._calls.close()
 
     def _container(
-        self, run_id: RunId, folder: Folder, ref: str, wires: AttachedStreams | None = None
+        self,
+        run_id: RunId,
+        folder: Folder,
+        ref: str,
+        wires: AttachedStreams | None = None,
+        *,
+        is_outdated: bool = False,
     ) -> DockerContainer:
         container = DockerContainer(
-            run_id=run_id, folder=folder, ref=ref, calls=self._calls, on_log=self._on_log, wires=wires
+            run_id=run_id,
+            folder=folder,
+            ref=ref,
+            calls=self._calls,
+            on_log=self._on_log,
+            wires=wires,
+            is_outdated=is_outdated,
         )
         self._containers.add(container)
         return container
@@ -185,16 +205,25 @@ class DockerRuntime:
                 launched.wires.close()
                 await asyncio.shield(self._calls.submit(partial(remove_container, ref=launched.ref)))
 
-    def _list(self, client: APIClient) -> list[tuple[str, dict[str, str]]]:
+    def _list(self, client: APIClient) -> list[_Found]:
         """List the started containers of this install; remove those whose host died before. Blocks."""
         started = []
-        for each in _containers(client, self._install):
+        found = _containers(client, self._install)
+        image_id = _image_id(client, self._image) if found else None
+        for each in found:
             if each["Labels"][RUN_LABEL] in self._starting:
                 continue
             if each["State"] == "created":
                 _remove_unless_started(client, each["Id"])
             elif each["State"] not in {"removing", "dead"}:
-                started.append((each["Id"], each["Labels"]))
+                started.append(
+                    _Found(
+                        ref=each["Id"],
+                        run_id=RunId(each["Labels"][RUN_LABEL]),
+                        folder=Folder(each["Labels"][GROUP_LABEL]),
+                        is_outdated=image_id is not None and each["ImageID"] != image_id,
+                    )
+                )
         return started
 
     def _recipe(self, client: APIClient, spec: ContainerSpec) -> dict[str, Any]:
@@ -247,7 +276,7 @@ class DockerRuntime:
 
 
 def _scratch(user: str) -> dict[str, str]:
-    """What can be written of a read-only root: `/tmp`, and the home, where the CLI keeps its caches.
+    """Return the writable mounts of a read-only root: `/tmp`, and the home, where the CLI stores its caches.
 
     A scratch directory takes the mode of what lies under it, so the home has to be given to its user.
     """
@@ -299,6 +328,16 @@ def _containers(client: APIClient, install: str) -> list[dict[str, Any]]:
     # One label: the filter before the engine of a Compose host takes no more.
     found = client.containers(all=True, filters={"label": [f"{INSTALL_LABEL}={install}"]})
     return [each for each in found if RUN_LABEL in each["Labels"] and TASK_LABEL not in each["Labels"]]
+
+
+def _image_id(client: APIClient, image: str) -> str | None:
+    """Return the id of the image that has this name now, or None when there is none. Blocks."""
+    import docker.errors
+
+    try:
+        return str(client.inspect_image(image)["Id"])  # type: ignore[no-untyped-call]
+    except docker.errors.NotFound:
+        return None  # nothing newer could be started: what runs stays
 
 
 def _remove_unless_started(client: APIClient, ref: str) -> None:

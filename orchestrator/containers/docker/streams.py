@@ -70,7 +70,7 @@ class EngineResponse:
         self._client.close()
 
 
-def kept_output(connect: Callable[[], APIClient], ref: str) -> EngineResponse:
+def stored_output(connect: Callable[[], APIClient], ref: str) -> EngineResponse:
     """Ask for all that the container has said, from the first byte, and what it goes on to say. Blocks."""
     return _stream(connect(), "GET", f"{ref}/logs?follow=1&stdout=1&stderr=1")
 

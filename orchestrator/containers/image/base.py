@@ -1,4 +1,4 @@
-"""Where the first layer comes from: a registry, or, where none can be reached, Debian's own archive."""
+"""The first layer of the agent image: from a registry, or from Debian's own archive if none answers."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ PYTHON_IMAGE = "python:3.13-slim-bookworm"
 DEBIAN_IMAGE = "andy-base:bookworm"
 DEBIAN_LABEL = "andy.base"
 DEBIAN_RECIPE = "bookworm minbase python3,python3-venv,ca-certificates 1"
-"""What the Debian base is made of; one that was made otherwise is made anew."""
+"""The recipe of the Debian base. A base made from another recipe is built again."""
 PULL_SILENCE_SECONDS = 60.0
 UNWANTED = ("dev", "proc", "sys", "run", "tmp", "var/log", "var/cache/apt", "var/lib/apt/lists",
             "usr/share/doc", "usr/share/man", "usr/share/info", "usr/share/locale")  # fmt: skip
@@ -31,7 +31,7 @@ UNWANTED = ("dev", "proc", "sys", "run", "tmp", "var/log", "var/cache/apt", "var
 
 class BaseImage(StrEnum):
     AUTO = "auto"
-    """What is here already; else a pull; else Debian."""
+    """Use a base that exists already; else pull one; else build it from Debian."""
     PULL = "pull"
     DEBIAN = "debian"
 
@@ -40,7 +40,7 @@ def provide_base(client: docker.APIClient, base: BaseImage, progress: BuildProgr
     """Make the base image present and return its tag.
 
     Raises:
-        NoBaseImage: it cannot be had; the text names the mend.
+        NoBaseImage: it cannot be had; the text names the fix.
     """
     match base:
         case BaseImage.PULL:
@@ -62,7 +62,7 @@ def _whichever(client: docker.APIClient, progress: BuildProgress) -> str:
 
 
 def inspect(client: docker.APIClient, tag: str) -> dict[str, Any] | None:
-    """What the engine knows of an image; None when it is not there."""
+    """Return the engine's description of an image, or None if it does not exist."""
     from docker.errors import ImageNotFound
 
     try:
@@ -144,7 +144,7 @@ def find_debootstrap(*, user_id: int, path: str) -> str:
     """Return the program that unpacks Debian.
 
     Raises:
-        NoBaseImage: it is missing, or `user_id` is not root's; the text names the mend.
+        NoBaseImage: it is missing, or `user_id` is not root's; the text names the fix.
     """
     program = shutil.which("debootstrap", path=path)
     if program is None:

@@ -27,13 +27,13 @@ SOURCE_LABEL = "andy.source"
 WIRE_LABEL = "andy.wire"
 LAYERS_LABEL = "andy.layers"
 LAYERS = ("browser", "node", "pip")
-"""What may be put into the image besides: `container/layers/install.sh`."""
+"""Optional layers of the image, which `container/layers/install.sh` installs."""
 IN_USE_OR_GONE = (409, 404)
 PASSED_ON = (
     "PIP_INDEX_URL", "PIP_EXTRA_INDEX_URL",
     "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "http_proxy", "https_proxy", "no_proxy",
 )  # fmt: skip
-"""What of the host's environment a build may know. None of it stays in the image."""
+"""Variables of the host's environment that a build receives. None of them stays in the image."""
 
 
 def is_present(client: docker.APIClient, tag: str = TAG) -> bool:
@@ -74,7 +74,7 @@ def build(
 
     Raises:
         EngineGone: no engine answers.
-        ImageNotBuilt: it cannot be built here; the text names the mend.
+        ImageNotBuilt: it cannot be built here; the text names the fix.
     """
     labels, context = _labels(project_root), build_context(project_root)
     with _engine_errors():
@@ -131,7 +131,7 @@ def _let_go(client: docker.APIClient, image_id: str) -> None:
 
 
 def build_arguments(base_image: str, environment: Mapping[str, str]) -> dict[str, str]:
-    """What the Dockerfile is told: its base, and the settings among `PASSED_ON` that are there."""
+    """Return the build arguments: the base image, and each variable of `PASSED_ON` that is set."""
     passed_on = {name: environment[name] for name in PASSED_ON if environment.get(name)}
     return {"BASE_IMAGE": base_image, **passed_on}
 

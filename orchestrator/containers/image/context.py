@@ -1,4 +1,4 @@
-"""What the agent image is made of: one list of files, for its hash and for the engine."""
+"""The build context of the agent image: one list of files, for its hash and for the engine."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ SOURCES = ("agent_runner", "container")
 DOCKERFILE = "container/Dockerfile"
 CERTIFICATES = "container/certificates"
 TAKEN_CERTIFICATES = f"{CERTIFICATES}/host"
-"""Where `make certificates` puts those of this machine, and a build of ours its own look at them."""
+"""The folder in the build context for this machine's certificates, which `make certificates` also fills."""
 HOST_AUTHORITIES = Path("/usr/local/share/ca-certificates")
 
 

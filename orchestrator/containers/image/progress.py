@@ -1,4 +1,4 @@
-"""What a build says: which phase it is in, since when, and how it failed."""
+"""The progress of an image build, read from its output: its phase, the time in it, and its failure."""
 
 from __future__ import annotations
 
@@ -56,11 +56,11 @@ class BuildProgress:
         self._tail.append(line)
 
     def account(self, reason: str) -> str:
-        """How the present phase failed, with its last lines: the text of an error."""
+        """Return the text of an error: the phase that failed, the reason and the last lines of its output."""
         lines = "".join(f"\n  {line}" for line in self._tail)
         return (
             f"The image was not built: '{self.phase}' failed: {reason}. The last lines:{lines}\n"
-            "Mend what they name and run 'andy image build' again."
+            "Fix what they name and run 'andy image build' again."
         )
 
 

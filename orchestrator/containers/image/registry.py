@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     import docker
 
 SAY_SECONDS = 2.0
-"""How often a line of progress is said."""
+"""Seconds between two lines of progress."""
 _REGISTRY = re.compile(r"[A-Za-z0-9]([A-Za-z0-9.-]*[A-Za-z0-9])?(:\d{1,5})?(/[a-z0-9]+([._-]+[a-z0-9]+)*)*")
 FIXES = (
     ("http response to https",
@@ -25,12 +25,12 @@ FIXES = (
     ("unauthorized", "log in first: docker login {host}"),
     ("authentication required", "log in first: docker login {host}"),
     ("denied", "your account may not push there: docker login {host}, or another path"),
-    ("connection refused", "nothing listens there: start it, or mend the port"),
-    ("no such host", "the name is unknown: mend it"),
-    ("timeout", "it does not answer: mend the network or the name"),
+    ("connection refused", "nothing listens there: start it, or fix the port"),
+    ("no such host", "the name is unknown: fix it"),
+    ("timeout", "it does not answer: fix the network or the name"),
     ("no space left", "its disk is full"),
 )  # fmt: skip
-"""What an engine says of a registry that it cannot use, and what mends that."""
+"""Messages of an engine about a registry that it cannot use, and their fixes."""
 
 
 class RegistryRefused(ContainerError):

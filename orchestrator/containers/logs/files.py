@@ -103,7 +103,7 @@ def append(path: Path, text: str, *, may_begin: bool) -> int:
 
 
 def handled_bytes(path: Path) -> int:
-    """How many bytes of a container's stderr its log deals with already; 0 where there is no log."""
+    """Return the number of bytes of a container's stderr that its log already covers; 0 without a log."""
     try:
         with path.open("rb") as file:
             file.seek(max(0, file.seek(0, os.SEEK_END) - _TAIL_BYTES))

@@ -1,4 +1,4 @@
-"""What of a container's stderr is kept: a burst, then a trickle, in all no more than a log may hold. Pure."""
+"""The rate limit on a container's stderr: a burst, then a trickle, up to the size of a log. Pure."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from orchestrator.containers.streams import Tail
 BURST_BYTES = 256 * 1024
 BYTES_A_SECOND = 32 * 1024
 RESUME_BYTES = 64 * 1024
-"""What has to be saved up before a flood is listened to again: few gaps, with something between them."""
+"""Bytes of allowance that must be saved before a flood is logged again, so that there are few, large gaps."""
 TOTAL_BYTES = 4 * 1024 * 1024
 GAP_TAIL_BYTES = 4096
 LINE_COST = 48
-"""What a line costs beyond its bytes: its time and place are written before it."""
+"""Bytes that a line costs beyond its own: its time and position are written before it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +26,7 @@ class LoggedPiece:
 
 @dataclass(frozen=True, slots=True)
 class LogGap:
-    """What was left out: how many bytes, the last of them, and where in the stream they end."""
+    """A part of the stream that was not logged: its size, its last bytes, and the position of its end."""
 
     dropped: int
     tail: str
@@ -52,7 +52,7 @@ class LogFlow:
 
     @property
     def is_full(self) -> bool:
-        """Nothing is kept any more but the last words."""
+        """Whether the log is full, so that only the last bytes of the stream are still remembered."""
         return self._left <= 0
 
     def rewind(self) -> None:
@@ -86,7 +86,7 @@ class LogFlow:
         return [gap]
 
     def _fresh(self, data: bytes) -> bytes:
-        """What of it was not heard before."""
+        """Return the bytes of `data` that were not processed before."""
         self._place += len(data)
         new = self._place - self._handled_bytes
         return data[-new:] if new > 0 else b""

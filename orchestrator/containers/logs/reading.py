@@ -67,7 +67,7 @@ def _last_bytes(file: BinaryIO, end: int, count: int) -> bytes:
 
 
 class Follower:
-    """What is added to one file; where that is replaced by another, what is in the new one."""
+    """A reader of the lines that are added to a file. It goes on in the new file if the file is replaced."""
 
     def __init__(self, path: Path, *, start: int = 0) -> None:
         self.path = path

@@ -61,8 +61,10 @@ class _Started:
 class ProcessContainer:
     """A `RunningContainer` that is a process and all it has started: like in a container, that ends with it.
 
-    `ref` is `PID:START`.
+    `ref` is `PID:START`. It has no image, and ends with its host.
     """
+
+    is_outdated = False
 
     def __init__(
         self, spec: ContainerSpec, layout: ProcessLayout, *, on_log: OnLog, forget: Callable[[RunId], None]
@@ -186,7 +188,7 @@ class ProcessContainer:
             self._on_log(self.run_id, data)
 
     async def _hear_stderr_out(self) -> None:
-        """What could not be ended may hold stderr open; it is not waited for."""
+        """Read the rest of stderr, for a few seconds: a process that could not be ended may hold it open."""
         if self._listening is not None:
             await asyncio.wait([self._listening], timeout=STDERR_SECONDS)
 

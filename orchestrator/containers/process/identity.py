@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 PARENT_FIELD, START_FIELD = 1, 19
-"""Of `/proc/PID/stat`, counted after the closing bracket of the command's name and the state."""
+"""Indexes of fields in `/proc/PID/stat`, counted after the command's name and the state."""
 DEATH_SECONDS = 5.0
 PROC = Path("/proc")
 
@@ -76,7 +76,7 @@ def _tree(mark: str) -> set[int]:
 
 
 def _environment(pid: int) -> bytes:
-    """What a process of this user was started with; a dead one has none."""
+    """Return the environment that a process of this user was started with; empty if it is dead."""
     try:
         return (PROC / str(pid) / "environ").read_bytes()
     except OSError:
@@ -98,7 +98,7 @@ def _started_in_proc(pid: int) -> str:
 
 
 def _stat(pid: int) -> list[str]:
-    """What `/proc/PID/stat` says after the state; nothing of a process that is dead or gone."""
+    """Return the fields of `/proc/PID/stat` after the state; none for a process that is dead or gone."""
     try:
         stat = (PROC / str(pid) / "stat").read_text(encoding="utf-8", errors="replace")
     except (FileNotFoundError, ProcessLookupError):

@@ -1,4 +1,4 @@
-"""What a container's mounts and environment are for an ordinary process: links, and a short list."""
+"""A container's mounts and environment for an ordinary process: symbolic links, and a few variables."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class ProcessLayout:
 
     @property
     def mark(self) -> str:
-        """What stands in the environment of all processes of this run, and of no others."""
+        """The environment entry that all processes of this run have, and no others."""
         return f"ANDY_WORKSPACE={self.workspace}"
 
     def make(self, mounts: Sequence[Mount]) -> None:

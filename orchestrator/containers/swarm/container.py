@@ -8,19 +8,19 @@ from contextlib import suppress
 from typing import Protocol
 
 from orchestrator.containers.swarm.nodes import Node
-from orchestrator.containers.swarm.services import KeptService, TaskState
+from orchestrator.containers.swarm.services import RunService, TaskState
 from orchestrator.containers.swarm.session import CarrierSession
 from orchestrator.domain.errors import AndyError
 from orchestrator.domain.protocols import ContainerSpec, Exit
 
 LOOK_GONE_SECONDS = 2.0
 END_SECONDS = 5.0
-"""How much longer than its grace an agent may take to end before its container is removed."""
+"""Seconds beyond its grace period that an agent may take to end before its container is removed."""
 BYE_SECONDS = 2.0
 
 
 class SwarmEngine(Protocol):
-    """What the runtime asks of a manager's engine. Each call raises `EngineGone`, `ContainerError`."""
+    """The calls that the runtime makes to a manager's engine. Each raises `EngineGone`, `ContainerError`."""
 
     async def nodes(self) -> list[Node]:
         """Return the machines of the swarm."""
@@ -45,7 +45,7 @@ class SwarmEngine(Protocol):
         """Kill and remove it. One that is gone is no error."""
         ...
 
-    async def kept(self) -> list[KeptService]:
+    async def run_services(self) -> list[RunService]:
         """List the runs of this install."""
         ...
 
@@ -71,6 +71,7 @@ class SwarmContainer:
         self.run_id = session.run_id
         self.folder = session.folder
         self.ref = ref
+        self.is_outdated = False
         self.session = session
         self._engine = engine
         self._forget = forget

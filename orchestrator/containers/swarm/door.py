@@ -1,4 +1,4 @@
-"""Where carriers connect to the host: over TLS, with the token of their run, or not at all."""
+"""The port where carriers connect to the host: only over TLS, and only with the token of their run."""
 
 from __future__ import annotations
 
@@ -7,24 +7,46 @@ import datetime as dt
 import hashlib
 import os
 import ssl
+import time
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import structlog
 
 from agent_runner.wire.carrier import VERSION, CarrierConnection, CarrierMessage, ConnectionLost, relay
 from orchestrator.containers.swarm.session import CarrierSession
+from orchestrator.proxies import strict_json
 
 log = structlog.get_logger(__name__)
 
 HELLO_SECONDS = 10.0
 MAX_STRANGERS = 512
-"""How many connections may be open that have shown no token yet: several times those of one container."""
+"""Connections that may be open without having shown a token: several times those of one container."""
+SMALL_HEADER_SECONDS = 0.001
+PAUSE_FACTOR = 9
+"""Seconds that a connection waits for each second that a large header of it took to parse."""
 MAX_RELAYS = 64
-"""How many connections to the proxies one run may have open."""
+"""Connections to the proxies that one run may have open at once."""
 CERTIFICATE_DAYS = 3650
 NAME = "andy"
+
+
+class HostConnection(CarrierConnection):
+    """The host's end of a connection to a carrier, in whose container an agent may do what it likes."""
+
+    async def parse_header(self, header: bytes) -> Any:
+        """Return the JSON of a header within the bounds of `strict_json`. Raises `ValueError`.
+
+        After one that took long its run waits, so that its headers take a tenth of a processor at most.
+        """
+        began = time.thread_time()
+        try:
+            return strict_json.parse(header)
+        finally:
+            if (seconds := time.thread_time() - began) > SMALL_HEADER_SECONDS:
+                await asyncio.sleep(seconds * PAUSE_FACTOR)
 
 
 class CarrierDoor:
@@ -36,7 +58,7 @@ class CarrierDoor:
         self._find = find
         self._server: asyncio.Server | None = None
         self._meetings: set[asyncio.Task[None]] = set()
-        self._strangers = asyncio.Semaphore(MAX_STRANGERS)
+        self._strangers = 0
         self.port = 0
         self.knows_all_runs = asyncio.Event()
         """Set once a host that starts has found the runs of an earlier one: before, it knows none of them."""
@@ -74,15 +96,16 @@ class CarrierDoor:
         meeting.add_done_callback(self._meetings.discard)
 
     async def _meet(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        connection = CarrierConnection(reader, writer)
+        connection = HostConnection(reader, writer)
+        if self._strangers >= MAX_STRANGERS:
+            writer.transport.abort()  # a carrier comes again
+            return
         try:
-            async with self._strangers, asyncio.timeout(HELLO_SECONDS):
-                hello = await connection.receive()
-                session = self._session_of(hello)
-                if session is None:
-                    # Not found in time, it is closed without a word, and its carrier comes again.
-                    await self.knows_all_runs.wait()
-                    session = self._session_of(hello)
+            hello, session = await self._meet_stranger(connection)
+        except (ConnectionLost, OSError, TimeoutError):
+            writer.transport.abort()  # it need not agree to be over, which takes TLS half a minute
+            return
+        try:
             if session is None:
                 # Said once and for all: a carrier that is refused ends its agent.
                 await connection.send("refused", reason="this run is over, or no run of this host")
@@ -95,6 +118,28 @@ class CarrierDoor:
             pass
         finally:
             connection.close()
+
+    async def _meet_stranger(
+        self, connection: CarrierConnection
+    ) -> tuple[CarrierMessage, CarrierSession | None]:
+        """Return the hello of a connection, and the session whose token it shows.
+
+        Raises:
+            ConnectionLost: it is no hello.
+            TimeoutError: it did not come in time.
+        """
+        self._strangers += 1
+        try:
+            async with asyncio.timeout(HELLO_SECONDS):
+                hello = await connection.receive_hello()
+                session = self._session_of(hello)
+                if session is None:
+                    # Not found in time, it is closed without a word, and its carrier comes again.
+                    await self.knows_all_runs.wait()
+                    session = self._session_of(hello)
+                return hello, session
+        finally:
+            self._strangers -= 1
 
     def _session_of(self, hello: CarrierMessage) -> CarrierSession | None:
         if hello.kind != "hello" or hello.fields.get("v") != VERSION:

@@ -28,11 +28,13 @@ LastFrame = Callable[[RunId], Awaitable[int]]
 BOXES = {f"/workspace/ipc/{name}": name for name in ("messages", "tasks")}
 INPUT = "/workspace/ipc/input"
 LIVE = ("/workspace/ipc/replies", "/workspace/env", INPUT)
-"""What the host writes while an agent works; the input last, for a turn may need the others."""
+"""Folders that the host writes to while an agent works. Input is sent last: a turn may need the others."""
 PLAN = "changes.json"
 RUN_FILE = "run.json"
 MAX_SEALED = 4
-"""How many turn ends may wait for the store. A turn follows the end of the one before, so one does."""
+"""Turn ends that may wait for the store. One is usual: a turn starts after the one before has ended."""
+MAX_REMOVED = 4 * trees.MAX_ENTRIES
+"""Paths that a turn may remove: all that its trees may hold."""
 IMPOSSIBLE = frozenset({errno.ENOTDIR, errno.ELOOP, errno.ENOENT, errno.EISDIR, errno.ENAMETOOLONG})
 
 
@@ -87,21 +89,32 @@ class OpenStage:
         self.n = n
         self._final = directory / str(n)
         self._partial = directory / f".{n}"
-        self._plan: dict[str, Changes] = {}
+        self._plan: dict[str, tuple[list[str], dict[str, Entry]]] = {}
+        self._put_paths = 0
+        self._put_bytes = 0
+        self._removed_paths = 0
         shutil.rmtree(self._partial, ignore_errors=True)
         self._partial.mkdir(parents=True)
 
     def extend(self, target: str, changed: Changes) -> None:
         """Add changes of a tree, whose files are to come. Raises `TreeError` for more than may travel."""
-        before = self._plan.get(target, Changes((), {}))
-        self._plan[target] = Changes(before.removed + changed.removed, before.put | changed.put)
-        files = [entry for one in self._plan.values() for entry in one.put.values()]
-        if len(files) > trees.MAX_ENTRIES or sum(entry.size for entry in files) > trees.MAX_TREE_BYTES:
+        # In sums and in place: a hostile carrier sends 50,000 such messages of one path each.
+        self._put_paths += len(changed.put)
+        self._put_bytes += sum(entry.size for entry in changed.put.values())
+        self._removed_paths += len(changed.removed)
+        if (
+            self._put_paths > trees.MAX_ENTRIES
+            or self._put_bytes > trees.MAX_TREE_BYTES
+            or self._removed_paths > MAX_REMOVED
+        ):
             raise TreeError("more than a turn may leave")
+        removed, put = self._plan.setdefault(target, ([], {}))
+        removed += changed.removed
+        put |= changed.put
 
     def write(self, target: str, path: str, data: bytes) -> None:
         """Append bytes of a file that was announced. Blocks. Raises `TreeError`, `OSError`."""
-        entry = self._plan.get(target, Changes((), {})).put.get(path)
+        entry = self._plan[target][1].get(path) if target in self._plan else None
         if entry is None or entry.kind != "file":
             raise TreeError(f"{path[:80]!r} was not announced")
         with (self._partial / _blob(target, path)).open("ab") as file:
@@ -115,18 +128,18 @@ class OpenStage:
         Raises:
             TreeError: a file of it has not come, or not as it was announced.
         """
-        for target, changed in self._plan.items():
-            for path, entry in changed.put.items():
+        for target, (_, put) in self._plan.items():
+            for path, entry in put.items():
                 if entry.kind == "file":
                     blob = self._partial / _blob(target, path)
                     blob.touch()
                     trees.check_file(blob, entry)
         plan = {
             target: {
-                "removed": changed.removed,
-                "put": {path: trees.fields_of(entry) for path, entry in changed.put.items()},
+                "removed": removed,
+                "put": {path: trees.fields_of(entry) for path, entry in put.items()},
             }
-            for target, changed in self._plan.items()
+            for target, (removed, put) in self._plan.items()
         }
         (self._partial / PLAN).write_text(json.dumps(plan), encoding="utf-8")
         _sync(self._partial)
@@ -191,7 +204,7 @@ class Stages:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunFiles:
-    """What a run shares with the host: trees by target, mailboxes by name, and where stages are kept."""
+    """The files that a run shares with the host: trees by target, mailboxes by name, and its stages."""
 
     shared: dict[str, SharedTree]
     boxes: dict[str, Path]

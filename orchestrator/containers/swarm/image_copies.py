@@ -30,10 +30,10 @@ CALL_SECONDS = 600
 ALIAS, PORT = "images", 8000
 BLOCK_BYTES = 8 * 1024 * 1024
 EARLIER = 3
-"""How many earlier agent images are tried, the newest first."""
+"""Earlier agent images that are tried, the newest first."""
 LOOK_SECONDS = 1.0
 SILENT_SECONDS = 180.0
-"""How long a node may show no progress before it is given up."""
+"""Seconds that a node may show no progress before the copy to it fails."""
 ENDED = frozenset({"complete", "failed", "rejected", "orphaned", "shutdown", "remove"})
 
 

@@ -26,9 +26,9 @@ APIClient = Any
 SLOTS_LABEL = "andy.slots"
 """The label by which a node has another number of slots than the setting says."""
 FILES_ARE_WORTH = 2
-"""How many containers more than the emptiest a node may have that the group's files are on already."""
+"""Containers that a node with the group's files may have more than the emptiest node, and still be chosen."""
 UNFIT_SECONDS = 300.0
-"""How long a node that could not start a container is left alone while others can."""
+"""Seconds that a node which could not start a container is avoided while others can."""
 MEMORY_FILE = "swarm-nodes.json"
 
 
@@ -74,14 +74,14 @@ class NodeReport:
     state: str
     labels: tuple[str, ...]
     slots: int | None
-    """How many containers it may have; None for as many as there are in all."""
+    """Containers that the node may run; None bounds it by the total number alone."""
     groups: tuple[str, ...]
     """The groups whose containers run there."""
     problem: str | None
 
 
 class NodeMemory:
-    """What the host remembers of nodes: where each group ran last, and which could not start a container.
+    """A stored record of each group's last node, and of the nodes that could not start a container.
 
     Its methods block for the moment that a small file takes.
     """
@@ -91,10 +91,10 @@ class NodeMemory:
         self._path = data / MEMORY_FILE
         self._now = now
         try:
-            kept = json.loads(self._path.read_text(encoding="utf-8"))
-            self._last: dict[str, str] = dict(kept["last"])
+            stored = json.loads(self._path.read_text(encoding="utf-8"))
+            self._last: dict[str, str] = dict(stored["last"])
             self._problems: dict[str, tuple[str, float]] = {
-                node: (str(text), float(at)) for node, (text, at) in kept["problems"].items()
+                node: (str(text), float(at)) for node, (text, at) in stored["problems"].items()
             }
         except (OSError, ValueError, KeyError, TypeError):  # none yet, or of a crash: it is only a preference
             self._last, self._problems = {}, {}
@@ -126,8 +126,8 @@ class NodeMemory:
         self._write()
 
     def _write(self) -> None:
-        kept = {"last": self._last, "problems": self._problems}
-        write_whole(self._path, json.dumps(kept), mode=0o600)
+        stored = {"last": self._last, "problems": self._problems}
+        write_whole(self._path, json.dumps(stored), mode=0o600)
 
 
 def usable(nodes: Sequence[Node], *, label: str | None = None, unfit: Collection[str] = ()) -> list[Node]:
@@ -175,7 +175,7 @@ def room_of(able: Sequence[Node], *, slots: int) -> int | None:
 
 
 class Placement:
-    """Which node each run of this host has its container on, and which one the next gets."""
+    """The choice of a node for each run, and the record of the node that each run's container is on."""
 
     def __init__(self, memory: NodeMemory, *, slots: int) -> None:
         """`slots` bounds the containers of each node that has no label about it; 0 does not."""
@@ -209,7 +209,7 @@ class Placement:
 
     @property
     def room(self) -> int | None:
-        """How many containers the nodes take together; None where nothing bounds them."""
+        """The number of containers that all nodes still take together; None if nothing bounds them."""
         try:
             return room_of(self.left(None, without=()), slots=self._slots)
         except ContainerError:  # no node at all: who starts one is told

@@ -26,7 +26,7 @@ from orchestrator.containers.swarm.group_files import (
     shared_trees,
 )
 from orchestrator.containers.swarm.nodes import Node, NodeMemory, NodeRefused, NodeSlow, Placement
-from orchestrator.containers.swarm.services import ALIAS, KeptService, TaskState, refuse_failed
+from orchestrator.containers.swarm.services import ALIAS, RunService, TaskState, refuse_failed
 from orchestrator.containers.swarm.session import CarrierSession, OnLog
 from orchestrator.domain.errors import AndyError, ContainerError, EngineGone
 from orchestrator.domain.protocols import ContainerSpec
@@ -35,12 +35,12 @@ from orchestrator.domain.values import Folder, RunId
 log = structlog.get_logger(__name__)
 
 START_SECONDS = 120.0
-"""How long a node may take to start a container; then the turn is tried again, maybe on another."""
+"""Seconds that a node may take to start a container; then the turn is tried again, maybe on another."""
 LOOK_SECONDS = 0.5
 CONNECT_SECONDS = 8.0
-"""How long a carrier may take to connect from a node that has the image; then its run is begun anew, once."""
+"""Seconds that a carrier on a node with the image may take to connect; then its run is restarted, once."""
 SETTING_UP_SECONDS = 5.0
-"""How long at most the next container of a node waits for one that is being set up there."""
+"""Seconds, at most, that a container waits for another one that is being set up on the same node."""
 LOOK_SETTING_UP_SECONDS = 0.05
 NODES_SECONDS = 10.0
 LOOPBACK = "127.0.0.1"
@@ -110,8 +110,8 @@ class SwarmRuntime:
                 await self._listen()
 
     async def _listen(self) -> None:
-        kept = self._data / "carrier-port"
-        preferred = int(kept.read_text()) if kept.is_file() else 0
+        port_file = self._data / "carrier-port"
+        preferred = int(port_file.read_text()) if port_file.is_file() else 0
         if self._is_gate:
             # The door does not count what one container opens: one could take the places of all.
             await self.door.open(LOOPBACK)
@@ -120,7 +120,7 @@ class SwarmRuntime:
         else:
             await self.door.open(self._address, preferred)
             self._port = self.door.port
-        kept.write_text(str(self._port))
+        port_file.write_text(str(self._port))
         self._observer.start()
         self._look = asyncio.create_task(self._look_at_nodes(), name="swarm-nodes")
 
@@ -257,15 +257,15 @@ class SwarmRuntime:
     async def adopt(self) -> Sequence[SwarmContainer]:
         await self.open()
         found = []
-        kept = await self._engine.kept()
-        for one in kept:
+        run_services = await self._engine.run_services()
+        for one in run_services:
             container = self._containers.get(RunId(one.run_id))
             if container is None and RunId(one.run_id) not in self._starting:
                 container = await self._adopted(one)
             if container is not None:
                 found.append(container)
         self.door.knows_all_runs.set()
-        await self._drop_strangers({one.run_id for one in kept})
+        await self._drop_strangers({one.run_id for one in run_services})
         return found
 
     async def close(self) -> None:
@@ -333,9 +333,9 @@ class SwarmRuntime:
                 why = task.error or f"its task is '{task.state}'"
                 raise NodeRefused(f"{node.name} started nothing in {START_SECONDS:g} s: {why}.")
 
-    async def _adopted(self, one: KeptService) -> SwarmContainer | None:
+    async def _adopted(self, one: RunService) -> SwarmContainer | None:
         """Take over a run of an earlier host; its carrier connects soon. None for one that never began."""
-        files = await asyncio.to_thread(self._kept_files, RunId(one.run_id))
+        files = await asyncio.to_thread(self._stored_files, RunId(one.run_id))
         if files is None or not one.token_hash:
             await self._engine.remove(one.ref)
             return None
@@ -344,7 +344,9 @@ class SwarmRuntime:
         self.placement.held[session.run_id] = one.node_id
         await session.settle()
         self._sessions[one.token_hash] = session
-        return self._container(session, one.ref, one.token_hash)
+        container = self._container(session, one.ref, one.token_hash)
+        container.is_outdated = one.is_outdated
+        return container
 
     def _session(
         self, run_id: RunId, folder: Folder, files: RunFiles, *, is_adopted: bool = False
@@ -393,17 +395,17 @@ class SwarmRuntime:
         files.write_down()
         return files
 
-    def _kept_files(self, run_id: RunId) -> RunFiles | None:
+    def _stored_files(self, run_id: RunId) -> RunFiles | None:
         return RunFiles.read(self._directory(run_id))
 
-    async def _drop_strangers(self, kept: set[str]) -> None:
+    async def _drop_strangers(self, known: set[str]) -> None:
         """Put in place what counts of runs that the engine has no more, and remove the rest of them."""
         root = self._data / "swarm"
         for directory in await asyncio.to_thread(lambda: list(root.iterdir()) if root.is_dir() else []):
             run_id = RunId(directory.name)
-            if run_id in kept or run_id in self._containers or run_id in self._starting:
+            if run_id in known or run_id in self._containers or run_id in self._starting:
                 continue
-            files = await asyncio.to_thread(self._kept_files, run_id)
+            files = await asyncio.to_thread(self._stored_files, run_id)
             if files is not None:
                 await settle_stages(files, run_id, self._last_frame)
             await asyncio.to_thread(Stages(directory).drop)

@@ -1,4 +1,4 @@
-"""What the engine keeps of a run on a swarm: a service, a secret, the network of its group, and its gate."""
+"""The objects in the engine for a run on a swarm: a service, a secret, its group's network, and its gate."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ _NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9-]")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class KeptService:
+class RunService:
     """A run that the engine knows: its service, and what the host wrote on it."""
 
     ref: str
@@ -53,11 +53,13 @@ class KeptService:
     folder: str
     token_hash: str
     node_id: str = ""
+    is_outdated: bool = False
+    """Whether nodes would be given another image for it now."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskState:
-    """How far the engine is with a run. `state` is Swarm's word; `error` says why it goes no further."""
+    """The engine's progress with a run. `state` is Swarm's word; `error` says why it goes no further."""
 
     state: str
     error: str = ""
@@ -145,15 +147,16 @@ class SwarmServices:
                 with docker_client.already_so():
                     client.remove_secret(one["ID"])
 
-    def kept(self, client: APIClient) -> list[KeptService]:
+    def run_services(self, client: APIClient) -> list[RunService]:
         """List the runs of this install."""
         return [
-            KeptService(
+            RunService(
                 ref=one["ID"],
                 run_id=one["Spec"]["Labels"][RUN_LABEL],
                 folder=one["Spec"]["Labels"][GROUP_LABEL],
                 token_hash=one["Spec"]["Labels"].get(TOKEN_LABEL, ""),
                 node_id=one["Spec"]["Labels"].get(NODE_LABEL, ""),
+                is_outdated=_image_of(one, unknown=self._image) != self._image,
             )
             for one in client.services(filters={"label": [f"{INSTALL_LABEL}={self._install}"]})
             if RUN_LABEL in one["Spec"]["Labels"]
@@ -176,8 +179,8 @@ class SwarmServices:
         Returns whether they are gone: an engine keeps a network until the last container has left it.
         """
         mine = {"label": [f"{INSTALL_LABEL}={self._install}"]}
-        live = {one.run_id for one in self.kept(client)}
-        folders = {one.folder for one in self.kept(client)}
+        live = {one.run_id for one in self.run_services(client)}
+        folders = {one.folder for one in self.run_services(client)}
         for secret in client.secrets(filters=mine):
             if secret["Spec"]["Labels"].get(RUN_LABEL) not in live:
                 with docker_client.already_so():
@@ -199,7 +202,7 @@ class SwarmServices:
             self._is_gate_joined &= found == self.gate_id
             self.gate_id = found
         if not self._is_gate_joined:
-            for folder in {one.folder for one in self.kept(client)}:
+            for folder in {one.folder for one in self.run_services(client)}:
                 self._network(client, Folder(folder))
             self._is_gate_joined = True
 
@@ -306,7 +309,7 @@ def remove_all(
     Where the host is a container, `own_id` is its id: it is the gate, and only leaves the networks.
     """
     services.gate_id = own_id or services.gate_id
-    for one in services.kept(client):
+    for one in services.run_services(client):
         services.remove(client, one.ref)
     if own_id is None:  # first, as a network goes once nobody is on it
         with docker_client.already_so():
@@ -429,9 +432,9 @@ class ManagerEngine:
         """Remove a run's service and secret; its container is killed. One that is gone is no error."""
         await self._calls.call(partial(self.services.remove, ref=ref))
 
-    async def kept(self) -> list[KeptService]:
+    async def run_services(self) -> list[RunService]:
         """List the runs of this install."""
-        return await self._calls.call(self.services.kept)
+        return await self._calls.call(self.services.run_services)
 
     async def task(self, ref: str) -> TaskState:
         """Return the state of a run's task."""
@@ -448,3 +451,9 @@ class ManagerEngine:
     async def close(self) -> None:
         """Wait for the calls under way, then close the connections."""
         await self._calls.close()
+
+
+def _image_of(service: dict[str, Any], *, unknown: str) -> str:
+    """Return the image of a service; `unknown` where the engine does not say it."""
+    task = service["Spec"].get("TaskTemplate") or {}
+    return (task.get("ContainerSpec") or {}).get("Image") or unknown

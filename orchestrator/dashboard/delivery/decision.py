@@ -1,15 +1,18 @@
-"""Decide what happens to a notification whose time has come. Pure."""
+"""Decide what happens to a notification whose time has come, and with which text it is sent. Pure."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 
 from orchestrator.dashboard.rules import alerts, slots
 from orchestrator.dashboard.rules.slots import Hours
 from orchestrator.dashboard.services.notifications import OUT_OF_DATE
-from orchestrator.domain.dashboard import Actor, BoardTask, Notification, NotificationType, Priority, Question
+from orchestrator.domain.dashboard import Actor, Notification, NotificationType, Priority
+from orchestrator.domain.values import ChatJid
+from orchestrator.store.dashboard_deliveries import DueNotification
 
+NO_GROUP = "Group gone"
 PROMPT_MS = 5 * 60_000
 """So little late is not late."""
 LATE_MS = 120_000
@@ -21,7 +24,11 @@ MAX_ATTEMPTS = 5
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SendNow:
-    """Send the notification now."""
+    """Send the notification to a chat now."""
+
+    chat_jid: ChatJid
+    is_limited: bool = False
+    """Whether the daily limit binds it: nobody asked for it, and it can wait."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,6 +43,9 @@ class Postpone:
 class Expire:
     """Do not send the notification: it comes so late that it would only confuse."""
 
+    is_news: bool
+    """Whether its chat and its agent are told; not where the rules say anyway that the task is overdue."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cancel:
@@ -44,75 +54,87 @@ class Cancel:
     reason: str
 
 
-DeliveryDecision = SendNow | Postpone | Expire | Cancel
+Verdict = SendNow | Postpone | Expire | Cancel
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DeliveryContext:
-    """What a delivery decision depends on.
+class DeliveryDecision:
+    """Decision about a notification that is due."""
 
-    `task` and `question` are None where the notification is about none, or where the row is gone.
-    """
-
-    hours: Hours
-    task: BoardTask | None = None
-    question: Question | None = None
-    sent_today: int = 0
-    """How many the group was told today that nobody had asked for and that were not urgent."""
-    daily_limit: int = 0
-    """0: none."""
+    row: Notification
+    """The notification with the message that is true now."""
+    text: str
+    """The text that its chat gets, if it is sent."""
+    verdict: Verdict
 
 
-def decide(row: Notification, context: DeliveryContext, *, now_ms: int) -> DeliveryDecision:
-    """Return what happens to a notification that is due.
+def decide(due: DueNotification, hours: Hours | None, *, now_ms: int) -> DeliveryDecision:
+    """Return what happens to a notification that is due; `hours` are None where its group is gone.
 
     What a person asked for comes at its minute, and what is urgent too; quiet hours and the daily limit bind
     what comes by itself. What a person has set with their own words comes however late it is.
     """
-    cancel_reason = _cancel_reason(row, context)
+    row = _current(due, hours, now_ms=now_ms)
+    # A time that was past when it was set is late as well, however soon it is sent.
+    is_late = now_ms - row.due_ms > LATE_MS or row.due_ms < row.created_ms
+    text = f"{row.message} (late)" if is_late and row.is_of_person else row.message
+    return DeliveryDecision(row=row, text=text, verdict=_verdict(due, hours, now_ms=now_ms))
+
+
+def next_day(hours: Hours, *, now_ms: int) -> Postpone:
+    """Return when a notification is sent that comes after the daily limit: at the next morning's slot."""
+    # Not at midnight, when all that was put off would come.
+    tomorrow = hours.day_of(now_ms) + timedelta(days=1)
+    return Postpone(at_ms=hours.next_slot(hours.start_of(tomorrow)), reason="enough for one day")
+
+
+def _current(due: DueNotification, hours: Hours | None, *, now_ms: int) -> Notification:
+    """Return the notification with the rules' message of now; one that somebody has chosen stays."""
+    row = due.row
+    if row.cause is None or due.is_reworded or hours is None:
+        return row
+    text = alerts.text_of(row.cause, task=due.task, question=due.question, hours=hours, at_ms=now_ms)
+    return row if text is None else replace(row, message=text)
+
+
+def _verdict(due: DueNotification, hours: Hours | None, *, now_ms: int) -> Verdict:
+    row = due.row
+    if due.group is None or hours is None:
+        # Only reminders keep their chat: a person asked for them, so they come without a group too.
+        return Cancel(reason=NO_GROUP) if row.chat_jid is None else SendNow(chat_jid=row.chat_jid)
+    cancel_reason = _cancel_reason(due)
     if cancel_reason is not None:
         return Cancel(reason=cancel_reason)
     # Only before the first attempt: what was tried and failed is retried, and ends with an apology.
-    is_too_late = now_ms - row.due_ms > PROMPT_MS and now_ms > _latest_ms(row, context)
+    is_too_late = now_ms - row.due_ms > PROMPT_MS and now_ms > _latest_ms(due, hours)
     if is_too_late and row.attempts == 0 and not row.is_of_person:
-        return Expire()
-    if row.created_by is not Actor.WORKER or row.priority is Priority.HIGH:
-        return SendNow()
-    if context.hours.is_quiet(now_ms):
-        return Postpone(at_ms=context.hours.after_quiet(now_ms), reason="quiet hours")
-    if context.daily_limit and context.sent_today >= context.daily_limit:
-        tomorrow = context.hours.day_of(now_ms) + timedelta(days=1)
-        # The next morning's slot, or all that was put off would come at midnight.
-        slot = context.hours.next_slot(context.hours.start_of(tomorrow))
-        return Postpone(at_ms=slot, reason="enough for one day")
-    return SendNow()
+        return Expire(is_news=not alerts.says_overdue(row.cause, due.task, hours, now_ms=now_ms))
+    is_limited = row.created_by is Actor.WORKER and row.priority is not Priority.HIGH
+    if is_limited and hours.is_quiet(now_ms):
+        return Postpone(at_ms=hours.after_quiet(now_ms), reason="quiet hours")
+    return SendNow(chat_jid=due.group.chat_for(row.chat_jid), is_limited=is_limited)
 
 
-def words_of(row: Notification, *, now_ms: int) -> str:
-    """Return what the chat is told: the text, which says of a person's reminder that it comes late."""
-    # A time that was past when it was set is late as well, however soon it is sent.
-    is_late = now_ms - row.due_ms > LATE_MS or row.due_ms < row.created_ms
-    return f"{row.message} (late)" if is_late and row.is_of_person else row.message
-
-
-def _cancel_reason(row: Notification, context: DeliveryContext) -> str | None:
-    if row.task_id is not None and context.task is None:
+def _cancel_reason(due: DueNotification) -> str | None:
+    row, task, question = due.row, due.task, due.question
+    if row.task_id is not None and task is None:
         return "Task gone"
-    if context.task is not None and context.task.status.is_terminal:
-        return f"Task {context.task.status.value}"
-    if context.task is not None and alerts.is_outdated(row.cause, context.task, since_ms=row.created_ms):
+    if task is not None and task.status.is_terminal:
+        return f"Task {task.status.value}"
+    if task is not None and alerts.is_outdated(row.cause, task, since_ms=row.created_ms):
         return OUT_OF_DATE
-    if row.question_id is not None and (context.question is None or not context.question.is_open):
+    if row.question_id is not None and (question is None or not question.is_open):
         return "Question closed"
     return None
 
 
-def _latest_ms(row: Notification, context: DeliveryContext) -> int:
+def _latest_ms(due: DueNotification, hours: Hours) -> int:
     """Return until when the notification is still worth sending, in epoch ms."""
+    row = due.row
     # An alert before a deadline is worth something until the deadline, however long ago it was due.
     is_before = row.type is NotificationType.DEADLINE_ALERT and row.cause != alerts.OVERDUE
-    if is_before and context.task is not None and context.task.deadline:
-        return slots.end_ms(context.task.deadline, context.hours)
+    if is_before and due.task is not None and due.task.deadline:
+        return slots.end_ms(due.task.deadline, hours)
     return row.due_ms + (REMINDER_GRACE_MS if row.type is NotificationType.REMINDER else GRACE_MS)
 
 

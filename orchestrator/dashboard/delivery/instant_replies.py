@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from agent_runner.wire.dashboard import asks_if_done
 from orchestrator.dashboard.delivery import reply_parser
 from orchestrator.dashboard.services import notifications, questions, tasks
 from orchestrator.dashboard.services.context import ServiceContext
@@ -12,10 +13,11 @@ from orchestrator.domain.dashboard import (
     NotificationRequest,
     NotificationStatus,
     NotificationType,
+    Question,
     ToolRefused,
 )
 from orchestrator.domain.values import Quote
-from orchestrator.store import dashboard_notifications, dashboard_questions
+from orchestrator.store import dashboard_notifications, dashboard_questions, dashboard_tasks
 
 LIST_MS = 3_600_000
 """So long the numbers of a list hold, and for one message."""
@@ -94,9 +96,11 @@ async def _done_by_sign(ctx: ServiceContext, notification: Notification, sign: s
 async def _done(ctx: ServiceContext, notification: Notification, words: rule_texts.AnswerTexts) -> str | None:
     if notification.task_id is None:
         return None if notification.question_id is not None else "✅"
-    result = await tasks.update(
-        ctx, notification.task_id, tasks.TaskChanges(status=BoardTaskStatus.COMPLETED)
-    )
+    return await _complete(ctx, notification.task_id, words)
+
+
+async def _complete(ctx: ServiceContext, task_id: str, words: rule_texts.AnswerTexts) -> str:
+    result = await tasks.update(ctx, task_id, tasks.TaskChanges(status=BoardTaskStatus.COMPLETED))
     cancelled = result.data.get("cancelled_notifications") or 0
     more = words.cancelled.format(count=cancelled) if cancelled else ""
     return f"✅ {result.data['title']}{more}"
@@ -134,8 +138,25 @@ async def _by_number(ctx: ServiceContext, text: str) -> str | None:
     found = [await dashboard_questions.get(ctx.tx, ctx.folder, ids[number - 1]) for number, _ in given]
     if not all(question is not None and question.is_open for question in found):
         return None
-    for question, (_, said) in zip(found, given, strict=True):
-        assert question is not None
+    words = rule_texts.answers_for(text)
+    answered = [(question, said) for question, (_, said) in zip(found, given, strict=True) if question]
+    # All answers first: a task that is completed closes its other questions.
+    for question, said in answered:
         await questions.answer(ctx, question_id=question.id, answer=said)
+    lines = [
+        await _complete(ctx, question.task_id, words)
+        for question, said in answered
+        if question.task_id is not None and await _is_done(ctx, question, said)
+    ]
     await dashboard_questions.use_list(ctx.tx, ctx.folder, now_ms=ctx.now_ms)
-    return rule_texts.answers_for(text).noted.format(count=len(given))
+    if noted := len(given) - len(lines):
+        lines.append(words.noted.format(count=noted))
+    return "\n".join(lines)
+
+
+async def _is_done(ctx: ServiceContext, question: Question, answer: str) -> bool:
+    """Return whether an answer says that the question's task, which is open, is done."""
+    if question.task_id is None or not (asks_if_done(question.question) and reply_parser.means_done(answer)):
+        return False
+    task = await dashboard_tasks.get(ctx.tx, ctx.folder, question.task_id)
+    return task is not None and not task.status.is_terminal

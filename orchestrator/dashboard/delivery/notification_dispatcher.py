@@ -12,21 +12,15 @@ from orchestrator.base.clock import Clock
 from orchestrator.base.event_bus import EventBus
 from orchestrator.base.wakeups import Wakeups
 from orchestrator.dashboard.delivery import decision
+from orchestrator.dashboard.delivery.decision import DeliveryDecision, Verdict
 from orchestrator.dashboard.delivery.outcomes import write
-from orchestrator.dashboard.rules import alerts
 from orchestrator.dashboard.rules.slots import Hours
+from orchestrator.dashboard.views import notification_log
 from orchestrator.dashboard.words import rule_texts
-from orchestrator.domain.dashboard import Notification, NotificationStatus
-from orchestrator.domain.values import ChatJid, Group
-from orchestrator.store import (
-    dashboard_deliveries,
-    dashboard_notifications,
-    dashboard_questions,
-    dashboard_tasks,
-    groups,
-    host_events,
-    outbox,
-)
+from orchestrator.domain.dashboard import NotificationStatus
+from orchestrator.domain.values import Group
+from orchestrator.store import dashboard_deliveries, dashboard_notifications, host_events, outbox
+from orchestrator.store.dashboard_deliveries import DueNotification
 from orchestrator.store.database import Database, Tx
 
 log = structlog.get_logger(__name__)
@@ -35,19 +29,18 @@ SWEEP_SECONDS = 5.0
 """Other processes write notifications too, and cannot wake this one."""
 CLAIM_MS = 60_000
 AT_ONCE = 200
-NO_GROUP = "Group gone"
 TOLD_TOO_LATE = 3
 """So many of those that came too late are named."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DispatchResult:
-    """What happened to one notification that was due."""
+    """The result of dispatching one due notification."""
 
-    notification: Notification
+    due: DueNotification
     outcome: str
-    """`claimed`, `kept`, `taken`, `postponed`, `cancelled`, `expired`, or `overtaken` by later news."""
-    group: Group | None = None
+    """`claimed`, `waiting` in the outbox still, `taken` by another dispatcher, `postponed`, `cancelled`,
+    `expired`, or `overtaken` by later news."""
 
 
 class NotificationDispatcher:
@@ -72,6 +65,8 @@ class NotificationDispatcher:
         self._bus = bus
         self._hours_of = hours_of
         self._daily_limit = daily_limit
+        self._published_id: int | None = None
+        """Number of the last change whose event was published; None before the first look."""
 
     async def run(self) -> None:
         """Dispatch notifications until the task is cancelled."""
@@ -81,11 +76,14 @@ class NotificationDispatcher:
 
     async def send_due(self) -> float:
         """Dispatch all that is due, and return in how many seconds to look again."""
+        if self._published_id is None:
+            self._published_id = await self._database.read(dashboard_notifications.newest_history_id)
         # A read first: most looks find nothing due, and a write transaction would make others wait.
         next_ms = await self._database.read(dashboard_notifications.next_due_ms)
         if next_ms is not None and next_ms <= self._clock.now_ms():
             await self._hand_over()
             next_ms = await self._database.read(dashboard_notifications.next_due_ms)
+        await self._publish_changes(self._published_id)
         if next_ms is None:
             return SWEEP_SECONDS
         return min(SWEEP_SECONDS, max(0.0, (next_ms - self._clock.now_ms()) / 1000))
@@ -93,122 +91,87 @@ class NotificationDispatcher:
     async def _hand_over(self) -> None:
         now_ms = self._clock.now_ms()
         async with self._database.transaction() as tx:
-            due = await dashboard_notifications.due(tx, now_ms, limit=AT_ONCE)
-            done = [await self._settle(tx, row, now_ms=now_ms) for row in due]
-            await _notify_expired(tx, [row for row in done if row.outcome == "expired"], now_ms=now_ms)
+            rows = await dashboard_deliveries.due(tx, now_ms, limit=AT_ONCE)
+            done = [await self._settle(tx, due, now_ms=now_ms) for due in rows]
+            await _notify_expired(tx, [one.due for one in done if one.outcome == "expired"], now_ms=now_ms)
             await dashboard_deliveries.drop_held(tx, now_ms=now_ms)
         self._wakeups.outbox.set()
-        for row in done:
-            self._publish(row)
-
-    async def _settle(self, tx: Tx, row: Notification, *, now_ms: int) -> DispatchResult:
-        group = await groups.by_folder(tx, row.folder)
-        context = None if group is None else await self._circumstances(tx, row, group, now_ms=now_ms)
-        if context is not None:
-            row = await _with_current_words(tx, row, context, now_ms=now_ms)
-        text = decision.words_of(row, now_ms=now_ms)
-        # One that waits in the outbox of a slow channel is still on its way: its claim is extended, not taken
-        # anew.
-        if await dashboard_deliveries.keep_claim(tx, row, text=text, until_ms=now_ms + CLAIM_MS):
-            return DispatchResult(notification=row, outcome="kept")
-        if group is None or context is None:
-            # Only reminders keep their chat: a person asked for them, so they come without a group too.
-            if row.chat_jid is not None:
-                return await _claim(tx, row, row.chat_jid, now_ms=now_ms)
-            await _cancel(tx, row, NO_GROUP, now_ms=now_ms)
-            return DispatchResult(notification=row, outcome="cancelled")
-        match decision.decide(row, context, now_ms=now_ms):
-            case decision.SendNow():
-                return await _claim(tx, row, group.chat_for(row.chat_jid), now_ms=now_ms)
-            case decision.Postpone(at_ms=at_ms, reason=reason):
-                await write(
-                    tx, row, now_ms=now_ms, reason=reason, status=NotificationStatus.PENDING, due_ms=at_ms
-                )
-                log.info("notification.postponed", notification=row.id, group=row.folder, reason=reason)
-                outcome = "postponed"
-            case decision.Expire():
-                late_ms = now_ms - row.due_ms
-                await write(tx, row, now_ms=now_ms, status=NotificationStatus.EXPIRED, late_ms=late_ms)
-                # Where the rules say that the task is overdue anyway, a line about a missed alert would only
-                # add to it.
-                outcome = "overtaken"
-                if not alerts.says_overdue(row.cause, context.task, context.hours, now_ms=now_ms):
-                    await host_events.notification_expired(tx, row.folder, row.message, now_ms=now_ms)
-                    outcome = "expired"
-            case decision.Cancel(reason=reason):
-                await _cancel(tx, row, reason, now_ms=now_ms)
-                outcome = "cancelled"
-        return DispatchResult(notification=row, outcome=outcome, group=group)
-
-    async def _circumstances(
-        self, tx: Tx, row: Notification, group: Group, *, now_ms: int
-    ) -> decision.DeliveryContext:
-        hours = self._hours_of(group)
-        task = await dashboard_tasks.get(tx, row.folder, row.task_id) if row.task_id else None
-        question = await dashboard_questions.get(tx, row.folder, row.question_id) if row.question_id else None
-        midnight = hours.start_of(hours.day_of(now_ms))
-        return decision.DeliveryContext(
-            hours=hours,
-            task=task,
-            question=question,
-            sent_today=await dashboard_deliveries.told_by_itself(tx, row.folder, since_ms=midnight)
-            if self._daily_limit
-            else 0,
-            daily_limit=self._daily_limit,
-        )
-
-    def _publish(self, done: DispatchResult) -> None:
-        row = done.notification
-        match done.outcome:
-            case "claimed":
+        for one in done:
+            if one.outcome == "claimed":
+                row = one.due.row
                 log.info("Cron: executing job", job=f"notification_{row.id}", group=row.folder)
                 self._bus.publish("notification.due", group=row.folder, detail=row.id)
-            case "expired" | "overtaken":
-                self._bus.publish("notification.expired", group=row.folder, detail=row.id)
-            case "cancelled":
-                self._bus.publish("notification.cancelled", group=row.folder, detail=row.id)
-            case "postponed":
-                self._bus.publish("notification.postponed", group=row.folder, detail=row.id)
+
+    async def _settle(self, tx: Tx, due: DueNotification, *, now_ms: int) -> DispatchResult:
+        """Decide what happens to a notification that is due, and record it."""
+        hours = None if due.group is None else self._hours_of(due.group)
+        decided = decision.decide(due, hours, now_ms=now_ms)
+        row, until_ms = decided.row, now_ms + CLAIM_MS
+        # One that waits in the outbox of a slow channel is still on its way: its claim is extended, not taken
+        # anew.
+        if row.status is NotificationStatus.SENDING and await dashboard_deliveries.keep_claim(
+            tx, row, text=decided.text, until_ms=until_ms
+        ):
+            return DispatchResult(due=due, outcome="waiting")
+        match await self._limited(tx, decided, hours, now_ms=now_ms):
+            case decision.SendNow(chat_jid=chat_jid):
+                token = secrets.token_hex(8)
+                is_claimed = await dashboard_deliveries.claim(
+                    tx, row, chat_jid, text=decided.text, token=token, now_ms=now_ms, until_ms=until_ms
+                )
+                outcome = "claimed" if is_claimed else "taken"
+            case decision.Postpone(at_ms=at_ms, reason=reason):
+                pending = NotificationStatus.PENDING
+                await write(tx, row, now_ms=now_ms, reason=reason, status=pending, due_ms=at_ms)
+                log.info("notification.postponed", notification=row.id, group=row.folder, reason=reason)
+                outcome = "postponed"
+            case decision.Expire(is_news=is_news):
+                late_ms = now_ms - row.due_ms
+                await write(tx, row, now_ms=now_ms, status=NotificationStatus.EXPIRED, late_ms=late_ms)
+                if is_news:
+                    await host_events.notification_expired(tx, row.folder, row.message, now_ms=now_ms)
+                outcome = "expired" if is_news else "overtaken"
+            case decision.Cancel(reason=reason):
+                cancelled = NotificationStatus.CANCELLED
+                await write(
+                    tx, row, now_ms=now_ms, status=cancelled, cancelled_ms=now_ms, cancel_reason=reason
+                )
+                outcome = "cancelled"
+        return DispatchResult(due=replace(due, row=row), outcome=outcome)
+
+    async def _limited(
+        self, tx: Tx, decided: DeliveryDecision, hours: Hours | None, *, now_ms: int
+    ) -> Verdict:
+        """Return the verdict, or the next day where the group was sent its daily limit already."""
+        verdict = decided.verdict
+        if not (isinstance(verdict, decision.SendNow) and verdict.is_limited and self._daily_limit and hours):
+            return verdict
+        midnight_ms = hours.start_of(hours.day_of(now_ms))
+        sent = await dashboard_deliveries.count_unasked(tx, decided.row.folder, since_ms=midnight_ms)
+        return verdict if sent < self._daily_limit else decision.next_day(hours, now_ms=now_ms)
+
+    async def _publish_changes(self, published_id: int) -> None:
+        """Publish the changes of notifications that were committed since the last look."""
+        # From the store, so that each change is published once whichever process made it, and none that was
+        # rolled back.
+        async with self._database.reading() as tx:
+            changes = await dashboard_notifications.history_after(tx, published_id, limit=AT_ONCE)
+            # An import that replaces a dashboard removes the newest rows, and their numbers are used again.
+            newest_id = changes[-1].id if changes else await dashboard_notifications.newest_history_id(tx)
+        self._published_id = newest_id
+        for one in changes:
+            fields = notification_log.event_fields(one)
+            self._bus.publish(f"notification.{notification_log.event_word(one)}", **fields)
+        if len(changes) == AT_ONCE:
+            self._wakeups.notifications.set()
 
 
-async def _with_current_words(
-    tx: Tx, row: Notification, context: decision.DeliveryContext, *, now_ms: int
-) -> Notification:
-    """Return the notification with the words of the rules that are true now.
-
-    Words that a person or an agent has chosen stay as they are.
-    """
-    if row.cause is None or await dashboard_notifications.was_reworded(tx, row.folder, row.id):
-        return row
-    text = alerts.text_of(
-        row.cause, task=context.task, question=context.question, hours=context.hours, at_ms=now_ms
-    )
-    return row if text is None else replace(row, message=text)
-
-
-async def _cancel(tx: Tx, row: Notification, reason: str, *, now_ms: int) -> None:
-    cancelled = NotificationStatus.CANCELLED
-    await write(tx, row, now_ms=now_ms, status=cancelled, cancelled_ms=now_ms, cancel_reason=reason)
-
-
-async def _claim(tx: Tx, row: Notification, chat_jid: ChatJid, *, now_ms: int) -> DispatchResult:
-    """Claim the notification, unless another dispatcher has it, and put it into the outbox."""
-    token = secrets.token_hex(8)
-    until_ms = now_ms + CLAIM_MS
-    # Another process may have claimed it since it was read; the version in the row decides.
-    if not await dashboard_notifications.claim(tx, row, token, now_ms=now_ms, until_ms=until_ms):
-        return DispatchResult(notification=row, outcome="taken")
-    text = decision.words_of(row, now_ms=now_ms)
-    await dashboard_deliveries.hand_over(tx, row, chat_jid, text=text, now_ms=now_ms)
-    return DispatchResult(notification=row, outcome="claimed")
-
-
-async def _notify_expired(tx: Tx, expired: Sequence[DispatchResult], *, now_ms: int) -> None:
+async def _notify_expired(tx: Tx, expired: Sequence[DueNotification], *, now_ms: int) -> None:
     """Send each group one line that names the notifications that came too late."""
     # One line a group: after a long pause there may be dozens.
-    groups_of = {row.group.folder: row.group for row in expired if row.group is not None}
-    for folder, group in groups_of.items():
-        late = [row.notification for row in expired if row.notification.folder == folder]
+    groups = {one.group.folder: one.group for one in expired if one.group is not None}
+    for folder, group in groups.items():
+        late = [one.row for one in expired if one.row.folder == folder]
         await outbox.add(
             tx,
             chat_jid=group.jid,

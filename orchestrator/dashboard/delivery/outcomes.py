@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
 import structlog
 
-from orchestrator.base.event_bus import EventBus
 from orchestrator.base.wakeups import Wakeup
 from orchestrator.dashboard.delivery import decision
 from orchestrator.dashboard.services import notification_log
@@ -26,8 +24,7 @@ LATE = "⚠️ This should have come earlier: {text}"
 class DeliveryOutcomes:
     """Handlers that the outbox calls before and after it sends the message of a notification."""
 
-    def __init__(self, *, bus: EventBus, wakeup: Wakeup) -> None:
-        self._bus = bus
+    def __init__(self, *, wakeup: Wakeup) -> None:
         self._wakeup = wakeup
 
     async def why_not(self, tx: Tx, outgoing: Outgoing) -> str | None:
@@ -57,9 +54,8 @@ class DeliveryOutcomes:
             error=None,
         )
         await host_events.notification_delivered(tx, row.folder, row.message, now_ms=now_ms)
-        after_commit(
-            tx, partial(self._bus.publish, "notification.delivered", group=row.folder, detail=row.id)
-        )
+        # The dispatcher publishes what is recorded, and this transaction may yet be rolled back.
+        after_commit(tx, self._wakeup.set)
 
     async def note_failed(self, tx: Tx, outgoing: Outgoing, error: str, *, now_ms: int) -> Retry:
         """Record a failed attempt, and return who is to try again."""
@@ -72,7 +68,7 @@ class DeliveryOutcomes:
         if pause_ms is None:
             await self._fail(tx, row, error, now_ms=now_ms)
             await _apologise(tx, row, outgoing, now_ms=now_ms)
-            return Retry.NEVER
+            return Retry.BY_ANOTHER
         # The outbox must not retry beside the ledger, or one reminder would have two clocks.
         await dashboard_deliveries.hold(tx, outgoing, error=error)
         again_ms = now_ms + pause_ms
@@ -96,7 +92,7 @@ class DeliveryOutcomes:
     async def _fail(self, tx: Tx, row: Notification, error: str, *, now_ms: int) -> None:
         await write(tx, row, now_ms=now_ms, status=NotificationStatus.FAILED, error=error)
         log.error("notification.failed", notification=row.id, group=row.folder, reason=error)
-        after_commit(tx, partial(self._bus.publish, "notification.failed", group=row.folder, detail=row.id))
+        after_commit(tx, self._wakeup.set)
 
 
 async def _apologise(tx: Tx, row: Notification, outgoing: Outgoing, *, now_ms: int) -> None:

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import re
-import unicodedata
 from dataclasses import dataclass
+
+from agent_runner.wire.unicode_forms import composed
 
 HOUR_MS = 3_600_000
 USUAL_PAUSE_MS = HOUR_MS
 CHECK, THUMB = "✅", "👍"
 _SKIN = re.compile("[\ufe0e\ufe0f\U0001f3fb-\U0001f3ff]")
-"""How a sign is drawn: its style, and the colour of a hand."""
+"""Variation selectors and skin tones, which change how an emoji looks and not what it means."""
 LIST_QUESTIONS = frozenset({"/questions", "/질문"})
 
 _DONE = frozenset(
@@ -58,6 +59,12 @@ _DONE = frozenset(
         "했습니다",
     }
 )
+_YES = frozenset(
+    {
+        *("yes", "yep", "yeah", "yup", "y", "sure", "ok", "okay", "of course", "right", "it is"),
+        *("네", "넵", "예", "응", "웅", "그래", "어", "맞아", "맞아요", "좋아", "좋아요", "ㅇㅇ", "ㅇㅋ"),
+    }
+)
 _LATER = re.compile(
     r"(?:later|snooze|postpone|not now|나중에|이따가|이따|미뤄 ?줘|미뤄|다음에)[\s,:]*(?P<when>.*)", re.DOTALL
 )
@@ -70,7 +77,7 @@ _SPAN = re.compile(r"(?:an?|\d{1,4}) ?(?:minutes?|mins?|hours?|hrs?|days?|weeks?
 _KOREAN_SPAN = re.compile(r"(?:(?:\d{1,4}|[한두세네]) ?(?:분|시간|일|주일?) ?반? ?)+", re.ASCII)
 _SHORT = re.compile(r"(?:(\d{1,3})\s*d)?\s*(?:(\d{1,3})\s*h)?\s*(?:(\d{1,4})\s*m(?:in)?)?", re.ASCII)
 _MARKS = re.compile(r"^[^\w/?]+|[^\w?]+$")
-"""What stands around what is said: signs and pictures, but no question mark, which makes it another thing."""
+"""Punctuation and emoji around an answer. Question marks are no part of it: they turn it into a question."""
 _LINE = re.compile(r"\s*(\d{1,3})\s*(?:[.):]\s*|\s+)(\S.*)", re.ASCII)
 _INLINE = (
     re.compile(r"(?:^|\s)(\d{1,3})[.):]\s+(?=\S)", re.ASCII),
@@ -120,6 +127,15 @@ def read(text: str) -> DoneReply | LaterReply | None:
     if not is_put_off:
         return LaterReply(words=words) if words.startswith("in ") or words.endswith(("후", "뒤")) else None
     return LaterReply(words=words) if words else LaterReply(pause_ms=USUAL_PAUSE_MS)
+
+
+def means_done(answer: str) -> bool:
+    """Return whether an answer to "is it done?" says that it is: a bare yes, `done`, or both."""
+    said = _plain(answer)
+    if said in _YES or said in _DONE:
+        return True
+    first, _, rest = said.replace(",", " ").partition(" ")
+    return first in _YES and rest.strip() in _YES | _DONE
 
 
 def _pause_ms(words: str) -> int | None:
@@ -173,4 +189,4 @@ def _inline(text: str) -> list[tuple[int, str]]:
 
 
 def _plain(text: str) -> str:
-    return " ".join(_MARKS.sub("", unicodedata.normalize("NFC", text)).casefold().split())
+    return " ".join(_MARKS.sub("", composed(text)).casefold().split())

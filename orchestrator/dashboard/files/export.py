@@ -19,7 +19,7 @@ from pydantic_core import to_json
 
 from agent_runner.wire.files import write_whole
 from orchestrator.base.event_bus import EventBus, HostEvent
-from orchestrator.dashboard.files import export_rows as as_told
+from orchestrator.dashboard.files import export_rows
 from orchestrator.domain.values import Folder, Group
 from orchestrator.store import dashboard_files, dashboards, groups
 from orchestrator.store.dashboard_files import Row
@@ -30,7 +30,7 @@ log = structlog.get_logger(__name__)
 SWEEP_SECONDS = 60.0
 PAUSE_SECONDS = 1.0
 SHARE = 10
-"""It pauses so many times as long as it wrote: a tenth of a core, however large the dashboards are."""
+"""The factor by which a pause is longer than the export before it, to use a tenth of a core at most."""
 DIRECTORY = "dashboard"
 _HINTS = ("command.dashboard*", "dashboard.*", "notification.*", "worker.*")
 VERSION = "1.0"
@@ -43,7 +43,7 @@ FILES = (
     "knowledge/people.json",
 )
 _OPENED, _CLOSED = '{\n  "": [\n', "\n  ]\n}"
-"""What is around the rows of a list that stands in an object."""
+"""The text before and after the rows of a list that is a value in an object."""
 
 Texts = Mapping[tuple[Any, ...], str]
 """A row of the database → its text in a file. One mapping is of one zone."""
@@ -56,7 +56,7 @@ class Exported:
     revision: int
     contents: dict[str, str]
     texts: Texts
-    """What the next export of the same zone need not encode again."""
+    """Encoded texts that the next export in the same time zone uses again."""
 
 
 def read(database: Path, folder: Folder, zone: ZoneInfo, known: Texts | None = None) -> Exported | None:
@@ -71,7 +71,7 @@ def read(database: Path, folder: Folder, zone: ZoneInfo, known: Texts | None = N
     rows = dashboard_files.read(database, folder)
     if rows is None:
         return None
-    encoder = _Encoder(show=as_told.LocalTimes(zone).show, known=known or {})
+    encoder = _Encoder(show=export_rows.LocalTimes(zone).show, known=known or {})
     contents = encoder.contents(rows)
     return Exported(revision=rows.revision, contents=contents, texts=encoder.texts)
 
@@ -94,33 +94,33 @@ def write(directory: Path, contents: Mapping[str, str]) -> None:
 class _Encoder:
     """Makes each row's text once: a dashboard changes by a row, and may have ten thousand."""
 
-    show: as_told.Shown
+    show: export_rows.Shown
     known: Texts
     texts: dict[tuple[Any, ...], str] = field(default_factory=dict)
 
     def contents(self, rows: dashboard_files.DashboardRows) -> dict[str, str]:
         return {
-            "tasks.json": _document(tasks=self._each(rows.tasks, as_told.task)),
-            "questions.json": _document(questions=self._each(rows.questions, as_told.question)),
+            "tasks.json": _document(tasks=self._each(rows.tasks, export_rows.task)),
+            "questions.json": _document(questions=self._each(rows.questions, export_rows.question)),
             "notifications.json": _document(
-                notifications=self._each(rows.notifications, as_told.notification)
+                notifications=self._each(rows.notifications, export_rows.notification)
             ),
             "knowledge/history.json": _document(
-                completed_tasks=self._each(rows.history, as_told.completed),
+                completed_tasks=self._each(rows.history, export_rows.completed),
                 projects=map(_indented, map(json.loads, rows.projects)),
             ),
-            "knowledge/insights.json": _document(insights=self._each(rows.insights, as_told.insight)),
+            "knowledge/insights.json": _document(insights=self._each(rows.insights, export_rows.insight)),
             "knowledge/people.json": _document(people=map(_indented, map(json.loads, rows.people))),
         }
 
     def _each(
-        self, rows: Iterable[Row], told: Callable[[Row, as_told.Shown], Mapping[str, Any]]
+        self, rows: Iterable[Row], to_json: Callable[[Row, export_rows.Shown], Mapping[str, Any]]
     ) -> Iterable[str]:
         for row in rows:
             # The whole row is the key, not its version: not every statement that changes a row counts it up.
             text = self.known.get(row)
             if text is None:
-                text = _indented(told(row, self.show))
+                text = _indented(to_json(row, self.show))
             self.texts[row] = text
             yield text
 

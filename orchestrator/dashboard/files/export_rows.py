@@ -87,7 +87,7 @@ def task(one: TaskRow, show: Shown) -> dict[str, Any]:
 
 
 def _more(one: TaskRow, show: Shown) -> dict[str, Any]:
-    """What the files' other readers do not know."""
+    """Return the fields that other readers of the files do not know."""
     more: dict[str, Any] = {} if one.blocked_ms is None else {"blocked_at": show(one.blocked_ms)}
     user_set = read_json(one.user_set_json)
     if user_set:
@@ -162,7 +162,7 @@ def notification(one: NotificationRow, show: Shown) -> dict[str, Any]:
         "related_task_id": task_id,
         "related_question_id": question_id,
         "status": status,
-        "cron_job_id": row_id.removeprefix("n_")[:8] if status == "pending" else None,
+        "cron_job_id": cron_job_id(row_id) if status == "pending" else None,
         "created_at": show(created_ms),
         "delivered_at": show(delivered_ms),
         "cancelled_at": show(cancelled_ms),
@@ -174,6 +174,11 @@ def notification(one: NotificationRow, show: Shown) -> dict[str, Any]:
     if cancel_reason is not None:
         row.setdefault("x", {})["cancel_reason"] = cancel_reason
     return row
+
+
+def cron_job_id(notification_id: str) -> str:
+    """Return the id that stands for the job of a pending notification, which has none: its row is due."""
+    return notification_id.removeprefix("n_")[:8]
 
 
 def insight(one: InsightRow, show: Shown) -> dict[str, Any]:

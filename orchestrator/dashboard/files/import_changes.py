@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
+from orchestrator.dashboard.files.export_rows import cron_job_id
 from orchestrator.domain.dashboard import BoardTask, BoardTaskStatus, Insight, Notification, Question
 
 MAX_NAMED = 3
@@ -84,6 +85,8 @@ def _of_question(row: Mapping[str, Any], made: Question) -> Iterator[str]:
 def _of_notification(row: Mapping[str, Any], made: Notification) -> Iterator[str]:
     yield from _retyped(row, "type", made.type)
     yield from _retyped(row, "status", made.status)
+    if row.get("cron_job_id") not in (None, "", cron_job_id(made.id)):
+        yield "cron_job_id: left out, for a notification needs no job"
     if made.delivered_ms is not None and not row.get("delivered_at"):
         yield "delivered_at was missing: when it was due"
 

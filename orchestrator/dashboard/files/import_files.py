@@ -48,9 +48,9 @@ class ImportRows:
     people: list[Person] = field(default_factory=list)
     projects: list[Project] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
-    """What was left out, and why."""
+    """The rows that were left out, each with the reason."""
     changes: list[ImportChange] = field(default_factory=list)
-    """What was read otherwise than it stood in the files."""
+    """The values that the import changed, because the files' own could not be used as they were."""
 
     def normalised(self) -> list[str]:
         """Return a line for each change that was made to imported rows."""
@@ -109,13 +109,13 @@ def rows_of(documents: Mapping[str, Any], folder: Folder, *, zone: ZoneInfo, now
     """
     reading = _Reading(documents)
     boards = Reader(folder=folder, zone=zone, now_ms=now_ms)
-    asked, told, learned, met, made = (replace(boards, ids=set()) for _ in range(5))
+    asked, notified, learned, met, made = (replace(boards, ids=set()) for _ in range(5))
     tasks = reading.rows("tasks.json", "tasks", boards.task)
     tasks += reading.rows("knowledge/history.json", "completed_tasks", boards.completed)
     rows = ImportRows(
         tasks=tasks,
         questions=reading.rows("questions.json", "questions", asked.question),
-        notifications=reading.rows("notifications.json", "notifications", told.notification),
+        notifications=reading.rows("notifications.json", "notifications", notified.notification),
         insights=reading.rows("knowledge/insights.json", "insights", learned.insight),
         people=[
             Person(folder=folder, id=row_id, body=body)
@@ -205,7 +205,7 @@ def _document(path: Path) -> Any:
 
 
 def _twice_to_come(notifications: list[Notification]) -> list[str]:
-    """Those to come for one cause are one."""
+    """Return a problem for each second open notification of the same task or question with the same cause."""
     seen: set[tuple[str | None, str | None, str]] = set()
     problems = []
     for one in notifications:
@@ -220,14 +220,14 @@ def _twice_to_come(notifications: list[Notification]) -> list[str]:
 
 def _without_repeated(rows: ImportRows) -> ImportRows:
     """Insights that say the same are one."""
-    kept: dict[str, Insight] = {}
+    unique: dict[str, Insight] = {}
     notes = list(rows.notes)
     for one in rows.insights:
-        if one.content_hash in kept:
-            notes.append(f"{one.id}: says the same as {kept[one.content_hash].id}")
+        if one.content_hash in unique:
+            notes.append(f"{one.id}: says the same as {unique[one.content_hash].id}")
         else:
-            kept[one.content_hash] = one
-    return replace(rows, insights=list(kept.values()), notes=notes)
+            unique[one.content_hash] = one
+    return replace(rows, insights=list(unique.values()), notes=notes)
 
 
 async def _new_ones(ctx: ServiceContext, rows: ImportRows) -> ImportRows:
@@ -263,12 +263,12 @@ async def _without_doubles(ctx: ServiceContext, rows: ImportRows) -> ImportRows:
         for one in await dashboard_notifications.to_come(ctx.tx, ctx.folder)
     }
     notifications, insights, notes = [], [], []
-    for told in rows.notifications:
-        twin = to_come.get((told.task_id, told.question_id, told.cause))
-        if twin is None or told.cause is None or not told.status.is_open:
-            notifications.append(told)
+    for row in rows.notifications:
+        twin = to_come.get((row.task_id, row.question_id, row.cause))
+        if twin is None or row.cause is None or not row.status.is_open:
+            notifications.append(row)
         else:
-            notes.append(f"{told.id}: {twin} is to come for the same cause, {told.cause}")
+            notes.append(f"{row.id}: {twin} is to come for the same cause, {row.cause}")
     for one in rows.insights:
         same = await dashboard_knowledge.insight_of(ctx.tx, ctx.folder, one.content_hash)
         if same is None:

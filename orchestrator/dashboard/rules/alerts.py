@@ -41,17 +41,19 @@ SAME_CAUSE = {
     NotificationType.PROGRESS_CHECK: (QuestionType.STATUS_CHECK, QuestionType.ROUTINE_CHECK),
     NotificationType.BLOCKER_FOLLOWUP: (QuestionType.BLOCKER_CHECK,),
 }
-"""Nobody is asked and told the same at once."""
+"""The questions that say the same as a notification: only one of both is sent at once."""
 MORNING = time(9)
 DAY_BEFORE, HOURS_BEFORE = "deadline:24h", "deadline:2h"
 TODAY, OVERDUE = "deadline:today", "deadline:over"
 """Causes of alerts: a day before a deadline, two hours before a moment, on the day itself, and after it."""
+ASKED = "deadline:asked:"
+"""Prefix of the causes of reminders about a deadline, which people asked for."""
 ABOUT_DEADLINES = (DAY_BEFORE, HOURS_BEFORE, TODAY, OVERDUE)
 SILENT, STAGNANT, BLOCKED = "progress:72h", "progress:120h", "blocked:48h"
 ZONES_APART_MS = 26 * HOUR_MS
 """A day may begin so much earlier or later when its group goes by the clocks of another zone."""
 OVERDUE_NEWS_MS = 7 * DAY_MS
-"""What is overdue for longer is no news: a store of an earlier version may hold years of it."""
+"""Milliseconds after which an overdue task gets no alert: an older store may hold years of overdue tasks."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,7 +97,7 @@ class AlertContext:
             row.type is kind
             and row.delivered_ms is not None
             and self.now_ms - row.delivered_ms < dedupe.notification_ms(kind)
-            for row in self.past.told.get(row_id, ())
+            for row in self.past.delivered.get(row_id, ())
         )
 
 
@@ -173,6 +175,9 @@ def _overdue(task: BoardTask, deadline: Deadline, context: AlertContext) -> Iter
 def _alert(
     task: BoardTask, deadline: Deadline, context: AlertContext, cause: str, due_ms: int
 ) -> Iterator[Step]:
+    if cause in (DAY_BEFORE, TODAY) and _has_reminder(task.id, context, due_ms=due_ms):
+        yield Skip(row_id=task.id, what=cause, why="a reminder says it")
+        return
     yield from _notify(
         task,
         context,
@@ -196,8 +201,22 @@ def _was_notified(row_id: str, cause: str, context: AlertContext, *, since_ms: i
     """Return whether this alert was delivered, or cancelled by a person, since then."""
     return any(
         row.cause == cause and (row.delivered_ms or row.cancelled_ms or 0) >= since_ms
-        for row in context.past.told.get(row_id, ())
+        for row in context.past.delivered.get(row_id, ())
     )
+
+
+def is_reminder(cause: str | None) -> bool:
+    """Return whether a notification of this cause is a reminder about a deadline."""
+    return cause is not None and cause.startswith(ASKED)
+
+
+def _has_reminder(task_id: str, context: AlertContext, *, due_ms: int) -> bool:
+    """Return whether a reminder about the deadline is pending or was delivered on the day of `due_ms`."""
+    moments = [row.due_ms for row in context.pending.get(task_id, ()) if is_reminder(row.cause)]
+    moments += [
+        row.delivered_ms or 0 for row in context.past.delivered.get(task_id, ()) if is_reminder(row.cause)
+    ]
+    return any(context.hours.day_of(at_ms) == context.hours.day_of(due_ms) for at_ms in moments)
 
 
 def when(deadline: Deadline, hours: Hours) -> str:
@@ -281,7 +300,7 @@ def _notify(task: BoardTask, context: AlertContext, request: NotificationRequest
         return  # the question when it will be done is for whoever does not answer the alert
     for question in context.open.get(task.id, ()):
         if question.type in SAME_CAUSE[request.type] and question.asked_count == 0:
-            yield CloseQuestion(question_id=question.id, reason="a notification says it")
+            yield CloseQuestion(question_id=question.id, reason=dedupe.NOTIFIED_INSTEAD)
 
 
 def _is_ours(row: Notification, request: NotificationRequest) -> bool:
@@ -360,11 +379,12 @@ def is_outdated(cause: str | None, task: BoardTask, *, since_ms: int) -> bool:
 
 
 def _deadline_text(task: BoardTask, deadline: Deadline, cause: str, hours: Hours, *, at_ms: int) -> str:
+    is_today = cause != OVERDUE and deadline.date == hours.day_of(at_ms).isoformat()
     words = rule_texts.texts_for(task.title)
     text = {HOURS_BEFORE: words.deadline_soon, OVERDUE: words.overdue}.get(cause, words.deadline)
-    if cause != OVERDUE and deadline.date == hours.day_of(at_ms).isoformat():
-        text = words.deadline_today
-    return text.format(title=rule_texts.shorten(task.title), when=when(deadline, hours), pct=task.pct)
+    title = rule_texts.shorten(task.title)
+    text = words.deadline_today if is_today else text
+    return text.format(title=title, when=when(deadline, hours), pct=task.pct)
 
 
 def _silence_text(task: BoardTask, cause: str, *, at_ms: int) -> str:

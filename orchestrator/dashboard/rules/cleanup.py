@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable
 
+from orchestrator.dashboard.rules import dedupe
 from orchestrator.dashboard.rules.steps import (
     DAY_MS,
     ArchiveTask,
@@ -57,7 +58,7 @@ def of_questions(snapshot: BoardSnapshot, *, now_ms: int) -> list[Step]:
         if reason is not None:
             closed[question.id] = reason
     left = [question for question in snapshot.questions if question.id not in closed]
-    closed |= {question.id: "another question about the task is open" for question in _surplus(left)}
+    closed |= {question.id: dedupe.ANOTHER_IS_OPEN for question in _surplus(left)}
     return [CloseQuestion(question_id=one, reason=reason) for one, reason in closed.items()]
 
 
@@ -66,11 +67,11 @@ def _needless(question: Question, tasks: dict[str, BoardTask], now_ms: int, *, i
     if question.task_id is not None:
         task = tasks.get(question.task_id)
         if task is None or task.status.is_terminal:
-            return "its task is over"
+            return dedupe.TASK_OVER
     if age_ms >= OLD_QUESTION_MS:
-        return "nobody answered in 14 days"
+        return dedupe.NOBODY_ANSWERED
     if is_long and question.priority is Priority.LOW and age_ms >= OLD_LOW_QUESTION_MS:
-        return "the list is long"
+        return dedupe.LONG_LIST
     return None
 
 

@@ -20,6 +20,23 @@ WINDOW_MS = 12 * HOUR_MS
 SUPERSEDED = "superseded"
 """The cause of a row that says nothing of its task as it is now: the deadline was moved, for one."""
 
+ANOTHER_IS_OPEN = "another question about the task is open"
+NOTIFIED_INSTEAD = "a notification says it"
+LONG_LIST = "the list is long"
+NOBODY_ANSWERED = "nobody answered in 14 days"
+TASK_OVER = "its task is over"
+TASK_COMPLETED, TASK_CANCELLED = "Task completed", "Task cancelled"
+UNSETTLED = (
+    ANOTHER_IS_OPEN,
+    NOTIFIED_INSTEAD,
+    LONG_LIST,
+    NOBODY_ANSWERED,
+    TASK_OVER,
+    TASK_COMPLETED,
+    TASK_CANCELLED,
+)
+"""Reasons with which rules close a question that nobody settled; answers and all other closes settle it."""
+
 QUESTION_HOURS = {
     QuestionType.INFO_GATHER: 24,
     QuestionType.PROGRESS_CHECK: 24,
@@ -79,7 +96,7 @@ def _is_same(request: NotificationRequest, row: Notification) -> bool:
 
 
 def _is_near(request: NotificationRequest, row: Notification) -> bool:
-    if not (_is_about_same(request, row) and _is_told_apart_from(request, row) is False):
+    if not (_is_about_same(request, row) and _is_another_alert(request, row) is False):
         return False
     has_cause = request.cause is not None and request.cause == row.cause
     return has_cause or abs(request.due_ms - row.due_ms) < WINDOW_MS
@@ -94,14 +111,14 @@ def _lately(request: NotificationRequest, rows: Iterable[Notification], *, now_m
         if (
             ended_ms + cooldown_ms > now_ms
             and _is_about_same(request, row)
-            and not _is_told_apart_from(request, row)
+            and not _is_another_alert(request, row)
         ):
             return Duplicate(row=row, until_ms=ended_ms + cooldown_ms)
     return None
 
 
-def _is_told_apart_from(request: NotificationRequest, row: Notification) -> bool:
-    """A day before a deadline and two hours before it are two causes; others are one matter."""
+def _is_another_alert(request: NotificationRequest, row: Notification) -> bool:
+    """Return whether both are deadline alerts with different causes: a day before it, two hours before it."""
     return (
         request.type is NotificationType.DEADLINE_ALERT
         and None not in (request.cause, row.cause)
@@ -110,7 +127,7 @@ def _is_told_apart_from(request: NotificationRequest, row: Notification) -> bool
 
 
 def _is_about_same(request: NotificationRequest, row: Notification) -> bool:
-    """Without a task or a question, it is the words that tell."""
+    """Return whether both are about the same task or question or, without one, have the same text."""
     if request.task_id is None and request.question_id is None:
         return request.message == row.message
     return (request.task_id, request.question_id) == (row.task_id, row.question_id)

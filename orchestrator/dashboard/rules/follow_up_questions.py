@@ -33,7 +33,7 @@ class QuestionProposal:
     type: QuestionType
     priority: Priority
     phrase: str
-    """Which of `rule_texts.RuleTexts` it is put in."""
+    """The name of the question's text in `rule_texts.RuleTexts`."""
 
 
 OVERDUE = QuestionProposal(type=QuestionType.DEADLINE_CHECK, priority=Priority.HIGH, phrase="overdue")
@@ -49,14 +49,14 @@ DONE_SOON = QuestionProposal(
 )
 
 
-def of_task(task: BoardTask, context: alerts.AlertContext, told: Sequence[Step]) -> list[Step]:
-    """Ask what an active task calls for, unless it was asked or notified lately, or is in `told`."""
+def of_task(task: BoardTask, context: alerts.AlertContext, alert_steps: Sequence[Step]) -> list[Step]:
+    """Ask what an active task calls for, unless it was asked or notified lately, or is in `alert_steps`."""
     if task.status is not BoardTaskStatus.ACTIVE:
         return []
     wanted = choose(task, context.hours, now_ms=context.now_ms)
     if wanted is None:
         return []
-    why_not = _why_not(task, wanted, context, told)
+    why_not = _why_settled(task, wanted, context) or _why_not(task, wanted, context, alert_steps)
     if why_not is not None:
         return [Skip(row_id=task.id, what=wanted.type.value, why=why_not)]
     text = _worded(task, wanted.phrase, context.hours)
@@ -113,8 +113,21 @@ def _computed(left_ms: int, gap: float) -> Priority:
     return Priority.MEDIUM if left_ms <= WEEK_MS and gap > MUCH_BEHIND else Priority.LOW
 
 
+def _why_settled(task: BoardTask, wanted: QuestionProposal, context: alerts.AlertContext) -> str | None:
+    """Return why a question about the deadline is not asked again: it was settled for this deadline."""
+    if task.deadline is None or wanted.type not in (
+        QuestionType.DEADLINE_CHECK,
+        QuestionType.COMPLETION_CHECK,
+    ):
+        return None
+    is_over = wanted is OVERDUE
+    since_ms = slots.end_ms(task.deadline, context.hours) if is_over else task.deadline.at_ms - NEAR_MS
+    settled_ms = context.past.settled.get((task.id, wanted.type))
+    return "answered for this deadline" if settled_ms is not None and settled_ms >= since_ms else None
+
+
 def _why_not(
-    task: BoardTask, wanted: QuestionProposal, context: alerts.AlertContext, told: Sequence[Step]
+    task: BoardTask, wanted: QuestionProposal, context: alerts.AlertContext, alert_steps: Sequence[Step]
 ) -> str | None:
     cause = CAUSE_OF.get(wanted.type)
     kinds = alerts.SAME_CAUSE[cause] if cause else (wanted.type,)
@@ -127,13 +140,13 @@ def _why_not(
             return "asked lately"
     if wanted is OVERDUE:
         return None  # the alert that says so is not answered by its deadline: the question stays
-    return _why_told(task, cause, context, told) if cause else None
+    return _why_alerted(task, cause, context, alert_steps) if cause else None
 
 
-def _why_told(
-    task: BoardTask, cause: NotificationType, context: alerts.AlertContext, told: Sequence[Step]
+def _why_alerted(
+    task: BoardTask, cause: NotificationType, context: alerts.AlertContext, alert_steps: Sequence[Step]
 ) -> str | None:
-    if any(isinstance(step, Notify) and step.request.type is cause for step in told):
+    if any(isinstance(step, Notify) and step.request.type is cause for step in alert_steps):
         return "a notification says it"
     if any(row.type is cause for row in context.pending.get(task.id, ())):
         return "a notification is to say it"

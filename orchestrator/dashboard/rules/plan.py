@@ -67,5 +67,5 @@ def _steps_of(task: BoardTask, context: alerts.AlertContext) -> list[Step]:
     tidied = cleanup.of_task(task, now_ms=context.now_ms)
     if task.status.is_terminal:
         return tidied
-    told = alerts.of_task(task, context)
-    return [*tidied, *told, *follow_up_questions.of_task(task, context, told)]
+    alert_steps = alerts.of_task(task, context)
+    return [*tidied, *alert_steps, *follow_up_questions.of_task(task, context, alert_steps)]

@@ -20,10 +20,10 @@ class Hours:
 
     zone: ZoneInfo
     slots: tuple[time, ...] = (time(9), time(18))
-    """When it is told what has no time of its own, earliest first."""
+    """The times of day at which notifications without a time of their own are sent, earliest first."""
     quiet_start: int = 23
     quiet_end: int = 8
-    """From one full hour to the other nothing is told that is not urgent; the same twice: never."""
+    """The hours between which only urgent notifications are sent; the same hour twice means no quiet time."""
 
     def day_of(self, at_ms: int) -> date:
         """Return the day of a moment in the group's zone."""

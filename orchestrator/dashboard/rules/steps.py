@@ -93,7 +93,7 @@ class RulePlan:
     steps: tuple[Step, ...]
     troubles: tuple[SkippedRow, ...] = ()
     to_judge: tuple[str, ...] = ()
-    """What rules cannot judge and a model may: `stagnant:task_1`, `answered:q_2`."""
+    """Cases that rules cannot judge and a model may: `stagnant:task_1`, `answered:q_2`."""
 
     @property
     def actions(self) -> tuple[Step, ...]:
@@ -118,9 +118,11 @@ class DeliveredAlert:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AlertHistory:
-    """What was asked and sent before, as long as it counts."""
+    """The earlier questions and alerts that still count against new ones."""
 
     asked: Mapping[tuple[str, QuestionType], int] = field(default_factory=dict)
-    """When a question of a kind on a task was last shown, answered or closed, epoch ms."""
-    told: Mapping[str, tuple[DeliveredAlert, ...]] = field(default_factory=dict)
-    """A task's or question's id → what was told of it."""
+    """The time in epoch milliseconds when a task's question of a type was last shown, answered or closed."""
+    settled: Mapping[tuple[str, QuestionType], int] = field(default_factory=dict)
+    """The time in epoch milliseconds when it was last answered, or closed by a person or agent."""
+    delivered: Mapping[str, tuple[DeliveredAlert, ...]] = field(default_factory=dict)
+    """The alerts that were delivered, by the id of their task or question."""

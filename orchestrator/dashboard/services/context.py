@@ -1,4 +1,4 @@
-"""What a service acts with: a transaction, a group, a caller, one revision for all it writes."""
+"""The context of one service call: a transaction, a group, a caller, and one revision for all it writes."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Row = TypeVar("Row", BoardTask, Question, Notification)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BoardLimits:
-    """How many rows of each kind a group may have."""
+    """The numbers of rows of each kind that a group may have."""
 
     pending_a_task: int = 3
     pending: int = 1_000
@@ -114,24 +114,24 @@ class ServiceContext:
             )
         return found
 
-    def check_version(self, row: BoardTask | Question | Notification, told: Mapping[str, Any]) -> None:
+    def check_version(self, row: BoardTask | Question | Notification, current: Mapping[str, Any]) -> None:
         """Refuse to change a row of another version than its caller expects. Raises `ToolRefused` STALE."""
         if self.caller.expect_version is not None and row.version != self.caller.expect_version:
-            raise _stale(row.id, told)
+            raise _stale(row.id, current)
 
-    async def check_seen(self, row: BoardTask | Question | Notification, told: Mapping[str, Any]) -> None:
+    async def check_seen(self, row: BoardTask | Question | Notification, current: Mapping[str, Any]) -> None:
         """Refuse to change a row that has changed since the running turn was shown it.
 
         Raises:
             Refused: STALE, with the row as it stands.
         """
         turn_id = self.caller.turn_id
-        self.check_version(row, told)
+        self.check_version(row, current)
         if turn_id is None or row.changed_turn == turn_id:
             return
         if not await dashboards.has_seen(self.tx, turn_id, row.id, row.version):
             await dashboards.note_seen(self.tx, turn_id, row.id, row.version)
-            raise _stale(row.id, told)
+            raise _stale(row.id, current)
 
 
 def new_id(prefix: str) -> str:
@@ -139,9 +139,9 @@ def new_id(prefix: str) -> str:
     return f"{prefix}_{secrets.token_hex(4)}"
 
 
-def _stale(row_id: str, told: Mapping[str, Any]) -> ToolRefused:
+def _stale(row_id: str, current: Mapping[str, Any]) -> ToolRefused:
     return ToolRefused(
         "STALE",
         f"{row_id} was changed meanwhile; nothing was done. Look at it as it is now, and decide again.",
-        row=dict(told),
+        row=dict(current),
     )

@@ -11,7 +11,7 @@ from orchestrator.store.dashboard_notifications import REWORDED, HistoryEntry
 from orchestrator.store.database import Tx
 
 HOST = "host"
-"""Who changes what nobody asked for: sends, postpones for the night, lets expire."""
+"""The author of changes that nobody requested: notifications sent, postponed for the night, expired."""
 POSTPONED, MOVED = "postponed", "moved"
 
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from datetime import datetime
+from datetime import date, datetime
 from typing import Any
 
 import structlog
 
-from orchestrator.dashboard.rules import dedupe
+from orchestrator.dashboard.rules import alerts, dedupe
 from orchestrator.dashboard.services import notification_log
 from orchestrator.dashboard.services.context import ServiceContext, new_id
 from orchestrator.dashboard.views import notification_log as history_view
@@ -36,20 +36,25 @@ from orchestrator.store import (
 log = structlog.get_logger(__name__)
 
 DEADLINE_MOVED = "Deadline changed"
-TASK_COMPLETED = "Task completed"
-TASK_CANCELLED = "Task cancelled"
 TASK_GONE = "Task gone"
 QUESTION_CLOSED = "Question closed"
 OUT_OF_DATE = "Out of date"
 ZONE_CHANGED = "Time zone changed"
-HOUSE_REASONS = (
-    *(DEADLINE_MOVED, TASK_COMPLETED, TASK_CANCELLED, TASK_GONE, QUESTION_CLOSED),
-    *(OUT_OF_DATE, ZONE_CHANGED),
+REMINDER_SET = "Reminder set instead"
+RULE_REASONS = (
+    DEADLINE_MOVED,
+    dedupe.TASK_COMPLETED,
+    dedupe.TASK_CANCELLED,
+    TASK_GONE,
+    QUESTION_CLOSED,
+    OUT_OF_DATE,
+    ZONE_CHANGED,
+    REMINDER_SET,
 )
-"""Why the house cancels: such a row says nothing of what somebody wants."""
+"""Reasons with which Andy's rules cancel: such a row does not mean that a person wants no notification."""
 MAX_LISTED = 200
 _FIELDS = {"message": "message", "due_ms": "scheduled_at", "priority": "priority"}
-"""What may change, and what the tool calls it."""
+"""The fields that may be changed, with the tool's names for them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -250,14 +255,37 @@ async def sweep(ctx: ServiceContext) -> int:
     return len(orphans)
 
 
+async def withdraw_alerts(ctx: ServiceContext, reminder: Notification) -> int:
+    """Cancel the pending alerts of the rules on the day of a reminder about the same deadline.
+
+    Returns how many there were.
+    """
+    assert reminder.task_id is not None
+    cancelled = 0
+    for one in await dashboard_notifications.open_of_task(ctx.tx, ctx.folder, reminder.task_id):
+        is_of_rules = one.type is NotificationType.DEADLINE_ALERT and one.created_by is Actor.WORKER
+        if is_of_rules and _day(ctx, one) == _day(ctx, reminder):
+            await _end(ctx, one, REMINDER_SET)
+            cancelled += 1
+    return cancelled
+
+
 async def forget_deadline(ctx: ServiceContext, task: BoardTask, *, shown: str) -> int:
-    """Cancel the alerts of a deadline that was moved; delivered ones no longer count for the rules."""
-    rows = await dashboard_notifications.alike(
-        ctx.tx, ctx.folder, NotificationType.DEADLINE_ALERT, task_id=task.id, question_id=None
-    )
+    """Cancel the alerts of a deadline that was moved, and the reminders about it.
+
+    Delivered ones no longer count for the rules.
+    """
+    rows = [
+        one
+        for kind in (NotificationType.DEADLINE_ALERT, NotificationType.REMINDER)
+        for one in await dashboard_notifications.alike(
+            ctx.tx, ctx.folder, kind, task_id=task.id, question_id=None
+        )
+        if kind is NotificationType.DEADLINE_ALERT or alerts.is_reminder(one.cause)
+    ]
     cancelled = 0
     for one in rows:
-        if one.status.is_open and (one.cause is not None or one.created_by.value == "worker"):
+        if one.status.is_open and (one.cause is not None or one.created_by is Actor.WORKER):
             await _end(ctx, one, f"{DEADLINE_MOVED} to {shown}")
             cancelled += 1
         # Marked, or the rules would find the old alert and stay silent about the new deadline.
@@ -268,7 +296,7 @@ async def forget_deadline(ctx: ServiceContext, task: BoardTask, *, shown: str) -
 
 def ended_because(task: BoardTask) -> str:
     """Return the reason with which notifications of an ended task are cancelled."""
-    return TASK_COMPLETED if task.status.value == "completed" else TASK_CANCELLED
+    return dedupe.TASK_COMPLETED if task.status.value == "completed" else dedupe.TASK_CANCELLED
 
 
 async def _create(ctx: ServiceContext, request: NotificationRequest) -> Notification:
@@ -326,7 +354,7 @@ async def _check_alike(ctx: ServiceContext, request: NotificationRequest, *, but
         ctx.tx, ctx.folder, request.type, task_id=request.task_id, question_id=request.question_id
     )
     # What the host itself cancelled says nothing of what people want, so it blocks no new one.
-    others = [row for row in rows if row.id != but and not _is_of_house(row)]
+    others = [row for row in rows if row.id != but and not _is_cancelled_by_rules(row)]
     found = dedupe.clash(request, others, is_automatic=ctx.caller.is_automatic, now_ms=ctx.now_ms)
     if found is None:
         return
@@ -346,8 +374,8 @@ async def _check_alike(ctx: ServiceContext, request: NotificationRequest, *, but
     )
 
 
-def _is_of_house(row: Notification) -> bool:
-    return row.status is NotificationStatus.CANCELLED and (row.cancel_reason or "").startswith(HOUSE_REASONS)
+def _is_cancelled_by_rules(row: Notification) -> bool:
+    return row.status is NotificationStatus.CANCELLED and (row.cancel_reason or "").startswith(RULE_REASONS)
 
 
 async def _check_room(ctx: ServiceContext, task_id: str | None) -> None:
@@ -444,6 +472,10 @@ def _line(ctx: ServiceContext, one: Notification) -> str:
         f"- {one.id}: {_due(ctx, one)}{said}, {one.type.value}, {one.priority.value}{ended}{about}: "
         f"{one.message}{context}"
     )
+
+
+def _day(ctx: ServiceContext, one: Notification) -> date:
+    return datetime.fromtimestamp(one.due_ms / 1000, ctx.zone).date()
 
 
 def _due(ctx: ServiceContext, one: Notification) -> str:

@@ -148,7 +148,15 @@ async def _check_alike(ctx: ServiceContext, text: str, task_id: str | None, kind
     if open_ones:
         one = open_ones[0]
         raise ToolRefused("DUPLICATE", f"Question {one.id} asks that already: {one.question}", ids=[one.id])
-    for one in of_task:
+    settled = await dashboard_questions.settled_like(
+        ctx.tx, ctx.folder, text, task_id, unsettled=dedupe.UNSETTLED
+    )
+    # What somebody told once is known for good; how a task stands may be asked again after a while.
+    if settled and ctx.caller.is_automatic and kind is QuestionType.INFO_GATHER:
+        one = settled[0]
+        how = f"answered: {one.answer}" if one.answer is not None else f"closed: {one.closed_reason}"
+        raise ToolRefused("DUPLICATE", f"Question {one.id} asked that and is {how}", ids=[one.id])
+    for one in [*of_task, *settled]:
         last_ms = max(one.last_asked_ms or 0, one.answered_ms or 0, one.closed_ms or 0)
         until_ms = last_ms + one.cooldown_h * dedupe.HOUR_MS
         if until_ms > ctx.now_ms:

@@ -6,25 +6,40 @@ A reminder is a notification that somebody asked for: the rows, the checks and t
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import datetime
-from typing import Any
+from datetime import datetime, timedelta
+from typing import TypedDict
 from zoneinfo import ZoneInfo
 
+from agent_runner.wire import times
+from agent_runner.wire.order import ECHO
 from orchestrator.base.clock import local_iso
-from orchestrator.base.tables import Rows, short, table
+from orchestrator.base.tables import short, table
+from orchestrator.dashboard.rules import alerts
 from orchestrator.dashboard.services import notifications
 from orchestrator.dashboard.services.context import BoardLimits, ServiceContext
 from orchestrator.dashboard.words import when
 from orchestrator.domain.dashboard import Actor, Caller, Notification, NotificationRequest, ToolRefused
 from orchestrator.domain.errors import BadTime, ReminderRefused, UnknownReminder
-from orchestrator.domain.values import ChatJid, Group
+from orchestrator.domain.values import ChatJid, Group, ScheduledTask, ScheduleKind
 from orchestrator.inbound.intake import check_text
-from orchestrator.store import audit, dashboard_notifications, groups
+from orchestrator.store import audit, dashboard_notifications, groups, tasks
 from orchestrator.store.database import Tx
 
 _OF_TIME = ("UNPARSEABLE_TIME", "PAST_TIME", "TOO_FAR")
+
+
+class ReminderView(TypedDict):
+    """A reminder as the API, the console and the command line show it, by its number."""
+
+    id: int | str
+    group: str
+    due: str
+    due_ms: int
+    text: str
+    repeats: str | None
 
 
 def _always(_: Group) -> bool:
@@ -42,19 +57,39 @@ class ReminderService:
     # For an agent that carries out what a person wrote
 
     async def set(
-        self, tx: Tx, group: Group, text: str, due_ms: int, *, now_ms: int, turn_id: int | None = None
+        self,
+        tx: Tx,
+        group: Group,
+        text: str,
+        due_ms: int,
+        *,
+        now_ms: int,
+        turn_id: int | None = None,
+        task_id: str | None = None,
     ) -> Notification:
         """Set a reminder for a group's chat; a time that is past means now.
 
+        A reminder about the deadline of `task_id` takes the place of the alert of the same day, and is
+        cancelled when the task ends or its deadline moves.
+
         Raises:
             TextEmpty, TextTooLong
-            ReminderRefused: the group has too many, or this very one, or no channel takes it.
+            ReminderRefused: the group has too many, or this very one, no channel takes it, or the task is
+                unknown or over.
         """
         check_text(text)
         ctx = self._context(tx, group, now_ms=now_ms, turn_id=turn_id)
-        made = await notifications.intend(ctx, NotificationRequest(message=text, due_ms=due_ms))
+        request = NotificationRequest(
+            message=text,
+            due_ms=due_ms,
+            task_id=task_id,
+            cause=None if task_id is None else f"{alerts.ASKED}{secrets.token_hex(4)}",
+        )
+        made = await notifications.intend(ctx, request)
         if made.notification is None:
             raise ReminderRefused(str(made.refused))
+        if task_id is not None:
+            await notifications.withdraw_alerts(ctx, made.notification)
         return made.notification
 
     async def end(
@@ -71,7 +106,7 @@ class ReminderService:
 
     # For the owner
 
-    async def add(self, tx: Tx, folder: str, text: str, at: str, *, now_ms: int) -> dict[str, Any]:
+    async def add(self, tx: Tx, folder: str, text: str, at: str, *, now_ms: int) -> ReminderView:
         """Set a reminder for a group's chat at a time in words, and return its row.
 
         Raises:
@@ -86,7 +121,7 @@ class ReminderService:
         made = await self.set(tx, group, text, due_ms, now_ms=now_ms)
         return await self._done(tx, "add", made, now_ms=now_ms)
 
-    async def move(self, tx: Tx, reminder: str, at: str, *, now_ms: int) -> dict[str, Any]:
+    async def move(self, tx: Tx, reminder: str, at: str, *, now_ms: int) -> ReminderView:
         """Let a reminder be due at another time, and return its row.
 
         Raises:
@@ -102,7 +137,7 @@ class ReminderService:
             raise (BadTime if refused.code in _OF_TIME else ReminderRefused)(str(refused)) from refused
         return await self._done(tx, "move", await ctx.notification(one.id), now_ms=now_ms)
 
-    async def cancel(self, tx: Tx, reminder: str, *, now_ms: int) -> dict[str, Any]:
+    async def cancel(self, tx: Tx, reminder: str, *, now_ms: int) -> ReminderView:
         """Cancel a reminder, and return its row.
 
         Raises:
@@ -112,10 +147,16 @@ class ReminderService:
         ended = await self.end(tx, await _known(tx, reminder), now_ms=now_ms)
         return await self._done(tx, "cancel", ended, now_ms=now_ms)
 
-    async def rows(self, tx: Tx, folder: str | None) -> Rows:
-        """Return the reminders to come of a group, or of all, the next first. Raises `UnknownGroup`."""
+    async def rows(self, tx: Tx, folder: str | None) -> list[ReminderView]:
+        """Return the reminders to come of a group, or of all, the next first; those that repeat too.
+
+        Raises:
+            UnknownGroup
+        """
         known = None if folder is None else (await groups.known(tx, folder)).folder
-        return [await self._row(tx, one) for one in await dashboard_notifications.reminders(tx, known)]
+        rows = [await self._row(tx, one) for one in await dashboard_notifications.reminders(tx, known)]
+        repeating = [_repeating_row(task) for task in await tasks.every(tx, known) if _is_reminder(task)]
+        return sorted([*rows, *repeating], key=lambda row: row["due_ms"])
 
     def _context(self, tx: Tx, group: Group, *, now_ms: int, turn_id: int | None = None) -> ServiceContext:
         return ServiceContext(
@@ -134,25 +175,36 @@ class ReminderService:
         gone = Group(folder=one.folder, jid=one.chat_jid or ChatJid(""), name=one.folder)
         return await groups.by_folder(tx, one.folder) or gone
 
-    async def _done(self, tx: Tx, action: str, one: Notification, *, now_ms: int) -> dict[str, Any]:
+    async def _done(self, tx: Tx, action: str, one: Notification, *, now_ms: int) -> ReminderView:
         # The audit outlives the reminder, so its text is not copied there.
         detail = {"reminder": one.number, "due_ms": one.due_ms}
         event = audit.AuditEvent(at_ms=now_ms, kind=f"reminder.{action}", folder=one.folder, detail=detail)
         await audit.append(tx, event)
         return await self._row(tx, one)
 
-    async def _row(self, tx: Tx, one: Notification) -> dict[str, Any]:
+    async def _row(self, tx: Tx, one: Notification) -> ReminderView:
+        assert one.number is not None, "each reminder has a number"
         return {
             "id": one.number,
             "group": one.folder,
             "due": local_iso(one.due_ms, self.zone_of(await self._group(tx, one))),
             "due_ms": one.due_ms,
             "text": one.message,
+            "repeats": None,
         }
 
 
 async def _known(tx: Tx, reminder: str) -> Notification:
-    """Return the reminder of a number, or of the id by which agents know it. Raises `UnknownReminder`."""
+    """Return the reminder of a number, or of the id by which agents know it.
+
+    Raises:
+        UnknownReminder
+        ReminderRefused: it repeats, which scheduled tasks do.
+    """
+    if reminder.startswith("task-"):
+        raise ReminderRefused(
+            f"{reminder[:80]} repeats: cancel it with 'andy tasks cancel {reminder[:80]}' and set a new one."
+        )
     # `isdigit` alone takes digits of other scripts, and a long number would not fit an SQLite integer.
     if reminder.isascii() and reminder.isdigit() and len(reminder) < 16:
         found = await dashboard_notifications.by_number(tx, int(reminder))
@@ -163,18 +215,41 @@ async def _known(tx: Tx, reminder: str) -> Notification:
     return found
 
 
+def _is_reminder(task: ScheduledTask) -> bool:
+    return task.prompt.startswith(ECHO) and task.next_ms is not None
+
+
+def _repeating_row(task: ScheduledTask) -> ReminderView:
+    """Return a scheduled task that repeats a sentence as the row of a reminder; its id is the task's."""
+    assert task.next_ms is not None
+    zone = ZoneInfo(task.schedule.timezone)
+    first = datetime.fromtimestamp(task.next_ms / 1000, zone)
+    rhythm = times.Recurrence.of_cron(task.schedule.value, first=first)
+    if task.schedule.kind is ScheduleKind.INTERVAL:
+        rhythm = times.Recurrence(first=first, interval=timedelta(milliseconds=int(task.schedule.value)))
+    return {
+        "id": task.id,
+        "group": task.folder,
+        "due": local_iso(task.next_ms, zone),
+        "due_ms": task.next_ms,
+        "text": task.prompt.removeprefix(ECHO),
+        "repeats": times.say(rhythm, times.Language.ENGLISH) if rhythm else task.schedule.value,
+    }
+
+
 def _check_open(one: Notification) -> None:
     if not one.status.is_open:
         word = "sent" if one.status.value == "delivered" else one.status.value
         raise ReminderRefused(f"Reminder {one.number} is {word} already.")
 
 
-def shown_due(row: dict[str, Any]) -> str:
-    """Return when a reminder is due, by its group's clocks: `Mon 2026-11-23 09:00`."""
-    return f"{datetime.fromisoformat(row['due']):%a %Y-%m-%d %H:%M}"
+def shown_due(row: ReminderView) -> str:
+    """Return when a reminder is due, by its group's clocks: `Mon 2026-11-23 09:00`, and how it repeats."""
+    due = f"{datetime.fromisoformat(row['due']):%a %Y-%m-%d %H:%M}"
+    return f"{due}, {row['repeats']}" if row["repeats"] else due
 
 
-def lines(rows: Rows) -> list[str]:
+def lines(rows: list[ReminderView]) -> list[str]:
     """Return the reminders as a table for people."""
     if not rows:
         return ["There are no reminders."]

@@ -28,8 +28,9 @@ _TIME_OF_DAY = re.compile(r"([01]\d|2[0-3]):[0-5]\d", re.ASCII)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskChanges:
-    """What to change of a task; None leaves a field as it is. An empty deadline removes it."""
+    """The requested changes to a task; None leaves a field unchanged. An empty deadline removes it."""
 
+    title: str | None = None
     progress: int | None = None
     progress_note: str | None = None
     status: BoardTaskStatus | None = None
@@ -179,6 +180,8 @@ async def follow_zone(ctx: ServiceContext, *, is_news: bool) -> None:
 def _changed(ctx: ServiceContext, task: BoardTask, changes: TaskChanges) -> BoardTask:
     """Pure but for the time: the task as it is to be, with what must hold of any task."""
     new: dict[str, Any] = {"updated_ms": ctx.now_ms}
+    if changes.title is not None:
+        new["title"] = texts.line("title", changes.title, limit=MAX_TITLE_CHARS, is_needed=True)
     if changes.context is not None:
         new["context"] = texts.text("context", changes.context)
     if changes.priority is not None:
@@ -222,7 +225,7 @@ def _blocked(ctx: ServiceContext, task: BoardTask, changes: TaskChanges) -> dict
 
 
 def _with_status(ctx: ServiceContext, task: BoardTask, changes: TaskChanges) -> BoardTask:
-    """What is completed is at 100 % and not blocked; what is open again was never completed."""
+    """Return the task with its new status: a completed task is at 100 % and not blocked."""
     status = changes.status or task.status
     if status is BoardTaskStatus.COMPLETED:
         if changes.status is None and changes.progress not in (None, 100):
@@ -272,7 +275,7 @@ async def _have_alerted(ctx: ServiceContext, task: BoardTask) -> None:
 
 
 async def _ended(ctx: ServiceContext, task: BoardTask) -> _Followed:
-    """Nothing more is said or asked about what is over."""
+    """Cancel the open questions and notifications of a task that has ended."""
     reason = notifications.ended_because(task)
     cancelled = await notifications.cancel_of_task(ctx, task.id, reason)
     closed = await questions.close_of_task(ctx, task.id, reason)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TypedDict
 from zoneinfo import ZoneInfo
 
 from orchestrator.dashboard.views import serializers, summary
+from orchestrator.dashboard.views.serializers import NotificationData, QuestionData, TaskData
 from orchestrator.domain.dashboard import (
     BoardSnapshot,
     BoardTask,
@@ -26,7 +27,7 @@ from orchestrator.store.database import Tx
 MAX_ANSWERED = 20
 """Answers that a worker is shown at once; the others wait."""
 MAX_READ = 1_200
-"""Of each kind: so many fill a summary."""
+"""Rows of each kind that are read: as many as fill a summary."""
 
 
 async def snapshot(tx: Tx, folder: Folder) -> BoardSnapshot | None:
@@ -74,21 +75,37 @@ async def active(tx: Tx, folder: Folder) -> BoardSnapshot | None:
     )
 
 
-async def show(tx: Tx, folder: Folder, zone: ZoneInfo) -> ToolResult:
+class BoardData(TypedDict):
+    """Contents of a dashboard: active tasks, open questions and notifications to come."""
+
+    has_dashboard: bool
+    tasks: list[TaskData]
+    questions: list[QuestionData]
+    notifications: list[NotificationData]
+
+
+async def content(tx: Tx, folder: Folder, zone: ZoneInfo) -> BoardData:
     """Return what is on a dashboard; a group without one has an empty one."""
     seen = await snapshot(tx, folder)
-    data: dict[str, Any] = {"has_dashboard": seen is not None, "tasks": [], "questions": []}
-    data["notifications"] = []
-    if seen is not None:
-        data["tasks"] = [
-            serializers.task(one, zone) for one in seen.tasks if one.status is BoardTaskStatus.ACTIVE
-        ]
-        data["questions"] = [serializers.question(one, zone) for one in seen.questions]
-        data["notifications"] = [serializers.notification(one, zone) for one in seen.notifications]
-    counts = ", ".join(f"{len(data[name])} {name}" for name in ("tasks", "questions", "notifications"))
-    return ToolResult(
-        text=f"On the dashboard: {counts}." if seen else "There is no dashboard yet.", data=data
+    if seen is None:
+        return {"has_dashboard": False, "tasks": [], "questions": [], "notifications": []}
+    return {
+        "has_dashboard": True,
+        "tasks": [serializers.task(one, zone) for one in seen.tasks if one.status is BoardTaskStatus.ACTIVE],
+        "questions": [serializers.question(one, zone) for one in seen.questions],
+        "notifications": [serializers.notification(one, zone) for one in seen.notifications],
+    }
+
+
+async def show(tx: Tx, folder: Folder, zone: ZoneInfo) -> ToolResult:
+    """Return what is on a dashboard as the answer to an agent."""
+    data = await content(tx, folder, zone)
+    counts = (
+        f"{len(data['tasks'])} tasks, {len(data['questions'])} questions, "
+        f"{len(data['notifications'])} notifications"
     )
+    text = f"On the dashboard: {counts}." if data["has_dashboard"] else "There is no dashboard yet."
+    return ToolResult(text=text, data=data)
 
 
 async def brief(tx: Tx, turn: Turn, *, zone: ZoneInfo, now_ms: int) -> str | None:

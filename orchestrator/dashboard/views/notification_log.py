@@ -30,6 +30,22 @@ def whole(one: Notification, recorded: Sequence[HistoryEntry]) -> list[HistoryEn
     return [made, *recorded]
 
 
+def event_word(entry: HistoryEntry) -> str:
+    """Return the last part of the kind of an entry's event: `created`, `moved`, `not_sent`, …"""
+    return entry.what.replace(" ", "_")
+
+
+def event_fields(entry: HistoryEntry) -> dict[str, Any]:
+    """Return the fields of an entry's event."""
+    return {
+        "group": entry.folder,
+        "turn": entry.turn_id,
+        "detail": entry.notification_id,
+        "reason": entry.detail.get("reason") or entry.detail.get("error"),
+        "data": {"by": entry.by},
+    }
+
+
 def data(entry: HistoryEntry, zone: ZoneInfo) -> dict[str, Any]:
     """Return an entry with its times in the group's zone."""
     found: dict[str, Any] = {"at": local_iso(entry.at_ms, zone), "what": entry.what, "by": entry.by}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, TypedDict
 from zoneinfo import ZoneInfo
 
 from orchestrator.base.clock import local_iso
@@ -12,7 +12,32 @@ from orchestrator.domain.dashboard import BoardTask, Deadline, Insight, Notifica
 DAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
 
 
-def task(one: BoardTask, zone: ZoneInfo) -> dict[str, Any]:
+class TaskData(TypedDict):
+    """A task of a dashboard as agents, the API, the console and the command line get it."""
+
+    id: str
+    title: str
+    status: str
+    priority: str
+    progress: int
+    progress_note: str
+    deadline: str | None
+    deadline_text: str
+    last_update: str
+    blocked: bool
+    blocker_note: str | None
+    blocked_at: str | None
+    context: str
+    tags: list[str]
+    recurring: dict[str, Any] | None
+    reflection: str
+    created_at: str
+    completed_at: str | None
+    archived_at: str | None
+    version: int
+
+
+def task(one: BoardTask, zone: ZoneInfo) -> TaskData:
     """Return a task of the dashboard as data."""
     return {
         "id": one.id,
@@ -45,7 +70,28 @@ def deadline(one: Deadline | None, zone: ZoneInfo) -> str | None:
     return one.date or local_iso(one.at_ms, zone)
 
 
-def question(one: Question, zone: ZoneInfo) -> dict[str, Any]:
+class QuestionData(TypedDict):
+    """A question of a dashboard as agents, the API, the console and the command line get it."""
+
+    id: str
+    question: str
+    context: str
+    priority: str
+    type: str
+    related_task_id: str | None
+    asked_count: int
+    last_asked_at: str | None
+    cooldown_hours: int
+    created_by: str
+    created_at: str
+    answer: str | None
+    answered_at: str | None
+    closed_at: str | None
+    closed_reason: str | None
+    version: int
+
+
+def question(one: Question, zone: ZoneInfo) -> QuestionData:
     """Return a question as data."""
     return {
         "id": one.id,
@@ -67,7 +113,32 @@ def question(one: Question, zone: ZoneInfo) -> dict[str, Any]:
     }
 
 
-def notification(one: Notification, zone: ZoneInfo) -> dict[str, Any]:
+class NotificationData(TypedDict):
+    """A notification as agents, the API, the console and the command line get it."""
+
+    id: str
+    message: str
+    scheduled_at: str
+    scheduled_at_text: str | None
+    status: str
+    type: str
+    priority: str
+    related_task_id: str | None
+    related_question_id: str | None
+    cause: str | None
+    context: str | None
+    created_by: str
+    created_at: str
+    delivered_at: str | None
+    cancelled_at: str | None
+    cancel_reason: str | None
+    attempts: int
+    late_ms: int | None
+    error: str | None
+    version: int
+
+
+def notification(one: Notification, zone: ZoneInfo) -> NotificationData:
     """Return a notification as data."""
     return {
         "id": one.id,
@@ -93,7 +164,19 @@ def notification(one: Notification, zone: ZoneInfo) -> dict[str, Any]:
     }
 
 
-def insight(one: Insight, zone: ZoneInfo) -> dict[str, Any]:
+class InsightData(TypedDict):
+    """An insight of a dashboard as agents, the API, the console and the command line get it."""
+
+    id: str
+    category: str
+    title: str
+    content: str
+    source: str
+    tags: list[str]
+    created_at: str
+
+
+def insight(one: Insight, zone: ZoneInfo) -> InsightData:
     """Return an insight as data."""
     return {
         "id": one.id,

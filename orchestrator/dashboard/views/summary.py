@@ -158,9 +158,9 @@ def _dispensable(tasks: Iterable[BoardTask], questions: Iterable[Question], char
 
 def _cut(text: str, limit: int, *, unread: int) -> str:
     """Keep whole blocks from the start, and say how much is left out."""
-    kept = text[: limit - 200].rsplit("\n\n", 1)[0]
-    left_out = text[len(kept) :].count("**") // 2 + unread
-    return f"{kept}\n\n{_left_out(left_out)}"
+    shortened = text[: limit - 200].rsplit("\n\n", 1)[0]
+    left_out = text[len(shortened) :].count("**") // 2 + unread
+    return f"{shortened}\n\n{_left_out(left_out)}"
 
 
 def _left_out(rows: int) -> str:

@@ -44,7 +44,7 @@ def line(name: str, value: str, *, limit: int = MAX_LINE, is_needed: bool = Fals
 
 
 def tags(values: list[str] | tuple[str, ...]) -> tuple[str, ...]:
-    """Return the tags, each once."""
+    """Return the tags, checked and without repetitions. Raises `ToolRefused` if there are too many."""
     if len(values) > MAX_TAGS:
         raise ToolRefused("VALIDATION", f"There are {len(values)} tags; at most {MAX_TAGS} are taken.")
     return tuple(dict.fromkeys(line("tags", one, limit=MAX_TAG, is_needed=True) for one in values))

@@ -18,7 +18,7 @@ FURTHEST = timedelta(days=5 * 366)
 GRACE_MS = 60_000
 """So long ago is still now: it takes a while to say a time."""
 DAY_STARTS = time(9)
-"""When a day without a time of day is meant, for whoever is to be told something."""
+"""The time of day at which a notification is sent that was scheduled for a day without one."""
 MAX_CHARS = 100
 FORMS = (
     "give an ISO time such as 2026-02-10T18:00 (local) or 2026-02-10T18:00+09:00, a day such as 2026-02-10, "
@@ -26,13 +26,15 @@ FORMS = (
 )
 
 POLICY = times.TimePolicy(default_clock=DAY_STARTS, takes_past=True, days_ahead=FURTHEST.days)
-"""What the dashboard decides about times: `agent_runner.wire.times` reads them."""
+"""The dashboard's choices for reading times, which `agent_runner.wire.times` applies."""
 _ISO = re.compile(r"\d{4}-\d{2}-\d{2}", re.ASCII)
+
+_BARE_HOUR = re.compile(r"0?[1-9]|1[0-2]", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ParsedTime:
-    """What a text named: a moment, or a `day` without a time of day."""
+    """The time that a text named: a moment, or a `day` without a time of day."""
 
     at_ms: int
     day: date | None = None
@@ -58,6 +60,10 @@ def parse_datetime(text: str, *, now_ms: int, zone: ZoneInfo) -> ParsedTime:
         case TimeRefusal(choices=(_, _, *_)):
             meant = times.say_choices(read, Language.ENGLISH)
             raise ToolRefused("UNPARSEABLE_TIME", f"'{_short(text)}' could be {meant}: say which.")
+        case TimeRefusal() if _BARE_HOUR.fullmatch(text.strip()):
+            hour = int(text)
+            meant = f"write {hour}am or {hour}pm"
+            raise ToolRefused("UNPARSEABLE_TIME", f"'{_short(text)}' could be morning or evening: {meant}.")
         case _:
             raise ToolRefused("UNPARSEABLE_TIME", f"'{_short(text)}' is no time I can read: {FORMS}.")
 

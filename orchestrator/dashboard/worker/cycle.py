@@ -29,7 +29,7 @@ from orchestrator.dashboard.services import notifications, questions, tasks
 from orchestrator.dashboard.services.context import ServiceContext
 from orchestrator.domain.dashboard import BoardSnapshot, NotificationType, ToolRefused
 from orchestrator.domain.values import Folder
-from orchestrator.store import dashboard_cycles, dashboard_deliveries
+from orchestrator.store import dashboard_cycles, dashboard_deliveries, dashboard_questions
 from orchestrator.store.database import Tx
 
 log = structlog.get_logger(__name__)
@@ -42,7 +42,7 @@ MAX_NOTED = 50
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CycleReport:
-    """What a pass of the rules planned, and what came of it."""
+    """The plan of one pass of the rules, and its results."""
 
     plan: RulePlan
     snapshot: BoardSnapshot
@@ -105,18 +105,18 @@ async def _try(
     ctx: ServiceContext, step: Step, done: list[dict[str, Any]], skipped: list[dict[str, Any]]
 ) -> None:
     """Do one step; a step that fails is undone and recorded, and the others go on."""
-    told = describe_step(step)
+    described = describe_step(step)
     # A savepoint for each step: what a refused step has written is undone, the rest of the pass stays.
     await ctx.tx.execute("SAVEPOINT step")
     try:
-        done.append(told | await _do(ctx, step))
+        done.append(described | await _do(ctx, step))
     except ToolRefused as refused:
         await ctx.tx.execute("ROLLBACK TO step")
-        skipped.append(told | {"why": _why(refused)})
+        skipped.append(described | {"why": _why(refused)})
     except sqlite3.IntegrityError as error:
         await ctx.tx.execute("ROLLBACK TO step")
-        log.exception("Worker Agent: a step failed", group=ctx.folder, step=told)
-        skipped.append(told | {"why": str(error)})
+        log.exception("Worker Agent: a step failed", group=ctx.folder, step=described)
+        skipped.append(described | {"why": str(error)})
     finally:
         await ctx.tx.execute("RELEASE step")
 
@@ -188,8 +188,8 @@ def _skipped(step: Skip) -> dict[str, Any]:
 
 
 async def _past(tx: Tx, folder: Folder, *, now_ms: int) -> AlertHistory:
-    told: dict[str, list[DeliveredAlert]] = {}
-    for row in await dashboard_deliveries.told_by_rules(tx, folder, since_ms=now_ms - PAST_MS):
+    delivered: dict[str, list[DeliveredAlert]] = {}
+    for row in await dashboard_deliveries.delivered_by_rules(tx, folder, since_ms=now_ms - PAST_MS):
         if not _counts(row["cause"], row["cancel_reason"]):
             continue
         one = DeliveredAlert(
@@ -200,11 +200,14 @@ async def _past(tx: Tx, folder: Folder, *, now_ms: int) -> AlertHistory:
         )
         # One that is about a task and its question counts for both.
         for key in {row["task_id"], row["question_id"]} - {None}:
-            told.setdefault(key, []).append(one)
+            delivered.setdefault(key, []).append(one)
     asked = await dashboard_deliveries.asked(tx, folder)
-    return AlertHistory(asked=asked, told={key: tuple(rows) for key, rows in told.items()})
+    settled = await dashboard_questions.settled(tx, folder, unsettled=dedupe.UNSETTLED)
+    return AlertHistory(
+        asked=asked, settled=settled, delivered={key: tuple(rows) for key, rows in delivered.items()}
+    )
 
 
 def _counts(cause: str | None, cancel_reason: str | None) -> bool:
     """Return whether a row counts as sent: not one that the host itself cancelled."""
-    return cause != dedupe.SUPERSEDED and not (cancel_reason or "").startswith(notifications.HOUSE_REASONS)
+    return cause != dedupe.SUPERSEDED and not (cancel_reason or "").startswith(notifications.RULE_REASONS)

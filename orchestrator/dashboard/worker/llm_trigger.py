@@ -26,7 +26,7 @@ class BoardDigest:
     @classmethod
     def of(cls, snapshot: BoardSnapshot, to_judge: Sequence[str]) -> BoardDigest:
         """Return the digest of a dashboard; `to_judge` is what rules cannot decide."""
-        content = [_told(task) for task in sorted(snapshot.tasks, key=lambda one: one.id)]
+        content = [_judged_fields(task) for task in sorted(snapshot.tasks, key=lambda one: one.id)]
         return cls(content=_hash(content), judge=_hash(list(to_judge)) if to_judge else "")
 
     @classmethod
@@ -59,8 +59,8 @@ def why_ask(dashboard: Dashboard, digest: BoardDigest, *, now_ms: int, period_ms
     return "period" if digest.content != (seen.content if seen is not None else EMPTY) else None
 
 
-def _told(task: BoardTask) -> list[object]:
-    """What of a task people tell; what rules do to it is no news."""
+def _judged_fields(task: BoardTask) -> list[object]:
+    """Return the fields of a task that people and agents set. Changes by rules do not call the model."""
     # Rules move tasks between `active` and `someday`; counted as news that would cost a model's turn each
     # time.
     status = task.status if task.status.is_terminal else BoardTaskStatus.ACTIVE

@@ -33,13 +33,13 @@ KEPT_MS = 30 * 24 * 3_600_000
 ENDS = frozenset(
     {"turn.answered", "turn.failed", "dashboard.changed", "command.dashboard", "group.configured"}
 )
-"""After these it is worth looking: a turn has ended, a task was changed, or a group's zone may be another."""
+"""Events after which a pass may have work: a turn ended, a task changed, or a group's zone may differ."""
 NO_MODEL = "no model is configured for this group"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerMode:
-    """What a beat of the worker consists of."""
+    """The parts of each pass of the dashboard worker."""
 
     applies_rules: bool
     """The rules do what they plan, and stand in for a model that fails."""
@@ -58,7 +58,7 @@ def worker_mode(*, enabled: bool, use_llm: bool, fallback_to_rules: bool) -> Wor
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerPorts:
-    """What the worker needs from outside; `DashboardFeature` fills it in."""
+    """The functions and settings that the worker needs; `DashboardFeature` passes them in."""
 
     mode: WorkerMode
     beat_ms: int
@@ -200,7 +200,7 @@ class WorkerLoop:
         return turn_id
 
     async def _note_no_model(self, tx: Tx, group: Group, digest: BoardDigest) -> None:
-        """What rules have done stands; without them nothing was done, which is an error."""
+        """Record that no model is available: an error, unless the rules have done the pass's work."""
         dashboard = await dashboards.get(tx, group.folder)
         assert dashboard is not None
         now_ms = self._clock.now_ms()
@@ -239,7 +239,7 @@ class WorkerLoop:
     async def _note_judged(
         self, tx: Tx, one: dashboard_cycles.EndedCycle, dashboard: Dashboard
     ) -> dict[str, Any]:
-        """What it was shown is seen; what was changed beside it is not."""
+        """Mark as seen all that the model was shown, but no change that others made during its turn."""
         now_ms = self._clock.now_ms()
         for question_id in await dashboard_cycles.shown_answers(tx, one.turn_id):
             await dashboard_questions.note_processed(tx, one.folder, question_id, now_ms=now_ms)

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from importlib import resources
 from zoneinfo import ZoneInfo
 
-from orchestrator.dashboard.rules import alerts, dedupe
+from orchestrator.dashboard.rules import alerts, dedupe, follow_up_questions
 from orchestrator.dashboard.rules.slots import Hours
-from orchestrator.dashboard.rules.steps import HOUR_MS
+from orchestrator.dashboard.rules.steps import DAY_MS, HOUR_MS
 from orchestrator.dashboard.views import board, summary
 from orchestrator.dashboard.words import when
 from orchestrator.domain.dashboard import BoardSnapshot, BoardTaskStatus, Notification, Priority, Question
@@ -48,11 +48,11 @@ async def ask(tx: Tx, turn_id: int, folder: Folder, *, zone: ZoneInfo, now_ms: i
     seen = await board.snapshot(tx, folder)
     if seen is None:
         return DUTIES
-    told = await dashboard_notifications.delivered_since(tx, folder, now_ms - TOLD_MS)
+    delivered = await dashboard_notifications.delivered_since(tx, folder, now_ms - TOLD_MS)
     await dashboards.note_view(tx, turn_id, folder, seen.dashboard.revision)
     for question in seen.answered:
         await dashboards.note_seen(tx, turn_id, question.id, question.version)
-    return render(seen, told, zone=zone, now_ms=now_ms)
+    return render(seen, delivered, zone=zone, now_ms=now_ms)
 
 
 async def after_tool(tx: Tx, turn_id: int, folder: Folder, *, zone: ZoneInfo, now_ms: int) -> str:
@@ -70,9 +70,9 @@ async def after_tool(tx: Tx, turn_id: int, folder: Folder, *, zone: ZoneInfo, no
     return summary.render(seen, now_ms=now_ms, zone=zone, limit=AFTER_TOOL_CHARS)
 
 
-def render(seen: BoardSnapshot, told: Sequence[Notification], *, zone: ZoneInfo, now_ms: int) -> str:
+def render(seen: BoardSnapshot, delivered: Sequence[Notification], *, zone: ZoneInfo, now_ms: int) -> str:
     """Render the dashboard, what is new since the last look, and the duties. Pure."""
-    parts = [_state(seen, zone=zone, now_ms=now_ms), _delivered(told, zone), DUTIES]
+    parts = [_state(seen, zone=zone, now_ms=now_ms), _delivered(delivered, zone), DUTIES]
     return "\n\n".join(part for part in parts if part)
 
 
@@ -123,6 +123,7 @@ def _figures(hours: Hours, cap: int) -> dict[str, object]:
 
     return {
         "deadline_hours": alerts.DAY_BEFORE_MS // HOUR_MS,
+        "near_days": follow_up_questions.NEAR_MS // DAY_MS,
         "deadline_last_hours": alerts.HOURS_BEFORE_MS // HOUR_MS,
         "quiet_hours": alerts.QUIET_MS // HOUR_MS,
         "stagnant_hours": alerts.STAGNANT_MS // HOUR_MS,

@@ -63,7 +63,7 @@ async def control_loop(tx: Tx, caller: CommandCaller, command: ControlLoop) -> C
         return refused(NOT_HERE, NO_LOOPS)
     folder = command.target_folder or caller.group.folder
     try:
-        folder = await caller.loops.act(tx, folder, command.action, command.reason)
+        folder = await caller.loops.act(tx, folder, command.action, command.reason, source="agent")
     except BadRequest as error:
         return refused(error.code, str(error))
     return CommandResult(text=f"The loop of '{folder}': {command.action}, done.", data={"folder": folder})

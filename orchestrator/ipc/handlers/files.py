@@ -18,9 +18,9 @@ from orchestrator.store.database import Tx
 CopyFile = Callable[[str, str], Attachment]
 """`(folder, path)`: copy a group's file. Blocks. Raises `FileRefused`."""
 MAX_WAITING = 10
-"""How many files of a group may wait: copies take room on the host's disk, unsent ones too."""
+"""Files of a group that may wait: copies take room on the host's disk, unsent ones too."""
 KEPT_MS = 7 * 24 * 3_600_000
-"""How long a copy that could not be sent is kept."""
+"""Milliseconds for which a copy that could not be sent stays."""
 _PREFIX = "out-"
 
 
@@ -86,12 +86,12 @@ class OutgoingFiles:
         mime, _ = mimetypes.guess_type(taken.name)
         return Attachment(path=taken.path, name=taken.name, mime=mime or "application/octet-stream")
 
-    def sweep(self, kept: Collection[Path]) -> int:
-        """Remove copies that are not among `kept`, those that a message has; return how many. Blocks.
+    def sweep(self, in_use: Collection[Path]) -> int:
+        """Remove the copies that are not `in_use` by a message; return how many. Blocks.
 
         Call it only while nothing is being copied: a copy is there before its message is.
         """
-        stray = [path for path in self._directory.glob(f"{_PREFIX}*") if path not in kept]
+        stray = [path for path in self._directory.glob(f"{_PREFIX}*") if path not in in_use]
         for path in stray:
             path.unlink(missing_ok=True)
         return len(stray)

@@ -15,7 +15,7 @@ from orchestrator.store.database import Tx
 from orchestrator.store.message_search import BadSearch
 
 TEXT_CHARS = 400
-"""Of one message; fifty of them are about 6,000 tokens."""
+"""Characters of one message; fifty of them are about 6,000 tokens."""
 
 
 async def search_history(tx: Tx, caller: CommandCaller, command: SearchHistory) -> CommandResult:

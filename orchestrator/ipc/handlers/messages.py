@@ -13,9 +13,9 @@ from orchestrator.store import chats, outbox
 from orchestrator.store.database import Tx
 
 MAX_WAITING = 100
-"""How many texts of a group may wait to be sent."""
+"""Texts of a group that may wait to be sent."""
 MAX_A_TURN = 100
-"""How many texts an agent may send in one turn."""
+"""Texts that an agent may send in one turn."""
 MAX_OUTSIDE_AN_HOUR = 30
 """Texts that an agent may send in an hour outside of its turns, as a program that it left running does."""
 HOUR_MS = 3_600_000

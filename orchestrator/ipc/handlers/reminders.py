@@ -8,6 +8,7 @@ from agent_runner.wire.mailbox import CancelReminder, ListReminders, SetReminder
 from orchestrator.base.clock import local_iso, local_minute
 from orchestrator.domain.dashboard import Notification
 from orchestrator.domain.errors import BadRequest
+from orchestrator.domain.values import person_of
 from orchestrator.ipc.command_context import CommandCaller, CommandResult, refused
 from orchestrator.ipc.handlers.abilities import NO_DASHBOARDS, NOT_HERE
 from orchestrator.ipc.late_answers import SENT_LATE
@@ -22,7 +23,13 @@ async def set_reminder(tx: Tx, caller: CommandCaller, command: SetReminder) -> C
     try:
         due_ms = caller.read_time(command.at, now_ms=caller.asked_ms, zone=caller.zone)
         made = await caller.dashboards.reminders.set(
-            tx, caller.group, command.text, due_ms, now_ms=caller.now_ms, turn_id=_turn_id(caller)
+            tx,
+            caller.group,
+            command.text,
+            due_ms,
+            now_ms=caller.now_ms,
+            turn_id=_turn_id(caller),
+            task_id=command.task_id,
         )
     except BadRequest as error:
         return refused(error.code, str(error))
@@ -72,4 +79,7 @@ def _serialize(one: Notification, caller: CommandCaller) -> dict[str, Any]:
         "text": one.message,
         "due_ms": one.due_ms,
         "due": local_iso(one.due_ms, caller.zone),
+        "notification_id": one.id,
+        "task_id": one.task_id,
+        "person": person_of(one.asked_by or ""),
     }

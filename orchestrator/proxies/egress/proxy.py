@@ -1,7 +1,8 @@
 """The egress proxy: it checks the token and the group's allowlist, then tunnels bytes to the target.
 
 Containers are hostile here: heads are bounded in size and time, connections in number, and what they may
-reach is decided by the host's own list and lookup, never by what they say of it.
+reach is decided by the host's own list and lookup, never by what they say of it. One address serves many
+hosts, so a connection over TLS has to name in each of its hellos the host that CONNECT named.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, TypeVar
 
 import structlog
@@ -21,10 +23,19 @@ from orchestrator.base.clock import Clock
 from orchestrator.base.logging import LogThrottle
 from orchestrator.domain.network_targets import NetworkTarget
 from orchestrator.domain.values import Folder, RunId, TurnId
-from orchestrator.proxies.egress import destinations
-from orchestrator.proxies.egress.destinations import EgressConnection, EgressUnreachable, Resolver
+from orchestrator.proxies.egress import client_hello, public_addresses
+from orchestrator.proxies.egress.client_hello import (
+    HANDSHAKE_RECORD,
+    MAX_HELLO_BYTES,
+    BadClientHello,
+    ClientHello,
+    ClientHelloReader,
+    HelloRefused,
+    LaterHellos,
+)
 from orchestrator.proxies.egress.head import BadHead, Connect, Gone, read_connect
-from orchestrator.proxies.egress.tunnel import Carried, Tunnel
+from orchestrator.proxies.egress.public_addresses import EgressConnection, EgressUnreachable, Resolver
+from orchestrator.proxies.egress.tunnel import Carried, Opening, Tunnel
 from orchestrator.proxies.run_tokens import TokenBinding
 from orchestrator.store.audit import AuditEvent
 
@@ -33,6 +44,10 @@ log = structlog.get_logger(__name__)
 Counted = TypeVar("Counted", str, Folder)
 
 LINGER_SECONDS = 2.0
+TLS_PORT = 443
+"""The port to which only TLS is passed. Others, which the owner lists by number, may receive anything."""
+ACCESS_DENIED = b"\x15\x03\x03\x00\x02\x02\x31"
+"""A fatal alert of TLS: clients say "access denied" instead of a connection that broke."""
 _REASONS = {
     400: "Bad Request",
     403: "Forbidden",
@@ -46,19 +61,20 @@ class EgressLimits:
     """Bounds of the proxy. Times are seconds."""
 
     connections_a_peer: int = 96
-    """Of one container, whatever it has sent on them."""
+    """Connections that one container may have open, whatever it has sent on them."""
     connections_a_group: int = 64
-    """With a token of the group, from the moment it is known: those that are being made count, too."""
+    """Connections with a token of one group, from the moment the token is known, even if not made yet."""
     connections: int = 512
     """Over all: more than five containers may have."""
     head_seconds: float = 10.0
+    hello_seconds: float = 10.0
     connect_seconds: float = 10.0
     idle_seconds: float = 600.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EgressCaller:
-    """Whose token it is, and what its group may reach now."""
+    """The run that a token belongs to, and the targets that its group may reach now."""
 
     run_id: RunId
     folder: Folder
@@ -66,6 +82,15 @@ class EgressCaller:
     allowed: frozenset[NetworkTarget]
     asks: bool = False
     """Whether the owner is asked about other places."""
+
+
+class OpeningRefused(Exception):
+    """The bytes for the target may not go there; `server_name` is the other host that they name."""
+
+    def __init__(self, text: str, *, is_tls: bool = True, server_name: str | None = None) -> None:
+        super().__init__(text)
+        self.is_tls = is_tls
+        self.server_name = server_name
 
 
 Identify = Callable[[str], Awaitable[EgressCaller | None]]
@@ -160,12 +185,19 @@ class EgressProxy:
             caller = self._known(caller, peer)
             await self._check(caller, target)
             with _counted(self._open, caller.folder):
-                line = await self._reach(target)
+                line = await self._reach(target, caller.folder)
                 await self._carry(caller, request, (reader, writer), line)
         except (BadHead, EgressUnreachable) as error:
             status = error.status if isinstance(error, BadHead) else 403
             self._refused(caller, target, peer, str(error))
             await _refuse(writer, status, str(error))
+        except OpeningRefused as error:
+            named = {} if error.server_name is None else {"server_name": error.server_name}
+            self._refused(caller, target, peer, str(error), **named)
+            if error.is_tls:
+                writer.write(ACCESS_DENIED)
+            else:
+                await _refuse(writer, 403, str(error))
 
     def _known(self, caller: EgressCaller | None, peer: str) -> EgressCaller:
         if caller is None:
@@ -184,10 +216,10 @@ class EgressProxy:
         if self._open[caller.folder] >= self._limits.connections_a_group:
             raise EgressUnreachable("this group has too many connections open")
 
-    async def _reach(self, target: NetworkTarget) -> EgressConnection:
+    async def _reach(self, target: NetworkTarget, folder: Folder) -> EgressConnection:
         try:
             async with asyncio.timeout(self._limits.connect_seconds):
-                return await destinations.connect(self._internet, target)
+                return await public_addresses.connect(self._internet, target, folder)
         except TimeoutError:
             raise EgressUnreachable("nothing answers there in time") from None
 
@@ -200,12 +232,45 @@ class EgressProxy:
     ) -> None:
         tunnel = Tunnel(idle_seconds=self._limits.idle_seconds)
         began = time.monotonic()
+        is_refused = False
         try:
             inside[1].write(b"HTTP/1.1 200 Connection established\r\n\r\n")
-            await tunnel.carry(inside, (line.reader, line.writer), request.early)
+            opening = partial(self._opening, request, inside[0])
+            await tunnel.carry(inside, (line.reader, line.writer), opening=opening)
+        except OpeningRefused:
+            is_refused = True
+            raise
         finally:
             line.writer.transport.abort()
-            self._ended(caller, request.target, line.address, tunnel.carried, time.monotonic() - began)
+            # A refusal has a row of its own; where it came later, bytes had gone there before.
+            if not is_refused or tunnel.carried.bytes_out:
+                self._ended(caller, request.target, line.address, tunnel.carried, time.monotonic() - began)
+
+    async def _opening(self, request: Connect, reader: asyncio.StreamReader) -> Opening:
+        """Return the first bytes for the target once they may go there, and how to judge the others.
+
+        Raises:
+            OpeningRefused: they may not.
+            Gone: they ended before they could be judged.
+        """
+        early = request.early
+        if request.target.port != TLS_PORT:
+            early = early or await reader.read(MAX_HELLO_BYTES)
+            if early[:1] != bytes([HANDSHAKE_RECORD]):
+                return Opening(data=early)
+        hellos = ClientHelloReader()
+        try:
+            async with asyncio.timeout(self._limits.hello_seconds):
+                hello = await _read_hello(hellos, early, reader)
+        except TimeoutError:
+            raise OpeningRefused("no whole TLS hello came in time") from None
+        except BadClientHello as error:
+            is_tls = hellos.received[0] == HANDSHAKE_RECORD
+            raise OpeningRefused(str(error), is_tls=is_tls) from error
+        if (reason := client_hello.refusal(hello, request.target)) is not None:
+            raise OpeningRefused(reason, server_name=hello.server_name)
+        later = partial(_judge_later, LaterHellos(request.target, hello))
+        return Opening(data=hellos.hello_bytes + later(hellos.later_bytes), filter=later)
 
     def _ended(
         self, caller: EgressCaller, target: NetworkTarget, address: str, carried: Carried, seconds: float
@@ -221,7 +286,12 @@ class EgressProxy:
         self._note(self._event("egress.connection", caller, detail))
 
     def _refused(
-        self, caller: EgressCaller | None, target: NetworkTarget | None, peer: str, reason: str
+        self,
+        caller: EgressCaller | None,
+        target: NetworkTarget | None,
+        peer: str,
+        reason: str,
+        **more: str,
     ) -> None:
         key = (caller.folder if caller else peer, reason)
         if not self._throttle.passes(key):
@@ -231,6 +301,7 @@ class EgressProxy:
             "peer": peer,
             "reason": reason,
             "unlogged": self._throttle.take_held(key),
+            **more,
         }
         log.warning("egress.refused", group=caller.folder if caller else None, **detail)
         self._note(self._event("egress.refused", caller, detail))
@@ -256,6 +327,25 @@ def _counted(counter: Counter[Counted], key: Counted) -> Iterator[None]:
         counter[key] -= 1
         if not counter[key]:
             del counter[key]
+
+
+async def _read_hello(hellos: ClientHelloReader, early: bytes, reader: asyncio.StreamReader) -> ClientHello:
+    data = early
+    while (hello := hellos.feed(data)) is None:
+        data = await reader.read(MAX_HELLO_BYTES)
+        if not data:
+            raise Gone
+    return hello
+
+
+def _judge_later(hellos: LaterHellos, data: bytes) -> bytes:
+    """Return the bytes of `data` that may go out now. Raises `OpeningRefused`."""
+    try:
+        return hellos.feed(data)
+    except BadClientHello as error:
+        raise OpeningRefused(str(error)) from error
+    except HelloRefused as error:
+        raise OpeningRefused(str(error), server_name=error.server_name) from error
 
 
 def _peer(writer: asyncio.StreamWriter) -> str:

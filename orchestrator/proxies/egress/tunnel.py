@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
 CHUNK_BYTES = 64 * 1024
@@ -14,6 +15,15 @@ class Carried:
 
     bytes_out: int = 0
     bytes_in: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Opening:
+    """The first bytes for the target, and the filter for those that follow."""
+
+    data: bytes
+    filter: Callable[[bytes], bytes] | None = None
+    """Returns the bytes that may go out now, given those that came; may hold some back, and may raise."""
 
 
 class Tunnel:
@@ -28,28 +38,44 @@ class Tunnel:
         self,
         inside: tuple[asyncio.StreamReader, asyncio.StreamWriter],
         outside: tuple[asyncio.StreamReader, asyncio.StreamWriter],
-        early: bytes,
+        opening: Callable[[], Awaitable[Opening]],
     ) -> None:
-        """Send what came early, then carry.
+        """Carry; outward, `opening` gives the first bytes, and nothing goes out before it has.
 
         Raises:
             OSError: a side broke.
             TimeoutError: both were silent.
+            Exception: whatever `opening` or its filter raises.
         """
         async with asyncio.timeout(self._idle_seconds) as self._limit:
-            await self._send(outside[1], early, is_out=True)
             try:
                 async with asyncio.TaskGroup() as ways:
-                    ways.create_task(self._pump(inside[0], outside[1], is_out=True), name="egress-out")
+                    ways.create_task(self._pump_out(opening, inside[0], outside[1]), name="egress-out")
                     ways.create_task(self._pump(outside[0], inside[1], is_out=False), name="egress-in")
             except BaseExceptionGroup as errors:
                 raise errors.exceptions[0] from None
 
+    async def _pump_out(
+        self,
+        opening: Callable[[], Awaitable[Opening]],
+        reader: asyncio.StreamReader,
+        writer: asyncio.StreamWriter,
+    ) -> None:
+        opened = await opening()
+        await self._send(writer, opened.data, is_out=True)
+        await self._pump(reader, writer, is_out=True, only=opened.filter)
+
     async def _pump(
-        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, *, is_out: bool
+        self,
+        reader: asyncio.StreamReader,
+        writer: asyncio.StreamWriter,
+        *,
+        is_out: bool,
+        only: Callable[[bytes], bytes] | None = None,
     ) -> None:
         while chunk := await reader.read(CHUNK_BYTES):
-            await self._send(writer, chunk, is_out=is_out)
+            if passed := chunk if only is None else only(chunk):
+                await self._send(writer, passed, is_out=is_out)
         if writer.can_write_eof():
             writer.write_eof()
 

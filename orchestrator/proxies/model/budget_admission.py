@@ -23,7 +23,7 @@ from orchestrator.store.database import Database, Tx
 log = structlog.get_logger(__name__)
 
 SEARCHES_A_TURN = 50
-"""Of the web. One costs about as much as two thousand tokens of input."""
+"""Web searches that a turn may make. One costs about as much as two thousand input tokens."""
 
 OnRunaway = Callable[[RunId, str], Awaitable[None]]
 """End a run that asks without end; the text finishes a sentence."""

@@ -169,7 +169,7 @@ def notice_of(standing: BudgetStanding, zone: ZoneInfo) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class _Counted:
-    """What is counted alike: the same for any amount and unit."""
+    """The key of a running sum: budgets that differ only in amount or unit share one."""
 
     budget: Budget
     span: BudgetPeriod

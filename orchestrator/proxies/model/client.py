@@ -10,7 +10,7 @@ from starlette.types import Message, Receive, Scope, Send
 
 from orchestrator.proxies.model.error_responses import TOO_SLOW, ProxyRefusal, ProxyRefused, too_large
 from orchestrator.proxies.model.headers import Header
-from orchestrator.proxies.model.limits import ModelProxyLimits
+from orchestrator.proxies.model.limits import BodyPace, ModelProxyLimits
 
 
 class ClientGone(Exception):
@@ -20,19 +20,24 @@ class ClientGone(Exception):
 class ClientSide:
     """One request of a container. `body` is iterated once; then `until_gone` waits until it hangs up."""
 
-    def __init__(self, scope: Scope, receive: Receive, send: Send, limits: ModelProxyLimits) -> None:
+    def __init__(
+        self, scope: Scope, receive: Receive, send: Send, limits: ModelProxyLimits, pace: BodyPace
+    ) -> None:
         self.headers: list[Header] = list(scope["headers"])
         self.method: str = scope["method"]
         self.query: bytes = scope["query_string"]
         self.peer: str = (scope["client"] or ("?",))[0]
         self.status: int | None = None
         """Of the answer, once it has begun."""
+        self.is_early = False
+        """Whether a stream has begun before the service's answer: what follows is events of it."""
         self.is_answered = False
         self.bytes_in = 0
         self.bytes_out = 0
         self._receive = receive
         self._send = send
         self._limits = limits
+        self._pace = pace
         self._seconds_left = limits.body_seconds
         self._body_ended = asyncio.Event()
 
@@ -65,14 +70,16 @@ class ClientSide:
         except TimeoutError:
             raise ProxyRefused(TOO_SLOW) from None
         self._seconds_left -= loop.time() - began
-        return self._chunk_of(message)
+        return await self._chunk_of(message)
 
-    def _chunk_of(self, message: Message) -> bytes:
+    async def _chunk_of(self, message: Message) -> bytes:
         if message["type"] == "http.disconnect":
             raise ClientGone
         if not message.get("more_body", False):
             self._body_ended.set()
         chunk: bytes = message.get("body", b"")
+        if (seconds := self._pace.wait_seconds(self.peer, len(chunk))) > 0:
+            await asyncio.sleep(seconds)
         return chunk
 
     async def until_gone(self) -> None:
@@ -110,8 +117,21 @@ class ClientSide:
         await self.write(body)
         await self.end()
 
+    async def begin_stream(self) -> None:
+        """Begin a stream of events before the service has begun its answer."""
+        self.is_early = True
+        await self.begin(200, [(b"content-type", b"text/event-stream; charset=utf-8")])
+
+    async def ping(self) -> None:
+        """Send a sign of life in a stream, as the service itself does."""
+        await self.write(b'event: ping\ndata: {"type": "ping"}\n\n')
+
     async def refuse(self, refusal: ProxyRefusal) -> None:
-        """Send a refusal as the whole answer."""
+        """Send a refusal as the whole answer; in a stream that has begun, as its last event."""
+        if self.is_early:
+            await self.write(b"event: error\ndata: " + refusal.body() + b"\n\n")
+            await self.end()
+            return
         await self.reply(refusal.status, refusal.body(), refusal.headers)
 
     async def _let_it_stop(self) -> None:
@@ -119,4 +139,4 @@ class ClientSide:
         with suppress(TimeoutError, ClientGone):
             async with asyncio.timeout(self._limits.linger_seconds):
                 while not self._body_ended.is_set():
-                    self._chunk_of(await self._receive())
+                    await self._chunk_of(await self._receive())

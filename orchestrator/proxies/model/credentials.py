@@ -7,6 +7,7 @@ may be quoted: as it is, inside JSON or a URL, and in base64, wherever it stands
 from __future__ import annotations
 
 import base64
+import html
 import json
 import os
 import re
@@ -20,6 +21,7 @@ from urllib.parse import quote, quote_plus, unquote, urlsplit
 
 from orchestrator.domain import failures, setting_sources
 from orchestrator.domain.errors import SettingError
+from orchestrator.domain.model_services import PRESETS, ModelService
 from orchestrator.store.model_refusals import ModelRefusal
 
 DEFAULT_UPSTREAM = "https://api.anthropic.com"
@@ -32,14 +34,16 @@ _PREFIXES = {_OAUTH_PREFIX: "CLAUDE_CODE_OAUTH_TOKEN", "sk-ant-": "ANTHROPIC_API
 
 
 class CredentialKind(StrEnum):
-    """How a credential is presented."""
+    """The way in which a credential is sent to the model service."""
 
     API_KEY = "api_key"
-    """As `x-api-key`."""
+    """The credential is sent as `x-api-key`."""
     OAUTH = "oauth"
-    """As a bearer token of a subscription, which the API takes under its OAuth beta."""
+    """The credential is the bearer token of a subscription, which the API accepts under its OAuth beta."""
     BEARER = "bearer"
-    """As a bearer token of a gateway."""
+    """The credential is the bearer token of a gateway."""
+    NONE = "none"
+    """No credential is sent: a service of the owner's own may want no key."""
 
 
 _SETTINGS = {
@@ -63,9 +67,12 @@ class Credential:
     """The name it was read under."""
 
 
+NO_KEY_NEEDED = Credential(kind=CredentialKind.NONE, secret="", setting="no key")
+
+
 @dataclass(frozen=True, slots=True)
 class _Stamp:
-    """What tells one state of a file from another."""
+    """The attributes of a file by which a change to it is noticed."""
 
     modified_ns: int
     size: int
@@ -143,9 +150,24 @@ class CredentialSource:
         value = (self._environment.get(name) or self.dotenv().get(name, "")).strip()
         return value if _HEADER_VALUE.fullmatch(value) else None
 
+    def credential_of(self, service: ModelService) -> Credential | None:
+        """Return how a service is asked; None where its key is not set. Raises `SettingError`."""
+        if service.key_env is None:
+            return NO_KEY_NEEDED
+        secret = (self._environment.get(service.key_env) or self.dotenv().get(service.key_env, "")).strip()
+        if not secret:
+            return None
+        preset = PRESETS.get(service.kind)
+        is_bearer = preset is None or preset.is_bearer
+        return Credential(
+            kind=CredentialKind.BEARER if is_bearer else CredentialKind.API_KEY,
+            secret=_checked_secret(service.key_env, secret),
+            setting=service.key_env,
+        )
+
     @property
     def environment(self) -> Mapping[str, str]:
-        """What is set for this process."""
+        """The environment variables of this process."""
         return self._environment
 
     def dotenv(self) -> Mapping[str, str]:
@@ -253,7 +275,7 @@ def secret_values(named: Iterable[tuple[str, str]]) -> Iterator[str]:
     """Pick the values that are secret by the names that they have, and passwords inside URLs; no paths."""
     for name, given in named:
         value = given.strip()
-        if _is_telling(name) and not is_ordinary(value) and not _is_path(value):
+        if is_telling(name) and not is_ordinary(value) and not _is_path(value):
             yield value
         yield from (one for one in _passwords_in(value) if not is_ordinary(one))
 
@@ -271,7 +293,8 @@ def forms_of(values: Iterable[str]) -> tuple[str, ...]:
     return tuple(sorted(forms, key=lambda form: (-len(form), form)))
 
 
-def _is_telling(name: str) -> bool:
+def is_telling(name: str) -> bool:
+    """Return whether the value under a name is secret, and so taken out of all that is kept."""
     return not _TELLING.isdisjoint(part.removesuffix("S") for part in name.upper().split("_"))
 
 
@@ -280,7 +303,7 @@ def _is_path(value: str) -> bool:
 
 
 def _passwords_in(value: str) -> tuple[str, ...]:
-    """Those of a URL, as it stands there and as it is meant."""
+    """Return the password of a URL, as it is written there and decoded; nothing if there is none."""
     try:
         found = urlsplit(value).password if "://" in value else None
     except ValueError:
@@ -293,12 +316,53 @@ def _forms(value: str) -> Iterator[str]:
     yield " ".join(value.split())
     yield json.dumps(value)[1:-1]
     yield json.dumps(value, ensure_ascii=False)[1:-1]
-    for escaped in (quote(value, safe=""), quote(value), quote_plus(value)):
+    yield from json_escapes(value)
+    yield from _in_entities(value)
+    for escaped in (quote(value, safe=""), quote(value), quote_plus(value), quote(value, safe="!'()*")):
         yield escaped
         yield re.sub(r"%[0-9A-F]{2}", lambda found: found[0].lower(), escaped)
     for encoded in _in_base64(value.encode()):
         yield encoded
         yield encoded.translate(str.maketrans("+/", "-_"))
+
+
+_ESCAPED_BY_SOME = (
+    "<>&",
+    "<>&\u2028\u2029",
+    "<>&'",
+    "<>&'+",
+    "<>&'\"",
+    "<>&'\"+",
+    "<>&'\"+`",
+    "<>&'\"+/",
+    "+",
+)
+"""Sets of characters that writers of JSON escape without need, against readers that take it for HTML."""
+
+
+def json_escapes(value: str) -> Iterator[str]:
+    """Yield the forms of JSON that escape more than they have to, as Go, .NET and PHP write it."""
+    for more in _ESCAPED_BY_SOME:
+        for is_ascii in (True, False):
+            escaped = "".join(
+                f"\\u{ord(one):04x}" if one in more else json.dumps(one, ensure_ascii=is_ascii)[1:-1]
+                for one in value
+            )
+            for form in (escaped, escaped.replace("/", "\\/")):
+                yield form
+                yield re.sub(r"\\u[0-9a-f]{4}", lambda found: "\\u" + found[0][2:].upper(), form)
+
+
+def _in_entities(value: str) -> Iterator[str]:
+    """Yield the forms of HTML and XML, by the ways in which writers name quotes."""
+    plain = html.escape(value, quote=False)
+    for double in ('"', "&quot;", "&#34;", "&#x22;"):
+        for single in ("'", "&#x27;", "&#39;", "&#039;", "&apos;"):
+            form = plain.replace('"', double).replace("'", single)
+            yield form
+            yield form.replace("+", "&#43;")
+            yield form.replace("+", "&#x2B;").replace("/", "&#x2F;")
+            yield form.encode("ascii", "xmlcharrefreplace").decode()
 
 
 def _in_base64(data: bytes) -> Iterator[str]:
@@ -316,9 +380,9 @@ class CredentialStatus:
     setting: str | None = None
     problem: str | None = None
     refusals: Sequence[ModelRefusal] = ()
-    """Why the model service answers nothing, or not for one model."""
+    """The current reasons why the model service refuses all requests, or those for one model."""
     accepted_ms: int | None = None
-    """When the model answered last."""
+    """The time when the model answered last."""
 
     def to_json_dict(self) -> dict[str, Any]:
         is_accepted = False if self.refusals else True if self.accepted_ms else None

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from orchestrator.proxies.model.headers import Header
+
+MAX_MESSAGE_CHARS = 2_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,6 +44,16 @@ class AnswerCut(Exception):
 NOT_AGAIN: tuple[Header, ...] = ((b"x-should-retry", b"false"),)
 
 
+def of_service(status: int, body: bytes) -> ProxyRefusal:
+    """Return what a service answered instead of a stream, by the error in its body."""
+    try:
+        error = json.loads(body)["error"]
+        kind, message = str(error["type"])[:100], str(error["message"])[:MAX_MESSAGE_CHARS]
+    except (ValueError, TypeError, LookupError, RecursionError):
+        return replace(BROKEN, message=f"The model service answered with HTTP {status} and no stream.")
+    return ProxyRefusal(status=status, kind=kind, message=message)
+
+
 def malformed(why: str) -> ProxyRefusal:
     return ProxyRefusal(status=400, kind="invalid_request_error", message=f"The request is malformed: {why}.")
 
@@ -66,6 +78,18 @@ def no_credential(why: str | None = None) -> ProxyRefusal:
         status=403, kind="permission_error", message=f"{text} {why}" if why else text, headers=NOT_AGAIN
     )
 
+
+def no_service(name: str) -> ProxyRefusal:
+    text = f"The model service '{name}' was removed: ask again."
+    return ProxyRefusal(status=403, kind="permission_error", message=text, headers=NOT_AGAIN)
+
+
+MOVED = ProxyRefusal(
+    status=503,
+    kind="api_error",
+    message="This model service does not answer: the turn goes on at another.",
+    headers=NOT_AGAIN,
+)
 
 NOT_FOUND = ProxyRefusal(status=404, kind="not_found_error", message="Only the Messages API is served here.")
 

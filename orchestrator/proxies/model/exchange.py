@@ -12,7 +12,9 @@ import structlog
 
 from orchestrator.base.logging import LogThrottle
 from orchestrator.domain.failures import ModelError
+from orchestrator.domain.model_services import OF_DOTENV, ModelService
 from orchestrator.domain.values import Folder, RunId, TurnId, TurnKind
+from orchestrator.groups.settings import ModelFeature
 from orchestrator.proxies.model.credentials import Credential
 from orchestrator.proxies.model.error_responses import ProxyRefusal, ProxyRefused
 from orchestrator.proxies.model.token_usage import ParsedUsage
@@ -39,10 +41,25 @@ class RunIdentity:
     """Whether the model service may search the web for it."""
     is_open: bool = False
     """Whether its container reaches the internet."""
+    model_features: tuple[ModelFeature, ...] = ()
+    """The features of the model service that the owner lets its group pay for."""
+    service: ModelService | None = None
+    """The service that its run asks; None: the one of `.env`."""
+    model: str | None = None
+    """The model that its run asks there; None leaves that to the agent."""
+
+    may_move: bool = False
+    """Whether another service would go on with its turn."""
+    has_moved: bool = False
+    """Whether its turn has left the service that its run asks, and goes on in another run."""
+
+    @property
+    def service_name(self) -> str:
+        return OF_DOTENV if self.service is None else self.service.name
 
 
 class ExchangeEnd(StrEnum):
-    """How an exchange ended."""
+    """The way in which an exchange ended."""
 
     WHOLE = "whole"
     REFUSED = "refused"
@@ -66,7 +83,7 @@ class ProxyExchange:
     bytes_in: int
     bytes_out: int
     usage: ParsedUsage | None = None
-    """What the answer said that it used, as far as it came."""
+    """The usage that the answer reported, as far as it arrived."""
     is_subagent: bool = False
     """Whether the container says that a subagent asked."""
 
@@ -83,14 +100,18 @@ class Denial:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answered:
-    """How the model service answered a request that costs tokens. `status` is None when nothing came."""
+    """The model service's answer to a request that costs tokens. `status` is None if none came."""
 
     error: ModelError | None
     status: int | None
     duration_ms: int = 0
-    """From the request to the first byte, or until it was given up."""
+    """Milliseconds from the request to the first byte, or until it was given up."""
     retry_after_ms: int = 0
-    """For how long the service wants to be left alone."""
+    """Milliseconds that the service asks to wait before the next request."""
+    model: str | None = None
+    """The model that the request named."""
+    waited_ms: int = 0
+    """For how long its turn has met such answers before."""
 
 
 Identify = Callable[[str], Awaitable[RunIdentity | None]]
@@ -176,17 +197,32 @@ _NO_CREDIT = ("credit balance", "billing")
 _OVERLOADED_STREAM = b"event: error"
 
 
-def classify(status: int, body: bytes = b"") -> ModelError | None:
-    """Judge an answer by its status and the beginning of its body; None when the model answers.
+_KINDS = (b"application/json", b"text/event-stream")
+_OTHER_FORMATS = (b'"chat.completion', b'"text_completion"', b"data: [DONE]")
+"""Marks of what services say that speak the format of others."""
+
+
+def _is_foreign(body: bytes, kind: bytes | None) -> bool:
+    """Return whether a good answer is none of the Messages API: a page, or another format."""
+    is_of_another_kind = kind is not None and not kind.lower().startswith(_KINDS)
+    return is_of_another_kind or any(mark in body[:2_000] for mark in _OTHER_FORMATS)
+
+
+def classify(status: int, body: bytes = b"", kind: bytes | None = None) -> ModelError | None:
+    """Judge an answer by its status, the beginning of its body and its content type; None is an answer.
 
     A key that is refused, an account without credit and a model that is not there are refused again however
     often they are asked. A limit that is reached and trouble of the service pass by themselves. Anything else
     is the request's own fault.
     """
     if 200 <= status < 300:
+        if _is_foreign(body, kind):
+            return ModelError.FOREIGN
         # An overloaded service may say so only after its good status.
         return ModelError.OUTAGE if body.startswith(_OVERLOADED_STREAM) else None
     match status:
+        case _ if 300 <= status < 400:
+            return ModelError.FOREIGN
         case 401 | 403:
             return ModelError.KEY_REFUSED
         case 402:

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Coroutine
-from contextlib import aclosing
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
 
+from orchestrator.domain.model_services import ModelService
 from orchestrator.proxies.model import error_responses
 from orchestrator.proxies.model import headers as rules
 from orchestrator.proxies.model.client import ClientSide
 from orchestrator.proxies.model.credentials import Credential
 from orchestrator.proxies.model.error_responses import NOT_AGAIN, AnswerCut, ProxyRefused
 from orchestrator.proxies.model.exchange import RunIdentity
-from orchestrator.proxies.model.limits import BodyBytes, ModelProxyLimits
+from orchestrator.proxies.model.headers import Header
+from orchestrator.proxies.model.limits import BodyBytes, ModelProxyLimits, moving_seconds_of
+from orchestrator.proxies.model.request_policy import RequestFacts
 from orchestrator.proxies.model.token_usage import UsageParser
 from orchestrator.proxies.model.upstream_client import UpstreamRequest, UpstreamResponse
 from orchestrator.proxies.parsing_process import ParsingProcess
@@ -31,11 +34,11 @@ class LeakCheck:
         """Tell whether `chunk` completes the secret. Call once a chunk, in order."""
         seen = self._tail + chunk
         self._tail = seen[-(len(self._secret) - 1) :] if len(self._secret) > 1 else b""
-        return self._secret in seen
+        return bool(self._secret) and self._secret in seen
 
 
 MAX_ERROR_BYTES = 64 * 1024
-"""Of an answer that is an error, so much is looked at before it is passed on."""
+"""Bytes of an error answer that are read and judged before it is passed on."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,6 +47,15 @@ class UpstreamTarget:
 
     credential: Credential
     base_url: str
+    is_public_only: bool = False
+    """Whether its name may lead to addresses of the internet alone: the owner wrote no other."""
+    service: ModelService | None = None
+    """The service by its name; None: the one of `.env`."""
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether it reads what all services of the Messages API do, and not all that Anthropic's does."""
+        return self.service is not None and self.service.kind != "anthropic"
 
 
 async def upstream_request(
@@ -61,19 +73,60 @@ async def upstream_request(
     Raises `ProxyRefused` when a GET brings a body, and when a POST asks for what its group may not.
     """
     body = await whole_body(client, limits.body_bytes, held) if _is_post(client) else None
+    facts = RequestFacts()
+    received = client.headers
     if body is None:
         await client.expect_no_body()
-    else:
-        await parsing.check_model_request(
-            identity.folder, body, may_search=identity.may_search, is_open=identity.is_open
+    elif target.is_plain and target.service is not None:
+        facts, body = await parsing.adapt_model_request(
+            identity.folder,
+            body,
+            model=identity.model or target.service.model,
+            abilities=[ability.value for ability in target.service.abilities],
+            may_search=identity.may_search,
+            is_open=identity.is_open,
         )
-    query = f"?{client.query.decode('ascii')}" if client.query else ""
+        received = _with_length(_without_betas(received), len(body))
+    else:
+        facts = await parsing.check_model_request(
+            identity.folder,
+            body,
+            may_search=identity.may_search,
+            is_open=identity.is_open,
+            features=identity.model_features,
+        )
+    query = f"?{client.query.decode('ascii')}" if client.query and not target.is_plain else ""
     return UpstreamRequest(
         method=client.method,
         url=f"{target.base_url}{path}{query}",
-        headers=rules.request_headers(client.headers, target.credential),
+        headers=rules.request_headers(received, target.credential, features=identity.model_features),
         body=None if body is None else once(body, held),
+        first_byte_seconds=_first_byte_seconds(identity, target, facts, limits),
+        facts=facts,
+        is_public_only=target.is_public_only,
     )
+
+
+def _first_byte_seconds(
+    identity: RunIdentity, target: UpstreamTarget, facts: RequestFacts, limits: ModelProxyLimits
+) -> float:
+    """Return how long an answer may take to begin: less where another service would go on with the turn."""
+    usual = limits.first_byte_of(target.base_url)
+    if target.service is not None and target.service.first_byte_seconds is not None:
+        usual = float(target.service.first_byte_seconds)
+    if identity.may_move and facts.is_streamed:
+        return moving_seconds_of(limits, target.service, target.base_url)
+    return usual
+
+
+def _without_betas(received: Sequence[Header]) -> list[Header]:
+    return [one for one in received if one[0].lower() != b"anthropic-beta"]
+
+
+def _with_length(received: Sequence[Header], length: int) -> list[Header]:
+    """Return the headers of a body that was written anew."""
+    kept = [one for one in received if one[0].lower() != b"content-length"]
+    return [*kept, (b"content-length", str(length).encode())]
 
 
 def _is_post(client: ClientSide) -> bool:
@@ -96,7 +149,7 @@ async def once(body: bytes, held: BodyBytes | None = None) -> AsyncIterator[byte
         held.release()
 
 
-async def opening(answer: UpstreamResponse, limits: ModelProxyLimits) -> bytes:
+async def opening(answer: UpstreamResponse, *, first_byte_seconds: float) -> bytes:
     """Wait for the body of `answer` to begin, and take that off it; of an error, which is short, all.
 
     Raises:
@@ -104,7 +157,7 @@ async def opening(answer: UpstreamResponse, limits: ModelProxyLimits) -> bytes:
     """
     taken = bytearray()
     try:
-        async with asyncio.timeout(limits.first_byte_seconds):
+        async with asyncio.timeout(first_byte_seconds):
             async for chunk in answer.chunks:
                 taken += chunk
                 if answer.status < 400 or len(taken) >= MAX_ERROR_BYTES:
@@ -125,17 +178,27 @@ async def pass_back(
     may_try_again: bool,
     parser: UsageParser,
     on_quote: Callable[[int], None],
+    event_seconds: float | None = None,
 ) -> None:
     """Send `answer`, whose body has `begun` with that, to the client.
 
-    Raises `AnswerCut` when it breaks off, or would quote the credential.
+    `event_seconds` bounds how long a stream may bring no whole event.
+
+    Raises `AnswerCut` when it breaks off, comes to a stop, or would quote the credential.
     """
     parser.begin(answer.status, answer.headers)
     guard = LeakCheck(credential.secret)
-    passed = rules.response_headers(answer.headers, credential)
-    if not may_try_again:
-        passed = [*(one for one in passed if one[0] != NOT_AGAIN[0][0]), *NOT_AGAIN]
-    await client.begin(answer.status, passed)
+    if client.is_early and not _is_event_stream(answer):
+        if guard.quotes_secret(begun):
+            on_quote(answer.status)
+            raise AnswerCut
+        await client.refuse(error_responses.of_service(answer.status, begun))
+        return
+    if not client.is_early:
+        passed = rules.response_headers(answer.headers, credential)
+        if not may_try_again:
+            passed = [*(one for one in passed if one[0] != NOT_AGAIN[0][0]), *NOT_AGAIN]
+        await client.begin(answer.status, passed)
 
     async def pass_on(chunk: bytes) -> None:
         parser.feed(chunk)  # before it is written: who hangs up now has had it all the same
@@ -147,17 +210,74 @@ async def pass_back(
     async with aclosing(answer.chunks) as chunks:
         if begun:
             await pass_on(begun)
-        async for chunk in chunks:
+        async for chunk in in_events(chunks, begun, event_seconds):
             await pass_on(chunk)
+    if event_seconds is not None and _is_event_stream(answer) and not parser.is_whole:
+        raise AnswerCut("its stream has no end")
     await client.end()
+
+
+async def in_events(
+    chunks: AsyncIterator[bytes], begun: bytes, seconds: float | None
+) -> AsyncIterator[bytes]:
+    """Yield chunks as they come, for as long as they make a whole event every so many seconds.
+
+    Raises `AnswerCut` when they do not: a byte a second is no answer.
+    """
+    if seconds is None:
+        async for chunk in chunks:
+            yield chunk
+        return
+    loop = asyncio.get_running_loop()
+    deadline, tail = loop.time() + seconds, begun[-3:]
+    while True:
+        try:
+            async with asyncio.timeout_at(deadline):
+                chunk = await anext(chunks)
+        except StopAsyncIteration:
+            return
+        except TimeoutError:
+            raise AnswerCut("it came to a stop") from None
+        seen, tail = tail + chunk, (tail + chunk)[-3:]
+        if b"\n\n" in seen or b"\n\r\n" in seen:
+            deadline = loop.time() + seconds
+        yield chunk
+
+
+def _is_event_stream(answer: UpstreamResponse) -> bool:
+    """Return whether the body of an answer can follow the pings of a stream that has begun."""
+    found = {name.lower(): value.strip().lower() for name, value in answer.headers}
+    is_plain = found.get(b"content-encoding", b"identity") == b"identity"
+    is_stream = found.get(b"content-type", b"").startswith(b"text/event-stream")
+    return answer.status == 200 and is_plain and is_stream
 
 
 async def while_connected(client: ClientSide, work: Coroutine[Any, Any, None], *, name: str) -> None:
     """Do `work`, and cancel it the moment the client hangs up. Raises what either raises, bare."""
+    async with beside(client.until_gone(), name=name):
+        await work
+
+
+@asynccontextmanager
+async def beside(watch: Coroutine[Any, Any, None], *, name: str) -> AsyncIterator[None]:
+    """Run `watch` while the block runs, and cancel it after. Raises what either raises, bare."""
     try:
         async with asyncio.TaskGroup() as group:
-            watch = group.create_task(client.until_gone(), name=name)
-            await work
-            watch.cancel()
+            watching = group.create_task(watch, name=name)
+            yield
+            watching.cancel()
     except BaseExceptionGroup as errors:
         raise errors.exceptions[0] from None
+
+
+async def keep_waiting(client: ClientSide, limits: ModelProxyLimits, *, is_streamed: bool) -> None:
+    """Keep a client connected whose answer takes long to begin, for as long as this runs.
+
+    Only a stream can: it begins at once, with pings as the service itself sends them.
+    """
+    if not is_streamed:
+        return
+    await client.begin_stream()
+    while True:
+        await client.ping()
+        await asyncio.sleep(limits.ping_seconds)

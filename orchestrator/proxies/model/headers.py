@@ -1,11 +1,12 @@
-"""Which headers pass the proxy. Pure: lists of (name, value) in bytes, as ASGI has them."""
+"""Rules for the headers that pass the proxy. Pure: lists of (name, value) in bytes, as ASGI has them."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import assert_never
 
+from orchestrator.groups.settings import ModelFeature
 from orchestrator.proxies.model.credentials import Credential, CredentialKind
 
 Header = tuple[bytes, bytes]
@@ -70,6 +71,8 @@ _BETAS = frozenset(
     }
 )
 """Betas that the CLI of the agent asks for, without their dates. Others may cost or reach something."""
+_PAID_BETAS: Mapping[bytes, ModelFeature] = {b"compact": "compaction", b"fast-mode": "fast_mode"}
+"""Betas that cost more, without their dates, each with the feature by which the owner allows it."""
 _BETA_DATE = re.compile(rb"-20\d{2}-?\d{2}-?\d{2}$")
 _RESPONSE_PREFIXES = (b"anthropic-ratelimit-",)
 _TOKEN_NAMES = (b"x-api-key", b"authorization")
@@ -122,8 +125,12 @@ def run_token(headers: Iterable[Header]) -> str | None:
     return token.strip().decode("latin-1") or None if scheme.lower() == b"bearer" else None
 
 
-def request_headers(headers: Sequence[Header], credential: Credential) -> list[Header]:
+def request_headers(
+    headers: Sequence[Header], credential: Credential, *, features: Collection[ModelFeature] = ()
+) -> list[Header]:
     """Return what goes upstream: the allowed headers and the real credential in exactly one of its forms.
+
+    `features` are those of the model service that the owner lets the group pay for.
 
     The answer is asked for uncompressed, so that it can be passed on as it comes and looked through.
     """
@@ -133,14 +140,14 @@ def request_headers(headers: Sequence[Header], credential: Credential) -> list[H
         for name, value in headers
         if name.lower() not in dropped and _is_allowed(name.lower(), _REQUEST_NAMES, _REQUEST_PREFIXES)
     ]
-    betas = () if b"anthropic-beta" in dropped else _betas(headers)
+    betas = () if b"anthropic-beta" in dropped else _betas(headers, features)
     return [
         *passed,
         # Ours, and not the container's: a reader that heeds a charset would read another request.
         (b"content-type", b"application/json"),
         (b"accept-encoding", b"identity"),
         *_beta_header(betas, credential.kind),
-        _proof(credential),
+        *_proof(credential),
     ]
 
 
@@ -153,7 +160,7 @@ def response_headers(headers: Sequence[Header], credential: Credential) -> list[
         for name, value in headers
         if name.lower() not in dropped
         and _is_allowed(name.lower(), _RESPONSE_NAMES, _RESPONSE_PREFIXES)
-        and secret not in value
+        and not (secret and secret in value)
     ]
 
 
@@ -171,10 +178,11 @@ def _hop_by_hop(headers: Iterable[Header]) -> frozenset[bytes]:
     return frozenset(name.strip() for name in listed) - {b"content-length"}
 
 
-def _betas(headers: Iterable[Header]) -> tuple[bytes, ...]:
+def _betas(headers: Iterable[Header], features: Collection[ModelFeature]) -> tuple[bytes, ...]:
     listed = b",".join(_values(headers, b"anthropic-beta")).split(b",")
     names = dict.fromkeys(name.strip() for name in listed)
-    return tuple(name for name in names if _BETA_DATE.sub(b"", name) in _BETAS)
+    known = _BETAS | {beta for beta, feature in _PAID_BETAS.items() if feature in features}
+    return tuple(name for name in names if _BETA_DATE.sub(b"", name) in known)
 
 
 def _beta_header(betas: tuple[bytes, ...], kind: CredentialKind) -> list[Header]:
@@ -184,12 +192,14 @@ def _beta_header(betas: tuple[bytes, ...], kind: CredentialKind) -> list[Header]
     return [(b"anthropic-beta", b",".join(names))] if names else []
 
 
-def _proof(credential: Credential) -> Header:
+def _proof(credential: Credential) -> list[Header]:
     secret = credential.secret.encode()
     match credential.kind:
         case CredentialKind.API_KEY:
-            return b"x-api-key", secret
+            return [(b"x-api-key", secret)]
         case CredentialKind.OAUTH | CredentialKind.BEARER:
-            return b"authorization", b"Bearer " + secret
+            return [(b"authorization", b"Bearer " + secret)]
+        case CredentialKind.NONE:
+            return []
         case _:
             assert_never(credential.kind)

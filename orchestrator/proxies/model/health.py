@@ -41,7 +41,7 @@ Probe = Callable[[str | None], Awaitable[Answered]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Key:
-    """What decides whether the service answers: a changed one is asked about at once. It holds no secret."""
+    """The settings on which the service's answer depends; a change is checked at once. It holds no secret."""
 
     setting: str | None
     fingerprint: int
@@ -54,6 +54,10 @@ class _Probed:
     key: _Key
     model: str | None
     at_ms: int
+
+
+_WITHOUT_KEY = (ModelError.NO_KEY, ModelError.KEY_UNREADABLE)
+"""Causes that end once a key can be read, without asking the service."""
 
 
 class ModelHealth:
@@ -83,6 +87,8 @@ class ModelHealth:
         self._open: list[ModelRefusal] = []
         self._troubled: set[TurnId] = set()
         self._refused_key: _Key | None = None
+        self._own_choice: str | None = None
+        """The model that an agent chose by itself and that was refused last."""
         self._probed: _Probed | None = None
         self._probing = asyncio.Lock()
         self._wakeup = Wakeup()
@@ -110,8 +116,8 @@ class ModelHealth:
 
     async def refusal(self, model: str | None) -> ModelRefusal | None:
         """Return why a turn for a model would be refused now, or None. May ask the service first."""
-        if await asyncio.to_thread(self._key) is None:
-            await self._begin(ModelError.NO_KEY, None, status=None)
+        if (problem := await asyncio.to_thread(self._key_problem)) is not None:
+            await self._begin(problem, None, status=None)
         elif self._blocking(model) is not None:
             with suppress(TimeoutError):
                 async with asyncio.timeout(LOOK_SECONDS):
@@ -123,6 +129,9 @@ class ModelHealth:
         error = answered.error
         if error is None:
             await self._record_answer(identity)
+            return True
+        if error is ModelError.SLOW:
+            await self._record_slowness(identity, answered)
             return True
         if error is ModelError.OUTAGE:
             return await self._record_outage(identity, answered)
@@ -151,6 +160,7 @@ class ModelHealth:
         error, model = answered.error, await self._model_of(identity.folder, identity.kind)
         assert error is not None
         if error is ModelError.UNKNOWN_MODEL and model is None:
+            self._own_choice = answered.model
             await self._begin(error, OWN_CHOICE, status=answered.status)
         elif not await self._is_confirmed(error, model):
             log.warning("model.refused_one", group=identity.folder, error=error.value, status=answered.status)
@@ -174,14 +184,19 @@ class ModelHealth:
 
     async def _look_again(self) -> None:
         """Ask once for each model that is refused, or for any, if nobody has just done so."""
-        if await asyncio.to_thread(self._key) is not None:
-            await self._end([one for one in self._open if one.cause is ModelError.NO_KEY])
-        models = {one.model or None for one in self._open if one.cause is not ModelError.NO_KEY}
+        if await asyncio.to_thread(self._key_problem) is None:
+            await self._end([one for one in self._open if one.cause in _WITHOUT_KEY])
+        models = {one.model for one in self._open if one.cause not in _WITHOUT_KEY}
+        if self._own_choice is None:
+            models.discard(OWN_CHOICE)  # refused before the host began: the next question names the model
         for model in sorted(models, key=str):
             await self._look(model)
 
     async def _look(self, model: str | None) -> None:
-        """Have the host itself ask, at most once a minute with the same key, and record what comes of it."""
+        """Have the host itself ask, at most once a minute with the same key, and record what comes of it.
+
+        `model` is what a refusal names: a model, `OWN_CHOICE`, or None for any.
+        """
         async with self._probing:
             key, now_ms = await asyncio.to_thread(self._key), self._clock.now_ms()
             last = self._probed
@@ -189,14 +204,14 @@ class ModelHealth:
             if key is None or (is_fresh and last is not None and (last.key, last.model) == (key, model)):
                 return
             self._probed = _Probed(key=key, model=model, at_ms=now_ms)  # also where nobody waits for the end
-            answered = await self._probe(model)
+            answered = await self._probe(self._own_choice if model == OWN_CHOICE else model)
             error = answered.error
             log.info("model.probed", model=model, status=answered.status, error=error and error.value)
             if error is ModelError.OUTAGE:
                 return
             if error is ModelError.UNKNOWN_MODEL:
                 await self._end([one for one in self._open if one.model is None])
-                if model is not None:
+                if model:
                     await self._begin(error, model, status=answered.status)
             elif error is not None and error.is_permanent:
                 await self._begin(error, None, status=answered.status)
@@ -205,6 +220,17 @@ class ModelHealth:
                 await self._end([one for one in self._open if one.model in (None, model)])
 
     # It is down
+
+    async def _record_slowness(self, identity: RunIdentity, answered: Answered) -> None:
+        """Record since when a turn waits for the first byte of an answer, which may still come."""
+        if identity.turn_id is None:
+            return
+        since_ms = self._clock.now_ms() - answered.duration_ms
+        async with self._database.transaction() as tx:
+            await turn_outages.begin(tx, identity.turn_id, Outage.MODEL, since_ms=since_ms)
+        self._troubled.add(identity.turn_id)
+        log.warning("model.slow", group=identity.folder, turn=identity.turn_id)
+        self._on_change()
 
     async def _record_outage(self, identity: RunIdentity, answered: Answered) -> bool:
         """Note since when the turn meets it; False when it has lasted too long, or will."""
@@ -232,8 +258,16 @@ class ModelHealth:
     def _blocking(self, model: str | None) -> ModelRefusal | None:
         return next((one for one in self._open if one.blocks(model)), None)
 
+    def _key_problem(self) -> ModelError | None:
+        """Return why no request could have a key now, or None when one is set. Blocks as `_key` does."""
+        try:
+            self._source.upstream()
+            return ModelError.NO_KEY if self._source.current() is None else None
+        except SettingError:
+            return ModelError.KEY_UNREADABLE
+
     def _key(self) -> _Key | None:
-        """What is set now. Blocks for one `stat`, or for reading the file."""
+        """Return the key that is set now, None without one. Blocks for a `stat`, or for reading the file."""
         try:
             found = self._source.current()
             upstream = self._source.upstream()
@@ -279,5 +313,5 @@ def _limit_reached(answered: Answered) -> str:
 
 async def notify_recovery(tx: Tx, refusal: ModelRefusal, *, now_ms: int) -> None:
     """Notify the owner that a refusal is over, if they were notified of it."""
-    if refusal.told_ms is not None:
+    if refusal.notified_ms is not None:
         await owner.notify(tx, failures.WORKS_AGAIN, about=f"model-refusal:{refusal.id}", now_ms=now_ms)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from orchestrator.base.import_blocker import without
 from orchestrator.domain.errors import AndyError
+from orchestrator.domain.model_services import ModelService
 from orchestrator.domain.values import Folder, RunId
 from orchestrator.proxies.model.exchange import RunIdentity
 from orchestrator.proxies.model.proxy import COSTLY
@@ -51,6 +52,7 @@ class HostModelCalls:
         system: str,
         text: str,
         max_tokens: int,
+        service: ModelService | None = None,
     ) -> str:
         """Send one request to the proxy `app` and return the text of the answer.
 
@@ -69,6 +71,8 @@ class HostModelCalls:
             folder=folder,
             is_main=is_main,
             budgets=await self._budgets(),
+            service=service,
+            model=model,
         )
         try:
             return await _answer(app, token, body)

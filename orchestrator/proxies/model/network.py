@@ -8,21 +8,32 @@ from __future__ import annotations
 import asyncio
 import select
 import ssl
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from itertools import zip_longest
 from typing import Any
 
 import httpcore
+
+from orchestrator.proxies.egress.public_addresses import is_public
+from orchestrator.proxies.name_lookups import NameLookups
 
 READ_AHEAD_BYTES = 256 * 1024
 """Received and not taken yet; then the service is read no further."""
 JOINED_BYTES = 64 * 1024
 """The most that waits to be written together."""
 EYEBALLS_SECONDS = 0.25
-"""How long one address of a name is tried before another is tried beside it."""
+"""Seconds that one address of a name is tried alone before the next is tried beside it."""
 
 
 class AsyncioBackend(httpcore.AsyncNetworkBackend):
-    """Opens connections for a pool."""
+    """Opens connections for a pool. Names are looked up in threads of their own, few for each host.
+
+    With `is_public_only` it connects to addresses of the internet alone, whatever a name leads to.
+    """
+
+    def __init__(self, lookups: NameLookups, *, is_public_only: bool = False) -> None:
+        self._lookups = lookups
+        self._is_public_only = is_public_only
 
     async def connect_tcp(
         self,
@@ -33,17 +44,68 @@ class AsyncioBackend(httpcore.AsyncNetworkBackend):
         socket_options: Iterable[Any] | None = None,  # noqa: ARG002
     ) -> AsyncioStream:
         """Connect. Raises `httpcore.ConnectError` or `httpcore.ConnectTimeout`."""
-        loop = asyncio.get_running_loop()
         try:
             async with asyncio.timeout(timeout):
-                _, stream = await loop.create_connection(
-                    AsyncioStream, host, port, happy_eyeballs_delay=EYEBALLS_SECONDS
-                )
+                addresses = await self._lookups.look_up(host, port, share=host)
+                if self._is_public_only:
+                    addresses = _public(addresses)
+                return await _dial_any(_by_turns(addresses), port)
         except TimeoutError as error:
             raise httpcore.ConnectTimeout from error
         except OSError as error:
             raise httpcore.ConnectError(str(error)) from error
-        return stream
+
+
+def _public(addresses: Sequence[str]) -> list[str]:
+    """Return the addresses of the internet among some. Raises `OSError` when there is none. Pure."""
+    found = [one for one in addresses if is_public(one)]
+    if addresses and not found:
+        raise OSError("its name leads to a private address, which nobody wrote")
+    return found
+
+
+def _by_turns(addresses: Sequence[str]) -> list[str]:
+    """Return addresses with those of the two versions by turns, that of the first one first. Pure."""
+    first = [one for one in addresses if (":" in one) == (":" in addresses[0])]
+    second = [one for one in addresses if one not in first]
+    return [one for pair in zip_longest(first, second) for one in pair if one is not None]
+
+
+async def _dial_any(addresses: Sequence[str], port: int) -> AsyncioStream:
+    """Connect to the first address that answers; each is tried alone for a moment, then another beside it.
+
+    Raises:
+        OSError: none answers; it is the fault of the last that was tried.
+    """
+    left = list(addresses)
+    fault = OSError("the name has no address")
+    trying: set[asyncio.Task[AsyncioStream]] = set()
+    try:
+        while left or trying:
+            if left:
+                trying.add(asyncio.create_task(_dial(left.pop(0), port), name="dial"))
+            done, _ = await asyncio.wait(
+                trying, timeout=EYEBALLS_SECONDS if left else None, return_when=asyncio.FIRST_COMPLETED
+            )
+            for one in done:
+                trying.discard(one)
+                try:
+                    return one.result()
+                except OSError as error:
+                    fault = error
+    finally:
+        for one in trying:
+            one.cancel()
+        for late in await asyncio.gather(*trying, return_exceptions=True):
+            if isinstance(late, AsyncioStream):
+                await late.aclose()
+    raise fault
+
+
+async def _dial(address: str, port: int) -> AsyncioStream:
+    loop = asyncio.get_running_loop()
+    _, stream = await loop.create_connection(AsyncioStream, address, port)
+    return stream
 
 
 class AsyncioStream(httpcore.AsyncNetworkStream, asyncio.Protocol):

@@ -11,8 +11,9 @@ import json
 import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
-from contextlib import suppress
+from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Self
 
 from starlette.types import Receive, Scope, Send
@@ -20,6 +21,7 @@ from starlette.types import Receive, Scope, Send
 from orchestrator.base.clock import SystemClock
 from orchestrator.domain.errors import SettingError
 from orchestrator.domain.failures import ModelError
+from orchestrator.domain.model_services import Ability, ModelService
 from orchestrator.proxies.mcp_gateway import METHODS, PREFIX, McpGateway
 from orchestrator.proxies.model import error_responses
 from orchestrator.proxies.model import headers as rules
@@ -41,23 +43,24 @@ from orchestrator.proxies.model.exchange import (
 )
 from orchestrator.proxies.model.limits import (
     BodyBytes,
+    BodyPace,
     HeldBytes,
     ModelProxyLimits,
     RequestSlots,
     TurnCounts,
+    moving_seconds_of,
 )
-from orchestrator.proxies.model.token_usage import UsageParser
+from orchestrator.proxies.model.token_usage import BYTES_A_TOKEN, UsageParser
 from orchestrator.proxies.parsing_process import ParsingProcess
 from orchestrator.proxies.run_tokens import TokenBinding, token_hash
 
 if TYPE_CHECKING:
     from orchestrator.proxies.model.forwarder import UpstreamTarget
-    from orchestrator.proxies.model.upstream_client import UpstreamClient, UpstreamResponse
+    from orchestrator.proxies.model.upstream_client import UpstreamClient, UpstreamRequest, UpstreamResponse
 
 
 CHEAP_MODEL = "claude-haiku-4-5"
 """Asked where any model will do."""
-PROBE_SECONDS = 20.0
 
 
 class CredentialProxy:
@@ -88,7 +91,7 @@ class CredentialProxy:
         self._held_bytes = HeldBytes(
             a_group=self._limits.held_bytes_a_group,
             overall=self._limits.held_bytes,
-            kept=self._limits.kept_bytes,
+            reserved=self._limits.reserved_bytes,
         )
         self._requests = TurnCounts()
         self._parsing = parsing or ParsingProcess(clock=SystemClock())
@@ -121,19 +124,28 @@ class CredentialProxy:
             upstream, self._upstream = self._upstream, None
             await upstream.close()
 
-    async def probe(self, model: str | None) -> Answered:
-        """Have the host itself ask for one word, which costs ten tokens, and tell how the service answers."""
+    async def probe(self, model: str | None, service: ModelService | None = None) -> Answered:
+        """Have the host itself ask for one word, which costs ten tokens, and tell how the service answers.
+
+        Without a `service` it is the one of `.env`.
+        """
         from orchestrator.proxies.model import forwarder
         from orchestrator.proxies.model.upstream_client import UpstreamRequest
 
         upstream = await self.upstream()
         began = time.perf_counter()
         try:
-            target = await self._target()
+            target = await self._target(service)
         except ProxyRefused:
             return Answered(error=ModelError.NO_KEY, status=None)
         question = {"role": "user", "content": "hello"}
-        body = json.dumps({"model": model or CHEAP_MODEL, "max_tokens": 1, "messages": [question]}).encode()
+        body = json.dumps(
+            {
+                "model": model or (service and service.model) or CHEAP_MODEL,
+                "max_tokens": 1,
+                "messages": [question],
+            }
+        ).encode()
         headers = [
             (b"content-type", b"application/json"),
             (b"content-length", str(len(body)).encode()),
@@ -145,10 +157,12 @@ class CredentialProxy:
             url=f"{target.base_url}{COSTLY}",
             headers=rules.request_headers(headers, target.credential),
             body=forwarder.once(body),
+            is_public_only=target.is_public_only,
         )
         try:
-            async with asyncio.timeout(PROBE_SECONDS), upstream.send(request) as answer:
-                return _answered(answer, await forwarder.opening(answer, self._limits), began)
+            async with asyncio.timeout(self._limits.probe_seconds), upstream.send(request) as answer:
+                begun = await forwarder.opening(answer, first_byte_seconds=self._limits.probe_seconds)
+                return _answered(answer, begun, began)
         except (ProxyRefused, TimeoutError):
             return Answered(error=ModelError.OUTAGE, status=None, duration_ms=_since(began))
 
@@ -163,9 +177,10 @@ class CredentialProxy:
                 if path.startswith(PREFIX):
                     await self._pass_to_server(path.removeprefix(PREFIX), client, identity, held)
                     return
+                _check_place(identity)
                 if self._admit is not None and path == COSTLY:
                     await self._admit(identity)
-                await self._exchange(path, client, identity, await self._target(), held)
+                await self._exchange(path, client, identity, await self._target(identity.service), held)
         except ProxyRefused as error:
             self._note_refusal(error.refusal, path, client, identity)
             await client.refuse(error.refusal)
@@ -210,11 +225,11 @@ class CredentialProxy:
         if not self._token_binding.owns(identity.run_id, client.peer):
             raise ProxyRefused(error_responses.OF_ANOTHER)
 
-    async def _target(self) -> UpstreamTarget:
+    async def _target(self, service: ModelService | None) -> UpstreamTarget:
+        read = partial(_read, self._source, service)
         try:
             # A thread would cost each first byte half a millisecond, for one look at a file's date.
-            is_fresh = self._source.is_fresh
-            target = _read(self._source) if is_fresh else await asyncio.to_thread(_read, self._source)
+            target = read() if self._source.is_fresh else await asyncio.to_thread(read)
         except SettingError as error:
             raise ProxyRefused(error_responses.no_credential(str(error))) from error
         if target is None:
@@ -274,13 +289,29 @@ class CredentialProxy:
         except ClientGone:
             return ExchangeEnd.GONE
         except AnswerCut:
+            if self._judge is not None and path == COSTLY and identity.may_move:
+                cut = Answered(error=ModelError.OUTAGE, status=None, duration_ms=_since(began))
+                await self._judge(identity, cut)
             return ExchangeEnd.CUT
         return ExchangeEnd.WHOLE
+
+    async def _wait_longer(self, client: ClientSide, identity: RunIdentity, request: UpstreamRequest) -> None:
+        """Report once that an answer takes long to begin, and keep its client connected until it does."""
+        from orchestrator.proxies.model import forwarder
+
+        slow_seconds = self._limits.slow_seconds
+        if request.first_byte_seconds <= slow_seconds:
+            return
+        await asyncio.sleep(slow_seconds)
+        if self._judge is not None:
+            slow = Answered(error=ModelError.SLOW, status=None, duration_ms=round(slow_seconds * 1000))
+            await self._judge(identity, slow)
+        await forwarder.keep_waiting(client, self._limits, is_streamed=request.facts.is_streamed)
 
     async def _judged(
         self, path: str, identity: RunIdentity, error: ProxyRefused, began: float
     ) -> ProxyRefusal:
-        """What the container is told of a service that has not answered; nothing else is judged."""
+        """Return the refusal to send; an outage of the service may forbid the container to try again."""
         if error.cause is None or self._judge is None or path != COSTLY:
             return error.refusal
         answered = Answered(error=ModelError.OUTAGE, status=None, duration_ms=_since(began))
@@ -298,17 +329,32 @@ class CredentialProxy:
     ) -> None:
         from orchestrator.proxies.model import forwarder
 
+        if path == COUNT and target.service and Ability.COUNTING not in target.service.abilities:
+            body = await forwarder.whole_body(client, self._limits.body_bytes, held)
+            await client.reply(200, json.dumps({"input_tokens": len(body) // BYTES_A_TOKEN}).encode())
+            return
         request = await forwarder.upstream_request(
             path, client, identity, target, limits=self._limits, held=held, parsing=self._parsing
         )
         upstream = await self.upstream()
         began = time.perf_counter()
-        async with upstream.send(request) as answer:
+        async with AsyncExitStack() as stack:
+            async with forwarder.beside(
+                self._wait_longer(client, identity, request) if path == COSTLY else _nothing(),
+                name=f"proxy-wait-{identity.run_id}",
+            ):
+                answer = await stack.enter_async_context(upstream.send(request))
+                begun = await forwarder.opening(answer, first_byte_seconds=request.first_byte_seconds)
             self._log.answered(answer.status, target.credential)
-            begun = await forwarder.opening(answer, self._limits)
             may_try_again = True
             if self._judge is not None and path == COSTLY:
-                may_try_again = await self._judge(identity, _answered(answer, begun, began))
+                answered = _answered(answer, begun, began, model=request.facts.model)
+                may_try_again = await self._judge(identity, answered)
+                if identity.may_move and answered.error is not None and not may_try_again:
+                    raise ProxyRefused(error_responses.MOVED)
+            event_seconds = None
+            if identity.may_move and request.facts.is_streamed and path == COSTLY:
+                event_seconds = moving_seconds_of(self._limits, target.service, target.base_url)
             await forwarder.pass_back(
                 answer,
                 client,
@@ -317,16 +363,23 @@ class CredentialProxy:
                 may_try_again=may_try_again,
                 parser=parser,
                 on_quote=self._log.quoted,
+                event_seconds=event_seconds,
             )
 
 
-def _answered(answer: UpstreamResponse, begun: bytes, began: float) -> Answered:
+def _answered(answer: UpstreamResponse, begun: bytes, began: float, *, model: str | None = None) -> Answered:
+    kinds = [value for name, value in answer.headers if name.lower() == b"content-type"]
     return Answered(
-        error=classify(answer.status, begun),
+        model=model,
+        error=classify(answer.status, begun, kinds[0] if kinds else None),
         status=answer.status,
         duration_ms=_since(began),
         retry_after_ms=rules.retry_after_ms(answer.headers),
     )
+
+
+async def _nothing() -> None:
+    """Watch over nothing: an answer that costs nothing is not waited for longer."""
 
 
 def _since(began: float) -> int:
@@ -339,11 +392,29 @@ def _open_upstream(limits: ModelProxyLimits) -> UpstreamClient:
     return UpstreamClient(limits)
 
 
-def _read(source: CredentialSource) -> UpstreamTarget | None:
+def _read(source: CredentialSource, service: ModelService | None) -> UpstreamTarget | None:
     from orchestrator.proxies.model.forwarder import UpstreamTarget
 
+    if service is not None:
+        credential = source.credential_of(service)
+        return (
+            None
+            if credential is None
+            else UpstreamTarget(
+                credential=credential,
+                base_url=service.url,
+                is_public_only=not service.is_near,
+                service=service,
+            )
+        )
     credential = source.current()
     return UpstreamTarget(credential=credential, base_url=source.upstream()) if credential else None
+
+
+def _check_place(identity: RunIdentity) -> None:
+    """Refuse a run whose turn has left its service: it goes on in another run."""
+    if identity.has_moved:
+        raise ProxyRefused(error_responses.MOVED)
 
 
 def _check(client: ClientSide, limits: ModelProxyLimits) -> None:
@@ -356,6 +427,7 @@ def _check(client: ClientSide, limits: ModelProxyLimits) -> None:
 
 COSTLY = "/v1/messages"
 """The one path whose answers cost tokens."""
+COUNT = "/v1/messages/count_tokens"
 
 Serve = Callable[[str, ClientSide], Awaitable[None]]
 """Answer a request of the given path."""
@@ -363,7 +435,7 @@ Serve = Callable[[str, ClientSide], Awaitable[None]]
 
 @dataclass(frozen=True, slots=True)
 class _Endpoint:
-    """How a path is served, and the methods it takes."""
+    """The handler of a path, and the methods that the path accepts."""
 
     serve: Serve
     methods: tuple[str, ...]
@@ -374,16 +446,17 @@ class ProxyRouter:
 
     def __init__(self, serve: Serve, limits: ModelProxyLimits) -> None:
         self._limits = limits
+        self._pace = BodyPace(limits, SystemClock())
         self._servers = _Endpoint(serve, METHODS)
         self._endpoints: Mapping[str, _Endpoint] = {
             "/": _Endpoint(_answer_probe, ("GET", "HEAD")),
             COSTLY: _Endpoint(serve, ("POST",)),
-            "/v1/messages/count_tokens": _Endpoint(serve, ("POST",)),
+            COUNT: _Endpoint(serve, ("POST",)),
             "/v1/models": _Endpoint(serve, ("GET",)),
         }
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        client = ClientSide(scope, receive, send, self._limits)
+        client = ClientSide(scope, receive, send, self._limits, self._pace)
         path = scope["path"]
         endpoint = self._servers if path.startswith(PREFIX) else self._endpoints.get(path)
         if endpoint is None:

@@ -8,9 +8,11 @@ nothing of that passes, and all else is refused by its name.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any
 
+from orchestrator.groups.settings import ModelFeature
 from orchestrator.proxies import strict_json
 from orchestrator.proxies.model import error_responses
 from orchestrator.proxies.model.error_responses import ProxyRefused
@@ -39,28 +41,65 @@ FIELDS = frozenset(
         "top_p",
     }
 )
-"""Fields of a request that cost what a budget counts and reach nothing. `speed` or `service_tier` do not."""
+"""Fields of a request that cost what a budget counts and reach nothing. `service_tier` does not."""
+_PAID_FIELDS: Mapping[str, ModelFeature] = {"inference_geo": "inference_geo", "speed": "fast_mode"}
+"""Fields that cost more, each with the feature by which the owner allows it."""
+_MODEL_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/@\[\]-]{0,199}")
 _VERSIONED = re.compile(r"([a-z_]+)_20\d{6}")
 _DONE_BY_THE_CLIENT = ("bash", "computer", "memory", "text_editor", "tool_search_tool")
 """Tools that the service knows by name and that reach nothing outside of the conversation."""
 _EDITS = ("clear_thinking", "clear_tool_uses")
-"""Edits of the context that cost nothing; compaction is an answer of its own, at its own price."""
+"""Edits of the context that cost nothing."""
+_PAID_EDITS: Mapping[str, ModelFeature] = {"compact": "compaction"}
+"""Edits that are answers of their own, at their own price, each with the feature that allows it."""
+_OUTPUT_MEMBERS = frozenset({"effort", "format", "task_budget", "timing"})
+"""Members of `output_config` that the CLI sends, for a whole request or for one message."""
+_ADDRESSES = ("image_url", "file_url")
+"""Members by which services of the same shape fetch an address."""
+_FETCHED = ("url", "image_url", "input_image")
+_STORED = ("file", "input_file")
+"""Types of blocks that name a file which is stored at the service."""
 _SOURCES = ("base64", "content", "text")
 _FREE = ("context_management", "metadata")
 """Fields that are judged by themselves, or that the service reads for nothing."""
 _OF_CALLS = frozenset({"tool_use", "server_tool_use", "mcp_tool_use"})
-_SENSITIVE = frozenset({"mcp_servers", "source", "tools", "type", "url"})
+_SENSITIVE = frozenset(
+    {"file_id", *_ADDRESSES, "mcp_servers", "output_config", "source", "tools", "type", "url"}
+)
 """Names that are judged. In another case a reader may take them for these."""
 
 
-def check(body: bytes, *, may_search: bool, is_open: bool) -> None:
-    """Return if a request may pass. `is_open` tells whether its group reaches the internet anyway.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RequestFacts:
+    """Facts of a request that decide how its answer is waited for and judged."""
+
+    model: str | None = None
+    """The model that it names."""
+    is_streamed: bool = False
+    """Whether it asks for a stream of events."""
+
+
+def check(
+    body: bytes, *, may_search: bool, is_open: bool, features: Collection[ModelFeature] = ()
+) -> RequestFacts:
+    """Return the facts of a request, if it may pass.
+
+    `is_open` tells whether its group reaches the internet anyway.
+
+    `features` are those that the owner lets the group pay for.
 
     Raises:
         ProxyRefused: it is no JSON that has one meaning (400), or asks for what its group may not (403).
     """
+    return read(body, may_search=may_search, is_open=is_open, features=features)[0]
+
+
+def read(
+    body: bytes, *, may_search: bool, is_open: bool, features: Collection[ModelFeature] = ()
+) -> tuple[RequestFacts, dict[str, Any]]:
+    """Return the facts of a request with its document, if it may pass. See `check`."""
     if not body:
-        return
+        return RequestFacts(), {}
     try:
         document = strict_json.parse(body)
     except NotStrictJson as error:
@@ -69,12 +108,19 @@ def check(body: bytes, *, may_search: bool, is_open: bool) -> None:
         raise ProxyRefused(error_responses.malformed("it is no object"))
     for name in document:
         if name not in FIELDS:
-            raise ProxyRefused(error_responses.not_allowed(f"the field '{name[:40]}' of the model service"))
-    _check_edits(document.get("context_management"))
+            _check_feature(_PAID_FIELDS.get(name), features, f"the field '{name[:40]}' of the model service")
+    _check_edits(document.get("context_management"), features)
+    _check_output(document.get("output_config"))
     _check_tools(document.get("tools"), may_search=may_search, is_open=is_open)
     judged = [value for name, value in document.items() if name not in _FREE]
     for part in _objects(judged):
         _check_part(part, may_search=may_search, is_open=is_open)
+    model = document.get("model")
+    facts = RequestFacts(
+        model=model if isinstance(model, str) and _MODEL_NAME.fullmatch(model) else None,
+        is_streamed=document.get("stream") is True,
+    )
+    return facts, document
 
 
 def _check_part(part: dict[str, Any], *, may_search: bool, is_open: bool) -> None:
@@ -83,21 +129,42 @@ def _check_part(part: dict[str, Any], *, may_search: bool, is_open: bool) -> Non
             raise ProxyRefused(error_responses.malformed(f"'{name[:40]}' is not written as the API has it"))
     if part.get("mcp_servers"):
         raise ProxyRefused(error_responses.not_allowed("MCP servers that the model service calls"))
-    kind, source = part.get("type"), part.get("source")
-    if kind == "url" and not is_open:
-        raise ProxyRefused(error_responses.not_allowed("addresses that the model service fetches"))
-    if isinstance(source, dict) and source.get("type") not in (*_SOURCES, "url"):
-        raise ProxyRefused(error_responses.not_allowed("files that are stored at the model service"))
-    if kind == "container_upload":
-        raise ProxyRefused(error_responses.not_allowed("containers of the model service"))
+    _check_output(part.get("output_config"))
+    _check_source(part, is_open=is_open)
+    kind = part.get("type")
     versioned = _VERSIONED.fullmatch(kind) if isinstance(kind, str) else None
     if versioned is not None:
         _check_tool(versioned[1], part, may_search=may_search, is_open=is_open)
 
 
+def _check_source(part: dict[str, Any], *, is_open: bool) -> None:
+    kind, source = part.get("type"), part.get("source")
+    if not is_open and (kind in _FETCHED or any(name in part for name in _ADDRESSES)):
+        raise ProxyRefused(error_responses.not_allowed("addresses that the model service fetches"))
+    if kind == "container_upload":
+        raise ProxyRefused(error_responses.not_allowed("containers of the model service"))
+    is_stored = isinstance(source, dict) and source.get("type") not in (*_SOURCES, "url")
+    if is_stored or kind in _STORED or "file_id" in part:
+        raise ProxyRefused(error_responses.not_allowed("files that are stored at the model service"))
+
+
+def _check_output(output: object) -> None:
+    if output is None:
+        return
+    if not isinstance(output, dict):
+        raise ProxyRefused(error_responses.malformed("output_config is no object"))
+    for name in output:
+        if name not in _OUTPUT_MEMBERS:
+            raise ProxyRefused(error_responses.not_allowed(f"the member '{name[:40]}' of output_config"))
+
+
 def _check_tools(tools: object, *, may_search: bool, is_open: bool) -> None:
     """Let tools of the container's own pass, and those of the service's that are known."""
-    for tool in tools if isinstance(tools, list) else []:
+    if tools is None:
+        return
+    if not isinstance(tools, list):
+        raise ProxyRefused(error_responses.malformed("tools is no list"))
+    for tool in tools:
         kind = tool.get("type", "custom") if isinstance(tool, dict) else None
         if kind == "custom":
             continue
@@ -107,14 +174,27 @@ def _check_tools(tools: object, *, may_search: bool, is_open: bool) -> None:
         _check_tool(versioned[1], tool, may_search=may_search, is_open=is_open)
 
 
-def _check_edits(management: object) -> None:
-    edits = management.get("edits", []) if isinstance(management, dict) else []
-    for edit in edits if isinstance(edits, list) else []:
+def _check_feature(needed: ModelFeature | None, features: Collection[ModelFeature], what: str) -> None:
+    if needed is None:
+        raise ProxyRefused(error_responses.not_allowed(what))
+    if needed not in features:
+        fix = f"""; the owner may allow it: --set '{{"model_features": ["{needed}"]}}'"""
+        raise ProxyRefused(error_responses.not_allowed(what + fix))
+
+
+def _check_edits(management: object, features: Collection[ModelFeature]) -> None:
+    if management is None:
+        return
+    edits = management.get("edits", []) if isinstance(management, dict) else None
+    if not (isinstance(management, dict) and management.keys() <= {"edits"} and isinstance(edits, list)):
+        raise ProxyRefused(error_responses.not_allowed("context_management other than a list of 'edits'"))
+    for edit in edits:
         kind = edit.get("type") if isinstance(edit, dict) else None
         versioned = _VERSIONED.fullmatch(kind) if isinstance(kind, str) else None
-        if versioned is None or versioned[1] not in _EDITS:
-            raise ProxyRefused(
-                error_responses.not_allowed(f"edits of the context such as {str(kind)[:40]!r}")
+        name = versioned[1] if versioned is not None else ""
+        if name not in _EDITS:
+            _check_feature(
+                _PAID_EDITS.get(name), features, f"edits of the context such as {str(kind)[:40]!r}"
             )
 
 
@@ -152,5 +232,7 @@ def _is_free(part: dict[str, Any], name: str) -> bool:
             return part.get("type") in _OF_CALLS
         case "input_schema" | "input_examples":
             return "name" in part
+        case "schema":
+            return part.get("type") == "json_schema"
         case _:
             return False

@@ -32,7 +32,7 @@ _LENGTH = re.compile(rb"\ncontent-length[ \t]*:", re.IGNORECASE)
 
 
 class StrictConnection(h11.Connection):
-    """Refuses what h11 mends in silence: repeated lengths, folded lines, lines that end in a bare LF."""
+    """Refuses what h11 repairs in silence: repeated lengths, folded lines, lines that end in a bare LF."""
 
     def next_event(self) -> h11.Event | type[h11.NEED_DATA | h11.PAUSED]:
         if self.their_state is h11.IDLE:

@@ -1,4 +1,4 @@
-"""What one answer of the model used and cost: read off beside the stream, which nothing delays.
+"""The tokens and cost of one model answer, read from a copy of the stream so that nothing delays it.
 
 A cost is an estimate by the owner's prices, else by list prices of the first party, without tax. It is stored
 with the price of its day and is not corrected when a price changes.
@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from orchestrator.domain.model_services import ModelService
 from orchestrator.proxies.model.headers import Header
 
 MAX_LINE_BYTES = 1024 * 1024
@@ -18,17 +19,17 @@ MAX_BODY_BYTES = 8 * 1024 * 1024
 MAX_TOKENS = 10**12
 MAX_ITERATIONS = 1_000
 MAX_SEARCHES = 100
-"""In one answer; a request may ask for fewer."""
+"""Web searches that one answer may make; a request may ask for fewer."""
 SEARCH_USD = 0.01
-"""Of one search of the web, by the list."""
+"""The list price of one web search, in USD."""
 BYTES_A_TOKEN = 4
 _DELTA_FRAME_BYTES = 110
-"""At most, what a delta has around its text."""
+"""Bytes, at most, that a delta has around its text."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ParsedUsage:
-    """What an answer said that it used. When it broke off, output is what had passed, estimated."""
+    """The usage that an answer reported. If it broke off, `output_tokens` is an estimate."""
 
     model: str | None
     input_tokens: int
@@ -36,11 +37,13 @@ class ParsedUsage:
     cache_read_tokens: int
     cache_write_tokens: int
     cache_write_hour_tokens: int
-    """Of `cache_write_tokens`, those kept for an hour."""
+    """The part of `cache_write_tokens` that is cached for an hour."""
     searches: int = 0
-    """How often the service searched the web."""
+    """Web searches that the service made."""
     is_fast: bool = False
     """Whether it was answered in fast mode, which is dearer."""
+    is_us_only: bool = False
+    """Whether the service computed it in the United States alone, which is dearer."""
     is_whole: bool
 
 
@@ -59,6 +62,11 @@ class UsageParser:
         self._deltas = 0
         self._delta_bytes = 0
         self._searches = 0
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether the answer has come to its end."""
+        return self._is_whole
 
     def begin(self, status: int, headers: list[Header]) -> None:
         """Look at the head: only a good answer in a form that is known has usage."""
@@ -96,9 +104,10 @@ class UsageParser:
             output_tokens=max(self._output(), self._charged("output_tokens")),
             cache_read_tokens=self._charged("cache_read_input_tokens"),
             cache_write_tokens=self._charged("cache_creation_input_tokens"),
-            cache_write_hour_tokens=_hourly(self._usage),
+            cache_write_hour_tokens=max(_hourly(self._usage), sum(map(_hourly, self._iterations()))),
             searches=self._searched(),
             is_fast=self._usage.get("speed") == "fast",
+            is_us_only=self._usage.get("inference_geo") == "us",
             is_whole=self._is_whole,
         )
 
@@ -108,10 +117,14 @@ class UsageParser:
         The count at the top is then that of the last one alone.
         """
         assert self._usage is not None
+        charged = sum(_count(one, name) for one in self._iterations())
+        return max(_count(self._usage, name), charged)
+
+    def _iterations(self) -> list[dict[str, Any]]:
+        assert self._usage is not None
         iterations = self._usage.get("iterations")
         rows = iterations[:MAX_ITERATIONS] if isinstance(iterations, list) else []
-        charged = sum(_count(one, name) for one in rows if isinstance(one, dict))
-        return max(_count(self._usage, name), charged)
+        return [one for one in rows if isinstance(one, dict)]
 
     def _keep(self, piece: bytes, limit: int) -> None:
         if len(self._line) + len(piece) > limit:
@@ -168,7 +181,7 @@ class UsageParser:
             self._usage = {**(self._usage or {}), **given}
 
     def _searched(self) -> int:
-        """What the service counted or, where its count did not come, what it had begun."""
+        """Return the web searches that the service counted or, without its count, those that it had begun."""
         assert self._usage is not None
         tool_use = self._usage.get("server_tool_use")
         counted = _count(tool_use, "web_search_requests") if isinstance(tool_use, dict) else 0
@@ -192,7 +205,7 @@ def _parsed(text: bytes | bytearray) -> dict[str, Any]:
 
 
 def _hourly(usage: dict[str, Any]) -> int:
-    """Return how many of the tokens that were written to the cache are stored for an hour."""
+    """Return how many of the tokens that were written to the cache are stored for an hour, by one count."""
     cached = usage.get("cache_creation")
     return _count(cached, "ephemeral_1h_input_tokens") if isinstance(cached, dict) else 0
 
@@ -226,7 +239,12 @@ _LONG_INPUT, _LONG_OUTPUT = 2.0, 1.5
 """Factors of list prices for a request whose input is longer, of the models that charge it so."""
 _CHARGES_LENGTH = ("claude-sonnet-4-5", "claude-sonnet-4-0", "claude-sonnet-4-20250514")
 _FAST, _FAST_LONG = 6.0, 12.0
-"""Factors of list prices in fast mode, the second for an input of over 200,000 tokens."""
+"""Factors of list prices in fast mode, the second for an input of over 200,000 tokens.
+
+The dearest that the service has charged, of Opus 4.6: for newer models a budget stops early, not late.
+"""
+_US_ONLY = 1.1
+"""Factor of all prices of tokens for an answer that is computed in the United States alone."""
 _CACHE_READ, _CACHE_WRITE, _CACHE_WRITE_HOUR = 0.1, 1.25, 2.0
 
 
@@ -246,7 +264,7 @@ class Cost:
     """An estimate of what an answer cost."""
 
     nano_usd: int | None
-    """In billionths of a dollar; None when nothing is known of such models."""
+    """The cost in billionths of a dollar; None if no price is known for such models."""
     is_assumed: bool = False
     """The model is newer than the list: it counts as the dearest of its family, so that a budget stops."""
 
@@ -291,6 +309,16 @@ class Prices:
         listed = (per_million(input=pair[0], output=pair[1]) for pair in _listed(name))
         return next(own, None) or next(listed, None)
 
+    def cost_at(self, service: ModelService | None, seen: ParsedUsage) -> Cost:
+        """Estimate what an answer of a service cost: by the service's own price; None is that of `.env`."""
+        if service is None or (service.kind == "anthropic" and service.price is None):
+            return self.cost_of(seen)
+        price = service.known_price
+        if price is None:
+            return Cost(nano_usd=None)
+        of_service = Prices({seen.model or "": per_million(input=price.input, output=price.output)})
+        return of_service.cost_of(seen)
+
     def cost_of(self, seen: ParsedUsage) -> Cost:
         """Estimate what an answer cost."""
         known = self.of(seen.model)
@@ -313,6 +341,12 @@ class Prices:
 
 def _factors(seen: ParsedUsage) -> tuple[float, float]:
     """Return by what the prices of input and output are multiplied for this answer."""
+    of_input, of_output = _factors_of_speed_and_length(seen)
+    of_place = _US_ONLY if seen.is_us_only else 1.0
+    return of_input * of_place, of_output * of_place
+
+
+def _factors_of_speed_and_length(seen: ParsedUsage) -> tuple[float, float]:
     whole_input = seen.input_tokens + seen.cache_read_tokens + seen.cache_write_tokens
     is_long = whole_input > _LONG_INPUT_TOKENS
     if seen.is_fast:

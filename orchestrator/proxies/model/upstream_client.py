@@ -21,8 +21,10 @@ import httpcore
 from orchestrator.proxies.model import error_responses
 from orchestrator.proxies.model.error_responses import AnswerCut, ProxyRefusal, ProxyRefused
 from orchestrator.proxies.model.headers import Header
-from orchestrator.proxies.model.limits import ModelProxyLimits
+from orchestrator.proxies.model.limits import PROMPT_FIRST_BYTE_SECONDS, ModelProxyLimits
 from orchestrator.proxies.model.network import AsyncioBackend
+from orchestrator.proxies.model.request_policy import RequestFacts
+from orchestrator.proxies.name_lookups import NameLookups
 
 MAX_IDLE = 32
 
@@ -43,6 +45,11 @@ class UpstreamRequest:
     url: str
     headers: Sequence[Header] = field(repr=False)
     body: AsyncIterator[bytes] | None = field(repr=False)
+    first_byte_seconds: float = PROMPT_FIRST_BYTE_SECONDS
+    """Seconds that the answer may take to begin."""
+    facts: RequestFacts = field(default_factory=RequestFacts)
+    is_public_only: bool = False
+    """Whether it goes to addresses of the internet alone, whatever its host's name leads to."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,7 +74,8 @@ class UpstreamClient:
         self._proxies = getproxies()
         self._proxy_of: dict[tuple[str, str], str | None] = {}
         """A scheme and a host → the URL of the proxy between, or None for the way without one."""
-        self._pools: dict[str | None, httpcore.AsyncConnectionPool] = {}
+        self._pools: dict[tuple[str | None, bool], httpcore.AsyncConnectionPool] = {}
+        self._lookups = NameLookups()
 
     @asynccontextmanager
     async def send(self, request: UpstreamRequest) -> AsyncIterator[UpstreamResponse]:
@@ -99,8 +107,8 @@ class UpstreamClient:
         timeouts = {
             "connect": limits.connect_seconds,
             "write": limits.write_seconds,
-            "read": limits.first_byte_seconds,
-            "pool": limits.first_byte_seconds,
+            "read": request.first_byte_seconds,
+            "pool": request.first_byte_seconds,
         }
         outgoing = httpcore.Request(
             request.method,
@@ -109,7 +117,7 @@ class UpstreamClient:
             content=request.body,
             extensions={"timeout": timeouts},
         )
-        pool = self._pool(place.scheme, place.hostname or "")
+        pool = self._pool(place.scheme, place.hostname or "", is_public_only=request.is_public_only)
         try:
             response = await pool.handle_async_request(outgoing)
         except _FAULTS as error:
@@ -118,22 +126,23 @@ class UpstreamClient:
         timeouts["read"] = limits.answer_seconds
         return response
 
-    def _pool(self, scheme: str, host: str) -> httpcore.AsyncConnectionPool:
+    def _pool(self, scheme: str, host: str, *, is_public_only: bool) -> httpcore.AsyncConnectionPool:
         """Return the connections by the proxy that the environment names for a host, or by none."""
         if (scheme, host) not in self._proxy_of:
             named = self._proxies.get(scheme) or self._proxies.get("all")
             self._proxy_of[scheme, host] = None if proxy_bypass(host) else named
         proxy = self._proxy_of[scheme, host]
-        if proxy not in self._pools:
-            self._pools[proxy] = httpcore.AsyncConnectionPool(
+        key = (proxy, is_public_only and proxy is None)
+        if key not in self._pools:
+            self._pools[key] = httpcore.AsyncConnectionPool(
                 ssl_context=self._trust,
                 proxy=None if proxy is None else _proxy(proxy),
                 max_connections=self._limits.requests,
                 max_keepalive_connections=MAX_IDLE,
                 keepalive_expiry=self._limits.pool_seconds,
-                network_backend=AsyncioBackend(),
+                network_backend=AsyncioBackend(self._lookups, is_public_only=key[1]),
             )
-        return self._pools[proxy]
+        return self._pools[key]
 
 
 def _trust() -> ssl.SSLContext:

@@ -84,6 +84,7 @@ class UsageWriter:
             "bytes_in": exchange.bytes_in,
             "bytes_out": exchange.bytes_out,
             "model": exchange.usage.model if exchange.usage else None,
+            "service": identity.service_name,
         }
         entry = self._entry(identity, exchange, now_ms)
         self._put(_Row(_event("api.request", identity, detail, now_ms), entry))
@@ -136,7 +137,7 @@ class UsageWriter:
         used = exchange.usage
         if used is None:
             return None
-        cost = self._prices.cost_of(used)
+        cost = self._prices.cost_at(identity.service, used)
         return usage.UsageEntry(
             at_ms=now_ms,
             folder=identity.folder,
@@ -150,6 +151,7 @@ class UsageWriter:
             cache_read_tokens=used.cache_read_tokens,
             cache_write_tokens=used.cache_write_tokens,
             searches=used.searches,
+            service=identity.service.name if identity.service is not None else None,
             is_subagent=exchange.is_subagent,
             cost_nano_usd=cost.nano_usd,
             is_assumed=cost.is_assumed,

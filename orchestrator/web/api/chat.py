@@ -5,16 +5,18 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable
+from dataclasses import replace
 
 from pydantic import BaseModel, ConfigDict, Field
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from orchestrator.domain.values import Group, Inbound
+from orchestrator.domain.values import Group, Inbound, MessageId
 from orchestrator.groups.registration import chosen_chat, writing_chat
-from orchestrator.web.bodies import parse_body
+from orchestrator.web.bodies import parse_body, parse_query
 from orchestrator.web.chat_service import ChatService
 
 MAX_WAIT_SECONDS = 600.0
@@ -34,6 +36,23 @@ class ChatRequest(BaseModel):
     wait: float = Field(120.0, ge=0, le=MAX_WAIT_SECONDS)
     chat: str | None = Field(None, max_length=200)
     """One of the group's chats. Default: that of this machine, else the notify chat."""
+    key: str | None = Field(None, min_length=1, max_length=200)
+    """A key of the client's own: a message that is sent again with it is taken once."""
+
+
+class MessageQuery(BaseModel):
+    """The query of `GET /messages/{id}`."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    wait: float = Field(0.0, ge=0, le=MAX_WAIT_SECONDS)
+    """Seconds to wait for the reply."""
+
+
+def id_by_key(chat_jid: str, key: str) -> MessageId:
+    """Return the one id that messages of a chat with this key have."""
+    digest = hashlib.sha256(f"{chat_jid} {key}".encode()).hexdigest()
+    return MessageId(f"K{digest[:24]}")
 
 
 def chat_routes(service: ChatService, write: Write) -> list[Route]:
@@ -42,13 +61,15 @@ def chat_routes(service: ChatService, write: Write) -> list[Route]:
 
         def message(group: Group, now_ms: int) -> Inbound:
             chat = chosen_chat(group, asked.chat, default=writing_chat(group))
-            return write(chat, asked.text, sender=asked.sender, now_ms=now_ms)
+            made = write(chat, asked.text, sender=asked.sender, now_ms=now_ms)
+            return made if asked.key is None else replace(made, id=id_by_key(made.chat_jid, asked.key))
 
         place = await service.say(message, asked.group, wait_seconds=asked.wait)
         return JSONResponse(place.to_json_dict(), status_code=200 if place.is_settled else 202)
 
     async def message(request: Request) -> Response:
-        place = await service.find(request.path_params["id"])
+        asked = parse_query(request.query_params, MessageQuery)
+        place = await service.find(request.path_params["id"], wait_seconds=asked.wait)
         return JSONResponse(place.to_json_dict())
 
     async def opened(request: Request) -> Response:

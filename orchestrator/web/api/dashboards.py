@@ -10,14 +10,15 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
+from orchestrator.dashboard.views.board import BoardData
 from orchestrator.web.bodies import parse_object, read_body
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DashboardApi:
-    """What can be done with dashboards from outside; each raises `UnknownGroup`."""
+    """The operations on dashboards for requests from outside; each raises `UnknownGroup`."""
 
-    show: Callable[[str], Awaitable[dict[str, Any]]]
+    show: Callable[[str], Awaitable[BoardData]]
     use: Callable[..., Awaitable[dict[str, Any]]]
     """`(folder, tool, arguments, expect_version=None)`: gives `{ok, code, text, data}`."""
     ask_worker: Callable[[str], Awaitable[dict[str, Any]]]
@@ -30,8 +31,8 @@ def dashboard_routes(service: DashboardApi) -> list[Route]:
     async def use(request: Request) -> Response:
         arguments = parse_object(await read_body(request))
         place = request.path_params
-        told = await service.use(place["folder"], place["tool"], arguments)
-        return JSONResponse(told, status_code=200 if told["ok"] else 409)
+        result = await service.use(place["folder"], place["tool"], arguments)
+        return JSONResponse(result, status_code=200 if result["ok"] else 409)
 
     async def ask_worker(request: Request) -> Response:
         return JSONResponse(await service.ask_worker(request.path_params["folder"]), status_code=202)

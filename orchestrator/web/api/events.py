@@ -23,10 +23,10 @@ class EventQuery(BaseModel):
 
     group: str | None = None
     recent: int = Field(0, ge=0, le=RING)
-    """How many of the latest are told first."""
+    """The number of recent events that are sent first."""
     follow: bool = True
     progress: bool = False
-    """Also `agent.tool` and `agent.text`, which come several times a second while a turn runs."""
+    """Whether to send `agent.tool` and `agent.text` too, which come several times a second in a turn."""
 
     def wants(self, event: HostEvent) -> bool:
         return self.group is None or event.group in (self.group, None)

@@ -149,8 +149,8 @@ def group_routes(service: GroupApi) -> list[Route]:
 
     async def say(request: Request) -> Response:
         asked: Speech = await parse_body(request, Speech)
-        told = await service.say(request.path_params["folder"], asked.text, chat=asked.chat)
-        return JSONResponse(told, status_code=202)
+        result = await service.say(request.path_params["folder"], asked.text, chat=asked.chat)
+        return JSONResponse(result, status_code=202)
 
     async def add_chat(request: Request) -> Response:
         asked: FurtherChat = await parse_body(request, FurtherChat)

@@ -7,7 +7,7 @@ holds up neither the host nor its writes.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 from zoneinfo import ZoneInfo
@@ -65,13 +65,13 @@ from orchestrator.web.api.queries import (
 from orchestrator.web.bodies import parse_query
 
 MAX_PLACE = 100_000
-"""How far into a list that is no history a page may begin: such a list is made anew for each page."""
+"""The last row at which a page may begin in a list that is no history: each page makes it anew."""
 T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ApiSource:
-    """What the rows are read of."""
+    """The sources that the rows of the lists are read from."""
 
     home: Home
     clock: Clock
@@ -132,14 +132,14 @@ def _older_at_front(found: Rows, asked: PageQuery, key: str) -> dict[str, Any]:
     return {"rows": rows, "next": rows[0][key] if len(found) > asked.limit else None}
 
 
-def _part(found: Rows, asked: PageQuery) -> dict[str, Any]:
+def _part(found: Sequence[Mapping[str, Any]], asked: PageQuery) -> dict[str, Any]:
     """A page of a list that is no history: by the places of its rows."""
     end = (asked.cursor or 0) + asked.limit
     return {"rows": found[asked.cursor or 0 : end], "next": end if len(found) > end else None}
 
 
 def _reach(asked: PageQuery) -> int:
-    """How many rows of such a list have to be made."""
+    """Return how many rows of a list that is no history must be made to cut the page out of them."""
     return min(asked.cursor or 0, MAX_PLACE) + asked.limit + 1
 
 
@@ -312,7 +312,7 @@ async def _logs(source: ApiSource, asked: LogsQuery, _: Mapping[str, str]) -> An
 async def _context(source: ApiSource, _: ApiQuery, path: Mapping[str, str]) -> Any:
     group = await source.look(lambda tx: groups.known(tx, path["group"]))
 
-    def kept() -> dict[str, Any]:
+    def stored() -> dict[str, Any]:
         manager = source.context_of(group.folder)
         shown = context.show(
             group.folder,
@@ -321,7 +321,7 @@ async def _context(source: ApiSource, _: ApiQuery, path: Mapping[str, str]) -> A
         )
         return {**shown, "snapshots": context.snapshot_rows(manager.snapshots())}
 
-    return await asyncio.to_thread(kept)
+    return await asyncio.to_thread(stored)
 
 
 def _list(

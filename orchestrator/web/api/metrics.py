@@ -43,7 +43,7 @@ class MetricFigures:
     refusals: Mapping[str, int]
     notices: Mapping[str, int] = field(default_factory=dict)
     refused: Mapping[str, int] = field(default_factory=dict)
-    """What the model service refuses at this moment, by cause."""
+    """The current refusals by the model service, counted by cause."""
     foresight: ForesightFigures = field(default_factory=ForesightFigures)
     outages: Mapping[str, int] = field(default_factory=dict)
     """The turns that wait for an outage to end, by its cause."""
@@ -73,7 +73,7 @@ class Metrics:
                 outbox=await outbox.counts(tx),
                 notices=await notices.counts(tx),
                 refused=Counter(one.cause.value for one in await model_refusals.open_ones(tx)),
-                outages=await turn_outages.counts(tx),
+                outages={cause: one.turns for cause, one in (await turn_outages.current(tx)).items()},
                 foresight=self._foresight(),
                 containers=Counter(run.state.value for run in self._live()),
                 refusals={str(status): count for status, count in self._refusals().items()},
@@ -183,7 +183,7 @@ def _cost(figures: MetricFigures) -> Metric:
 
 
 class _Collected:
-    """What the library asks of a collector."""
+    """A collector, in the form that the library expects."""
 
     def __init__(self, found: Sequence[Metric]) -> None:
         self._found = found

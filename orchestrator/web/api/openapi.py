@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 from pydantic import BaseModel
@@ -14,10 +15,12 @@ from starlette.routing import Route
 
 from orchestrator import __version__
 from orchestrator.groups.registration import Registration
+from orchestrator.loop.service import ACTIONS
 from orchestrator.web.api.chat import ChatRequest
 from orchestrator.web.api.events import EventQuery
 from orchestrator.web.api.groups import ChatQuery, FurtherChat, Speech
 from orchestrator.web.api.lists import RESOURCES, ApiResource
+from orchestrator.web.api.queries import PageQuery
 from orchestrator.web.api.reminders import NewReminder, NewTime
 from orchestrator.web.api.schemas import ApiSchema
 from orchestrator.web.api.tasks import NewTask
@@ -33,9 +36,18 @@ class ErrorReason(ApiSchema):
 
 
 class ErrorDocument(ApiSchema):
-    """Why a request was refused, in one line that names what to do."""
+    """The reason why a request was refused, in one line that names what to do."""
 
     error: ErrorReason
+
+
+class ToolAnswerSchema(ApiSchema):
+    """The answer of a tool; `text` is for people, `code` for programs."""
+
+    ok: bool
+    code: str
+    text: str
+    data: dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,7 +60,11 @@ class Operation:
     body: type[BaseModel] | None = None
     query: type[BaseModel] | None = None
     codes: tuple[int, ...] = (200,)
-    media: str = "application/json"
+    media: tuple[str, ...] = ("application/json",)
+    choices: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """The only values of a parameter of the path, where there are few."""
+    answer: type[BaseModel] | None = None
+    """The shape of the answer, also of one with 409, where both have the same."""
 
 
 OPERATIONS = (
@@ -68,23 +84,23 @@ OPERATIONS = (
         path="/events",
         summary="What happens from now on, as server-sent events.",
         query=EventQuery,
-        media="text/event-stream",
+        media=("text/event-stream",),
     ),
     Operation(method="get", path="/status", summary="What runs, waits and is stuck."),
     Operation(method="get", path="/healthz", summary="Whether Andy runs; needs no token."),
-    Operation(method="get", path="/metrics", summary="Counts for Prometheus.", media="text/plain"),
+    Operation(method="get", path="/metrics", summary="Counts for Prometheus.", media=("text/plain",)),
     Operation(method="get", path=PATH, summary="This description."),
     Operation(
         method="get",
         path="/api/groups/{folder}/files/{name}",
         summary="A file that came with a message, by its name in attachments/.",
-        media="application/octet-stream",
+        media=("application/octet-stream",),
     ),
     Operation(
         method="get",
         path="/api/messages/{group}/{id}/file",
         summary="The file that Andy sent with a message, while its copy is kept.",
-        media="application/octet-stream",
+        media=("application/octet-stream",),
     ),
     Operation(method="get", path="/groups", summary="The registered groups."),
     Operation(method="post", path="/groups", summary="Register a chat.", body=Registration, codes=(201,)),
@@ -118,19 +134,96 @@ OPERATIONS = (
     Operation(method="post", path="/reminders/{id}/move", summary="Send it at another time.", body=NewTime),
     Operation(method="post", path="/reminders/{id}/cancel", summary="Send it no more."),
     Operation(method="post", path="/tasks", summary="Make a scheduled task.", body=NewTask, codes=(201,)),
-    Operation(method="post", path="/tasks/{id}/{action}", summary="pause, resume, cancel or run a task."),
     Operation(
-        method="post", path="/loops/{folder}/{action}", summary="on, off, pause, resume or wake a loop."
+        method="post",
+        path="/tasks/{id}/{action}",
+        summary="pause, resume, cancel or run a task.",
+        choices={"action": ("pause", "resume", "cancel", "run")},
     ),
-    Operation(method="get", path="/whatsapp/pair", summary="The code that pairs WhatsApp."),
+    Operation(
+        method="post",
+        path="/loops/{folder}/{action}",
+        summary="on, off, pause, resume or wake a loop.",
+        choices={"action": ACTIONS},
+    ),
+    Operation(
+        method="get",
+        path="/whatsapp/pair",
+        summary="The code that pairs WhatsApp, in the form that `Accept` asks for.",
+        media=("image/svg+xml", "text/html", "application/json"),
+    ),
     Operation(method="post", path="/whatsapp/pair", summary="Ask for a new code.", codes=(202,)),
     Operation(method="get", path="/dashboards/{folder}", summary="What stands on a dashboard."),
-    Operation(method="post", path="/dashboards/{folder}/tools/{tool}", summary="Call a tool of a dashboard."),
+    Operation(
+        method="post",
+        path="/dashboards/{folder}/tools/{tool}",
+        summary="Call a tool of a dashboard; 409 with its answer where it refused.",
+        answer=ToolAnswerSchema,
+    ),
     Operation(
         method="post",
         path="/dashboards/{folder}/worker",
         summary="Have a model look at a dashboard now.",
         codes=(202,),
+    ),
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Link:
+    """A value of an answer that is a parameter of another operation, in OpenAPI's runtime expressions."""
+
+    source: str
+    """The method and the path whose answer has it."""
+    targets: tuple[str, ...]
+    """Methods and paths."""
+    parameters: Mapping[str, str]
+
+
+_GROUP_WORK = (
+    "delete /groups/{folder}",
+    "post /groups/{folder}/chats",
+    "delete /groups/{folder}/chats",
+    "post /groups/{folder}/configured",
+    "post /groups/{folder}/say",
+    "post /loops/{folder}/{action}",
+    "get /dashboards/{folder}",
+    "post /dashboards/{folder}/tools/{tool}",
+    "post /dashboards/{folder}/worker",
+)
+_BY_GROUP = ("get /api/messages", "get /api/turns", "get /api/notices", "get /api/changes")
+_TASK_WORK = ("get /api/tasks/{id}", "post /tasks/{id}/{action}")
+_REMINDER_WORK = ("post /reminders/{id}/move", "post /reminders/{id}/cancel")
+_FIRST = "$response.body#/rows/0"
+LINKS = (
+    Link(source="get /api/groups", targets=_GROUP_WORK, parameters={"folder": f"{_FIRST}/folder"}),
+    Link(source="get /api/groups", targets=_BY_GROUP, parameters={"group": f"{_FIRST}/folder"}),
+    Link(
+        source="get /api/groups",
+        targets=("post /chat/{group}/opened", "get /api/context/{group}"),
+        parameters={"group": f"{_FIRST}/folder"},
+    ),
+    Link(source="post /groups", targets=_GROUP_WORK, parameters={"folder": "$response.body#/folder"}),
+    Link(source="post /chat", targets=("get /messages/{id}",), parameters={"id": "$response.body#/id"}),
+    Link(
+        source="get /api/messages",
+        targets=("get /api/messages/{group}/{id}", "get /api/messages/{group}/{id}/file"),
+        parameters={"group": "$request.query.group", "id": f"{_FIRST}/id"},
+    ),
+    Link(source="get /api/messages", targets=("get /messages/{id}",), parameters={"id": f"{_FIRST}/id"}),
+    Link(source="get /api/turns", targets=("get /api/turns/{id}",), parameters={"id": f"{_FIRST}/id"}),
+    Link(source="get /api/tasks", targets=_TASK_WORK, parameters={"id": f"{_FIRST}/id"}),
+    Link(source="post /tasks", targets=_TASK_WORK, parameters={"id": "$response.body#/id"}),
+    Link(source="get /api/reminders", targets=_REMINDER_WORK, parameters={"id": f"{_FIRST}/id"}),
+    Link(source="post /reminders", targets=_REMINDER_WORK, parameters={"id": "$response.body#/id"}),
+    *(
+        Link(
+            source=f"get {one.path}",
+            targets=(f"get {one.path}",),
+            parameters={"cursor": "$response.body#/next"},
+        )
+        for one in RESOURCES
+        if issubclass(one.query, PageQuery)
     ),
 )
 
@@ -145,7 +238,7 @@ def openapi_route() -> Route:
 def description() -> dict[str, Any]:
     """Return the whole document. Pure."""
     models: set[type[BaseModel]] = {resource.answer for resource in RESOURCES} | {ErrorDocument}
-    models |= {one.body for one in OPERATIONS if one.body is not None}
+    models |= {one for each in OPERATIONS for one in (each.body, each.answer) if one is not None}
     _, schemas = models_json_schema(
         [(model, "validation") for model in sorted(models, key=lambda model: model.__name__)],
         ref_template=SCHEMAS + "{model}",
@@ -155,6 +248,7 @@ def description() -> dict[str, Any]:
         paths.setdefault(resource.path, {})["get"] = _resource(resource)
     for one in OPERATIONS:
         paths.setdefault(one.path, {})[one.method] = _operation(one)
+    _add_links(paths)
     return {
         "openapi": "3.1.0",
         "info": {"title": "Andy", "version": __version__, "description": ABOUT},
@@ -177,11 +271,18 @@ def _resource(resource: ApiResource) -> dict[str, Any]:
 
 
 def _operation(one: Operation) -> dict[str, Any]:
+    shape = {"schema": {"$ref": SCHEMAS + _name(one.answer)}} if one.answer is not None else {}
+    content = dict.fromkeys(one.media, shape)
+    refusal = {"409": {"description": "It was refused.", "content": content}} if one.answer else {}
     found: dict[str, Any] = {
         "summary": one.summary,
-        "parameters": [*_path_parameters(one.path), *(_query_parameters(one.query) if one.query else ())],
+        "parameters": [
+            *_path_parameters(one.path, one.choices),
+            *(_query_parameters(one.query) if one.query else ()),
+        ],
         "responses": {
-            **{str(code): {"description": "Done.", "content": {one.media: {}}} for code in one.codes},
+            **{str(code): {"description": "Done.", "content": content} for code in one.codes},
+            **refusal,
             **_refusals(),
         },
     }
@@ -193,24 +294,56 @@ def _operation(one: Operation) -> dict[str, Any]:
     return found
 
 
+def _add_links(paths: dict[str, dict[str, Any]]) -> None:
+    """Give each operation an id, and its answers the links to what may be asked next."""
+    for path, methods in paths.items():
+        for method, operation in methods.items():
+            operation["operationId"] = _id_of(f"{method} {path}")
+    for link in LINKS:
+        method, _, path = link.source.partition(" ")
+        for code, response in paths[path][method]["responses"].items():
+            if code.startswith("2"):
+                links = response.setdefault("links", {})
+                for target in link.targets:
+                    links[_id_of(target)] = {
+                        "operationId": _id_of(target),
+                        "parameters": dict(link.parameters),
+                    }
+
+
+def _id_of(operation: str) -> str:
+    """Return `get_api_turns_id` for `get /api/turns/{id}`."""
+    return "_".join(re.findall(r"\w+", operation))
+
+
 def _refusals() -> dict[str, Any]:
     content = {"application/json": {"schema": {"$ref": SCHEMAS + ErrorDocument.__name__}}}
     return {"4XX": {"description": "It was refused, and why.", "content": content}}
 
 
-def _path_parameters(path: str) -> Iterator[dict[str, Any]]:
+def _path_parameters(
+    path: str, choices: Mapping[str, tuple[str, ...]] | None = None
+) -> Iterator[dict[str, Any]]:
     for part in path.split("/"):
         if part.startswith("{"):
-            yield {"name": part[1:-1], "in": "path", "required": True, "schema": {"type": "string"}}
+            name = part[1:-1]
+            known = {"enum": list(choices[name])} if choices and name in choices else {}
+            yield {"name": name, "in": "path", "required": True, "schema": {"type": "string", **known}}
 
 
 def _query_parameters(query: type[BaseModel]) -> Iterator[dict[str, Any]]:
     schema = query.model_json_schema()
-    for name, field in schema.get("properties", {}).items():
-        about = {key: value for key, value in field.items() if key not in ("title", "description")}
-        told = {"description": field["description"]} if "description" in field else {}
+    for name, one in schema.get("properties", {}).items():
+        about = {key: value for key, value in one.items() if key not in ("title", "description")}
+        text = {"description": one["description"]} if "description" in one else {}
         is_required = name in schema.get("required", ())
-        yield {"name": name, "in": "query", "required": is_required, "schema": _whole(about, schema), **told}
+        yield {
+            "name": name,
+            "in": "query",
+            "required": is_required,
+            "schema": _whole(about, schema),
+            **text,
+        }
 
 
 def _whole(field: dict[str, Any], schema: dict[str, Any]) -> dict[str, Any]:

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import html
 import io
+from base64 import b64encode
+from hashlib import sha256
 from typing import Any
 from urllib.parse import parse_qs
 
@@ -21,9 +23,23 @@ from orchestrator.web.bodies import parse_object, read_body
 REFRESH_SECONDS = 3
 MAX_BODY_BYTES = 1024
 HTML = "text/html; charset=utf-8"
-PRIVATE = {"Cache-Control": "no-store", "Referrer-Policy": "no-referrer", "X-Frame-Options": "DENY"}
+STYLE = (
+    "body { font: 1.1rem/1.5 sans-serif; max-width: 34rem; margin: 2rem auto; padding: 0 1rem }\n"
+    "svg { width: 26rem; max-width: 100% } .letters { font: 700 2.5rem monospace }"
+)
+POLICY = (
+    f"default-src 'none'; style-src 'sha256-{b64encode(sha256(STYLE.encode()).digest()).decode()}';"
+    " form-action 'self'; frame-ancestors 'none'; base-uri 'none'"
+)
+PRIVATE = {
+    "Cache-Control": "no-store",
+    "Content-Security-Policy": POLICY,
+    "Referrer-Policy": "no-referrer",
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
+}
 
-Told = dict[str, Any]
+Progress = dict[str, Any]
 """`{state, qr, letters, until_ms, account, text}`; `state` is idle, starting, showing, paired, expired or
 failed."""
 
@@ -33,23 +49,25 @@ def pairing_routes(channel: str, service: PairingService) -> list[Route]:
     address = f"/{channel}/pair"
 
     async def show(request: Request) -> Response:
-        told = (await service.look()).model_dump()
-        if told["state"] == "idle":
-            told = (await service.ask()).model_dump()
-        return _shown(told, request.headers.get("accept", ""))
+        progress = (await service.look()).model_dump()
+        if progress["state"] == "idle":
+            progress = (await service.ask()).model_dump()
+        return _shown(progress, request.headers.get("accept", ""))
 
     async def ask(request: Request) -> Response:
         is_browser = "text/html" in request.headers.get("accept", "")
         try:
-            told = (await service.ask(_phone_in(await read_body(request, limit=MAX_BODY_BYTES)))).model_dump()
+            progress = (
+                await service.ask(_phone_in(await read_body(request, limit=MAX_BODY_BYTES)))
+            ).model_dump()
         except BadRequest as refused:
             if not is_browser:
                 raise
-            told = {"state": "failed", "qr": "", "letters": "", "text": str(refused)}
-            return Response(page(told), status_code=refused.http_status, media_type=HTML, headers=PRIVATE)
+            progress = {"state": "failed", "qr": "", "letters": "", "text": str(refused)}
+            return Response(page(progress), status_code=refused.http_status, media_type=HTML, headers=PRIVATE)
         if is_browser:
             return RedirectResponse(address, status_code=303)
-        return JSONResponse(told, status_code=202, headers=PRIVATE)
+        return JSONResponse(progress, status_code=202, headers=PRIVATE)
 
     return [Route(address, show), Route(address, ask, methods=["POST"])]
 
@@ -61,27 +79,29 @@ def _phone_in(body: bytes) -> str:
     return str(phone or "").strip()
 
 
-def _shown(told: Told, accept: str) -> Response:
+def _shown(progress: Progress, accept: str) -> Response:
     if "application/json" in accept:
-        return JSONResponse(told, headers=PRIVATE)
-    is_moving = told["state"] in ("starting", "showing")
+        return JSONResponse(progress, headers=PRIVATE)
+    is_moving = progress["state"] in ("starting", "showing")
     headers = PRIVATE | ({"Refresh": str(REFRESH_SECONDS)} if is_moving else {})
     if "text/html" in accept:
-        return Response(page(told), media_type=HTML, headers=headers)
-    return Response(picture(told), media_type="image/svg+xml", headers=headers)
+        return Response(page(progress), media_type=HTML, headers=headers)
+    return Response(picture(progress), media_type="image/svg+xml", headers=headers)
 
 
-def picture(told: Told) -> str:
+def picture(progress: Progress) -> str:
     """The code as an SVG; where there is none to scan, the letters or what to know instead. Pure."""
-    if told["qr"]:
+    if progress["qr"]:
         import segno
 
         out = io.BytesIO()
-        segno.make(told["qr"], error="l", micro=False).save(out, kind="svg", scale=6, border=4, light="white")
+        segno.make(progress["qr"], error="l", micro=False).save(
+            out, kind="svg", scale=6, border=4, light="white"
+        )
         return out.getvalue().decode()
-    words = told["letters"] or told["text"]
+    words = progress["letters"] or progress["text"]
     lines = [words[start : start + 48] for start in range(0, len(words), 48)] or [""]
-    size = 40 if told["letters"] else 18
+    size = 40 if progress["letters"] else 18
     rows = "".join(
         f'<text x="20" y="{40 + number * 28}">{html.escape(line)}</text>' for number, line in enumerate(lines)
     )
@@ -104,8 +124,7 @@ _PAGE = """\
 <!doctype html>
 <html lang="en"><meta charset="utf-8"><title>Andy: pair WhatsApp</title>
 <meta name="viewport" content="width=device-width">
-<style>body {{ font: 1.1rem/1.5 sans-serif; max-width: 34rem; margin: 2rem auto; padding: 0 1rem }}
-svg {{ width: 26rem; max-width: 100% }} .letters {{ font: 700 2.5rem monospace }}</style>
+<style>{style}</style>
 <h1>Pair WhatsApp</h1>
 <p role="status">{text}</p>
 {code}{form}
@@ -118,12 +137,12 @@ _FORM = """\
 """
 
 
-def page(told: Told) -> str:
+def page(progress: Progress) -> str:
     """The page for a browser. Pure."""
     code = ""
-    if told["letters"]:
-        code = f'<p class="letters">{html.escape(told["letters"])}</p>'
-    elif told["qr"]:
-        code = inline_picture(told["qr"])
-    form = _FORM if told["state"] in ("expired", "failed", "idle") else ""
-    return _PAGE.format(text=html.escape(told["text"]), code=code, form=form)
+    if progress["letters"]:
+        code = f'<p class="letters">{html.escape(progress["letters"])}</p>'
+    elif progress["qr"]:
+        code = inline_picture(progress["qr"])
+    form = _FORM if progress["state"] in ("expired", "failed", "idle") else ""
+    return _PAGE.format(style=STYLE, text=html.escape(progress["text"]), code=code, form=form)

@@ -1,4 +1,4 @@
-"""What may be asked of `/api`: the parameters of each list, with their bounds."""
+"""The query parameters of each list of `/api`, with their bounds."""
 
 from __future__ import annotations
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field
 from starlette.requests import Request
@@ -13,7 +12,7 @@ from starlette.routing import Route
 from orchestrator.base.clock import Clock
 from orchestrator.base.event_bus import EventBus
 from orchestrator.base.wakeups import Wakeups
-from orchestrator.dashboard.services.reminders import ReminderService
+from orchestrator.dashboard.services.reminders import ReminderService, ReminderView
 from orchestrator.store.database import Database, Tx
 from orchestrator.web.bodies import parse_body
 
@@ -48,22 +47,22 @@ class ReminderHandler:
         self._wakeups = wakeups
         self._bus = bus
 
-    async def every(self, folder: str | None) -> list[dict[str, Any]]:
+    async def every(self, folder: str | None) -> list[ReminderView]:
         async with self._database.reading() as tx:
             return await self._service.rows(tx, folder)
 
-    async def add(self, asked: NewReminder) -> dict[str, Any]:
+    async def add(self, asked: NewReminder) -> ReminderView:
         return await self._change(
             lambda tx, now_ms: self._service.add(tx, asked.group, asked.text, asked.at, now_ms=now_ms)
         )
 
-    async def move(self, reminder: str, at: str) -> dict[str, Any]:
+    async def move(self, reminder: str, at: str) -> ReminderView:
         return await self._change(lambda tx, now_ms: self._service.move(tx, reminder, at, now_ms=now_ms))
 
-    async def cancel(self, reminder: str) -> dict[str, Any]:
+    async def cancel(self, reminder: str) -> ReminderView:
         return await self._change(lambda tx, now_ms: self._service.cancel(tx, reminder, now_ms=now_ms))
 
-    async def _change(self, act: Callable[[Tx, int], Awaitable[dict[str, Any]]]) -> dict[str, Any]:
+    async def _change(self, act: Callable[[Tx, int], Awaitable[ReminderView]]) -> ReminderView:
         async with self._database.transaction() as tx:
             row = await act(tx, self._clock.now_ms())
         self._bus.publish("reminder.changed", group=row["group"], detail=str(row["id"]))

@@ -31,7 +31,7 @@ Status = Callable[[], Awaitable[dict[str, Any]]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ApiServices:
-    """What the routes show and change."""
+    """The services that the routes read from and change."""
 
     chat: ChatService
     write: Write
@@ -40,7 +40,7 @@ class ApiServices:
     reminders: ReminderHandler
     loops: LoopApi
     pairings: Mapping[str, PairingService]
-    """Who pairs, by the name of the channel."""
+    """The pairing services, by the name of the channel."""
     dashboards: DashboardApi
     status: Status
     metrics: Metrics

@@ -5,9 +5,13 @@ Nothing is checked against these models while serving: a row is sent as its repo
 
 from __future__ import annotations
 
-from typing import Any, Generic, TypeVar
+from typing import Annotated, Any, Generic, TypeVar, get_args, get_origin, get_type_hints
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, create_model
+
+from orchestrator.dashboard.services.reminders import ReminderView
+from orchestrator.reports.notifications import NotificationView
+from orchestrator.reports.upcoming import UpcomingView
 
 R = TypeVar("R")
 Details = dict[str, Any]
@@ -19,8 +23,22 @@ class ApiSchema(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
 
+def schema_of(view: type, name: str, **missing: Any) -> type[ApiSchema]:
+    """Return the schema of a report's view, a `TypedDict`, under the name that OpenAPI has for it.
+
+    A text in `Annotated` is the description of its field; `missing` are values that clients may
+    take for a field that an earlier Andy left out.
+    """
+    fields: dict[str, Any] = {}
+    for field, hint in get_type_hints(view, include_extras=True).items():
+        texts = get_args(hint)[1:] if get_origin(hint) is Annotated else ()
+        kind = get_args(hint)[0] if texts else hint
+        fields[field] = (kind, Field(missing.get(field, ...), description=texts[0] if texts else None))
+    return create_model(name, __base__=ApiSchema, **fields)
+
+
 class ListPage(ApiSchema, Generic[R]):
-    """Some rows of a list; `next` is the `cursor` of the page after them, null on the last one."""
+    """One page of a list; `next` is the `cursor` of the page after it, null on the last one."""
 
     rows: list[R]
     next: int | None
@@ -165,36 +183,8 @@ class TaskDocumentSchema(TaskSchema):
     runs: list[Details]
 
 
-class ReminderSchema(ApiSchema):
-    id: int
-    group: str
-    due: str
-    due_ms: int
-    text: str
-
-
-class NotificationSchema(ApiSchema):
-    group: str
-    id: str
-    message: str
-    scheduled_at: str
-    scheduled_at_text: str | None
-    status: str
-    type: str
-    priority: str
-    related_task_id: str | None
-    related_question_id: str | None
-    cause: str | None
-    context: str | None
-    created_by: str
-    created_at: str
-    delivered_at: str | None
-    cancelled_at: str | None
-    cancel_reason: str | None
-    attempts: int
-    late_ms: int | None
-    error: str | None
-    version: int
+ReminderSchema = schema_of(ReminderView, "ReminderSchema")
+NotificationSchema = schema_of(NotificationView, "NotificationSchema")
 
 
 class ApprovalSchema(ApiSchema):
@@ -372,16 +362,7 @@ class NodeSchema(ApiSchema):
     problem: str | None = Field(description="Why it takes none, with the fix.")
 
 
-class UpcomingSchema(ApiSchema):
-    due: str
-    due_ms: int
-    date: str
-    is_overdue: bool
-    kind: str = Field(description="task, notification, reminder or wake.")
-    id: str
-    group: str
-    status: str
-    what: str
+UpcomingSchema = schema_of(UpcomingView, "UpcomingSchema", times=1, last_due=None)
 
 
 class LoopSchema(ApiSchema):
@@ -424,7 +405,7 @@ class LogDocumentSchema(ApiSchema):
 
 
 class ContextDocumentSchema(ApiSchema):
-    """What is kept of a group's conversation."""
+    """The stored context of a group's conversation."""
 
     group: str
     context: Details

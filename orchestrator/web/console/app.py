@@ -8,10 +8,11 @@ from collections.abc import Awaitable, Callable, Mapping
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING
-from urllib.parse import urlencode, urlsplit
+from urllib.parse import SplitResult, urlencode, urlsplit
 
 import structlog
 from starlette.applications import Starlette
+from starlette.convertors import Convertor, register_url_convertor
 from starlette.datastructures import MutableHeaders
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
@@ -21,13 +22,17 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from orchestrator.domain.errors import AndyError, BadRequest
+from orchestrator.web.bodies import BadBody
 from orchestrator.web.connections import mark_admitted
+from orchestrator.web.console import needs
 from orchestrator.web.console import pages as page_modules
 from orchestrator.web.console.catalogue import LANGUAGES, Catalogue
+from orchestrator.web.console.doctor import BackgroundDoctor
 from orchestrator.web.console.form_bodies import read_form
 from orchestrator.web.console.forms import FIELD, ChangedSince, FormGuard, SentForm
 from orchestrator.web.console.live import LiveStreams, TooManyPages, Watch
 from orchestrator.web.console.page import (
+    NEEDS,
     ROOT,
     THEMES,
     Console,
@@ -40,7 +45,14 @@ from orchestrator.web.console.page import (
 )
 from orchestrator.web.console.sessions import SessionService, SignedIn
 from orchestrator.web.event_stream import EventStream
-from orchestrator.web.guard import COOKIE, SECURE_COOKIE
+from orchestrator.web.guard import (
+    CONSOLE_HOST,
+    COOKIE,
+    SECURE_COOKIE,
+    SHARED_HOSTS,
+    host_of,
+    is_from_elsewhere,
+)
 from orchestrator.web.refusals import OnRefusal, RefusedRequest
 
 if TYPE_CHECKING:
@@ -49,10 +61,29 @@ if TYPE_CHECKING:
 
 log = structlog.get_logger(__name__)
 
+NO_PAGES = (f"{ROOT}/static/", f"{ROOT}/live/")
+"""The beginnings of paths that lead to no page."""
+FINDS_OWN_NAME = ("Chrome/", "Firefox/")
+"""Parts of the `User-Agent` of browsers that resolve `*.localhost` to this machine by themselves."""
 COOKIE_SECONDS = 30 * 24 * 3600
 STATIC = Path(__file__).parent / "static"
 KINDS = {".js": "text/javascript", ".css": "text/css", ".svg": "image/svg+xml", ".png": "image/png"}
 FOR_EVER = "public, max-age=31536000, immutable"
+
+
+class NumberConvertor(Convertor[int]):
+    """A number in a path that the store can hold; a longer one is no address of a page."""
+
+    regex = "[0-9]{1,15}"
+
+    def convert(self, value: str) -> int:
+        return int(value)
+
+    def to_string(self, value: int) -> str:
+        return str(value)
+
+
+register_url_convertor("number", NumberConvertor())
 
 
 def build_console(
@@ -65,32 +96,34 @@ def build_console(
     """Build the app for everything below `/console`. Reads templates and texts from the disk: blocks."""
     host = web.host
     origin = urlsplit(host.settings.andy_web_origin or "")
-    secure_host = origin.netloc if origin.scheme == "https" else None
     files = {path.name: path.read_bytes() for path in sorted(STATIC.iterdir()) if path.suffix in KINDS}
     console = Console(
         web=web,
         api=api,
         sessions=sessions,
-        forms=FormGuard(),
+        forms=FormGuard(host.database, clock=host.clock),
         live=LiveStreams(host.bus, start=str(web.started_ms)),
         catalogue=Catalogue.load(),
         templates=templates(),
         pages=find_pages(),
         clock=host.clock,
         zone=host.settings.zone,
+        doctor=BackgroundDoctor(host.home.root, clock=host.clock),
         assets={name: f"{ROOT}/static/{_hash(content)}/{name}" for name, content in files.items()},
     )
-    routes = _Routes(console, secure_host=secure_host, on_refusal=on_refusal)
+    routes = _Routes(console, web_origin=origin, on_refusal=on_refusal)
     return Starlette(
         routes=[
             *routes.own(),
             Route("/static/{hash}/{name}", _static(files)),
             *(route for page in console.pages for route in routes.of(page)),
         ],
-        middleware=[Middleware(SecurityHeaders)],
+        middleware=[Middleware(SecurityHeaders), Middleware(Arrival, answer=routes.arrive)],
         exception_handlers={
             AndyError: routes.explain,
             HTTPException: routes.explain,
+            RecursionError: routes.explain_depth,
+            Exception: routes.explain_fault,
         },
     )
 
@@ -103,6 +136,19 @@ def find_pages() -> tuple[Page, ...]:
     return tuple(sorted(pages, key=lambda page: page.order))
 
 
+def add_security_headers(headers: MutableHeaders) -> None:
+    """Add to an answer what every answer says to the browser, where it does not say so itself."""
+    headers.setdefault("Content-Security-Policy", policy())
+    headers.setdefault("X-Content-Type-Options", "nosniff")
+    # Not "no-referrer": browsers then send "Origin: null" with forms, and a form of another page
+    # could not be told from one of ours. Other origins are told nothing by either.
+    headers.setdefault("Referrer-Policy", "same-origin")
+    headers.setdefault("X-Frame-Options", "DENY")
+    headers.setdefault("Cross-Origin-Opener-Policy", "same-origin")
+    headers.setdefault("Cross-Origin-Resource-Policy", "same-origin")
+    headers.setdefault("Cache-Control", "no-store")
+
+
 class SecurityHeaders:
     """ASGI middleware: what every answer says to the browser. A page brings its own, stricter policy."""
 
@@ -112,27 +158,31 @@ class SecurityHeaders:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         async def send_with_headers(message: Message) -> None:
             if message["type"] == "http.response.start":
-                headers = MutableHeaders(scope=message)
-                headers.setdefault("Content-Security-Policy", policy())
-                headers.setdefault("X-Content-Type-Options", "nosniff")
-                # Not "no-referrer": browsers then send "Origin: null" with forms, and a form of another page
-                # could not be told from one of ours. Other origins are told nothing by either.
-                headers.setdefault("Referrer-Policy", "same-origin")
-                headers.setdefault("X-Frame-Options", "DENY")
-                headers.setdefault("Cross-Origin-Opener-Policy", "same-origin")
-                headers.setdefault("Cross-Origin-Resource-Policy", "same-origin")
-                headers.setdefault("Cache-Control", "no-store")
+                add_security_headers(MutableHeaders(scope=message))
             await send(message)
 
         await self._app(scope, receive, send_with_headers)
 
 
+class Arrival:
+    """ASGI middleware: a request that `answer` has an answer for gets no further."""
+
+    def __init__(self, app: ASGIApp, *, answer: Callable[[Request], Awaitable[Response | None]]) -> None:
+        self._app = app
+        self._answer = answer
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        answered = await self._answer(Request(scope)) if scope["type"] == "http" else None
+        await (answered or self._app)(scope, receive, send)
+
+
 class _Routes:
     """The routes of a console, each behind the sign-in but for the sign-in itself."""
 
-    def __init__(self, console: Console, *, secure_host: str | None, on_refusal: OnRefusal) -> None:
+    def __init__(self, console: Console, *, web_origin: SplitResult, on_refusal: OnRefusal) -> None:
         self._console = console
-        self._secure_host = secure_host
+        self._web_host = web_origin.netloc
+        self._secure_host = web_origin.netloc if web_origin.scheme == "https" else None
         self._on_refusal = on_refusal
 
     def own(self) -> list[Route]:
@@ -155,6 +205,42 @@ class _Routes:
             ),
         ]
 
+    # Where it comes from
+
+    async def arrive(self, request: Request) -> Response | None:
+        """Answer who is to ask by the console's own name, and who follows a link of another page."""
+        view = View(self._console, request, page=None, signed_in=None)
+        if request.method not in ("GET", "HEAD") or view.path.startswith(NO_PAGES):
+            return None
+        if (address := self._own_address(request)) is not None:
+            return await self._lead(request, address + view.here)
+        if is_from_elsewhere(request.headers):
+            # The link on this page is one of Andy's own: the browser sends the session's cookie with it.
+            return view.render("elsewhere.html", status=403, target=own_path(view.here) or f"{ROOT}/")
+        return None
+
+    def _own_address(self, request: Request) -> str | None:
+        """Return the console's own address where a browser asks by a name that all servers here share.
+
+        Only Chromium and Firefox are known to find every `*.localhost` by themselves.
+        """
+        host = request.headers.get("host", "")
+        name = host_of(host)
+        is_shared = name in SHARED_HOSTS and host != self._web_host
+        if not is_shared or not any(mark in _agent(request) for mark in FINDS_OWN_NAME):
+            return None
+        return f"{request.url.scheme}://{CONSOLE_HOST}{host.removeprefix(name)}"
+
+    async def _lead(self, request: Request, address: str) -> Response:
+        """Send a browser to the console's own name, and end a session that it began by a shared one."""
+        answer = RedirectResponse(address, status_code=307)
+        if COOKIE in request.cookies:
+            signed_in = await self._who(request)
+            if signed_in is not None:
+                await self._console.sessions.sign_out(signed_in)
+            answer.delete_cookie(COOKIE, path="/", httponly=True, samesite="strict")
+        return answer
+
     # Who it is
 
     def _cookie_name(self, request: Request) -> str:
@@ -162,7 +248,8 @@ class _Routes:
         return SECURE_COOKIE if is_secure else COOKIE
 
     async def _who(self, request: Request) -> SignedIn | None:
-        found = await self._console.sessions.find(request.cookies.get(self._cookie_name(request), ""))
+        cookie = request.cookies.get(self._cookie_name(request), "")
+        found = await self._console.sessions.find(cookie, agent=_agent(request))
         if found is not None:
             mark_admitted(request.scope)
         return found
@@ -184,7 +271,10 @@ class _Routes:
             signed_in = await self._who(request)
             if signed_in is None:
                 return self._turn_away(request)
-            return await show(View(self._console, request, page=page, signed_in=signed_in))
+            view = View(self._console, request, page=page, signed_in=signed_in)
+            if view.part is None:
+                view.needs = len(await needs.look(view)) + self._console.troubles
+            return await show(view)
 
         return answer
 
@@ -197,14 +287,9 @@ class _Routes:
                 return self._turn_away(request)
             view = View(self._console, request, page=page, signed_in=signed_in)
             async with read_form(request, upload_bytes=page.upload_bytes if page else 0) as form:
-                number = self._console.forms.take(signed_in.secret, form.raw(FIELD))
-                try:
+                async with self._console.forms.taking(signed_in, form.raw(FIELD)) as taken:
                     answered = await change(view, form)
-                except BaseException:
-                    self._console.forms.give_back(number)
-                    raise
-                if answered.status_code >= 400:
-                    self._console.forms.give_back(number)
+                    taken.is_done = answered.status_code < 400
                 return answered
 
         return answer
@@ -227,13 +312,16 @@ class _Routes:
         return view.render("sign_in.html", status=status, next=_wanted(request) or "", is_lost=is_lost)
 
     async def _sign_in(self, request: Request) -> Response:
+        if (address := self._own_address(request)) is not None:
+            # A cookie of the shared name would go to every other server of this machine.
+            query = f"?{request.url.query}" if request.url.query else ""
+            return RedirectResponse(f"{address}{ROOT}/sign-in{query}", status_code=303)
         async with read_form(request) as form:
             return await self._begin_session(request, form)
 
     async def _begin_session(self, request: Request, form: SentForm) -> Response:
-        browser = _browser_of(request.headers.get("user-agent", ""))
         try:
-            signed_in = await self._console.sessions.sign_in(form.text("secret"), browser=browser)
+            signed_in = await self._console.sessions.sign_in(form.text("secret"), agent=_agent(request))
         except BadRequest as error:
             client = request.client.host if request.client else None
             self._on_refusal(
@@ -281,12 +369,13 @@ class _Routes:
             return Response(status_code=401 if signed_in is None else 404)
         watch = Watch(
             parts=page.live,
+            everywhere={"needs": NEEDS},
             group=request.query_params.get("group"),
             after=request.headers.get("last-event-id") or request.query_params.get("since", ""),
         )
 
         async def is_welcome() -> bool:
-            return await self._console.sessions.find(signed_in.cookie) is not None
+            return await self._console.sessions.find(signed_in.cookie, agent=_agent(request)) is not None
 
         if self._console.live.is_full:
             raise TooManyPages
@@ -305,6 +394,16 @@ class _Routes:
             log.warning("console.failed", path=request.url.path, reason=str(error))
         back = came_from(request)
         return view.render("error.html", status=status, code=status, text=text, changed=changed, back=back)
+
+    async def explain_depth(self, request: Request, _: Exception) -> Response:
+        """Answer JSON that is nested so deeply that a part of the host cannot follow it."""
+        return await self.explain(request, BadBody("The text is nested too deeply."))
+
+    async def explain_fault(self, request: Request, _: Exception) -> Response:
+        """Answer a fault of Andy's own, which the server logs with its traceback."""
+        answer = await self.explain(request, HTTPException(500))
+        add_security_headers(answer.headers)
+        return answer
 
 
 def _status_of(error: Exception) -> int:
@@ -330,14 +429,8 @@ def _wanted(request: Request) -> str | None:
     return own_path(request.query_params.get("next", ""))
 
 
-def _browser_of(agent: str) -> str:
-    """What a browser calls itself, in a word or two."""
-    system = next(
-        (one for one in ("iPhone", "iPad", "Android", "Windows", "Mac OS", "Linux") if one in agent), ""
-    )
-    names = {"Edg/": "Edge", "Firefox/": "Firefox", "Chrome/": "Chrome", "Safari/": "Safari"}
-    name = next((name for mark, name in names.items() if mark in agent), ascii(agent[:40])[1:-1])
-    return f"{name} ({system})" if system else name
+def _agent(request: Request) -> str:
+    return str(request.headers.get("user-agent", ""))
 
 
 def _hash(content: bytes) -> str:

@@ -6,22 +6,25 @@ can make one, and one that was used is refused.
 
 from __future__ import annotations
 
+import asyncio
 import hmac
 import json
 import secrets
-from collections import OrderedDict
-from collections.abc import Collection, Mapping
+from collections.abc import AsyncIterator, Collection, Mapping
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from hashlib import sha256
 from typing import BinaryIO
 from urllib.parse import parse_qs
 
+from orchestrator.base.clock import Clock
 from orchestrator.domain.errors import BadRequest
+from orchestrator.store import web_sessions
+from orchestrator.store.database import Database
+from orchestrator.web.console.sessions import SignedIn
 
 FIELD, SEEN = "_form", "_seen"
 MAX_FIELDS = 1_000
-MAX_USED = 10_000
-"""Used forms that are remembered: weeks of clicking."""
 
 
 class FormForged(BadRequest):
@@ -38,8 +41,15 @@ class FormSentTwice(BadRequest):
     http_status = 409
 
 
+class FormCutOff(BadRequest):
+    """This form was sent before and may not have been carried out to the end: look, then send it anew."""
+
+    code = "form_cut_off"
+    http_status = 409
+
+
 class ChangedSince(BadRequest):
-    """What you were about to change has changed since you opened the page."""
+    """The thing that you were about to change has changed since you opened the page."""
 
     code = "changed_since"
     http_status = 409
@@ -129,8 +139,15 @@ class SentForm:
             raise ChangedSince(before, current)
 
 
+@dataclass(slots=True)
+class TakenForm:
+    """A form that is being carried out. `is_done` is False where nothing was done for it."""
+
+    is_done: bool = False
+
+
 def shown_state(state: Mapping[str, object]) -> dict[str, str]:
-    """What a form says it was made of: each field as text. Pure."""
+    """Return the state that a form was made from, each field as text. Pure."""
     return {name: "" if value is None else str(value) for name, value in state.items()}
 
 
@@ -140,36 +157,59 @@ def typed(form: SentForm | None, *names: str) -> dict[str, str]:
 
 
 class FormGuard:
-    """Makes the sealed numbers of forms, and takes each once."""
+    """Makes the sealed numbers of forms, and takes each once, also across a restart of the host."""
 
-    def __init__(self) -> None:
-        self._used: OrderedDict[str, None] = OrderedDict()
+    def __init__(self, database: Database, *, clock: Clock) -> None:
+        self._database = database
+        self._clock = clock
+        self._under_way: set[str] = set()
+        """Numbers of forms that this host carries out at the moment: a second click finds its form here."""
 
     def make(self, key: str) -> str:
         """Return the field of a new form. `key` is the secret of the session."""
         number = secrets.token_urlsafe(12)
         return f"{number}.{_seal(key, number)}"
 
-    def take(self, key: str, field: str) -> str:
-        """Use a form up, and return its number.
+    @asynccontextmanager
+    async def taking(self, signed_in: SignedIn, field: str) -> AsyncIterator[TakenForm]:
+        """Use a form up while what it asks for is carried out; it may be sent again where that failed.
 
         Raises:
             FormForged: it was not made for this session.
             FormSentTwice: it was used before.
+            FormCutOff: it was used before, and Andy stopped while it was carried out.
         """
         number, _, seal = field.partition(".")
-        if not hmac.compare_digest(seal.encode(), _seal(key, number).encode()):
+        if not hmac.compare_digest(seal.encode(), _seal(signed_in.secret, number).encode()):
             raise FormForged
-        if number in self._used:
+        if number in self._under_way:
             raise FormSentTwice
-        self._used[number] = None
-        if len(self._used) > MAX_USED:
-            self._used.popitem(last=False)
-        return number
+        self._under_way.add(number)
+        try:
+            await self._use(signed_in.session.id, number)
+            taken = TakenForm()
+            try:
+                yield taken
+            except BaseException:
+                await asyncio.shield(self._settle(number, is_done=False))
+                raise
+            await asyncio.shield(self._settle(number, is_done=taken.is_done))
+        finally:
+            self._under_way.discard(number)
 
-    def give_back(self, number: str) -> None:
-        """Let a form be sent again, because nothing was done for it."""
-        self._used.pop(number, None)
+    async def _use(self, session_id: str, number: str) -> None:
+        async with self._database.transaction() as tx:
+            if await web_sessions.use_form(tx, session_id, number, now_ms=self._clock.now_ms()):
+                return
+            is_done = await web_sessions.is_form_done(tx, number)
+        raise FormSentTwice if is_done else FormCutOff
+
+    async def _settle(self, number: str, *, is_done: bool) -> None:
+        async with self._database.transaction() as tx:
+            if is_done:
+                await web_sessions.finish_form(tx, number)
+            else:
+                await web_sessions.give_form_back(tx, number)
 
 
 def _seal(key: str, number: str) -> str:

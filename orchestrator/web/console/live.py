@@ -1,4 +1,4 @@
-"""What makes pages live: one stream a page, which names the parts of it that have changed.
+"""Live updates of pages: one stream for each page, which names the parts of it that have changed.
 
 A stream carries no contents. The page asks for the parts that are named and puts them in the place of the
 old ones, so a line can neither be lost nor come twice, whatever was missed. The id of an event is
@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 
 from orchestrator.base.event_bus import EventBus, HostEvent
@@ -34,20 +34,20 @@ class TooManyPages(BadRequest):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Watch:
-    """What one page wants to hear of."""
+    """The events that one page subscribes to, and the parts of it that they change."""
 
     parts: Parts
+    everywhere: Parts = field(default_factory=dict)
+    """Parts that events of every group may change."""
     group: str | None
-    """Only events of this group and those of no group."""
+    """Only events of this group and those of no group change `parts`."""
     after: str
     """The id of the last event that the page knows."""
 
     def touched(self, event: HostEvent) -> set[str]:
-        if self.group is not None and event.group not in (self.group, None):
-            return set()
-        return {
-            name for name, kinds in self.parts.items() if any(fnmatchcase(event.kind, kind) for kind in kinds)
-        }
+        is_own = self.group is None or event.group in (self.group, None)
+        found = {**self.everywhere, **self.parts} if is_own else self.everywhere
+        return {name for name, kinds in found.items() if any(fnmatchcase(event.kind, kind) for kind in kinds)}
 
 
 class LiveStreams:
@@ -74,17 +74,17 @@ class LiveStreams:
         try:
             with self._bus.listening(with_passing=True) as queue:
                 for name in sorted(self._missed(watch)):
-                    yield self._told(f"live-{name}")
-                yield self._told("live")
+                    yield self._event(f"live-{name}")
+                yield self._event("live")
                 while True:
                     named = await self._changes(watch, queue)
                     if not named:
                         if not await is_welcome():
-                            yield self._told("live-over")
+                            yield self._event("live-over")
                             return
                         yield PING
                     for name in sorted(named):
-                        yield self._told(f"live-{name}")
+                        yield self._event(f"live-{name}")
         finally:
             self._open -= 1
 
@@ -109,10 +109,10 @@ class LiveStreams:
         after = int(number) if number.isascii() and number.isdigit() and len(number) < 16 else -1
         is_known = start == self._start and (not ring or after >= ring[0].n - 1)
         if not is_known:
-            return set(watch.parts)
+            return {*watch.parts, *watch.everywhere}
         return {name for event in ring if event.n > after for name in watch.touched(event)}
 
-    def _told(self, kind: str) -> str:
+    def _event(self, kind: str) -> str:
         return server_sent(kind, id=self.now, data="")
 
     def _id_of(self, number: int) -> str:

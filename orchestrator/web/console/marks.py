@@ -11,6 +11,8 @@ import re
 
 from markupsafe import Markup, escape
 
+from orchestrator.base.terminal_escaping import all_visible
+
 MAX_CHARS = 4_000
 """More of a text is shown on a page of its own."""
 MAX_LINK_CHARS = 500
@@ -50,6 +52,11 @@ def plain(text: str) -> Markup:
     outside = map(escape, _TURNING.split(safe))
     inside = [*map(_shown, _TURNING.findall(safe)), Markup("")]
     return Markup("").join(one for pair in zip(outside, inside, strict=True) for one in pair)
+
+
+def written_out(text: str) -> Markup:
+    """Return what an agent asks to be allowed, escaped and with nothing hidden, as in main. Pure."""
+    return escape(all_visible(text))
 
 
 def _shown(character: str) -> Markup:

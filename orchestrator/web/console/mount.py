@@ -1,4 +1,4 @@
-"""Where the console is joined to the HTTP API: its address, and the route that hands out one-time codes."""
+"""The routes that join the console to the HTTP API: its address, and the one that gives one-time codes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a page of the console is made of: its routes, its texts, its templates and what keeps it live.
+"""The declaration of a console page: its routes, texts, templates, and the events that update it.
 
 A page is a module in `pages/` with a `PAGE`, a file of texts in `texts/` and templates in `templates/`, all
 of one name. A route is a function that takes a `View`, and for a change also a `SentForm`.
@@ -27,6 +27,7 @@ from orchestrator.domain.values import Group
 from orchestrator.reports.audit import AuditCheck
 from orchestrator.web.console import marks
 from orchestrator.web.console.catalogue import LANGUAGES, Catalogue, preferred_language
+from orchestrator.web.console.doctor import BackgroundDoctor
 from orchestrator.web.console.forms import FormGuard, SentForm, shown_state
 from orchestrator.web.console.live import LiveStreams, Parts
 from orchestrator.web.console.sessions import SessionService, SignedIn
@@ -39,6 +40,8 @@ ROOT = "/console"
 TEMPLATES = Path(__file__).parent / "templates"
 THEMES = ("auto", "light", "dark")
 MAX_FLASHES = 1_000
+NEEDS = ("approval.*", "dashboard.*", "command.dashboard", "turn.*", "channel.*", "host.*")
+"""Kinds of events that may change what waits for the owner."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,16 +49,16 @@ class Page:
     """One entry of the navigation, with all the routes that belong to it. Paths begin after `/console`."""
 
     name: str
-    """Also the name of its texts: `NAME.toml` has at least `title` and `about`."""
+    """The page's name and that of its texts: `NAME.toml` has at least `title` and `about`."""
     order: int
-    """Its place in the navigation: tens, so that one can be put between."""
+    """The position in the navigation, in tens, so that a page can be put between two others."""
     shows: Mapping[str, Callable[[View], Awaitable[Response]]]
-    """What `GET` gives. The first path is the one that the navigation leads to."""
+    """The handlers of `GET`, by path. The navigation leads to the first path."""
     changes: Mapping[str, Callable[[View, SentForm], Awaitable[Response]]] = field(default_factory=dict)
-    """What `POST` does, once its form was checked."""
+    """The handlers of `POST`, by path. They are called after the form was checked."""
     live: Parts = field(default_factory=dict)
     upload_bytes: int = 0
-    """How large a form with files may be; 0 allows no files."""
+    """The largest form with files, in bytes; 0 allows no files."""
 
     @property
     def path(self) -> str:
@@ -80,9 +83,12 @@ class Console:
     zone: ZoneInfo
     assets: Mapping[str, str]
     """The name of a file in `static/` → its path with its hash."""
+    doctor: BackgroundDoctor
     backups: asyncio.Lock = field(default_factory=asyncio.Lock)
     """Held while a backup is made or checked: one at a time."""
     audit_check: AuditCheck = field(default_factory=AuditCheck)
+    troubles: int = 0
+    """The number of parts that did not work when the page Now was made last."""
     flashes: dict[str, str] = field(default_factory=dict)
     """A session → what its next page says was done."""
 
@@ -105,6 +111,8 @@ class View:
         self.since = console.live.now
         """The newest event when this page began to be made: its stream goes on from there."""
         self._signed_in = signed_in
+        self.needs = 0
+        """How many things wait for the owner."""
         self.error: str | None = None
         """What was wrong with a form that is shown again."""
         chosen = request.cookies.get("andy_language", "")
@@ -200,6 +208,15 @@ class View:
             moment.isoformat(timespec="milliseconds"), f"{moment:%Y-%m-%d %H:%M:%S %Z}", f"{moment:%H:%M:%S}"
         )
 
+    def day(self, date: str) -> str:
+        """Return a date such as `2026-11-24` with its weekday, and with "today" or "tomorrow" where it is."""
+        day = datetime.fromisoformat(date).date()
+        today = datetime.fromtimestamp(self.now_ms / 1000, self.console.zone).date()
+        weekday = self.t("base.weekdays").split()[day.weekday()]
+        near = {0: "base.today", 1: "base.tomorrow"}.get((day - today).days)
+        shown = f"{weekday} {date}"
+        return f"{self.t(near)}, {shown}" if near else shown
+
     def span(self, seconds: float) -> str:
         """Return a duration in two units at most: `12 s`, `4 min`, `3 h 5 min`, `2 days`."""
         if seconds < 60:
@@ -250,7 +267,12 @@ class View:
         return HTMLResponse(html, status_code=status, headers={"Content-Security-Policy": policy(self.nonce)})
 
     def done(self, path: str, text: str | None = None) -> Response:
-        """Send the browser to a page after a change, which then says `text` once."""
+        """Send the browser to a page after a change, which then says `text` once.
+
+        A form on Now leads back there: what else waits is on it.
+        """
+        if came_from(self.request) == f"{ROOT}/now":
+            path = "/now"
         if text is not None:
             if len(self.console.flashes) >= MAX_FLASHES:
                 self.console.flashes.clear()
@@ -281,6 +303,7 @@ def templates() -> Environment:
     found.globals |= {
         "rich": marks.rich,
         "plain": marks.plain,
+        "written_out": marks.written_out,
         "is_cut": marks.is_cut,
         "languages": LANGUAGES,
         "themes": THEMES,

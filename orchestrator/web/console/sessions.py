@@ -21,9 +21,10 @@ CODE_MS = 30_000
 MAX_CODES = 20
 """Codes that wait to be used; more than anybody asks for in their 30 s."""
 WRONG_AT_ONCE, WRONG_A_MINUTE = 10, 2
-"""How often a wrong token may be tried at once, and then each minute."""
+"""Tries with a wrong token that are allowed at once, and then in each minute."""
 TOUCH_MS = 60_000
-MAX_BROWSER_CHARS = 120
+MAX_BROWSER_CHARS = 240
+ALSO = ", also "
 
 
 class SignInRefused(BadRequest):
@@ -74,8 +75,8 @@ class SessionService:
         self._codes[name] = (hashed(secret), now_ms + CODE_MS)
         return f"{name}.{secret}"
 
-    async def sign_in(self, given: str, *, browser: str) -> SignedIn:
-        """Begin a session for whoever gives the token or a code.
+    async def sign_in(self, given: str, *, agent: str) -> SignedIn:
+        """Begin a session for whoever gives the token or a code; `agent` is the browser's `User-Agent`.
 
         Raises:
             SignInRefused: it is neither.
@@ -88,7 +89,7 @@ class SessionService:
         session = WebSession(
             id=secrets.token_hex(4),
             secret_hash=hashed(secret),
-            browser=browser[:MAX_BROWSER_CHARS] or "?",
+            browser=browser_name(agent),
             created_ms=now_ms,
             seen_ms=now_ms,
         )
@@ -114,8 +115,11 @@ class SessionService:
             self._tries.take(1)
             raise SignInRefused
 
-    async def find(self, cookie: str) -> SignedIn | None:
-        """Return the session that a cookie proves; None where it is over, was revoked or is no session."""
+    async def find(self, cookie: str, *, agent: str) -> SignedIn | None:
+        """Return the session that a cookie proves; None where it is over, was revoked or is no session.
+
+        A cookie that comes from another kind of browser than before may be stolen: the session names both.
+        """
         name, _, secret = cookie.partition(".")
         if not (name and secret):
             return None
@@ -126,9 +130,14 @@ class SessionService:
             return None
         if not hmac.compare_digest(hashed(secret), session.secret_hash):
             return None
-        if now_ms - session.seen_ms > TOUCH_MS:
+        browser = _browsers(session.browser, browser_name(agent))
+        if now_ms - session.seen_ms > TOUCH_MS or browser != session.browser:
             async with self._database.transaction() as tx:
-                await web_sessions.touch(tx, session.id, now_ms=now_ms)
+                await web_sessions.touch(tx, session.id, browser=browser, now_ms=now_ms)
+                if browser != session.browser:
+                    detail = {"session": session.id, "browsers": browser}
+                    row = audit.AuditEvent(at_ms=now_ms, kind="web.session_shared", detail=detail)
+                    await audit.append(tx, row)
         return SignedIn(session=session, secret=secret)
 
     async def sign_out(self, signed_in: SignedIn) -> None:
@@ -143,6 +152,22 @@ class SessionService:
                     detail={"session": signed_in.session.id},
                 ),
             )
+
+
+def browser_name(agent: str) -> str:
+    """Return the browser and the system of a `User-Agent`, in a word or two. Pure."""
+    system = next(
+        (one for one in ("iPhone", "iPad", "Android", "Windows", "Mac OS", "Linux") if one in agent), ""
+    )
+    names = {"Edg/": "Edge", "Firefox/": "Firefox", "Chrome/": "Chrome", "Safari/": "Safari"}
+    name = next((name for mark, name in names.items() if mark in agent), ascii(agent[:40])[1:-1])
+    return f"{name} ({system})" if system else name or "?"
+
+
+def _browsers(known: str, name: str) -> str:
+    """Return the browsers of a session with one more, while the row has room for it. Pure."""
+    longer = f"{known}{ALSO}{name}"
+    return known if name in known.split(ALSO) or len(longer) > MAX_BROWSER_CHARS else longer
 
 
 def hashed(secret: str) -> str:

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import os
 import stat
+import tarfile
 from pathlib import Path
 
 import pytest
 
+from orchestrator.backup import restore
+from orchestrator.backup.archive import BackupContents
 from orchestrator.domain.errors import BackupError, HomeError, StoreCorrupt
 from orchestrator.domain.home import Home
 from orchestrator.store import database
@@ -36,6 +39,57 @@ def test_a_backup_restores_into_a_new_home(home, tmp_path):
     assert stat.S_IMODE((new.groups / "main" / "run.sh").stat().st_mode) == 0o755
     assert stat.S_IMODE(new.database.stat().st_mode) == 0o600
     assert (new.groups / "main" / "empty").is_dir()
+
+
+def test_the_python_of_debian_12_restores_the_same(home, tmp_path, monkeypatch):
+    """It has none of the filters of `tarfile`; no owner and no special bit of a mode comes from a backup."""
+    made = make(home, tmp_path / "b.tar.gz")
+    for name, is_new in (("new", True), ("old", False)):
+        if not is_new:
+            monkeypatch.delattr(tarfile, "data_filter")
+        put_back(Home(tmp_path / name), made.path)
+    new, old = ({**tree(tmp_path / name), "data/restore.json": ""} for name in ("new", "old"))
+    assert old == new
+    modes = [
+        {path.relative_to(tmp_path / name): path.lstat().st_mode for path in (tmp_path / name).rglob("*")}
+        for name in ("new", "old")
+    ]
+    assert modes[0] == modes[1]
+
+
+@pytest.mark.parametrize(
+    ("root", "is_checkout", "hint"),
+    [
+        ("/andy", False, "Start Andy with 'docker compose up -d' on the host."),
+        (None, True, "Start Andy as before: with Compose 'docker compose up -d', else 'andy up'."),
+        (None, False, "Start Andy with 'andy up'."),
+    ],
+    ids=["in Compose's container", "in a checkout", "elsewhere"],
+)
+def test_a_restore_says_how_that_home_is_started(tmp_path, root, is_checkout, hint):
+    if is_checkout:
+        (tmp_path / "docker-compose.yml").touch()
+    done = restore.RestoreResult(manifest=None, contents=BackupContents(), aside=None)
+
+    assert restore.summary_lines(done, Home(Path(root or tmp_path)), zone=None)[-1] == hint
+
+
+def test_no_owner_and_no_special_bit_comes_from_a_backup(tmp_path, monkeypatch):
+    member = tarfile.TarInfo("groups/main/tool")
+    member.mode, member.uid, member.gid, member.uname = 0o6777, 12345, 12345, "daemon"
+    with tarfile.open(tmp_path / "b.tar", "w") as tar:
+        tar.addfile(member)
+    for name, is_new in (("new", True), ("old", False)):
+        if not is_new:
+            monkeypatch.delattr(tarfile, "data_filter")
+        with tarfile.open(tmp_path / "b.tar") as tar:
+            restore._extract(tar, tar.getmember("groups/main/tool"), tmp_path / name)
+        found = (tmp_path / name / "groups" / "main" / "tool").stat()
+        assert (stat.S_IMODE(found.st_mode), found.st_uid, found.st_gid) == (
+            0o755,
+            os.geteuid(),
+            os.getegid(),
+        )
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")

@@ -199,10 +199,10 @@ def test_c_20_what_the_sdk_told_overwrites_nobody(manager: ContextManager, monke
 def test_what_a_model_is_told_is_measured_as_it_counts(manager: ContextManager):
     converse(manager, 1)
     kept = manager.load(now_ms=NOW)
-    whole = manager.hydrate_prompt(now_ms=NOW, kept=kept)
+    whole = manager.hydrate_prompt(now_ms=NOW, contents=kept)
 
     assert manager.counting_as(1.5).hydrate_prompt(now_ms=NOW).tokens == math.ceil(whole.tokens * 1.5)
-    assert manager.counting_as(1.5).meta(now_ms=NOW, kept=kept) == manager.meta(now_ms=NOW)
+    assert manager.counting_as(1.5).meta(now_ms=NOW, contents=kept) == manager.meta(now_ms=NOW)
 
 
 def test_what_the_sdk_told_is_kept(manager: ContextManager):

@@ -126,3 +126,24 @@ def test_finished_plans_are_put_away_when_there_is_no_room(
     with pytest.raises(PlanRefused, match="room"):
         manager.create_plan("Third", objective="o" * 1_900, now_ms=NOW)
     assert [plan.title for plan in manager.load(now_ms=NOW).workflow.plans] == ["New"]
+
+
+def test_c_6_the_session_in_workflow_json_follows_what_is_in_hand(manager: ContextManager):
+    def session() -> dict[str, object]:
+        path = manager.files.path / "workflow.json"
+        found: dict[str, object] = json.loads(path.read_text())["metadata"]["ai_session"]
+        return found
+
+    manager.record_decision("By train", now_ms=NOW)
+    manager.note_open_file("trip/plan.md", now_ms=NOW)
+    assert session() == {
+        "last_context": "",
+        "active_files": ["trip/plan.md"],
+        "key_decisions": ["By train"],
+    }
+    manager.create_plan("Trip", tasks=["Book", "Pack"], now_ms=NOW)
+    manager.set_active_task("task_002", now_ms=NOW)
+    assert session()["last_context"] == "Trip: Pack"
+
+    manager.reset(now_ms=NOW)
+    assert session() == {"last_context": "", "active_files": [], "key_decisions": []}

@@ -13,7 +13,7 @@ from orchestrator.context.models import Checkpoint
 from orchestrator.context.recorder import ContextCopies
 from orchestrator.proxies.model.credentials import forms_of
 from tests.support.dialogues import MINUTE, NOW, answers, asks
-from tests.support.filled_contexts import CANARY, COUNTER, SECRETS, kept_files
+from tests.support.filled_contexts import CANARY, COUNTER, SECRETS, stored_files
 
 
 def test_c_21_canary_secrets_are_in_no_file(manager: ContextManager):
@@ -33,7 +33,7 @@ def test_c_21_canary_secrets_are_in_no_file(manager: ContextManager):
         manager.snapshot(now_ms=NOW + turn * MINUTE)
     manager.close_conversation(now_ms=NOW + 60 * MINUTE)
 
-    files = kept_files(manager)
+    files = stored_files(manager)
     assert len(files) > 8
     assert [path.name for path in files if CANARY.encode() in path.read_bytes()] == []
     assert CANARY not in manager.hydrate_prompt(now_ms=NOW).text

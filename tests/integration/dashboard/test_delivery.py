@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from datetime import datetime
 from zoneinfo import ZoneInfo
@@ -141,17 +142,34 @@ async def test_at_24_a_messenger_that_fails_twice_is_asked_a_third_time(harness)
     assert len({one.message_id for one in harness.channel.attempts}) == 1, "the idempotency key is kept"
 
 
-async def test_what_cannot_be_sent_fails_in_the_end_and_is_told_when_it_can_be(harness):
+@asynccontextmanager
+async def given_up(harness):
+    """Have the messenger be down until a notification is tried no more; deliver on in the block."""
     await harness.put(a_notification(message="Water the plants"))
     harness.channel.will(JID, *[ChannelDown("down")] * MAX_ATTEMPTS)
     async with harness.delivering():
         for time in ("09:00:00", "09:00:30", "09:01:30", "09:03:30", "09:08:30"):
             await harness.look(f"2026-02-09 {time}")
             await harness.until_quiet()
+        yield
+
+
+async def test_what_cannot_be_sent_fails_in_the_end_and_is_told_when_it_can_be(harness):
+    async with given_up(harness):
         row = await harness.until_status("n_001", "failed")
         await harness.until_quiet()
     assert row.attempts == MAX_ATTEMPTS
     assert harness.channel.texts() == ["⚠️ This should have come earlier: Water the plants"]
+
+
+async def test_a_reminder_that_another_message_brings_late_is_not_also_said_to_be_lost(harness):
+    async with given_up(harness):
+        await harness.until_status("n_001", "failed")
+    async with harness.harness.database.reading() as tx:
+        lost = await tx.execute_fetchall(
+            "SELECT event_type FROM cross_session_notifications WHERE event_type = 'host.reply.undelivered'"
+        )
+    assert [*lost] == []
 
 
 async def test_what_a_messenger_refuses_fails_at_once(harness):

@@ -22,8 +22,9 @@ from orchestrator.domain.dashboard import (
     Project,
 )
 from orchestrator.domain.errors import ImportRefused
-from orchestrator.domain.values import Folder
+from orchestrator.domain.values import Folder, TurnKind
 from orchestrator.store import dashboard_knowledge, dashboards
+from orchestrator.web.api.reminders import NewReminder, ReminderHandler
 from tests.support.dashboard_harness import (
     DAY_MS,
     FEB_9_0830,
@@ -35,6 +36,7 @@ from tests.support.dashboard_harness import (
     at,
     blog,
 )
+from tests.support.reminders import notifier
 from tests.support.store_harness import SEOUL, StoreHarness
 from tests.support.until import until
 
@@ -267,6 +269,8 @@ async def test_what_an_import_reads_otherwise_is_named(home: DashboardHarness, t
         "notifications.json": [
             {"id": "n_1", "message": "x", "scheduled_at": "2026-02-09", "status": "sending", **made},
             {"id": "n_2", "message": "x", "scheduled_at": "2026-02-09", "status": "delivered", **made},
+            {"id": "n_3", "message": "x", "scheduled_at": "2026-02-09", "cron_job_id": "5d5cd3f5", **made},
+            {"id": "n_abc", "message": "y", "scheduled_at": "2026-02-09", "cron_job_id": "abc", **made},
         ],
     }
     for name, document in documents.items():
@@ -282,6 +286,7 @@ async def test_what_an_import_reads_otherwise_is_named(home: DashboardHarness, t
         "answer: left out of a question that is not answered (q_1)",
         "status sending: pending (n_1)",
         "delivered_at was missing: when it was due (n_2)",
+        "cron_job_id: left out, for a notification needs no job (n_3)",
     ]
     again = await home.service.import_from("family", tmp_path)
     assert again.normalised() == [], "nothing was taken"
@@ -392,6 +397,48 @@ async def test_the_files_follow_the_dashboard_and_edits_to_them_change_nothing(
     assert board is not None
     assert (await home.task(made.data["id"])).pct == 80
     assert [name for name in contents(tmp_path) if "partial" in name] == []
+
+
+@pytest.mark.parametrize("way", ["chat", "owner", "tool"])
+async def test_the_file_of_notifications_follows_a_reminder_at_once(
+    home: DashboardHarness, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, way: str
+) -> None:
+    monkeypatch.setattr(export, "SWEEP_SECONDS", None)  # so that only a hint has it look again
+    (tmp_path / "family").mkdir()
+    path = tmp_path / "family/dashboard/notifications.json"
+    harness = home.harness
+    exporter = DashboardExporter(
+        tmp_path, harness.database, bus=harness.bus, zone_of=lambda _: SEOUL, pause_seconds=0
+    )
+    owner = ReminderHandler(
+        harness.database,
+        service=home.service.reminders,
+        clock=home.clock,
+        wakeups=harness.wakeups,
+        bus=harness.bus,
+    )
+    await home.put(blog())
+    async with asyncio.TaskGroup() as tasks:
+        loops = [
+            tasks.create_task(exporter.run(), name="exporter"),
+            tasks.create_task(notifier(harness).run(), name="notifications"),
+        ]
+        await until(path.exists, "the board is written")
+        match way:
+            case "chat":
+                async with home.turn(TurnKind.CHAT):
+                    body = {"type": "set_reminder", "text": "Water!", "at": "2h"}
+                    assert (await home.ask_raw(body)).ok
+            case "owner":
+                await owner.add(NewReminder(group="family", text="Water!", at="in 2 hours"))
+            case "tool":
+                await home.chat("schedule_notification", message="Water!", scheduled_at="in 2 hours")
+        await until(lambda: "Water!" in path.read_text(), "the reminder is in the file")
+        (row,) = await home.harness.rows("SELECT number FROM notifications")
+        await owner.move(str(row["number"]), "2026-02-10T10:00")
+        await until(lambda: "2026-02-10T10:00:00" in path.read_text(), "its new time is in the file")
+        for loop in loops:
+            loop.cancel()
 
 
 async def test_changes_that_come_while_files_are_written_are_written_together(

@@ -24,18 +24,18 @@ async def chat(store_harness: StoreHarness, tmp_path: Path) -> AsyncIterator[Cha
 async def test_a_day_with_the_dashboard_in_english(chat: Chat) -> None:
     assert await chat.say("what's open?") == "Nothing is open."
     assert await chat.say("add a task write the blog by Feb 10") == (
-        "On the dashboard: write the blog, due 2026-02-10."
+        "On the dashboard: write the blog, due Tue 2026-02-10."
     )
     assert await chat.say("Add task: read a book by Tolkien") == (
         "On the dashboard: read a book by Tolkien (no deadline)."
     )
     assert await chat.say("blog 80%") == "write the blog: 80%."
     assert await chat.say("What's open?") == (
-        "Open tasks:\n1. write the blog (80%, due 2026-02-10)\n2. read a book by Tolkien (0%)"
+        "Open tasks:\n1. write the blog (80%, due Tue 2026-02-10)\n2. read a book by Tolkien (0%)"
     )
     assert await chat.say("done 2") == "Done: read a book by Tolkien."
     assert await chat.say("the essay is now at 100 percent") == (
-        "No open task fits 'the essay'. Say 'what's open?' to see them by number."
+        "No open task fits 'essay'. Say 'what's open?' to see them by number."
     )
     assert await chat.say("blog is at 100%") == "Done: write the blog."
     assert await chat.say("what is left?") == "Nothing is open."
@@ -43,17 +43,17 @@ async def test_a_day_with_the_dashboard_in_english(chat: Chat) -> None:
 
 async def test_a_day_with_the_dashboard_in_korean(chat: Chat) -> None:
     assert await chat.say("작업 추가 블로그 쓰기 2월 10일까지") == (
-        "대시보드에 올렸어요: 블로그 쓰기, 기한 2026-02-10."
+        "대시보드에 올렸어요: 블로그 쓰기, 기한 2026-02-10 (화)."
     )
     assert await chat.say("내일까지 보고서 쓰기 작업 추가해줘") == (
-        "대시보드에 올렸어요: 보고서 쓰기, 기한 2026-02-10."
+        "대시보드에 올렸어요: 보고서 쓰기, 기한 2026-02-10 (화)."
     )
     assert await chat.say("블로그는 80% 했어") == "블로그 쓰기: 80%."
     shown = await chat.say("남은 작업 보여줘")
     assert shown.startswith("남은 작업:\n1. ")
-    assert "블로그 쓰기 (80%, 기한 2026-02-10)" in shown
+    assert "블로그 쓰기 (80%, 기한 2026-02-10 (화))" in shown
     assert await chat.say("보고서 쓰기 완료") == "완료했어요: 보고서 쓰기."
-    assert await chat.say("뭐 남았어?") == "남은 작업:\n1. 블로그 쓰기 (80%, 기한 2026-02-10)"
+    assert await chat.say("뭐 남았어?") == "남은 작업:\n1. 블로그 쓰기 (80%, 기한 2026-02-10 (화))"
     assert await chat.say("1번 완료") == "완료했어요: 블로그 쓰기."
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -110,20 +111,20 @@ TALKS = {
     """,
     "what repeats": """
         > remind us every Monday at 9 to take out the bins
-        I'll remind you every Monday at 09:00: take out the bins. The first time is Mon 2026-02-09 09:00.
+        I'll remind everyone every Monday at 09:00: take out the bins. The first time is Mon
         > 매일 아침 7시에 약 먹으라고 알려줘
-        매일 07:00에 알려드릴게요: 약 먹기. 첫 번째는 2026-02-10 (화) 07:00이에요.
+        매일 07:00에 알려드릴게요: 약 먹기. 첫 번째는 2026-02-10 (화) 07:00이에요 (알림 R2번).
         > what reminders do I have?
-        1. every Monday at 09:00, next Mon 2026-02-09 09:00 · Reminder: take out the bins
-        2. every day at 07:00, next Tue 2026-02-10 07:00 · Jane님 알림: 약 먹기
+        R1. every Monday at 09:00, next Mon 2026-02-09 09:00 · take out the bins
+        R2. every day at 07:00, next Tue 2026-02-10 07:00 · 약 먹기
         > what's on tomorrow?
-        • 07:00 Jane님 알림: 약 먹기
+        • 07:00 약 먹기
         > what's on wednesday?
-        • 07:00 Jane님 알림: 약 먹기
-        > cancel reminder 1
-        Cancelled: Reminder: take out the bins.
+        • 07:00 약 먹기
+        > cancel reminder R1
+        Cancelled: take out the bins.
         > list reminders
-        1. every day at 07:00
+        R2. every day at 07:00
         > remind me every 5 minutes to blink
         That is too often
         > every hour
@@ -161,49 +162,49 @@ TALKS = {
         > 마감 전날 알려줘
         마감이 있는 작업이 없어요.
         > 작업 추가 블로그 쓰기 2월 20일까지
-        대시보드에 올렸어요: 블로그 쓰기, 기한 2026-02-20.
+        대시보드에 올렸어요: 블로그 쓰기, 기한 2026-02-20 (금).
         > 마감 전날 알려줘
-        2026-02-19 (목) 09:00에 알려드릴게요: '블로그 쓰기' 마감이 2026-02-20 (알림 4번).
+        2026-02-19 (목) 09:00에 알려드릴게요: '블로그 쓰기' 마감이 2026-02-20 (금) (알림 4번).
         > 블로그 마감 전날 저녁 6시에 알림 보내줘
         2026-02-19 (목) 18:00에 알려드릴게요
         > 알림 취소해줘
         어느 알림을 취소할까요?
-        2. 2026-02-09 (월) 10:30 · Jane님 알림: 운동
-        > 2
-        취소했어요: Jane님 알림: 운동.
+        3. 2026-02-09 (월) 10:30 · 운동
+        > 3
+        취소했어요: 운동.
     """,
     "알림 하나": """
         > 10분 뒤에 회의라고 알려줘
         2026-02-09 (월) 08:40에 알려드릴게요: 회의 (알림 1번).
         > 알림 취소해줘
-        취소했어요: Jane님 알림: 회의.
+        취소했어요: 회의.
         > 알림 목록
         알림이 없어요.
     """,
     "deadlines": """
         > add a task: pay rent tomorrow
-        On the dashboard: pay rent, due 2026-02-10.
+        On the dashboard: pay rent, due Tue 2026-02-10.
         > 할 일 추가 보고서 쓰기 금요일까지
-        대시보드에 올렸어요: 보고서 쓰기, 기한 2026-02-13.
+        대시보드에 올렸어요: 보고서 쓰기, 기한 2026-02-13 (금).
         > new task fix the door by Feb 30
         I haven't put 'fix the door' on the dashboard: There is no such day.
         > 1 March at 6pm
-        On the dashboard: fix the door, due 2026-03-01 18:00.
+        On the dashboard: fix the door, due Sun 2026-03-01 18:00.
         > add a task fix the sink by yesterday
         I haven't put 'fix the sink' on the dashboard: That time is past
         > 됐어
         All right, I leave it.
         > what is due?
-        1. pay rent (0%, due 2026-02-10)
-        3. fix the door (0%, due 2026-03-01 18:00)
+        1. pay rent (0%, due Tue 2026-02-10)
+        3. fix the door (0%, due Sun 2026-03-01 18:00)
         > 오늘 뭐 있어?
-        1. pay rent (0%, 기한 2026-02-10)
+        1. pay rent (0%, 기한 2026-02-10 (화))
         > what's on tomorrow?
-        1. pay rent (0%, due 2026-02-10)
+        1. pay rent (0%, due Tue 2026-02-10)
         > rent is blocked: no money
         pay rent is noted as blocked (no money).
         > what's open?
-        1. pay rent (0%, due 2026-02-10, blocked)
+        1. pay rent (0%, due Tue 2026-02-10, blocked)
         > rent is not blocked any more
         pay rent is no longer blocked.
         > blog is blocked
@@ -213,7 +214,7 @@ TALKS = {
         > todo buy stamps, call Bob
         Added to the to-do list: buy stamps, call Bob.
         > add a task write the essay by Friday
-        On the dashboard: write the essay, due 2026-02-13.
+        On the dashboard: write the essay, due Fri 2026-02-13.
         > add a task write the essay
         On the dashboard: write the essay (no deadline).
         > done 1
@@ -236,6 +237,313 @@ TALKS = {
         > the first
         Done: write the essay.
     """,
+    "a no settles which reminder": """
+        > remind us at 8pm to call now or never
+        (reminder 1)
+        > remind us at 9pm to sing
+        (reminder 2)
+        > cancel reminder
+        Which reminder?
+        > nothing to do with it, I know
+        not: Cancelled
+        > no
+        All right, I leave it.
+        > cancel reminder
+        Which reminder?
+        > nope
+        All right, I leave it.
+        not: Which reminder?
+        > 알림 취소해줘
+        어느 알림을 취소할까요?
+        > 아니
+        알겠어요. 그만둘게요.
+        > list reminders
+        call now or never
+        sing
+    """,
+    "two equal questions are one": """
+        > remind us at 8pm to call
+        (reminder 1)
+        > remind us at 9pm to sing
+        (reminder 2)
+        > cancel reminder
+        Which reminder?
+        > cancel reminder
+        Which reminder?
+        > the second one
+        Cancelled: sing.
+        not: Which reminder?
+    """,
+    "each reminder has a number of its own": """
+        > remind me every Monday at 9am to take out the bins
+        (reminder R1)
+        > remind me tomorrow at 10am to practise piano
+        (reminder 1)
+        > list reminders
+        1. Tue 2026-02-10 10:00
+        R1. every Monday at 09:00
+        > cancel reminder 1
+        Cancelled: practise piano.
+        > remind me every Tuesday at 9am to swim
+        (reminder R2)
+        > cancel reminder R1
+        Cancelled: take out the bins.
+        > list reminders
+        R2. every Tuesday at 09:00
+        > cancel reminder 1
+        No reminder fits '1'.
+        > 알림 R2번 취소
+        취소했어요: swim.
+    """,
+    "milk is on the only list": """
+        > add milk, eggs to the shopping list
+        Added to the shopping list: milk, eggs.
+        > done milk
+        Done on the shopping list: milk.
+        > i got the eggs
+        Done on the shopping list: eggs.
+    """,
+    "a done never cancels a reminder by itself": """
+        > remind me tomorrow at 10am to practise piano
+        (reminder 1)
+        > list reminders
+        1. Tue 2026-02-10 10:00
+        > done 1
+        Cancel this reminder: practise piano? Say yes or no.
+        > no
+        All right, I leave it.
+        > add a task write the essay
+        On the dashboard: write the essay
+        > list reminders
+        1. Tue 2026-02-10 10:00
+        > 1번 완료
+        어느 것을 끝냈나요?
+        작업 'write the essay'
+        알림 'practise piano'
+        > 1
+        완료했어요: write the essay.
+    """,
+    "my reminders are mine": """
+        Tom> remind me tomorrow at 10am to swim
+        (reminder 1)
+        > remind me tomorrow at 11am to run
+        (reminder 2)
+        > remind me tomorrow at 12:00 to eat
+        (reminder 3)
+        > cancel all my reminders
+        Cancel Jane's reminders, 2 in all?
+        run
+        eat
+        Tom> yes
+        I asked Jane: only Jane or the owner can answer that.
+        Tom> 네
+        Jane님께 여쭤본 거예요.
+        > yes
+        Cancelled reminders: 2.
+        > list reminders
+        1. Tue 2026-02-10 10:00 · Reminder for Tom: swim
+        > cancel all my reminders
+        None of the reminders here is yours (1).
+        > cancel all reminders
+        Cancel everybody's reminders in this chat, 1 in all?
+        swim
+        Owner> yes
+        Cancelled reminders: 1.
+    """,
+    "others fill in nothing": """
+        > add milk and eggs
+        On which list
+        Tom> no
+        I asked Jane
+        Tom> shopping
+        I asked Jane
+        > shopping
+        Added to the shopping list: milk, eggs.
+    """,
+    "a list is shown while another question waits": """
+        > add thing0
+        On which list shall I put thing0?
+        > show the list
+        The to-do list doesn't exist yet.
+        not: On which list
+        > show the shopping list
+        The shopping list doesn't exist yet.
+        not: On which list
+        > shopping
+        Added to the shopping list: thing0.
+    """,
+    "the last reminder is moved": """
+        > remind me on Friday at 5pm to call Lena
+        (reminder 1)
+        > no, Saturday
+        Moved: call Lena. It comes on Sat 2026-02-14 17:00.
+        > actually make it 6pm
+        It comes on Sat 2026-02-14 18:00.
+        > move it to 10
+        Morning or evening?
+        > morning
+        It comes on Sat 2026-02-14 10:00.
+        > an hour later
+        It comes on Sat 2026-02-14 11:00.
+        > snooze 20 minutes
+        It comes on Sat 2026-02-14 11:20.
+        > reminder 1 to 10am
+        It comes on Sat 2026-02-14 10:00.
+        > undo that
+        It comes on Sat 2026-02-14 11:20.
+        > 아니 일요일
+        2026-02-15 (일) 11:20에 알려드릴게요.
+        > 6시로 바꿔줘
+        오전인가요, 오후인가요?
+        > 오후
+        2026-02-15 (일) 18:00에 알려드릴게요.
+        > 30분 미뤄줘
+        2026-02-15 (일) 18:30에 알려드릴게요.
+        > list reminders
+        1. Sun 2026-02-15 18:30
+        not: 2.
+    """,
+    "what repeats is moved": """
+        > remind me every Monday at 9am to take out the bins
+        (reminder R1)
+        > make it 8am
+        Changed: take out the bins comes every Monday at 08:00 now
+        > 알림 R1번 오전 7시로 바꿔줘
+        매주 월요일 07:00
+    """,
+    "two readings": """
+        > remind me at half past 7 to eat
+        Morning or evening?
+        > evening
+        I'll remind you on Mon 2026-02-09 19:30: eat
+        > remind me tomorrow at 3 to call
+        Morning or evening?
+        > the second one
+        I'll remind you on Tue 2026-02-10 15:00: call
+        > remind me at half past 7 to drink
+        Morning or evening?
+        > 7:30pm
+        I'll remind you on Mon 2026-02-09 19:30: drink
+        > remind me next friday at 9am to rest
+        Which one?
+        > the second
+        I'll remind you on Fri 2026-02-20 09:00: rest
+        > 내일 3시에 전화하라고 알려줘
+        오전인가요, 오후인가요?
+        > 두 번째
+        2026-02-10 (화) 15:00에 알려드릴게요: 전화하기
+        > 내일 4시에 전화하라고 알려줘
+        오전인가요, 오후인가요?
+        > 오후 4시요
+        2026-02-10 (화) 16:00에 알려드릴게요: 전화하기
+    """,
+    "said otherwise in one breath": """
+        > remind us at 8pm to call, no wait, 9pm
+        I'll remind everyone on Mon 2026-02-09 21:00: call (reminder 1).
+        > remind me at 9am to call mum tomorrow
+        I'll remind you on Tue 2026-02-10 09:00: call mum (reminder 2).
+        > remind me at 5 past 9 tomorrow to call
+        I'll remind you on Tue 2026-02-10 09:05: call (reminder 3).
+    """,
+    "reminders of others": """
+        > don't remind me about the bins any more
+        There are no reminders.
+        > remind me every Monday at 9am to take out the bins
+        (reminder R1)
+        > don't remind me about the bins any more
+        Cancel this reminder: take out the bins?
+        > yes
+        Cancelled: take out the bins.
+        > Lena's birthday is on 14 May, remind us every year
+        At what time
+        > 9am
+        every year on 14 May at 09:00: Lena's birthday.
+    """,
+    "한국어 두 가지": """
+        > 내일 오전 9시에 월세 내라고 하고 금요일 오후 5시에 엄마한테 전화하라고 알려줘
+        2026-02-10 (화) 09:00에 알려드릴게요: 월세 내기 (알림 1번).
+        2026-02-13 (금) 17:00에 알려드릴게요: 엄마한테 전화하기 (알림 2번).
+        > 정오에 점심 먹으라고 알려줘
+        12:00에 알려드릴게요: 점심 먹기
+        > 내일 아침 8시에 아침 먹으라고 알려줘
+        08:00에 알려드릴게요: 아침 먹기
+        > 매주 월요일 오전 8시에 쓰레기 버리라고 알려줘
+        쓰레기 버리기
+        > 내일 저녁 먹으라고 알려줘
+        몇 시에요
+        > 저녁 7시
+        19:00에 알려드릴게요: 저녁 먹기
+    """,
+    "deadlines that are no day": """
+        > add a task pay the electrician by end of the month
+        On the dashboard: pay the electrician, due Sat 2026-02-28.
+        > add a task pay the plumber by the weekend
+        I haven't put 'pay the plumber' on the dashboard: When?
+        > Saturday
+        On the dashboard: pay the plumber, due Sat 2026-02-14.
+        > no, Sunday
+        Moved: pay the plumber is due Sun 2026-02-15.
+        > add Ben & Jerry's and milk & bread to the shopping list
+        Added to the shopping list: Ben & Jerry's, milk, bread.
+        > 작업 추가 보고서 쓰기 이번 주말까지
+        '보고서 쓰기'을(를) 아직 올리지 않았어요.
+    """,
+    "the question mark of a polite question": """
+        > Could you please remind us in 20 minutes that the cake is in the oven?
+        I'll remind everyone on Mon 2026-02-09 08:50: the cake is in the oven (reminder 1).
+    """,
+    "what was done is taken back": """
+        > add milk, eggs to the shopping list
+        Added to the shopping list: milk, eggs.
+        > undo that
+        Off the shopping list again: milk, eggs.
+        > undo
+        Back on the shopping list: milk, eggs.
+        > done milk
+        Done on the shopping list: milk.
+        > undo that
+        Open again on the shopping list: milk.
+        > clear the shopping list
+        Say yes or no.
+        > yes
+        Took everything off the shopping list: 2.
+        > 되돌려줘
+        milk, eggs
+    """,
+    "what is not wanted is not set": """
+        > remind me at 5pm to call, actually no
+        All right, I leave it.
+        > list reminders
+        There are no reminders.
+        > 내일 엄마한테 전화하라고 하지 마
+        그건 제가 할 수 없어요.
+        > remind me at 5pm to call
+        (reminder 1)
+        > remind me at 5pm to call
+        You have that reminder already: call, Mon 2026-02-09 17:00.
+        > 알림 그만
+        이 알림을 취소할까요
+        > 아니요
+        알겠어요.
+        > get the kids at 3pm
+        Shall I remind you? get the kids: Mon 2026-02-09 15:00.
+        > no
+        All right, I leave it.
+        > need bread at 6pm
+        Shall I remind you? need bread
+        > done
+        Still open: Shall I remind you?
+        > no
+        All right, I leave it.
+        > cancel it
+        Cancel this reminder: call?
+        > yes
+        Cancelled: call.
+        > undo
+        I'll remind you on Mon 2026-02-09 17:00: call (reminder 2).
+        > undo
+        Cancelled: call.
+    """,
     "an unknown wish": """
         > write me a poem
         I can't do that: I only understand simple requests. Say 'help' to see which.
@@ -246,6 +554,366 @@ TALKS = {
         I asked nothing just now.
         >
         Yes? Say 'help' to see what I can do.
+    """,
+    "only who was asked answers": """
+        > remind me at 9 to feed the cat
+        Morning or evening?
+        Tom> evening
+        I asked Jane
+        Tom> nothing
+        I asked Jane
+        > evening
+        Mon 2026-02-09 21:00: feed the cat
+        > add tea
+        On which list
+        Tom> shopping
+        I asked Jane
+        Owner> shopping
+        Added to the shopping list: tea.
+    """,
+    "what is not done stays as it is": """
+        > add a task paint the door by Friday
+        > what's open?
+        paint the door
+        > not done 1
+        not: Morning
+        not: Moved
+        > no 1
+        not: Moved
+        not: Morning
+        > done 1
+        Done: paint the door
+        > not done 1
+        Open again: paint the door
+        > 1번 안 했어
+        not: 아직 없어요
+        > 1 isn't done
+        not: exist
+    """,
+    "before something with a time": """
+        > remind me an hour before the meeting at 3pm
+        Mon 2026-02-09 14:00: the meeting
+        > remind me 2 hours before the match on Sunday at 15:00
+        Sun 2026-02-15 13:00: the match
+        > 오후 3시 회의 30분 전에 알려줘
+        2026-02-09 (월) 14:30에 알려드릴게요: 회의
+        > 내일 오후 2시 비행기 3시간 전에 알려줘
+        2026-02-10 (화) 11:00에 알려드릴게요: 비행기
+        > 금요일 오후 5시 마감인데 하루 전에 알려줘
+        2026-02-12 (목) 17:00에 알려드릴게요: 마감
+    """,
+    "limits of what repeats are refused": """
+        > remind me every day at 9am to take pills except Sundays
+        I can't limit
+        > remind me every hour from 9 to 5 to drink water
+        I can't limit
+        > remind me every Monday at 9am to run starting next Monday
+        I can't limit
+        > remind me every 2 days at 8pm to take my antibiotics, for a week
+        I can't limit
+        > remind me every day at 8am to run until December
+        I can't limit
+        > 12월까지 매일 아침 7시에 약 먹으라고 알려줘
+        기간이나 예외
+        > remind me every weekday at 8am except Wednesday to run
+        I can't limit
+        > list reminders
+        There are no reminders.
+    """,
+    "a day that was said is not lost": """
+        > remind me to water the plants tomorrow at half seven in the morning
+        > 7:30am
+        I'll remind you on Tue 2026-02-10 07:30: water the plants (reminder 1).
+    """,
+    "the second wish is on the day of the first": """
+        > remind me to call mum on Sunday and dad at noon
+        At what time on Sun 2026-02-15?
+        Sun 2026-02-15 12:00: dad
+        > 9am
+        Sun 2026-02-15 09:00: call mum
+        > 토요일 오전 9시에 엄마한테 전화하고 정오에 아빠한테 전화하라고 알려줘
+        2026-02-14 (토) 09:00
+        2026-02-14 (토) 12:00
+    """,
+    "an earlier time is no yes": """
+        > meeting at 7pm
+        Shall I remind you?
+        > an hour earlier
+        Mon 2026-02-09 18:00: meeting
+        > cancel 7pm
+        not: Shall
+    """,
+    "a list that is emptied loses what was there": """
+        > add milk, eggs to the shopping list
+        Added to the shopping list
+        > empty the shopping list and add rice
+        Take everything off the shopping list, 2 in all?
+        Added to the shopping list: rice.
+        > yes
+        Took everything off the shopping list: 2.
+        > show the shopping list
+        rice
+        not: milk
+        > 장보기 목록에 우유 추가해줘
+        > 장보기 목록 비우고 쌀 추가해줘
+        1개를 모두 지울까요?
+        쌀
+    """,
+    "no words become a list by themselves": """
+        > add tea
+        On which list
+        > ad sugar
+        Begin a new list
+        > no
+        All right
+        > 차 추가
+        어느 목록
+        > 몰라
+        새 목록
+        > 아니
+        그만둘게요
+    """,
+    "lists are meant by their names": """
+        > 여행 준비물 목록에 충전기 추가해줘
+        여행 준비물 목록에 추가했어요: 충전기
+        > add a saw to the hardware list
+        Added to the hardware list
+        > add milk to the shopping list
+        Added
+        > add drill to hardware
+        Added to the hardware list: drill.
+    """,
+    "the reminder of another is asked about": """
+        > remind me at 9pm to lock up
+        (reminder 1)
+        Tom> snooze 20 minutes
+        Which one shall I move?
+        Reminder for Jane: lock up
+        Tom> never mind
+        Tom> make it 11pm
+        Which one shall I move?
+        Tom> never mind
+        Tom> cancel my reminder
+        not: Cancelled
+        Tom> what are my reminders
+        None of the reminders
+        > snooze 20 minutes
+        21:20
+        > what are my reminders
+        lock up
+    """,
+    "nothing is late": """
+        > add a task paint the door by Friday
+        > what's late?
+        No task is late.
+        > 늦은 거 있어?
+        기한이 지난 작업이 없어요.
+        > don't remind Tom at 5pm
+        not: 'm at 5pm'
+    """,
+    "a time in another zone is read where the zone is known": """
+        > remind me at 9am London time to call
+        Mon 2026-02-09 18:00: call (reminder 1).
+        > remind me tomorrow at 9am New York time to call
+        Tue 2026-02-10 23:00: call (reminder 2).
+        > remind me at 9am US time to call
+        I only know the time zone of this chat
+        > 미국 시간 오전 9시에 전화하라고 알려줘
+        이 대화방의 시간대만 알아요
+    """,
+    "words that take something back are not dropped": """
+        > add eggs, no wait, butter
+        I'm not sure which of these you mean
+        > remind me tomorrow at 9am to call the bank, not today
+        I'm not sure which of these you mean
+        > remind me at 6pm instead of 5pm to leave
+        I'm not sure which of these you mean
+        > 계란 말고 두부 추가
+        어느 쪽을 말씀하시는지
+    """,
+    "a question is no news": """
+        > add milk to the shopping list
+        Added
+        > got the milk?
+        not: Done
+        > add a task pay rent
+        > done rent?
+        not: Done
+        > 우유 샀어?
+        not: 완료
+    """,
+    "where a line is cut": """
+        > add "Dr. Oetker" pizza to the shopping list
+        Added to the shopping list: "Dr. Oetker" pizza.
+        > task: file the tax return, due 15 December
+        file the tax return
+        2026-12-15
+    """,
+    "an older question lapses": """
+        > remind me at 9 to feed the cat
+        Morning or evening?
+        > add tea to the shopping list
+        Added to the shopping list: tea.
+        I no longer wait for an answer to: Morning or evening?
+        > evening
+        not: feed the cat
+        > remind me in 0 minutes to run
+        When, then? (run)
+        > never mind
+        > remind me at 8pm to run
+        (reminder 1)
+        > an hour earlier
+        It comes on Mon 2026-02-09 19:00.
+    """,
+    "each takes back only what is their own": """
+        > add milk to the shopping list
+        Tom> undo
+        only Jane or the owner can take it back
+        > show shopping
+        milk
+        Tom> add a task sweep
+        Owner> undo that
+        Off the dashboard: sweep.
+        > undo
+        only Owner or the owner
+    """,
+    "an unknown list is asked about": """
+        > add milk to the shopping list
+        > add drill to hardware
+        What shall I add?
+        1. drill to a new list, the hardware list
+        2. 'drill to hardware'
+        > the second
+        Added to the shopping list: drill to hardware.
+        > add saw to hardware
+        > 1
+        Added to the hardware list: saw.
+        > add nails to hardware
+        Added to the hardware list: nails.
+        > add nuts to hardwere
+        1. the hardware list
+    """,
+    "no 2 is no answer, and no, 2 is a time": """
+        > remind me today at 9 to call
+        Morning or evening? Mon 2026-02-09 09:00 or Mon 2026-02-09 21:00
+        > no 2
+        Still open: Morning or evening?
+        > 9pm
+        Mon 2026-02-09 21:00: call (reminder 1).
+        > no, Friday
+        It comes on Fri 2026-02-13 21:00.
+        > I meant 7
+        Morning or evening? Fri 2026-02-13 07:00 or Fri 2026-02-13 19:00
+        > the second
+        It comes on Fri 2026-02-13 19:00.
+        > 아니 토요일
+        2026-02-14 (토) 19:00
+        > 8시 말이야
+        오전인가요, 오후인가요? 2026-02-14 (토) 08:00 또는 2026-02-14 (토) 20:00
+        > 오후 8시
+        2026-02-14 (토) 20:00
+    """,
+    "the second of two times is not the second of a month": """
+        > remind me next Friday at 5pm to leave
+        Fri 2026-02-13 17:00 or Fri 2026-02-20 17:00
+        > the third
+        Still open: 'Next' can mean two days
+        > the second
+        Fri 2026-02-20 17:00: leave
+        > remind me on the last day of the month to pay
+        At what time?
+        > 9am
+        Sat 2026-02-28 09:00 or every month on the last day at 09:00. Which one?
+        > 두 번째
+        every month on the last day at 09:00: pay
+        > remind me between 3 and 4pm to rest
+        Mon 2026-02-09 15:00 or Mon 2026-02-09 16:00
+        > 4pm
+        Mon 2026-02-09 16:00: rest
+    """,
+    "an end of what is done is no end of what repeats": """
+        > remind me every day at 9 to stay until 7
+        every day at 09:00: stay until 7
+        > 매일 9시에 7시까지 기다리라고 알려줘
+        매일 09:00에 알려드릴게요: 7시까지 기다리기
+        > remind me every hour until 7 to drink
+        I can't limit what repeats
+        > remind me every day at 9 until Friday to eat
+        I can't limit what repeats
+        > 주말 빼고 매일 오전 9시에 운동하라고 알려줘
+        기간이나 예외를 둘 수 없어요
+        > remind me every Monday at 9am except in August to swim
+        every Monday except in Aug at 09:00: swim
+        > 8월 빼고 매주 화요일 오전 9시에 수영하라고 알려줘
+        매주 화요일 8월 빼고 09:00에 알려드릴게요: 수영하기
+    """,
+    "a part of a word is not the word": """
+        > add shampoo, peanut butter, 6 eggs and carrots to the shopping list
+        > got the ham
+        nothing open like 'ham'
+        > remove car
+        isn't on
+        > remove nut
+        isn't on
+        > got the egg
+        Done on the shopping list: 6 eggs.
+        > remove butter
+        Removed from the shopping list: peanut butter.
+        > evening please
+        not: please:
+    """,
+    "a reminder of which only some words are said is asked about": """
+        > remind me at 5pm to call mum
+        > remind me every Monday at 9am to take out the bins
+        > forget about ironing the shirts
+        No reminder fits 'iron the shirts'
+        > cancel the reminder about the dentist
+        No reminder fits
+        > cancel the reminder to call Bob
+        Which reminder?
+        call mum
+        > no
+        All right
+        > move call Bob to 6pm
+        Which one shall I move?
+        > never mind
+        All right
+        > cancel the reminder to call mum
+        Cancelled: call mum.
+    """,
+    "what is on between two days": """
+        > add a task pay rent by Tuesday
+        > add a task sweep by Friday
+        > remind me on Wednesday at 9am to call
+        > what's on from Tuesday to Thursday?
+        Tuesday, 10 February 2026 to Thursday, 12 February 2026:
+        Wed 2026-02-11 09:00 · call
+        1. pay rent
+        not: sweep
+        > 목요일부터 토요일까지 뭐 있어?
+        1. sweep
+        not: pay rent
+        > what's on this weekend
+        Nothing is on Saturday, 14 February 2026 to Sunday, 15 February 2026
+    """,
+    "undo brings the reminder of a completed task back": """
+        > add a task write the blog by 20 Feb
+        > remind me the day before the blog is due
+        (reminder 1)
+        > blog done
+        Done: write the blog.
+        > list reminders
+        There are no reminders.
+        > undo
+        Open again: write the blog.
+        Thu 2026-02-19 09:00
+        > blog done
+        Done: write the blog.
+        > blog isn't done
+        Open again: write the blog.
+        Thu 2026-02-19 09:00
+        > list reminders
+        Thu 2026-02-19 09:00
     """,
 }
 
@@ -258,12 +926,19 @@ async def chat(store_harness: StoreHarness, tmp_path: Path) -> AsyncIterator[Cha
 
 @pytest.mark.parametrize("name", TALKS)
 async def test_a_talk_goes_as_written(chat: Chat, name: str) -> None:
-    """What follows a line of a person stands, line by line and in this order, in what is answered."""
+    """What follows a line of a person stands, line by line and in this order, in what is answered.
+
+    `Tom>` is another person than Jane, `Owner>` the owner; `not:` stands nowhere in the rest of the answer.
+    """
     said = ""
     for line in TALKS[name].strip().splitlines():
         line = line.strip()
-        if line.startswith(">"):
-            said = await chat.say(line[1:].strip().replace("\\n", "\n"))
+        if spoken := re.fullmatch(r"(?P<who>\w*)>(?P<text>.*)", line):
+            sender = spoken["who"] or "Jane"
+            said = await chat.say(spoken["text"].strip().replace("\\n", "\n"), sender=sender)
+            continue
+        if line.startswith("not: "):
+            assert line.removeprefix("not: ") not in said
             continue
         _, found, said = said.partition(line)
         assert found, f"{line!r} is not in: {said or _!r}"
@@ -359,8 +1034,8 @@ async def test_the_file_of_a_conversation_keeps_its_names(chat: Chat) -> None:
     await chat.say("remind me at 9 to call mum")
     kept = json.loads((chat.workspace.group / ".andy-talk.json").read_text())
     assert set(kept) == {"turn", "before", "after"}
-    assert set(kept["after"]) == {"questions", "shown", "list", "task", "told_day"}
-    assert set(kept["after"]["questions"][0]) == {"wish", "slot", "text", "sender", "at", "options"}
+    assert set(kept["after"]) == {"questions", "shown", "list", "task", "told_day", "last", "undo", "repeats"}
+    assert set(kept["after"]["questions"][0]) == {"wish", "slot", "text", "sender", "person", "at", "options"}
 
 
 async def test_an_answer_in_a_turn_that_is_tried_again_counts_once(chat: Chat) -> None:
@@ -397,3 +1072,29 @@ async def test_main_is_told_once_a_day_how_more_would_be_understood(chat: Chat) 
     chat.home.clock.wall_ms += DAY_MS
     await chat.say("write me a poem")
     assert len(await chat.home.harness.rows(rows)) == 2
+
+
+async def test_a_reply_to_a_reminder_that_came_sets_it_again(chat: Chat) -> None:
+    said = await chat.say("snooze 20 minutes", quoted="⏰ Reminder for Jane: cook")
+    assert said == "I'll remind you on Mon 2026-02-09 08:50: cook (reminder 1)."
+    assert "\n1. Mon 2026-02-09 08:50 · cook" in await chat.say("list reminders")
+    said = await chat.say("한 시간 뒤에 다시 알려줘", quoted="⏰ Jane님 알림: 약 먹기")
+    assert said == "2026-02-09 (월) 09:30에 알려드릴게요: 약 먹기 (알림 2번)."
+
+
+async def test_a_reply_to_a_reminder_that_is_set_moves_that_one(chat: Chat) -> None:
+    first = await chat.say("remind me tomorrow at 10am to cook")
+    await chat.say("remind me tomorrow at 11am to eat")
+    said = await chat.say("make it 9am", quoted=first)
+    assert said == "Moved: cook. It comes on Tue 2026-02-10 09:00."
+
+
+async def test_a_reminder_of_a_deadline_is_the_one_message_of_that_day(chat: Chat) -> None:
+    """It is about the task: the rules send no other for the day before, and it is gone with the task."""
+    await chat.say("작업 추가 블로그 쓰기 2월 11일까지")
+    assert "알림 1번" in await chat.say("마감 전날 알려줘")
+    (row,) = await chat.home.harness.rows("SELECT type, task_id, due_ms FROM notifications")
+    assert row["type"] == "reminder"
+    assert row["task_id"]
+    await chat.say("블로그 완료")
+    assert await chat.say("알림 목록") == "알림이 없어요."

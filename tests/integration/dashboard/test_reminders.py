@@ -9,7 +9,11 @@ from pathlib import Path
 
 import pytest
 
+from agent_runner.wire.order import ECHO
+from orchestrator.dashboard.services import reminders
 from orchestrator.dashboard.views import board, summary
+from orchestrator.domain.dashboard import Deadline
+from orchestrator.domain.errors import ReminderRefused
 from orchestrator.domain.values import ChatJid, Folder
 from orchestrator.groups import registration
 from orchestrator.reports import upcoming
@@ -20,6 +24,7 @@ from tests.support.dashboard_harness import FEB_9_0830, FEB_9_1200, HOUR_MS, Das
 from tests.support.reminders import notifier, put_reminder
 from tests.support.store_harness import SEOUL, StoreHarness
 from tests.support.until import DEADLINE_SECONDS, until
+from tests.support.worker_harness import WorkerHarness
 
 MINUTE = 60_000
 DAY_MS = 24 * HOUR_MS
@@ -171,6 +176,28 @@ async def test_one_of_a_group_that_is_gone_is_sent_and_what_rules_made_is_not(ho
         assert (await dashboard_notifications.get(tx, FAMILY, "n_001")).cancel_reason == "Group gone"
 
 
+async def test_one_that_repeats_is_listed_by_its_task_which_ends_it(home):
+    set_again = {
+        "type": "schedule_task",
+        "prompt": f"{ECHO}⏰ Reminder: take out the bins",
+        "schedule_type": "cron",
+        "schedule_value": "0 9 * * 1",
+    }
+    await remind(home.harness, "pay the rent", in_ms=HOUR_MS)
+    async with home.turn("chat"):
+        made = await home.ask_raw(set_again)
+        await home.ask_raw(set_again | {"prompt": "Look at the mail", "schedule_value": "5 9 * * 1"})
+    async with home.harness.database.transaction() as tx:
+        rows = await home.service.reminders.rows(tx, None)
+        with pytest.raises(ReminderRefused, match=f"andy tasks cancel {made.data['id']}"):
+            await home.service.reminders.cancel(tx, made.data["id"], now_ms=home.clock.now_ms())
+    assert [(row["id"], row["repeats"], row["text"]) for row in rows] == [
+        (made.data["id"], "every Monday at 09:00", "⏰ Reminder: take out the bins"),
+        (1, None, "pay the rent"),
+    ]
+    assert any("every Monday at 09:00" in line for line in reminders.lines(rows))
+
+
 async def test_whoever_sets_one_everyone_sees_it_and_by_the_same_number(home):
     """The owner, the agent without a model and the one with a model set one each."""
     service, now_ms = home.service.reminders, home.clock.now_ms()
@@ -209,6 +236,124 @@ async def test_the_very_same_is_not_set_twice(home):
             reply = await home.ask_raw({"type": "set_reminder", "text": "pill", "at": "2h"})
         assert reply.ok is ok, reply.text
     assert "says so already" in reply.text
+
+
+async def _move_in_vain(home, id_):
+    async with home.harness.database.transaction() as tx:
+        await home.service.reminders.move(tx, id_, "in 5 hours", now_ms=home.clock.now_ms())
+        raise RuntimeError("rolled back")
+
+
+async def test_each_change_of_a_notification_is_an_event_once_it_is_committed(home):
+    """Whoever makes it, also a process that cannot publish here: the dispatcher reads what is recorded."""
+    await remind(home.harness, "of before", in_ms=HOUR_MS)
+    dispatcher = notifier(home.harness)
+    await dispatcher.send_due()
+    bus = home.harness.bus
+    made = await home.chat("schedule_notification", message="Water!", scheduled_at="in 2 hours")
+    id_ = made.data["id"]
+    with pytest.raises(RuntimeError, match="rolled back"):
+        await _move_in_vain(home, id_)
+    async with home.harness.database.transaction() as tx:
+        await home.service.reminders.move(tx, id_, "in 3 hours", now_ms=home.clock.now_ms())
+    await home.chat("update_notification", notification_id=id_, message="Water them!")
+    await home.chat("cancel_notification", notification_id=id_, reason="rain")
+    for _ in range(2):
+        await dispatcher.send_due()
+
+    events = [event for event in bus.ring if event.kind.startswith("notification.")]
+    assert [(event.kind, event.detail, event.data, event.group) for event in events] == [
+        ("notification.created", id_, {"by": "main_agent"}, "family"),
+        ("notification.moved", id_, {"by": "user"}, "family"),
+        ("notification.reworded", id_, {"by": "main_agent"}, "family"),
+        ("notification.cancelled", id_, {"by": "main_agent"}, "family"),
+    ]
+    assert events[-1].reason == "rain"
+
+
+ABOUT_THE_BLOG = {"type": "set_reminder", "text": "the blog is due", "taskId": "task_001"}
+
+
+async def open_texts(harness):
+    rows = await harness.rows("SELECT message FROM notifications WHERE status = 'pending' ORDER BY due_ms")
+    return [row["message"] for row in rows]
+
+
+async def remind_of_blog(home, when):
+    async with home.turn("chat"):
+        return await home.ask_raw(ABOUT_THE_BLOG | {"at": when})
+
+
+@pytest.mark.parametrize("is_alert_first", [True, False], ids=["alert first", "reminder first"])
+async def test_a_reminder_about_a_deadline_is_the_one_message_of_its_day(home, is_alert_first):
+    rules = WorkerHarness(home.harness, use_llm=False)
+    await home.put(blog())
+    if is_alert_first:
+        await rules.cycle("2026-02-09 08:30")
+        assert await open_texts(home.harness) != []
+
+    reply = await remind_of_blog(home, "2026-02-09T18:00")
+
+    assert reply.ok, reply.text
+    await rules.cycle("2026-02-09 08:30")
+    assert await open_texts(home.harness) == ["the blog is due"]
+    async with rules.delivering():
+        await rules.look("2026-02-09 18:00")
+        await rules.until_quiet()
+    await rules.cycle("2026-02-09 18:30")
+    assert await open_texts(home.harness) == []
+    assert rules.channel.texts() == ["the blog is due"]
+
+
+async def test_the_alert_comes_again_when_the_reminder_about_the_deadline_is_cancelled(home):
+    rules = WorkerHarness(home.harness, use_llm=False)
+    await home.put(blog())
+    await rules.cycle("2026-02-09 08:30")
+    of_rules = await open_texts(home.harness)
+    number = (await remind_of_blog(home, "2026-02-09T18:00")).data["id"]
+    async with home.turn("chat"):
+        assert (await home.ask_raw({"type": "cancel_reminder", "reminderId": number})).ok
+
+    await rules.cycle("2026-02-09 08:30")
+
+    assert await open_texts(home.harness) == of_rules
+
+
+async def test_a_reminder_two_days_before_a_deadline_leaves_the_alert_of_the_day_before(home):
+    rules = WorkerHarness(home.harness, use_llm=False)
+    await home.put(blog(deadline=Deadline(at_ms=FEB_9_0830 + 2 * DAY_MS, text="")))
+    assert (await remind_of_blog(home, "2026-02-09T09:00")).ok
+    await rules.cycle("2026-02-10 08:30")
+    assert len(await open_texts(home.harness)) == 2
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ({"status": "completed"}, "Task completed"),
+        ({"deadline": "2026-02-20"}, "Deadline changed to 2026-02-20"),
+        ({"deadline": ""}, "Deadline changed to none"),
+    ],
+)
+async def test_a_reminder_about_a_deadline_ends_with_it(home, change, reason):
+    await home.put(blog())
+    number = (await remind_of_blog(home, "2026-02-09T18:00")).data["id"]
+    await remind(home.harness, "pill", in_ms=HOUR_MS)
+
+    assert (await home.chat("update_task", task_id="task_001", **change)).ok
+
+    about = await one(home.harness, number)
+    assert (about.status, about.cancel_reason) == ("cancelled", reason)
+    assert await open_texts(home.harness) == ["pill"]
+
+
+async def test_a_reminder_about_the_deadline_of_a_task_that_is_over_is_refused(home):
+    await home.put(blog())
+    assert (await home.chat("update_task", task_id="task_001", status="completed")).ok
+    over = await remind_of_blog(home, "2026-02-09T18:00")
+    assert (over.code, "task_001 is completed" in over.text) == ("reminder_refused", True)
+    unknown = await home.ask_raw(ABOUT_THE_BLOG | {"taskId": "task_9", "at": "2h"})
+    assert (unknown.code, "no task 'task_9'" in unknown.text) == ("reminder_refused", True)
 
 
 async def test_one_that_was_sent_is_neither_cancelled_nor_moved(home):

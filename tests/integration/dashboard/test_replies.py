@@ -6,7 +6,7 @@ import pytest
 
 from orchestrator.dashboard.delivery import instant_replies
 from orchestrator.domain.dashboard import Actor, Caller, Priority
-from orchestrator.domain.values import MessageId, Quote, TurnState
+from orchestrator.domain.values import MessageId, Quote, TurnKind, TurnState
 from orchestrator.inbound.intake import Intake
 from tests.support.dashboards import a_notification, a_question, a_task, at
 from tests.support.store_harness import a_message
@@ -207,3 +207,46 @@ async def test_what_was_put_off_of_something_done_says_why_not(harness):
     await harness.hear("later 2h", under=told)
     assert "TASK_TERMINAL" not in (await said(harness))[0]
     assert (await said(harness))[0].startswith("⚠️")
+
+
+@pytest.mark.parametrize(
+    ("answer", "status"),
+    [
+        ("1. yes", "completed"),
+        ("1. Yes, it's done!", "completed"),
+        ("1) done, thanks", "completed"),
+        ("1. 네 끝났어요", "completed"),
+        ("1. no", "active"),
+        ("1. yes, but not the pictures", "active"),
+    ],
+)
+async def test_a_numbered_yes_to_is_it_done_completes_the_task_as_a_plain_yes_does(harness, answer, status):
+    await harness.cycle("2026-02-11 09:00")
+    await harness.hear("@Andy /questions")
+    assert "Is it done" in (await said(harness))[-1]
+
+    await harness.hear(f"@Andy {answer}")
+
+    assert await harness.status() == status
+    (question,) = await harness.questions()
+    assert question["answered_ms"] == at("2026-02-11 09:00")
+    reply = (await said(harness))[-1]
+    assert reply.startswith("✅ blog") if status == "completed" else "1" in reply
+    assert [turn for turn in await harness.harness.queued() if turn.kind is TurnKind.CHAT] == []
+
+
+async def test_two_numbered_answers_about_one_task_complete_it_once(harness):
+    await harness.put(a_question(task_id="task_001", question="Have you finished?"))
+    await harness.cycle("2026-02-11 09:00")
+    await harness.hear("@Andy /questions")
+    await harness.hear("@Andy 1. yes\n2. yes")
+    assert await harness.status() == "completed"
+    assert len((await said(harness))[-1].splitlines()) == 2
+    assert [row["answer"] for row in await harness.questions()] == ["yes", "yes"]
+
+
+async def test_a_numbered_yes_to_another_question_about_a_task_is_only_noted(harness):
+    await harness.put(a_question(task_id="task_001", question="Will it be done in time?"))
+    await harness.hear("@Andy /questions")
+    await harness.hear("@Andy 1. yes")
+    assert await harness.status() == "active"

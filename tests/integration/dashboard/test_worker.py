@@ -125,6 +125,57 @@ async def test_at_16_an_overdue_task_is_asked_after_once(harness):
     assert "-" not in question["question"].replace("2026-02-07", "")
 
 
+@pytest.mark.parametrize(
+    ("deadline", "asked", "again"),
+    [
+        ("2026-02-07", "2026-02-09 09:00", ("2026-02-09 21:30", "2026-02-10 12:00", "2026-02-12 09:00")),
+        ("2026-02-12", "2026-02-10 09:00", ("2026-02-10 21:30", "2026-02-11 12:00", "2026-02-12 09:00")),
+    ],
+    ids=["overdue", "near"],
+)
+@pytest.mark.parametrize("way", ["answered", "removed"])
+async def test_a_settled_question_about_a_deadline_does_not_come_back(harness, deadline, asked, again, way):
+    await harness.put(a_task(deadline=deadline, pct=85, last_update_ms=at("2026-02-08 12:00")))
+    await harness.cycle(asked)
+    (question,) = await harness.questions()
+    assert question["type"] == "deadline_check"
+    if way == "answered":
+        assert (await harness.call_tool("answer_question", question_id=question["id"], answer="Friday")).ok
+    else:
+        assert (await harness.call_tool("remove_question", question_id=question["id"])).ok
+
+    for now in again:
+        await harness.call_tool("update_task", task_id="task_001", progress_note="going on")
+        await harness.cycle(now)
+
+    kinds = [row["type"] for row in await harness.questions()]
+    assert kinds.count("deadline_check") == 1
+
+
+async def test_another_deadline_is_asked_about_anew(harness):
+    await harness.put(a_task(deadline="2026-02-07", pct=60))
+    await harness.cycle("2026-02-09 09:00")
+    (question,) = await harness.questions()
+    await harness.call_tool("answer_question", question_id=question["id"], answer="tomorrow")
+    await harness.call_tool("update_task", task_id="task_001", deadline="2026-02-10", progress=95)
+    await harness.cycle("2026-02-11 09:00")
+    assert len(await harness.questions()) == 2
+
+
+@pytest.mark.parametrize("way", ["answered", "removed"])
+async def test_what_was_told_once_no_worker_asks_again(harness, way):
+    await harness.put(a_question("q_001", question="Which hall?"))
+    if way == "answered":
+        await harness.call_tool("answer_question", question_id="q_001", answer="the big one")
+    else:
+        await harness.call_tool("remove_question", question_id="q_001", reason="no hall needed")
+    for now in ("2026-02-09 09:00", "2026-03-09 09:00"):
+        harness.is_now(now)
+        again = await harness.call_tool("create_question", actor=Actor.WORKER, question="Which hall?")
+        assert again.code == "DUPLICATE"
+        assert ("the big one" if way == "answered" else "no hall needed") in again.text
+
+
 async def test_at_19_an_answered_question_rests_for_its_cooldown(harness):
     await harness.put(a_task(last_update_ms=at("2026-02-06 20:00")))
     await harness.put(
@@ -656,6 +707,7 @@ def test_at_38_without_a_file_of_the_group_the_worker_has_the_built_in_part():
     assert "no progress told for 72 h; for 120 h" in text
     assert "high for 48 h, medium for 72 h" in text
     assert "Clean up aggressively" in text
+    assert "Medium: a deadline in 2 to 3 days" in text
     assert "blocker_check 48 h" in text
     assert "{" not in text
     assert prompt.instructions("  \n", Hours(zone=SEOUL), cap=3) == text

@@ -86,6 +86,7 @@ async def test_bt_19_fifty_threads_that_want_a_cycle_get_few(due, database_path,
                     Folder("family"),
                     kind="alert",
                     key=f"{number}.{round_}",
+                    source="test",
                     now_ms=at("10:00:00") + number * 200,
                 )
         await database.close()
@@ -152,6 +153,19 @@ async def test_bt_20_a_trigger_is_told_by_its_kind_and_carries_no_text(idle):
     await idle.look()
     (told,) = [event for event in idle.harness.bus.ring if event.kind == "trigger:whatsapp"]
     assert "secret" not in str(told.to_json_dict())
+    assert told.data["source"] == "whatsapp"
+
+
+async def test_w_01_a_trigger_names_its_source(idle):
+    await idle.harness.hear("hello?")
+    await idle.act("wake")
+    async with idle.harness.database.reading() as tx:
+        sources = {
+            event.kind: event.data["source"]
+            for event in await events.newest(tx, limit=100)
+            if event.kind.startswith("trigger:")
+        }
+    assert sources == {"trigger:chat": "api", "trigger:manual": "owner"}
 
 
 async def test_bt_22_twelve_self_set_cycles_an_hour_and_messages_besides(due):
@@ -174,7 +188,14 @@ async def test_bt_23_the_prompt_names_the_bounds_that_count(due):
 
     assert due.order.kind == "auto"
     assert due.order.prompt.endswith(wire_wakes.GUIDANCE)
-    assert f"{rules.min_ms // MINUTE}m to {rules.max_ms // HOUR}h" in due.order.prompt
+    assert f"{rules.min_ms // MINUTE}m-{rules.max_ms // HOUR}h" in due.order.prompt
+
+
+def test_p_01_the_guidance_of_a_turn_costs_at_most_200_characters():
+    assert len(wire_wakes.GUIDANCE) <= 200
+    for example in ("45m", "5m", "2h"):
+        assert f'"{example}"' in wire_wakes.GUIDANCE
+    assert "automatic" in wire_wakes.GUIDANCE
 
 
 async def test_a_cycles_prompt_tells_time_reasons_news_and_the_dashboard(due):

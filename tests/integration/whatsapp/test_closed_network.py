@@ -158,4 +158,4 @@ async def test_pairing_without_a_network_says_so_in_one_line(tmp_path: Path):
 
     assert told.state == "failed"
     assert told.text.startswith("WhatsApp cannot be reached from this machine (")
-    assert told.text.endswith("): mend its network or proxy and try again.")
+    assert told.text.endswith("): fix its network or proxy and try again.")

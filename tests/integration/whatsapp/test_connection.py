@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import sqlite3
 from contextlib import closing
+from typing import Any
 
 import pytest
 
@@ -13,17 +14,22 @@ pytest.importorskip("tests.support.whatsapp_library", exc_type=ImportError)
 from neonize.aioze import events
 from neonize.proto.Neonize_pb2 import GroupInfo, GroupName, GroupParticipant
 
+from orchestrator.base.clock import SystemClock
 from orchestrator.channels import status
 from orchestrator.channels.whatsapp import bridge_process, reconnect_policy
 from orchestrator.channels.whatsapp import channel as channel_module
-from orchestrator.domain.errors import ChannelDown
+from orchestrator.domain.errors import ChannelDown, ChannelRefused
 from orchestrator.domain.values import ChatJid, MessageId
+from orchestrator.groups import registration
+from orchestrator.outbound.delivery import Delivery
 from orchestrator.store import chats, outbox
 from tests.doubles import whatsapp_events as wa
 from tests.doubles import whatsapp_store
+from tests.support.store_harness import a_group
 from tests.support.until import until
 from tests.support.whatsapp_home import (
     FAMILY,
+    WhatsAppHome,
     has_messages,
     knows_chat,
     living,
@@ -193,6 +199,79 @@ async def test_groups_are_known_before_anyone_writes_in_them(phone, build):
             people = await chats.members_of(tx, ChatJid("777@g.us"))
     assert (chat.name, chat.is_group, chat.channel) == ("Cooking", True, "whatsapp")
     assert [(one.jid, one.is_admin) for one in people] == [(f"{wa.JANE}@s.whatsapp.net", True)]
+
+
+def cooking(*people: GroupParticipant) -> GroupInfo:
+    return GroupInfo(JID=wa.group("777"), GroupName=GroupName(Name="Cooking"), Participants=people)
+
+
+COOKING = ChatJid("777@g.us")
+JANE = GroupParticipant(PhoneNumber=wa.jid(wa.JANE))
+
+
+async def register_cooking(harness: WhatsAppHome) -> None:
+    async with harness.database.transaction() as tx:
+        await registration.register(tx, a_group("main", is_main=True))
+        await registration.register(tx, a_group("cooking", name="Cooking", jid=COOKING))
+
+
+async def members(harness: WhatsAppHome) -> list[dict[str, Any]]:
+    return await harness.rows("SELECT 1 FROM chat_members")
+
+
+async def notices(harness: WhatsAppHome) -> list[str]:
+    return [row["text"] for row in await harness.rows("SELECT text FROM outbox WHERE group_folder = 'main'")]
+
+
+async def test_being_removed_from_a_group_ends_what_waits_and_is_told_to_the_owner_once(phone, build):
+    phone.pair()
+    phone.groups = [cooking(JANE)]
+    harness = build()
+    await register_cooking(harness)
+    async with living(harness), asyncio.TaskGroup() as tasks:
+        await until(lambda: members(harness), "its members are known")
+        for _ in range(2):
+            phone.write(events.GroupInfoEv(JID=wa.group("777"), Leave=[wa.jid(wa.ANDY)]))
+        await until(lambda: notices(harness), "main is notified")
+        async with harness.database.transaction() as tx:
+            await outbox.add(tx, chat_jid=COOKING, text="soup", dedupe_key="k", now_ms=1)
+        delivery = Delivery(
+            harness.database, clock=SystemClock(), name="Andy", channel_for=lambda jid: harness.channel,
+            tasks=tasks, wakeup=harness.wakeups.outbox, bus=harness.bus,
+        )  # fmt: skip
+        sending = tasks.create_task(delivery.run())
+        dead = "SELECT error FROM outbox WHERE state = 'dead' AND text = 'soup'"
+        await until(lambda: harness.rows(dead), "the answer ends")
+        sending.cancel()
+        (row,) = await harness.rows(dead)
+        assert "no member" in row["error"]
+        phone.write(events.JoinedGroupEv(GroupInfo=cooking(JANE)))
+        await until(lambda: is_sent(harness), "it sends again")
+    (text,) = await notices(harness)
+    assert "'Cooking'" in text
+    assert "andy groups remove cooking" in text
+
+
+async def is_sent(harness: WhatsAppHome) -> bool:
+    try:
+        await harness.channel.send(COOKING, "again", MessageId("3EB0AA"))
+    except ChannelRefused:
+        return False
+    return True
+
+
+async def test_a_removal_that_came_while_nothing_ran_is_seen_with_the_next_list_of_groups(phone, build):
+    phone.pair()
+    phone.groups = [cooking(JANE)]
+    harness = build()
+    await register_cooking(harness)
+    async with living(harness):
+        await until(lambda: members(harness), "its members are known")
+    phone.groups = [GroupInfo(JID=wa.group("778"), GroupName=GroupName(Name="Chess"))]
+    async with living(harness):
+        await until(lambda: notices(harness), "main is notified")
+        with pytest.raises(ChannelRefused, match="no member"):
+            await harness.channel.send(COOKING, "soup", MessageId("3EB0AA"))
 
 
 async def test_all_groups_are_looked_at_again_each_day(phone, build, monkeypatch):

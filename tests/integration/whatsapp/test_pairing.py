@@ -110,7 +110,7 @@ async def test_no_network_is_told_in_one_line_with_its_mend(phone, attempt):
     told = await attempt.run()
 
     assert told.state == "failed"
-    assert told.text.startswith("WhatsApp cannot be reached from this machine (no such host): mend its")
+    assert told.text.startswith("WhatsApp cannot be reached from this machine (no such host): fix its")
     assert "\n" not in told.text
 
 

@@ -14,11 +14,11 @@ from neonize.proto.waE2E import WAWebProtobufsE2E_pb2 as e2e
 from neonize.proto.waE2E.WAWebProtobufsE2E_pb2 import Message
 
 from orchestrator.channels.whatsapp import incoming
-from orchestrator.domain.values import MessageId
-from orchestrator.store import messages, outbox
+from orchestrator.domain.values import ChatMember, MessageId
+from orchestrator.store import chats, messages, outbox
 from tests.doubles import whatsapp_events as wa
 from tests.support.until import until
-from tests.support.whatsapp_home import FAMILY, has_messages, living
+from tests.support.whatsapp_home import FAMILY, has_messages, has_text, living
 
 
 async def test_what_people_write_comes_in_once_in_order_and_by_number(harness, phone):
@@ -164,3 +164,16 @@ async def test_on_a_number_of_his_own_who_writes_sees_that_it_was_read(phone, bu
         await until(lambda: phone.read == read, "read, or not")
         await harness.channel.send(FAMILY, "x", MessageId("3EB0AA"))
     assert phone.read == read
+
+
+@pytest.mark.parametrize("is_admin", [True, False])
+async def test_an_admin_of_a_group_deletes_what_others_wrote_for_everyone(harness, phone, is_admin):
+    async with harness.database.transaction() as tx:
+        admin = ChatMember(jid=f"{wa.OWNER}@s.whatsapp.net", name="Max", is_admin=is_admin)
+        await chats.replace_members(tx, FAMILY, [admin])
+    phone.write(wa.heard("nasty words", message_id="3A1"))
+    phone.write(wa.heard(wa.deletion("3A1"), message_id="3A2", sender=wa.jid(wa.OWNER)))
+    phone.write(wa.heard("after", message_id="3A3"))
+
+    await until(lambda: has_text(harness, "after"), "all came")
+    assert await harness.texts() == ["" if is_admin else "nasty words", "after"]

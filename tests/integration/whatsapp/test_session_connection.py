@@ -163,6 +163,14 @@ async def test_a_group_that_one_is_taken_into_is_told_before_anyone_writes(bridg
     assert bridge.heard(GroupsReport)[-1].groups[0].name == "Fresh"
 
 
+@pytest.mark.parametrize("own", [wa.jid(wa.ANDY), wa.lid(wa.ANDY_LID)], ids=["phone", "lid"])
+async def test_being_removed_from_a_group_is_reported(bridge, whatsapp, own):
+    await whatsapp.tell(events.GroupInfoEv(JID=wa.group(), Leave=[wa.lid(wa.JANE_LID), own]))
+
+    await until(lambda: [one for one in bridge.heard(GroupsReport) if one.left], "the removal")
+    assert bridge.heard(GroupsReport)[-1].left == (FAMILY,)
+
+
 async def test_a_look_at_groups_that_fails_stops_no_later_one(bridge, whatsapp):
     await whatsapp.tell(events.GroupInfoEv(JID=wa.group()))
     whatsapp.groups = [a_group()]

@@ -312,7 +312,7 @@ def test_whatever_happens_nothing_is_lost_nothing_told_twice_and_order_is_kept(
         for each in notifications:
             assert 1 <= len(each.entries) <= max_size
             for entry in each.entries:
-                told[entry.event.payload["what"]] += entry.count - entry.told
+                told[entry.event.payload["what"]] += entry.count - entry.delivered_count
             accumulator.tell(each)
 
     for step, value, more in steps:

@@ -32,7 +32,7 @@ def test_what_is_emitted_waits_in_order_until_it_is_taken():
 
 def test_room_is_made_before_the_next_event_of_the_least_severe_the_oldest_first():
     """N-12."""
-    queue = EventQueue(limit=6, kept=3)
+    queue = EventQueue(limit=6, retained=3)
     severities = [
         EventLevel.INFO,
         EventLevel.DEBUG,
@@ -63,7 +63,7 @@ def test_the_numbers_are_a_thousand_and_half_of_it():
 
 def test_what_was_dropped_is_told_in_an_event_that_counts_it():
     """N-12."""
-    queue = EventQueue(limit=4, kept=2)
+    queue = EventQueue(limit=4, retained=2)
     for number in range(3):
         queue.emit(event("a.b", number=number))
     for number in range(3):
@@ -80,7 +80,7 @@ def test_what_was_dropped_is_told_in_an_event_that_counts_it():
 
 def test_no_error_is_dropped_however_many_there_are():
     """N-12: those beyond the limit were only counted."""
-    queue = EventQueue(limit=10, kept=5)
+    queue = EventQueue(limit=10, retained=5)
     for number in range(25):
         queue.emit(event("tool.call.failure", EventLevel.ERROR, number))
     queue.emit(event("tool.call.success", EventLevel.INFO, 25))
@@ -96,7 +96,7 @@ def test_no_error_is_dropped_however_many_there_are():
 @given(st.lists(st.sampled_from(EventLevel), max_size=80))
 def test_order_is_kept_errors_stay_and_everything_is_accounted_for(severities):
     """N-12, N-13, and B.12-10: order was scrambled after a drop."""
-    queue = EventQueue(limit=10, kept=5)
+    queue = EventQueue(limit=10, retained=5)
     for number, severity in enumerate(severities):
         queue.emit(event(severity=severity, number=number))
         errors = [place for place, each in enumerate(severities[: number + 1]) if each >= EventLevel.ERROR]

@@ -128,7 +128,7 @@ async def test_a_note_of_the_greatest_length_is_told_whole(notices):
     note(notices, "x" * 2_000)
 
     assert lines(await notices.drain("turn_start")) == ["[NOTE] " + "x" * 2_000]
-    assert len(notices.told[0].text) == 2_000
+    assert len(notices.delivered[0].text) == 2_000
 
 
 async def test_where_little_is_left_it_waits_for_a_point_with_more(notices):
@@ -164,9 +164,9 @@ async def test_who_is_cancelled_has_told_nothing(notices):
     with pytest.raises(asyncio.CancelledError):
         await drain
 
-    assert notices.told == ()
+    assert notices.delivered == ()
     assert len(lines(await notices.drain("after_tool"))) == 1
-    assert len(notices.told) == 1
+    assert len(notices.delivered) == 1
 
 
 async def test_a_drain_that_outlives_its_turn_tells_nothing(notices):
@@ -178,4 +178,4 @@ async def test_a_drain_that_outlives_its_turn_tells_nothing(notices):
     leave.set()
 
     assert await drain == ""
-    assert notices.told == ()
+    assert notices.delivered == ()

@@ -62,7 +62,7 @@ class Run:
     def begin_turn(self, *, is_well: bool = True) -> None:
         ended = self.notices.end_turn(is_well=is_well)
         self.returned += ended.returned
-        reported = {each.id for each in ended.told if each.id is not None}
+        reported = {each.id for each in ended.delivered if each.id is not None}
         assert reported <= set(self.told_kept)
         assert not reported & set(ended.returned)
         if not is_well:

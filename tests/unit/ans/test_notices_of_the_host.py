@@ -16,7 +16,7 @@ async def test_what_the_host_keeps_is_told_with_its_number_and_reported(notices)
     ended = notices.end_turn()
 
     assert told == ["[NOTE] call Bo (notice 7)", "host: of the host (notice 8)"]
-    assert [(each.id, each.event_type, each.priority) for each in ended.told] == [
+    assert [(each.id, each.event_type, each.priority) for each in ended.delivered] == [
         (7, "agent.self.notify", "high"),
         (8, "host.reply.undelivered", "normal"),
     ]
@@ -27,7 +27,7 @@ async def test_what_was_not_told_goes_back_and_is_told_when_it_is_given_again(no
     """N-64, and B.12-8: it was marked before anybody had been told."""
     notices.begin_turn([kept(7), kept(9, tool_name="Bash")])
     ended = notices.end_turn()
-    assert ended.told == ()
+    assert ended.delivered == ()
     assert ended.returned == (7, 9)
 
     notices.begin_turn()
@@ -105,7 +105,7 @@ async def test_of_very_much_that_was_told_what_the_host_keeps_is_reported(notice
     while await notices.drain("turn_start"):
         pass
 
-    told = notices.end_turn().told
+    told = notices.end_turn().delivered
 
     assert len(told) == MAX_TOLD
     assert {each.id for each in told} - {None} == set(range(1, 21))
@@ -161,7 +161,7 @@ async def test_long_notes_are_told_in_few_turns(notices):
     while waiting:
         notices.begin_turn(waiting.values())
         await notices.drain("turn_start")
-        for told in notices.end_turn().told:
+        for told in notices.end_turn().delivered:
             del waiting[told.id]
         turns += 1
 

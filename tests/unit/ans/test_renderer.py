@@ -38,7 +38,7 @@ def write(notification: NoticeBatch) -> str:
 
 
 def told(injection: RenderedNotices) -> list[NoticeBatch]:
-    return [each.notification for each in injection.told if each.text is not None]
+    return [each.notification for each in injection.delivered if each.text is not None]
 
 
 def test_nothing_is_nothing():
@@ -59,7 +59,7 @@ def test_ten_are_told_and_the_others_are_counted_in_one_line_and_wait():
 
     assert told(injection) == candidates[:MAX_NOTICES]
     assert injection.text.splitlines()[-2] == "more: 4 to be told next"
-    assert len(injection.told) == MAX_NOTICES
+    assert len(injection.delivered) == MAX_NOTICES
 
 
 def test_two_thousand_characters_are_told_and_the_others_wait():
@@ -90,7 +90,7 @@ def test_of_what_is_left_the_unimportant_is_summed_up():
     injection = compose(candidates, write, limit=9_500)
 
     assert injection.text.splitlines()[-2] == "more: 12 a.b"
-    assert [each.notification for each in injection.told] == candidates
+    assert [each.notification for each in injection.delivered] == candidates
 
 
 @pytest.mark.parametrize("why", ["notice_id", "is_addressed"])
@@ -101,7 +101,7 @@ def test_what_somebody_asked_for_is_never_summed_up(why):
 
     injection = compose(candidates, write, limit=9_500)
 
-    assert low not in [each.notification for each in injection.told]
+    assert low not in [each.notification for each in injection.delivered]
     assert "more: 1 to be told next" in injection.text
 
 

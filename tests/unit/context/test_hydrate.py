@@ -238,7 +238,7 @@ def large() -> tuple[Context, Workflow]:
         working_directory="/workspace/" + "d" * 280,
     )
     filled = context(
-        *trimmed(window, COUNTER).kept,
+        *trimmed(window, COUNTER).remaining,
         summary=script.within("가나다 " * 1_000),
         memory=memory,
         pending="t39.u",
@@ -359,7 +359,7 @@ windows = st.lists(st.tuples(st.booleans(), nasty), max_size=12).map(
 def test_whatever_is_kept_the_bounds_hold_and_the_newest_question_is_there(
     window: tuple[ContextMessage, ...], summary: str, decisions: list[str], files: list[str], title: str
 ):
-    kept = trimmed(window, COUNTER).kept
+    kept = trimmed(window, COUNTER).remaining
     memory = Memory(
         active_plan_id="plan_001",
         last_decisions=tuple(one[:200] for one in decisions),

@@ -39,17 +39,17 @@ def test_c_15_sixty_messages_of_fifty_tokens_leave_a_window_that_fits_and_starts
 
     cut = trimmed(messages, COUNTER)
 
-    assert total(cut.kept) <= KEEP_TOKENS
-    assert cut.kept[0].role == "user"
-    assert (*cut.evicted, *cut.kept) == tuple(messages)
+    assert total(cut.remaining) <= KEEP_TOKENS
+    assert cut.remaining[0].role == "user"
+    assert (*cut.evicted, *cut.remaining) == tuple(messages)
     # Not less than needed: one exchange more would not have fitted.
-    assert total((*cut.evicted[-2:], *cut.kept)) > KEEP_TOKENS
+    assert total((*cut.evicted[-2:], *cut.remaining)) > KEEP_TOKENS
 
 
 def test_c_24_the_budget_is_of_tokens_not_of_characters():
     korean = [question(turn, "오늘은 날씨가 좋아서 바다에 가기로 했습니다. " * 4) for turn in range(1, 30)]
 
-    kept = trimmed(korean, COUNTER).kept
+    kept = trimmed(korean, COUNTER).remaining
 
     assert KEEP_TOKENS - cost(korean[0], COUNTER) < total(kept) <= KEEP_TOKENS
 
@@ -57,8 +57,8 @@ def test_c_24_the_budget_is_of_tokens_not_of_characters():
 def test_a_window_that_fits_is_left_as_it_is():
     messages = exchange(5)
 
-    assert trimmed(messages, COUNTER).kept == tuple(messages)
-    assert trimmed([], COUNTER).kept == ()
+    assert trimmed(messages, COUNTER).remaining == tuple(messages)
+    assert trimmed([], COUNTER).remaining == ()
 
 
 def test_an_answer_goes_with_its_question():
@@ -72,7 +72,7 @@ def test_an_answer_goes_with_its_question():
 def test_an_answer_that_is_alone_stays():
     cut = trimmed([question(1, "word " * 790), answer(1, "word " * 300)], COUNTER)
 
-    assert [message.id for message in cut.kept] == ["t1.a"]
+    assert [message.id for message in cut.remaining] == ["t1.a"]
 
 
 @pytest.mark.parametrize(
@@ -82,7 +82,7 @@ def test_an_answer_that_is_alone_stays():
 def test_the_newest_message_loses_its_middle_but_is_never_dropped(content: str):
     cut = trimmed([question(1, "before " * 100), question(2, content)], COUNTER)
 
-    (kept,) = cut.kept
+    (kept,) = cut.remaining
     assert kept.id == "t2.u"
     assert cost(kept, COUNTER) <= KEEP_TOKENS
     assert len(kept.content) <= 24_000
@@ -139,11 +139,11 @@ messages_of_turns = st.lists(st.tuples(st.booleans(), st.integers(1, 400)), max_
 def test_whatever_was_said_the_window_fits_and_nothing_is_lost_between(messages: list[ContextMessage]):
     cut = trimmed(messages, COUNTER)
 
-    assert total(cut.kept) <= KEEP_TOKENS
-    assert [message.id for message in (*cut.evicted, *cut.kept)] == [message.id for message in messages]
-    assert not messages or cut.kept
-    assert len(cut.kept) <= 1 or cut.kept[0].role == "user"
-    assert trimmed(cut.kept, COUNTER) == cut.__class__(kept=cut.kept, evicted=())
+    assert total(cut.remaining) <= KEEP_TOKENS
+    assert [message.id for message in (*cut.evicted, *cut.remaining)] == [message.id for message in messages]
+    assert not messages or cut.remaining
+    assert len(cut.remaining) <= 1 or cut.remaining[0].role == "user"
+    assert trimmed(cut.remaining, COUNTER) == cut.__class__(remaining=cut.remaining, evicted=())
 
 
 def test_a_question_stands_before_the_answer_of_its_turn_whatever_clocks_said():

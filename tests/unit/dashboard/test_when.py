@@ -228,3 +228,13 @@ _PIECES = (
 @given(st.text(max_size=40) | st.lists(st.sampled_from(_PIECES), max_size=6).map(" ".join))
 def test_whatever_is_said_it_is_read_or_refused(text):
     assert outcome(text) in ("read", "UNPARSEABLE_TIME", "TOO_FAR")
+
+
+@pytest.mark.parametrize("hour", ["9", "12", " 07 "])
+def test_an_hour_alone_is_asked_back_as_morning_or_evening(hour):
+    with pytest.raises(ToolRefused) as refused:
+        when.parse_datetime(hour, now_ms=1_795_372_200_000, zone=ZoneInfo("Asia/Seoul"))
+    number = int(hour)
+    assert str(refused.value) == (
+        f"'{hour.strip()}' could be morning or evening: write {number}am or {number}pm."
+    )

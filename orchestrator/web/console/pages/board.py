@@ -29,7 +29,7 @@ TASK_ACTIONS: Mapping[str, Mapping[str, Any]] = {
     "block": {"blocked": True},
     "unblock": {"blocked": False},
 }
-"""What a button does to a task, as arguments of the tool `update_task`."""
+"""The effect of each button on a task, as arguments of the tool `update_task`."""
 CHANGES = ("dashboard.*", "command.dashboard", "notification.*", "worker.*", "turn.answered")
 
 
@@ -133,37 +133,37 @@ async def _use(
 ) -> Response:
     """Call a tool of the dashboard; what it refuses is shown on the board with the reason."""
     folder = view.given("folder")
-    told = await view.api.dashboards.use(folder, tool, arguments, expect_version=version)
-    if told["code"] == "STALE":
+    result = await view.api.dashboards.use(folder, tool, arguments, expect_version=version)
+    if result["code"] == "STALE":
         async with view.web.host.reader.reading() as tx:
             group = await groups.known(tx, folder)
             row = await board.row(tx, group.folder, view.given("id"))
         if row is not None:
-            form.check_unchanged(_seen(view, row, view.web.host.zone_of(group)))
-    if not told["ok"]:
-        return await _show(view, folder, error=str(told["text"]), form=form)
+            form.check_unchanged(seen_row(view, row, view.web.host.zone_of(group)))
+    if not result["ok"]:
+        return await _show(view, folder, error=str(result["text"]), form=form)
     return view.done(f"/board?group={folder}", view.t(done))
 
 
-def _seen(view: View, row: BoardTask | Question | Notification, zone: ZoneInfo) -> dict[str, object]:
+def seen_row(view: View, row: BoardTask | Question | Notification, zone: ZoneInfo) -> dict[str, object]:
     """Return what a form about a row was made of: what people look at, and its version."""
     match row:
         case BoardTask():
             state = "blocked" if row.is_blocked and not row.status.is_terminal else row.status.value
             shown = {
-                view.t(".what"): row.title,
-                view.t(".status"): view.t(f".state_{state}"),
-                view.t(".progress"): f"{row.pct} %",
-                view.t(".deadline"): local_iso(row.deadline.at_ms, zone)[:16] if row.deadline else "",
-                view.t(".what_it_waits_for"): row.blocker_note or "",
+                view.t("board.what"): row.title,
+                view.t("board.status"): view.t(f"board.state_{state}"),
+                view.t("board.progress"): f"{row.pct} %",
+                view.t("board.deadline"): local_iso(row.deadline.at_ms, zone)[:16] if row.deadline else "",
+                view.t("board.what_it_waits_for"): row.blocker_note or "",
             }
         case Question():
-            shown = {view.t(".question"): row.question, view.t(".your_answer"): row.answer or ""}
+            shown = {view.t("board.question"): row.question, view.t("board.your_answer"): row.answer or ""}
         case Notification():
             shown = {
-                view.t(".message"): row.message,
-                view.t(".when"): local_iso(row.due_ms, zone)[:16],
-                view.t(".status"): view.t(f".status_{row.status.value}"),
+                view.t("board.message"): row.message,
+                view.t("board.when"): local_iso(row.due_ms, zone)[:16],
+                view.t("board.status"): view.t(f"board.status_{row.status.value}"),
             }
     return {**shown, "_version": row.version}
 
@@ -176,7 +176,7 @@ async def _show(view: View, wanted: str, *, error: str = "", form: SentForm | No
         seen = await board.snapshot(tx, group.folder)
         archived = await dashboard_tasks.history(tx, group.folder, limit=many + 1)
         since_ms = view.now_ms - TOLD_DAYS * DAY_MS
-        told = await dashboard_notifications.listed(tx, group.folder, statuses=OVER, from_ms=since_ms)
+        delivered = await dashboard_notifications.listed(tx, group.folder, statuses=OVER, from_ms=since_ms)
     zone = view.web.host.zone_of(group)
     return view.render(
         "board.html",
@@ -189,13 +189,13 @@ async def _show(view: View, wanted: str, *, error: str = "", form: SentForm | No
         tasks=_by_state(seen.tasks if seen else ()),
         titles={one.id: one.title for one in (*(seen.tasks if seen else ()), *archived)},
         questions=seen.questions if seen else (),
-        told=[*(seen.notifications if seen else ()), *told[::-1][:MAX_TOLD]],
+        delivered=[*(seen.notifications if seen else ()), *delivered[::-1][:MAX_TOLD]],
         archived=archived[:many],
         older=view.url(f"/board?group={group.folder}&history={many + HISTORY_STEP}#part-history")
         if len(archived) > many
         else "",
         given=typed(form, "title", "deadline"),
-        seen_of=lambda row: _seen(view, row, zone),
+        seen_of=lambda row: seen_row(view, row, zone),
     )
 
 

@@ -9,9 +9,9 @@ import os
 import platform
 import re
 import secrets
+import shlex
 import shutil
-import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path, PurePath
@@ -25,10 +25,9 @@ from orchestrator import __version__
 from orchestrator.backup import inspection, make, restore_request
 from orchestrator.backup.swap import read_record
 from orchestrator.base.clock import SystemClock
-from orchestrator.domain import setting_sources
+from orchestrator.base.redaction import Redactor
 from orchestrator.domain import settings as config
 from orchestrator.domain.errors import AndyError, BackupError, BadRequest
-from orchestrator.domain.home import Home
 from orchestrator.store import audit
 from orchestrator.web.console.forms import SentForm
 from orchestrator.web.console.page import Page, View
@@ -38,7 +37,8 @@ log = structlog.get_logger(__name__)
 BACKUP = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}\.tar\.gz")
 UNSAFE = re.compile(r"[^A-Za-z0-9._-]+")
 GZIP = b"\x1f\x8b"
-DOCTOR_SECONDS = 60
+_LOGIN = re.compile(r"//[^/@\s]+@")
+"""The name and the password in an address."""
 RESTART_SECONDS = 5.0
 MAX_UPLOAD_BYTES = 512 * 1024 * 1024
 """A larger one is put into `backups/` by hand: what is sent waits in `/tmp`, which with Docker is memory."""
@@ -82,12 +82,15 @@ class BackupFile:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SettingRow:
-    """A setting as it counts now, and the file that says so or `environment`; empty for the default."""
+    """A setting as Andy started with it."""
 
     name: str
     value: str
     source: str
+    """The place that names it: a file, `environment` or `command line`; empty for the default."""
     about: str
+    changed: str | None
+    """The value that the next start would read, where it is another; else None."""
 
 
 async def show(view: View) -> Response:
@@ -96,7 +99,7 @@ async def show(view: View) -> Response:
         "care.html",
         backups=await asyncio.to_thread(_listed, home.root / "backups"),
         last=await asyncio.to_thread(read_record, home),
-        settings=await asyncio.to_thread(lambda: list(_settings(home))),
+        settings=await asyncio.to_thread(_settings, view),
         nodes=await _nodes(view),
         versions={"Andy": __version__, "Python": platform.python_version()},
         home=str(home.root),
@@ -113,34 +116,18 @@ async def _nodes(view: View) -> list[dict[str, Any]] | None:
 
 
 async def show_doctor(view: View) -> Response:
-    """Make every check of `andy doctor`, in a process of its own, and show what it finds."""
-    command = (
-        sys.executable,
-        "-m",
-        "orchestrator",
-        "doctor",
-        "--json",
-        "--home",
-        str(view.web.host.home.root),
+    """Show what the last run of the doctor found, or has found until now."""
+    doctor = view.console.doctor
+    is_running = doctor.is_running  # before its findings are read: one that ends meanwhile is looked at again
+    return view.render(
+        "care_doctor.html", doctor=doctor, is_running=is_running, found=await doctor.findings()
     )
-    process = await asyncio.create_subprocess_exec(
-        *command,
-        stdin=asyncio.subprocess.DEVNULL,
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.DEVNULL,
-    )
-    try:
-        async with asyncio.timeout(DOCTOR_SECONDS):
-            output, _ = await process.communicate()
-        found: list[dict[str, Any]] | None = json.loads(output)
-    except (TimeoutError, ValueError) as error:
-        log.warning("console.doctor_failed", reason=str(error))
-        found = None
-    finally:
-        if process.returncode is None:
-            process.kill()
-            await process.wait()
-    return view.render("care_doctor.html", found=found)
+
+
+async def start_doctor(view: View, _: SentForm) -> Response:
+    """Have the doctor make every check of `andy doctor`, in a process of its own, one at a time."""
+    is_new = await view.console.doctor.start()
+    return view.done("/care/doctor", None if is_new else view.t(".doctor_runs"))
 
 
 async def make_backup(view: View, _: SentForm) -> Response:
@@ -247,7 +234,7 @@ async def _begin_anew(restart: Callable[[], None]) -> None:
 
 
 async def _state(view: View, path: Path) -> dict[str, object]:
-    """What a confirmation was given for: this file, and no restore since."""
+    """Return the state that a confirmation is valid for: this file, and no restore since."""
     record = await asyncio.to_thread(read_record, view.web.host.home)
     seen = await asyncio.to_thread(path.stat)
     return {
@@ -292,17 +279,35 @@ def _listed(folder: Path) -> list[BackupFile]:
     return sorted(rows, key=lambda one: -one.made_ms)
 
 
-def _settings(home: Home) -> Iterator[SettingRow]:
-    sources = setting_sources.read_sources(home.root)
-    said = {key.lower(): source for source in sources for key in source.values}
-    for name, value in config.load(home.root).model_dump(mode="json").items():
-        about = config.Settings.model_fields[name].description or ""
-        shown = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-        source = said.get(name)
-        place = (
-            "" if source is None else source.kind if source.kind == "environment" else Path(source.name).name
+def _settings(view: View) -> list[SettingRow]:
+    """Return the settings that are in force, without secrets, and what the files say differently. Blocks."""
+    running = view.web.host.settings
+    later = config.as_next_start(running, view.web.host.home.root)
+    now, then = running.model_dump(mode="json"), later.model_dump(mode="json")
+    return [
+        SettingRow(
+            name=name.upper(),
+            value=shown_setting(name, value, view.web.containers.redactor),
+            source=running.origins.get(name, ""),
+            about=config.Settings.model_fields[name].description or "",
+            changed=None
+            if then[name] == value
+            else shown_setting(name, then[name], view.web.containers.redactor),
         )
-        yield SettingRow(name=name.upper(), value=shown, source=place, about=about)
+        for name, value in now.items()
+    ]
+
+
+def shown_setting(name: str, value: Any, redactor: Redactor) -> str:
+    """Return a setting as a page may show it.
+
+    Of a command only the program: what stands behind it may be a key of any shape.
+    """
+    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    if name == "andy_speech_command" and text:
+        program, *others = shlex.split(text)
+        text = f"{program} …" if others else program
+    return redactor.redact(_LOGIN.sub("//…@", text))
 
 
 def _nobody(_: str) -> None:
@@ -321,9 +326,10 @@ PAGE = Page(
     },
     changes={
         "/care/backups": make_backup,
+        "/care/doctor": start_doctor,
         "/care/uploads": take_upload,
         "/care/backups/{name}/restore": restore,
     },
-    live={"restoring": ("host.*",)},
+    live={"restoring": ("host.*",), "doctor": ()},
     upload_bytes=MAX_UPLOAD_BYTES,
 )

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
 from markupsafe import Markup
 from starlette.responses import Response
 
+from orchestrator.channels import discovery
 from orchestrator.channels.description import ChannelDescription
 from orchestrator.channels.registry import PairingService
 from orchestrator.channels.status import ChannelStatus
-from orchestrator.domain.errors import AndyError, BadRequest
+from orchestrator.domain.errors import AndyError, BadRequest, SettingError
 from orchestrator.reports import groups as group_reports
 from orchestrator.web.api.pairing import inline_picture
 from orchestrator.web.console.forms import SentForm
@@ -51,6 +53,15 @@ async def pair(view: View, form: SentForm) -> Response:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class OtherMessenger:
+    """A messenger that is not on, with the description that it has or what is wrong with it."""
+
+    name: str
+    channel: ChannelDescription | None = None
+    problem: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ConnectionCard:
     """A messenger that is on, as the page shows it."""
 
@@ -84,10 +95,32 @@ async def _show(view: View, *, error: str = "", phone: str = "") -> Response:
             for one in cards
             if (known := progress.get(one.channel.name)) is not None
         ],
+        others=await asyncio.to_thread(_others, {one.name for one in view.web.channels.messengers}),
         qr=_qr,
-        seen=Counter(one["channel"] for one in chats),
-        answered=Counter(one["channel"] for one in chats if one["group"]),
+        seen=Counter(map(_messenger, chats)),
+        answered=Counter(_messenger(one) for one in chats if one["group"]),
     )
+
+
+def _messenger(chat: Mapping[str, Any]) -> str:
+    """Return the messenger of a chat; one of this machine may have been seen by none. Pure."""
+    return "local" if chat["jid"].startswith("local:") else chat["channel"] or ""
+
+
+def _others(on: Collection[str]) -> list[OtherMessenger]:
+    """Return the messengers that are installed and not on, and why one cannot be used. Blocks."""
+    found = []
+    for name in discovery.names():
+        if name in on:
+            continue
+        try:
+            one = discovery.find(name)
+        except SettingError as error:
+            found.append(OtherMessenger(name=name, problem=str(error)))
+            continue
+        if not one.is_always_on:
+            found.append(OtherMessenger(name=name, channel=one))
+    return found
 
 
 def _card(view: View, channel: ChannelDescription, status: dict[str, Any], *, account: str) -> ConnectionCard:

@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import re
+from collections.abc import Mapping
 from dataclasses import replace
+from itertools import zip_longest
 from typing import Any
+from zoneinfo import ZoneInfo
 
 from starlette.responses import Response
 
+from orchestrator.base.clock import local_iso
+from orchestrator.base.tables import Rows
 from orchestrator.domain.errors import BadRequest
 from orchestrator.domain.values import Group, Inbound
 from orchestrator.groups import attachments, registration
@@ -17,6 +22,7 @@ from orchestrator.reports import message_timeline, messages, turn_work
 from orchestrator.reports.audit import detail_text
 from orchestrator.store import audit, chats, groups, outbox, runs, turns
 from orchestrator.store import messages as message_store
+from orchestrator.store.database import Tx
 from orchestrator.web import downloads
 from orchestrator.web.console.forms import SentForm, UploadedFile
 from orchestrator.web.console.page import Page, View
@@ -25,11 +31,11 @@ SHOWN, MAX_SHOWN = 50, 300
 """Lines of a page at first, and at most once more have come."""
 MAX_SENDER_CHARS = 80
 FILE = re.compile(r"^\[\w+ attachments/([^\]/\n]{1,200})\]$", re.MULTILINE)
-"""How a message names the file that came with it."""
+"""The line in a message that names the file attached to it."""
 WORK_ROWS = 30
 CHUNK_BYTES = 256 * 1024
 MAX_UPLOAD_BYTES = 512 * 1024 * 1024
-"""What the console itself takes; `ANDY_ATTACHMENT_MB` is the bound that people set."""
+"""The largest upload in bytes that the console reads; people set a lower one with `ANDY_ATTACHMENT_MB`."""
 
 
 async def index(view: View) -> Response:
@@ -60,9 +66,10 @@ async def _conversation(
     chat: str = "",
     status: int = 200,
 ) -> Response:
-    folder, before, first = view.given("folder"), view.number("before"), view.number("from")
+    folder = view.given("folder")
     async with view.web.host.reader.reading() as tx:
         group = await groups.known(tx, folder)
+        before, first = await _window(tx, view, folder)
         lines = await messages.rows(
             tx, folder, limit=MAX_SHOWN if first and not before else SHOWN, before=before or None
         )
@@ -80,6 +87,9 @@ async def _conversation(
         group=group,
         groups=every,
         lines=lines,
+        days=first_of_days(lines, view.console.zone),
+        quiet=quiet_runs(lines),
+        around=view.number("around"),
         before=before,
         first=lines[0]["seq"] if lines else 0,
         has_older=bool(lines) and lines[0]["seq"] > 1 and len(lines) >= SHOWN,
@@ -93,8 +103,47 @@ async def _conversation(
     )
 
 
+async def _window(tx: Tx, view: View, folder: str) -> tuple[int, int]:
+    """Return before which message the page ends and with which it begins; 0 leaves that open.
+
+    A page around a message has as many lines after it as before it, where there are so many.
+    """
+    before, first, around = view.number("before"), view.number("from"), view.number("around")
+    if not around or before or first:
+        return before, first
+    later = await messages.rows(tx, folder, limit=SHOWN // 2 + 1, after=around)
+    if len(later) > SHOWN // 2:
+        return later[-1]["seq"], 0
+    earlier = await messages.rows(tx, folder, limit=SHOWN - len(later), before=around + 1)
+    return 0, earlier[0]["seq"] if earlier else 0
+
+
+def first_of_days(lines: Rows, zone: ZoneInfo) -> dict[int, str]:
+    """Map the first message of each local day to its date; none where all are of one day. Pure."""
+    dates = [(line["seq"], local_iso(line["at_ms"], zone)[:10]) for line in lines]
+    starts = {
+        seq: date for place, (seq, date) in enumerate(dates) if not place or dates[place - 1][1] != date
+    }
+    return starts if len(starts) > 1 else {}
+
+
+def quiet_runs(lines: Rows) -> dict[int, int]:
+    """Map each last message of a run that called nobody to the length of the run; 0 for the others. Pure."""
+    found: dict[int, int] = {}
+    length = 0
+    for line, after in zip_longest(lines, lines[1:]):
+        length = length + 1 if _is_quiet(line) else 0
+        if length:
+            found[line["seq"]] = 0 if after is not None and _is_quiet(after) else length
+    return found
+
+
+def _is_quiet(line: Mapping[str, Any]) -> bool:
+    return (line["state"], line["reason"]) == ("ignored", "no trigger")
+
+
 async def _work(tx: Any, group: Group) -> dict[str, Any] | None:
-    """What the group's agent does right now, as far as it is known: its tools, what it asked for and said."""
+    """Return the current work of the group's agent: tools, requests and messages; None if it is idle."""
     turn = await turns.running_of(tx, group.folder)
     if turn is None:
         return None
@@ -136,7 +185,7 @@ async def say(view: View, form: SentForm) -> Response:
         if speaker == "andy":
             await view.api.groups.say(folder, text, chat=chat)
         else:
-            words = await _kept(view, folder, file) if file is not None else None
+            words = await _store_file(view, folder, file) if file is not None else None
 
             def write(group: Group, now_ms: int) -> Inbound:
                 jid = registration.chosen_chat(group, chat, default=registration.writing_chat(group))
@@ -159,7 +208,7 @@ async def say(view: View, form: SentForm) -> Response:
     return view.done(f"/chats/{folder}#end")
 
 
-async def _kept(view: View, folder: str, file: UploadedFile) -> str:
+async def _store_file(view: View, folder: str, file: UploadedFile) -> str:
     """Put a file into the group's attachments, and return the words that stand for it in the message."""
     host = view.web.host
     async with host.reader.reading() as tx:

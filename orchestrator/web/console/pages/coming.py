@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from starlette.responses import Response
 
 from orchestrator.domain.errors import AndyError, BadRequest
 from orchestrator.reports import tasks, upcoming
+from orchestrator.reports.upcoming import UpcomingView
 from orchestrator.store import groups
 from orchestrator.web.api.reminders import NewReminder
 from orchestrator.web.console.forms import SentForm, typed
@@ -67,6 +66,7 @@ async def _show(view: View, *, error: str = "", form: SentForm | None = None) ->
         "coming.html",
         status=422 if error else 200,
         days=_by_day(found),
+        most_times=upcoming.MAX_TIMES_A_DAY,
         scheduled=[one for one in scheduled if one.status in ("active", "paused")],
         group=folder or "",
         choices=view.choices(every),
@@ -77,9 +77,9 @@ async def _show(view: View, *, error: str = "", form: SentForm | None = None) ->
     )
 
 
-def _by_day(rows: list[dict[str, Any]]) -> dict[str, list[dict[str, Any]]]:
+def _by_day(rows: list[UpcomingView]) -> dict[str, list[UpcomingView]]:
     """Return the rows under their days, in the order in which they come. Pure."""
-    days: dict[str, list[dict[str, Any]]] = {}
+    days: dict[str, list[UpcomingView]] = {}
     for row in rows:
         days.setdefault(row["date"], []).append(row)
     return days
@@ -91,8 +91,8 @@ PAGE = Page(
     shows={"/coming": show},
     changes={
         "/coming/reminders": add_reminder,
-        "/coming/reminders/{id:int}/move": move_reminder,
-        "/coming/reminders/{id:int}/cancel": cancel_reminder,
+        "/coming/reminders/{id:number}/move": move_reminder,
+        "/coming/reminders/{id:number}/cancel": cancel_reminder,
         "/coming/tasks/{id}/{action}": act_on_task,
     },
     live={"week": CHANGES, "tasks": CHANGES},

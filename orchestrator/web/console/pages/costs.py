@@ -13,9 +13,9 @@ from orchestrator.domain.values import Folder
 from orchestrator.reports import audit as reports_audit
 from orchestrator.reports import costs
 from orchestrator.store import audit, groups
-from orchestrator.store.budgets import Period
+from orchestrator.store.budgets import Budget
 from orchestrator.store.database import Tx
-from orchestrator.web.console.forms import SentForm
+from orchestrator.web.console.forms import SentForm, typed
 from orchestrator.web.console.page import Page, View
 
 DAYS = 30
@@ -44,18 +44,36 @@ async def show(view: View) -> Response:
 
 async def set_budget(view: View, form: SentForm) -> Response:
     try:
-        amount = costs.parse_amount(form.text("amount"))
+        amount = costs.parse_amount_of(form.text("amount"), costs.parse_unit(form.text("unit")))
+        period = costs.parse_period(form.text("period"))
     except costs.BadAmount as error:
-        return await _show(view, error=str(error), amount=form.raw("amount"))
+        return await _show(view, error=str(error), form=form)
+    whose, is_background = form.text("whose") or None, form.is_set("background")
     async with view.web.host.database.transaction() as tx:
-        await costs.set_budget(
-            tx,
-            amount,
-            period=Period.MONTH if form.text("period") == Period.MONTH else Period.DAY,
-            folder=form.text("whose") or None,
-            is_background=form.is_set("background"),
-            now_ms=view.now_ms,
+        folder = (await groups.known(tx, whose)).folder if whose is not None else None
+        budget = Budget(
+            id=0,
+            folder=folder,
+            is_background=is_background,
+            period=period,
+            unit=amount.unit,
+            amount=amount.value,
         )
+        is_sure = form.text("sure") == "yes"
+        stops = not is_sure and await costs.is_spent_already(
+            tx, budget, now_ms=view.now_ms, zone=view.console.zone
+        )
+        if not stops:
+            await costs.set_budget(
+                tx,
+                amount,
+                period=period,
+                folder=folder,
+                is_background=is_background,
+                now_ms=view.now_ms,
+            )
+    if stops:
+        return await _show(view, form=form, stops=folder or view.t("base.all_groups"))
     return view.done("/costs", view.t(".set", amount=costs.amount_text(amount)))
 
 
@@ -65,7 +83,8 @@ async def remove_budget(view: View, _: SentForm) -> Response:
     return view.done("/costs", view.t(".removed"))
 
 
-async def _show(view: View, *, error: str = "", amount: str = "") -> Response:
+async def _show(view: View, *, form: SentForm | None = None, error: str = "", stops: str = "") -> Response:
+    """Show the page; `stops` names the group that the budget of `form` would stop at once."""
     folder = view.query("group") or None
     by: costs.By = next((one for one in BY if one == view.query("by")), "group")
     now_ms, zone = view.now_ms, view.console.zone
@@ -76,9 +95,10 @@ async def _show(view: View, *, error: str = "", amount: str = "") -> Response:
         refused = await _refusals(tx, folder, since_ms=now_ms - DAYS * DAY_MS)
     return view.render(
         "costs.html",
-        status=422 if error else 200,
+        status=422 if form else 200,
         error=error,
-        amount=amount,
+        stops=stops,
+        typed=typed(form, "amount", "unit", "period", "whose", "background"),
         found=found,
         by=by,
         ways=[(one, view.t(f".by_{one}")) for one in BY],
@@ -132,6 +152,6 @@ PAGE = Page(
     name="costs",
     order=70,
     shows={"/costs": show},
-    changes={"/costs/budgets": set_budget, "/costs/budgets/{id:int}/remove": remove_budget},
+    changes={"/costs/budgets": set_budget, "/costs/budgets/{id:number}/remove": remove_budget},
     live={"used": ("turn.*", "run.ended"), "budgets": ("turn.*", "run.ended")},
 )

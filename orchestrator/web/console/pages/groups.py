@@ -193,7 +193,7 @@ PAGE = Page(
     shows={
         "/groups": show,
         "/groups/{folder}": show_group,
-        "/groups/{folder}/changes/{number:int}": show_change,
+        "/groups/{folder}/changes/{number:number}": show_change,
     },
     changes={
         "/groups": register,

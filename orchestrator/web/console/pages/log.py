@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from typing import Any
 
 from starlette.responses import Response
 
+from orchestrator.base.logging import HostLogLine, read_line
 from orchestrator.base.redaction import redact
 from orchestrator.containers.logs import reading
 from orchestrator.domain.errors import BadRequest
@@ -18,8 +20,8 @@ LINES, READ_LINES = 200, 5_000
 """Lines that are shown, and those of the end of a log that are looked through for them."""
 FOUND = 30
 RUNS = 30
-LEVELS = {"": (), "warning": ("[warning", "[error", "[critical"), "error": ("[error", "[critical")}
-"""What is to be seen of the host's own log → how such lines name their level."""
+LEVELS = {"": (), "warning": ("warning", "error", "critical"), "error": ("error", "critical")}
+"""The least level that is to be shown of the host's own log → the levels that are shown."""
 
 
 async def show(view: View) -> Response:
@@ -30,16 +32,16 @@ async def show(view: View) -> Response:
             await groups.known(tx, folder)  # it becomes part of a path
         runs = await queues.run_rows(tx, folder, limit=RUNS) if folder else []
     words, problem = view.query("words").strip().casefold(), ""
-    lines: list[str] = []
+    lines: list[HostLogLine] = []
     try:
         lines = await asyncio.to_thread(_lines, view, folder, run)
     except BadRequest as error:
         problem = str(error)
-    marks = LEVELS.get(level, ()) if folder is None else ()
+    levels = LEVELS.get(level, ()) if folder is None else ()
     shown = [
-        redact(line)
+        replace(line, text=redact(line.text))
         for line in lines
-        if (not words or words in line.casefold()) and (not marks or any(one in line for one in marks))
+        if (not words or words in line.text.casefold()) and (not levels or line.level in levels)
     ]
     return view.render(
         "log.html",
@@ -79,11 +81,12 @@ async def find(view: View) -> Response:
     )
 
 
-def _lines(view: View, folder: str | None, run: str | None) -> list[str]:
+def _lines(view: View, folder: str | None, run: str | None) -> list[HostLogLine]:
     """Return the end of a run's log, or of the host's own without a group. Raises `NoLog`. Blocks."""
     home = view.web.host.home
     path = home.host_log if folder is None else reading.run_log(home.logs, folder, run).path
-    return reading.last_lines(path, READ_LINES)[0]
+    zone = view.console.zone
+    return [read_line(line, zone) for line in reading.last_lines(path, READ_LINES)[0]]
 
 
 def _name(view: View, run: dict[str, Any]) -> str:

@@ -39,8 +39,8 @@ async def _show(view: View, folder: str, *, error: str = "", summary: str | None
         group = await groups.known(tx, folder or (every[0].folder if every else "main"))
         noticed = await notices.every(tx, group.folder, with_over=False, limit=MAX_NOTICES)
     manager = view.web.contexts.manager(group.folder)
-    kept, snapshots = await asyncio.to_thread(_kept, manager, view.now_ms)
-    now = kept["context"]["conversation"]["running_summary"]
+    stored, snapshots = await asyncio.to_thread(_stored, manager, view.now_ms)
+    now = stored["context"]["conversation"]["running_summary"]
     return view.render(
         "mind.html",
         status=422 if error else 200,
@@ -48,7 +48,7 @@ async def _show(view: View, folder: str, *, error: str = "", summary: str | None
         group=group.folder,
         choices=view.choices(every, first=""),
         zone=view.web.host.zone_of(group),
-        kept=kept,
+        stored=stored,
         summary=now,
         typed=now if summary is None else summary,
         snapshots=snapshots,
@@ -66,7 +66,7 @@ async def show_snapshot(view: View) -> Response:
         "mind_snapshot.html",
         group=group.folder,
         name=name,
-        kept=context.show(group.folder, contents, []),
+        stored=context.show(group.folder, contents, []),
         says=view.console.catalogue.has,
     )
 
@@ -78,8 +78,8 @@ async def show_plan(view: View) -> Response:
 async def _show_plan(view: View, *, error: str = "", form: SentForm | None = None) -> Response:
     """Show a plan to be corrected; `form` has what was typed and refused."""
     group, manager = await _manager(view)
-    kept = await asyncio.to_thread(manager.load, now_ms=view.now_ms)
-    plan = workflow.known_plan(kept.workflow, view.given("plan"))
+    contents = await asyncio.to_thread(manager.load, now_ms=view.now_ms)
+    plan = workflow.known_plan(contents.workflow, view.given("plan"))
     return view.render(
         "mind_plan.html",
         status=422 if error else 200,
@@ -94,9 +94,9 @@ async def _show_plan(view: View, *, error: str = "", form: SentForm | None = Non
 
 
 async def correct_summary(view: View, form: SentForm) -> Response:
-    def change(kept: SnapshotContents) -> SnapshotContents:
-        form.check_unchanged({"summary": kept.context.conversation.running_summary})
-        return owner_changes.with_summary(kept, form.raw("summary"))
+    def change(contents: SnapshotContents) -> SnapshotContents:
+        form.check_unchanged({"summary": contents.context.conversation.running_summary})
+        return owner_changes.with_summary(contents, form.raw("summary"))
 
     try:
         await _change(view, lambda manager, now_ms: manager.correct(change, now_ms=now_ms))
@@ -108,8 +108,8 @@ async def correct_summary(view: View, form: SentForm) -> Response:
 async def correct_plan(view: View, form: SentForm) -> Response:
     plan_id = view.given("plan")
 
-    def change(kept: SnapshotContents) -> SnapshotContents:
-        plan = workflow.known_plan(kept.workflow, plan_id)
+    def change(contents: SnapshotContents) -> SnapshotContents:
+        plan = workflow.known_plan(contents.workflow, plan_id)
         form.check_unchanged(_seen(plan))
         tasks = {
             one.id: CorrectedTask(title=form.text(f"title-{one.id}"), status=form.text(f"status-{one.id}"))
@@ -117,7 +117,7 @@ async def correct_plan(view: View, form: SentForm) -> Response:
             if form.is_set(f"title-{one.id}")
         }
         return owner_changes.with_plan(
-            kept,
+            contents,
             plan_id,
             title=form.text("title"),
             objective=form.text("objective"),
@@ -134,17 +134,17 @@ async def correct_plan(view: View, form: SentForm) -> Response:
 
 
 async def forget_plan(view: View, form: SentForm) -> Response:
-    def change(kept: SnapshotContents) -> SnapshotContents:
-        form.check_unchanged(_seen(workflow.known_plan(kept.workflow, view.given("plan"))))
-        return owner_changes.without_plan(kept, view.given("plan"), now_ms=view.now_ms)
+    def change(contents: SnapshotContents) -> SnapshotContents:
+        form.check_unchanged(_seen(workflow.known_plan(contents.workflow, view.given("plan"))))
+        return owner_changes.without_plan(contents, view.given("plan"), now_ms=view.now_ms)
 
     await _change(view, lambda manager, now_ms: manager.correct(change, now_ms=now_ms))
     return _done(view, ".forgot_plan")
 
 
 async def forget_decision(view: View, form: SentForm) -> Response:
-    def change(kept: SnapshotContents) -> SnapshotContents:
-        return owner_changes.without_decision(kept, form.raw("decision"))
+    def change(contents: SnapshotContents) -> SnapshotContents:
+        return owner_changes.without_decision(contents, form.raw("decision"))
 
     await _change(view, lambda manager, now_ms: manager.correct(change, now_ms=now_ms))
     return _done(view, ".forgot_decision")
@@ -203,11 +203,11 @@ def _seen(plan: workflow.Plan) -> dict[str, object]:
     return found
 
 
-def _kept(manager: ContextManager, now_ms: int) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+def _stored(manager: ContextManager, now_ms: int) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     """Return what is kept and its snapshots, newest first. Blocks."""
     mended = context.bad_files(manager.files.path)
-    kept = context.show(manager.files.folder, manager.load(now_ms=now_ms), mended)
-    return kept, context.snapshot_rows(manager.snapshots())
+    stored = context.show(manager.files.folder, manager.load(now_ms=now_ms), mended)
+    return stored, context.snapshot_rows(manager.snapshots())
 
 
 PAGE = Page(

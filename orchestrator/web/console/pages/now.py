@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime
-from pathlib import Path
+from functools import partial
 from typing import Any, Literal
 
 from starlette.responses import Response
@@ -14,15 +13,17 @@ from starlette.responses import Response
 from orchestrator.channels.description import ChannelDescription
 from orchestrator.reports import costs, queues
 from orchestrator.store import outbox
+from orchestrator.web.console import needs
 from orchestrator.web.console.forms import SentForm
-from orchestrator.web.console.page import Page, View
-from orchestrator.web.console.pages import channels
+from orchestrator.web.console.page import NEEDS, Page, View
+from orchestrator.web.console.pages import board, channels
 
 WORK = ("turn.*", "run.*", "message.queued", "conversation.*")
 LIGHTS = ("channel.*", "run.ended", "turn.failed", "message.*", "host.*", "command.model_missing")
 GIB = 2**30
 LOW_BYTES, FULL_BYTES = 5 * GIB, GIB
-OLD_BACKUP_MS = 7 * 24 * 3_600_000
+ENDED = ("logged_out", "banned", "replaced", "outdated", "unusable")
+"""States of a messenger that end only by what its owner does."""
 MAX_GIVEN_UP = 20
 
 Colour = Literal["ok", "warn", "bad", "quiet"]
@@ -42,20 +43,34 @@ class TrafficLight:
 async def show(view: View) -> Response:
     found = await view.api.status()
     host = view.web.host
+    waiting = await needs.look(view)
     async with host.reader.reading() as tx:
         unsent = await queues.outbox_rows(tx, limit=200)
         days = await costs.usage(tx, None, by="day", now_ms=view.now_ms, zone=host.settings.zone)
     today = datetime.fromtimestamp(view.now_ms / 1000, host.settings.zone).date().isoformat()
-    backup_ms = await asyncio.to_thread(_newest_backup_ms, host.home.root / "backups")
+    lights = list(_lights(view, found))
+    troubles = [one for one in lights if one.colour in ("bad", "warn")]
+    if not waiting.is_backup_old:
+        lights.append(_backup(view, waiting.backup_ms))
+    view.console.troubles = sum(one.colour == "bad" for one in troubles)
+    view.needs = len(waiting) + view.console.troubles
     return view.render(
         "now.html",
         found=found,
-        lights=[*_lights(view, found), _backup(view, backup_ms), _errors(view, found)],
+        waiting=waiting,
+        seen_of=partial(board.seen_row, view),
+        troubles=troubles,
+        works=[one for one in lights if one.colour not in ("bad", "warn")],
         given_up=[row for row in unsent if row["state"] in ("unknown", "dead")][:MAX_GIVEN_UP],
         today=next((row for row in days["rows"] if row["day"] == today), None),
         budgets=[one for one in days["budgets"] if one["group"] is None],
         held=sum(one["state"] not in ("left", "ready") for one in found["containers"]),
     )
+
+
+async def show_count(view: View) -> Response:
+    """Show the number of things that wait, as the navigation of each page has it."""
+    return view.render("needs.html")
 
 
 async def retry(view: View, _: SentForm) -> Response:
@@ -97,7 +112,7 @@ def _outbox(view: View, counts: dict[str, int]) -> TrafficLight:
 
 def _connection(view: View, messenger: ChannelDescription, status: dict[str, Any]) -> TrafficLight:
     state = str(status.get("state", "unpaired"))
-    colours: dict[str, Colour] = {"connected": "ok", "unpaired": "quiet"}
+    colours: dict[str, Colour] = {"connected": "ok", "unpaired": "quiet", **dict.fromkeys(ENDED, "bad")}
     known = view.console.catalogue.has(f"now.channel_{state}")
     return TrafficLight(
         name=messenger.title,
@@ -159,36 +174,14 @@ def _disk(view: View, free: int) -> TrafficLight:
 
 
 def _backup(view: View, made_ms: int | None) -> TrafficLight:
-    is_old = made_ms is None or view.now_ms - made_ms > OLD_BACKUP_MS
-    return TrafficLight(
-        name=view.t(".backup"),
-        colour="warn" if is_old else "ok",
-        text=view.ago(made_ms) if made_ms is not None else view.t(".backup_none"),
-        fix=view.t(".backup_fix") if is_old else "",
-        link=view.url("/care") if view.console.page("care") else "",
-    )
-
-
-def _errors(view: View, found: dict[str, Any]) -> TrafficLight:
-    if not found["errors"]:
-        return TrafficLight(name=view.t(".errors"), colour="ok", text=view.t(".errors_none"))
-    one = found["errors"][0]
-    text = f"{one['kind']}, {one['group']}, {view.ago(one['last_ms'])}: {one['reason'] or '–'}"
-    return TrafficLight(
-        name=view.t(".errors"), colour="warn", text=text, link=view.url(f"/chats/{one['group']}")
-    )
-
-
-def _newest_backup_ms(folder: Path) -> int | None:
-    """When the newest backup in the home's own folder was made. Blocks."""
-    made = [path.stat().st_mtime_ns // 1_000_000 for path in folder.glob("*.tar.gz")]
-    return max(made, default=None)
+    text = view.t(".backup_none") if made_ms is None else view.ago(made_ms)
+    return TrafficLight(name=view.t(".backup"), colour="ok", text=text)
 
 
 PAGE = Page(
     name="now",
     order=10,
-    shows={"/now": show},
+    shows={"/now": show, "/needs": show_count},
     changes={"/now/outbox/{number}/retry": retry},
-    live={"lights": LIGHTS, "work": WORK, "cost": ("turn.answered", "turn.failed")},
+    live={"waiting": NEEDS, "lights": LIGHTS, "work": WORK, "cost": ("turn.answered", "turn.failed")},
 )

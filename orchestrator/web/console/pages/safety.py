@@ -9,6 +9,7 @@ from typing import Any, cast, get_args
 
 from starlette.responses import Response
 
+from orchestrator.base.terminal_escaping import all_visible
 from orchestrator.containers.allowlist import Extra
 from orchestrator.domain.errors import BadRequest
 from orchestrator.domain.values import Group
@@ -38,7 +39,7 @@ DECIDER = "the console"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupReach:
-    """What one group's agent reaches beside its own folder."""
+    """The things that a group's agent can reach besides its own folder."""
 
     folder: str
     name: str
@@ -51,7 +52,7 @@ class GroupReach:
     refused_mounts: tuple[str, ...]
     servers: tuple[str, ...]
     ask: tuple[str, ...]
-    """What its agent does only once the owner has allowed it."""
+    """The actions that the agent does only after the owner has allowed them."""
 
 
 async def show(view: View) -> Response:
@@ -75,7 +76,7 @@ async def show(view: View) -> Response:
         "safety.html",
         reaches=[_reach(view, *one, servers) for one in zip(found, granted, strict=True)],
         servers=servers,
-        refused=_told(refused),
+        refused=_newest_first(refused),
         commands=commands,
         waiting=[one for one in requests if one["state"] == "waiting"],
         always=[one for one in requests if one["state"] == "always"],
@@ -94,7 +95,7 @@ async def decide(view: View, form: SentForm) -> Response:
             tx, request_id, cast("Decision", decision), by=DECIDER, now_ms=view.now_ms
         )
     view.web.host.bus.publish("approval.decided", group=decided.folder, detail=str(decided.id))
-    return view.done("/safety", view.t(f".decided_{decision}", subject=decided.subject))
+    return view.done("/safety", view.t(f".decided_{decision}", subject=all_visible(decided.subject)))
 
 
 async def show_audit(view: View) -> Response:
@@ -108,7 +109,7 @@ async def show_audit(view: View) -> Response:
     async with view.web.host.reader.reading() as tx:
         rows = await audit.rows(tx, folder, since=0, limit=ROWS + 1, before=before, only_refused=only_refused)
         choices = view.choices(await groups.every(tx))
-    shown = _told(rows)[:ROWS]
+    shown = _newest_first(rows)[:ROWS]
     return view.render(
         "safety_audit.html",
         verdict=verdict,
@@ -152,7 +153,7 @@ def _reach(view: View, group: Group, extra: Extra, servers: list[dict[str, Any]]
     )
 
 
-def _told(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+def _newest_first(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Return rows of the audit newest first, each with its detail in one line. Pure."""
     return [{**row, "text": audit.detail_text(row["detail"])} for row in reversed(rows)]
 

@@ -91,7 +91,13 @@
   window.addEventListener("scroll", () => {
     wasAtEnd = root.scrollHeight - root.scrollTop - root.clientHeight < 120;
   }, { passive: true });
+  // The tab's title says how many things wait, as the navigation does.
+  const countInTitle = () => {
+    const waiting = Number(document.getElementById("part-needs")?.dataset.needs ?? 0);
+    document.title = (waiting ? `(${waiting}) ` : "") + document.title.replace(/^\(\d+\) /, "");
+  };
   document.addEventListener("htmx:after:swap", () => {
+    countInTitle();
     toEnd(document);
     pageToEnd();
   });
@@ -116,10 +122,52 @@
     if (all) all.scrollLeft += here.getBoundingClientRect().right - all.getBoundingClientRect().right + 48;
   };
 
+  // A box keeps what was typed in this tab until it is taken: over a reload, a sign-in and a restart of Andy.
+  const boxes = () => document.querySelectorAll("textarea[data-draft]");
+  const keyOf = (box, kind) => `${kind}:${box.form.action}`;
+  const restoreDrafts = () => {
+    if (document.querySelector("input[data-code]")) {
+      // Sent, but met by the sign-in: nothing was done, so that it is a draft again.
+      for (const key of Object.keys(sessionStorage)) if (key.startsWith("sent:")) sessionStorage.removeItem(key);
+      return;
+    }
+    for (const box of boxes()) {
+      const [draft, sent] = [keyOf(box, "draft"), keyOf(box, "sent")];
+      if (sessionStorage.getItem(sent) !== null && !box.value) sessionStorage.removeItem(draft);
+      sessionStorage.removeItem(sent);
+      if (!box.value) box.value = sessionStorage.getItem(draft) ?? "";
+    }
+  };
+  document.addEventListener("input", ({ target }) => {
+    if (target.dataset?.draft !== undefined) sessionStorage.setItem(keyOf(target, "draft"), target.value);
+  });
+  document.addEventListener("submit", (event) => {
+    if (event.defaultPrevented) return;
+    for (const box of event.target.querySelectorAll("textarea[data-draft]")) {
+      sessionStorage.setItem(keyOf(box, "sent"), "yes");
+    }
+  });
+
+  // Back and reload lead to the place that one has left; browsers restore it before the page has its height.
+  const place = `place:${location.pathname}${location.search}`;
+  const isReturn = ["back_forward", "reload"].includes(performance.getEntriesByType("navigation")[0]?.type);
+  const followsPage = () => document.querySelector("[data-follow-page]") !== null;
+  window.addEventListener("pagehide", () => {
+    if (followsPage()) sessionStorage.setItem(place, wasAtEnd ? "end" : String(root.scrollTop));
+  });
+  const returnToPlace = () => {
+    const top = isReturn && followsPage() ? sessionStorage.getItem(place) : null;
+    if (top === null || top === "end") return false;
+    root.scrollTop = Number(top);
+    wasAtEnd = false;
+    return true;
+  };
+
   const start = () => {
     showPlace();
+    restoreDrafts();
     toEnd(document);
-    pageToEnd();
+    if (!returnToPlace()) pageToEnd();
     // A one-time code comes after '#', which no server and no log sees; it is taken out of the address at once.
     const field = document.querySelector("input[data-code]");
     const code = location.hash.slice(1);

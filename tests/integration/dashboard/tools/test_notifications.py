@@ -34,6 +34,27 @@ async def test_at_02_a_person_asks_for_a_reminder(home: DashboardHarness) -> Non
     assert "12:00" in reply.text
 
 
+async def test_a_tool_takes_the_phrases_that_people_say(home: DashboardHarness) -> None:
+    phrases = {
+        "in half an hour": "2026-02-09T09:00",
+        "half past 7 tonight": "2026-02-09T19:30",
+        "a quarter to nine tomorrow morning": "2026-02-10T08:45",
+        "9am CET": "2026-02-09T17:00",
+        "tomorrow at 3pm New York time": "2026-02-11T05:00",
+        "the last day of this month at noon": "2026-02-28T12:00",
+        "내일 저녁 7시 반": "2026-02-10T19:30",
+        "다음 주 금요일 오후 3시": "2026-02-20T15:00",
+        "2월 마지막 날 18:00": "2026-02-28T18:00",
+        "한 시간 반 뒤": "2026-02-09T10:00",
+    }
+    for phrase, expected in phrases.items():
+        reply = await home.chat("schedule_notification", message=phrase, scheduled_at=phrase)
+        assert reply.ok, reply.text
+        assert (await home.notification(reply.data["id"])).due_ms == at(expected)
+    for unclear in ("at 3", "next Friday at 9am", "between 3 and 4pm", "내일 3시", "soon"):
+        assert not (await home.chat("schedule_notification", message="x", scheduled_at=unclear)).ok
+
+
 async def test_at_05_a_wish_stands_beside_an_alert_and_a_worker_repeats_none(home: DashboardHarness) -> None:
     await home.put(blog(), alert())
     asked = {

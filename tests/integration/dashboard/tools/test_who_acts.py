@@ -98,10 +98,21 @@ async def test_a_worker_sees_the_board_as_its_tools_have_left_it(home: Dashboard
         assert "- **task_002** (completed): Read a book" in done.text
         listed = await home.ask("list_notifications")
         assert "Dashboard State" not in listed.text, "what changed nothing"
-    refused = await home.worker("update_task", task_id="task_none", progress=5)
-    assert "Dashboard State" not in refused.text
     by_chat = await home.chat("update_task", task_id="task_001", progress=5)
     assert "Dashboard State" not in by_chat.text, "an agent in a chat has a prompt of its own"
+
+
+async def test_a_worker_sees_the_board_after_a_refusal_too(home: DashboardHarness) -> None:
+    await home.put(blog())
+    async with home.turn(TurnKind.WORKER) as worker:
+        await home.pause(worker)
+        assert (await home.chat("update_task", task_id="task_001", progress=90)).ok
+        await home.resume(worker)
+        stale = await home.ask("update_task", task_id="task_001", priority="high")
+        assert (stale.code, "- Progress: 90%" in stale.text) == ("STALE", True)
+        assert (await home.ask("update_task", task_id="task_001", priority="high")).ok
+        unknown = await home.ask("update_task", task_id="task_none", progress=5)
+    assert (unknown.code, "- Priority: high" in unknown.text) == ("NOT_FOUND", True)
 
 
 async def test_a_worker_is_not_sent_thousands_of_rows_with_every_tool(home: DashboardHarness) -> None:

@@ -42,25 +42,25 @@ OnSuccess = Callable[[Tx, Turn], Awaitable[None]]
 LOST_SESSION = "session_gone"
 SESSION_GONE = "its session was gone when it was to be resumed"
 MAX_RESULTS, MAX_RESULT_CHARS = 100, 1_000_000
-"""How many results, and characters in all, one attempt at a turn may give. What goes beyond is left out."""
+"""The results, and their characters in all, that one attempt at a turn may give; further ones are dropped."""
 
 
 @dataclass(frozen=True, slots=True)
 class FrameEffect:
-    """What a frame changed about its turn."""
+    """The changes that a frame made to its turn."""
 
     turn: Turn
     is_acked: bool = False
     ended: TurnState | None = None
     """The state the turn ended this attempt in: answered, failed or queued again."""
     reason: str | None = None
-    """Why it was not answered."""
+    """The reason why the turn was not answered; None if it was, or is not over."""
     is_left_out: bool = False
     """Whether its result was dropped, for the turn has said enough."""
     delivered_notices: tuple[int, ...] = ()
     """The ids of the notices that reached the agent, of those that the turn was given."""
     restored: RestoreMode | None = None
-    """How its conversation really went on, if that is news."""
+    """The way in which the conversation was really restored, if the frame reported it first."""
     is_progress: bool = False
     """Whether a call of a tool began or ended."""
 

@@ -12,6 +12,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from orchestrator.domain.network_targets import NetworkTarget
+from orchestrator.domain.values import Folder
+from orchestrator.proxies.name_lookups import LOOKUP_SECONDS, LOOKUPS, LookupRefused, NameLookups
 
 _V4 = tuple(
     ipaddress.IPv4Network(network)
@@ -87,12 +89,20 @@ class EgressConnection:
 class Resolver:
     """Resolves and connects. A name is looked up once, and the address that was judged is the one dialled."""
 
-    async def resolve(self, target: NetworkTarget) -> Sequence[str]:
-        """Return the addresses of a host. Raises `OSError` when it has none."""
-        found = await asyncio.get_running_loop().getaddrinfo(
-            target.host, target.port, type=socket.SOCK_STREAM, proto=socket.IPPROTO_TCP
-        )
-        return list(dict.fromkeys(str(entry[4][0]) for entry in found))
+    def __init__(self, *, lookups: int = LOOKUPS, lookup_seconds: float = LOOKUP_SECONDS) -> None:
+        self._lookups = NameLookups(lookups=lookups, lookup_seconds=lookup_seconds)
+
+    async def resolve(self, target: NetworkTarget, folder: Folder) -> Sequence[str]:
+        """Return the addresses of a host; few of a group's are looked up at once.
+
+        Raises:
+            OSError: it has none.
+            EgressUnreachable: no answer came in time, or too many lookups are under way.
+        """
+        try:
+            return await self._lookups.look_up(target.host, target.port, share=folder)
+        except LookupRefused as error:
+            raise EgressUnreachable(str(error)) from None
 
     async def dial(self, address: str, port: int) -> EgressConnection:
         """Connect to an address. Raises `OSError`."""
@@ -100,8 +110,8 @@ class Resolver:
         return EgressConnection(address=address, reader=reader, writer=writer)
 
 
-async def connect(internet: Resolver, target: NetworkTarget) -> EgressConnection:
-    """Connect to a place on the internet.
+async def connect(internet: Resolver, target: NetworkTarget, folder: Folder) -> EgressConnection:
+    """Connect to a place on the internet, for one group.
 
     A name with a single address that is not public is refused as a whole: nobody gives one by mistake.
 
@@ -109,7 +119,7 @@ async def connect(internet: Resolver, target: NetworkTarget) -> EgressConnection
         EgressUnreachable: it leads elsewhere, has no address, or does not answer.
     """
     try:
-        addresses = await internet.resolve(target)
+        addresses = await internet.resolve(target, folder)
     except OSError as error:
         raise EgressUnreachable("the name has no address") from error
     if not addresses or not all(is_public(address) for address in addresses):

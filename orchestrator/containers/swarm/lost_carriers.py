@@ -1,4 +1,4 @@
-"""How long nothing has come from a carrier, without the time in which the host itself did not listen."""
+"""Detection of a lost carrier: it sends nothing for too long while the host was listening."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 LOOKS = 10
-"""How often the silence is looked at before it has lasted too long."""
+"""Checks of the silence that are spread over the time after which the carrier is lost."""
 
 
 class SilenceWatch:

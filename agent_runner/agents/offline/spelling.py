@@ -1,0 +1,107 @@
+"""Correct typing errors in the words that requests are made of, never in what a person names. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Sequence
+from functools import cache
+from itertools import islice, product
+
+from agent_runner.agents.offline.intents import MISSPELT, PATTERNS, ROWS, ParsedRequest, patterns_of
+from agent_runner.wire.times import Language
+
+MAX_WORDS = 30
+"""A longer text is left as it is."""
+MAX_TRIES = 40
+SHORTEST, SHORTEST_OTHER = 3, 5
+"""Letters of the shortest word that is corrected at all, and by another letter in the place of one."""
+CONTENT = (
+    *("what", "items", "item", "task", "title", "titles", "one", "more", "note", "about", "reason"),
+    *("path", "folder", "jid", "name", "list", "to", "whom", "text"),
+)
+"""Slots whose words are the person's own: a correction there is none."""
+_WORD = re.compile(r"[A-Za-z]+")
+
+Parse = Callable[[str], "list[ParsedRequest]"]
+
+
+@cache
+def known_words() -> frozenset[str]:
+    """Return the words that requests and times are made of."""
+    written = [one.pattern for name in ROWS for one in patterns_of(name, Language.ENGLISH)]
+    plain = (re.sub(r"\\.|\(\?P<\w+>|\(\?[-a-z]*:", " ", pattern) for pattern in written)
+    words = {word.lower() for pattern in plain for word in _WORD.findall(pattern)}
+    return frozenset(words | set(PATTERNS["time_words"].pattern.split("|")))
+
+
+def corrected(text: str, parse: Parse) -> list[ParsedRequest]:
+    """Return what a text asks for with its typing errors corrected, nothing where that is not clear.
+
+    It is clear where all corrections by which it is understood ask for the same.
+    """
+    spans = [(match.span(), _alike(match[0])) for match in _WORD.finditer(text)]
+    unknown = [(span, words) for span, words in spans if words]
+    if not unknown or len(spans) > MAX_WORDS or PATTERNS["hangul"].search(text):
+        return []
+    found = []
+    choices = product(*(("", *words) for _, words in unknown))
+    for words in islice(choices, 1, MAX_TRIES):
+        changed = _replaced(text, [span for span, _ in unknown], words)
+        parsed = parse(changed)
+        used = {word for word in words if word}
+        if not is_poor(parsed) and not any(_is_content(one, used) for one in parsed):
+            found.append((sum(map(bool, words)), parsed))
+    fewest = min((count for count, _ in found), default=0)
+    best = [parsed for count, parsed in found if count == fewest]
+    return best[0] if best and all(one == best[0] for one in best) else []
+
+
+def is_poor(parsed: Sequence[ParsedRequest]) -> bool:
+    """Return whether requests are not understood in full, so that typing errors may be the reason."""
+    return not parsed or any(
+        one.intent in ("unknown", "unknown_part")
+        or one.slot("offered")
+        or one.slot("trouble") == "unsure"
+        # "add a taks wash the car" is read as an entry; an article before it makes it doubtful.
+        or (one.intent == "add_items" and PATTERNS["article"].match(one.slot("items")))
+        for one in parsed
+    )
+
+
+def _is_content(parsed: ParsedRequest, words: set[str]) -> bool:
+    own = " ".join(parsed.slot(name) for name in CONTENT).lower()
+    return any(word in words for word in _WORD.findall(own))
+
+
+def _replaced(text: str, spans: Sequence[tuple[int, int]], words: Sequence[str]) -> str:
+    for (start, end), word in reversed(list(zip(spans, words, strict=True))):
+        text = text[:start] + word + text[end:] if word else text
+    return text
+
+
+def _alike(word: str) -> tuple[str, ...]:
+    """Return the known words of which a word is a slip of the fingers; none for a known word or a name."""
+    said = word.lower()
+    if said in MISSPELT:
+        return (MISSPELT[said],)
+    if (
+        len(word) < SHORTEST
+        or said in known_words()
+        or (word[:1].isupper() and not word.isupper() and len(word) < 4)
+    ):
+        return ()
+    return tuple(sorted(known for known in _slips(said) if known in known_words()))
+
+
+def _slips(word: str) -> Iterator[str]:
+    """Yield every word at a distance of one: two letters swapped, one left out, put in or another."""
+    letters = "abcdefghijklmnopqrstuvwxyz"
+    for place in range(len(word) + 1):
+        left, right = word[:place], word[place:]
+        yield from (left + letter + right for letter in letters)
+        if right:
+            yield left + right[1:]
+        if right and len(word) >= SHORTEST_OTHER:
+            yield from (left + letter + right[1:] for letter in letters)
+        if len(right) > 1:
+            yield left + right[1] + right[0] + right[2:]

@@ -1,0 +1,59 @@
+"""Bound the database's write-ahead log: cut it off at intervals, and tell the owner of a reader in the way.
+
+SQLite starts the log anew only at a moment without readers. Short ones that overlap may leave none for hours,
+and one long transaction of another program leaves none at all.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import structlog
+
+from orchestrator.groups import owner
+from orchestrator.groups.host_context import HostContext
+from orchestrator.store import database
+
+log = structlog.get_logger(__name__)
+
+LOOK_SECONDS = 60.0
+ALARM_BYTES = 16 * database.WAL_BYTES
+"""A log that is larger than this and cannot be cut off is worth a message to the owner."""
+DAY_MS = 24 * 3_600_000
+
+
+class WriteAheadLog:
+    """Looks at the log of one home's database."""
+
+    def __init__(self, host: HostContext) -> None:
+        self._host = host
+        self._path = host.home.database
+
+    async def run(self) -> None:
+        """Look once a minute until cancelled."""
+        while True:
+            await asyncio.sleep(LOOK_SECONDS)
+            await self.look()
+
+    async def look(self) -> None:
+        """Cut the log off where it is large; where a reader keeps it from that, tell the owner once a day."""
+        size = await asyncio.to_thread(database.wal_bytes, self._path)
+        if size <= database.WAL_BYTES or await asyncio.to_thread(database.cut_log, self._path):
+            return
+        log.warning("write_ahead_log.held", bytes=size)
+        if size <= ALARM_BYTES:
+            return
+        now_ms = self._host.clock.now_ms()
+        async with self._host.database.transaction() as tx:
+            text = f"⚠️ {held_text(self._path, size)}"
+            await owner.notify(tx, text, about=f"write-ahead-log:{now_ms // DAY_MS}", now_ms=now_ms)
+        self._host.wakeups.outbox.set()
+
+
+def held_text(path: Path, size: int) -> str:
+    """Return the sentence that says why the log grows, with the fix."""
+    return (
+        f"The database's log is larger than {size // 2**30} GiB and grows, for another program reads the"
+        f" database in one long transaction: end it; 'sudo fuser {path}' names it."
+    )

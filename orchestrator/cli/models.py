@@ -1,0 +1,274 @@
+"""`andy models`."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+from cyclopts import App, Parameter
+
+from orchestrator.cli.exit_codes import FAILED, UsageError
+from orchestrator.cli.options import GroupOption, HomeOption, JsonOption, read, show
+
+if TYPE_CHECKING:
+    from orchestrator.domain.model_services import ModelService, ServicePrice
+    from orchestrator.proxies.model.abilities import AbilityFinding
+    from orchestrator.store.database import Tx
+
+models_app = App(name="models")
+COMMAND_LINE = "the command line"
+Kind = Literal[
+    "anthropic",
+    "llama.cpp",
+    "ollama",
+    "vllm",
+    "sglang",
+    "lmstudio",
+    "openrouter",
+    "deepseek",
+    "moonshot",
+    "zai",
+    "gateway",
+]
+
+
+@models_app.command
+def add(
+    name: Annotated[str, Parameter(help="What you call it, such as local.")],
+    url: Annotated[
+        str | None, Parameter(help="Where it is; /v1/messages follows. [as its kind has it]")
+    ] = None,
+    /,
+    *,
+    kind: Annotated[Kind | None, Parameter(help="What it is. [the name, if that is a kind]")] = None,
+    model: Annotated[str | None, Parameter(help="The model that is asked where a choice names none.")] = None,
+    key_env: Annotated[
+        str | None, Parameter(help="The name under which .env has its key. [as its kind has it]")
+    ] = None,
+    window: Annotated[int | None, Parameter(help="Tokens that the model takes.")] = None,
+    price: Annotated[
+        str | None, Parameter(help="Dollars for a million tokens, in and out: 0.6,2.5. [0 without a key]")
+    ] = None,
+    first_byte_seconds: Annotated[
+        int | None, Parameter(help="Seconds that it may take to begin an answer. [by where it is]")
+    ] = None,
+    home: HomeOption = None,
+) -> None:
+    """Add a service that speaks Anthropic's Messages API, by a name; its key stays in .env.
+
+    Given again, all of it is replaced. Ask it with 'andy models test NAME' before you choose it.
+
+    Example: `andy models add local --kind llama.cpp --model qwen3 --window 32768`
+
+    Example: `andy models add openrouter --model qwen/qwen3-coder --price 0.3,1.2`
+    """
+    from orchestrator.cli import terminal
+    from orchestrator.domain.model_services import PRESETS, ModelService
+    from orchestrator.reports import models
+
+    chosen = kind or (name if name in PRESETS else None)
+    if chosen is None:
+        raise UsageError(f"Say what '{name}' is: --kind with one of {', '.join(PRESETS)}.")
+    preset = PRESETS[chosen]
+    address = url or preset.url
+    if address is None:
+        raise UsageError(f"Say where {preset.title} is: andy models add {name} https://… --kind {chosen}")
+    service = ModelService(
+        name=name,
+        kind=chosen,
+        url=address.rstrip("/"),
+        key_env=key_env or preset.key_env,
+        model=model,
+        window=window,
+        price=_price(price),
+        abilities=preset.abilities,
+        first_byte_seconds=first_byte_seconds,
+    )
+    asyncio.run(terminal.change(home, lambda tx, now_ms: models.add(tx, service, now_ms=now_ms)))
+    print(f"The service '{name}' ({preset.title}) is at {service.url}.")
+    if service.key_env and not _has_key(home, service.key_env):
+        print(f"Put its key into .env: {service.key_env}=…")
+    print(f"Next: andy models test {name}")
+
+
+@models_app.command(name="list")
+def list_services(*, as_json: JsonOption = False, home: HomeOption = None) -> None:
+    """List the services, what they can do, and what they are used for. Works with Andy down.
+
+    Example: `andy models list`
+    """
+    from orchestrator.reports import models
+
+    read(home, lambda tx: models.rows(tx, lambda name: _has_key(home, name)), models.lines, as_json=as_json)
+
+
+@models_app.command(name="test")
+def ask_for_abilities(
+    name: Annotated[str, Parameter(help="Its name in 'andy models list'.")],
+    /,
+    *,
+    model: Annotated[str | None, Parameter(help="The model to ask. [the service's own]")] = None,
+    as_json: JsonOption = False,
+    home: HomeOption = None,
+) -> int:
+    """Ask a service for a text, a stream, a tool call, an image and a count of tokens; keep what it can.
+
+    What it cannot do is left out of requests to it. It costs about a thousand tokens.
+
+    Example: `andy models test local`
+    """
+    from orchestrator.cli import terminal
+    from orchestrator.proxies.model.abilities import abilities_of
+    from orchestrator.reports import models
+    from orchestrator.store import model_services
+
+    service = terminal.read(home, lambda tx: model_services.by_name(tx, name))
+    if service is None:
+        raise UsageError(f"There is no model service '{name}': see 'andy models list'.")
+    asked = model or service.model
+    if asked is None:
+        raise UsageError(f"Say which model '{name}' is asked for: andy models test {name} --model …")
+    found = asyncio.run(_look(home, service, asked))
+    if found[0].is_there:
+        abilities = abilities_of(found)
+        asyncio.run(
+            terminal.change(
+                home, lambda tx, now_ms: models.note_abilities(tx, name, abilities, now_ms=now_ms)
+            )
+        )
+    rows = [{"name": one.name, "is_there": one.is_there, "detail": one.detail} for one in found]
+    show(rows, lambda each: [_line(row) for row in each], as_json=as_json)
+    return 0 if found[0].is_there else FAILED
+
+
+@models_app.command
+def use(
+    model: Annotated[str, Parameter(help="SERVICE/MODEL, such as local/qwen3; or default, to clear it.")],
+    /,
+    group: GroupOption = None,
+    *,
+    work: Annotated[
+        Literal["all", "tasks", "worker", "summaries"],
+        Parameter(
+            name="--for", help="The work that it is for; all is chats and whatever has no choice of its own."
+        ),
+    ] = "all",
+    home: HomeOption = None,
+) -> None:
+    """Choose the model for all groups or for one, and for a kind of work. It counts from the next turn.
+
+    Example: `andy models use local/qwen3 --group family`
+
+    Example: `andy models use openrouter/qwen/qwen3-coder --for worker`
+    """
+    from orchestrator.cli import terminal
+    from orchestrator.domain.model_services import WorkKind
+    from orchestrator.groups import model_choices
+    from orchestrator.store.model_services import ChosenModel
+
+    chosen = None if model == model_choices.CLEARED else model
+
+    async def act(tx: Tx, now_ms: int) -> None:
+        if group is not None:
+            await model_choices.choose_for_group(
+                tx, group, WorkKind(work), chosen, by=COMMAND_LINE, now_ms=now_ms
+            )
+            return
+        listed = [] if chosen is None else [ChosenModel(WorkKind(work), chosen)]
+        await model_choices.choose(tx, WorkKind(work), listed, now_ms=now_ms)
+
+    asyncio.run(terminal.change(home, act))
+    whose = f"of {group}" if group else "of all groups that have no choice of their own"
+    print(f"The model {whose} for {work}: {model}. It counts from the next turn.")
+
+
+@models_app.command
+def fallback(
+    models: Annotated[
+        tuple[str, ...],
+        Parameter(help="SERVICE/MODEL, in their order; none: there is no other.", negative=""),
+    ] = (),
+    /,
+    *,
+    even_if_dearer: Annotated[
+        bool, Parameter(negative="", help="Also where it costs more than the one it stands in for.")
+    ] = False,
+    home: HomeOption = None,
+) -> None:
+    """Set the models that answer while the chosen service does not. It counts from the next turn.
+
+    One that costs more, or whose price is not known, stands in only with --even-if-dearer.
+
+    Example: `andy models fallback local/qwen3 openrouter/qwen/qwen3-coder`
+    """
+    from orchestrator.cli import terminal
+    from orchestrator.domain.model_services import WorkKind
+    from orchestrator.groups import model_choices
+    from orchestrator.store.model_services import ChosenModel
+
+    chosen = [ChosenModel(WorkKind.FALLBACK, one, even_if_dearer) for one in models]
+    asyncio.run(
+        terminal.change(
+            home, lambda tx, now_ms: model_choices.choose(tx, WorkKind.FALLBACK, chosen, now_ms=now_ms)
+        )
+    )
+    print(f"While a chosen service does not answer: {', then '.join(models) or 'nobody else answers'}.")
+
+
+@models_app.command
+def remove(
+    name: Annotated[str, Parameter(help="Its name in 'andy models list'.")],
+    /,
+    *,
+    home: HomeOption = None,
+) -> None:
+    """Remove a service that nothing chooses any more. Its key in .env stays.
+
+    Example: `andy models remove local`
+    """
+    from orchestrator.cli import terminal
+    from orchestrator.reports import models
+
+    asyncio.run(terminal.change(home, lambda tx, now_ms: models.remove(tx, name, now_ms=now_ms)))
+    print(f"The service '{name}' is removed.")
+
+
+async def _look(home: Path | None, service: ModelService, model: str) -> list[AbilityFinding]:
+    import os
+
+    from orchestrator.cli import terminal
+    from orchestrator.proxies.model import abilities
+    from orchestrator.proxies.model.credentials import CredentialSource
+
+    credentials = CredentialSource(terminal.home_of(home).root, os.environ)
+    return await abilities.examine(credentials, service, model)
+
+
+def _line(row: dict[str, object]) -> str:
+    return f"{'✓' if row['is_there'] else '✗'} {row['name']!s:9} {row['detail']}"
+
+
+def _price(text: str | None) -> ServicePrice | None:
+    from orchestrator.domain.model_services import ServicePrice
+
+    if text is None:
+        return None
+    try:
+        read_in, read_out = (float(part) for part in text.split(","))
+    except ValueError as error:
+        raise UsageError(
+            f"'{text}' is no price: write dollars for a million tokens, in and out: 0.6,2.5."
+        ) from error
+    if not (0 <= read_in <= 1_000_000 and 0 <= read_out <= 1_000_000):
+        raise UsageError("A price is between 0 and 1,000,000 dollars for a million tokens.")
+    return ServicePrice(read_in, read_out)
+
+
+def _has_key(home: Path | None, name: str) -> bool:
+    import os
+
+    from orchestrator.cli import terminal
+    from orchestrator.proxies.model.credentials import CredentialSource
+
+    return CredentialSource(terminal.home_of(home).root, os.environ).value(name) is not None

@@ -1,0 +1,168 @@
+"""Names the services that have models: presets, abilities, and how a choice of one is written. Pure.
+
+A service speaks Anthropic's Messages API. A choice is `SERVICE/MODEL`, a service's name alone, or a model of
+the service of `.env`, as it was written before there were others.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from urllib.parse import urlsplit
+
+OF_DOTENV = "anthropic"
+"""The name of the service whose address and key are in `.env` as `ANTHROPIC_…`."""
+
+
+class Ability(StrEnum):
+    """An ability that a service may have besides answering with a text."""
+
+    STREAM = "stream"
+    TOOLS = "tools"
+    IMAGES = "images"
+    COUNTING = "counting"
+    """It counts the tokens of a request that is not answered."""
+
+
+class WorkKind(StrEnum):
+    """The kinds of work for which a model can be chosen."""
+
+    ALL = "all"
+    TASKS = "tasks"
+    """Scheduled tasks that have a conversation of their own."""
+    WORKER = "worker"
+    SUMMARIES = "summaries"
+    FALLBACK = "fallback"
+    """The list of models that answer while the chosen service does not."""
+
+
+@dataclass(frozen=True, slots=True)
+class ServicePrice:
+    """Dollars for a million tokens."""
+
+    input: float
+    output: float
+
+
+FREE = ServicePrice(0, 0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelService:
+    """A service by its name. Its key is in `.env`, under the name `key_env`."""
+
+    name: str
+    kind: str
+    url: str
+    key_env: str | None = None
+    model: str | None = None
+    """The model that is asked where a choice names the service alone."""
+    window: int | None = None
+    """Tokens that its model takes, as far as that is known."""
+    price: ServicePrice | None = None
+    abilities: frozenset[Ability] = frozenset()
+    tested_ms: int | None = None
+    """When it was asked for its abilities; None: they are those of its kind."""
+    first_byte_seconds: int | None = None
+    """Seconds that it may take to begin an answer; None: by where it is."""
+
+    @property
+    def place(self) -> str:
+        """The host and port of its address."""
+        return urlsplit(self.url).netloc
+
+    @property
+    def is_near(self) -> bool:
+        """Whether it is on this machine or in a network of the owner's, where a long prompt takes minutes."""
+        return is_near(urlsplit(self.url).hostname or "")
+
+    @property
+    def known_price(self) -> ServicePrice | None:
+        """The price that counts: a service of the owner's own that takes no key costs nothing."""
+        return FREE if self.price is None and self.is_near and self.key_env is None else self.price
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServicePreset:
+    """The facts about a kind of service. A kind without a URL needs one from the owner."""
+
+    url: str | None
+    title: str
+    key_env: str | None = None
+    is_bearer: bool = True
+    """Whether its key goes into `Authorization`; else into `x-api-key`."""
+    abilities: frozenset[Ability] = frozenset({Ability.STREAM, Ability.TOOLS})
+
+
+_COUNTING = frozenset({Ability.STREAM, Ability.TOOLS, Ability.COUNTING})
+PRESETS: Mapping[str, ServicePreset] = {
+    "anthropic": ServicePreset(
+        url="https://api.anthropic.com",
+        title="Anthropic, with another key",
+        key_env="ANTHROPIC_SECOND_API_KEY",
+        is_bearer=False,
+        abilities=frozenset(Ability),
+    ),
+    "llama.cpp": ServicePreset(
+        url="http://127.0.0.1:8080", title="llama.cpp's llama-server", abilities=_COUNTING
+    ),
+    "ollama": ServicePreset(url="http://127.0.0.1:11434", title="Ollama"),
+    "vllm": ServicePreset(url="http://127.0.0.1:8000", title="vLLM", abilities=_COUNTING),
+    "sglang": ServicePreset(url="http://127.0.0.1:30000", title="SGLang"),
+    "lmstudio": ServicePreset(url="http://127.0.0.1:1234", title="LM Studio"),
+    "openrouter": ServicePreset(
+        url="https://openrouter.ai/api", title="OpenRouter", key_env="OPENROUTER_API_KEY"
+    ),
+    "deepseek": ServicePreset(
+        url="https://api.deepseek.com/anthropic",
+        title="DeepSeek",
+        key_env="DEEPSEEK_API_KEY",
+        is_bearer=False,
+    ),
+    "moonshot": ServicePreset(
+        url="https://api.moonshot.ai/anthropic", title="Moonshot (Kimi)", key_env="MOONSHOT_API_KEY"
+    ),
+    "zai": ServicePreset(url="https://api.z.ai/api/anthropic", title="Z.ai (GLM)", key_env="ZAI_API_KEY"),
+    "gateway": ServicePreset(url=None, title="a gateway of your own"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class ModelChoice:
+    """A service, and the model that is asked there; None leaves the model to the service or the agent."""
+
+    service: str
+    model: str | None
+
+    def __str__(self) -> str:
+        return self.service if self.model is None else f"{self.service}/{self.model}"
+
+
+def read_choice(text: str | None, services: Collection[ModelService]) -> ModelChoice:
+    """Return what is chosen by `SERVICE/MODEL`, `SERVICE`, or a model of the service of `.env`.
+
+    A word before the first `/` that names no service is part of a model's name: gateways have such names.
+    """
+    if not text:
+        return ModelChoice(OF_DOTENV, None)
+    known = {one.name: one for one in services}
+    name, slash, model = text.partition("/")
+    if name in known:
+        return ModelChoice(name, model or known[name].model)
+    if name == OF_DOTENV:
+        return ModelChoice(OF_DOTENV, model if slash and model else None)
+    return ModelChoice(OF_DOTENV, text)
+
+
+def is_near(host: str) -> bool:
+    """Return whether a host, as the owner wrote it, is meant to be on this machine or in their network.
+
+    A name of the internet that leads to a private address is not what was written, and is refused.
+    """
+    try:
+        return not ipaddress.ip_address(host.strip("[]")).is_global
+    except ValueError:
+        name = host.lower().rstrip(".")
+        return "." not in name or name.endswith((".local", ".lan", ".internal", ".localhost", ".home.arpa"))

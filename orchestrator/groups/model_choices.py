@@ -1,0 +1,62 @@
+"""Choose the models of all groups, or of one, for each kind of work: services that the owner has added."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from orchestrator.domain.errors import BadRequest
+from orchestrator.domain.model_services import OF_DOTENV, ModelService, WorkKind, read_choice
+from orchestrator.groups import changes
+from orchestrator.store import audit, groups, model_services
+from orchestrator.store.database import Tx
+from orchestrator.store.model_services import ChosenModel
+
+MAX_FALLBACKS = 5
+MODEL_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/@\[\]-]{0,199}")
+CLEARED = "default"
+"""The word that clears a choice."""
+
+
+async def choose(tx: Tx, work: WorkKind, chosen: Sequence[ChosenModel], *, now_ms: int) -> None:
+    """Set what is asked for a kind of work, or the list to fall back on; nothing clears it. Audited.
+
+    It counts from the next turn of each group. Raises `BadRequest` for a service that is not there.
+    """
+    services = await model_services.every(tx)
+    if len(chosen) > MAX_FALLBACKS:
+        raise BadRequest(f"A list to fall back on has at most {MAX_FALLBACKS} entries.")
+    for one in chosen:
+        check_choice(one.model, services)
+    await model_services.choose(tx, work, chosen, now_ms=now_ms)
+    detail = {"work": work.value, "models": [one.model for one in chosen]}
+    await audit.append(tx, audit.AuditEvent(at_ms=now_ms, kind="model.chosen", detail=detail))
+
+
+async def choose_for_group(
+    tx: Tx, folder: str, work: WorkKind, model: str | None, *, by: str, now_ms: int
+) -> None:
+    """Set the model of one group, for all of its work or for a kind; None clears that. Audited.
+
+    Raises:
+        BadRequest: it is no model, or names a service that has none of its own.
+        UnknownGroup: the group is not registered.
+    """
+    group = await groups.known(tx, folder)
+    if model is not None:
+        check_choice(model, await model_services.every(tx))
+    if work is WorkKind.ALL:
+        await changes.configure(tx, folder, {"model": model}, by=by, now_ms=now_ms)
+        return
+    by_work = {**(group.container_config.get("models") or {}), work.value: model}
+    kept = {name: one for name, one in by_work.items() if one is not None}
+    await changes.configure(tx, folder, {"models": kept or None}, by=by, now_ms=now_ms)
+
+
+def check_choice(text: str, services: Sequence[ModelService]) -> None:
+    """Refuse a choice that names a service without its model, or that nothing could be asked by."""
+    if not MODEL_NAME.fullmatch(text):
+        raise BadRequest(f"'{text[:60]}' is no model: write SERVICE/MODEL, such as local/qwen3.")
+    choice = read_choice(text, services)
+    if choice.service != OF_DOTENV and choice.model is None:
+        raise BadRequest(f"'{choice.service}' has no model of its own: write {choice.service}/MODEL.")

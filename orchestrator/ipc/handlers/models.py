@@ -1,0 +1,53 @@
+"""Choose models from the chat of main, among the services that the owner has added; only main may."""
+
+from __future__ import annotations
+
+from agent_runner.wire.mailbox import ChooseModel
+from orchestrator.domain.errors import BadRequest
+from orchestrator.domain.model_services import OF_DOTENV, WorkKind
+from orchestrator.groups import model_choices
+from orchestrator.ipc.command_context import CommandCaller, CommandResult, refused
+from orchestrator.store import model_services
+from orchestrator.store.database import Tx
+from orchestrator.store.model_services import ChosenModel
+
+FROM_MAIN = "main"
+ALLOWED = (WorkKind.ALL, WorkKind.TASKS, WorkKind.WORKER, WorkKind.SUMMARIES)
+"""The kinds of work that a chat may choose for. What may stand in, and at which price, the owner sets."""
+
+
+async def choose_model(tx: Tx, caller: CommandCaller, command: ChooseModel) -> CommandResult:
+    """Choose a model for a group or for all, or list the services and choices."""
+    if command.model is None:
+        return await _listed(tx)
+    if command.work not in {*ALLOWED}:
+        return refused("bad_request", f"'{command.work}' is none of {', '.join(ALLOWED)}.")
+    work = WorkKind(command.work)
+    model = None if command.model == model_choices.CLEARED else command.model
+    try:
+        if command.target_folder is not None:
+            await model_choices.choose_for_group(
+                tx, command.target_folder, work, model, by=FROM_MAIN, now_ms=caller.now_ms
+            )
+        else:
+            chosen = [] if model is None else [ChosenModel(work, model)]
+            await model_choices.choose(tx, work, chosen, now_ms=caller.now_ms)
+    except BadRequest as error:
+        return refused(error.code, str(error))
+    whose = command.target_folder or "all groups that have no choice of their own"
+    return CommandResult(
+        text=f"{whose}: {command.model} for {work.value} from the next turn on.",
+        data={"model": model, "work": work.value, "group": command.target_folder},
+    )
+
+
+async def _listed(tx: Tx) -> CommandResult:
+    services = await model_services.every(tx)
+    chosen = await model_services.choices(tx)
+    return CommandResult(
+        text="The services that the owner has added, and what is chosen.",
+        data={
+            "services": [OF_DOTENV, *(f"{one.name}/{one.model or 'MODEL'}" for one in services)],
+            "chosen": [{"work": one.work.value, "model": one.model} for one in chosen],
+        },
+    )

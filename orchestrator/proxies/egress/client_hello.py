@@ -1,0 +1,343 @@
+"""Parse the ClientHellos of a TLS connection, as far as they say which host the client wants.
+
+Pure: bytes in, a value out. The layout is that of RFC 8446 (4.1.2 and 5.1) and of RFC 6066 (3). A server may
+ask for a second hello (HelloRetryRequest), and some servers follow the name in that one.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from orchestrator.domain.network_targets import NetworkTarget, parse_host
+
+HANDSHAKE_RECORD = 0x16
+"""The first byte of every TLS connection."""
+MAX_HELLO_BYTES = 16 * 1024
+"""Bytes that a ClientHello may take with its records; those of today's clients take 500 to 2,000."""
+_MAX_RECORD_BYTES = 2**14
+_CHANGE_CIPHER_SPEC_RECORD = 0x14
+_ALERT_RECORD = 0x15
+_DATA_RECORD = 0x17
+_RECORDS = frozenset({_CHANGE_CIPHER_SPEC_RECORD, _ALERT_RECORD, HANDSHAKE_RECORD, _DATA_RECORD})
+_MAX_ENCRYPTED_RECORD_BYTES = 2**14 + 2048
+_MIN_EARLY_DATA_BYTES = 17
+"""Bytes of the shortest encrypted record of TLS 1.3: its kind, and a tag of 16 bytes."""
+_MAX_CLEAR_RECORDS = 32
+"""Records and whole hellos that may follow the first hello unencrypted; a client sends one or two."""
+_CLIENT_HELLO = 1
+_KEY_MESSAGES = frozenset({11, 16})
+"""Certificate and ClientKeyExchange, by which a client of TLS 1.2 answers the server's hello."""
+_SERVER_NAME = 0
+_EARLY_DATA = 42
+_HOST_NAME = 0
+_ENCRYPTED_HELLOS = frozenset({*range(0xFE08, 0xFE0E), 0xFFCE})
+"""Extensions that hold another hello or name, encrypted: encrypted_client_hello (RFC 9849) and its drafts."""
+
+
+class BadClientHello(Exception):
+    """The bytes are no well-formed ClientHello; the text says why."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClientHello:
+    """The part of a ClientHello that decides which host answers it."""
+
+    server_name: str | None
+    """The name in the form of a `NetworkTarget`; None where the hello has none."""
+    has_encrypted_hello: bool
+    """Whether a second hello, which only the server can read, may be in it."""
+    offers_early_data: bool = False
+    """Whether encrypted data may follow before the server has answered."""
+
+
+class HelloRefused(Exception):
+    """A later hello may not go out; `server_name` is the other host that it names."""
+
+    def __init__(self, text: str, *, server_name: str | None = None) -> None:
+        super().__init__(text)
+        self.server_name = server_name
+
+
+class ClientHelloReader:
+    """Collects a connection's bytes until its first ClientHello is whole. Each byte is looked at once."""
+
+    def __init__(self) -> None:
+        self._received = bytearray()
+        self._parsed = 0
+        self._message = bytearray()
+
+    @property
+    def received(self) -> bytes:
+        """Return all bytes that were fed, unchanged."""
+        return bytes(self._received)
+
+    @property
+    def hello_bytes(self) -> bytes:
+        """The records of the hello, without what was fed after them."""
+        return bytes(self._received[: self._parsed])
+
+    @property
+    def later_bytes(self) -> bytes:
+        """The bytes that were fed after the records of the hello."""
+        return bytes(self._received[self._parsed :])
+
+    def feed(self, data: bytes) -> ClientHello | None:
+        """Return the hello once it is whole, else None.
+
+        Raises:
+            BadClientHello: it is malformed or too long, or something else comes first.
+        """
+        self._received += data
+        while (record := self._next_record()) is not None:
+            self._message += record
+            if (hello := self._whole_message()) is not None:
+                return parse(hello)
+        if len(self._received) >= MAX_HELLO_BYTES:
+            raise BadClientHello(f"the TLS hello is over {MAX_HELLO_BYTES:,} bytes")
+        return None
+
+    def _next_record(self) -> bytes | None:
+        """Return the payload of the next record. What cannot become one is refused before it is whole."""
+        head = self._received[self._parsed : self._parsed + 5]
+        if (head and head[0] != HANDSHAKE_RECORD) or (len(head) > 1 and head[1] != 3):
+            raise BadClientHello("it does not begin with a TLS hello")
+        if len(head) < 5:
+            return None
+        length = int.from_bytes(head[3:5])
+        if not 0 < length <= _MAX_RECORD_BYTES:
+            raise BadClientHello("a TLS record has an impossible length")
+        end = self._parsed + 5 + length
+        if len(self._received) < end:
+            return None
+        payload = bytes(self._received[self._parsed + 5 : end])
+        self._parsed = end
+        return payload
+
+    def _whole_message(self) -> bytes | None:
+        if self._message[0] != _CLIENT_HELLO:
+            raise BadClientHello("it does not begin with a TLS hello")
+        return _whole_hello(self._message)
+
+
+class LaterHellos:
+    """Passes on what a client sends after its first hello, and judges each further ClientHello in the clear.
+
+    A server that has sent HelloRetryRequest reads a second hello. Until then it passes over alerts of the
+    kind "warning", change_cipher_spec and, where a hello has offered early data, encrypted data: none of
+    these ends the watch. It ends with what a server that waits for a hello never accepts: the client's keys
+    of TLS 1.2, or encrypted data that no hello has offered. After that nothing in the clear names a host.
+    """
+
+    def __init__(self, target: NetworkTarget, first: ClientHello) -> None:
+        self._target = target
+        self._offers_early_data = first.offers_early_data
+        self._is_over = False
+        self._clear_records = 0
+        self._may_be_encrypted = False
+        """Whether a change_cipher_spec came: handshake records after it are encrypted in TLS 1.2."""
+        self._received = bytearray()
+        """The bytes that may not go out yet: a part of a record."""
+        self._held = bytearray()
+        """The whole records that hold a part of a hello."""
+        self._message = bytearray()
+        """The part of a hello in `_held`."""
+
+    def feed(self, data: bytes) -> bytes:
+        """Return the bytes that may go out now; a record or a hello that is not whole waits for the rest.
+
+        Raises:
+            BadClientHello: something that a client never sends here.
+            HelloRefused: a hello names another host, or hides one.
+        """
+        return data if self._is_over else self._watched(data)
+
+    def _watched(self, data: bytes) -> bytes:
+        self._received += data
+        passed = self._early_data()
+        while not self._is_over and (record := self._next_record()) is not None:
+            passed += self._judged(record)
+            passed += self._early_data()
+        if self._is_over:
+            passed += self._received
+            self._received.clear()
+        return bytes(passed)
+
+    def _early_data(self) -> bytearray:
+        """Take the whole records of early data off the front: there may be thousands, so at once."""
+        at, received = 0, self._received
+        if self._offers_early_data and not self._message:
+            while at + 5 <= len(received) and received[at] == _DATA_RECORD and received[at + 1] == 3:
+                length = received[at + 3] << 8 | received[at + 4]
+                is_possible = _MIN_EARLY_DATA_BYTES <= length <= _MAX_ENCRYPTED_RECORD_BYTES
+                if not is_possible or at + 5 + length > len(received):
+                    break
+                at += 5 + length
+        taken = received[:at]
+        del received[:at]
+        return taken
+
+    def _next_record(self) -> bytes | None:
+        head = self._received[:5]
+        if (head and head[0] not in _RECORDS) or (len(head) > 1 and head[1] != 3):
+            raise BadClientHello("something that is no TLS record follows the TLS hello")
+        if len(head) < 5:
+            return None
+        length = int.from_bytes(head[3:5])
+        if not 0 < length <= _MAX_ENCRYPTED_RECORD_BYTES:
+            raise BadClientHello("a TLS record has an impossible length")
+        if len(self._received) < 5 + length:
+            return None
+        record = bytes(self._received[: 5 + length])
+        del self._received[: 5 + length]
+        return record
+
+    def _judged(self, record: bytes) -> bytes:
+        if record[0] == HANDSHAKE_RECORD:
+            return self._handshake(record)
+        if self._message:
+            raise BadClientHello("something stands between the parts of a TLS hello")
+        if record[0] == _DATA_RECORD:
+            if self._offers_early_data:
+                raise BadClientHello("a TLS record has an impossible length")
+            self._is_over = True
+            return record
+        self._may_be_encrypted = self._may_be_encrypted or record[0] == _CHANGE_CIPHER_SPEC_RECORD
+        return self._counted(record)
+
+    def _counted(self, records: bytes) -> bytes:
+        self._clear_records += 1
+        if self._clear_records > _MAX_CLEAR_RECORDS:
+            raise BadClientHello("too many TLS records follow the hello in the clear")
+        return records
+
+    def _handshake(self, record: bytes) -> bytes:
+        is_first = not self._message
+        self._message += record[5:]
+        if not self._may_be_hello(self._message):
+            kind = self._message[0]
+            self._message.clear()
+            if is_first and self._may_be_encrypted:
+                return self._counted(record)
+            if kind not in _KEY_MESSAGES:
+                raise BadClientHello("a message of an unknown kind follows the TLS hello")
+            self._is_over = True
+            return record
+        self._held += record
+        if len(self._held) > MAX_HELLO_BYTES:
+            raise BadClientHello(f"the TLS hello is over {MAX_HELLO_BYTES:,} bytes")
+        body = _whole_hello(self._message)
+        return b"" if body is None else self._passed_hello(parse(body))
+
+    def _may_be_hello(self, message: bytearray) -> bool:
+        """Tell whether a message, or its begin, is a ClientHello.
+
+        In the clear its first byte says so. An encrypted message begins with any byte, so that more of it is
+        compared: no server takes a hello of 256 KiB, and a session id has at most 32 bytes. One encrypted
+        message in 130,000 looks like a hello all the same; its connection is refused.
+        """
+        if message[0] != _CLIENT_HELLO or not self._may_be_encrypted:
+            return message[0] == _CLIENT_HELLO
+        return message[1:2] <= b"\x03" and message[38:39] <= b"\x20"
+
+    def _passed_hello(self, hello: ClientHello) -> bytes:
+        if (reason := refusal(hello, self._target)) is not None:
+            raise HelloRefused(reason, server_name=hello.server_name)
+        self._offers_early_data = self._offers_early_data or hello.offers_early_data
+        records = bytes(self._held)
+        self._held.clear()
+        self._message.clear()
+        return self._counted(records)
+
+
+def _whole_hello(message: bytes | bytearray) -> bytes | None:
+    """Return the body of a ClientHello, or None while it is not whole."""
+    if len(message) < 4:
+        return None
+    end = 4 + int.from_bytes(message[1:4])
+    if end > MAX_HELLO_BYTES:
+        raise BadClientHello(f"the TLS hello is over {MAX_HELLO_BYTES:,} bytes")
+    if len(message) > end:
+        # A second message here could be a second hello with another name.
+        raise BadClientHello("something follows the TLS hello in its record")
+    return bytes(message[4:]) if len(message) == end else None
+
+
+def parse(body: bytes) -> ClientHello:
+    """Parse a ClientHello without the head of its message. Raises `BadClientHello`."""
+    fields = _Fields(body)
+    fields.take(2 + 32)  # legacy_version, random
+    for length_bytes in (1, 2, 1):  # session id, cipher suites, compression methods
+        fields.vector(length_bytes)
+    extensions = _extensions(fields.vector(2)) if fields.has_more else {}
+    fields.finish()
+    name = extensions.get(_SERVER_NAME)
+    return ClientHello(
+        server_name=None if name is None else _server_name(name),
+        has_encrypted_hello=not _ENCRYPTED_HELLOS.isdisjoint(extensions),
+        offers_early_data=_EARLY_DATA in extensions,
+    )
+
+
+def refusal(hello: ClientHello, target: NetworkTarget) -> str | None:
+    """Return why this hello may not go to a target that the group's list allows, or None if it may.
+
+    A client that connects to an address sends no name (RFC 6066): any name is then that of another host.
+    """
+    if hello.has_encrypted_hello:
+        return "the TLS hello may hide another name (encrypted_client_hello): switch ECH off in the client"
+    if hello.server_name is None:
+        return None if target.is_address else "the TLS hello names no host"
+    return None if hello.server_name == target.host else "the TLS hello names another host than CONNECT"
+
+
+def _extensions(data: bytes) -> dict[int, bytes]:
+    fields = _Fields(data)
+    found: dict[int, bytes] = {}
+    while fields.has_more:
+        kind = int.from_bytes(fields.take(2))
+        if kind in found:
+            # Readers differ on which of two counts.
+            raise BadClientHello("a TLS extension stands twice in the hello")
+        found[kind] = fields.vector(2)
+    return found
+
+
+def _server_name(data: bytes) -> str:
+    outer = _Fields(data)
+    names = _Fields(outer.vector(2))
+    outer.finish()
+    kind = names.take(1)[0]
+    name = names.vector(2)
+    names.finish()  # one name alone: readers differ on which of two counts
+    if kind != _HOST_NAME:
+        raise BadClientHello("the TLS hello has a name of an unknown kind")
+    try:
+        return parse_host(name.decode("ascii"))
+    except ValueError as error:
+        raise BadClientHello("the TLS hello names something that is no host") from error
+
+
+class _Fields:
+    """Takes fields off the front of some bytes. Raises `BadClientHello` where they do not fill them."""
+
+    def __init__(self, data: bytes) -> None:
+        self._data = data
+        self._taken = 0
+
+    @property
+    def has_more(self) -> bool:
+        return self._taken < len(self._data)
+
+    def take(self, count: int) -> bytes:
+        begin, self._taken = self._taken, self._taken + count
+        if self._taken > len(self._data):
+            raise BadClientHello("the TLS hello is malformed")
+        return self._data[begin : self._taken]
+
+    def vector(self, length_bytes: int) -> bytes:
+        """Take a field that begins with its own length, in so many bytes."""
+        return self.take(int.from_bytes(self.take(length_bytes)))
+
+    def finish(self) -> None:
+        if self.has_more:
+            raise BadClientHello("the TLS hello is malformed")

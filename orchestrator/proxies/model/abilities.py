@@ -1,0 +1,242 @@
+"""Ask a model service for each thing that agents ask of one, and tell what it can do.
+
+A service is believed by what it answers, not by what it says of itself. Each question is small; together
+they cost about a thousand tokens.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from typing import Any
+
+from orchestrator.domain.errors import SettingError
+from orchestrator.domain.failures import ModelError
+from orchestrator.domain.model_services import Ability, ModelService
+from orchestrator.proxies.model import forwarder, headers
+from orchestrator.proxies.model.credentials import CredentialSource
+from orchestrator.proxies.model.error_responses import AnswerCut, ProxyRefused
+from orchestrator.proxies.model.exchange import classify
+from orchestrator.proxies.model.forwarder import UpstreamTarget
+from orchestrator.proxies.model.limits import ModelProxyLimits
+from orchestrator.proxies.model.upstream_client import UpstreamClient, UpstreamRequest
+
+ASK_SECONDS = 120.0
+"""Seconds that one answer may take: a model on this machine may be loaded for the first question."""
+MAX_ANSWER_BYTES = 256 * 1024
+_COMMON = [
+    (b"content-type", b"application/json"),
+    (b"anthropic-version", b"2023-06-01"),
+    (b"user-agent", b"andy"),
+]
+_RED_DOT = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mP8z8BQDwAEhQGAhKmMIQAAAABJRU5ErkJggg=="
+"""A picture of one red point, as base64 of a PNG."""
+_TOOL = {
+    "name": "note__colour",
+    "description": "Note a colour.",
+    "input_schema": {
+        "type": "object",
+        "properties": {"colour": {"type": "string"}},
+        "required": ["colour"],
+    },
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AbilityFinding:
+    """The outcome of one question. `detail` is a fact or the reason, for people."""
+
+    name: str
+    is_there: bool
+    detail: str
+    error: ModelError | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Reply:
+    status: int
+    kind: bytes
+    body: bytes
+
+    @property
+    def error(self) -> ModelError | None:
+        return classify(self.status, self.body, self.kind or None)
+
+    def document(self) -> dict[str, Any]:
+        try:
+            found = json.loads(self.body)
+        except (ValueError, RecursionError):
+            return {}
+        return found if isinstance(found, dict) else {}
+
+
+async def examine(
+    credentials: CredentialSource, service: ModelService, model: str, *, briefly: bool = False
+) -> list[AbilityFinding]:
+    """Ask a service with its own key what it can do; `briefly`, only whether it answers.
+
+    Raises `SettingError` where its key is not set or cannot be used.
+    """
+    credential = await asyncio.to_thread(credentials.credential_of, service)
+    if credential is None:
+        raise SettingError(f"The key of '{service.name}' is not set: put {service.key_env}=… into .env.")
+    client = UpstreamClient(ModelProxyLimits())
+    target = UpstreamTarget(credential=credential, base_url=service.url, is_public_only=not service.is_near)
+    try:
+        return [await _Asking(client, target, model).text()] if briefly else await look(client, target, model)
+    finally:
+        await client.close()
+
+
+async def look(client: UpstreamClient, target: UpstreamTarget, model: str) -> list[AbilityFinding]:
+    """Ask a service what it can do. The first finding is whether it answers at all; without, there is no
+    other.
+    """
+    ask = _Asking(client, target, model)
+    text = await ask.text()
+    if not text.is_there:
+        return [text]
+    return [text, await ask.stream(), await ask.tool(), await ask.image(), await ask.count()]
+
+
+def abilities_of(found: list[AbilityFinding]) -> frozenset[Ability]:
+    """Return the abilities among what was found."""
+    names = {ability.value for ability in Ability}
+    return frozenset(Ability(one.name) for one in found if one.is_there and one.name in names)
+
+
+class _Asking:
+    def __init__(self, client: UpstreamClient, target: UpstreamTarget, model: str) -> None:
+        self._client = client
+        self._target = target
+        self._model = model
+
+    async def text(self) -> AbilityFinding:
+        reply = await self._ask(messages=_said("Say hello."), max_tokens=32)
+        if isinstance(reply, AbilityFinding):
+            return reply
+        document = reply.document()
+        if reply.error is not None:
+            return AbilityFinding(name="text", is_there=False, detail=_why(reply), error=reply.error)
+        if document.get("type") != "message" or not isinstance(document.get("content"), list):
+            detail = "what it answers is no message of the Messages API"
+            return AbilityFinding(name="text", is_there=False, detail=detail, error=ModelError.FOREIGN)
+        said = " ".join(_texts(document))[:60]
+        return AbilityFinding(name="text", is_there=True, detail=f"it says {said!r}")
+
+    async def stream(self) -> AbilityFinding:
+        reply = await self._ask(messages=_said("Say hello."), max_tokens=32, stream=True)
+        if isinstance(reply, AbilityFinding):
+            return _named(reply, Ability.STREAM)
+        missing = [
+            name
+            for name in (b"message_start", b"content_block_delta", b"message_stop")
+            if name not in reply.body
+        ]
+        is_there = reply.error is None and not missing
+        detail = "all events came" if is_there else f"without {', '.join(map(bytes.decode, missing))}"
+        return AbilityFinding(
+            name=Ability.STREAM, is_there=is_there, detail=detail if reply.status == 200 else _why(reply)
+        )
+
+    async def tool(self) -> AbilityFinding:
+        reply = await self._ask(
+            messages=_said("Note the colour red: call the tool note__colour."),
+            max_tokens=256,
+            tools=[_TOOL],
+            tool_choice={"type": "auto"},
+        )
+        if isinstance(reply, AbilityFinding):
+            return _named(reply, Ability.TOOLS)
+        content = reply.document().get("content")
+        calls = [one for one in content if isinstance(one, dict)] if isinstance(content, list) else []
+        is_there = any(one.get("type") == "tool_use" and one.get("name") == _TOOL["name"] for one in calls)
+        taken = "it takes tools, but this model called none" if reply.error is None else _why(reply)
+        return AbilityFinding(
+            name=Ability.TOOLS, is_there=is_there, detail="it called the tool" if is_there else taken
+        )
+
+    async def image(self) -> AbilityFinding:
+        source = {"type": "base64", "media_type": "image/png", "data": _RED_DOT}
+        question: list[dict[str, Any]] = [
+            {"type": "image", "source": source},
+            {"type": "text", "text": "What colour is this?"},
+        ]
+        reply = await self._ask(messages=[{"role": "user", "content": question}], max_tokens=32)
+        if isinstance(reply, AbilityFinding):
+            return _named(reply, Ability.IMAGES)
+        is_there = reply.error is None
+        return AbilityFinding(
+            name=Ability.IMAGES, is_there=is_there, detail="it takes a picture" if is_there else _why(reply)
+        )
+
+    async def count(self) -> AbilityFinding:
+        reply = await self._ask(path="/v1/messages/count_tokens", messages=_said("Say hello."))
+        if isinstance(reply, AbilityFinding):
+            return _named(reply, Ability.COUNTING)
+        count = reply.document().get("input_tokens")
+        is_there = reply.error is None and type(count) is int
+        return AbilityFinding(
+            name=Ability.COUNTING, is_there=is_there, detail=f"{count} tokens" if is_there else _why(reply)
+        )
+
+    async def _ask(self, path: str = "/v1/messages", **fields: Any) -> _Reply | AbilityFinding:
+        """Ask, and return the answer, or why none came."""
+        body = json.dumps({"model": self._model, **fields}).encode()
+        sent = headers.request_headers(
+            [*_COMMON, (b"content-length", str(len(body)).encode())], self._target.credential
+        )
+        request = UpstreamRequest(
+            method="POST",
+            url=f"{self._target.base_url}{path}",
+            headers=sent,
+            body=forwarder.once(body),
+            first_byte_seconds=ASK_SECONDS,
+            is_public_only=self._target.is_public_only,
+        )
+        try:
+            async with asyncio.timeout(ASK_SECONDS), self._client.send(request) as answer:
+                kinds = [value for name, value in answer.headers if name.lower() == b"content-type"]
+                body = await _read(answer.chunks)
+                return _Reply(answer.status, kinds[0] if kinds else b"", body)
+        except TimeoutError:
+            detail = f"no whole answer in {ASK_SECONDS:.0f} s"
+        except AnswerCut:
+            detail = "the answer broke off"
+        except ProxyRefused as error:
+            detail = error.cause or error.refusal.message
+        return AbilityFinding(name="text", is_there=False, detail=detail, error=ModelError.OUTAGE)
+
+
+async def _read(chunks: AsyncIterator[bytes]) -> bytes:
+    body = bytearray()
+    async for chunk in chunks:
+        body += chunk
+        if len(body) > MAX_ANSWER_BYTES:
+            break
+    return bytes(body)
+
+
+def _named(found: AbilityFinding, ability: Ability) -> AbilityFinding:
+    return AbilityFinding(name=ability, is_there=False, detail=found.detail, error=found.error)
+
+
+def _said(text: str) -> list[dict[str, str]]:
+    return [{"role": "user", "content": text}]
+
+
+def _texts(document: dict[str, Any]) -> list[str]:
+    blocks = [one for one in document["content"] if isinstance(one, dict)]
+    return [str(one.get("text", "")) for one in blocks if one.get("type") == "text"]
+
+
+def _why(reply: _Reply) -> str:
+    """Say in one line what came in place of an answer."""
+    if reply.error is ModelError.FOREIGN:
+        kind = reply.kind.decode("latin-1").partition(";")[0] or "nothing that it names"
+        return f"HTTP {reply.status} with {kind}: no answer of the Messages API"
+    error = reply.document().get("error")
+    message = error.get("message") if isinstance(error, dict) else error
+    return f"HTTP {reply.status}: {' '.join(str(message or 'no reason given').split())[:160]}"

@@ -1,0 +1,206 @@
+"""Choose the service and the model that a turn asks: by its group and kind of work, and by what answers now.
+
+What the owner chose is kept in memory, and read again before each turn. A run asks one service for as long as
+it lives: what is chosen here counts for the next run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+
+from orchestrator.domain.errors import SettingError
+from orchestrator.domain.model_services import (
+    OF_DOTENV,
+    ModelChoice,
+    ModelService,
+    ServicePrice,
+    WorkKind,
+    read_choice,
+)
+from orchestrator.domain.settings import Settings
+from orchestrator.domain.values import TurnId, TurnKind
+from orchestrator.groups.settings import GroupConfig
+from orchestrator.proxies.model.credentials import CredentialSource
+from orchestrator.proxies.model.token_usage import Prices, per_million
+from orchestrator.store import model_services
+from orchestrator.store.database import Database, Tx
+from orchestrator.store.model_services import ChosenModel
+
+
+@dataclass(frozen=True, slots=True)
+class ModelCatalog:
+    """The owner's services and choices, as they were read last."""
+
+    services: tuple[ModelService, ...] = ()
+    choices: tuple[ChosenModel, ...] = ()
+
+    def service(self, name: str | None) -> ModelService | None:
+        """Return a service that was added; None for the one of `.env`, and for one that is gone."""
+        return next((one for one in self.services if one.name == name), None)
+
+    def chosen(self, work: WorkKind) -> str | None:
+        """Return what is chosen for a kind of work of all groups."""
+        return next((one.model for one in self.choices if one.work is work), None)
+
+    def fallbacks(self) -> list[ChosenModel]:
+        return [one for one in self.choices if one.work is WorkKind.FALLBACK]
+
+
+async def read_catalog(tx: Tx) -> ModelCatalog:
+    """Return the owner's services and choices as they are stored."""
+    return ModelCatalog(tuple(await model_services.every(tx)), tuple(await model_services.choices(tx)))
+
+
+def wanted(
+    catalog: ModelCatalog, config: GroupConfig, kind: TurnKind | str, *, is_isolated: bool, settings: Settings
+) -> ModelChoice:
+    """Return what is chosen for a turn of a group, whether it answers or not. Pure.
+
+    A task in the conversation of its group is asked where the conversation is: it goes on with its session.
+    """
+    work = _work_of(kind, is_isolated=is_isolated)
+    of_kind = None
+    if work is not WorkKind.ALL:
+        of_kind = config.models.get(work.value) or catalog.chosen(work)  # type: ignore[call-overload]
+        of_kind = of_kind or (settings.agents_worker_model if work is WorkKind.WORKER else None)
+    text = of_kind or config.model or catalog.chosen(WorkKind.ALL) or settings.andy_model
+    return read_choice(text, catalog.services)
+
+
+def _work_of(kind: TurnKind | str, *, is_isolated: bool) -> WorkKind:
+    if kind == TurnKind.WORKER:
+        return WorkKind.WORKER
+    return WorkKind.TASKS if kind == TurnKind.TASK and is_isolated else WorkKind.ALL
+
+
+def prices_of(settings: Settings) -> Prices:
+    """Return the prices that count: those of the settings, then the list's."""
+    own = {name: per_million(**price.model_dump()) for name, price in (settings.andy_prices or {}).items()}
+    return Prices(own, search_usd=settings.andy_search_price)
+
+
+def price_of(catalog: ModelCatalog, choice: ModelChoice, prices: Prices) -> ServicePrice | None:
+    """Return the price of a choice as far as it is known. Pure."""
+    service = catalog.service(choice.service)
+    if service is not None:
+        return service.known_price
+    found = prices.of(choice.model)
+    return None if found is None else ServicePrice(found.input / 1000, found.output / 1000)
+
+
+def may_stand_in(one: ServicePrice | None, other: ServicePrice | None) -> bool:
+    """Return whether a price is known and not above another, which may not be known. Pure."""
+    if one is None:
+        return False
+    if one.input == one.output == 0:
+        return True
+    return other is not None and one.input <= other.input and one.output <= other.output
+
+
+class ModelRouter:
+    """Chooses for each turn, from the catalog, and from which services have failed."""
+
+    def __init__(
+        self, database: Database, *, settings: Settings, credentials: CredentialSource, prices: Prices
+    ) -> None:
+        """`database` is read by `refresh` alone."""
+        self._database = database
+        self._settings = settings
+        self._credentials = credentials
+        self._prices = prices
+        self.catalog = ModelCatalog()
+        self.left: dict[TurnId, set[str]] = {}
+        """The services that turns have left, because they did not answer them."""
+        self.down: set[str] = set()
+        """The services that do not answer the host itself."""
+
+    async def refresh(self) -> None:
+        """Read what the owner has chosen by now. Cheap: two small tables."""
+        async with self._database.reading() as tx:
+            self.catalog = await read_catalog(tx)
+
+    def wanted(self, config: GroupConfig, kind: TurnKind | str, *, is_isolated: bool) -> ModelChoice:
+        """Return what is chosen for turns of a kind, whether it answers or not."""
+        return wanted(self.catalog, config, kind, is_isolated=is_isolated, settings=self._settings)
+
+    def for_summaries(self, config: GroupConfig, model: str) -> list[ModelChoice]:
+        """Return what may sum up a group's conversation, in order; `model` is the setting's."""
+        work = WorkKind.SUMMARIES
+        chosen = config.models.get("summaries") or self.catalog.chosen(work) or model
+        first = read_choice(chosen, self.catalog.services)
+        candidates = [first, *self.stand_ins(first)]
+        return [one for one in candidates if self._is_up(one)] or candidates[:1]
+
+    def candidates(
+        self, config: GroupConfig, kind: TurnKind | str, *, is_isolated: bool
+    ) -> list[ModelChoice]:
+        """Return what may answer, in order: what is chosen, then what may stand in for it."""
+        first = self.wanted(config, kind, is_isolated=is_isolated)
+        return [first, *self.stand_ins(first)]
+
+    def stand_ins(self, first: ModelChoice) -> list[ModelChoice]:
+        """Return what may answer in place of a choice: at other services, and no dearer than was allowed."""
+        price = price_of(self.catalog, first, self._prices)
+        found: list[ModelChoice] = []
+        for one in self.catalog.fallbacks():
+            choice = read_choice(one.model, self.catalog.services)
+            is_other = choice.service not in {first.service, *(known.service for known in found)}
+            is_allowed = one.may_be_dearer or may_stand_in(
+                price_of(self.catalog, choice, self._prices), price
+            )
+            if is_other and is_allowed and self.is_usable(choice.service):
+                found.append(choice)
+        return found
+
+    def choose(
+        self, config: GroupConfig, kind: TurnKind | str, *, is_isolated: bool, turn_id: TurnId | None = None
+    ) -> ModelChoice:
+        """Return what a turn asks now. Where nothing answers, that is what was chosen: it says why."""
+        return self.first_that_answers(
+            self.candidates(config, kind, is_isolated=is_isolated), self.left.get(turn_id or TurnId(0), ())
+        )
+
+    def first_that_answers(
+        self, candidates: Sequence[ModelChoice], left: Collection[str] = ()
+    ) -> ModelChoice:
+        """Return the first of some choices whose service answers and was not left; else the first."""
+        up = [one for one in candidates if one.service not in left and self._is_up(one)]
+        unleft = [one for one in candidates if one.service not in left]
+        return next(iter([*up, *unleft, *candidates]))
+
+    def next_after(
+        self,
+        service: str,
+        config: GroupConfig,
+        kind: TurnKind | str,
+        *,
+        is_isolated: bool,
+        turn_id: TurnId | None,
+    ) -> ModelChoice | None:
+        """Return what would go on with a turn that leaves a service; None where nothing is left."""
+        left = {service, *self.left.get(turn_id or TurnId(0), ())}
+        candidates = self.candidates(config, kind, is_isolated=is_isolated)
+        return next((one for one in candidates if one.service not in left), None)
+
+    def _is_up(self, choice: ModelChoice) -> bool:
+        return choice.service not in self.down and self.is_usable(choice.service)
+
+    def is_usable(self, name: str) -> bool:
+        """Return whether a service is there and has the key that it needs. May block for a file."""
+        try:
+            if name == OF_DOTENV:
+                return self._credentials.current() is not None
+            service = self.catalog.service(name)
+            return service is not None and self._credentials.credential_of(service) is not None
+        except SettingError:
+            return False
+
+    def provider_of(self, name: str) -> str | None:
+        """Return what a session is bound to: its service with the address. Raises `SettingError`."""
+        from urllib.parse import urlsplit
+
+        service = self.catalog.service(name)
+        if service is None:
+            return urlsplit(self._credentials.upstream()).hostname
+        return f"{name}@{service.place}"

@@ -1,0 +1,104 @@
+"""Look names of hosts up in threads of their own.
+
+A lookup in the C library cannot be stopped, and a silent name server makes it last for half a minute. A few
+would take all threads of the event loop, where asyncio looks names up and the rest of the host works. The
+threads are daemons, so that none holds up the end of the program.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+import socket
+import threading
+from contextlib import suppress
+
+LOOKUPS = 64
+"""Names that are looked up at once. Each takes a thread, which mostly sleeps."""
+LOOKUPS_A_SHARE = 4
+"""Names that are looked up at once for one group or one server; others of it wait."""
+LOOKUP_SECONDS = 8.0
+"""Seconds that a lookup may take with its wait. The C library asks a second name server after 5."""
+
+
+class LookupRefused(OSError):
+    """A name has no answer in time, or cannot be looked up now. Its text says which."""
+
+
+class NameLookups:
+    """Bounds the lookups of several parties, so that none takes the places of all others."""
+
+    def __init__(self, *, lookups: int = LOOKUPS, lookup_seconds: float = LOOKUP_SECONDS) -> None:
+        self._free = lookups
+        self._seconds = lookup_seconds
+        self._shares: dict[str, asyncio.Semaphore] = {}
+
+    async def look_up(self, host: str, port: int, *, share: str) -> list[str]:
+        """Return the addresses of a host, each once; `share` names for whom it is looked up.
+
+        Raises:
+            LookupRefused: no answer came in time, or too many lookups are under way.
+            OSError: it has none.
+        """
+        if _is_address(host):
+            return [host]
+        places = self._shares.setdefault(share, asyncio.Semaphore(LOOKUPS_A_SHARE))
+        try:
+            async with asyncio.timeout(self._seconds):
+                await places.acquire()
+                return await self._begin(host, port, places)
+        except TimeoutError:
+            raise LookupRefused("the name was not looked up in time: its name server may be silent") from None
+
+    def _begin(self, host: str, port: int, places: asyncio.Semaphore) -> asyncio.Future[list[str]]:
+        """Look a host up in a thread, which gives its place back when it ends: a timeout does not end it."""
+        loop = asyncio.get_running_loop()
+        found: asyncio.Future[list[str]] = loop.create_future()
+
+        def settle(addresses: list[str], error: OSError | None) -> None:
+            self._free += 1
+            places.release()
+            if found.done():
+                return
+            if error is None:
+                found.set_result(addresses)
+            else:
+                found.set_exception(error)
+
+        def work() -> None:
+            addresses, error = _look_up(host, port)
+            with suppress(RuntimeError):  # the loop has closed
+                loop.call_soon_threadsafe(settle, addresses, error)
+
+        if self._free and _has_started(threading.Thread(target=work, name="name-lookup", daemon=True)):
+            self._free -= 1
+            return found
+        places.release()
+        raise LookupRefused("too many names are being looked up: try again in a minute")
+
+
+def _is_address(host: str) -> bool:
+    try:
+        ipaddress.ip_address(host)
+    except ValueError:
+        return False
+    return True
+
+
+def _has_started(thread: threading.Thread) -> bool:
+    """Start a thread; False where this machine has no more of them."""
+    try:
+        thread.start()
+    except RuntimeError:
+        return False
+    return True
+
+
+def _look_up(host: str, port: int) -> tuple[list[str], OSError | None]:
+    try:
+        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, proto=socket.IPPROTO_TCP)
+    except OSError as error:
+        return [], error
+    except Exception as error:  # noqa: BLE001 - such as UnicodeError: the place of the lookup is given back
+        return [], OSError(str(error))
+    return list(dict.fromkeys(str(entry[4][0]) for entry in found)), None

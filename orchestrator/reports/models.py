@@ -1,0 +1,233 @@
+"""The services that have models: add one, choose among them, remove one, and rows and lines of them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+from urllib.parse import urlsplit
+
+from orchestrator.base.tables import Rows, table
+from orchestrator.domain.errors import BadRequest
+from orchestrator.domain.failures import ServiceTrouble, service_trouble
+from orchestrator.domain.model_services import (
+    OF_DOTENV,
+    PRESETS,
+    Ability,
+    ModelChoice,
+    ModelService,
+    read_choice,
+)
+from orchestrator.domain.values import TurnKind
+from orchestrator.groups import settings as group_settings
+from orchestrator.groups.model_choices import MODEL_NAME
+from orchestrator.proxies.model.credentials import is_telling
+from orchestrator.proxies.model.routing import ModelRouter, read_catalog
+from orchestrator.store import audit, groups, model_refusals, model_services, turn_moves
+from orchestrator.store.database import Tx
+
+LEAST_WINDOW = 16_000
+"""Tokens that a first request needs: instructions and tools, a question, and room for an answer."""
+_WORK = (
+    ("", TurnKind.CHAT, False),
+    ("tasks", TurnKind.TASK, True),
+    ("worker", TurnKind.WORKER, False),
+)
+"""The kinds of work, each with the turn that asks for it and whether that has a conversation of its own."""
+_NAME = re.compile(r"[a-z][a-z0-9-]{0,31}")
+_VARIABLE = re.compile(r"[A-Z][A-Z0-9_]{0,99}")
+
+
+async def add(tx: Tx, service: ModelService, *, now_ms: int) -> None:
+    """Store a service, in place of the one with this name. Audited.
+
+    Raises:
+        BadRequest: its name, URL, key or window cannot be used; the text says what to write.
+    """
+    check(service)
+    await model_services.put(tx, service, now_ms=now_ms)
+    detail = {**asdict(service), "abilities": sorted(service.abilities)}
+    await audit.append(tx, audit.AuditEvent(at_ms=now_ms, kind="model.added", detail=detail))
+
+
+async def remove(tx: Tx, name: str, *, now_ms: int) -> None:
+    """Remove a service. Audited.
+
+    Raises `BadRequest` when there is none, or when something still chooses it.
+    """
+    services = await model_services.every(tx)
+    if all(one.name != name for one in services):
+        raise BadRequest(f"There is no model service '{name}': see 'andy models list'.")
+    chosen = [
+        f"the choice for {one.work.value}"
+        for one in await model_services.choices(tx)
+        if read_choice(one.model, services).service == name
+    ]
+    for group in await groups.every(tx):
+        texts = (group.container_config.get("model"), *(group.container_config.get("models") or {}).values())
+        if any(read_choice(text, services).service == name for text in texts):
+            chosen.append(f"the group {group.folder}")
+    if chosen:
+        raise BadRequest(f"'{name}' is still chosen by {', '.join(chosen)}: choose another there first.")
+    await model_services.remove(tx, name)
+    await audit.append(tx, audit.AuditEvent(at_ms=now_ms, kind="model.removed", detail={"name": name}))
+
+
+async def note_abilities(tx: Tx, name: str, found: frozenset[Ability], *, now_ms: int) -> None:
+    """Store what a service was seen to be able to do."""
+    service = await model_services.by_name(tx, name)
+    if service is not None:
+        tested = replace(service, abilities=found, tested_ms=now_ms)
+        await model_services.put(tx, tested, now_ms=now_ms)
+
+
+async def rows(tx: Tx, is_set: Callable[[str], bool]) -> Rows:
+    """Return the services by name, with what chooses them. No key is among them.
+
+    `is_set` tells whether `.env` has something under a name; `has_key` is None where none is wanted.
+    """
+    services = await model_services.every(tx)
+    chosen = await model_services.choices(tx)
+    used: dict[str, list[str]] = {}
+    for one in chosen:
+        used.setdefault(read_choice(one.model, services).service, []).append(one.work.value)
+    return [
+        {
+            "name": one.name,
+            "kind": one.kind,
+            "url": one.url,
+            "model": one.model,
+            "window": one.window,
+            "price": None if one.known_price is None else asdict(one.known_price),
+            "abilities": sorted(one.abilities),
+            "tested_ms": one.tested_ms,
+            "key_env": one.key_env,
+            "has_key": None if one.key_env is None else is_set(one.key_env),
+            "used_for": used.get(one.name, []),
+        }
+        for one in services
+    ]
+
+
+async def conditions(tx: Tx, router: ModelRouter, *, is_live: bool = True) -> list[dict[str, Any]]:
+    """Return how each service is: who uses it, whether it answers and since when, and what stands in.
+
+    `router` is brought up to date with what is stored. Unless `is_live`, no host runs: what the last one
+    found says nothing of now, and is left out.
+    """
+    router.catalog = await read_catalog(tx)
+    used = await _uses(tx, router)
+    troubles = await _troubles(tx, router.catalog.service) if is_live else {}
+    found = []
+    for name in (OF_DOTENV, *(one.name for one in router.catalog.services)):
+        trouble, service = troubles.get(name), router.catalog.service(name)
+        uses = used.get(name, {})
+        stand_ins = [str(one) for choice in uses.values() for one in router.stand_ins(choice)]
+        up = [one for one in stand_ins if read_choice(one, router.catalog.services).service not in troubles]
+        found.append(
+            {
+                "name": name,
+                "url": service.url if service is not None else None,
+                "key_env": service.key_env if service is not None else None,
+                "is_usable": router.is_usable(name),
+                "used_by": list(uses),
+                "down_since_ms": trouble.since_ms if trouble else None,
+                "cause": trouble.words.cause if trouble else None,
+                "mend": trouble.words.fix if trouble else None,
+                "stand_in": next(iter(up), None) if trouble else None,
+            }
+        )
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class _Trouble:
+    words: ServiceTrouble
+    since_ms: int
+
+
+async def _uses(tx: Tx, router: ModelRouter) -> dict[str, dict[str, ModelChoice]]:
+    """Return for each service the groups that ask it, a kind of work named where it differs from chats."""
+    used: dict[str, dict[str, ModelChoice]] = {}
+    for group in await groups.every(tx):
+        config = group_settings.of(group)
+        of_chats = router.wanted(config, TurnKind.CHAT, is_isolated=False)
+        for work, kind, is_isolated in _WORK:
+            choice = router.wanted(config, kind, is_isolated=is_isolated)
+            if not work or choice.service != of_chats.service:
+                name = f"{group.folder} ({work})" if work else str(group.folder)
+                used.setdefault(choice.service, {})[name] = choice
+    return used
+
+
+async def _troubles(tx: Tx, service_of: Callable[[str], ModelService | None]) -> dict[str, _Trouble]:
+    """Return what is wrong now with services, by their names."""
+    found = {}
+    for refusal in await model_refusals.open_ones(tx):
+        if refusal.model is None:  # else the service answers who asks for another model
+            words = service_trouble(refusal.cause, setting=refusal.setting, model=None, status=refusal.status)
+            found[OF_DOTENV] = _Trouble(words, refusal.since_ms)
+    for outage in await turn_moves.outages(tx):
+        service = service_of(outage.service)
+        setting = service.key_env if service is not None else None
+        words = service_trouble(outage.cause, setting=setting, model=None, status=outage.status)
+        found[outage.service] = _Trouble(words, outage.since_ms)
+    return found
+
+
+def lines(found: Sequence[dict[str, Any]]) -> list[str]:
+    if not found:
+        return [
+            "Only the service of .env is there, under the name 'anthropic': see 'andy models add --help'."
+        ]
+    head = ("name", "model", "URL", "key", "can", "used for")
+    return table(head, [_cells(row) for row in found])
+
+
+def _cells(row: dict[str, Any]) -> tuple[str, ...]:
+    key = "none" if row["key_env"] is None else f"{row['key_env']}{'' if row['has_key'] else ', NOT SET'}"
+    can = ", ".join(row["abilities"]) + ("" if row["tested_ms"] else " (not tested)")
+    return row["name"], row["model"] or "-", row["url"], key, can, ", ".join(row["used_for"]) or "-"
+
+
+def check(service: ModelService) -> None:
+    """Refuse a service whose name, URL, key or window cannot be used, with `BadRequest`."""
+    if not _NAME.fullmatch(service.name) or service.name == OF_DOTENV:
+        raise BadRequest(
+            f"'{service.name}' cannot name a service: up to 32 of a-z, 0-9 and '-', and not '{OF_DOTENV}',"
+            " which is the one of .env."
+        )
+    if service.kind not in PRESETS:
+        raise BadRequest(f"'{service.kind}' is no kind of service: {', '.join(PRESETS)}.")
+    if service.key_env is not None and not (
+        _VARIABLE.fullmatch(service.key_env) and is_telling(service.key_env)
+    ):
+        raise BadRequest(
+            f"'{service.key_env}' is no name of a key: put the key into .env as LOCAL_API_KEY=… and give"
+            " that name; one part of it is KEY, TOKEN or SECRET."
+        )
+    if service.model is not None and not MODEL_NAME.fullmatch(service.model):
+        raise BadRequest(f"'{service.model[:60]}' is no name of a model.")
+    if service.window is not None and service.window < LEAST_WINDOW:
+        raise BadRequest(
+            f"A window of {service.window:,} tokens is too small: a first request needs {LEAST_WINDOW:,}."
+            " Start the service with a larger one (llama.cpp: -c 32768)."
+        )
+    _check_url(service)
+
+
+def _check_url(service: ModelService) -> None:
+    try:
+        parts = urlsplit(service.url)
+        is_usable = parts.scheme in {"http", "https"} and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        is_usable = False
+    if not is_usable or not re.fullmatch(r"[\x21-\x7e]+", service.url) or parts.query or parts.fragment:
+        raise BadRequest(f"'{service.url}' is no URL of a service: write https://host[:port][/path].")
+    if "@" in parts.netloc:
+        raise BadRequest("A URL with a password would be shown in lists: put the key into .env.")
+    if parts.scheme == "http" and not service.is_near:
+        raise BadRequest(
+            "What chats say goes over plain http to this machine or your own network alone: use https."
+        )

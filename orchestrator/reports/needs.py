@@ -1,0 +1,66 @@
+"""Reports what waits for the owner: requests, questions, failed turns, late tasks and spent budgets."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import date, datetime, time, timedelta
+from zoneinfo import ZoneInfo
+
+from orchestrator.base.tables import Rows
+from orchestrator.domain.dashboard import BoardTask, Deadline, Question
+from orchestrator.domain.values import Group, Turn
+from orchestrator.reports import costs
+from orchestrator.reports.approvals import approval_row
+from orchestrator.store import approvals, dashboard_questions, dashboard_tasks, groups, turns
+from orchestrator.store.database import Tx
+
+MOST = 20
+"""Rows of each kind that are read."""
+FAILED_MS = 24 * 3_600_000
+"""Milliseconds that a failed turn waits for somebody to look."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OwnerNeeds:
+    """Matters that wait for the owner, each kind oldest first."""
+
+    requests: Rows
+    """Rows of `approvals.approval_row` that can still be decided."""
+    questions: list[Question]
+    failed: list[Turn]
+    overdue: list[BoardTask]
+    budgets: Rows
+    """Rows of `costs.budgets` that are spent."""
+
+    def __len__(self) -> int:
+        rows = len(self.requests) + len(self.budgets)
+        return rows + len(self.questions) + len(self.failed) + len(self.overdue)
+
+
+async def owner_needs(
+    tx: Tx, *, now_ms: int, zone: ZoneInfo, zone_of: Callable[[Group], ZoneInfo]
+) -> OwnerNeeds:
+    """Return what waits; `zone_of` gives the time zone in which the days of a group end."""
+    zones = {group.folder: zone_of(group) for group in await groups.every(tx)}
+    late = await dashboard_tasks.past_deadline(tx, now_ms=now_ms, limit=MOST)
+    budgets = await costs.budgets(tx, now_ms=now_ms, zone=zone)
+    return OwnerNeeds(
+        requests=[
+            approval_row(one, now_ms=now_ms) for one in await approvals.waiting(tx, None, now_ms=now_ms)
+        ],
+        questions=await dashboard_questions.unanswered_of_all(tx, limit=MOST),
+        failed=await turns.last_failed(tx, since_ms=now_ms - FAILED_MS, limit=MOST),
+        overdue=[one for one in late if _is_over(one.deadline, zones.get(one.folder, zone), now_ms=now_ms)],
+        budgets=[one for one in budgets if one["percent"] >= 100],
+    )
+
+
+def _is_over(deadline: Deadline | None, zone: ZoneInfo, *, now_ms: int) -> bool:
+    """Return whether a moment, or the end of a day, has passed. Pure."""
+    if deadline is None:
+        return False
+    if deadline.date is None:
+        return deadline.at_ms <= now_ms
+    next_day = date.fromisoformat(deadline.date) + timedelta(days=1)
+    return datetime.combine(next_day, time(), zone).timestamp() * 1000 <= now_ms

@@ -1,0 +1,92 @@
+"""`turn_moves` and `service_outages`: services that turns have left, and those that are down."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from orchestrator.domain.failures import ModelError
+from orchestrator.domain.values import RunId, TurnId
+from orchestrator.store.database import Tx
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServiceOutage:
+    """One time in which a service did not answer the host's own requests."""
+
+    service: str
+    cause: ModelError
+    status: int | None
+    since_ms: int
+
+
+async def leave(
+    tx: Tx, turn_id: TurnId, service: str, *, run_id: RunId, cause: ModelError, now_ms: int
+) -> None:
+    """Record that a turn goes on elsewhere than at a service that did not answer it in this run."""
+    await tx.execute(
+        """
+        INSERT INTO turn_moves (turn_id, service, run_id, cause, at_ms) VALUES (?, ?, ?, ?, ?)
+        ON CONFLICT DO NOTHING
+        """,
+        (turn_id, service, run_id, cause, now_ms),
+    )
+
+
+async def left_in(tx: Tx, turn_id: TurnId, run_id: RunId | None) -> bool:
+    """Return whether a turn has left the service that this run asks."""
+    cursor = await tx.execute("SELECT 1 FROM turn_moves WHERE turn_id = ? AND run_id = ?", (turn_id, run_id))
+    return await cursor.fetchone() is not None
+
+
+async def has_moved(tx: Tx, turn_id: TurnId) -> bool:
+    """Return whether a turn has left any service."""
+    cursor = await tx.execute("SELECT 1 FROM turn_moves WHERE turn_id = ?", (turn_id,))
+    return await cursor.fetchone() is not None
+
+
+async def of_unsettled(tx: Tx) -> dict[TurnId, set[str]]:
+    """Return the services that turns have left which have not ended."""
+    rows = await tx.execute_fetchall(
+        """
+        SELECT turn_id, service FROM turn_moves JOIN turns ON turns.id = turn_id
+        WHERE turns.state IN ('queued', 'running')
+        """
+    )
+    found: dict[TurnId, set[str]] = {}
+    for row in rows:
+        found.setdefault(TurnId(row["turn_id"]), set()).add(row["service"])
+    return found
+
+
+async def begin_outage(tx: Tx, service: str, *, cause: ModelError, status: int | None, now_ms: int) -> bool:
+    """Record that a service does not answer; False when that is recorded already."""
+    cursor = await tx.execute(
+        """
+        INSERT INTO service_outages (service, cause, status, since_ms) VALUES (?, ?, ?, ?)
+        ON CONFLICT DO NOTHING
+        """,
+        (service, cause, status, now_ms),
+    )
+    return cursor.rowcount == 1
+
+
+async def end_outage(tx: Tx, service: str, *, now_ms: int) -> bool:
+    """Record that a service answers again; False when it was not known to be down."""
+    cursor = await tx.execute(
+        "UPDATE service_outages SET ended_ms = ? WHERE service = ? AND ended_ms IS NULL", (now_ms, service)
+    )
+    return cursor.rowcount == 1
+
+
+async def outages(tx: Tx) -> list[ServiceOutage]:
+    """Return the services that do not answer now."""
+    rows = await tx.execute_fetchall("SELECT * FROM service_outages WHERE ended_ms IS NULL ORDER BY id")
+    return [
+        ServiceOutage(
+            service=row["service"],
+            cause=ModelError(row["cause"]),
+            status=row["status"],
+            since_ms=row["since_ms"],
+        )
+        for row in rows
+    ]

@@ -1,0 +1,8 @@
+"""The tests that packages of others run on what they write for Andy. Start with `channel_contract.py`."""
+
+from __future__ import annotations
+
+import pytest
+
+# Without it a failed test of a package elsewhere would say nothing but AssertionError.
+pytest.register_assert_rewrite("orchestrator.testing.channel_contract")

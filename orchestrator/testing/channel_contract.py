@@ -1,0 +1,710 @@
+"""Tests that every channel has to pass, also one in a package of somebody else.
+
+A test module of such a package imports all of them and says what the other end of its messenger is:
+
+    from orchestrator.testing.channel_contract import *  # noqa: F403
+
+    @pytest.fixture
+    def harness_kind():
+        return SlateHarness          # called with a `ChannelContext`; it has what `ChannelHarness` says
+
+They need pytest and pytest-asyncio, with `asyncio_mode = "auto"`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import json
+import stat
+import tarfile
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AbstractContextManager, asynccontextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any, Protocol, Self
+
+import pytest
+
+from orchestrator.backup.make import back_up
+from orchestrator.base.clock import SystemClock
+from orchestrator.base.event_bus import EventBus
+from orchestrator.base.wakeups import Wakeups
+from orchestrator.channels import discovery
+from orchestrator.channels.context import ChannelContext
+from orchestrator.domain.errors import ChannelDown, ChannelError
+from orchestrator.domain.home import Home
+from orchestrator.domain.protocols import Channel, Feature, Receive
+from orchestrator.domain.values import (
+    Attachment,
+    ChatJid,
+    ChatMember,
+    Folder,
+    Group,
+    Inbound,
+    Message,
+    MessageId,
+    Outgoing,
+    Seq,
+)
+from orchestrator.groups import registration
+from orchestrator.inbound.intake import Intake
+from orchestrator.outbound.delivery import Delivery
+from orchestrator.store import outbox
+from orchestrator.store.database import Database
+
+__all__ = [
+    "context",
+    "harness",
+    "harness_kind",
+    "host",
+    "outside",
+    "test_a_file_that_is_too_large_for_the_messenger_is_refused_in_words",
+    "test_a_file_that_is_too_large_for_us_leaves_its_words_and_a_note",
+    "test_a_long_text_leaves_in_parts_that_are_all_of_it",
+    "test_a_message_that_the_other_end_refuses_is_never_said_to_be_sent",
+    "test_all_of_a_cut_of_a_minute_comes_in_once_in_its_order_and_is_answered",
+    "test_before_it_runs_it_says_that_it_is_down_or_delivers",
+    "test_edits_deletions_and_replies_come_in_as_such",
+    "test_it_ends_when_it_is_cancelled_and_can_be_run_again",
+    "test_it_is_what_its_description_says",
+    "test_it_owns_its_own_addresses_and_raises_at_none",
+    "test_it_takes_a_file_with_and_without_words",
+    "test_it_takes_a_text_of_the_length_it_names",
+    "test_its_condition_can_be_told_as_json_at_any_time",
+    "test_its_methods_are_those_of_the_protocol",
+    "test_its_secrets_are_in_no_log_and_in_no_backup",
+    "test_no_other_channel_owns_its_addresses_and_it_owns_none_of_theirs",
+    "test_nothing_of_a_chat_is_stored_before_it_is_registered",
+    "test_the_same_message_id_again_shows_no_second_message",
+    "test_typing_never_raises_connected_or_not",
+    "test_what_is_not_stored_yet_comes_again_and_is_one_row",
+    "test_what_is_written_comes_in_with_its_chat_and_sender",
+    "test_what_it_says_it_can_show_it_takes_connected_or_not",
+    "test_what_was_sent_and_not_recorded_is_never_twice_in_the_chat",
+]
+
+ON_PURPOSE = "on purpose: "
+"""The beginning of the reason why a test is skipped that makes no sense for a channel."""
+DEADLINE_SECONDS = 60.0
+"""Seconds that a test waits for what must come; it is long, for machines that do much else."""
+
+
+class ChannelHarness(Protocol):
+    """A channel with the other end of its messenger, where a person called Jane writes and reads.
+
+    It is made with a `ChannelContext` for each test, and entered while the test runs: then the other end is
+    there, and the home of the context has the login. Its calls block, and are made in a thread of their own
+    but for `new_channel`, `shown` and the properties.
+    """
+
+    jid: ChatJid
+    """The address of the chat in which the tests write."""
+    has_outside: bool
+    """Whether there is another end at all: the chats of this machine have none, so less is asked of them."""
+    channel: Channel
+    """The channel under test; there is one from the start. Tests put here what `new_channel` returns."""
+
+    def __enter__(self) -> Self: ...
+
+    def __exit__(self, *_: object) -> None: ...
+
+    def new_channel(self) -> Channel:
+        """Return a new channel object on the same context, as a host has after a restart.
+
+        What a channel has to remember longer than it lives is in the messenger, in `context.database` or in
+        `context.home`, and never in the object alone.
+        """
+        ...
+
+    @property
+    def is_connected(self) -> bool:
+        """Whether `channel` is connected to the other end now."""
+        ...
+
+    def write(self, text: str) -> Inbound | None:
+        """Have Jane write, whether a channel is connected or not; what she writes meanwhile waits.
+
+        Return None; without another end, return the message as it would have come in.
+        """
+        ...
+
+    def write_with_file(self, text: str, body: bytes, *, announced: int) -> None:
+        """Have Jane send a document of the content `body` with a text; the messenger says that it has
+        `announced` bytes, which may be too few."""
+        ...
+
+    def change(self, text: str, new: str) -> None:
+        """Have Jane replace the words of what she wrote; called with `Feature.EDITS` only."""
+        ...
+
+    def take_back(self, text: str) -> None:
+        """Have Jane delete what she wrote; called with `Feature.DELETIONS` only."""
+        ...
+
+    def answer(self, text: str, words: str) -> None:
+        """Have Jane answer her own message `text`, so that her words quote it."""
+        ...
+
+    def refuse_next_send(self) -> None:
+        """Have the other end refuse the next message of the channel, or be gone: it is not shown."""
+        ...
+
+    def shown(self) -> list[str]:
+        """Return the texts that the channel has shown to Jane, in order; of a file the text under it."""
+        ...
+
+    def secrets(self) -> list[str]:
+        """Return what must stand in no log, backup or container: tokens, passwords."""
+        ...
+
+    @property
+    def takes_bytes(self) -> int | None:
+        """The largest file that the messenger takes; None where `ANDY_ATTACHMENT_MB` is always less."""
+        ...
+
+
+class LaterClock(SystemClock):
+    """The clock of a host that may have slept: `slept_ms` ahead of whoever wrote meanwhile."""
+
+    slept_ms = 0
+
+    def now_ms(self) -> int:
+        return super().now_ms() + self.slept_ms
+
+
+@pytest.fixture
+async def context(tmp_path: Path) -> AsyncIterator[ChannelContext]:
+    """Services that a host gives a channel, in a home of its own."""
+    clock = LaterClock()
+    (tmp_path / "groups").mkdir()
+    (tmp_path / "store").mkdir()
+    database = await Database.open(tmp_path / "store" / "messages.db")
+    yield ChannelContext(
+        home=tmp_path,
+        database=database,
+        clock=clock,
+        bus=EventBus(clock),
+        assistant="Andy",
+        has_own_number=False,
+        attachment_bytes=1_000,
+        wake_outbox=lambda: None,
+    )
+    await database.close()
+
+
+@pytest.fixture
+def harness_kind() -> Callable[[ChannelContext], AbstractContextManager[ChannelHarness]]:
+    """Return a callable that makes the harness; the module of a channel has a fixture of this name."""
+    pytest.fail("Write a fixture 'harness_kind' that returns the class of your channel's harness.")
+
+
+@pytest.fixture
+async def harness(
+    harness_kind: Callable[[ChannelContext], AbstractContextManager[ChannelHarness]], context: ChannelContext
+) -> AsyncIterator[ChannelHarness]:
+    """The channel under test, whose chat belongs to a group."""
+    with harness_kind(context) as made:
+        async with context.database.transaction() as tx:
+            await registration.register(tx, the_group(made))
+        yield made
+
+
+def the_group(harness: ChannelHarness) -> Group:
+    return Group(jid=harness.jid, name="Family", folder=Folder("family"))
+
+
+async def until(holds: Callable[[], object] | Callable[[], Awaitable[object]], what: str) -> None:
+    """Return once `holds` is true; it may be async."""
+    try:
+        async with asyncio.timeout(DEADLINE_SECONDS):
+            while True:
+                answer = holds()
+                if await answer if inspect.isawaitable(answer) else answer:
+                    return
+                await asyncio.sleep(0.001)
+    except TimeoutError as error:
+        raise AssertionError(f"not in {DEADLINE_SECONDS:g} s: {what}") from error
+
+
+def write(harness: ChannelHarness, text: str, heard: list[Inbound]) -> None:
+    """Have Jane write; what has no way in through a channel is heard at once."""
+    if (message := harness.write(text)) is not None:
+        heard.append(message)
+
+
+@asynccontextmanager
+async def running(harness: ChannelHarness, heard: list[Inbound]) -> AsyncIterator[Channel]:
+    async def receive(message: Inbound, *, cursor: str | None = None) -> None:
+        heard.append(message)
+
+    async with asyncio.TaskGroup() as tasks:
+        loop = tasks.create_task(harness.channel.run(receive), name="channel")
+        try:
+            await until(lambda: harness.is_connected, "connected")
+            yield harness.channel
+        finally:
+            loop.cancel()
+    if harness.has_outside:
+        await until(lambda: not harness.is_connected, "gone: what is written now is for its next life")
+
+
+def test_it_is_what_its_description_says(harness: ChannelHarness) -> None:
+    description = discovery.find(harness.channel.name)
+    assert harness.channel.features == description.features
+    assert harness.channel.max_file_bytes == description.max_file_bytes
+    assert (harness.channel.max_text_chars or 0) <= (description.max_text_chars or 0)
+    assert description.owns(harness.jid)
+    assert set(description.about) == {"en", "ko"}
+    assert all(set(words) == {"en", "ko"} for words in description.advice.values())
+    assert all(path.startswith(("data/", "store/")) for path in description.secret_files)
+
+
+def test_its_methods_are_those_of_the_protocol(harness: ChannelHarness) -> None:
+    for name in ("owns", "run", "send", "set_typing", "react", "status"):
+        wanted = inspect.signature(getattr(Channel, name)).parameters
+        assert list(inspect.signature(getattr(type(harness.channel), name)).parameters) == list(wanted), name
+    assert harness.channel.max_text_chars is None or harness.channel.max_text_chars > 100
+
+
+@pytest.mark.parametrize("odd", ["", "@", "x", "local", "g.us", "a@b", "\0", "x@g.us@local:"])
+def test_it_owns_its_own_addresses_and_raises_at_none(harness: ChannelHarness, odd: str) -> None:
+    assert harness.channel.owns(harness.jid)
+    harness.channel.owns(ChatJid(odd))
+
+
+ADDRESSES = (
+    "local:main", "local:x@g.us", "1203@g.us", "49@s.whatsapp.net", "1@lid", "matrix:!r:s", "matrix:!r",
+    "foreign:x", "tg:-100123",
+)  # fmt: skip
+"""Addresses of chats in several messengers, and some that are nearly such."""
+
+
+def test_no_other_channel_owns_its_addresses_and_it_owns_none_of_theirs(harness: ChannelHarness) -> None:
+    for jid in (*ADDRESSES, harness.jid):
+        owners = {one.name for one in discovery.installed() if one.owns(ChatJid(jid))}
+        owners |= {harness.channel.name} if harness.channel.owns(ChatJid(jid)) else set()
+        assert len(owners) <= 1, jid
+
+
+async def test_the_same_message_id_again_shows_no_second_message(harness: ChannelHarness) -> None:
+    async with running(harness, []) as channel:
+        await channel.send(harness.jid, "hello", MessageId("3EB0AA"))
+        await channel.send(harness.jid, "hello", MessageId("3EB0AA"))
+        await channel.send(harness.jid, "other", MessageId("3EB0BB"))
+
+    if harness.has_outside:
+        assert harness.shown() == ["hello", "other"]
+
+
+async def test_it_takes_a_text_of_the_length_it_names(harness: ChannelHarness) -> None:
+    text = "한" * (harness.channel.max_text_chars or 10_000)
+    async with running(harness, []) as channel:
+        await channel.send(harness.jid, text, MessageId("3EB0AA"))
+
+    if harness.has_outside:
+        assert harness.shown() == [text]
+
+
+async def test_it_takes_a_file_with_and_without_words(harness: ChannelHarness, tmp_path: Path) -> None:
+    (tmp_path / "f").write_bytes(b"body")
+    file = Attachment(path=tmp_path / "f", name="a.pdf", mime="application/pdf")
+    async with running(harness, []) as channel:
+        await channel.send(harness.jid, "words", MessageId("3EB0AA"), attachment=file)
+        await channel.send(harness.jid, "", MessageId("3EB0BB"), attachment=file)
+
+    if harness.has_outside:
+        assert len(harness.shown()) == 2
+
+
+async def test_what_is_written_comes_in_with_its_chat_and_sender(harness: ChannelHarness) -> None:
+    heard: list[Inbound] = []
+    async with running(harness, heard):
+        write(harness, "hello", heard)
+        await until(lambda: heard, "the message")
+
+    (message,) = heard
+    assert (message.chat_jid, message.text) == (harness.jid, "hello")
+    assert message.sender
+    assert message.sender_name
+    assert message.id
+
+
+async def test_typing_never_raises_connected_or_not(harness: ChannelHarness) -> None:
+    await harness.channel.set_typing(harness.jid, is_typing=True)
+    async with running(harness, []) as channel:
+        await channel.set_typing(harness.jid, is_typing=True)
+        await channel.set_typing(ChatJid("nobody@g.us"), is_typing=False)
+
+
+async def test_what_it_says_it_can_show_it_takes_connected_or_not(harness: ChannelHarness) -> None:
+    question = a_stored_message(harness.jid)
+    person = ChatMember(jid=question.sender, name="Jane")
+    await harness.channel.react(question, "👀")
+    async with running(harness, []) as channel:
+        assert channel.features <= frozenset(Feature)
+        await channel.react(question, "👀")
+        await channel.react(question, "")
+        await channel.send(harness.jid, "to Jane", MessageId("3EB0AA"), quote=question, mention=person)
+        await channel.send(harness.jid, "plain", MessageId("3EB0BB"))
+
+    if harness.has_outside:
+        assert len(harness.shown()) == 2
+        assert harness.shown()[1] == "plain"
+
+
+def a_stored_message(jid: ChatJid) -> Message:
+    return Message(
+        seq=Seq(1),
+        chat_jid=jid,
+        id=MessageId("3AAA"),
+        sender="4915100000001@s.whatsapp.net",
+        sender_name="Jane",
+        text="hello",
+        sent_ms=1,
+        received_ms=1,
+        is_from_me=False,
+        is_bot_message=False,
+        quote=None,
+        turn_id=None,
+        ignored_reason=None,
+    )
+
+
+async def test_before_it_runs_it_says_that_it_is_down_or_delivers(harness: ChannelHarness) -> None:
+    if harness.has_outside:
+        with pytest.raises(ChannelDown):
+            await harness.channel.send(harness.jid, "x", MessageId("3EB0AA"))
+    else:
+        await harness.channel.send(harness.jid, "x", MessageId("3EB0AA"))
+
+
+async def test_it_ends_when_it_is_cancelled_and_can_be_run_again(harness: ChannelHarness) -> None:
+    for number in range(2):
+        heard: list[Inbound] = []
+        async with running(harness, heard):
+            write(harness, f"m{number}", heard)
+            await until(lambda heard=heard: heard, "the message")
+
+
+def test_its_condition_can_be_told_as_json_at_any_time(harness: ChannelHarness) -> None:
+    json.dumps(harness.channel.status())
+
+
+# In a host: with the intake, the database and the outbox
+
+
+@pytest.fixture
+def outside(harness: ChannelHarness) -> ChannelHarness:
+    """A channel with somebody at its other end."""
+    if not harness.has_outside:
+        pytest.skip(f"{ON_PURPOSE}chats of this machine have no other end: clients read and write the store")
+    return harness
+
+
+class ContractHost:
+    """The parts of a host around a channel: incoming messages are stored, those in the outbox are sent."""
+
+    def __init__(self, context: ChannelContext, harness: ChannelHarness) -> None:
+        self.context, self.harness = context, harness
+        self.wakeups = Wakeups()
+        self.intake = Intake(
+            context.database, clock=context.clock, name="Andy", wakeups=self.wakeups, bus=context.bus
+        )
+
+    async def rows(self, sql: str) -> list[dict[str, Any]]:
+        async with self.context.database.reading() as tx:
+            return [dict(row) for row in await tx.execute_fetchall(sql)]
+
+    async def texts(self) -> list[str]:
+        rows = await self.rows("SELECT content FROM messages WHERE is_bot_message = 0 ORDER BY seq")
+        return [row["content"] for row in rows]
+
+    async def until_heard(self, *texts: str) -> None:
+        async def holds() -> bool:
+            await asyncio.sleep(0.02)
+            return await self.texts() == list(texts)
+
+        await until(holds, f"heard {texts}")
+
+    async def post(self, *texts: str, **more: Any) -> None:
+        async with self.context.database.transaction() as tx:
+            for text in texts:
+                await outbox.add(
+                    tx,
+                    chat_jid=self.harness.jid,
+                    text=text,
+                    dedupe_key=text[:40],
+                    now_ms=self.context.clock.now_ms(),
+                    **more,
+                )
+        self.wakeups.outbox.set()
+
+    async def until_settled(self) -> None:
+        async def holds() -> bool:
+            await asyncio.sleep(0.02)
+            return not await self.rows("SELECT 1 FROM outbox WHERE state IN ('pending', 'sending')")
+
+        await until(holds, "nothing waits")
+
+    @asynccontextmanager
+    async def living(
+        self, *, receive: Receive | None = None, kind: type[Delivery] = Delivery
+    ) -> AsyncIterator[None]:
+        # A life of its own: what a channel remembers in its object alone is gone with the last one.
+        channel = self.harness.channel = self.harness.new_channel()
+        async with asyncio.TaskGroup() as tasks:
+            delivery = kind(
+                self.context.database,
+                clock=self.context.clock,
+                name="Andy",
+                channel_for=lambda jid: channel if channel.owns(jid) else None,
+                tasks=tasks,
+                wakeup=self.wakeups.outbox,
+                bus=self.context.bus,
+            )
+            connection = tasks.create_task(channel.run(receive or self.intake.receive), name="channel")
+            try:
+                await until(lambda: self.harness.is_connected, "connected")
+                sending = tasks.create_task(delivery.run(), name="delivery")
+                yield
+                sending.cancel()
+            finally:
+                connection.cancel()
+        await until(lambda: not self.harness.is_connected, "gone")
+
+
+@pytest.fixture
+def host(context: ChannelContext, outside: ChannelHarness) -> ContractHost:
+    return ContractHost(context, outside)
+
+
+async def in_thread(call: Any, *given: Any) -> None:
+    """Have somebody at the other end do something, while the host goes on."""
+    await asyncio.to_thread(call, *given)
+
+
+async def test_all_of_a_cut_of_a_minute_comes_in_once_in_its_order_and_is_answered(
+    host: ContractHost, outside: ChannelHarness
+) -> None:
+    async with host.living():
+        await in_thread(outside.write, "before")
+        await host.until_heard("before")
+    missed = [f"@Andy missed {number}" for number in range(30)]
+    for text in missed:
+        await in_thread(outside.write, text)
+    assert isinstance(host.context.clock, LaterClock)
+    host.context.clock.slept_ms = 61_000
+    async with host.living():
+        await in_thread(outside.write, "after")
+        await host.until_heard("before", *missed, "after")
+        found = await host.rows("SELECT * FROM messages WHERE content LIKE '%missed%' ORDER BY seq")
+        (turn,) = {row["turn_id"] for row in found}
+        assert all(row["received_ms"] - row["sent_ms"] >= 60_000 for row in found)
+        await host.post("all thirty", turn_id=turn)
+        await host.until_settled()
+    assert outside.shown()[-1:] == ["all thirty"]
+
+
+async def test_what_is_not_stored_yet_comes_again_and_is_one_row(
+    host: ContractHost, outside: ChannelHarness
+) -> None:
+    refused = []
+
+    async def refuse_first(message: Inbound, *, cursor: str | None = None) -> None:
+        refused.append(message.text)
+        await asyncio.Event().wait()
+
+    async with host.living(receive=refuse_first):
+        await in_thread(outside.write, "first")
+        await until(lambda: refused, "it is handed in, and the host dies before it is stored")
+    assert await host.texts() == []
+    async with host.living():
+        await host.until_heard("first")
+        await in_thread(outside.write, "second")
+        await host.until_heard("first", "second")
+    async with host.living():
+        await in_thread(outside.write, "third")
+        await host.until_heard("first", "second", "third")
+
+
+async def test_nothing_of_a_chat_is_stored_before_it_is_registered(
+    host: ContractHost, outside: ChannelHarness
+) -> None:
+    async with host.context.database.transaction() as tx:
+        await registration.unregister(tx, Folder("family"), now_ms=1)
+    async with host.living():
+        await in_thread(outside.write, "early")
+
+        async def is_known() -> bool:
+            await asyncio.sleep(0.02)
+            found = await host.rows("SELECT channel, last_message_ms FROM chats")
+            return any(one["channel"] == outside.channel.name and one["last_message_ms"] for one in found)
+
+        await until(is_known, "the chat is known, with its channel")
+        async with host.context.database.transaction() as tx:
+            await registration.register(tx, the_group(outside))
+        await in_thread(outside.write, "late")
+        await host.until_heard("late")
+
+
+async def test_edits_deletions_and_replies_come_in_as_such(
+    host: ContractHost, outside: ChannelHarness
+) -> None:
+    async with host.living():
+        for text in ("one", "two"):
+            await in_thread(outside.write, text)
+        await host.until_heard("one", "two")
+        await in_thread(outside.answer, "one", "an answer")
+        await host.until_heard("one", "two", "an answer")
+        (row,) = await host.rows("SELECT * FROM messages WHERE content = 'an answer'")
+        assert row["quoted_content"] == "one"
+        if Feature.EDITS in outside.channel.features:
+            await in_thread(outside.change, "one", "changed")
+            await host.until_heard("changed", "two", "an answer")
+        if Feature.DELETIONS in outside.channel.features:
+            await in_thread(outside.take_back, "two")
+
+            async def is_taken_back() -> bool:
+                await asyncio.sleep(0.02)
+                return "two" not in await host.texts()
+
+            await until(is_taken_back, "taken back")
+
+
+async def test_a_long_text_leaves_in_parts_that_are_all_of_it(
+    host: ContractHost, outside: ChannelHarness
+) -> None:
+    word = "word "
+    text = (word * (3 * (outside.channel.max_text_chars or 1_000) // len(word))).strip()
+    async with host.living():
+        await host.post(text)
+        await host.until_settled()
+    parts = outside.shown()
+    assert len(parts) >= 3
+    assert " ".join(parts).split() == text.split()
+
+
+class Crash(BaseException):
+    """Stands for `kill -9`: nothing that handles errors sees it."""
+
+
+class DyingDelivery(Delivery):
+    """Dies after a message was sent and before that is recorded, as by `kill -9`: once for each message."""
+
+    async def _mark_sent(self, head: Outgoing, text: str, channel_id: MessageId | None) -> None:
+        if head.attempts == 0:
+            raise Crash
+        await super()._mark_sent(head, text, channel_id)
+
+
+async def test_what_was_sent_and_not_recorded_is_never_twice_in_the_chat(
+    host: ContractHost, outside: ChannelHarness
+) -> None:
+    texts = [f"message {number}" for number in range(5)]
+    await host.post(*texts)
+    for _ in texts:
+        with pytest.raises(BaseExceptionGroup):
+            async with host.living(kind=DyingDelivery):
+                await asyncio.Event().wait()
+    async with host.living():
+        await host.until_settled()
+    assert outside.shown() == texts
+    states = {row["state"] for row in await host.rows("SELECT state FROM outbox")}
+    # Where a repeated message would be a second one, nobody knows whether it has arrived.
+    assert states == {"sent" if Feature.IDEMPOTENT in outside.channel.features else "unknown"}
+
+
+async def test_a_message_that_the_other_end_refuses_is_never_said_to_be_sent(
+    host: ContractHost, outside: ChannelHarness
+) -> None:
+    async with host.living():
+        await in_thread(outside.refuse_next_send)
+        with pytest.raises(ChannelError):
+            await outside.channel.send(outside.jid, "refused", MessageId("3EB0CC"))
+    assert "refused" not in outside.shown()
+
+
+@pytest.mark.parametrize("with_env", [False, True], ids=["plain", "with the owner's .env"])
+async def test_its_secrets_are_in_no_log_and_in_no_backup(
+    host: ContractHost,
+    outside: ChannelHarness,
+    capfd: pytest.CaptureFixture[str],
+    tmp_path_factory: pytest.TempPathFactory,
+    with_env: bool,  # noqa: FBT001 - a parameter of a test
+) -> None:
+    async with host.living():
+        await host.post("hello")
+        await host.until_settled()
+    target = tmp_path_factory.mktemp("backup") / "b.tar.gz"
+    home = Home(host.context.home)
+    await asyncio.to_thread(
+        partial(back_up, home, target, with_env=with_env, replaces=False, clock=host.context.clock, say=print)
+    )
+    with tarfile.open(target) as archive:
+        names = archive.getnames()
+        bodies = [file.read() for one in archive if (file := archive.extractfile(one)) is not None]
+    assert bodies
+    said = capfd.readouterr()
+    for secret in outside.secrets():
+        assert secret not in said.out + said.err
+        assert not any(secret.encode() in body for body in bodies)
+    for path in discovery.find(outside.channel.name).secret_files:
+        assert path not in names
+        assert stat.S_IMODE((home.root / path).stat().st_mode) == 0o600
+
+
+TOO_LARGE = 5_000
+"""More bytes than a host of these tests takes."""
+
+
+@pytest.mark.parametrize("announced", [TOO_LARGE, 1], ids=["as it says", "though it says less"])
+async def test_a_file_that_is_too_large_for_us_leaves_its_words_and_a_note(
+    host: ContractHost, outside: ChannelHarness, announced: int
+) -> None:
+    async with host.living():
+        await in_thread(partial(outside.write_with_file, "@Andy look", b"x" * TOO_LARGE, announced=announced))
+        await in_thread(outside.write, "and then")
+
+        async def is_settled() -> bool:
+            await asyncio.sleep(0.02)
+            found = await host.rows("SELECT file_until_ms FROM messages")
+            return len(found) == 2 and all(row["file_until_ms"] is None for row in found)
+
+        await until(is_settled, "the file is given up")
+    texts = await host.texts()
+    note = "too large to fetch, at most 0.0 MB]" if announced == TOO_LARGE else ": it could not be fetched]"
+    assert texts[0].startswith("@Andy look\n[document")
+    assert texts[0].endswith(note)
+    assert texts[1] == "and then"
+    (asked,) = await host.rows("SELECT turn_id FROM messages WHERE content LIKE '%look%'")
+    assert asked["turn_id"] is not None
+    assert left_of_files(host.context.home) == []
+
+
+def left_of_files(home: Path) -> list[Path]:
+    """Return what there is of files that were being fetched, whole or half."""
+    found = [one for one in home.glob("groups/*/attachments/*") if one.is_file()]
+    return found + list(home.glob("data/**/in-*"))
+
+
+async def test_a_file_that_is_too_large_for_the_messenger_is_refused_in_words(
+    host: ContractHost, outside: ChannelHarness, tmp_path: Path
+) -> None:
+    limit = outside.takes_bytes
+    if limit is None:
+        pytest.skip(f"{ON_PURPOSE}it takes more than ANDY_ATTACHMENT_MB can let through")
+    with (tmp_path / "film").open("wb") as film:
+        film.truncate(limit + 4 * 1024**2)
+    file = Attachment(path=tmp_path / "film", name="film.bin", mime="application/octet-stream")
+    async with host.living():
+        await host.post("the film", attachment=file)
+        await host.post("after it")
+        await host.until_settled()
+    (refusal,) = [text for text in outside.shown() if text != "after it"]
+    assert refusal.startswith("⚠️ I could not send the file film.bin: film.bin has")
+    assert "MB at most" in refusal
+    refused, sent, _ = await host.rows("SELECT text, state, error FROM outbox ORDER BY id")
+    assert (refused["text"], refused["state"], sent["state"]) == ("the film", "dead", "sent")
+    assert "film.bin has" in refused["error"]
+    assert "MB at most" in refused["error"]

@@ -1,0 +1,73 @@
+"""Runs `andy doctor` beside the host, one at a time, and shows its findings as they come."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+import tempfile
+from asyncio.subprocess import DEVNULL, Process
+from contextlib import suppress
+from pathlib import Path
+from typing import IO, Any
+
+from orchestrator.base.clock import Clock
+
+LIMIT_SECONDS = 120.0
+"""Seconds after which a doctor that has not ended is killed."""
+
+
+class BackgroundDoctor:
+    """The last run of `andy doctor` that a page began, under way or over."""
+
+    def __init__(self, home: Path, *, clock: Clock) -> None:
+        self._home = home
+        self._clock = clock
+        self._lock = asyncio.Lock()
+        self._process: Process | None = None
+        self._output: IO[bytes] | None = None
+        self.started_ms: int | None = None
+        """When the last run began, in epoch milliseconds; None before the first."""
+
+    @property
+    def is_running(self) -> bool:
+        return self._process is not None and self._process.returncode is None
+
+    @property
+    def has_failed(self) -> bool:
+        """Whether the last run ended without its last check: it was killed, or broke."""
+        return self._process is not None and self._process.returncode not in (None, 0, 1)
+
+    async def start(self) -> bool:
+        """Begin a run. Return False where one is under way already."""
+        async with self._lock:
+            if self.is_running:
+                return False
+            output = await asyncio.to_thread(tempfile.TemporaryFile)
+            command = (sys.executable, "-m", "orchestrator", "doctor", "--each", "--home", str(self._home))
+            process = await asyncio.create_subprocess_exec(
+                *command, stdin=DEVNULL, stdout=output, stderr=DEVNULL
+            )
+            if self._output is not None:
+                self._output.close()
+            self._process, self._output, self.started_ms = process, output, self._clock.now_ms()
+            asyncio.get_running_loop().call_later(LIMIT_SECONDS, _kill, process)
+            return True
+
+    async def findings(self) -> list[dict[str, Any]]:
+        """Return what the checks of the last run found until now."""
+        if self._output is None:
+            return []
+        *whole, _ = (await asyncio.to_thread(_content, self._output)).split(b"\n")
+        return [json.loads(line) for line in whole]
+
+
+def _content(file: IO[bytes]) -> bytes:
+    file.seek(0)
+    return file.read()
+
+
+def _kill(process: Process) -> None:
+    if process.returncode is None:
+        with suppress(ProcessLookupError):
+            process.kill()

@@ -1,0 +1,112 @@
+"""What waits for the owner stands first on Now, is dealt with there, and is counted on every page."""
+
+from __future__ import annotations
+
+import re
+import sqlite3
+import time
+from collections.abc import Iterator
+from contextlib import closing
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from tests.browser.signed_in import Visit, assert_accessible
+from tests.processes.andy import AndyProcess
+
+HOUR_MS = 3_600_000
+
+
+@pytest.fixture(scope="module")
+def andy(tmp_path_factory: pytest.TempPathFactory) -> Iterator[AndyProcess]:
+    """A host that asks nothing about its tasks by itself."""
+    environment = {"AGENTS_WORKER_ENABLED": "false"}
+    with AndyProcess(tmp_path_factory.mktemp("needs") / "home", environment=environment) as host:
+        yield host
+
+
+def write(andy: AndyProcess, sql: str, *values: object) -> None:
+    with closing(sqlite3.connect(andy.home / "store" / "messages.db", isolation_level=None)) as store:
+        store.execute(sql, values)
+
+
+def use(andy: AndyProcess, tool: str, **arguments: str) -> None:
+    with andy.http() as http:
+        answer = http.post(f"/dashboards/main/tools/{tool}", json=arguments)
+    assert answer.json()["ok"], answer.text
+
+
+def counted(page: Page, number: int) -> None:
+    """Expect a number beside Now in the navigation and in the tab's title; none where it is 0."""
+    expect(page).to_have_title(re.compile(rf"^\({number}\) " if number else r"^[^(]"))
+    badge = page.get_by_role("navigation", name="Pages").locator(".count")
+    expect(badge).to_contain_text(str(number)) if number else expect(badge).to_have_count(0)
+
+
+def test_what_waits_is_first_on_now_is_counted_everywhere_and_is_done_in_place(
+    visitor: Visit, andy: AndyProcess
+) -> None:
+    page, now_ms = visitor.page, int(time.time() * 1000)
+    page.goto(f"{andy.address}/console/costs")
+    counted(page, 0)
+    page.goto(f"{andy.address}/console/now")
+
+    use(andy, "create_task", title="Pay the rent", deadline="2025-02-10")
+    use(andy, "create_question", question="Which hall shall we take?")
+    counted(page, 2)  # the page that is open is told
+    write(
+        andy,
+        "INSERT INTO approvals (group_folder, kind, subject, call_hash, detail, run_id, state, asked_ms,"
+        " expires_ms) VALUES ('main', 'egress', 'paste.example:443', '', '', 'run-1', 'waiting', ?, ?)",
+        now_ms,
+        now_ms + HOUR_MS,
+    )
+    write(
+        andy,
+        "INSERT INTO budgets (group_folder, is_background, period, unit, amount, set_ms)"
+        " VALUES ('main', 1, 'day', 'tokens', 0, ?)",
+        now_ms,
+    )
+    (andy.home / "backups").mkdir(exist_ok=True)
+    page.goto(f"{andy.address}/console/chats")
+    counted(page, 4)
+    page.get_by_role("link", name="Now 4").click()
+
+    needs = page.get_by_role("region", name="Needs you")
+    expect(needs.get_by_role("listitem")).to_have_count(4)
+    expect(needs.get_by_text("has spent its budget of the day")).to_be_visible()
+    expect(needs.get_by_role("link", name="Raise")).to_be_visible()
+    assert_accessible(page)
+    assert "needs" in page.locator("main section").first.get_attribute("class")
+
+    asked = needs.get_by_role("listitem").filter(has_text="paste.example")
+    asked.get_by_role("button", name="Refuse").click()
+    counted(page, 3)
+    assert page.url.endswith("/console/now"), "one stays where the rest waits"
+    needs.get_by_label("Your answer").fill("The big one")
+    needs.get_by_role("button", name="Send the answer").click()
+    counted(page, 2)
+    assert [one["answer"] for one in andy.rows("SELECT answer FROM questions")] == ["The big one"]
+    late = needs.get_by_role("listitem").filter(has_text="Pay the rent")
+    late.get_by_role("button", name="Complete").click()
+    counted(page, 1)
+    write(andy, "DELETE FROM budgets")
+    page.reload()
+    counted(page, 0)
+    page.locator("summary", has_text="Works:").click()
+    expect(page.locator(".works dl")).to_contain_text("Disk")
+
+
+def test_messengers_that_are_not_on_are_listed_with_what_adds_them_and_local_chats_are_counted(
+    visitor: Visit, andy: AndyProcess
+) -> None:
+    page = visitor.page
+    andy.say("echo hello")
+    page.goto(f"{andy.address}/console/channels")
+    others = page.locator("section", has=page.get_by_role("heading", name="Other messengers"))
+    for name in ("Telegram", "Matrix"):
+        row = others.get_by_role("listitem").filter(has_text=name)
+        expect(row.locator("code")).to_contain_text(f"andy channels add {name.lower()}")
+    local = page.locator("section", has=page.get_by_role("heading", name="Chats of this machine"))
+    expect(local).to_contain_text("1 seen, 1 of them with an agent")
+    assert_accessible(page)

@@ -1,0 +1,99 @@
+"""The real CLI with several model services: a group asks another, and one stands in for one that is down."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.doubles.messages_api import (
+    Fail,
+    Hang,
+    Say,
+    SayThenCut,
+    ScriptedMessagesApi,
+    UseTool,
+    all_text,
+    tool_names,
+)
+from tests.processes.andy import AndyProcess, until
+
+KEY = "sk-ant-api03-the-key-of-dotenv"
+
+
+@pytest.fixture
+def spare() -> Iterator[ScriptedMessagesApi]:
+    with ScriptedMessagesApi(default=Say("From the spare one.")) as api:
+        yield api
+
+
+@pytest.fixture
+def andy(
+    tmp_path: Path, runtime: str, api: ScriptedMessagesApi, spare: ScriptedMessagesApi
+) -> Iterator[AndyProcess]:
+    environment = {"ANTHROPIC_API_KEY": KEY, "ANTHROPIC_BASE_URL": api.url}
+    with AndyProcess(tmp_path / "home", runtime=runtime, agent="auto", environment=environment) as andy:
+        command(andy, "add", "spare", spare.url, "--kind", "llama.cpp", "--model", "qwen3")
+        yield andy
+
+
+def command(andy: AndyProcess, *words: str) -> None:
+    done = andy.cli("models", *words)
+    assert done.returncode == 0, done.stderr
+
+
+def test_a_group_is_answered_by_another_service_and_goes_back(
+    andy: AndyProcess, api: ScriptedMessagesApi, spare: ScriptedMessagesApi
+) -> None:
+    api.then(Say("From the first."), Say("From the first again."))
+    assert andy.say("Remember the number 17.")["reply"] == "From the first."
+    command(andy, "use", "spare/qwen3", "--group", "main")
+    spare.then(UseTool("send_message", {"text": "One moment …"}), Say("From the spare one."))
+    assert andy.say("Which number?")["reply"] == "One moment …\n\nFrom the spare one."
+    assert andy.say("And now?")["reply"] == "From the spare one."
+    command(andy, "use", "default", "--group", "main")
+    assert andy.say("And at the end?")["reply"] == "From the first again."
+
+    asked, _, followed = spare.turns
+    assert "number 17" in all_text(asked), "what was said before is retold"
+    assert asked.body["model"] == "qwen3"
+    assert "thinking" not in str(asked.body["messages"])
+    assert "anthropic-beta" not in asked.headers
+    assert "mcp__andy__send_message" in tool_names(asked), "no tool has to be looked up"
+    assert followed.body["system"] == asked.body["system"], "a cache of its prompt survives"
+    assert followed.body["messages"][: len(asked.body["messages"])] == asked.body["messages"]
+    assert KEY not in str([one.headers for one in spare.requests])
+    services = [row["service"] for row in andy.rows("SELECT service FROM usage ORDER BY id")]
+    assert services == [None, "spare", "spare", "spare", None]
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [
+        pytest.param(SayThenCut("I beg"), id="cut"),
+        pytest.param(Fail(401, "authentication_error", "invalid x-api-key"), id="refused"),
+        pytest.param(Fail(529, "overloaded_error", "Overloaded"), id="overloaded"),
+        pytest.param(Hang(), id="silent"),
+    ],
+)
+def test_the_next_service_answers_in_the_middle_of_a_turn_and_the_first_comes_back(
+    andy: AndyProcess, api: ScriptedMessagesApi, spare: ScriptedMessagesApi, fault: Fail
+) -> None:
+    command(andy, "fallback", "spare/qwen3")
+    api.then(UseTool("send_message", {"text": "One moment …"}), *[fault] * 20)
+    api.probe = Say("ok")
+    reply = andy.say("Is it sunny?")["reply"]
+
+    assert "From the spare one." in reply
+    said = "SELECT 1 FROM messages WHERE content = 'One moment …'"
+    until(lambda: andy.rows(said), what="what was said before is there")
+    assert len(andy.rows(said)) == 1, "nothing is done twice"
+    assert "send_message: One moment …" in all_text(spare.turns[0])
+    (turn,) = andy.rows("SELECT attempt, state FROM turns")
+    assert tuple(turn) == (1, "answered")
+
+    api.start_over()
+    api.then(Say("From the first."))
+    until(lambda: not andy.rows("SELECT 1 FROM service_outages WHERE ended_ms IS NULL"), what="it is back")
+    assert andy.say("And now?")["reply"] == "From the first."

@@ -1,0 +1,333 @@
+"""The next service answers when the first does not: each fault, for each kind of turn, and the way back."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from orchestrator.domain import failures
+from orchestrator.domain.model_services import ServicePrice, WorkKind
+from orchestrator.domain.settings import Settings
+from orchestrator.domain.values import TurnKind, TurnState
+from orchestrator.inbound.prompt import BEGUN_BEFORE
+from orchestrator.proxies.model.limits import ModelProxyLimits
+from orchestrator.reports import models
+from orchestrator.store import tool_calls
+from tests.doubles.faulty_upstream import Behave, FaultyUpstream, Received, answer, hang, reset
+from tests.doubles.messages_api import Say, ScriptedMessagesApi, all_text
+from tests.support.model_services_harness import ServicesHarness, several_services
+from tests.support.store_harness import StoreHarness
+
+KINDS = (TurnKind.CHAT, TurnKind.TASK, TurnKind.WORKER)
+JSON = "application/json"
+HEAD = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n"
+
+
+def refusal(status: int, kind: str, message: str) -> Behave:
+    error = {"type": "error", "error": {"type": kind, "message": message}}
+    return answer(status, json.dumps(error).encode(), content_type=JSON)
+
+
+def chunk(name: str, data: dict[str, object]) -> bytes:
+    event = f"event: {name}\ndata: {json.dumps({'type': name, **data})}\n\n".encode()
+    return f"{len(event):x}\r\n".encode() + event + b"\r\n"
+
+
+BEGUN = HEAD + chunk("message_start", {"message": {"model": "m", "usage": {"input_tokens": 1}}})
+TOOL = {"index": 0, "content_block": {"type": "tool_use", "id": "t", "name": "Bash", "input": {}}}
+OPENED = BEGUN + chunk("content_block_start", TOOL)
+
+
+def begun(raw: bytes, *, then: str) -> Behave:
+    """Begin an answer with `raw`, then close, wait, or end the stream in good form."""
+
+    async def behave(
+        _: Received, up: FaultyUpstream, reader: asyncio.StreamReader, to: asyncio.StreamWriter
+    ) -> None:
+        to.write(raw)
+        await to.drain()
+        match then:
+            case "stops":
+                await up.until_hung_up(reader)
+            case "ends":
+                to.write(b"0\r\n\r\n")
+            case _:
+                to.transport.abort()
+
+    return behave
+
+
+async def by_the_byte(
+    _: Received, __: FaultyUpstream, reader: asyncio.StreamReader, to: asyncio.StreamWriter
+) -> None:
+    """Send a byte now and then, which never makes an event; end when nobody listens."""
+    to.write(HEAD)
+    with suppress(ConnectionError):
+        for _number in range(500):
+            to.write(b"1\r\n:\r\n")
+            await to.drain()
+            await asyncio.sleep(0.02)
+
+
+FAULTS: dict[str, Behave] = {
+    "refused key": refusal(401, "authentication_error", "invalid x-api-key"),
+    "no credit": refusal(400, "invalid_request_error", "Your credit balance is too low."),
+    "unknown model": refusal(404, "not_found_error", "model: claude-9"),
+    "overload": refusal(529, "overloaded_error", "Overloaded"),
+    "5xx": answer(500, b"oops", content_type="text/plain"),
+    "no answer": reset,
+    "no first byte": hang,
+    "a stream that stops": begun(BEGUN, then="stops"),
+    "another format": answer(200, b'{"object":"chat.completion","choices":[]}', content_type=JSON),
+    "a redirect": answer(302, b"", location="https://login.example/"),
+    "a page": answer(200, b"<html>Log in</html>", content_type="text/html"),
+    "a break within a tool call": begun(OPENED, then="breaks"),
+    "an end within a tool call": begun(OPENED, then="ends"),
+    "a byte now and then": by_the_byte,
+}
+
+
+@pytest.fixture
+def spare() -> Iterator[ScriptedMessagesApi]:
+    with ScriptedMessagesApi(default=Say("from the spare one")) as api:
+        yield api
+
+
+@pytest.fixture
+async def first() -> AsyncIterator[FaultyUpstream]:
+    async with FaultyUpstream() as upstream:
+        yield upstream
+
+
+@pytest.fixture
+async def harness(
+    store_harness: StoreHarness,
+    database_path: Path,
+    tmp_path: Path,
+    first: FaultyUpstream,
+    spare: ScriptedMessagesApi,
+) -> AsyncIterator[ServicesHarness]:
+    async with several_services(
+        store_harness,
+        database_path,
+        tmp_path,
+        url=first.url,
+        limits=ModelProxyLimits(moving_seconds=0.3, connect_seconds=1, probe_seconds=1),
+        settings=Settings(tz="Asia/Seoul", andy_model="claude-sonnet-4-6"),
+    ) as made:
+        await made.add("spare", spare.url)
+        await made.choose(WorkKind.FALLBACK, "spare/qwen3")
+        yield made
+
+
+def works(first: FaultyUpstream) -> None:
+    first.behave = begun_and_said
+
+
+async def begun_and_said(
+    _: Received, __: FaultyUpstream, ___: asyncio.StreamReader, to: asyncio.StreamWriter
+) -> None:
+    to.write(BEGUN)
+    to.write(chunk("content_block_delta", {"index": 0, "delta": {"type": "text_delta", "text": "first"}}))
+    to.write(chunk("message_stop", {}) + b"0\r\n\r\n")
+
+
+async def conditions(harness: ServicesHarness) -> list[dict[str, Any]]:
+    async with harness.store_harness.database.reading() as tx:
+        return await models.conditions(tx, harness.proxies.models)
+
+
+def places(harness: ServicesHarness) -> list[str]:
+    return [one.run.service or "anthropic" for one in harness.attempts]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("fault", FAULTS)
+async def test_whatever_the_first_does_the_next_answers_the_same_turn_and_the_first_comes_back(
+    harness: ServicesHarness, first: FaultyUpstream, fault: str, kind: TurnKind
+) -> None:
+    first.behave = FAULTS[fault]
+    began_ms = harness.store_harness.clock.now_ms()
+    turn = await harness.settle(await harness.asked(kind))
+
+    assert (turn.state, turn.attempt) == (TurnState.ANSWERED, 1), "no attempt counts"
+    assert places(harness) == ["anthropic", "spare"]
+    assert harness.attempts[-1].text == "from the spare one"
+    assert harness.attempts[0].run.provider != harness.attempts[1].run.provider
+    assert harness.store_harness.clock.now_ms() == began_ms, "it waited for nothing"
+
+    await harness.proxies.failover.look()
+    works(first)
+    await harness.proxies.failover.look()
+    turn = await harness.settle(await harness.asked(kind))
+    assert (turn.state, places(harness)[2:]) == (TurnState.ANSWERED, ["anthropic"])
+    assert harness.attempts[-1].text == "first"
+
+
+async def test_what_the_host_has_met_itself_all_turns_leave_and_the_owner_is_told_once_with_the_fix(
+    harness: ServicesHarness, first: FaultyUpstream
+) -> None:
+    first.behave = FAULTS["refused key"]
+    await harness.settle(await harness.asked())
+    await harness.proxies.failover.look()
+    await harness.proxies.failover.look()
+    await harness.settle(await harness.asked(TurnKind.TASK))
+
+    assert places(harness) == ["anthropic", "spare", "spare"], "the second turn does not try"
+    down, spare = await conditions(harness)
+    assert (down["used_by"], down["stand_in"]) == (["main", "family"], "spare/qwen3")
+    assert down["down_since_ms"] == harness.store_harness.clock.now_ms()
+    assert down["mend"] == "Put a valid key into .env."
+    assert (spare["used_by"], spare["down_since_ms"]) == ([], None)
+    (told,) = await harness.told("main")
+    assert "'anthropic' cannot be used" in told
+    assert "Put a valid key into .env." in told
+    works(first)
+    await harness.proxies.failover.look()
+    assert (await harness.told("main"))[1:] == [
+        "✅ The model service 'anthropic' answers again: it is asked from the next turn on."
+    ]
+    assert [one["down_since_ms"] for one in await conditions(harness)] == [None, None]
+
+
+async def test_each_service_is_listed_with_the_groups_and_the_kinds_of_work_that_ask_it(
+    harness: ServicesHarness,
+) -> None:
+    await harness.configure(model="spare/qwen3", models={"worker": "claude-haiku-4-5"})
+    of_dotenv, spare = await conditions(harness)
+    assert (of_dotenv["used_by"], spare["used_by"]) == (["main", "family (worker)"], ["family"])
+
+
+async def test_what_one_turn_alone_has_met_stops_no_other(
+    harness: ServicesHarness, first: FaultyUpstream
+) -> None:
+    """A container can provoke a refusal; the host's own question is answered."""
+
+    async def refuses_containers(received: Received, *rest: object) -> None:
+        is_hosts = received.values("user-agent") == ["andy"]
+        message = b'{"type":"message","content":[]}'
+        behave = answer(200, message, content_type=JSON) if is_hosts else FAULTS["refused key"]
+        await behave(received, *rest)  # type: ignore[arg-type]
+
+    first.behave = refuses_containers
+    await harness.settle(await harness.asked())
+    assert harness.proxies.models.down == set(), "nobody else leaves it before the host has asked"
+    await harness.proxies.failover.look()
+
+    assert harness.proxies.models.down == set()
+    assert await harness.told("main") == []
+    works(first)
+    await harness.settle(await harness.asked())
+    assert places(harness) == ["anthropic", "spare", "anthropic"]
+
+
+async def test_a_chat_is_told_once_in_one_line_where_it_took_long(
+    harness: ServicesHarness, first: FaultyUpstream
+) -> None:
+    clock = harness.store_harness.clock
+
+    async def slow(*rest: object) -> None:
+        clock.wall_ms += failures.TELL_MOVE_AFTER_MS + 1
+        await reset(*rest)  # type: ignore[arg-type]
+
+    first.behave = slow
+    await harness.settle(await harness.asked())
+    assert await harness.told("family") == [failures.MOVED, "from the spare one"]
+    first.behave = FAULTS["5xx"]
+    await harness.settle(await harness.asked())
+    assert (await harness.told("family"))[2:] == ["from the spare one"]
+
+
+async def test_what_was_done_before_is_told_so_that_it_is_not_done_twice(
+    harness: ServicesHarness, first: FaultyUpstream, spare: ScriptedMessagesApi
+) -> None:
+    first.behave = FAULTS["no answer"]
+    turn = await harness.attempt(await harness.asked())
+    run = harness.attempts[0].run
+    async with harness.store_harness.database.transaction() as tx:
+        for number, tool in enumerate(("mcp__andy__send_message", "Bash")):
+            summary = f"step {number}"
+            await tool_calls.begin(
+                tx, turn, run, call_id=tool, parent_id=None, tool=tool, summary=summary, now_ms=1
+            )
+    await harness.settle(turn)
+
+    told = all_text(spare.turns[0])
+    assert BEGUN_BEFORE in told
+    assert "- mcp__andy__send_message: step 0\n- Bash: step 1" in told
+
+
+@pytest.mark.parametrize("price", [None, ServicePrice(4, 1), ServicePrice(1, 16)])
+async def test_nothing_dearer_stands_in_unless_the_owner_allowed_it(
+    harness: ServicesHarness,
+    first: FaultyUpstream,
+    spare: ScriptedMessagesApi,
+    tmp_path: Path,
+    price: ServicePrice | None,
+) -> None:
+    """What is chosen costs $3 and $15 a million tokens; of what has a key and no price nothing is known."""
+    (tmp_path / ".env").write_text("SPARE_KEY=the-key-of-the-spare-one\n")
+    await harness.add("spare", spare.url, price=price, key_env="SPARE_KEY")
+    first.behave = FAULTS["5xx"]
+    turn = await harness.settle(await harness.asked(TurnKind.TASK), most=3)
+    assert (turn.state, set(places(harness))) == (TurnState.QUEUED, {"anthropic"})
+
+    await harness.choose(WorkKind.FALLBACK, "spare/qwen3", may_be_dearer=True)
+    assert (await harness.settle(turn)).state is TurnState.ANSWERED
+    assert places(harness)[-1] == "spare"
+
+
+async def test_without_another_a_turn_waits_as_it_did(
+    harness: ServicesHarness, first: FaultyUpstream
+) -> None:
+    await harness.choose(WorkKind.FALLBACK)
+    first.behave = FAULTS["overload"]
+    turn = await harness.attempt(await harness.asked())
+    assert (turn.state, turn.not_before_ms > harness.store_harness.clock.now_ms()) == (TurnState.QUEUED, True)
+
+
+async def test_what_was_left_and_what_is_down_is_known_after_a_restart(
+    harness: ServicesHarness, first: FaultyUpstream
+) -> None:
+    first.behave = FAULTS["refused key"]
+    turn = await harness.attempt(await harness.asked())
+    await harness.proxies.failover.look()
+    models = harness.proxies.models
+    models.left, models.down = {}, set()
+    await harness.proxies.failover.load()
+
+    assert models.left == {turn.id: {"anthropic"}}
+    assert models.down == {"anthropic"}
+
+
+async def test_a_summary_is_written_by_the_next_as_well(
+    harness: ServicesHarness, first: FaultyUpstream
+) -> None:
+    first.behave = FAULTS["5xx"]
+    group = await harness.group()
+    asking = harness.proxies.ask_model(
+        group, model="claude-haiku-4-5", system="Sum up.", text="…", max_tokens=9
+    )
+    assert await asyncio.wait_for(asking, 30) == "from the spare one"
+
+
+async def test_a_service_that_refuses_for_good_and_has_no_other_fails_its_turn_once_with_the_fix(
+    harness: ServicesHarness, first: FaultyUpstream
+) -> None:
+    await harness.choose(WorkKind.FALLBACK)
+    await harness.add("far", first.url, kind="gateway", model="m")
+    await harness.configure(model="far/m")
+    first.behave = FAULTS["unknown model"]
+    turn = await harness.settle(await harness.asked())
+
+    assert (turn.state, places(harness)) == (TurnState.FAILED, ["far"])
+    (told,) = await harness.told("main")
+    assert "At the model service 'far': the model service does not know the model 'm'" in told
+    works(first)
+    assert (await harness.settle(await harness.asked())).state is TurnState.ANSWERED, "the next one tries"

@@ -1,0 +1,250 @@
+"""A turn asks the service that is chosen for it: which one, with what request, and what that costs."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import pytest
+
+from orchestrator.domain.model_services import Ability, ModelService, ServicePrice, WorkKind, read_choice
+from orchestrator.domain.settings import Settings
+from orchestrator.domain.values import TurnKind, TurnState
+from orchestrator.proxies.model.adaptation import UNSEEN
+from orchestrator.proxies.model.routing import may_stand_in
+from orchestrator.store import usage
+from tests.doubles.messages_api import Say, ScriptedMessagesApi
+from tests.support.command_dispatchers import dispatcher_of
+from tests.support.model_services_harness import KEY, ServicesHarness, said, several_services
+from tests.support.store_harness import StoreHarness
+
+PICTURE = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "aGk="}}
+KINDS = (TurnKind.CHAT, TurnKind.TASK, TurnKind.WORKER)
+
+
+@pytest.fixture
+def first() -> Iterator[ScriptedMessagesApi]:
+    with ScriptedMessagesApi(default=Say("from the first")) as api:
+        yield api
+
+
+@pytest.fixture
+def local() -> Iterator[ScriptedMessagesApi]:
+    with ScriptedMessagesApi(default=Say("from the local one")) as api:
+        yield api
+
+
+@pytest.fixture
+async def harness(
+    store_harness: StoreHarness,
+    database_path: Path,
+    tmp_path: Path,
+    first: ScriptedMessagesApi,
+    local: ScriptedMessagesApi,
+) -> AsyncIterator[ServicesHarness]:
+    settings = Settings(tz="Asia/Seoul", andy_model="claude-sonnet-4-6")
+    async with several_services(
+        store_harness, database_path, tmp_path, url=first.url, settings=settings
+    ) as made:
+        await made.add("local", local.url, window=32_768)
+        yield made
+
+
+async def answers(harness: ServicesHarness, kind: TurnKind = TurnKind.CHAT) -> str:
+    turn = await harness.attempt(await harness.asked(kind))
+    assert turn.state is TurnState.ANSWERED
+    return harness.attempts[-1].text
+
+
+@pytest.mark.parametrize(
+    ("text", "service", "model"),
+    [
+        (None, "anthropic", None),
+        ("claude-opus-4-6", "anthropic", "claude-opus-4-6"),
+        ("local/qwen3", "local", "qwen3"),
+        ("local", "local", "own"),
+        ("anthropic/claude-haiku-4-5", "anthropic", "claude-haiku-4-5"),
+        ("openai/gpt", "anthropic", "openai/gpt"),
+        ("router/qwen/qwen3-coder", "router", "qwen/qwen3-coder"),
+    ],
+)
+def test_a_choice_names_a_service_that_was_added_or_a_model_of_dotenvs(
+    text: str | None, service: str, model: str | None
+) -> None:
+    known = [
+        ModelService(name="local", kind="ollama", url="http://127.0.0.1:1", model="own"),
+        ModelService(name="router", kind="openrouter", url="https://openrouter.ai/api"),
+    ]
+    choice = read_choice(text, known)
+    assert (choice.service, choice.model) == (service, model)
+
+
+async def test_a_group_asks_the_service_of_its_own_and_others_that_of_dotenv(
+    harness: ServicesHarness, first: ScriptedMessagesApi, local: ScriptedMessagesApi
+) -> None:
+    assert await answers(harness) == "from the first"
+    await harness.configure(model="local/qwen3")
+    assert await answers(harness) == "from the local one"
+
+    before, after = harness.attempts
+    assert (before.run.service, before.order.model) == (None, "claude-sonnet-4-6")
+    assert (after.run.service, after.order.model, after.order.window) == ("local", "qwen3", 32_768)
+    assert (before.order.web_search, after.order.web_search) == (True, False)
+    assert before.run.provider != after.run.provider, "its session is resumed at neither"
+    assert first.turns[0].headers["x-api-key"] == KEY
+    assert KEY not in str(local.turns[0].headers)
+
+
+async def test_each_kind_of_work_may_have_its_own_and_what_is_chosen_counts_at_once(
+    harness: ServicesHarness,
+) -> None:
+    await harness.choose(WorkKind.TASKS, "local/small")
+    await harness.choose(WorkKind.WORKER, "local/smaller")
+    assert [await answers(harness, kind) for kind in KINDS] == [
+        "from the first",
+        "from the local one",
+        "from the local one",
+    ]
+    assert [one.run.model for one in harness.attempts] == ["claude-sonnet-4-6", "small", "smaller"]
+
+    await harness.choose(WorkKind.ALL, "local/large")
+    await harness.configure(models={"tasks": "anthropic/claude-haiku-4-5"})
+    for kind in KINDS:
+        await answers(harness, kind)
+    assert [one.run.model for one in harness.attempts[3:]] == ["large", "claude-haiku-4-5", "smaller"]
+
+
+async def test_main_chooses_in_the_chat_among_the_services_that_the_owner_added(
+    harness: ServicesHarness,
+) -> None:
+    dispatcher = dispatcher_of(harness.store_harness)
+    main = await harness.group("main")
+
+    async def ask(number: int, **command: object) -> dict[str, object]:
+        request = {"type": "choose_model", "requestId": f"r{number}", **command}
+        await dispatcher.handle(main, f"{number}.json", json.dumps(request).encode())
+        sql = "SELECT ok, data FROM commands ORDER BY rowid DESC LIMIT 1"
+        (row,) = await harness.store_harness.rows(sql)
+        return {"ok": bool(row["ok"]), "data": json.loads(row["data"])}
+
+    listed = await ask(1)
+    assert listed["data"] == {"services": ["anthropic", "local/qwen3"], "chosen": []}
+    assert (await ask(2, model="local/qwen3", targetFolder="family"))["ok"] is True
+    assert await answers(harness) == "from the local one"
+    assert (await ask(3, model="default", targetFolder="family"))["ok"] is True
+    assert (await ask(4, model="local/small", work="tasks"))["ok"] is True
+    assert [await answers(harness, kind) for kind in KINDS] == [
+        "from the first",
+        "from the local one",
+        "from the first",
+    ]
+    assert (await ask(5, model="local/small", work="fallback"))["ok"] is False
+    assert (await ask(6, model="not a model"))["ok"] is False
+
+
+async def test_what_a_service_cannot_do_is_left_out_of_the_request(
+    harness: ServicesHarness, local: ScriptedMessagesApi
+) -> None:
+    await harness.add("local", local.url, abilities=frozenset({Ability.STREAM, Ability.TOOLS}))
+    await harness.configure(model="local/qwen3")
+    tool = {"name": "note", "input_schema": {"type": "object"}, "cache_control": {"type": "ephemeral"}}
+    body = {
+        "system": [
+            {"type": "text", "text": "x-anthropic-billing-header: cc_version=2; cch=1a2b"},
+            {"type": "text", "text": "You are Andy.", "cache_control": {"type": "ephemeral"}},
+        ],
+        "messages": [{"role": "user", "content": [PICTURE, {"type": "text", "text": "What is this?"}]}],
+        "tools": [tool, {"type": "tool_search_tool_20251119", "name": "search"}],
+        "thinking": {"type": "adaptive"},
+        "context_management": {"edits": []},
+        "metadata": {"user_id": "session_1"},
+    }
+    await harness.attempt(await harness.asked(), body)
+    (sent,) = local.turns
+    texts = [part["text"] for part in sent.body["messages"][0]["content"]]
+
+    assert sent.body["model"] == "qwen3", "the CLI names another for work on the side"
+    assert sent.body["system"] == [{"type": "text", "text": "You are Andy."}]
+    assert texts == [UNSEEN, "What is this?"]
+    assert sent.body["tools"] == [{"name": "note", "input_schema": {"type": "object"}}]
+    assert not {"thinking", "context_management", "metadata"} & sent.body.keys()
+    assert "anthropic-beta" not in sent.headers
+
+    await harness.add("local", local.url, abilities=frozenset({Ability.STREAM}))
+    await harness.attempt(await harness.asked(), {"messages": [said("hi")], "tools": [tool]})
+    assert "tools" not in local.turns[-1].body
+
+
+async def test_the_same_conversation_is_written_alike_so_that_a_cache_of_its_prompt_survives(
+    harness: ServicesHarness, local: ScriptedMessagesApi
+) -> None:
+    await harness.configure(model="local/qwen3")
+    for number in (1, 2):
+        billing = {"type": "text", "text": f"x-anthropic-billing-header: cch={number}"}
+        prompt = {"type": "text", "text": "You are Andy."}
+        body = {"system": [billing, prompt], "messages": [said("hi")], "metadata": {"user_id": str(number)}}
+        await harness.attempt(await harness.asked(), body)
+    one, other = local.turns
+    assert one.body == other.body
+
+
+async def test_use_and_cost_are_counted_by_service(
+    harness: ServicesHarness, local: ScriptedMessagesApi
+) -> None:
+    await answers(harness)
+    await harness.configure(model="local/qwen3")
+    await answers(harness)
+    await harness.add("local", local.url, price=ServicePrice(1_000, 0))
+    await answers(harness)
+    await harness.proxies.admission.usage_writer.flush()
+    async with harness.store_harness.database.reading() as tx:
+        by_service = await usage.summed(tx, "service")
+
+    assert by_service[None].requests == 1
+    assert by_service["local"].requests == 2
+    assert by_service["local"].unpriced == 0, "what is at home costs nothing"
+    assert by_service["local"].cost_nano_usd == 11 * 1_000_000, "11 tokens at $1,000 a million"
+
+
+async def test_a_service_that_was_removed_answers_its_run_with_the_reason(harness: ServicesHarness) -> None:
+    await harness.configure(model="local/qwen3")
+    turn = await harness.asked()
+    group = await harness.group()
+    asked = harness.orders.asked(group, turn)
+    async with harness.store_harness.database.transaction() as tx:
+        await tx.execute("DELETE FROM model_services")
+    await harness.proxies.models.refresh()
+
+    assert asked.name == "local"
+    assert await answers(harness) == "from the first", "what is chosen is a model of .env's then"
+    assert harness.attempts[-1].run.model == "local/qwen3"
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "may"),
+    [
+        (ServicePrice(0, 0), None, True),
+        (ServicePrice(1, 5), ServicePrice(3, 15), True),
+        (ServicePrice(1, 16), ServicePrice(3, 15), False),
+        (ServicePrice(1, 5), None, False),
+        (None, ServicePrice(3, 15), False),
+    ],
+)
+def test_what_stands_in_is_never_dearer_as_far_as_that_is_known(
+    one: ServicePrice | None, other: ServicePrice | None, may: bool
+) -> None:
+    assert may_stand_in(one, other) is may
+
+
+async def test_a_summary_is_asked_of_the_service_for_summaries(
+    harness: ServicesHarness, local: ScriptedMessagesApi
+) -> None:
+    await harness.choose(WorkKind.SUMMARIES, "local/small")
+    group = await harness.group()
+    asking = harness.proxies.ask_model(
+        group, model="claude-haiku-4-5", system="Sum up.", text="…", max_tokens=9
+    )
+    assert await asyncio.wait_for(asking, 30) == "from the local one"
+    assert local.turns[-1].body["model"] == "small"

@@ -1,0 +1,163 @@
+"""`andy models`: services are added, asked for what they can do, chosen and removed; no key is shown."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+
+import pytest
+
+from orchestrator.cli.main import _run
+from orchestrator.domain.errors import AndyError
+from orchestrator.domain.home import Home
+from orchestrator.groups import registration
+from orchestrator.proxies.name_lookups import NameLookups
+from orchestrator.store.database import Database
+from tests.doubles.faulty_upstream import FaultyUpstream, answer, hang
+from tests.doubles.messages_api import Say, ScriptedMessagesApi, UseTool
+
+KEY = "sk-or-the-real-key-of-openrouter"
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Home:
+    monkeypatch.setenv("ANDY_HOME", str(tmp_path))
+    monkeypatch.delenv("OPENROUTER_API_KEY", raising=False)
+    home = Home(tmp_path)
+    home.make()
+
+    async def make() -> None:
+        database = await Database.open(home.database)
+        async with database.transaction() as tx:
+            await registration.ensure_main(tx, now_ms=0)
+        await database.close()
+
+    asyncio.run(make())
+    return home
+
+
+def listed(capsys: pytest.CaptureFixture[str]) -> list[dict[str, object]]:
+    capsys.readouterr()
+    _run(["models", "list", "--json"])
+    found: list[dict[str, object]] = json.loads(capsys.readouterr().out)
+    return found
+
+
+def test_a_service_is_added_by_its_kind_and_its_key_is_only_named(
+    home: Home, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (home.root / ".env").write_text(f"OPENROUTER_API_KEY={KEY}\n")
+
+    _run(["models", "add", "local", "--kind", "llama.cpp", "--model", "qwen3", "--window", "32768"])
+    _run(["models", "add", "openrouter", "--model", "qwen/qwen3-coder", "--price", "0.3,1.2"])
+    rows = {str(row["name"]): row for row in listed(capsys)}
+
+    assert rows["local"]["url"] == "http://127.0.0.1:8080"
+    assert rows["local"]["price"] == {"input": 0, "output": 0}, "a machine of one's own takes no money"
+    assert rows["openrouter"] | {"has_key": True, "key_env": "OPENROUTER_API_KEY"} == rows["openrouter"]
+    _run(["models", "list"])
+    assert KEY not in capsys.readouterr().out
+    assert KEY.encode() not in home.database.read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["anthropic"], "is the one of .env"),
+        (["far", "http://models.example.org", "--kind", "gateway"], "use https"),
+        (["far", "https://me:secret@models.example.org", "--kind", "gateway"], "put the key into .env"),
+        (["far", "file:///etc/passwd", "--kind", "gateway"], "is no URL of a service"),
+        (["near", "--kind", "ollama", "--window", "4096"], "a first request needs 16,000"),
+        (["near", "--kind", "ollama", "--key-env", "PATH"], "is no name of a key"),
+        (["mine"], "Say what 'mine' is"),
+        (["mine", "--kind", "gateway"], "Say where a gateway of your own is"),
+        (["near", "--kind", "ollama", "--price", "cheap"], "is no price"),
+    ],
+)
+def test_what_cannot_be_a_service_is_refused_with_the_fix(home: Home, words: list[str], told: str) -> None:
+    with pytest.raises(AndyError, match=told.replace(".", r"\.")):
+        _run(["models", "add", *words])
+
+
+def test_a_service_is_asked_for_each_thing_and_what_it_can_is_kept(
+    home: Home, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with ScriptedMessagesApi() as api:
+        api.probe = Say("Hello!")
+        _run(["models", "add", "local", api.url, "--kind", "ollama", "--model", "qwen3"])
+        assert _run(["models", "test", "local"]) == 0
+        plain = listed(capsys)[0]
+        api.probe = UseTool("note__colour", {"colour": "red"})
+        _run(["models", "test", "local"])
+    asked = [one.body for one in api.probes]
+
+    assert plain["abilities"] == ["counting", "images", "stream"], "this model has called no tool"
+    assert "tools" in listed(capsys)[0]["abilities"]  # type: ignore[operator]
+    assert {body["model"] for body in asked} == {"qwen3"}
+    assert any(body.get("stream") for body in asked)
+    assert all("x-api-key" not in one.headers and "authorization" not in one.headers for one in api.probes)
+
+
+@pytest.mark.parametrize(
+    ("behave", "told"),
+    [
+        (answer(200, b"<html>Log in</html>", content_type="text/html"), "no answer of the Messages API"),
+        (
+            answer(200, b'{"object":"chat.completion","choices":[]}', content_type="application/json"),
+            "no answer of the Messages API",
+        ),
+        (answer(200, b"{}", content_type="application/json"), "no message of the Messages API"),
+        (answer(302, b"", location="http://127.0.0.1:1/"), "no answer of the Messages API"),
+        (answer(401, b'{"error":{"message":"bad key"}}', content_type="application/json"), "bad key"),
+        (answer(404, b"not here", content_type="text/plain"), "HTTP 404"),
+    ],
+)
+def test_a_service_that_answers_otherwise_is_told_and_not_believed(
+    home: Home, capsys: pytest.CaptureFixture[str], behave: object, told: str
+) -> None:
+    async def ask() -> int:
+        async with FaultyUpstream(behave=behave) as upstream:  # type: ignore[arg-type]
+            add = ["models", "add", "local", upstream.url, "--kind", "gateway", "--model", "m"]
+            await asyncio.to_thread(_run, add)
+            return await asyncio.to_thread(_run, ["models", "test", "local"])
+
+    assert asyncio.run(ask()) == 1
+    assert told in capsys.readouterr().out
+    assert listed(capsys)[0]["tested_ms"] is None
+
+
+def test_a_name_of_the_internet_that_leads_home_is_not_asked(
+    home: Home, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def ask() -> list[object]:
+        async with FaultyUpstream(behave=hang) as upstream:
+
+            async def astray(self, host, port, *, share):  # type: ignore[no-untyped-def]
+                return ["127.0.0.1"]
+
+            monkeypatch.setattr(NameLookups, "look_up", astray)
+            url = f"https://models.example.org:{upstream.url.rpartition(':')[2]}"
+            add = ["models", "add", "far", url, "--kind", "gateway", "--model", "m"]
+            await asyncio.to_thread(_run, add)
+            assert await asyncio.to_thread(_run, ["models", "test", "far"]) == 1
+            return list(upstream.received)
+
+    assert asyncio.run(ask()) == []
+    assert "leads to a private address" in capsys.readouterr().out
+
+
+def test_a_choice_names_a_service_that_is_there_and_what_is_chosen_stays(home: Home) -> None:
+    _run(["models", "add", "local", "--kind", "ollama"])
+
+    with pytest.raises(AndyError, match="has no model of its own"):
+        _run(["models", "use", "local"])
+    _run(["models", "use", "local/qwen3", "--group", "main", "--for", "tasks"])
+    with pytest.raises(AndyError, match="still chosen by the group main"):
+        _run(["models", "remove", "local"])
+    _run(["models", "use", "default", "--group", "main", "--for", "tasks"])
+    _run(["models", "fallback", "local/qwen3"])
+    with pytest.raises(AndyError, match="still chosen by the choice for fallback"):
+        _run(["models", "remove", "local"])
+    _run(["models", "fallback"])
+    _run(["models", "remove", "local"])

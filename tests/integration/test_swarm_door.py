@@ -1,0 +1,216 @@
+"""The door of a swarm, as programs meet it that have no token, or mean ill with one."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import socket
+import ssl
+import struct
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agent_runner.wire import gate
+from agent_runner.wire.carrier import (
+    ENTRIES_A_MESSAGE,
+    MAX_HELLO_BYTES,
+    VERSION,
+    ConnectionLost,
+    changes_from,
+    send_changes,
+)
+from agent_runner.wire.trees import MAX_ENTRIES, Changes, Entry, TreeError
+from orchestrator.containers.swarm import door as door_module
+from orchestrator.containers.swarm.door import CarrierDoor, HostConnection
+from orchestrator.containers.swarm.group_files import MAX_REMOVED, OpenStage
+from orchestrator.proxies import strict_json
+from tests.support.until import DEADLINE_SECONDS
+
+Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
+
+
+@asynccontextmanager
+async def opened(folder: Path) -> AsyncIterator[tuple[CarrierDoor, list[str]]]:
+    """A door that knows no run; yields it and the hashes of all tokens that it looked for."""
+    looked_for: list[str] = []
+    door = CarrierDoor(folder, find=lambda token: looked_for.append(token))
+    door.knows_all_runs.set()
+    await door.open("127.0.0.1")
+    try:
+        yield door, looked_for
+    finally:
+        await door.close()
+
+
+async def dial(door: CarrierDoor) -> Streams:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    return await asyncio.open_connection("127.0.0.1", door.port, ssl=context)
+
+
+def message(header: bytes, payload: bytes = b"") -> bytes:
+    return struct.pack(">II", len(header), len(payload)) + header + payload
+
+
+def hello(**fields: Any) -> bytes:
+    return json.dumps({"kind": "hello", "v": VERSION, "token": "x" * 43, **fields}).encode()
+
+
+async def answer(streams: Streams, *pieces: bytes) -> bytes:
+    """Send the pieces and return all that comes before the door hangs up."""
+    reader, writer = streams
+    async with asyncio.timeout(DEADLINE_SECONDS):
+        try:
+            for piece in pieces:
+                writer.write(piece)
+                await writer.drain()
+            return await reader.read()
+        except ConnectionError:
+            return b""
+        finally:
+            writer.close()
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [
+        struct.pack(">II", MAX_HELLO_BYTES + 1, 0),
+        struct.pack(">II", 2, 1),
+        struct.pack(">II", 2**32 - 1, 2**32 - 1),
+    ],
+)
+async def test_what_is_larger_than_a_hello_is_dropped_before_it_has_come(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sent: bytes
+) -> None:
+    monkeypatch.setattr(door_module, "HELLO_SECONDS", 10 * DEADLINE_SECONDS)
+    async with opened(tmp_path) as (door, looked_for):
+        assert await answer(await dial(door), sent) == b""
+    assert looked_for == []
+
+
+@pytest.mark.parametrize(
+    "header",
+    [
+        b"[" * 16_000,
+        b'{"kind": "hello", "kind": "ping"}',
+        b'{"a": ' + b"9" * 15_000 + b"}",
+        b"\xff\xfe",
+        b'{"kind": "hello", "v": 2, "token": 1}',
+        b"[]",
+    ],
+)
+async def test_a_hello_that_is_no_strict_json_is_dropped_without_a_word(
+    tmp_path: Path, header: bytes
+) -> None:
+    async with opened(tmp_path) as (door, looked_for):
+        assert await answer(await dial(door), message(header)) == b""
+    assert looked_for == []
+
+
+async def test_nothing_comes_before_the_hello(tmp_path: Path) -> None:
+    """Pings of a stranger would be parsed without end."""
+    async with opened(tmp_path) as (door, looked_for):
+        said = await answer(await dial(door), message(b'{"kind":"ping"}'), message(hello()))
+        assert b'"kind":"refused"' in said
+        assert looked_for == []
+        assert b'"kind":"refused"' in await answer(await dial(door), message(hello()))
+        assert len(set(looked_for)) == 1
+
+
+async def test_more_strangers_than_there_is_room_for_are_sent_away(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(door_module, "MAX_STRANGERS", 2)
+    async with opened(tmp_path) as (door, _):
+        waiting = [await dial(door) for _ in range(2)]
+        assert await answer(await dial(door), message(hello())) == b""
+        for streams in waiting:
+            assert b"refused" in await answer(streams, message(hello()))
+        assert b"refused" in await answer(await dial(door), message(hello())), "there is room again"
+
+
+async def test_strangers_that_reset_leave_no_traceback(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    reported: list[dict[str, Any]] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _loop, context: reported.append(context))
+    async with opened(tmp_path) as (door, _):
+        for sent in (b"", b"\0\0", struct.pack(">II", 5000, 0) + b"[1,", message(hello())):
+            _, writer = await dial(door)
+            writer.write(sent)
+            await writer.drain()
+            connected: socket.socket = writer.get_extra_info("socket")
+            connected.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            writer.transport.abort()
+        assert b"refused" in await answer(await dial(door), message(hello()))
+    assert reported == []
+    assert "Traceback" not in capfd.readouterr().err + caplog.text
+
+
+async def test_a_header_with_more_parts_than_any_has_ends_its_own_connection() -> None:
+    reader = asyncio.StreamReader()
+    reader.feed_data(message(b'{"kind":"stage","removed":[' + b"1," * 100_000 + b"1]}"))
+    with pytest.raises(ConnectionLost, match="100,000 parts"):
+        await HostConnection(reader, writer=None).receive()  # type: ignore[arg-type]
+
+
+class Sent:
+    """Takes messages as a connection would, and reads them as the host does."""
+
+    def __init__(self) -> None:
+        self.changes: list[Changes] = []
+
+    async def send(self, kind: str, payload: bytes = b"", **fields: Any) -> None:
+        header = json.dumps({"kind": kind, **fields}).encode()
+        reader = asyncio.StreamReader()
+        reader.feed_data(message(header, payload))
+        assert strict_json.parse(header)
+        taken = await HostConnection(reader, writer=None).receive()  # type: ignore[arg-type]
+        self.changes.append(changes_from(taken))
+
+
+async def test_a_turn_that_removes_all_that_a_tree_may_hold_is_told_in_headers_that_the_host_takes(
+    tmp_path: Path,
+) -> None:
+    removed = tuple(f"file {number}" for number in range(MAX_ENTRIES))
+    put = {f"folder {number}": Entry("dir", 0o755) for number in range(ENTRIES_A_MESSAGE + 1)}
+    sent = Sent()
+    await send_changes(sent, "stage", "/workspace/group", tmp_path, Changes(removed, put))  # type: ignore[arg-type]
+    assert tuple(path for one in sent.changes for path in one.removed) == removed
+    assert {path: entry for one in sent.changes for path, entry in one.put.items()} == put
+    assert not any(one.removed for one in sent.changes[-2:]), "something else may be put in their place"
+
+    empty = Sent()
+    await send_changes(empty, "stage", "/workspace/group", tmp_path, Changes((), {}))  # type: ignore[arg-type]
+    assert empty.changes == [Changes((), {})]
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        Changes(tuple("x" * 2000), {}),
+        Changes((), {str(number): Entry("dir") for number in range(2000)}),
+        Changes((), {"file": Entry("file", size=200 * 1024**2)}),
+    ],
+)
+def test_what_a_turn_leaves_is_bounded_however_often_it_says_it(tmp_path: Path, changes: Changes) -> None:
+    stage = OpenStage(tmp_path, 1)
+    with pytest.raises(TreeError, match="more than a turn may leave"):  # noqa: PT012
+        for _ in range(MAX_REMOVED // 2000 + 1):
+            stage.extend("/workspace/group", changes)
+
+
+def test_one_container_makes_ten_connections_a_second_after_as_many_at_once_as_it_may_have() -> None:
+    pace = gate.Pace()
+    assert [pace.wait_seconds("a", 0.0) for _ in range(gate.MAX_OF_ONE)] == [0.0] * gate.MAX_OF_ONE
+    assert pace.wait_seconds("a", 0.0) == pytest.approx(0.1)
+    assert pace.wait_seconds("a", 0.0) == pytest.approx(0.2)
+    assert pace.wait_seconds("b", 0.0) == 0.0
+    assert pace.wait_seconds("a", 10.0) == 0.0, "it has waited"
+    for peer in range(2 * gate.MAX_PACES):
+        pace.wait_seconds(str(peer), 1000.0 + peer)
+    assert len(pace._due) <= gate.MAX_PACES + 1

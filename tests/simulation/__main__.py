@@ -1,0 +1,99 @@
+"""Replay a world by its seed, or try many: `make simulate SEED=7`, `make simulate WORLDS=100`."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+import types
+from pathlib import Path
+
+REPOSITORY = Path(__file__).parents[2]
+if __name__ == "__main__":
+    # A package of a library is called `tests`, too: ours has no name unless pytest gives it one.
+    sys.path.insert(0, str(REPOSITORY))
+    tests = types.ModuleType("tests")
+    tests.__path__ = [str(REPOSITORY / "tests")]
+    sys.modules["tests"] = tests
+
+from tests.simulation.people import Plan  # noqa: E402
+from tests.simulation.planted import BUGS, look_for  # noqa: E402
+from tests.simulation.story import shrink, story_of  # noqa: E402
+from tests.simulation.world import Outcome, World  # noqa: E402
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="make simulate", description=__doc__)
+    parser.add_argument("--seed", default="", help="the world to tell")
+    parser.add_argument("--worlds", type=int, default=0, help="try so many new worlds, from the seed on")
+    parser.add_argument("--minutes", type=float, default=0.0, help="try new worlds for so long")
+    parser.add_argument(
+        "--shrink", type=float, default=0.0, metavar="SECONDS", help="look for less that breaks it"
+    )
+    parser.add_argument("--whole", action="store_true", help="tell every event and line of the log")
+    parser.add_argument("--digest", action="store_true", help="say only the hash of what happened")
+    parser.add_argument("--until-broken", action="store_true", help="end with the first world that breaks")
+    parser.add_argument("--planted", default="", help="plant bugs: a part of the names of some, or all")
+    options = parser.parse_args()
+    if options.planted:
+        return _plant(options.planted, seed=options.seed or "1", worlds=options.worlds or 40)
+    if options.worlds or options.minutes:
+        return _try_many(
+            options.seed,
+            worlds=options.worlds,
+            minutes=options.minutes,
+            is_until_broken=options.until_broken,
+        )
+    seed = options.seed or str(time.time_ns() // 1_000_000)
+    plan = Plan.drawn(seed)
+    if options.shrink:
+        plan = shrink(seed, plan, seconds=options.shrink, say=lambda text: print(text, flush=True))
+    outcome = World(seed, plan).run()
+    if options.digest:
+        print(outcome.digest)
+    else:
+        print("\n".join(story_of(outcome, is_whole=options.whole)))
+    return 1 if outcome.problems else 0
+
+
+def _plant(names: str, *, seed: str, worlds: int) -> int:
+    wanted = [bug for bug in BUGS if names in ("all", bug.name) or names in bug.name]
+    print("| planted | worlds | the promise that broke |\n| --- | --- | --- |")
+    rows = []
+    for bug in wanted:
+        rows.append(look_for(bug, first=int(seed), worlds=worlds))
+        print(rows[-1], flush=True)
+    return any(" | – | " in row for row in rows)
+
+
+def _try_many(seed: str, *, worlds: int, minutes: float, is_until_broken: bool = False) -> int:
+    first = int(seed) if seed else time.time_ns() // 1_000_000_000
+    print(f"The first seed is {first}.", flush=True)
+    began, broken = time.process_time(), 0
+    total = [0.0, 0, 0, 0]
+    number = 0
+    while (not worlds or number < worlds) and (not minutes or time.process_time() - began < minutes * 60):
+        outcome = World(first + number).run()
+        number += 1
+        total = [a + b for a, b in zip(total, _figures(outcome), strict=True)]
+        if outcome.problems:
+            broken += 1
+            print(f"Seed {outcome.seed}: " + " | ".join(outcome.problems[:3]), flush=True)
+            if is_until_broken:
+                break
+    spent = time.process_time() - began
+    hours, kills, messages, steps = total
+    print(
+        f"{number} worlds, {broken} with a broken promise: {hours:.0f} virtual hours, {kills} kills,"
+        f" {messages} messages, {steps} steps in {spent:.0f} CPU seconds"
+        f" ({hours / max(spent, 0.001):.2f} virtual hours a second)."
+    )
+    return 1 if broken else 0
+
+
+def _figures(outcome: Outcome) -> tuple[float, int, int, int]:
+    return outcome.hours, outcome.kills, outcome.messages, outcome.steps
+
+
+if __name__ == "__main__":
+    sys.exit(main())

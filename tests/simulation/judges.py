@@ -1,0 +1,242 @@
+"""Judge a world by the promises: what people saw decides, and what is left over when all is quiet."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from orchestrator.domain.values import ChatJid
+from tests.simulation.messenger import Post
+from tests.simulation.people import ASKING, CHANGING, Written
+
+if TYPE_CHECKING:
+    from tests.simulation.world import World
+
+EARLY_MS = 2_000
+"""How much earlier than due a reminder may come: times are said in whole seconds."""
+
+UNDELIVERED = ("⚠️ Not delivered", "⚠️ Perhaps not delivered", "⚠️ I could not send", "⚠️ I do not know")
+"""The beginnings of Andy's news that a message may not have arrived."""
+CALM_ANSWER_MS = 12_000
+"""How long an answer may take where nothing is amiss and no other group is in the way."""
+
+
+def judge(world: World) -> None:
+    """Add to the problems of a world what breaks a promise."""
+    for find in (
+        _unlisted, _errors, _loops, _left_over, _answers, _order, _reminders, _promptness, _news, _isolation,
+    ):  # fmt: skip
+        world.problems += find(world)
+
+
+def _unlisted(world: World) -> Iterator[str]:
+    for line in world.refusals.lines:
+        yield f"It reached for the real world: {line}"
+
+
+def _errors(world: World) -> Iterator[str]:
+    for context in world.loop.errors:
+        yield f"Nobody caught: {context.get('message')} {context.get('exception')!r}"
+
+
+def _loops(world: World) -> Iterator[str]:
+    """No loop breaks, but for a disk that is full or a messenger that was made to break."""
+    for line in world.lines:
+        is_error = line.kind == "log" and line.text.startswith(("error", "critical"))
+        if is_error and " [" in line.text and not _is_explained(world, line.text):
+            yield f"Something broke: {line.text}"
+
+
+def _is_explained(world: World, text: str) -> bool:
+    if "a bug of the messenger" in text:
+        return True
+    return world.faults.had_disk and ("No space left" in text or "StoreError" in text)
+
+
+def _left_over(world: World) -> Iterator[str]:
+    for row in world.rows("SELECT id, kind, state FROM turns WHERE state IN ('queued', 'running')"):
+        yield f"Turn {row['id']} ({row['kind']}) is still {row['state']}."
+    for row in world.rows("SELECT id, state, text FROM outbox WHERE state IN ('held','pending','sending')"):
+        yield f"Outgoing {row['id']} is still {row['state']}: {row['text']!r}"
+    for row in world.rows("SELECT id FROM runs WHERE ended_ms IS NULL"):
+        yield f"Run {row['id']} has not ended."
+    for container in world.engine.containers.values():
+        yield f"{container.process.name} is left over."
+    for path in sorted(world.home.ipc.glob("*/input/*.json")):
+        yield f"An input file is left over: {path.relative_to(world.home.root)}"
+
+
+def _shown(world: World, jid: str) -> list[str]:
+    posts = (post for post in world.messenger_of(jid).shown if post.jid == jid and post.by == "Andy")
+    return [post.text for post in posts]
+
+
+def _said(text: str) -> str:
+    """Return a text of Andy's without the news in it of what was not delivered, which quote others."""
+    return "\n\n".join(part for part in text.split("\n\n") if not part.lstrip().startswith(UNDELIVERED))
+
+
+def _has(text: str, token: str) -> bool:
+    return re.search(rf"(?<!\w){token}(?!\w)", _said(text)) is not None
+
+
+def _is_unsure(world: World, written: Written) -> bool:
+    """Return whether the messenger itself is why an answer may be missing."""
+    messenger, token = world.messenger_of(written.said.jid), written.said.token
+    if any(token in text for text in messenger.unsure):
+        return True
+    # A host that was killed in the midst of a send may not send again where a text could stand there twice.
+    rows = world.rows("SELECT text FROM outbox WHERE state = 'unknown'")
+    return not messenger.is_idempotent and any(token in row["text"] for row in rows)
+
+
+def _had_no_room(world: World, shown: list[str]) -> bool:
+    """Return whether the disk was full, and the agent said that its list could not be written."""
+    return world.faults.had_disk and any("No space left" in text for text in shown)
+
+
+def _turn_of(world: World, written: Written) -> tuple[str, str]:
+    rows = world.rows(
+        "SELECT m.ignored_reason, t.state, t.reason FROM messages m LEFT JOIN turns t ON t.id = m.turn_id"
+        " WHERE m.chat_jid = ? AND m.id = ?",
+        written.said.jid,
+        f"p{written.post.number}",
+    )
+    if not rows:
+        return "lost", ""
+    row = rows[0]
+    return row["state"] or "ignored", row["reason"] or row["ignored_reason"] or ""
+
+
+def _answers(world: World) -> Iterator[str]:
+    """One outcome a message: answered once, ignored with a reason, or failed and told once."""
+    for written in world.people.all:
+        if (problem := _problem_of(world, written)) is not None:
+            yield problem
+
+
+def _problem_of(world: World, written: Written) -> str | None:
+    said = written.said
+    state, reason = _turn_of(world, written)
+    shown = _shown(world, said.jid)
+    seen = [text for text in shown if _has(text, said.token)]
+    if said.kind in CHANGING:
+        return f"Answered {len(seen)} times: {said} → {seen}" if len(seen) > 1 else None
+    if state == "lost":
+        return f"Lost: {said}"
+    if said.kind not in ASKING:
+        return f"Nobody asked, and it was answered: {said} → {seen}" if seen else None
+    if state == "ignored":
+        return f"Ignored ({reason}): {said}"
+    if state == "failed":
+        is_told = any("⚠" in text or "could not" in text for text in shown)
+        return None if is_told else f"Failed and not told ({reason}): {said}"
+    if said.kind == "remind":
+        return None
+    if not seen and not _is_unsure(world, written) and not _had_no_room(world, shown):
+        return f"Not answered ({state}): {said}"
+    return f"Answered {len(seen)} times: {said} → {seen}" if len(seen) > 1 else None
+
+
+def _order(world: World) -> Iterator[str]:
+    """Answers of a chat come in the order of what was asked."""
+    for jid in {written.said.jid: None for written in world.people.all}:
+        texts = _shown(world, jid)
+        last, before = -1, ""
+        for written in world.people.all:
+            if written.said.jid != jid or written.said.kind not in ("echo", "list"):
+                continue
+            places = [number for number, text in enumerate(texts) if _has(text, written.said.token)]
+            if not places:
+                continue
+            if places[0] < last:
+                yield f"Answered before what was asked earlier ({before}): {written.said}"
+            last, before = places[0], str(written.said)
+
+
+def _reminders(world: World) -> Iterator[str]:
+    """Each reminder comes once and not too early, or its chat is told that it could not be delivered."""
+    for written in world.people.all:
+        said = written.said
+        if said.kind != "remind" or _turn_of(world, written)[0] != "answered":
+            continue
+        posts = _posts_with(world, written)
+        if not posts and (_is_unsure(world, written) or _had_no_room(world, _shown(world, said.jid))):
+            continue
+        told = [post for post in posts if "⏰" in _said(post.text)]
+        if len(told) > 1:
+            yield f"Reminded {len(told)} times: {said} → {[post.text for post in told]}"
+        if not told and not _is_excused(world, written):
+            yield f"Not reminded: {said} → {[post.text for post in posts]}"
+        due_ms = written.post.at_ms + said.minutes * 60_000
+        for post in told:
+            if post.at_ms < due_ms - EARLY_MS and not world.has_set_clock():
+                yield f"Reminded {(due_ms - post.at_ms) / 1000:g} s too early: {said}"
+
+
+def _posts_with(world: World, written: Written) -> list[Post]:
+    """Return Andy's posts in the chat of a message that have its word, oldest first."""
+    said = written.said
+    shown = world.messenger_of(said.jid).shown
+    return [one for one in shown if one.jid == said.jid and one.by == "Andy" and _has(one.text, said.token)]
+
+
+def _is_excused(world: World, written: Written) -> bool:
+    """Return whether a reminder's chat was told that it was not delivered, or the messenger lost it."""
+    quoted = any(written.said.token in text and "⚠" in text for text in _shown(world, written.said.jid))
+    return quoted or _is_unsure(world, written)
+
+
+def _promptness(world: World) -> Iterator[str]:
+    """Nothing waits on a poll: with nothing amiss, an answer and a reminder come within seconds."""
+    if not world.plan.is_calm:
+        return
+    for written in world.people.all:
+        said, posts = written.said, _posts_with(world, written)
+        if said.kind in ASKING and posts and posts[0].at_ms - written.post.at_ms > CALM_ANSWER_MS:
+            seconds = (posts[0].at_ms - written.post.at_ms) / 1000
+            yield f"Answered after {seconds:.1f} s, with nothing amiss: {said}"
+        due_ms = written.post.at_ms + said.minutes * 60_000
+        for post in posts:
+            if "⏰" in post.text and post.at_ms - due_ms > CALM_ANSWER_MS + 1_000:
+                seconds = (post.at_ms - due_ms) / 1000
+                yield f"Reminded {seconds:.1f} s late, with nothing amiss: {said}"
+
+
+def _news(world: World) -> Iterator[str]:
+    """What a chat reads about a delivery is true: nothing that stands there is said to be missing."""
+    for jid in {written.said.jid: None for written in world.people.all}:
+        texts = _shown(world, jid)
+        for text in texts:
+            for missing in re.findall(
+                r"⚠️ Not delivered, and not tried again: “([^”]+?)(?: \(late\))?…?”", text
+            ):
+                if any(missing in _said(other) for other in texts):
+                    yield f"Said to be not delivered, and it was: {missing!r} in {jid}"
+
+
+def _isolation(world: World) -> Iterator[str]:
+    """No group sees another's words, neither in its chats nor in its files."""
+    groups = {jid: group for group in world.plan.groups for jid in group.chats}
+    owners = {one.said.token: groups[ChatJid(one.said.jid)] for one in world.people.all}
+    posts = [post for messenger in world.messengers for post in messenger.shown]
+    for token, own in owners.items():
+        for post in posts:
+            if _has(post.text, token) and post.jid not in own.chats:
+                yield f"The words of {own.folder} were seen in {post.jid}: {post.text!r}"
+    for folder in world.plan.groups:
+        foreign = [token.encode() for token, own in owners.items() if own.folder != folder.folder]
+        for path in _files_of(world, folder.folder):
+            body = path.read_bytes()
+            for token_bytes in foreign:
+                if re.search(rb"(?<!\w)" + token_bytes + rb"(?!\w)", body):
+                    yield f"The words of another group lie in {path.relative_to(world.home.root)}"
+
+
+def _files_of(world: World, folder: str) -> Iterator[Path]:
+    for above in (world.home.groups, world.home.ipc, world.home.data / "env"):
+        for path in sorted((above / folder).rglob("*")):
+            if path.is_file() and not path.is_symlink():
+                yield path

@@ -1,0 +1,310 @@
+"""A messenger of a simulated world: its server, which outlives the host, and the channel to it."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from orchestrator.channels.connection import ChannelConnection
+from orchestrator.channels.context import ChannelContext
+from orchestrator.channels.description import ChannelDescription
+from orchestrator.channels.receiving import hand_in
+from orchestrator.domain.errors import ChannelDown, ChannelRefused, OutcomeUnknown
+from orchestrator.domain.protocols import Feature, Receive
+from orchestrator.domain.values import Attachment, ChatJid, ChatMember, Inbound, Message, MessageId, Quote
+from orchestrator.store import chats
+from tests.simulation.loop import SimulatedLoop
+
+MAX_TEXT_CHARS = 2_000
+SLOW_SECONDS = 90.0
+"""So long a send hangs that never answers; the host waits for 60."""
+
+
+@dataclass(slots=True)
+class Post:
+    """Something that stands in a chat."""
+
+    number: int
+    jid: str
+    text: str
+    by: str
+    """The person's name, or `Andy`."""
+    at_ms: int
+    """Wall time of the messenger."""
+    key: str = ""
+    quotes: int | None = None
+
+
+@dataclass(slots=True)
+class Event:
+    """What the server tells a channel: a post, or a change of one."""
+
+    post: Post
+    edits: int | None = None
+    deletes: int | None = None
+
+
+@dataclass(slots=True)
+class Trouble:
+    """The share of sends that goes wrong in each way; 0 without faults, and once they have ended."""
+
+    lost_before: float = 0.0
+    lost_after: float = 0.0
+    refused: float = 0.0
+    pause: float = 0.0
+    hangs: float = 0.0
+    breaks: float = 0.0
+    redelivers: float = 0.0
+
+
+class Messenger:
+    """The server. Both ends of it are here: what people write, and what they see."""
+
+    def __init__(
+        self, name: str, loop: SimulatedLoop, seed: str, note: Callable[..., None], *, is_idempotent: bool
+    ) -> None:
+        self.name = name
+        self.loop = loop
+        self.is_idempotent = is_idempotent
+        self.chance = random.Random(f"{seed}:messenger:{name}")
+        self.trouble = Trouble()
+        self.events: list[Event] = []
+        self.shown: list[Post] = []
+        """All that stands in the chats, in order."""
+        self.unsure: list[str] = []
+        """Texts that the messenger refused for good, or whose sending ended in doubt: they may be missing."""
+        self.is_down = False
+        self.taken = 0
+        """How many of the events a host has taken in, or refused."""
+        self._note = note
+        self._keys: dict[str, Post] = {}
+        self._changed = asyncio.Event()
+
+    def write(self, jid: str, by: str, text: str, *, quotes: int | None = None) -> Post:
+        """Have a person write."""
+        post = self._post(jid, text, by, quotes=quotes)
+        self._tell(Event(post))
+        return post
+
+    def edit(self, post: Post) -> None:
+        """Have a person add a word to what they wrote."""
+        self._note("said", f"{post.by} in {post.jid} adds a word to: {post.text}")
+        changed = Post(post.number, post.jid, f"{post.text} please", post.by, self._now_ms())
+        self._tell(Event(changed, edits=post.number))
+
+    def delete(self, post: Post) -> None:
+        """Have a person take back what they wrote."""
+        self._note("said", f"{post.by} in {post.jid} takes back: {post.text}")
+        self._tell(Event(Post(post.number, post.jid, "", post.by, self._now_ms()), deletes=post.number))
+
+    def go_down(self) -> None:
+        self.is_down = True
+        self._wake()
+
+    def come_up(self) -> None:
+        self.is_down = False
+        self._wake()
+
+    async def show(self, jid: str, text: str, key: str) -> None:
+        """Show a text of Andy's, or go wrong in one of the ways of `trouble`."""
+        await asyncio.sleep(self.chance.uniform(0.01, 0.3))
+        if self.is_down:
+            raise ChannelDown("The line is dead.")
+        drawn, trouble = self.chance.random(), self.trouble
+        for way in ("lost_before", "refused", "pause", "hangs", "breaks", "lost_after"):
+            drawn -= getattr(trouble, way)
+            if drawn < 0:
+                await self._go_wrong(way, jid, text, key)
+                return
+        self._show_once(jid, text, key)
+
+    async def _go_wrong(self, way: str, jid: str, text: str, key: str) -> None:
+        self._note("fault", f"{self.name}: {way.replace('_', ' ')}, of {text[:40]!r}")
+        match way:
+            case "lost_before":
+                raise ChannelDown("The messenger could not be reached.")
+            case "refused":
+                self.unsure.append(text)
+                raise ChannelRefused("The messenger refuses this message.", is_chat_fine=True)
+            case "pause":
+                raise ChannelDown("Too fast.", pause_seconds=self.chance.uniform(1, 120))
+            case "breaks":
+                if not self.is_idempotent:
+                    self.unsure.append(text)
+                raise ValueError("a bug of the messenger's library")
+            case "hangs":
+                if not self.is_idempotent:
+                    self.unsure.append(text)
+                await asyncio.sleep(SLOW_SECONDS)
+            case _:
+                self._show_once(jid, text, key)
+                if self.is_idempotent:
+                    raise ChannelDown("The answer was lost.")
+                self.unsure.append(text)
+                raise OutcomeUnknown
+
+    def _show_once(self, jid: str, text: str, key: str) -> None:
+        if self.is_idempotent and key in self._keys:
+            return
+        self._keys[key] = self._post(jid, text, "Andy", key=key)
+
+    def _post(self, jid: str, text: str, by: str, *, key: str = "", quotes: int | None = None) -> Post:
+        post = Post(len(self.shown) + 1, jid, text, by, self._now_ms(), key=key, quotes=quotes)
+        self.shown.append(post)
+        self._note("said" if by != "Andy" else "andy", f"{by} in {jid}: {text}")
+        return post
+
+    def _now_ms(self) -> int:
+        return self.loop.wall_ns() // 1_000_000
+
+    def _tell(self, event: Event) -> None:
+        self.events.append(event)
+        self._wake()
+
+    def _wake(self) -> None:
+        self._changed.set()
+        self._changed = asyncio.Event()
+
+    @property
+    def changed(self) -> asyncio.Event:
+        return self._changed
+
+
+@dataclass(frozen=True, slots=True)
+class Login:
+    name: str = "andy"
+
+
+class MessengerChannel:
+    """The `Channel` of one life of the host."""
+
+    max_text_chars: int | None = MAX_TEXT_CHARS
+    max_file_bytes: int | None = None
+
+    def __init__(self, context: ChannelContext, server: Messenger, description: ChannelDescription) -> None:
+        self.name = server.name
+        self.features = description.features
+        self._context = context
+        self._server = server
+        self._connection = ChannelConnection[Login](
+            context,
+            description,
+            read_login=lambda _: Login(),
+            chats=f"{server.name}:",
+            chance=server.chance.random,
+        )
+        self._is_connected = False
+
+    def owns(self, jid: ChatJid) -> bool:
+        return jid.startswith(f"{self.name}:")
+
+    def status(self) -> dict[str, Any]:
+        return self._connection.status.as_data()
+
+    async def run(self, receive: Receive) -> None:
+        await self._connection.keep(lambda _: self._hold(receive))
+
+    async def _hold(self, receive: Receive) -> None:
+        server = self._server
+        await asyncio.sleep(server.chance.uniform(0.05, 1.0))
+        if server.is_down:
+            raise ChannelDown("No connection.")
+        async with self._context.database.reading() as tx:
+            place = int(await chats.cursor(tx, self.name) or 0)
+        if server.chance.random() < server.trouble.redelivers:
+            place = max(0, place - server.chance.randrange(1, 4))
+        await self._connection.note_connected()
+        self._is_connected = True
+        try:
+            while True:
+                changed = server.changed
+                if server.is_down:
+                    raise ChannelDown("The line is dead.")
+                while place < len(server.events):
+                    cursor = str(place + 1)
+                    if not await hand_in(receive, self._inbound(server.events[place]), cursor=cursor):
+                        async with self._context.database.transaction() as tx:
+                            await chats.set_cursor(tx, self.name, cursor)
+                    place += 1
+                    server.taken = max(server.taken, place)
+                    if server.chance.random() < server.trouble.redelivers / 3:
+                        place = max(0, place - server.chance.randrange(1, 3))
+                await changed.wait()
+        finally:
+            self._is_connected = False
+
+    def _inbound(self, event: Event) -> Inbound:
+        post = event.post
+        quoted = self._server.shown[post.quotes - 1] if post.quotes else None
+        return Inbound(
+            chat_jid=ChatJid(post.jid),
+            id=MessageId(f"p{post.number}" if event.edits is event.deletes is None else f"c{post.number}"),
+            sender=f"{self.name}:{post.by.lower()}",
+            sender_name=post.by,
+            text=post.text,
+            sent_ms=post.at_ms,
+            chat_name=post.jid,
+            channel=self.name,
+            is_group=True,
+            quote=None
+            if quoted is None
+            else Quote(
+                message_id=MessageId(quoted.key or f"p{quoted.number}"), sender=quoted.by, text=quoted.text
+            ),
+            edits=None if event.edits is None else MessageId(f"p{event.edits}"),
+            deletes=None if event.deletes is None else MessageId(f"p{event.deletes}"),
+        )
+
+    async def send(
+        self,
+        jid: ChatJid,
+        text: str,
+        message_id: MessageId,
+        *,
+        attachment: Attachment | None = None,
+        quote: Message | None = None,
+        mention: ChatMember | None = None,
+        thread: str | None = None,
+    ) -> MessageId | None:
+        if not self._is_connected:
+            raise self._connection.why_down()
+        await self._server.show(jid, text, message_id)
+        return None
+
+    async def set_typing(self, jid: ChatJid, *, is_typing: bool) -> None:
+        pass
+
+    async def react(self, message: Message, sign: str) -> None:
+        pass
+
+
+@dataclass(frozen=True, slots=True)
+class EntryPoint:
+    """In the place of a package's entry point: the discovery of channels finds the messenger by it."""
+
+    server: Messenger
+    features: frozenset[Feature] = field(
+        default=frozenset({Feature.QUOTES, Feature.EDITS, Feature.DELETIONS})
+    )
+
+    def load(self) -> ChannelDescription:
+        server, name = self.server, self.server.name
+        features = self.features | ({Feature.IDEMPOTENT} if server.is_idempotent else set())
+
+        def build(context: ChannelContext) -> MessengerChannel:
+            return MessengerChannel(context, server, description)
+
+        description = ChannelDescription(
+            name=name,
+            title=name.title(),
+            about={"en": "A simulated messenger.", "ko": "시뮬레이션 메신저입니다."},
+            owns=lambda jid: jid.startswith(f"{name}:"),
+            build=build,
+            features=features,
+            max_text_chars=MAX_TEXT_CHARS,
+            status_file=f"data/channels/{name}/status.json",
+        )
+        return description

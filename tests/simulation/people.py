@@ -1,0 +1,365 @@
+"""What people and misfortune do in a world: drawn as a plan, which can be shortened, and then carried out."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+from orchestrator.domain.errors import EngineGone, StoreError
+from orchestrator.domain.values import ChatJid, Folder, Group
+from tests.simulation.messenger import Post, Trouble
+
+if TYPE_CHECKING:
+    from tests.simulation.world import World
+
+PERSONS = ("Jane", "Ali", "Minsu", "Rosa")
+ASKING = ("echo", "remind", "list")
+"""Kinds of messages that have an answer."""
+CHANGING = ("take back", "edit")
+"""Kinds of messages that ask for an echo and are changed a moment later: they have one answer or none."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Said:
+    """Something that a person writes. `token` is a word that stands in no other message."""
+
+    at_s: float
+    who: str
+    jid: str
+    kind: str
+    token: str
+    minutes: int = 0
+
+    @property
+    def text(self) -> str:
+        match self.kind:
+            case "echo" | "take back" | "edit":
+                return f"@Andy echo {self.token}"
+            case "remind":
+                return f"@Andy remind me in {self.minutes} minutes to {self.token}"
+            case "list":
+                return f"@Andy add {self.token} to the shopping list"
+            case _:
+                return f"{self.token} is what I think"
+
+    def __str__(self) -> str:
+        return f"{self.who} in {self.jid}: {self.text}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fault:
+    """A misfortune at a time; `amount` is seconds, steps or milliseconds, as its kind has it."""
+
+    at_s: float
+    kind: str
+    amount: int = 0
+    again: int = 0
+    """For a kill: the steps after which the host is killed once more while it starts; 0 is never."""
+
+    def __str__(self) -> str:
+        return f"{self.kind} ({self.amount})"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """All that happens to a host in a world, but for what it does itself."""
+
+    seconds: float
+    groups: tuple[Group, ...]
+    said: tuple[Said, ...]
+    faults: tuple[Fault, ...]
+    deaths: tuple[int, ...] = ()
+    """For the containers in the order of their starts: the frame at which each dies, 0 for never."""
+    trouble: Trouble = field(default_factory=Trouble)
+    cap: int = 5
+    foresight: int = 0
+    idle_ms: int = 1_800_000
+    zone: str = "Asia/Seoul"
+
+    @classmethod
+    def drawn(cls, seed: str) -> Plan:
+        chance = random.Random(f"{seed}:plan")
+        groups = tuple(_groups(chance))
+        hours = chance.choice((0.05,) * 4 + (0.1,) * 5 + (0.2,) * 5 + (0.5, 0.5, 2.0, 2.0, 72.0))
+        chats = [jid for group in groups for jid in group.chats]
+        count = chance.randrange(5, 40)
+        moments = sorted(_moments(chance, hours * 3600, count))
+        said = tuple(_said(chance, moment, chats, number) for number, moment in enumerate(moments))
+        faulty = chance.random() < 0.8
+        near = [one.at_s for one in said]
+        faults = tuple(sorted(_faults(chance, hours * 3600, near), key=lambda one: one.at_s))
+        return cls(
+            seconds=hours * 3600,
+            groups=groups,
+            said=said,
+            faults=faults if faulty else (),
+            deaths=tuple(chance.choice((0, 0, chance.randrange(1, 12))) for _ in range(60)) if faulty else (),
+            trouble=_trouble(chance) if faulty else Trouble(),
+            cap=chance.choice((1, 2, 5, 5)),
+            foresight=chance.choice((0, 0, 2)),
+            idle_ms=chance.choice((5_000, 20_000, 20_000, 300_000)),
+            zone=chance.choice(("Asia/Seoul", "Europe/Berlin", "UTC")),
+        )
+
+    def next_moment(self, now_s: float) -> float:
+        """Return when the next thing of the plan happens, in virtual seconds."""
+        moments = (self.seconds, *(one.at_s for one in self.said), *(one.at_s for one in self.faults))
+        return min((at_s for at_s in moments if at_s > now_s), default=float("inf"))
+
+    def is_amiss(self, now_s: float) -> bool:
+        """Return whether something that was said or done a while ago may still have to take its course."""
+        return any(one.at_s <= now_s <= one.at_s + 120 for one in self.said) or any(
+            one.at_s <= now_s <= one.at_s + 1_600 for one in self.faults
+        )
+
+    @property
+    def is_calm(self) -> bool:
+        """Whether nothing goes wrong, and no group has to wait for another's slot."""
+        return not self.faults and not any(self.deaths) and self.trouble == Trouble() and self.cap == 5
+
+    def parts(self) -> Iterator[Plan]:
+        """Yield plans with one thing less each, the largest pieces first: to find the few that matter."""
+        for name in ("faults", "said", "deaths"):
+            items = getattr(self, name)
+            size = len(items)
+            while size >= 1:
+                for start in range(0, len(items), size):
+                    less = items[:start] + items[start + size :]
+                    if name == "deaths":  # by place, so that the others keep their containers
+                        less = items[:start] + (0,) * len(items[start : start + size]) + items[start + size :]
+                        if less == items:
+                            continue
+                    yield replace(self, **{name: less})
+                size //= 2
+        for name in Trouble.__dataclass_fields__:
+            if getattr(self.trouble, name):
+                yield replace(self, trouble=replace(self.trouble, **{name: 0.0}))
+
+
+def _groups(chance: random.Random) -> Iterator[Group]:
+    for number in range(chance.randrange(1, 5)):
+        messenger = chance.choice(("chirp", "flock"))
+        others = (ChatJid(f"chirp:g{number}b"),) if chance.random() < 0.2 else ()
+        yield Group(
+            jid=ChatJid(f"{messenger}:g{number}"),
+            name=f"Group {number}",
+            folder=Folder(f"g{number}"),
+            other_chats=others,
+        )
+
+
+def _moments(chance: random.Random, seconds: float, count: int) -> list[float]:
+    """Return when people write: in bursts, as they do."""
+    found: list[float] = []
+    while len(found) < count:
+        at = chance.uniform(5, seconds * 0.9)
+        for _ in range(chance.choice((1, 1, 2, 5))):
+            found.append(at)
+            at += chance.choice((0.0, 0.2, 3.0, 40.0))
+    return found
+
+
+def _said(chance: random.Random, at_s: float, chats: list[ChatJid], number: int) -> Said:
+    kind = chance.choice(
+        ("echo",) * 6 + ("remind",) * 2 + ("list", "list", "talk", "talk", "take back", "edit")
+    )
+    return Said(
+        at_s=at_s,
+        who=chance.choice(PERSONS),
+        jid=chance.choice(chats),
+        kind=kind,
+        token=f"zq{number}x",
+        minutes=chance.choice((1, 1, 2, 3, 10)),
+    )
+
+
+def _faults(chance: random.Random, seconds: float, near: list[float]) -> Iterator[Fault]:
+    for _ in range(chance.randrange(2, 11)):
+        # Most misfortune comes while something is going on.
+        at = (
+            chance.choice(near) + chance.uniform(0, 8)
+            if chance.random() < 0.7
+            else chance.uniform(0, seconds)
+        )
+        others = ("engine", "messenger", "mute", "slow", "clock", "disk", "container")
+        kind = chance.choice(("kill",) * 8 + others)
+        amount = {
+            "kill": chance.randrange(1, 400),
+            "engine": chance.choice((1, 20, 100, 400)),
+            "messenger": chance.choice((2, 30, 400, 1500)),
+            "mute": chance.choice((5, 30, 120)),
+            "slow": chance.choice((10, 60)),
+            "clock": chance.choice((-600_000, -60_000, -1_500, 2_000, 90_000, 7_200_000)),
+            "disk": chance.choice((1, 10, 120)),
+            "container": 0,
+        }[kind]
+        again = chance.choice((0, 0, chance.randrange(1, 900))) if kind == "kill" else 0
+        yield Fault(at_s=at, kind=kind, amount=amount, again=again)
+
+
+def _trouble(chance: random.Random) -> Trouble:
+    def some(most: float) -> float:
+        return chance.choice((0.0, 0.0, chance.uniform(0.01, most)))
+
+    return Trouble(
+        lost_before=some(0.3),
+        lost_after=some(0.2),
+        refused=some(0.05),
+        pause=some(0.1),
+        hangs=some(0.05),
+        breaks=some(0.05),
+        redelivers=some(0.9),
+    )
+
+
+@dataclass(slots=True)
+class Written:
+    """Something that was said, with its post."""
+
+    said: Said
+    post: Post
+    at_s: float
+    """Virtual time."""
+
+
+class People:
+    """Carry out what the plan has people do."""
+
+    def __init__(self, world: World, plan: Plan) -> None:
+        self._world = world
+        self._plan = plan
+        self.all: list[Written] = []
+
+    @property
+    def written(self) -> int:
+        return len(self.all)
+
+    async def live(self) -> None:
+        for said in self._plan.said:
+            await asyncio.sleep(max(0.0, said.at_s - self._world.loop.time()))
+            messenger = self._world.messenger_of(said.jid)
+            post = messenger.write(said.jid, said.who, said.text)
+            self.all.append(Written(said, post, self._world.loop.time()))
+            if said.kind in CHANGING:
+                # At once, while it is asked, or when it has long been answered.
+                change = messenger.delete if said.kind == "take back" else messenger.edit
+                self._world.loop.call_later((0.1, 2.0, 60.0)[said.minutes % 3], change, post)
+
+    def is_heard(self) -> bool:
+        """Return whether the host has taken in all that was written."""
+        return all(one.taken >= len(one.events) for one in self._world.messengers)
+
+    def is_content(self) -> bool:
+        """Return whether the host has heard all, and every reminder that was asked for is past its time."""
+        if not self.is_heard():
+            return False
+        # A clock that was set back makes what was asked for before so much later.
+        back = sum(max(0, -fault.amount) for fault in self._plan.faults if fault.kind == "clock") / 1000
+        now = self._world.loop.time()
+        return all(
+            one.at_s + (one.said.minutes + 3) * 60 + back < now
+            for one in self.all
+            if one.said.kind == "remind"
+        )
+
+
+class Faults:
+    """Carry out the misfortune of a plan."""
+
+    def __init__(self, world: World, plan: Plan) -> None:
+        self._world = world
+        self._plan = plan
+        self._chance = random.Random(f"{world.seed}:faults")
+        self._again: list[int] = []
+        self.had_disk = False
+        world.engine.dies_at = list(plan.deaths)
+        for messenger in world.messengers:
+            messenger.trouble = replace(plan.trouble)
+
+    async def live(self) -> None:
+        for fault in self._plan.faults:
+            await asyncio.sleep(max(0.0, fault.at_s - self._world.loop.time()))
+            self._begin(fault)
+
+    def _begin(self, fault: Fault) -> None:
+        world, later = self._world, self._world.loop.call_later
+        if fault.kind not in ("kill", "mute", "slow", "container"):
+            world.note("fault", str(fault))
+        match fault.kind:
+            case "kill":
+                if fault.again:
+                    self._again.append(fault.again)
+                world.kill_in_steps(fault.amount, "")
+            case "engine":
+                world.engine.go_away()
+                later(fault.amount, self._engine_back)
+            case "messenger":
+                messenger = self._chance.choice(world.messengers)
+                messenger.go_down()
+                later(fault.amount, messenger.come_up)
+            case "clock":
+                world.loop.ahead_ms += fault.amount
+            case "disk":
+                self.had_disk = True
+                world.disk.is_full = True
+                later(fault.amount, self._disk_back)
+            case _:
+                self._hurt_container(fault)
+
+    def _hurt_container(self, fault: Fault) -> None:
+        world = self._world
+        if not (working := world.engine.working):
+            return
+        container = self._chance.choice(working)
+        process = container.process
+        world.note("fault", f"{process.name}: {fault}")
+        match fault.kind:
+            case "container":
+                container.end(137)
+            case "slow":
+                process.slowness = 200
+                world.loop.call_later(fault.amount, setattr, process, "slowness", 1)
+            case "mute":
+                process.is_frozen = True
+                world.loop.call_later(fault.amount, self._thaw, process)
+
+    def _thaw(self, process: object) -> None:
+        process.is_frozen = False  # type: ignore[attr-defined]
+        self._world.loop.thaw()
+
+    def _engine_back(self) -> None:
+        self._world.engine.come_back()
+
+    def _disk_back(self) -> None:
+        self._world.disk.is_full = False
+
+    def kills_while_starting(self) -> int:
+        """Return in how many steps the host that starts now is killed; 0 is never."""
+        return self._again.pop(0) if self._again else 0
+
+    def end(self) -> None:
+        """End all misfortune: from now on the world is kind."""
+        world = self._world
+        self._again.clear()
+        world.engine.dies_at = []
+        world.engine.come_back()
+        self._disk_back()
+        for messenger in world.messengers:
+            messenger.trouble = Trouble()
+            messenger.come_up()
+        for container in world.engine.working:
+            container.dies_at = 0
+            container.process.slowness = 1
+            container.process.is_frozen = False
+        world.loop.thaw()
+
+    def explain_end(self, error: BaseException | None) -> bool:
+        """Return whether a host may end by itself now, because of what was done to it."""
+        while isinstance(error, BaseExceptionGroup):
+            error = error.exceptions[0]
+        if isinstance(error, EngineGone):  # it says so as it starts, and its service starts it again
+            return self._world.engine.is_away
+        return self.had_disk and isinstance(error, OSError | StoreError)

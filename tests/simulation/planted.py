@@ -1,0 +1,219 @@
+"""Bugs that are planted into a copy of the program, to see whether worlds find them.
+
+Each is one patch of the source; `make simulate PLANTED=all` tries them. They spread over the path of a
+message, and are of kinds that are really made: a check left out, a number one off, a wake-up dropped, an
+effect before its commit.
+"""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+REPOSITORY = Path(__file__).parents[2]
+COPIED = ("orchestrator", "agent_runner", "tests/simulation")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Planted:
+    """A bug: in the file at `path`, `right` becomes `wrong`."""
+
+    name: str
+    path: str
+    right: str
+    wrong: str
+
+
+BUGS = (
+    Planted(
+        name="a text that is sent again has another id",
+        path="orchestrator/outbound/delivery.py",
+        right="                    head.message_id,\n",
+        wrong="                    MessageId(f'{head.message_id}{head.attempts}'),\n",
+    ),
+    Planted(
+        name="what may have been sent before a crash is sent again",
+        path="orchestrator/outbound/delivery.py",
+        right="        if head.state is OutboxState.SENDING and not (",
+        wrong="        if False and not (",
+    ),
+    Planted(
+        name="a send whose answer was lost is tried again on every messenger",
+        path="orchestrator/outbound/delivery.py",
+        right="            if channel is not None and channel.name in self._resends:",
+        wrong="            if channel is not None:",
+    ),
+    Planted(
+        name="a late reminder is said to be lost although another message brings it (found here first)",
+        path="orchestrator/outbound/delivery.py",
+        right="            if state is not OutboxState.SKIPPED and is_news:",
+        wrong="            if state is not OutboxState.SKIPPED:",
+    ),
+    Planted(
+        name="a chat stays busy after its message was sent",
+        path="orchestrator/outbound/delivery.py",
+        right="            self._busy.discard(head.chat_jid)",
+        wrong="            pass",
+    ),
+    Planted(
+        name="the newest message of a chat is sent first",
+        path="orchestrator/store/outbox.py",
+        right="PARTITION BY chat_jid ORDER BY coalesce(part_of, id), part) AS place",
+        wrong="PARTITION BY chat_jid ORDER BY -coalesce(part_of, id), part) AS place",
+    ),
+    Planted(
+        name="what a broken attempt had said is not dropped",
+        path="orchestrator/queue/retries.py",
+        right="    await outbox.drop_held(tx, turn.id)\n",
+        wrong="",
+    ),
+    Planted(
+        name="what a turn said is released before its end",
+        path="orchestrator/containers/frame_effects.py",
+        right="        state=OutboxState.HELD,\n",
+        wrong="",
+    ),
+    Planted(
+        name="a frame that comes again is applied again",
+        path="orchestrator/containers/frame_effects.py",
+        right="    if not await runs.advance_frame(tx, run.id, frame.n):\n        return None\n",
+        wrong="    await runs.advance_frame(tx, run.id, frame.n)\n",
+    ),
+    Planted(
+        name="frames count as read one too early",
+        path="orchestrator/containers/output.py",
+        right="        is_new = frame.n > live.last_frame ",
+        wrong="        is_new = frame.n > live.last_frame + 1 ",
+    ),
+    Planted(
+        name="a container that was adopted is not given its turn again",
+        path="orchestrator/containers/reattach.py",
+        right="        if order is not None:\n",
+        wrong="        if False:\n",
+    ),
+    Planted(
+        name="turns of lost containers are not put back at a start",
+        path="orchestrator/containers/reattach.py",
+        right="        for run_id in recorded.keys() - found.keys():",
+        wrong="        for run_id in ():",
+    ),
+    Planted(
+        name="a container that no run has is left alone",
+        path="orchestrator/containers/reattach.py",
+        right="                await self._orphans.remove(container, orphan)\n",
+        wrong="                pass\n",
+    ),
+    Planted(
+        name="the end of a run is not recorded with its turn",
+        path="orchestrator/containers/termination.py",
+        right="            await runs.end(tx, run.id, kind",
+        wrong="            await runs.end(tx, RunId(''), kind",
+    ),
+    Planted(
+        name="a silent container is never killed",
+        path="orchestrator/containers/timeouts.py",
+        right="    if now_ms - vitals.last_frame_ms > SILENT_MS:",
+        wrong="    if False:",
+    ),
+    Planted(
+        name="an idle container is never closed",
+        path="orchestrator/containers/timeouts.py",
+        right="        case RunState.IDLE if in_state_ms > (",
+        wrong="        case RunState.IDLE if in_state_ms > 1e12 + (",
+    ),
+    Planted(
+        name="the file of a turn stays after it was taken",
+        path="orchestrator/containers/output.py",
+        right="            await asyncio.to_thread(self._context.ports.remove_turn, ",
+        wrong="            await asyncio.to_thread(lambda *_: None, ",
+    ),
+    Planted(
+        name="a message that comes again is stored as another one",
+        path="orchestrator/inbound/intake.py",
+        right="        message = await _with_stored_quote(tx, message)\n        known =",
+        wrong="        message = await _with_stored_quote(tx, message)\n"
+        "        if await messages.find(tx, message.chat_jid, message.id):\n"
+        "            message = replace(message, id=MessageId(f'{message.id}-again'))\n        known =",
+    ),
+    Planted(
+        name="a new message wakes nobody",
+        path="orchestrator/inbound/intake.py",
+        right="            self._wakeups.lanes.set()\n",
+        wrong="            pass\n",
+    ),
+    Planted(
+        name="a request that comes again is done again",
+        path="orchestrator/ipc/command_dispatcher.py",
+        right="            if answered is not None:\n                return answered\n            now_ms",
+        wrong="            now_ms",
+    ),
+    Planted(
+        name="a request is removed before it is done",
+        path="orchestrator/ipc/mailbox_worker.py",
+        right='        replies = self._root / group.folder / "replies"\n',
+        wrong='        replies = self._root / group.folder / "replies"\n'
+        "        await asyncio.to_thread(mailbox.remove, request)\n",
+    ),
+    Planted(
+        name="a group's answer goes to its first chat, wherever it was asked",
+        path="orchestrator/containers/frame_effects.py",
+        right="        chat_jid=turn.chat_jid,\n        folder=turn.folder,\n        text=text,",
+        wrong="        chat_jid=(await __import__('orchestrator.store.groups').store.groups"
+        ".by_folder(tx, turn.folder)).jid,\n"
+        "        folder=turn.folder,\n        text=text,",
+    ),
+    Planted(
+        name="the outbox is not woken by the end of a turn",
+        path="orchestrator/containers/output.py",
+        right="wakeups.outbox.set()\n        self._context.wakeups.lanes.set()\n\n\ndef",
+        wrong="wakeups.lanes.set()\n\n\ndef",
+    ),
+    Planted(
+        name="reminders are looked for at the sweep alone",
+        path="orchestrator/dashboard/delivery/notification_dispatcher.py",
+        right="        return min(SWEEP_SECONDS, max(0.0, (next_ms - self._clock.now_ms()) / 1000))",
+        wrong="        return SWEEP_SECONDS",
+    ),
+)
+
+
+def look_for(bug: Planted, *, first: int, worlds: int) -> str:
+    """Try worlds of the program with a bug until one breaks a promise; return the row of the table."""
+    with tempfile.TemporaryDirectory(prefix="andy-planted-", dir=_fast()) as folder:
+        root = Path(folder)
+        for part in COPIED:
+            shutil.copytree(REPOSITORY / part, root / part, ignore=shutil.ignore_patterns("__pycache__"))
+        path = root / bug.path
+        text = path.read_text(encoding="utf-8")
+        assert text.count(bug.right) == 1, f"{bug.name}: {bug.path} has changed"
+        path.write_text(text.replace(bug.right, bug.wrong), encoding="utf-8")
+        began = time.monotonic()
+        found = subprocess.run(
+            [
+                sys.executable,
+                root / "tests/simulation/__main__.py",
+                f"--seed={first}",
+                f"--worlds={worlds}",
+                "--until-broken",
+            ],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+    seconds = time.monotonic() - began
+    broken = next((line for line in found.stdout.splitlines() if line.startswith("Seed ")), None)
+    if broken is None:
+        last = (found.stderr.strip().splitlines() or ["not found"])[-1] if found.returncode else "not found"
+        return f"| {bug.name} | – | {last} |"
+    seed, problem = broken.removeprefix("Seed ").split(": ", 1)
+    tried = int(seed) - first + 1
+    return f"| {bug.name} | {tried} ({seconds:.0f} s) | {problem.split(' | ')[0][:110]} |"
+
+
+def _fast() -> str | None:
+    return "/dev/shm" if Path("/dev/shm").is_dir() else None

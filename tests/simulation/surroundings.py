@@ -1,0 +1,315 @@
+"""What stands for the real world while a simulated one runs, and what is refused.
+
+`World._replace` is the list. Whatever would get past it to a socket, a process, a thread or a sleep raises
+`Unlisted`, which names the line, and is noted, so that the world fails even where the program catches it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import gc
+import os
+import random
+import sys
+import threading
+import time
+import traceback
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any, NoReturn
+from unittest.mock import patch
+
+import time_machine
+
+from tests.simulation.loop import PROCESS, SimulatedLoop, settle
+
+REPOSITORY = Path(__file__).parents[2]
+AUDITED = (
+    "socket.__new__", "socket.bind", "socket.connect", "socket.getaddrinfo", "socket.gethostbyname",
+    "subprocess.Popen", "os.fork", "os.posix_spawn", "os.system", "os.exec",
+)  # fmt: skip
+"""Events of Python's own audit that no step of a world may cause."""
+
+
+class Unlisted(BaseException):
+    """A step reached for the real world by a way that nothing simulated stands in."""
+
+
+class Refusals:
+    """Notes what reached for the real world, and from which line."""
+
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+
+    def refuse(self, what: str) -> NoReturn:
+        line = f"{what} at {_line_of_the_program()}"
+        if line not in self.lines:
+            self.lines.append(line)
+        raise Unlisted(line)
+
+
+def _line_of_the_program() -> str:
+    """Return the innermost line of Andy's, else of anybody, that is on the stack."""
+    frames = traceback.extract_stack()
+    simulation = str(Path(__file__).parent)
+    own = [
+        frame
+        for frame in frames
+        if frame.filename.startswith(str(REPOSITORY))
+        and not frame.filename.startswith(simulation)
+        and "/.venv/" not in frame.filename
+    ]
+    frame = (own or frames)[-1]
+    path = Path(frame.filename)
+    name = path.relative_to(REPOSITORY) if path.is_relative_to(REPOSITORY) else path
+    return f"{name}:{frame.lineno} ({frame.name})"
+
+
+class _Audit:
+    """Python's audit hook, which cannot be taken out again: it looks only while a world runs."""
+
+    refusals: Refusals | None = None
+    thread = 0
+    is_hooked = False
+
+    @classmethod
+    def hear(cls, event: str, _: tuple[Any, ...]) -> None:
+        if cls.refusals is not None and event in AUDITED and threading.get_ident() == cls.thread:
+            refusals = cls.refusals
+            cls.refusals = None  # what is looked up for the report is no further offence
+            try:
+                refusals.refuse(event)
+            finally:
+                cls.refusals = refusals
+
+
+@contextmanager
+def audited(refusals: Refusals) -> Iterator[None]:
+    """Refuse, in this thread, what reaches for the real world."""
+    if not _Audit.is_hooked:
+        sys.addaudithook(_Audit.hear)
+        _Audit.is_hooked = True
+    _Audit.refusals, _Audit.thread = refusals, threading.get_ident()
+    # Python audits these two only from 3.12 on.
+    sleep = patch.object(time, "sleep", lambda _: refusals.refuse("time.sleep"))
+    thread = patch.object(threading, "_start_new_thread", lambda *_: refusals.refuse("a thread"))
+    try:
+        with sleep, thread:
+            yield
+    finally:
+        _Audit.refusals = None
+
+
+class _WorldTime:
+    """In the place of a `time_machine.Traveller`: datetime and time ask it for the wall time."""
+
+    def __init__(self, loop: SimulatedLoop) -> None:
+        self.time_ns = loop.wall_ns
+
+    def _stop(self) -> None:
+        pass
+
+
+@contextmanager
+def time_of(loop: SimulatedLoop) -> Iterator[None]:
+    """Have the whole interpreter tell the time of a loop."""
+    travel = time_machine.travel(0.0, tick=False)
+    travel.start()
+    time_machine.traveller_stack[-1] = _WorldTime(loop)  # type: ignore[call-overload]
+    steady = loop.steady_ns
+    try:
+        with ExitStack() as stack:
+            for name in ("monotonic", "perf_counter"):
+                stack.enter_context(patch.object(time, name, lambda: steady() / 1e9))
+                stack.enter_context(patch.object(time, f"{name}_ns", steady))
+            yield
+    finally:
+        travel.stop()
+
+
+@contextmanager
+def chance_of(seed: str) -> Iterator[None]:
+    """Draw from a seed whatever the program draws: ids, tokens, jitter."""
+    drawn = random.Random(f"{seed}:program")
+    before = random.getstate()
+    random.seed(f"{seed}:global")
+    try:
+        with patch.object(os, "urandom", drawn.randbytes), patch.object(random, "_urandom", drawn.randbytes):
+            yield
+    finally:
+        random.setstate(before)
+
+
+class SimulatedThread:
+    """The thread of an aiosqlite connection: what is put into its queue becomes a step."""
+
+    def __init__(self, target: Callable[..., Any], args: tuple[Any, ...] = (), **_: Any) -> None:
+        (self._queue,) = args
+
+    def start(self) -> None:
+        self._queue.thread = self
+
+
+class StepQueue:
+    """The queue of such a thread."""
+
+    def __init__(self) -> None:
+        self.thread: SimulatedThread | None = None
+
+    @classmethod
+    def __class_getitem__(cls, _: object) -> type[StepQueue]:
+        return cls
+
+    def put_nowait(self, work: tuple[Any, Callable[[], Any]]) -> None:
+        loop = asyncio.get_event_loop()
+        assert isinstance(loop, SimulatedLoop)
+        loop.soon_in_thread(self, lambda: _do(*work))
+
+
+def _do(future: Any, function: Callable[[], Any]) -> None:
+    try:
+        result = function()
+    except Exception as error:  # noqa: BLE001  # as aiosqlite does
+        if future is not None:
+            settle(future, None, error)
+    else:
+        if future is not None:
+            settle(future, result, None)
+
+
+class ThreadAtOnce:
+    """A thread whose work ends at once and blocks nobody: to stop an observer."""
+
+    def __init__(self, *, target: Callable[[], None], **_: Any) -> None:
+        self._target = target
+
+    def start(self) -> None:
+        self._target()
+
+
+class Signals:
+    """The file system's signals. Some are lost, some come twice, all come late."""
+
+    def __init__(self, loop: SimulatedLoop, seed: str) -> None:
+        self._loop = loop
+        self._chance = random.Random(f"{seed}:signals")
+        self._lost = self._chance.choice((0.0, 0.05, 0.5, 1.0))
+        """The share of the signals that this world loses."""
+        self._watchers: dict[str, list[Observer]] = {}
+
+    def add(self, directory: str, observer: Observer) -> None:
+        self._watchers.setdefault(directory, []).append(observer)
+
+    def remove(self, observer: Observer) -> None:
+        for watchers in self._watchers.values():
+            if observer in watchers:
+                watchers.remove(observer)
+
+    def changed(self, path: str) -> None:
+        """Signal that a file came to be."""
+        for observer in self._watchers.get(str(Path(path).parent.resolve()), ()):
+            for _ in range(1 + (self._chance.random() < 0.1)):
+                if self._chance.random() >= self._lost:
+                    delay = self._chance.uniform(0.0001, 0.02)
+                    self._loop.call_later(delay, observer.signal, context=observer.context)
+
+
+class Observer:
+    """In the place of watchdog's: calls its handler in the process that made it."""
+
+    signals: Signals
+
+    def __init__(self) -> None:
+        self._handler: Any = None
+        self._directories: list[str] = []
+        self._is_started = False
+        self.context = contextvars.copy_context()
+        self.daemon = True
+
+    def schedule(self, handler: Any, path: str, **_: Any) -> object:
+        if not Path(path).is_dir():
+            raise FileNotFoundError(2, "No such file or directory", path)
+        self._handler = handler
+        self._directories.append(os.path.realpath(path))
+        if self._is_started:
+            self.signals.add(self._directories[-1], self)
+        return object()
+
+    def unschedule(self, _: object) -> None:
+        pass
+
+    def start(self) -> None:
+        self._is_started = True
+        for directory in self._directories:
+            self.signals.add(directory, self)
+
+    def stop(self) -> None:
+        self._is_started = False
+        self.signals.remove(self)
+
+    def is_alive(self) -> bool:
+        return self._is_started
+
+    def join(self, timeout: float | None = None) -> None:
+        pass
+
+    def signal(self) -> None:
+        if self._is_started and not PROCESS.get().is_dead:
+            # Both handlers of Andy's only set an event; which kind of change it was they never ask.
+            (getattr(self._handler, "on_any_event", None) or self._handler.dispatch)(None)
+
+
+class Disk:
+    """The directories of the home: real ones on tmpfs, that can be full and signal their new files."""
+
+    def __init__(self, loop: SimulatedLoop, signals: Signals) -> None:
+        self._loop = loop
+        self._signals = signals
+        self.is_full = False
+        self._replace, self._rename, self._link = os.replace, os.rename, os.link
+
+    def replace(self, source: Any, target: Any, **places: Any) -> None:
+        self._move(self._replace, source, target, places)
+
+    def rename(self, source: Any, target: Any, **places: Any) -> None:
+        self._move(self._rename, source, target, places)
+
+    def _move(self, move: Callable[..., None], source: Any, target: Any, places: dict[str, Any]) -> None:
+        if self.is_full and PROCESS.get().name != "outside":
+            raise OSError(28, "No space left on device", str(target))
+        move(source, target, **places)
+        if not places:
+            now = self._loop.wall_ns()
+            os.utime(target, ns=(now, now), follow_symlinks=False)
+            self._signals.changed(os.fspath(target))
+
+
+@contextmanager
+def without_collections() -> Iterator[None]:
+    """Collect no cycles meanwhile: when they are collected is drawn from no seed."""
+    was_on = gc.isenabled()
+    gc.collect()
+    gc.freeze()  # what was imported is not looked through again at the end of each world
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()
+
+
+def bury(graves: list[Any]) -> None:
+    """Let go of dead processes. Their `finally` runs only now, when the world is over, unheard."""
+    hook = sys.unraisablehook
+    sys.unraisablehook = lambda _: None
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            graves.clear()
+            gc.collect()
+            gc.unfreeze()
+    finally:
+        sys.unraisablehook = hook

@@ -1,0 +1,528 @@
+"""A world on a seed: the real host on a real disk, its containers, its messengers and its people in one loop.
+
+`World(seed).run()` lives it through and returns what happened. All that is drawn is drawn from the seed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import hashlib
+import os
+import random
+import shutil
+import sqlite3
+import sys
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+import structlog
+
+from orchestrator.app import Orchestrator
+from orchestrator.containers.runtime_selection import SelectedRuntime
+from orchestrator.domain.home import Home
+from orchestrator.domain.settings import Settings
+from orchestrator.domain.values import Group
+from orchestrator.groups import registration
+from orchestrator.proxies.model.credentials import CredentialSource
+from orchestrator.store import database as store_database
+from orchestrator.store.database import Database
+from tests.simulation import surroundings
+from tests.simulation.engine import Engine, SimulatedRuntime, on_sigterm
+from tests.simulation.loop import PROCESS, Process, SimulatedLoop
+from tests.simulation.messenger import EntryPoint, Messenger
+from tests.simulation.people import Faults, People, Plan
+
+MEMORY = Path("/dev/shm")
+LONGEST_LEAP_SECONDS = 1_200.0
+"""Seconds of idle time that pass at once: each loop of the host still wakes three times an hour."""
+SETTLE_SECONDS = 8 * 3600.0
+"""Virtual seconds in which all must be quiet after the faults have ended."""
+
+
+@dataclass(slots=True)
+class Line:
+    """One thing that happened."""
+
+    at_s: float
+    step: int
+    kind: str
+    text: str
+
+    def __str__(self) -> str:
+        hours, rest = divmod(self.at_s, 3600)
+        minutes, seconds = divmod(rest, 60)
+        at = f"{int(hours):3d}:{int(minutes):02d}:{seconds:06.3f}"
+        return f"{at}  step {self.step:7d}  {self.kind:9s}  {self.text}"
+
+
+@dataclass(slots=True)
+class Outcome:
+    """A world that is over."""
+
+    seed: str
+    lines: list[Line]
+    problems: list[str] = field(default_factory=list)
+    hours: float = 0.0
+    steps: int = 0
+    kills: int = 0
+    messages: int = 0
+    answers: int = 0
+
+    @property
+    def digest(self) -> str:
+        """A hash of all that happened: the same for the same seed."""
+        text = "\n".join(map(str, self.lines))
+        return hashlib.sha256(f"{text}\n{self.steps}".encode()).hexdigest()[:16]
+
+
+class World:
+    """One world. It is made, run once, and gone."""
+
+    def __init__(self, seed: int | str, plan: Plan | None = None, *, root: Path | None = None) -> None:
+        """`plan` replaces what the people and the faults of the seed do, to shrink a world."""
+        self.seed = str(seed)
+        self.plan = plan or Plan.drawn(self.seed)
+        self.lines: list[Line] = []
+        self.problems: list[str] = []
+        self.kills = 0
+        self.is_settling = False
+        parent = MEMORY if MEMORY.is_dir() else None
+        name = f"andy-world-{os.getpid()}-{threading.get_ident() % 100_000}"
+        self.root = root or (parent or Path("/tmp")) / name
+        self.refusals = surroundings.Refusals()
+        self.loop = SimulatedLoop(self.seed, self.refusals.refuse)
+        self._chance = random.Random(f"{self.seed}:world")
+        self.home = Home(self.root / "home")
+        self.host: Process | None = None
+        self.orchestrator: Orchestrator | None = None
+        self._host_number = 0
+        self._host_task: asyncio.Task[Any] | None = None
+        self._connections: list[tuple[Process, sqlite3.Connection]] = []
+        self._locks: list[tuple[Process, Any]] = []
+        self._graves: list[Any] = []
+        self._kill_why = ""
+        self._stop: asyncio.Event | None = None
+        self.web: Any = None
+
+    # -- running ---------------------------------------------------------------------------------------
+
+    def run(self) -> Outcome:
+        """Live the world through, judge it, and return what happened."""
+        shutil.rmtree(self.root, ignore_errors=True)
+        (self.root / "engine").mkdir(parents=True)
+        keeper: sqlite3.Connection | None = None
+        with ExitStack() as stack:
+            stack.enter_context(surroundings.without_collections())
+            _furnish(self.home, self.plan)
+            keeper = sqlite3.connect(self.home.database)  # so that no last connection tidies up after a kill
+            keeper.execute("SELECT count(*) FROM turns").fetchone()
+            stack.callback(keeper.close)
+            asyncio.set_event_loop(self.loop)
+            stack.callback(asyncio.set_event_loop, None)
+            self._replace(stack)
+            try:
+                self.loop.run_until_complete(self._live())
+            finally:
+                self._end_process_parts(None)
+                self._graves += [self.loop, self.orchestrator, self._host_task, self.host]
+        hours, steps = self.loop.time() / 3600, self.loop.step
+        self._judge()
+        self.loop._ready.clear()  # type: ignore[attr-defined]
+        outcome = Outcome(
+            seed=self.seed,
+            lines=self.lines,
+            problems=self.problems,
+            hours=hours,
+            steps=steps,
+            kills=self.kills,
+            messages=self.people.written,
+            answers=sum(post.by == "Andy" for one in self.messengers for post in one.shown),
+        )
+        self._bury()
+        return outcome
+
+    def _bury(self) -> None:
+        self.loop.close()
+        self.orchestrator = self._host_task = self.host = None
+        surroundings.bury(self._graves)
+        shutil.rmtree(self.root, ignore_errors=True)
+
+    def _replace(self, stack: ExitStack) -> None:
+        """Put everything simulated in the place of what it stands for. This is the list."""
+        enter = stack.enter_context
+        loop, seed = self.loop, self.seed
+        enter(surroundings.time_of(loop))
+        enter(surroundings.chance_of(seed))
+        self.signals = surroundings.Signals(loop, seed)
+        self.disk = surroundings.Disk(loop, self.signals)
+        self.engine = Engine(loop, self.root / "engine", seed, self.note)
+        self.messengers = (
+            Messenger("chirp", loop, seed, self.note, is_idempotent=True),
+            Messenger("flock", loop, seed, self.note, is_idempotent=False),
+        )
+        self.people = People(self, self.plan)
+        self.faults = Faults(self, self.plan)
+        surroundings.Observer.signals = self.signals
+        put: list[tuple[str, Any]] = [
+            ("os.replace", self.disk.replace),
+            ("os.rename", self.disk.rename),
+            ("aiosqlite.core.Thread", surroundings.SimulatedThread),
+            ("aiosqlite.core.SimpleQueue", surroundings.StepQueue),
+            ("agent_runner.watch.Observer", surroundings.Observer),
+            ("agent_runner.watch.threading", _Threads),
+            ("agent_runner.runner.on_sigterm", on_sigterm),
+            ("agent_runner.session.used_cpu_seconds", lambda: 0.25),
+            ("orchestrator.ipc.watcher.Observer", surroundings.Observer),
+            ("orchestrator.loop.workspace.Observer", surroundings.Observer),
+            ("orchestrator.containers.runtime_selection.choose", self._choose),
+            ("orchestrator.channels.discovery._others", self._entry_points),
+            ("orchestrator.app.listen_locally", _listen_locally),
+            ("orchestrator.proxies.feature.bind", lambda *_: _Listener(8701)),
+            ("orchestrator.proxies.model.server.ProxyServer.serve", _serve_nobody),
+            ("orchestrator.proxies.egress.proxy.EgressProxy.serve", _serve_nobody),
+            ("orchestrator.web.feature.WebFeature.serve", self._serve_web),
+            ("orchestrator.store.database._connect", self._connect),
+            ("orchestrator.domain.home.Home.lock", self._lock),
+        ]
+        for target, replacement in put:
+            enter(patch(target, replacement))
+        enter(self._logs())
+        enter(surroundings.audited(self.refusals))
+        loop.on_stop = lambda: self.kill_host(self._kill_why)
+
+    async def _live(self) -> None:
+        self.start_host()
+        self.loop.create_task(self.people.live(), name="people")
+        faults = self.loop.create_task(self.faults.live(), name="faults")
+        leaps = self.loop.create_task(self._leap_when_idle(), name="leaps")
+        await asyncio.sleep(self.plan.seconds)
+        self.is_settling = True
+        faults.cancel()
+        self.loop.stop_at = 0
+        self.faults.end()
+        self.note("world", "the faults have ended")
+        await self._settle()
+        leaps.cancel()
+        await self._shut_down()
+
+    async def _leap_when_idle(self) -> None:
+        """Pass the time in which nothing goes on and nothing is due in leaps, not second by second."""
+        while True:
+            await asyncio.sleep(10)
+            now = self.loop.time()
+            if self._is_idle():
+                to_s = min(now + LONGEST_LEAP_SECONDS, self.plan.next_moment(now), self._next_due()) - 30
+                if to_s > now + 30:
+                    self.loop.leap(to_s)
+
+    def _is_idle(self) -> bool:
+        is_up = self.host is not None and not self.host.is_dead
+        return (
+            is_up
+            and not self.engine.containers
+            and self.people.is_heard()
+            and not self.plan.is_amiss(self.loop.time())
+            and self.unsettled() == 0
+        )
+
+    def _next_due(self) -> float:
+        """Return when the next notification is due, in virtual seconds."""
+        (row,) = self.rows(
+            "SELECT min(max(due_ms, ifnull(next_attempt_ms, 0), ifnull(claim_until_ms, 0))) AS ms"
+            " FROM notifications WHERE status IN ('pending', 'sending') AND audience = 'user'"
+        )
+        if row["ms"] is None:
+            return float("inf")
+        return self.loop.time() + row["ms"] / 1000 - self.loop.wall_ns() / 1e9
+
+    async def _settle(self) -> None:
+        """Wait until all is quiet, or for as long as that may take."""
+        end = self.loop.time() + SETTLE_SECONDS
+        while self.loop.time() < end:
+            await asyncio.sleep(60)
+            if (
+                self.people.is_content()
+                and self.unsettled(reminders=True) == 0
+                and not self.engine.containers
+            ):
+                return
+        self.note("world", "it did not become quiet")
+
+    async def _shut_down(self) -> None:
+        assert self._stop is not None
+        task = self._host_task
+        if task is None:
+            self.problems.append("The host does not run at the end.")
+            return
+        self.is_settling = True
+        self._is_stopping = True
+        self._stop.set()
+        done, _ = await asyncio.wait([task], timeout=120)
+        if not done:
+            self.problems.append("The host does not end when it is asked to.")
+
+    # -- the host --------------------------------------------------------------------------------------
+
+    _is_stopping = False
+
+    def start_host(self) -> None:
+        self._host_number += 1
+        self.host = Process(f"host {self._host_number}")
+        self._graves.append(self.host)
+        self.note("host", f"{self.host.name} starts")
+        self._host_task = self.loop.start(self.host, self._run_host(self.host), self.host.name)
+        self._host_task.add_done_callback(self._host_ended, context=contextvars.Context())
+        if again := self.faults.kills_while_starting():
+            self.kill_in_steps(again, "while it starts")
+
+    async def _run_host(self, process: Process) -> None:
+        settings = Settings(
+            tz=self.plan.zone,
+            andy_runtime="process",
+            andy_agent="offline",
+            andy_channels="chirp,flock",
+            max_concurrent_containers=self.plan.cap,
+            andy_foresight=self.plan.foresight,
+            idle_timeout=self.plan.idle_ms,
+        )
+        credentials = CredentialSource(self.home.root, {})
+        self._stop = asyncio.Event()
+        orchestrator = Orchestrator(
+            self.home, settings, credentials=credentials, say=lambda text: self.note("host", text)
+        )
+        self.orchestrator = orchestrator
+        self._graves.append(orchestrator)
+        orchestrator.bus.taps.append(self._take_event)
+        await orchestrator.run(stop=self._stop, on_ready=lambda _: self.note("host", f"{process.name} is up"))
+
+    def _host_ended(self, task: asyncio.Task[Any]) -> None:
+        if self.host is None or task is not self._host_task:
+            return
+        error = None if task.cancelled() else task.exception()
+        self._host_task = None
+        self._end_process_parts(self.host)
+        self.host.is_dead = True
+        if self._is_stopping and error is None:
+            self.note("host", "it has ended as it was asked to")
+            return
+        self.note("host", f"{self.host.name} ended by itself: {_explained(error)}")
+        if not self.faults.explain_end(error):
+            self.problems.append(f"The host ended by itself: {_explained(error)}")
+        if not self._is_stopping:
+            self.loop.call_later(5.0, self.start_host, context=contextvars.Context())
+
+    def kill_in_steps(self, steps: int, why: str) -> None:
+        """Kill the host before the step that is so many from now."""
+        self.loop.stop_at = self.loop.step + max(1, steps)
+        self._kill_why = why
+
+    def kill_host(self, why: str) -> None:
+        """End the host as SIGKILL does: its memory is gone, and what it had not committed."""
+        if self.host is None or self.host.is_dead or self.is_settling:
+            return
+        self.kills += 1
+        self.note("fault", f"{self.host.name} is killed {why}".rstrip())
+        self.host.is_dead = True
+        self._host_task = None
+        self._end_process_parts(self.host)
+        self.web = None
+        pause = self._chance.choice((0.5, 3.0, 30.0, 600.0))
+        self.loop.call_later(pause, self.start_host, context=contextvars.Context())
+
+    def _end_process_parts(self, process: Process | None) -> None:
+        """Let go of what the system takes back of a process that is gone; None is all of them."""
+        for owner, connection in self._connections:
+            if process in (None, owner):
+                with suppress(sqlite3.Error):
+                    connection.rollback()
+                with suppress(sqlite3.Error):
+                    connection.close()
+        for owner, lock in self._locks:
+            if process in (None, owner):
+                lock.release(force=True)
+        self._connections = [one for one in self._connections if process not in (None, one[0])]
+        self._locks = [one for one in self._locks if process not in (None, one[0])]
+
+    # -- replacements ----------------------------------------------------------------------------------
+
+    async def _choose(self, *_: Any, **__: Any) -> SelectedRuntime:
+        return SelectedRuntime(
+            runtime=SimulatedRuntime(self.engine),
+            host_address="127.0.0.1",
+            listen_address="127.0.0.1",
+            uid=os.getuid(),
+            forget=_nothing,
+        )
+
+    def _entry_points(self) -> dict[str, Any]:
+        return {one.name: EntryPoint(one) for one in self.messengers}
+
+    async def _serve_web(self, *_: Any) -> None:
+        await asyncio.Event().wait()
+
+    _real_connect = staticmethod(store_database._connect)
+    _real_lock = Home.lock
+
+    def _connect(self, *given: Any) -> sqlite3.Connection:
+        connection = self._real_connect(*given)
+        self._connections.append((PROCESS.get(), connection))
+        return connection
+
+    def _lock(self) -> Any:
+        lock = World._real_lock(self.home)
+        self._locks.append((PROCESS.get(), lock))
+        return lock
+
+    # -- what happens ----------------------------------------------------------------------------------
+
+    def note(self, kind: str, text: str) -> None:
+        self.lines.append(Line(self.loop.time(), self.loop.step, kind, text))
+
+    def _take_event(self, event: Any) -> None:
+        ids = " ".join(
+            f"{name}={value}"
+            for name, value in event.to_json_dict().items()
+            if name not in ("n", "at_ms", "kind")
+        )
+        self.note("event", f"{event.kind} {ids}")
+
+    @contextmanager
+    def _logs(self) -> Iterator[None]:
+        def take(logger: object, method: str, fields: dict[str, Any]) -> dict[str, Any]:
+            error = fields.pop("exc_info", None)
+            words = " ".join(f"{name}={value}" for name, value in fields.items() if name != "event")
+            text = f"{method}: {fields['event']} {words}"
+            if isinstance(error, BaseException):
+                text += f" [{_explained(error)}]"
+            elif error:
+                text += f" [{_explained(sys.exc_info()[1])}]"
+            self.note("log", text.replace(str(self.root), "~"))
+            raise structlog.DropEvent
+
+        before = structlog.get_config()
+        structlog.configure(processors=[take], cache_logger_on_first_use=False)
+        try:
+            yield
+        finally:
+            structlog.configure(**before)
+
+    def messenger_of(self, jid: str) -> Messenger:
+        return next(one for one in self.messengers if jid.startswith(f"{one.name}:"))
+
+    def has_set_clock(self) -> bool:
+        """Return whether the plan sets the wall clock."""
+        return any(fault.kind == "clock" for fault in self.plan.faults)
+
+    def rows(self, sql: str, *given: Any) -> list[sqlite3.Row]:
+        connection = sqlite3.connect(f"{self.home.database.as_uri()}?mode=ro", uri=True)
+        connection.row_factory = sqlite3.Row
+        try:
+            return connection.execute(sql, given).fetchall()
+        finally:
+            connection.close()
+
+    def unsettled(self, *, reminders: bool = False) -> int:
+        """Count what the host has still to do; with `reminders`, those that are not due yet, too."""
+        (row,) = self.rows(
+            "SELECT (SELECT count(*) FROM turns WHERE state IN ('queued', 'running'))"
+            " + (SELECT count(*) FROM outbox WHERE state IN ('held', 'pending', 'sending'))"
+            " + (SELECT count(*) FROM runs WHERE ended_ms IS NULL)"
+            " + (SELECT count(*) FROM notifications"
+            " WHERE type = 'reminder' AND status IN ('pending', 'sending') AND ?)"
+            " AS n",
+            reminders,
+        )
+        return int(row["n"])
+
+    def _judge(self) -> None:
+        from tests.simulation.judges import judge
+
+        judge(self)
+
+
+class _Threads:
+    """In the place of `threading` where an observer is stopped."""
+
+    Thread = surroundings.ThreadAtOnce
+
+
+class _Listener:
+    """A socket that listens to nobody."""
+
+    def __init__(self, port: int) -> None:
+        self._port = port
+
+    def getsockname(self) -> tuple[str, int]:
+        return "127.0.0.1", self._port
+
+    def close(self) -> None:
+        pass
+
+
+@contextmanager
+def _listen_locally(port: int) -> Iterator[tuple[_Listener, ...]]:
+    yield (_Listener(8700),)
+
+
+async def _serve_nobody(*_: Any) -> None:
+    await asyncio.Event().wait()
+
+
+async def _nothing(*_: Any) -> None:
+    pass
+
+
+def _explained(error: BaseException | None) -> str:
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    if error is None:
+        return "without an error"
+    where = ""
+    frame = error.__traceback__
+    while frame is not None:
+        code = frame.tb_frame.f_code
+        if "/orchestrator/" in code.co_filename or "/agent_runner/" in code.co_filename:
+            where = f" at {'/'.join(Path(code.co_filename).parts[-3:])}:{frame.tb_lineno}"
+        frame = frame.tb_next
+    return f"{type(error).__name__}: {error}{where}"
+
+
+_template: list[Path] = []
+
+
+def _furnish(home: Home, plan: Plan) -> None:
+    """Make a home with the groups of a plan. The empty database is migrated once a process."""
+    home.database.parent.mkdir(parents=True)
+    if not _template:
+        place = MEMORY if MEMORY.is_dir() else Path("/tmp")
+        path = place / f"andy-world-template-{os.getpid()}.db"
+        path.unlink(missing_ok=True)
+        store_database._prepare(path)
+        connection = sqlite3.connect(path)
+        connection.execute("PRAGMA journal_mode = DELETE")
+        connection.close()
+        _template.append(path)
+        import atexit
+
+        atexit.register(lambda: path.unlink(missing_ok=True))
+    shutil.copyfile(_template[0], home.database)
+    asyncio.run(_register(home, plan.groups))
+
+
+async def _register(home: Home, groups: Sequence[Group]) -> None:
+    database = await Database.open(home.database)
+    try:
+        async with database.transaction() as tx:
+            await registration.ensure_main(tx, now_ms=0)
+            for group in groups:
+                await registration.register(tx, group)
+                for jid in group.other_chats:
+                    await registration.add_chat(tx, group.folder, jid, now_ms=0)
+    finally:
+        await database.close()

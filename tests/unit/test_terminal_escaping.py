@@ -1,0 +1,69 @@
+"""What people at a terminal, or in a question, are shown hides nothing."""
+
+from __future__ import annotations
+
+import unicodedata
+
+import pytest
+
+from orchestrator.base.terminal_escaping import MAX_SHOWN_MARKS, all_visible
+from tests.support.json_schemas import load
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "caf\u00e9",
+        "cafe\u0301",
+        "Vie\u0323\u0302t",
+        "हिन्दी",
+        "น้ำ",
+        "한국어",
+        "a b",
+        "Andy야",
+        "Łódź",
+        "Straße",
+        "Привет, Andy",
+        "Ωραία",
+        "m²",
+        "5кг",
+        "“quoted” – it’s",
+    ],
+)
+def test_words_of_people_stay_as_they_are(text: str) -> None:
+    assert all_visible(text) == text
+
+
+SCHEMA = load("confusables")
+ALIKE = [(letter, one) for letter, others in SCHEMA.items() if letter.isalnum() for one in others]
+"""Each character that Unicode lists as looking like a letter or a digit of ASCII, with that one."""
+
+
+def test_whatever_unicode_says_looks_like_a_letter_is_written_out_in_a_word_of_ascii() -> None:
+    passed = [one for _, one in ALIKE if one in all_visible(f"pay{one}pal")]
+    assert len(ALIKE) > 1_300
+    assert [f"U+{ord(one):04X} {unicodedata.name(one, '')}" for one in passed] == []
+
+
+def test_no_sign_makes_one_address_of_another() -> None:
+    seen = [one for sign in "/:." for one in SCHEMA[sign] if one in all_visible(f"example.com{one}evil")]
+    assert "\u2044" not in seen
+    assert "\u2215" not in seen
+    assert {unicodedata.category(one) for one in seen} <= {"Lo", "Lm", "Nd", "Mc", "Po", "So", "Sk", "Lu"}
+
+
+def test_a_word_of_another_script_alone_stays() -> None:
+    assert all_visible("раура") == "раура"
+    assert all_visible("p\u0430ypal") == "p\\u0430ypal"
+
+
+def test_marks_that_pile_up_are_written_out() -> None:
+    shown = all_visible("a" + "\u0301" * 6 + "b\u0301")
+    assert shown == "a" + "\u0301" * MAX_SHOWN_MARKS + "\\u0301" * (6 - MAX_SHOWN_MARKS) + "b\u0301"
+
+
+@pytest.mark.parametrize("hidden", ["\ufe0f", "\ufe00", "\u180b", "\u180f", "\U000e0100", "\u034f", "\u3164"])
+def test_what_is_not_seen_is_written_out(hidden: str) -> None:
+    shown = all_visible(f"a{hidden}b")
+    assert hidden not in shown
+    assert f"{ord(hidden):x}" in shown
