@@ -14,29 +14,18 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from orchestrator.containers.logs import files
 from orchestrator.context.context_manager import ContextManager
 from orchestrator.context.tokens import EncodingCounter
 from orchestrator.dashboard.services.reminders import ReminderService
 from orchestrator.domain.home import Home
-from orchestrator.domain.values import Folder, RunId, TurnId, TurnKind
-from orchestrator.groups import changes
-from orchestrator.reports import costs
-from orchestrator.scheduler import scheduled_task_service
-from orchestrator.scheduler.timing import schedule_reader
-from orchestrator.store import approvals, audit, groups, loops, outbox, usage
-from orchestrator.store.approvals import ApprovalKind, ApprovalRequest
-from orchestrator.store.budgets import Period
-from orchestrator.store.loops import NextWake
+from orchestrator.domain.values import Folder, RunId, TurnId
 from orchestrator.web.api.lists import RESOURCES, ApiResource, ApiSource, list_routes
 from orchestrator.web.api.openapi import ErrorDocument, description, openapi_route
 from orchestrator.web.api.queries import MAX_LIMIT, PageQuery
 from orchestrator.web.api.routes import ApiServices, api_routes
 from orchestrator.web.app import web_app
 from orchestrator.web.console.sessions import SessionService
-from tests.support.dashboard_harness import FEB_9_1200, HOUR_MS, DashboardHarness, alert
-from tests.support.notice_harness import NoticeHarness
-from tests.support.reminders import put_reminder
+from tests.support.filled_store import fill_store
 from tests.support.store_harness import SEOUL, StoreHarness
 
 TOKEN = {"Authorization": "Bearer secret"}
@@ -53,85 +42,8 @@ QUERIES = {
 @pytest.fixture
 async def harness(store_harness: StoreHarness, tmp_path: Path) -> StoreHarness:
     """Something of everything, twice, so that each list has a second page."""
-    clock = store_harness.clock
-    board = DashboardHarness(store_harness)
-    for folder in ("family", "work"):
-        await store_harness.add_group(folder, requires_trigger=False)
-    await board.put(alert(id="n_1", task_id=None), alert(id="n_2", task_id=None, due_ms=FEB_9_1200))
-    notices = NoticeHarness(store_harness)
-    await notices.note("look at the oven")
-    await notices.note("look at the cat")
-    for number in (1, 2):
-        await store_harness.hear(f"buy milk {number}", id=f"M{number}", quote=None)
-        await notices.ask("list_reminders")
-        await store_harness.answer("yes")
-    await store_harness.deliver_all()
-    await _fill(store_harness)
-    logged = await store_harness.rows("SELECT id, group_folder, started_ms FROM runs LIMIT 1")
-    path = files.path_of(Home(tmp_path).logs, "family", logged[0]["id"], logged[0]["started_ms"])
-    files.append(path, files.event_line(clock.now_ms(), "run.begun", {"group": "family"}), may_begin=True)
+    await fill_store(store_harness, Home(tmp_path))
     return store_harness
-
-
-async def _fill(harness: StoreHarness) -> None:
-    now_ms, times = harness.clock.now_ms(), schedule_reader(lambda _: SEOUL)
-    async with harness.database.transaction() as tx:
-        family = await groups.known(tx, "family")
-        for number in (1, 2):
-            wish = scheduled_task_service.ScheduledTaskRequest(
-                prompt=f"do {number}", kind="interval", value="12h", context_mode="isolated"
-            )
-            await scheduled_task_service.add(tx, "family", wish, times, now_ms=now_ms)
-            await put_reminder(tx, family, text="pill", due_ms=now_ms + HOUR_MS, now_ms=now_ms)
-            await outbox.add(tx, chat_jid=family.jid, text="out", dedupe_key=f"{number}", now_ms=now_ms)
-            await audit.append(tx, audit.AuditEvent(at_ms=now_ms, kind="egress.refused"))
-            await usage.add(tx, _usage(number, now_ms))
-            await approvals.add(tx, _asked(number), now_ms=now_ms, expires_ms=now_ms + HOUR_MS)
-            await changes.configure(tx, "family", {"cpus": number}, by="a browser", now_ms=now_ms)
-        await loops.switch_on(
-            tx,
-            family.folder,
-            auto_ms=HOUR_MS,
-            next_wake=NextWake(at_ms=now_ms + HOUR_MS, set_by="agent", reason="look", trace=("a",)),
-            now_ms=now_ms,
-        )
-        for period in Period:
-            await costs.set_budget(
-                tx,
-                costs.parse_amount("5usd"),
-                period=period,
-                folder="family",
-                is_background=False,
-                now_ms=now_ms,
-            )
-
-
-def _asked(number: int) -> ApprovalRequest:
-    return ApprovalRequest(
-        folder=Folder("family"),
-        kind=ApprovalKind.EGRESS,
-        subject=f"{number}.example:443",
-        run_id=RunId("R"),
-        turn_id=None,
-    )
-
-
-def _usage(number: int, now_ms: int) -> usage.UsageEntry:
-    return usage.UsageEntry(
-        at_ms=now_ms,
-        folder=Folder("family"),
-        run_id="R",  # type: ignore[arg-type]
-        turn_id=TurnId(number),
-        kind=TurnKind.CHAT,
-        task_id=None,
-        model=None if number == 1 else "m",
-        input_tokens=1,
-        output_tokens=1,
-        cache_read_tokens=0,
-        cache_write_tokens=0,
-        cost_nano_usd=None if number == 1 else 5,
-        is_whole=True,
-    )
 
 
 @pytest.fixture

@@ -1,0 +1,102 @@
+"""Each page of the console, and whatever it leads to, is shown in both languages by a whole host."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from html.parser import HTMLParser
+from pathlib import Path
+from urllib.parse import urldefrag, urlencode, urljoin, urlsplit
+
+import httpx
+import pytest
+
+from orchestrator.app import Orchestrator
+from orchestrator.base.clock import SystemClock
+from orchestrator.domain.home import Home
+from orchestrator.domain.settings import Settings
+from orchestrator.proxies.model.credentials import CredentialSource
+from orchestrator.store.database import Database
+from orchestrator.web.console.app import find_pages
+from orchestrator.web.console.catalogue import LANGUAGES
+from tests.doubles.clock import FakeClock
+from tests.support.filled_store import fill_store
+from tests.support.store_harness import StoreHarness
+
+PAGES_OF_ALL = sorted(path for page in find_pages() for path in page.shows if "{" not in path)
+NO_PAGES = ("/console/live/", "/console/static/")
+MOST = 600
+"""Addresses that are asked at most: more means that links lead on without an end."""
+
+
+@pytest.fixture
+async def browser(tmp_path: Path) -> AsyncIterator[httpx.AsyncClient]:
+    """A browser without scripts, signed in to a host whose store has something of everything."""
+    home = Home(tmp_path / "home")
+    home.make()
+    database = await Database.open(home.database)
+    await fill_store(StoreHarness(database, FakeClock(SystemClock().now_ms())), home)
+    await database.close()
+    settings = Settings(andy_runtime="process", andy_agent="offline", andy_channels="", andy_port=0)
+    host = Orchestrator(home, settings, credentials=CredentialSource(home.root, {}), say=lambda _: None)
+    stop, address = asyncio.Event(), asyncio.get_running_loop().create_future()
+    async with asyncio.TaskGroup() as tasks:
+        serving = tasks.create_task(host.run(stop=stop, on_ready=address.set_result, leaves_containers=False))
+        await asyncio.wait({serving, address}, return_when=asyncio.FIRST_COMPLETED)
+        async with httpx.AsyncClient(base_url=address.result(), trust_env=False, timeout=120) as made:
+            token = home.token()
+            assert (await made.post("/console/sign-in", data={"secret": token})).status_code == 303
+            yield made
+        stop.set()
+
+
+@pytest.mark.parametrize("language", LANGUAGES)
+async def test_each_page_and_each_link_on_it_leads_to_a_page(browser, language):
+    browser.cookies.set("andy_language", language)
+    waiting = [(f"/console{path}", "the navigation") for path in PAGES_OF_ALL]
+    seen = {path for path, _ in waiting}
+    for path, origin in waiting:
+        answer = await browser.get(path, follow_redirects=True)
+        assert answer.status_code == 200, f"{path} of {origin}: {answer.status_code} {answer.text[-500:]}"
+        if not answer.headers["content-type"].startswith("text/html"):
+            continue
+        for link in links(answer):
+            if link not in seen:
+                seen.add(link)
+                waiting.append((link, path))
+        assert len(seen) < MOST, sorted(seen)[-20:]
+    assert len(seen) > len(PAGES_OF_ALL)
+
+
+class Links(HTMLParser):
+    """Collects where a page leads: its links, its live parts, and each choice in a form that only asks."""
+
+    def __init__(self, page: httpx.Response) -> None:
+        super().__init__()
+        self._base = str(page.url)
+        self._action: str | None = None
+        self._choice = ""
+        self.found: list[str] = []
+        self.feed(page.text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        its = {name: value or "" for name, value in attrs}
+        self.found += [urljoin(self._base, its[name]) for name in ("href", "hx-get") if name in its]
+        if tag == "form":
+            asks = its.get("method", "get") == "get"
+            self._action = urljoin(self._base, its.get("action", "?")) if asks else None
+        if tag == "select":
+            self._choice = its.get("name", "")
+        if tag == "option" and self._action is not None:
+            chosen = urlencode({self._choice: its.get("value", "")})
+            self.found.append(f"{self._action.partition('?')[0]}?{chosen}")
+
+
+def links(page: httpx.Response) -> list[str]:
+    """Return the addresses of other pages of the console that a page leads to, without their host."""
+    own = [
+        urlsplit(urldefrag(one).url)
+        for one in Links(page).found
+        if one.startswith(str(page.url.join("/console/")))
+    ]
+    return [f"{one.path}?{one.query}".rstrip("?") for one in own if not one.path.startswith(NO_PAGES)]
