@@ -22,6 +22,8 @@ SECONDS_SHOWN_WITHIN = 120
 MAX_SENDER_CHARS = 60
 MAX_DAYS = 366
 """The longest time of which the reminders are shown."""
+DAYS_OF_WEEK, MAX_DAYS_EACH = 7, 14
+"""The days of a week, and the fewest that are too many for a reminder on each."""
 SOONEST_REPEAT = timedelta(minutes=10)
 _BELL = "⏰ "
 
@@ -97,10 +99,45 @@ class Reminders(RequestHandler):
             about = self._about(is_needed=is_past)  # a task's deadline chose the time, and nobody said it
             text = self.say("sure_when", what=what, why=why) if is_offered else why + about
             raise self.question("when", text)
+        if self.slot("last"):
+            raise self._which_days(read.first if isinstance(read, Recurrence) else read.at)
+        if self.slot("days"):
+            return await self._set_each(read.first if isinstance(read, Recurrence) else read.at)
         if is_offered and not self.slot("sure"):
             moment = times.say(read, self.parsed.language)
             raise self.question("sure", self.say("sure_remind", what=what, moment=moment))
         return await self._repeat(read) if isinstance(read, Recurrence) else await self._set(read)
+
+    def _which_days(self, at: datetime) -> AnswerNow:
+        """Ask which days `from Monday to Wednesday` means; `at` is the first."""
+        read = self.context.read_time(self.slot("last"))
+        ahead = (read.day - at.date()).days if isinstance(read, DateOnly) else 0
+        ahead += 7 if ahead < 0 else 0
+        if not 0 < ahead < MAX_DAYS_EACH:
+            self.parsed = self.parsed.having(last="", unsure="yes")
+            return self.question("when", self.say("time.unsure"))
+        last, clock, language = at + timedelta(days=ahead), f"{at:%H:%M}", self.parsed.language
+        parsed = self.parsed.having(last="", each="", sure="yes", when=f"{at:%Y-%m-%d} at {clock}")
+        first_day, last_day = times.say_day(at, language), times.say_day(last, language)
+        each = self.say("days_each", first=first_day, last=last_day, clock=clock)
+        options = [Option(label=each, request=parsed.having(days=str(ahead + 1)))]
+        weekly = self.context.read_time(f"every {at:%A} to {last:%A} at {clock}")
+        if isinstance(weekly, Recurrence) and ahead < DAYS_OF_WEEK:
+            rhythm = times.say(weekly, language)
+            request = parsed.having(when=rhythm)
+            options.append(Option(label=self.say("days_weekly", times=rhythm), request=request))
+        if not self.slot("each"):
+            options.append(Option(label=self.say("days_once", moment=self.moment(at)), request=parsed))
+        return self.question("which", self.say("which_days"), options)
+
+    async def _set_each(self, at: datetime) -> str:
+        """Set a reminder on each of several days, the first of which is that of `at`."""
+        texts = []
+        for ahead in range(int(self.slot("days"))):
+            day = at.date() + timedelta(days=ahead)
+            one = self.parsed.having(when=f"{day.isoformat()} at {at:%H:%M}", days="")
+            texts.append(await Reminders(one, self.context).do_remind())
+        return "\n".join(texts)
 
     def _before(self, read: Instant | times.Duration | Recurrence) -> times.Reading:
         """Return the moment that lies a span before the event which the time names."""

@@ -65,7 +65,8 @@ def _doubt(parsed: ParsedRequest) -> str:
     # "every day at 9 to stay until 7": what comes once a day has no hour at which it ends.
     limited = PATTERNS["month_limit"].sub("", words)  # the reader of times knows months left out
     limited = limited if PATTERNS["interval"].search(words) else PATTERNS["clock_limit"].sub("", limited)
-    if is_reminder and PATTERNS["repeats"].search(words) and PATTERNS["limits"].search(limited):
+    is_limited = PATTERNS["repeats"].search(words) and PATTERNS["limits"].search(limited)
+    if is_reminder and is_limited and not _between_days(words, parsed.language):  # which days, is asked
         return "repeat_limited"
     is_added = parsed.intent in ("add_items", "add_todo")
     kind = "taken_back" if is_reminder else "taken_back_items" if is_added else ""
@@ -207,6 +208,9 @@ def _reminder(body: str, language: Language) -> ParsedRequest:
         return before
     lead = _leading(body)
     cut = _cut_end(body) if lead is None else _cut_start(body, lead)
+    several = _between_days(body, language)
+    if several and (cut is None or several.slot("each")):
+        return several
     what, when = cut or (body, "")
     what_to_do = _without_joint(what)
     if language is Language.KOREAN:
@@ -217,6 +221,20 @@ def _reminder(body: str, language: Language) -> ParsedRequest:
     elif not slots["what"] and PATTERNS["before_text"].match(what.strip(_BETWEEN)):
         slots["trouble"] = "no_text"
     return ParsedRequest(intent="remind", language=language, slots=slots)
+
+
+def _between_days(body: str, language: Language) -> ParsedRequest | None:
+    """Read `from Monday to Wednesday at 9am` as that of the first day, with the last one beside it."""
+    found = PATTERNS[f"days_{language.value}"].search(body)
+    if found is None:
+        return None
+    day = found["first"] if language is Language.KOREAN else f"on {found['first']}"
+    first = _reminder(body[: found.start()] + day + body[found.end() :], language)
+    when = times.leading(first.slot("when"))
+    days = when.parts.written().keys() & {"day", "weekday", "span", "repeat"} if when else ()
+    if first.slot("trouble") or day not in first.slot("when") or len(days) > 1:
+        return None
+    return first.having(last=found["last"], each=found["each"] or found["each_too"] or "")
 
 
 def without_time(what: str) -> tuple[str, str]:

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import date, datetime, time, timedelta
 
+from agent_runner.wire import times
 from orchestrator.dashboard.rules import dedupe, slots
 from orchestrator.dashboard.rules.slots import Hours
 from orchestrator.dashboard.rules.steps import (
@@ -219,11 +220,12 @@ def _has_reminder(task_id: str, context: AlertContext, *, due_ms: int) -> bool:
     return any(context.hours.day_of(at_ms) == context.hours.day_of(due_ms) for at_ms in moments)
 
 
-def when(deadline: Deadline, hours: Hours) -> str:
-    """Return a deadline as text: `2026-02-10`, or `2026-02-10 18:00` of a moment."""
+def when(deadline: Deadline, hours: Hours, language: times.Language) -> str:
+    """Return a deadline as text: `Tue 2026-02-10`, or `Tue 2026-02-10 18:00` of a moment."""
     if deadline.date is not None:
-        return deadline.date
-    return datetime.fromtimestamp(deadline.at_ms / 1000, hours.zone).strftime("%Y-%m-%d %H:%M")
+        return times.say_day(date.fromisoformat(deadline.date), language)
+    at = datetime.fromtimestamp(deadline.at_ms / 1000, hours.zone)
+    return times.say_moment(at, language, has_seconds=False)
 
 
 # Silence and blocks
@@ -381,10 +383,10 @@ def is_outdated(cause: str | None, task: BoardTask, *, since_ms: int) -> bool:
 def _deadline_text(task: BoardTask, deadline: Deadline, cause: str, hours: Hours, *, at_ms: int) -> str:
     is_today = cause != OVERDUE and deadline.date == hours.day_of(at_ms).isoformat()
     words = rule_texts.texts_for(task.title)
-    text = {HOURS_BEFORE: words.deadline_soon, OVERDUE: words.overdue}.get(cause, words.deadline)
     title = rule_texts.shorten(task.title)
-    text = words.deadline_today if is_today else text
-    return text.format(title=title, when=when(deadline, hours), pct=task.pct)
+    text = words.overdue if cause == OVERDUE else words.deadline_today if is_today else words.deadline
+    shown = when(deadline, hours, rule_texts.language_of(task.title))
+    return text.format(title=title, when=shown, pct=task.pct)
 
 
 def _silence_text(task: BoardTask, cause: str, *, at_ms: int) -> str:

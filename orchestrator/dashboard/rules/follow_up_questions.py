@@ -67,7 +67,7 @@ def _worded(task: BoardTask, phrase: str, hours: Hours) -> str:
     words: str = getattr(rule_texts.texts_for(task.title), phrase)
     named = {"title": rule_texts.shorten(task.title), "pct": task.pct}
     if task.deadline is not None and "{when}" in words:
-        named["when"] = alerts.when(task.deadline, hours)
+        named["when"] = alerts.when(task.deadline, hours, rule_texts.language_of(task.title))
     return words.format_map(named)
 
 

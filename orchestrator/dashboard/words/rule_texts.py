@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
+from agent_runner.wire.times import Language
+
 _HANGUL = re.compile(r"[\u1100-\u11ff\u3130-\u318f\uac00-\ud7a3]")
 MAX_SHOWN_CHARS = 120
 
@@ -14,7 +16,6 @@ class RuleTexts:
     """The texts of one language: `{title}` is the task, `{when}` a day or moment, `{days}` at least 1."""
 
     deadline: str
-    deadline_soon: str
     deadline_today: str
     progress: str
     stagnant: str
@@ -32,7 +33,6 @@ class RuleTexts:
 
 ENGLISH = RuleTexts(
     deadline="⏰ “{title}” is due {when} ({pct}% done).",
-    deadline_soon="⏰ “{title}” is due at {when} ({pct}% done).",
     deadline_today="⏰ “{title}” is due today ({pct}% done).",
     progress="How is “{title}” going? No news for {days} days ({pct}%).",
     stagnant="“{title}” has not moved for {days} days ({pct}%). Is it still on?",
@@ -49,7 +49,6 @@ ENGLISH = RuleTexts(
 )
 KOREAN = RuleTexts(
     deadline="⏰ “{title}” 마감이 {when}입니다 (진행률 {pct}%).",
-    deadline_soon="⏰ “{title}” 마감이 {when}입니다 (진행률 {pct}%).",
     deadline_today="⏰ “{title}” 마감이 오늘입니다 (진행률 {pct}%).",
     progress="“{title}” 어떻게 되어 가나요? {days}일째 소식이 없습니다 ({pct}%).",
     stagnant="“{title}” 작업이 {days}일째 멈춰 있습니다 ({pct}%). 계속하나요?",
@@ -90,14 +89,19 @@ KOREAN_ANSWERS = AnswerTexts(
 )
 
 
+def language_of(text: str) -> Language:
+    """Return Korean where there is Hangul in `text`, else English."""
+    return Language.KOREAN if _HANGUL.search(text) else Language.ENGLISH
+
+
 def texts_for(text: str) -> RuleTexts:
-    """Return the Korean texts where there is Hangul in `text`, else the English ones."""
-    return KOREAN if _HANGUL.search(text) else ENGLISH
+    """Return the texts in the language of `text`."""
+    return KOREAN if language_of(text) is Language.KOREAN else ENGLISH
 
 
 def answers_for(text: str) -> AnswerTexts:
-    """Return the Korean replies where there is Hangul in `text`, else the English ones."""
-    return KOREAN_ANSWERS if _HANGUL.search(text) else ENGLISH_ANSWERS
+    """Return the replies in the language of `text`."""
+    return KOREAN_ANSWERS if language_of(text) is Language.KOREAN else ENGLISH_ANSWERS
 
 
 def shorten(text: str) -> str:

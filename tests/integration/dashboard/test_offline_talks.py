@@ -47,6 +47,46 @@ TALKS = {
         > 완료 항목 정리해줘
         할 일 목록에서 완료한 항목을 정리했어요: 1개.
     """,
+    "from a day to another can mean three things": """
+        > remind me from Tuesday to Thursday at 9am to water the plants
+        That can mean several things. Which one?
+        1. each day: every day from Tue 2026-02-10 to Thu 2026-02-12 at 09:00
+        2. every week: every Tuesday, Wednesday and Thursday at 09:00
+        3. just once: Tue 2026-02-10 09:00
+        > each day
+        I'll remind you on Tue 2026-02-10 09:00: water the plants (reminder 1).
+        I'll remind you on Wed 2026-02-11 09:00: water the plants (reminder 2).
+        I'll remind you on Thu 2026-02-12 09:00: water the plants (reminder 3).
+        > undo that
+        Cancelled: water the plants.
+        > list reminders
+        There are no reminders.
+        > remind me to water the plants from Friday to Monday
+        At what time on Fri 2026-02-13?
+        > 9am
+        1. each day: every day from Fri 2026-02-13 to Mon 2026-02-16 at 09:00
+        > the second
+        I'll remind you every Monday, Friday, Saturday and Sunday at 09:00: water the plants.
+        > remind me every day from Tuesday to Wednesday at 8am to stretch
+        1. each day: every day from Tue 2026-02-10 to Wed 2026-02-11 at 08:00
+        not: just once
+        > never mind
+        All right, I leave it.
+    """,
+    "월요일부터 수요일까지": """
+        > 화요일부터 목요일까지 오전 9시에 화분에 물 주라고 알려줘
+        여러 가지로 읽을 수 있어요. 어느 쪽인가요?
+        1. 매일: 2026-02-10 (화)부터 2026-02-12 (목)까지 날마다 09:00
+        2. 매주: 매주 화요일 수요일 목요일 09:00
+        3. 한 번만: 2026-02-10 (화) 09:00
+        > 한 번만
+        2026-02-10 (화) 09:00에 알려드릴게요: 화분에 물 주기 (알림 1번).
+        > 화요일부터 수요일까지 매일 오전 9시에 약 먹으라고 알려줘
+        not: 한 번만
+        > 매일이요
+        2026-02-10 (화) 09:00에 알려드릴게요: 약 먹기 (알림 2번).
+        2026-02-11 (수) 09:00에 알려드릴게요: 약 먹기 (알림 3번).
+    """,
     "two wishes in two lines": r"""
         > todo buy stamps\nremind me at 5pm to cook
         Added to the to-do list: buy stamps.

@@ -329,7 +329,7 @@ async def test_what_is_overdue_is_told_in_the_chat_at_its_time_and_once(harness,
         await harness.look()
         await harness.until_quiet()
     assert [text for text in harness.channel.texts() if "was due" in text] == [
-        f"“exam” was due {deadline.replace('T', ' ')} and is at 0%. Is it done, or when will it be?"
+        f"“exam” was due Mon {deadline.replace('T', ' ')} and is at 0%. Is it done, or when will it be?"
     ]
     assert [row["type"] for row in await harness.questions()] == ["deadline_check"]
 
@@ -345,7 +345,7 @@ async def test_an_alert_says_how_far_a_task_is_when_it_is_sent(harness):
     async with harness.delivering():
         await harness.look("2026-02-09 09:00")
         told = await harness.until_status(row["id"], "delivered")
-    assert harness.channel.texts() == ["⏰ “blog” is due 2026-02-10 (80% done)."]
+    assert harness.channel.texts() == ["⏰ “blog” is due Tue 2026-02-10 (80% done)."]
     assert told.message == harness.channel.texts()[0], "what was told is what is kept"
 
 
@@ -358,7 +358,7 @@ async def test_an_alert_that_waits_for_the_messenger_says_how_things_are_by_then
     await harness.look("2026-02-09 09:01:00")
     async with harness.delivering():
         await harness.until_quiet()
-    assert harness.channel.texts() == ["⏰ “blog” is due 2026-02-10 (80% done)."]
+    assert harness.channel.texts() == ["⏰ “blog” is due Tue 2026-02-10 (80% done)."]
 
 
 async def test_words_that_somebody_chose_are_sent_as_they_are(harness):
@@ -403,7 +403,7 @@ async def test_late_news_of_a_deadline_is_told_once(harness):
         await harness.look()
         await harness.until_quiet()
     assert harness.channel.texts() == [
-        "“blog” was due 2026-02-09 and is at 60%. Is it done, or when will it be?"
+        "“blog” was due Mon 2026-02-09 and is at 60%. Is it done, or when will it be?"
     ]
     alerts = [row for row in await harness.notifications() if row["type"] == "deadline_alert"]
     assert [row["status"] for row in alerts] == ["expired", "delivered"]
