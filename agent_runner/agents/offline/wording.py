@@ -228,11 +228,10 @@ def _between_days(body: str, language: Language) -> ParsedRequest | None:
     found = PATTERNS[f"days_{language.value}"].search(body)
     if found is None:
         return None
-    day = found["first"] if language is Language.KOREAN else f"on {found['first']}"
-    first = _reminder(body[: found.start()] + day + body[found.end() :], language)
+    first = _reminder(body[: found.start()] + found["first"] + body[found.end() :], language)
     when = times.leading(first.slot("when"))
     days = when.parts.written().keys() & {"day", "weekday", "span", "repeat"} if when else ()
-    if first.slot("trouble") or day not in first.slot("when") or len(days) > 1:
+    if first.slot("trouble") or found["first"] not in first.slot("when") or len(days) > 1:
         return None
     return first.having(last=found["last"], each=found["each"] or found["each_too"] or "")
 
