@@ -153,6 +153,7 @@ class Orchestrator:
             loops=self._loops,
             contexts=self._contexts.commands,
             notices=self._notices.service,
+            web=self._proxies.web_search,
         )
         stops = StopRequests(host, stop_run=self._containers.stop_run_soon)
         self._intake = build_intake(host, at_once=self._dashboards.instant_reply, stop=stops.answer)

@@ -91,7 +91,7 @@ class ToolServer:
 def _tools_of(order: RunOrder) -> dict[str, dict[str, Tool[Any]]]:
     """Return the tools by server and name. A worker has only the tools of the dashboard."""
     is_worker = order.turn.kind == "worker"
-    own = tools_for(is_main=order.is_main, is_worker=is_worker)
+    own = tools_for(is_main=order.is_main, is_worker=is_worker, searches_web=order.search_tool)
     board = () if is_worker else DASHBOARD_TOOLS
     return {SERVER: {tool.name: tool for tool in own}, DASHBOARD: {tool.name: tool for tool in board}}
 

@@ -47,6 +47,12 @@ class SearchParameters(Parameters):
     before: int | None = Field(default=None, description="The number of a message: only older ones.")
 
 
+class WebParameters(Parameters):
+    query: str = Field(
+        min_length=1, max_length=mailbox.MAX_QUERY_CHARS, description="What to look for, in a few words."
+    )
+
+
 class RegisterParameters(Parameters):
     jid: str = Field(min_length=1, description="The chat's address, from ../env/groups.json.")
     name: str = Field(min_length=1, description="What people call the group.")
@@ -100,6 +106,10 @@ def _search(given: SearchParameters) -> Command:
     return mailbox.SearchHistory(query=given.query, before=given.before)
 
 
+def _search_web(given: WebParameters) -> Command:
+    return mailbox.SearchWeb(query=given.query)
+
+
 def _register(given: RegisterParameters) -> Command:
     return mailbox.RegisterGroup(**given.model_dump())
 
@@ -116,14 +126,16 @@ def _choose_model(given: ModelParameters) -> Command:
     return mailbox.ChooseModel(**given.model_dump())
 
 
-def tools_for(*, is_main: bool, is_worker: bool = False) -> tuple[Tool[Any], ...]:
+def tools_for(*, is_main: bool, is_worker: bool = False, searches_web: bool = False) -> tuple[Tool[Any], ...]:
     """Return the tools of a group, in the order in which a model is told of them.
 
-    Whoever keeps the dashboard up has the few that are for that.
+    Whoever keeps the dashboard up has the few that are for that. `searches_web` tells whether the host
+    searches the web for the group.
     """
     if is_worker:
         return tuple(tool for tool in DASHBOARD_TOOLS if tool.name in WORKER_TOOLS)
-    return tuple(tool for tool in TABLE if is_main or not tool.is_only_main)
+    own = tuple(tool for tool in TABLE if is_main or not tool.is_only_main)
+    return (*own, WEB_SEARCH) if searches_web else own
 
 
 def words_of(reply: Reply) -> str:
@@ -133,6 +145,13 @@ def words_of(reply: Reply) -> str:
     return f"{reply.text}\n{json.dumps(reply.data, ensure_ascii=False)}"
 
 
+WEB_SEARCH: Tool[Any] = Tool(
+    name="web_search",
+    description="Search the web: titles, addresses and a few lines of each page that is found.",
+    parameters=WebParameters,
+    command=_search_web,
+    makes=True,  # a call that comes again is not paid twice
+)
 TABLE: tuple[Tool[Any], ...] = (
     Tool(
         name="send_message",

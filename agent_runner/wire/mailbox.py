@@ -20,6 +20,8 @@ MAX_PATH_CHARS = 1_000
 MAX_CAPTION_CHARS = 1_000
 """Messengers cut longer captions."""
 REPLY_SECONDS = 10.0
+MAX_QUERY_CHARS = 400
+"""Characters of a search of the web; Brave takes no more."""
 
 RequestId = Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]{1,64}$")]
 Text = Annotated[str, Field(min_length=1, max_length=MAX_TEXT_CHARS)]
@@ -263,6 +265,13 @@ class SearchHistory(_Command):
     limit: int = Field(default=20, ge=1, le=50)
 
 
+class SearchWeb(_Command):
+    """Search the web at the service that the owner chose for the group."""
+
+    type: Literal["web_search"] = "web_search"
+    query: str = Field(min_length=1, max_length=MAX_QUERY_CHARS)
+
+
 class ModelMissing(_Command):
     """Report a request that takes a language model where none is configured; the host informs main."""
 
@@ -296,6 +305,7 @@ Command = Annotated[
     | ListNotices
     | CancelNotice
     | SearchHistory
+    | SearchWeb
     | ModelMissing,
     Field(discriminator="type"),
 ]

@@ -107,6 +107,8 @@ class RunTerms(Document):
     """Whether the owner is asked about a place that is not in `reachable`."""
     web_search: bool = False
     """Whether the model service may search the web."""
+    search_tool: bool = False
+    """Whether the host searches the web for the agent, by the tool `web_search`."""
     progress: bool = False
     """Whether the host takes the frames that tell what the agent does in a turn: `tool_start` and so on."""
     mcp_servers: tuple[str, ...] = ()

@@ -170,7 +170,7 @@ def config(
             help="Keys to change, as a JSON object; null takes one away. Known: mounts (a list of"
             " {path, name, writable}), timeout_ms, memory_mb, cpus, agent, model, timezone,"
             ' egress (none, open, or {"allowlist": ["host:port"]}),'
-            " web_search and speech (true or false), skills (a list of names),"
+            " web_search (anthropic, searxng, brave, off), speech (true or false), skills (a list of names),"
             " node_label (NAME=VALUE, on a swarm),"
             " model_features (what it may have the model service do for more money: a list of"
             ' "compaction", "fast_mode", "inference_geo"),'

@@ -15,6 +15,7 @@ from orchestrator.domain.errors import SettingError
 from orchestrator.domain.model_services import OF_DOTENV, ModelChoice
 from orchestrator.domain.protocols import Mount
 from orchestrator.domain.values import Group, Run, Turn, TurnId, TurnKind
+from orchestrator.domain.web_search import SearchService
 from orchestrator.groups import memory_templates, owner, skills
 from orchestrator.groups import settings as group_config
 from orchestrator.groups.host_context import HostContext
@@ -64,6 +65,7 @@ class RunOrders:
         asked = self._choice(group, turn.kind, is_isolated=run.is_isolated)
         service = self._proxies.models.catalog.service(asked.service if run.provider is None else run.service)
         is_plain = service is not None and service.kind != "anthropic"
+        search = group_config.search_service(config, self._settings)
         return RunOrder(
             run=run.id,
             group=group.folder,
@@ -86,7 +88,8 @@ class RunOrders:
             egress=feature.egress_of(config),
             reachable=feature.reachable(config),
             asks_egress=config.asks_egress,
-            web_search=not is_plain and group_config.may_search(config, self._settings),
+            web_search=not is_plain and search is SearchService.ANTHROPIC,
+            search_tool=search.is_asked_by_host,
             progress=True,
         )
 

@@ -24,6 +24,7 @@ from pydantic import (
 
 from orchestrator.domain.errors import SettingError
 from orchestrator.domain.home import HOME_KEY
+from orchestrator.domain.model_services import is_near
 from orchestrator.domain.setting_sources import (
     COMMAND_LINE,
     SettingSource,
@@ -32,6 +33,7 @@ from orchestrator.domain.setting_sources import (
     read_sources,
     zone_of_this_machine,
 )
+from orchestrator.domain.web_search import SearchService, word_of
 
 
 def _sayable(name: str) -> str:
@@ -64,6 +66,25 @@ def _command_line(text: str) -> str:
     except ValueError as error:
         raise ValueError(f"it is no command line: {error}") from error
     return text
+
+
+def _search_address(text: str) -> str:
+    if not text:
+        return ""
+    try:
+        parts = urlsplit(text)
+        is_whole = bool(parts.hostname) and text.isascii() and text.isprintable() and parts.port != 0
+    except ValueError:
+        is_whole = False
+    if not is_whole or parts.scheme not in ("http", "https") or parts.query or parts.fragment:
+        raise ValueError("write http://HOST[:PORT][/PATH] or https://HOST[/PATH], and nothing behind it")
+    if "@" in parts.netloc:
+        raise ValueError(
+            "it holds a password: let your SearXNG be reached without one, from this machine alone"
+        )
+    if parts.scheme == "http" and not is_near(parts.hostname or ""):
+        raise ValueError("write https:// for a place of the internet: words of your chats go there")
+    return text.rstrip("/")
 
 
 def _web_origin(text: str | None) -> str | None:
@@ -257,12 +278,22 @@ class Settings(BaseModel):
         default_factory=dict,
         description="What models cost, by name: dollars a million tokens. Goes before the list prices.",
     )
-    andy_web_search: bool = Field(
-        default=True,
-        description="Whether agents may have the model service search the web; a group may differ.",
+    andy_web_search: Annotated[SearchService, BeforeValidator(word_of)] = Field(
+        SearchService.ANTHROPIC,
+        description="Who searches the web for agents: `anthropic` (the model service), `searxng`, `brave`"
+        " or `off`; a group may differ.",
+    )
+    andy_searxng_url: Annotated[str, AfterValidator(_search_address)] = Field(
+        "",
+        max_length=500,
+        description="The address of your SearXNG, such as `http://127.0.0.1:8888`. Its `search.formats` needs"
+        " `json`.",
     )
     andy_search_price: float = Field(
-        0.01, ge=0, le=100, description="What one search of the web costs, in dollars, for budgets in money."
+        0.01,
+        ge=0,
+        le=100,
+        description="What one search costs at Anthropic or Brave, in dollars, for budgets in money.",
     )
     andy_retention: Annotated[
         dict[str, Annotated[int, Field(ge=0, le=36_500)]],

@@ -12,6 +12,7 @@ import structlog
 from pydantic import (
     AfterValidator,
     BaseModel,
+    BeforeValidator,
     ConfigDict,
     Field,
     StrictBool,
@@ -24,6 +25,7 @@ from orchestrator.domain.network_targets import NetworkTarget, parse_target
 from orchestrator.domain.setting_sources import known_zone
 from orchestrator.domain.settings import Settings
 from orchestrator.domain.values import Group, TurnKind
+from orchestrator.domain.web_search import SearchService, word_of
 
 log = structlog.get_logger(__name__)
 
@@ -104,8 +106,10 @@ class GroupConfig(_Strict):
     egress: Literal["none", "open"] | EgressAllowlist = "none"
     """Places that it may reach outside: none, a list through the proxy, or all of the internet."""
 
-    web_search: StrictBool | None = None
-    """Whether the model service may search the web for it: words of the chat reach a search engine then."""
+    web_search: Annotated[SearchService, BeforeValidator(word_of)] | None = None
+    """Who searches the web for it: `anthropic` (its model's service), `searxng`, `brave` or `off`. Words of
+    the chat reach a search engine then.
+    """
 
     model_features: Annotated[tuple[ModelFeature, ...], Field(max_length=10)] = ()
     """Paid abilities of the model service that its agent may use: `compaction` (it sums up a long
@@ -179,11 +183,11 @@ def parsed(fields: Mapping[str, Any], folder: str) -> GroupConfig:
         return GroupConfig.model_validate(fields)
     except ValidationError as error:
         log.warning("group.config_unreadable", group=folder, reason=_explained(error))
-        return GroupConfig(web_search=False, ask=(EVERY_SERVER,))
+        return GroupConfig(web_search=SearchService.OFF, ask=(EVERY_SERVER,))
 
 
-def may_search(config: GroupConfig, settings: Settings) -> bool:
-    """Whether a group's agent may have the model service search the web."""
+def search_service(config: GroupConfig, settings: Settings) -> SearchService:
+    """Return who searches the web for a group's agent."""
     return settings.andy_web_search if config.web_search is None else config.web_search
 
 

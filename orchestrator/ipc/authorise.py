@@ -23,6 +23,7 @@ from agent_runner.wire.mailbox import (
     RunTask,
     ScheduleTask,
     SearchHistory,
+    SearchWeb,
     SendFile,
     SendMessage,
     SetNextWake,
@@ -70,6 +71,7 @@ def refusal(caller: Group, command: Command) -> str | None:
             | ListNotices()
             | CancelNotice()
             | SearchHistory()
+            | SearchWeb()
             | ModelMissing()
         ):
             # Which task, dashboard, conversation or notice is meant is looked up among the caller's own.

@@ -11,6 +11,7 @@ from agent_runner.wire.mailbox import AcknowledgeNotice, CancelNotice, ListNotic
 from orchestrator.domain.dashboard import Notification
 from orchestrator.domain.values import Attachment, ChatJid, Folder, Group, Turn
 from orchestrator.groups.attachments import FileRefused
+from orchestrator.proxies.web_search import SearchingTurn
 from orchestrator.scheduler.scheduled_task_service import ScheduleReader
 from orchestrator.store.database import Tx
 
@@ -112,6 +113,14 @@ class ContextCommands(Protocol):
         ...
 
 
+class SearchCommands(Protocol):
+    """The service that searches the web."""
+
+    async def search(self, group: Group, turn: SearchingTurn, query: str) -> str:
+        """Return what was found, as an agent reads it. Raises `BadRequest`."""
+        ...
+
+
 class NoticeCommands(Protocol):
     """The service that keeps notices for agents."""
 
@@ -157,7 +166,9 @@ class CommandCaller:
     file: Attachment | FileRefused | None = None
     """For `send_file`: the copy that was made of the file, or why there is none."""
     early_result: CommandResult | None = None
-    """For `remember` and `search_history`: what came of it before the transaction; None where nothing did."""
+    """The result of `remember`, `search_history` and `web_search`, which act before the transaction; None
+    where nothing was done.
+    """
 
     @property
     def chat(self) -> ChatJid:

@@ -12,7 +12,15 @@ from typing import Any
 
 import structlog
 
-from agent_runner.wire.mailbox import Command, Remember, Reply, SearchHistory, SendFile, parse_command
+from agent_runner.wire.mailbox import (
+    Command,
+    Remember,
+    Reply,
+    SearchHistory,
+    SearchWeb,
+    SendFile,
+    parse_command,
+)
 from orchestrator.base.clock import Clock
 from orchestrator.base.event_bus import EventBus
 from orchestrator.base.wakeups import Wakeups
@@ -28,6 +36,7 @@ from orchestrator.ipc.command_context import (
     LoopCommands,
     NoticeCommands,
     ReadIsoTime,
+    SearchCommands,
     refused,
 )
 from orchestrator.ipc.handlers import (
@@ -39,6 +48,7 @@ from orchestrator.ipc.handlers import (
     models,
     reminders,
     tasks,
+    web,
 )
 from orchestrator.ipc.handlers.files import CopyFile, no_files
 from orchestrator.scheduler.scheduled_task_service import ScheduleReader
@@ -77,6 +87,7 @@ HANDLERS: dict[str, Callable[[Tx, CommandCaller, Any], Awaitable[CommandResult]]
     "list_notices": abilities.use_notices,
     "cancel_notice": abilities.use_notices,
     "search_history": history.search_history,
+    "web_search": web.search_web,
     "model_missing": messages.notify_model_missing,
 }
 """A command's type → its handler."""
@@ -110,11 +121,13 @@ class CommandDispatcher:
         loops: LoopCommands | None = None,
         notices: NoticeCommands | None = None,
         contexts: ContextCommands | None = None,
+        web: SearchCommands | None = None,
     ) -> None:
         self._dashboards = dashboards
         self._loops = loops
         self._notices = notices
         self._contexts = contexts
+        self._web = web
         self._copy_file = copy_file
         self._database = database
         self._clock = clock
@@ -173,13 +186,7 @@ class CommandDispatcher:
             return await asyncio.to_thread(
                 read_once, path, lambda tx: history.search(tx, group, command, zone=zone)
             )
-        return await self._call_context_tool(group, command, request_id, written_ms)
-
-    async def _call_context_tool(
-        self, group: Group, command: Command, request_id: str, written_ms: int | None
-    ) -> CommandResult | None:
-        """Call a context tool, which writes files; None where nothing was done."""
-        if not isinstance(command, Remember) or self._contexts is None:
+        if not isinstance(command, Remember | SearchWeb):
             return None
         async with self._database.reading() as tx:
             if await commands.answered(tx, group.folder, request_id) is not None:
@@ -193,6 +200,16 @@ class CommandDispatcher:
             )
             is_stopped = await _stop_refusal(tx, group, command, turn) is not None
         if is_stopped or worker_refusal(turn, command) is not None:
+            return None
+        if isinstance(command, SearchWeb):
+            return await web.search(self._web, group, turn, command) if self._web is not None else None
+        return await self._call_context_tool(group, turn, command, request_id)
+
+    async def _call_context_tool(
+        self, group: Group, turn: Turn | None, command: Remember, request_id: str
+    ) -> CommandResult | None:
+        """Call a context tool, which writes files; None where nothing was done."""
+        if self._contexts is None:
             return None
         # An isolated task talks in a session of its own; what it notes would turn up in a chat that knows
         # nothing of it.

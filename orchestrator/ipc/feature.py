@@ -14,7 +14,13 @@ from orchestrator.containers.frame_effects import OnSuccess
 from orchestrator.containers.ports import Restoration, RunPorts
 from orchestrator.domain.values import Folder, Group, RunId, Turn
 from orchestrator.groups.host_context import HostContext
-from orchestrator.ipc.command_context import ContextCommands, DashboardCommands, LoopCommands, NoticeCommands
+from orchestrator.ipc.command_context import (
+    ContextCommands,
+    DashboardCommands,
+    LoopCommands,
+    NoticeCommands,
+    SearchCommands,
+)
 from orchestrator.ipc.command_dispatcher import CommandDispatcher
 from orchestrator.ipc.handlers.files import OutgoingFiles
 from orchestrator.ipc.input_files import InputFiles
@@ -47,8 +53,9 @@ class IpcFeature:
         loops: LoopCommands,
         contexts: ConversationContexts,
         notices: NoticeCommands,
+        web: SearchCommands,
     ) -> None:
-        """The last four carry out what agents ask of their abilities."""
+        """The last five carry out what agents ask of their abilities."""
         self._host = host
         self._containers = containers
         self._contexts = contexts
@@ -70,6 +77,7 @@ class IpcFeature:
             loops=loops,
             contexts=contexts,
             notices=notices,
+            web=web,
         )
 
     async def open(self, stack: AsyncExitStack) -> None:

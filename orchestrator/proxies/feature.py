@@ -22,6 +22,7 @@ from orchestrator.domain.failures import ModelError
 from orchestrator.domain.model_services import OF_DOTENV, ModelChoice, ModelService
 from orchestrator.domain.network_targets import NetworkTarget
 from orchestrator.domain.values import Folder, Group, Turn, TurnId, TurnKind
+from orchestrator.domain.web_search import SearchService
 from orchestrator.groups import owner, settings
 from orchestrator.groups.host_context import HostContext
 from orchestrator.groups.settings import EgressAllowlist, GroupConfig
@@ -43,6 +44,7 @@ from orchestrator.proxies.model.routing import ModelRouter, prices_of
 from orchestrator.proxies.model.server import ProxyServer, bind
 from orchestrator.proxies.parsing_process import ParsingProcess
 from orchestrator.proxies.run_tokens import token_hash
+from orchestrator.proxies.web_search import WebSearch
 from orchestrator.store import budgets, groups, mcp_servers, runs, turn_outages
 from orchestrator.store.approvals import ApprovalKind, ApprovalRequest
 from orchestrator.store.budgets import Budget
@@ -132,6 +134,14 @@ class ContainerProxies:
             ),
             parsing=parsing,
         )
+        self.web_search = WebSearch(
+            host,
+            admission=self.admission,
+            secret=credentials.value,
+            client=self.proxy.upstream,
+            budgets=self._budgets,
+        )
+        """Searches the web for agents, where the owner chose a service that the host asks."""
         self.failover = Failover(
             host.database,
             self.models,
@@ -351,7 +361,7 @@ class ContainerProxies:
             task_id=bearer.task_id,
             is_main=bearer.is_main,
             budgets=bearer.budgets,
-            may_search=settings.may_search(config, self._host.settings)
+            may_search=settings.search_service(config, self._host.settings) is SearchService.ANTHROPIC
             and self.admission.may_search(bearer.run_id, bearer.turn_id),
             is_open=config.egress == "open",
             model_features=config.model_features,

@@ -53,7 +53,7 @@ _EFFECTS = {
 _OTHER = ("call of another tool", "calls of other tools", "다른 도구 호출 {n}번")
 _READS = re.compile(
     r"Read|Glob|Grep|LS|TodoWrite|WebSearch|WebFetch|Task|ToolSearch|BashOutput"
-    r"|mcp__(?:andy|dashboard|context)__(?:list|show|search|get)_\w+"
+    r"|mcp__(?:andy|dashboard|context)__(?:(?:list|show|search|get)_\w+|web_search)"
 )
 """Tools that leave nothing behind which somebody would want to know of."""
 

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import json
+import threading
 from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from typing import ClassVar
 
 import pytest
 
@@ -15,7 +19,9 @@ from tests.doubles.messages_api import (
     ScriptedMessagesApi,
     UseTool,
     all_text,
+    system_text,
     tool_names,
+    tool_results,
 )
 from tests.processes.andy import AndyProcess, until
 
@@ -97,3 +103,50 @@ def test_the_next_service_answers_in_the_middle_of_a_turn_and_the_first_comes_ba
     api.then(Say("From the first."))
     until(lambda: not andy.rows("SELECT 1 FROM service_outages WHERE ended_ms IS NULL"), what="it is back")
     assert andy.say("And now?")["reply"] == "From the first."
+
+
+class SearchEngine(BaseHTTPRequestHandler):
+    """Answers each search as a SearXNG does, and notes what was asked."""
+
+    asked: ClassVar[list[str]] = []
+
+    def do_GET(self) -> None:
+        self.asked.append(self.path)
+        found = [{"url": "https://weather.example/", "title": "Seoul: 7 °C", "content": "Sunny until six."}]
+        body = json.dumps({"query": "x", "results": found, "unresponsive_engines": []}).encode()
+        self.send_response(200)
+        self.send_header("content-length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_: object) -> None:
+        """Print nothing."""
+
+
+@pytest.fixture
+def engine() -> Iterator[str]:
+    with ThreadingHTTPServer(("127.0.0.1", 0), SearchEngine) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        yield f"http://127.0.0.1:{server.server_port}"
+        server.shutdown()
+        thread.join()
+
+
+def test_the_weather_is_answered_with_a_model_of_another_maker(
+    tmp_path: Path, runtime: str, spare: ScriptedMessagesApi, engine: str
+) -> None:
+    environment = {"ANDY_WEB_SEARCH": "searxng", "ANDY_SEARXNG_URL": engine, "ANDY_MODEL": "spare/qwen3"}
+    with AndyProcess(tmp_path / "home", runtime=runtime, agent="claude", environment=environment) as andy:
+        command(andy, "add", "spare", spare.url, "--kind", "llama.cpp", "--model", "qwen3")
+        spare.then(UseTool("web_search", {"query": "서울 날씨"}), Say("서울은 맑고 7도예요."))
+        assert andy.say("@Andy 날씨 알려줘")["reply"] == "서울은 맑고 7도예요."
+
+        asked, answered = spare.turns
+        assert "mcp__andy__web_search" in tool_names(asked)
+        assert "web_search finds" in system_text(asked)
+        found = json.dumps(tool_results(answered), ensure_ascii=False)
+        assert "Sunny until six." in found
+        assert "text of strangers" in found
+        assert len(SearchEngine.asked) == 1
+        assert andy.listed("usage")["total"]["searches"] == 1

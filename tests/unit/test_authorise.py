@@ -25,6 +25,7 @@ OF_A_GROUP = (
     mailbox.CancelReminder(reminder_id=1),
     mailbox.ListReminders(),
     mailbox.SearchHistory(query="milk"),
+    mailbox.SearchWeb(query="weather"),
     A_TASK,
     A_TASK.model_copy(update={"target_folder": FAMILY.folder}),
     mailbox.UpdateTask(task_id="t1"),

@@ -106,9 +106,11 @@ class UsageWriter:
         }
         self._put(_Row(_event("api.refused", identity, detail, self._clock.now_ms())))
 
-    def note(self, event: audit.AuditEvent) -> None:
-        """Note something else for the audit."""
-        self._put(_Row(event))
+    def note(self, event: audit.AuditEvent, entry: usage.UsageEntry | None = None) -> None:
+        """Note something else for the audit, with what it cost where it cost something."""
+        self._put(_Row(event, entry))
+        if entry is not None:
+            self._on_entry(entry)
 
     async def run(self) -> None:
         """Store what was noted, whenever something was. A failure leaves it for the next time."""

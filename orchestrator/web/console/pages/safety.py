@@ -46,7 +46,8 @@ class GroupReach:
     egress: str
     """`none`, `open`, or `listed` with the places in `targets`."""
     targets: tuple[str, ...]
-    may_search: bool
+    search: str
+    """Who searches the web for it."""
     mounts: tuple[tuple[str, str, bool], ...]
     """Each that is granted: its path on this machine, that in the container, whether it is writable."""
     refused_mounts: tuple[str, ...]
@@ -145,7 +146,7 @@ def _reach(view: View, group: Group, extra: Extra, servers: list[dict[str, Any]]
         name=group.name,
         egress=config.egress if isinstance(config.egress, str) else "listed",
         targets=tuple(sorted(map(str, config.targets))),
-        may_search=settings.may_search(config, view.web.host.settings),
+        search=settings.search_service(config, view.web.host.settings).value,
         mounts=tuple((str(one.source), one.target, one.is_writable) for one in extra.mounts),
         refused_mounts=extra.refusals,
         servers=tuple(one["name"] for one in servers if group.folder in one["groups"]),

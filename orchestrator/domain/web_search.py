@@ -1,0 +1,36 @@
+"""Names who searches the web for agents. Pure."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+BRAVE_KEY = "BRAVE_API_KEY"
+"""The name under which `.env` has the key of Brave's search."""
+
+
+class SearchService(StrEnum):
+    """Those who may search the web for an agent."""
+
+    ANTHROPIC = "anthropic"
+    """The model service itself, inside of an answer; no other service than Anthropic's does."""
+    SEARXNG = "searxng"
+    """A SearXNG of the owner's, asked by the host for any model."""
+    BRAVE = "brave"
+    """Brave's search, asked by the host for any model with the owner's key."""
+    OFF = "off"
+
+    @property
+    def is_asked_by_host(self) -> bool:
+        """Whether the host searches, so that the agent has a tool of Andy's for it."""
+        return self in (SearchService.SEARXNG, SearchService.BRAVE)
+
+
+_YES, _NO = {"true", "1", "yes", "on"}, {"false", "0", "no", "off", ""}
+
+
+def word_of(value: object) -> object:
+    """Return a setting as a name of a service: true and false, as it was once written, are two of them."""
+    text = str(value).strip().casefold()
+    if text in _YES:
+        return SearchService.ANTHROPIC
+    return SearchService.OFF if text in _NO else text
