@@ -142,6 +142,7 @@ def _checks(
         ("parts", partial(doctor_checks.parts, running)),
         ("credential", partial(doctor_checks.credential, home, settings, running, is_online=is_online)),
         ("models", partial(doctor_checks.models, home, settings, running, is_online=is_online)),
+        ("search", partial(doctor_checks.search, home, settings)),
         *((one.name, partial(doctor_checks.channel, home, one)) for one in messengers),
     )
 

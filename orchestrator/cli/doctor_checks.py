@@ -12,7 +12,7 @@ import sqlite3
 import stat
 import time
 from collections.abc import Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
@@ -35,14 +35,16 @@ from orchestrator.domain.errors import ContainerError
 from orchestrator.domain.home import Home
 from orchestrator.domain.settings import Settings
 from orchestrator.groups import owner
+from orchestrator.groups import settings as group_settings
 from orchestrator.inbound import senders
+from orchestrator.proxies import web_search
 from orchestrator.proxies.feature import PORT_FILES
 from orchestrator.proxies.model import abilities, headers
 from orchestrator.proxies.model.credentials import Credential, CredentialSource
 from orchestrator.proxies.model.routing import ModelRouter, prices_of
 from orchestrator.reports import models as model_reports
 from orchestrator.reports.status_lines import outage_text, service_trouble_text
-from orchestrator.store import database, model_services
+from orchestrator.store import database, groups, model_services
 from orchestrator.store.database import Database
 from orchestrator.store.reader import read_once
 
@@ -455,6 +457,24 @@ async def _unanswered(home: Home, used: Sequence[dict[str, Any]]) -> DoctorFindi
             fix = f"look whether it runs; 'andy models test {one['name']}' shows more"
             return bad("models", f"{one['name']} at {service.url}: {answer.detail}", fix=fix)
     return None
+
+
+async def search(home: Home, settings: Settings) -> DoctorFinding:
+    """Check that whoever searches the web for agents has the key or the address that it needs."""
+    used = {settings.andy_web_search}
+    if home.database.exists():
+        with suppress(sqlite3.Error):  # a damaged store: its own check says so
+            known = await asyncio.to_thread(read_once, home.database, groups.every)
+            used |= {group_settings.search_service(group_settings.of(one), settings) for one in known}
+    secret = CredentialSource(home.root, os.environ).value
+    for service in sorted(used):
+        if not service.is_asked_by_host:
+            continue
+        try:
+            web_search.request_of(service, "", settings, secret)
+        except web_search.SearchFailed as failure:
+            return bad("search", f"{service.value}: {failure}", fix=failure.fix or "")
+    return ok("search", f"the web is searched by {', '.join(sorted(used))}")
 
 
 async def channel(home: Home, messenger: ChannelDescription) -> DoctorFinding:

@@ -125,6 +125,8 @@ class SearchEngine(BaseHTTPRequestHandler):
 
 @pytest.fixture
 def engine() -> Iterator[str]:
+    """The address of a search engine that was asked nothing yet."""
+    SearchEngine.asked.clear()
     with ThreadingHTTPServer(("127.0.0.1", 0), SearchEngine) as server:
         thread = threading.Thread(target=server.serve_forever)
         thread.start()

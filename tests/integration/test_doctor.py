@@ -25,7 +25,7 @@ from orchestrator.domain.home import Home
 from orchestrator.domain.model_services import ModelService, WorkKind
 from orchestrator.domain.settings import load
 from orchestrator.groups import registration
-from orchestrator.store import model_services
+from orchestrator.store import groups, model_services
 from orchestrator.store.database import Database, migrations
 from orchestrator.store.model_services import ChosenModel
 from tests.doubles.messages_api import Say, ScriptedMessagesApi
@@ -34,7 +34,7 @@ KEY = "sk-ant-api03-of-a-test"
 LOADS = doctor_checks.ChannelFinding(is_problem=False, text="The WhatsApp library loads.")
 NAMES = [
     "settings", "permissions", "store", "disk", "watches", "clock", "lists", "engine", "image", "compose",
-    "firewall", "port", "parts", "credential", "models", "whatsapp",
+    "firewall", "port", "parts", "credential", "models", "search", "whatsapp",
 ]  # fmt: skip
 
 
@@ -72,6 +72,20 @@ async def test_nothing_is_wrong_with_a_fresh_home(home):
 
     assert list(seen) == NAMES
     assert [one for one in seen.values() if one.is_bad] == []
+
+
+@pytest.mark.parametrize(("choice", "fix"), [("searxng", "ANDY_SEARXNG_URL"), ("brave", "BRAVE_API_KEY")])
+async def test_a_search_of_a_group_that_lacks_its_key_or_address_is_named(home, monkeypatch, choice, fix):
+    monkeypatch.delenv("BRAVE_API_KEY", raising=False)
+    database = await Database.open(home.database)
+    async with database.transaction() as tx:
+        await registration.ensure_main(tx, now_ms=0)
+        (main,) = await groups.every(tx)
+        await groups.set_config(tx, main.folder, {"web_search": choice}, now_ms=0)
+    await database.close()
+
+    (problem,) = [one for one in await wrong(home) if one.name == "search"]
+    assert fix in problem.fix
 
 
 async def test_a_store_that_was_made_is_sound_and_has_its_version(home):
