@@ -1,4 +1,4 @@
-"""Names who searches the web for agents. Pure."""
+"""Names the services that search the web for agents. Pure."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ BRAVE_KEY = "BRAVE_API_KEY"
 
 
 class SearchService(StrEnum):
-    """Those who may search the web for an agent."""
+    """The services that may search the web for an agent."""
 
     ANTHROPIC = "anthropic"
     """The model service itself, inside of an answer; no other service than Anthropic's does."""

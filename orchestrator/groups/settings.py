@@ -107,8 +107,8 @@ class GroupConfig(_Strict):
     """Places that it may reach outside: none, a list through the proxy, or all of the internet."""
 
     web_search: Annotated[SearchService, BeforeValidator(word_of)] | None = None
-    """Who searches the web for it: `anthropic` (its model's service), `searxng`, `brave` or `off`. Words of
-    the chat reach a search engine then.
+    """The service that searches the web for it: `anthropic` (its model's own), `searxng`, `brave` or `off`.
+    Words of the chat reach a search engine then.
     """
 
     model_features: Annotated[tuple[ModelFeature, ...], Field(max_length=10)] = ()
@@ -187,7 +187,7 @@ def parsed(fields: Mapping[str, Any], folder: str) -> GroupConfig:
 
 
 def search_service(config: GroupConfig, settings: Settings) -> SearchService:
-    """Return who searches the web for a group's agent."""
+    """Return the service that searches the web for a group's agent."""
     return settings.andy_web_search if config.web_search is None else config.web_search
 
 

@@ -84,7 +84,7 @@ class SearchingTurn:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SearchRequest:
-    """What is asked of a search service. `headers` hold the key, so they show in no repr."""
+    """The request to a search service. `headers` hold the key, so they show in no repr."""
 
     url: str
     headers: tuple[tuple[bytes, bytes], ...] = field(default=(), repr=False)
@@ -223,7 +223,7 @@ class WebSearch:
 def request_of(
     service: SearchService, query: str, host_settings: Settings, secret: Callable[[str], str | None]
 ) -> SearchRequest:
-    """Return what is asked of a service.
+    """Return the request to a service.
 
     Raises:
         SearchFailed: its key or its address is not set.

@@ -47,7 +47,7 @@ class GroupReach:
     """`none`, `open`, or `listed` with the places in `targets`."""
     targets: tuple[str, ...]
     search: str
-    """Who searches the web for it."""
+    """The service that searches the web for it, or `off`."""
     mounts: tuple[tuple[str, str, bool], ...]
     """Each that is granted: its path on this machine, that in the container, whether it is writable."""
     refused_mounts: tuple[str, ...]
