@@ -18,7 +18,7 @@ from agent_runner.agents.offline.lists import Lists
 from agent_runner.agents.offline.reading import MAX_CHARS, read
 from agent_runner.agents.offline.recall import Recall
 from agent_runner.agents.offline.reminders import Reminders
-from agent_runner.agents.offline.table_requests import TableRequests
+from agent_runner.agents.offline.help import Help
 from agent_runner.checklists import ListProblem
 from agent_runner.wire.times import Language, Reason, Shift
 
@@ -348,7 +348,7 @@ READ_AS_OTHERS = {"add_todo"}
 
 def test_every_intent_is_carried_out_and_every_handler_has_an_intent() -> None:
     """A method that has no intent's name is never called, and nothing else would say so."""
-    kinds = (Reminders, Lists, Board, Recall, TableRequests)
+    kinds = (Reminders, Lists, Board, Recall, Help)
     handled = {name.removeprefix("do_") for kind in kinds for name in dir(kind) if name.startswith("do_")}
     answered = {name for name, row in intents.ROWS.items() if "answer" in row}
     named = {name for name, row in intents.ROWS.items() if "means" not in row} | MADE_WHILE_READING

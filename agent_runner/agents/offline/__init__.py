@@ -2,7 +2,7 @@
 
 `reading` and `wording` read what is asked by the patterns of `intents.toml`, in English and Korean. Handlers
 carry it out in the group's files (`lists`, `checklists`) or at the host (`board`, `reminders`,
-`table_requests`, `recall`). `conversation` keeps the open questions, `answers` reads the answers to them.
+`recall`, `help`). `conversation` keeps the open questions, `answers` reads the answers to them.
 
 Start with `agent.py`.
 """

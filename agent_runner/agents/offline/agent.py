@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import re
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from datetime import UTC, datetime, tzinfo
 from zoneinfo import ZoneInfo
@@ -14,12 +14,12 @@ from agent_runner.agents.offline import reading
 from agent_runner.agents.offline.answers import asked_instead, joined_time, question_for, take_answer
 from agent_runner.agents.offline.board import Board
 from agent_runner.agents.offline.conversation import Conversation, ConversationState, OpenQuestion
-from agent_runner.agents.offline.handler import AnswerNow, RequestContext
+from agent_runner.agents.offline.handler import AnswerNow, RequestContext, carry_out
+from agent_runner.agents.offline.help import Help
 from agent_runner.agents.offline.intents import ROWS, ParsedRequest, say
 from agent_runner.agents.offline.lists import Lists
 from agent_runner.agents.offline.recall import Recall
 from agent_runner.agents.offline.reminders import Reminders
-from agent_runner.agents.offline.table_requests import TableRequests
 from agent_runner.ans.lazy_notices import LazyNotices
 from agent_runner.ans.observed_host import ObservedHost
 from agent_runner.interfaces import Say, TurnOutcome
@@ -148,6 +148,7 @@ class OfflineAgent:
         # The digest keeps an older store's reply to another request from being taken for the reply to this.
         digest = hashlib.sha256(request.text.encode("utf-8", "replace")).hexdigest()[:12]
         return RequestContext(
+            kinds=(Reminders, Lists, Board, Recall, Help),
             order=self._order,
             turn=turn.turn,
             workspace=self._workspace,
@@ -254,8 +255,10 @@ async def _do_all(parsed_requests: list[ParsedRequest], context: RequestContext)
         if fix:  # "at 8pm to call, no wait, 9pm"
             parsed = request.having(when=joined_time(request.slot("when"), fix, context), fix="")
         asked_before = len(context.new_questions)
+        if ROWS.get(parsed.intent, {}).get("is_for_main") and not context.order.is_main:
+            parsed = parsed.of("only_main")
         try:
-            text = await _method_for(parsed, context)()
+            text = await carry_out(parsed, context)
         except AnswerNow as answer:
             text = answer.text
         if not text and len(context.new_questions) > asked_before:
@@ -264,14 +267,3 @@ async def _do_all(parsed_requests: list[ParsedRequest], context: RequestContext)
             text = say("later_question", parsed.language, what=what)
         texts.append(text)
     return texts
-
-
-def _method_for(parsed: ParsedRequest, context: RequestContext) -> Callable[[], Awaitable[str]]:
-    """Return the method of a handler that carries a request out."""
-    is_for_main = ROWS.get(parsed.intent, {}).get("is_for_main", False)
-    if is_for_main and not context.order.is_main:
-        parsed = parsed.of("only_main")
-    kinds = (Reminders, Lists, Board, Recall, TableRequests)
-    # As in the standard library's cmd.Cmd, the name of the method is the dispatch: no table to keep in step.
-    methods = (getattr(kind(parsed, context), f"do_{parsed.intent}", None) for kind in kinds)
-    return next(filter(None, methods), TableRequests(parsed, context).answer)

@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Iterable, Sequence
 from datetime import date, datetime, timedelta
 from typing import Any, TypedDict
 
 from agent_runner.agents.offline.answers import joined_time
 from agent_runner.agents.offline.conversation import Option, ShownEntry
-from agent_runner.agents.offline.handler import AnswerNow, RequestHandler
-from agent_runner.agents.offline.intents import PATTERNS, ROWS, ParsedRequest
+from agent_runner.agents.offline.handler import AnswerNow, RequestHandler, carry_out
+from agent_runner.agents.offline.intents import PATTERNS, ROWS
 from agent_runner.agents.offline.lists import Lists
 from agent_runner.agents.offline.reminders import Reminders
 from agent_runner.agents.offline.wording import entries
 from agent_runner.checklists import TODO, Item, has_words
 from agent_runner.wire import times
 from agent_runner.wire.dashboard import asks_if_done
-from agent_runner.wire.mailbox import Reply, ShowDashboard, UseDashboard
+from agent_runner.wire.mailbox import ShowDashboard
 from agent_runner.wire.times import DateOnly, Duration, Reason, Recurrence, TimeRefusal
 
 ALARMS = ("reminder", "repeat")
@@ -26,6 +25,8 @@ SOON_DAYS = 7
 _DATE_CHARS = len("2026-02-10")
 _WHO = "@"
 """The beginning of the tag that names who does a task."""
+_INVERSE = {"block": "unblock", "unblock": "block", "drop_task": "reopen"}
+"""The intent that takes a change back, where it is not the same with other words."""
 
 
 class OpenTask(TypedDict):
@@ -56,65 +57,68 @@ class Board(RequestHandler):
 
     do_add_tasks = do_add_task
 
-    def _deadline(self, title: str) -> dict[str, str]:
-        """Return the deadline as an argument of the host's tool, none where none is named."""
+    def _deadline(self, title: str) -> str:
+        """Return the deadline as the host's tool takes it, empty where none is named."""
         if not self.slot("when"):
-            return {}
+            return ""
         read = self.context.read_time(self.slot("when"))
         if isinstance(read, Recurrence):
             read = TimeRefusal(reason=Reason.NO_SUCH_DAY)
         if isinstance(read, TimeRefusal):
-            why = Reminders(self.parsed, self.context).unclear(read)
-            raise self.question("when", self.say("deadline_wrong", title=title, why=why))
-        day = read.day.isoformat() if isinstance(read, DateOnly) else ""
-        return {"deadline": day or read.at.isoformat(timespec="minutes")}
+            raise self.question("when", self.say("deadline_wrong", title=title, why=self.unclear(read)))
+        return read.day.isoformat() if isinstance(read, DateOnly) else read.at.isoformat(timespec="minutes")
 
-    async def _create(self, title: str, deadline: dict[str, str]) -> str:
+    async def _create(self, title: str, deadline: str) -> str:
         """Make one task. A refusal is an answer too: it leaves the tasks beside it as they are."""
         try:
-            reply = await self._use("create_task", title=title, **deadline)
+            reply = await self.use("create_task", title=title, deadline=deadline)
         except AnswerNow as refusal:
             return refusal.text
-        task_id, title = str(reply.data.get("id", "")), str(reply.data.get("title", title))
-        self.context.state = replace(self.context.state, task=task_id)
-        entry = ShownEntry(kind="task", id=task_id, label=title)
-        self.did(self.parsed.of("drop_task", task_id=task_id), last=entry)
-        until = reply.data.get("deadline")
-        form = "task_added_until" if until else "task_added"
-        return self.say(form, title=title, date=self._date(until))
+        entry = ShownEntry(
+            kind="task", id=str(reply.data.get("id", "")), label=reply.data.get("title", title)
+        )
+        self.did(self.parsed.of("drop_task", task_id=entry.id), last=entry)
+        until = self._date(reply.data.get("deadline"))
+        return self.say("task_added_until" if until else "task_added", title=entry.label, date=until)
 
     # Changing
 
     async def change(self) -> str:
         """Change the task that is meant as the intent's row says; 100 % completes it."""
         task = await self._meant()
-        entry = ShownEntry(kind="task", id=task["id"], label=task["title"])
-        self.context.state = replace(self.context.state, task=task["id"])
-        pct, reason, who = self.slot("pct"), self.slot("reason"), self.slot("who")
-        if pct and int(pct) == 100:
-            return await self._complete(task["id"], task["title"], str(task["progress"]))
-        slots = {"reason": "", **self.parsed.slots}
-        row = ROWS[self.parsed.intent].get("changes", {}).items()
-        filled = {name: value.format(**slots) if isinstance(value, str) else value for name, value in row}
-        changes: dict[str, Any] = {name: value for name, value in filled.items() if value != ""}
-        if pct:
-            changes["progress"] = int(pct)
-        if self.parsed.intent == "assign":
-            others = [tag for tag in task["tags"] if not tag.startswith(_WHO)]
-            changes["tags"] = [*others, *([f"{_WHO}{who}"] if who else [])]
-        await self._use("update_task", task_id=task["id"], **changes)
-        self.did(self.parsed.of(**self._inverse(task)), last=entry)
-        title, because = changes.get("title", task["title"]), f" ({reason})" if reason else ""
+        if self.slot("pct") and int(self.slot("pct")) == 100:
+            return await self._complete(_task_entry(task))
+        changes = self._changes(task)
+        await self.use("update_task", task_id=task["id"], **changes)
+        before = {"task_id": task["id"], "label": task["title"], "title": task["title"], "who": _who(task)}
+        inverse = _INVERSE.get(self.parsed.intent, self.parsed.intent)
+        self.did(self.parsed.of(inverse, pct=str(task["progress"]), **before), last=_task_entry(task))
+        reason = self.slot("reason")
         return self.say(
-            self.parsed.intent, title=title, pct=changes.get("progress"), because=because, who=who
+            self.parsed.intent,
+            title=changes.get("title", task["title"]),
+            pct=changes.get("progress"),
+            because=f" ({reason})" if reason else "",
+            who=self.slot("who"),
         )
 
     do_progress = do_block = do_unblock = do_drop_task = do_retitle = do_assign = change
 
+    def _changes(self, task: OpenTask) -> dict[str, Any]:
+        """Return the changes of the intent's row, filled with the slots."""
+        slots = {"reason": "", **self.parsed.slots}
+        row = ROWS[self.parsed.intent].get("changes", {}).items()
+        changes = {name: value.format(**slots) if isinstance(value, str) else value for name, value in row}
+        if self.slot("pct"):
+            changes["progress"] = int(self.slot("pct"))
+        if self.parsed.intent == "assign":
+            others = [tag for tag in task["tags"] if not tag.startswith(_WHO)]
+            changes["tags"] = [*others, f"{_WHO}{self.slot('who')}"] if self.slot("who") else others
+        return changes
+
     async def describe(self) -> str:
         """Say when the task that is meant is due, or who does it."""
         task = await self._meant()
-        self.context.state = replace(self.context.state, task=task["id"])
         date, who = self._date(task["deadline"]), _who(task)
         is_known = date if self.parsed.intent == "when_due" else who
         form = self.parsed.intent if is_known else f"{self.parsed.intent}_none"
@@ -125,40 +129,27 @@ class Board(RequestHandler):
     async def do_reopen(self) -> str:
         """Work on a task again that was completed or taken off."""
         task_id, title = self.slot("task_id"), self.slot("label")
-        await self._use("update_task", task_id=task_id, status="active", progress=int(self.slot("pct")))
+        await self.use("update_task", task_id=task_id, status="active", progress=int(self.slot("pct")))
         self.did(last=ShownEntry(kind="task", id=task_id, label=title))
         return self.say("reopen", title=title)
 
-    def _inverse(self, task: OpenTask) -> dict[str, str]:
-        """Return the intent and slots of the request that takes a change of a task back."""
-        before = {"task_id": task["id"], "label": task["title"], "pct": str(task["progress"])}
-        before |= {"title": task["title"], "who": _who(task)}
-        inverse = {"block": "unblock", "unblock": "block", "drop_task": "reopen"}
-        return before | {"intent": inverse.get(self.parsed.intent, self.parsed.intent)}
-
     async def do_move(self) -> str:
         """Move the reminder or the deadline that is meant to another time."""
-        last, item = self.context.last, self.slot("item")
-        reminders = Reminders(self.parsed, self.context)
+        last, item, reminders = self.context.last, self.slot("item"), Reminders(self.parsed, self.context)
         if self.slot("kind") == "task" or self.slot("task_id"):
             return await self._move_deadline()
         if not item and not self.slot("id") and last is not None and last.kind == "task":
-            self.parsed = self.parsed.having(task_id=last.id, label=last.label)
+            self.parsed = self.parsed.having(task_id=last.id)
             return await self._move_deadline()
+        tasks = []
         if item and not self.slot("id") and not self.slot("alarm"):
             tasks = find(await self._open_tasks(is_again=True), item)
-            options = [
-                *(self._deadline_of(task) for task in tasks),
-                *reminders.options(await reminders.upcoming_again()),
-            ]
-            if tasks:
-                self.parsed = self.choose(options, "which_move")
-                return await self.do_move()
-        return await reminders.move()
-
-    def _deadline_of(self, task: OpenTask) -> Option:
-        request = self.parsed.having(kind="task", task_id=task["id"], label=task["title"], item="")
-        return Option(label=self._label(task), request=request)
+        if not tasks:
+            return await reminders.move()
+        options = [self.option(self._label(task), kind="task", task_id=task["id"], item="") for task in tasks]
+        options += reminders.options(await reminders.upcoming_again())
+        self.parsed = self.choose(options, "which_move")
+        return await self.do_move()
 
     async def _move_deadline(self) -> str:
         if not self.slot("task_id"):
@@ -167,15 +158,15 @@ class Board(RequestHandler):
         before, said = task["deadline"] or "", self.slot("when")
         if not said:
             raise self.question("when", self.say("time.no_time"))
-        when = (
-            joined_time(before.replace("T", " at ")[: len("2026-02-10 at 18:00")], said, self.context) or said
-        )
+        known = before.replace("T", " at ")[: len("2026-02-10 at 18:00")]
+        when = joined_time(known, said, self.context) or said
         self.parsed = self.parsed.having(kind="task", task_id=task["id"], when=when)
         deadline = self._deadline(task["title"])
-        await self._use("update_task", task_id=task["id"], **deadline)
-        entry = ShownEntry(kind="task", id=task["id"], label=task["title"])
-        self.did(self.parsed.having(when=before), last=entry)
-        return self.say("deadline_moved", title=task["title"], date=self._date(deadline["deadline"]))
+        await self.use("update_task", task_id=task["id"], deadline=deadline)
+        self.did(self.parsed.having(when=before), last=_task_entry(task))
+        return self.say("deadline_moved", title=task["title"], date=self._date(deadline))
+
+    # Ending, and opening again
 
     async def do_finish(self) -> str:
         """End what is meant: a task, an entry of a list, a reminder. What could be several is asked about."""
@@ -186,40 +177,16 @@ class Board(RequestHandler):
             if not options:
                 return await self._finish_each()
             self.parsed = self.choose(options, "which_done")
-            if (
-                len(options) == 1
-            ):  # a reminder that a number happens to mean is cancelled after a question only
-                self.parsed = self.parsed.having(ask="yes")
+            # A reminder that a number happens to mean is cancelled after a question only.
+            self.parsed = self.parsed.having(ask="yes" if len(options) == 1 else "")
         match self.slot("kind"):
             case "task":
-                return await self._complete(self.slot("id"), self.slot("label"), self.slot("pct"))
+                known = {"id": self.slot("id"), "label": self.slot("label"), "pct": self.slot("pct")}
+                return await self._complete(ShownEntry(kind="task", **known))
             case "item":
                 return await Lists(self.parsed.having(item=self.slot("label")), self.context).act()
             case _:
                 return await Reminders(self.parsed, self.context).do_cancel_reminder()
-
-    async def do_untick(self) -> str:
-        """Open again what is named: the task that was completed last, or an entry that is ticked off."""
-        item, state, lists = self.slot("item"), self.context.state, Lists(self.parsed, self.context)
-        if self.slot("list") or self.slot("it") or self.slot("kind"):
-            return await lists.act()
-        named = state.shown.get(item)
-        label = named.label if named else item
-        for back in state.undo:
-            if back.intent == "reopen" and _fits(label, back.slot("label")):
-                self.context.state = replace(state, undo=())
-                texts = [await Board(back, self.context).do_reopen()]
-                again = [one for one in state.undo if one.intent == "remind_again"]
-                texts += [await Reminders(one, self.context).do_remind_again() for one in again]
-                return "\n".join(texts)
-        if named is not None and named.kind == "item":
-            self.parsed = self.parsed.having(item=label, list=named.list)
-            return await Lists(self.parsed, self.context).act()
-        only = [state.list or TODO] if item.isdecimal() else []
-        ticked = await lists.entries(only, is_open=False)
-        if not any(one.id == item or _fits(label, one.label) for one in ticked):
-            return self.say("nothing_to_reopen", item=label)
-        return await lists.act()
 
     async def _finish_each(self) -> str:
         """End each of several things that are named in one request."""
@@ -243,15 +210,18 @@ class Board(RequestHandler):
                 raise AnswerNow(self.say("which_number", item=item))
             return [self._ending(shown[item], shown[item].label)]
         tasks = [] if self.slot("list") else await self._open_tasks(is_again=True)
-        found = _at(tasks, item) if is_number else find(tasks, item)
-        only = [TODO] if is_number or self.slot("list") else []
-        items = await Lists(self.parsed, self.context).entries(only)
+        items = await Lists(self.parsed, self.context).entries(
+            [TODO] if is_number or self.slot("list") else []
+        )
         meant = [one for one in items if (one.id == item if is_number else _fits(item, one.label))]
         same = [one for one in meant if one.label.casefold() == item.casefold()]
         options = [
-            *(self._ending(_task_entry(task), self._label(task)) for task in found),
-            *(self._ending(one, self._entry_label(one)) for one in same or meant),
+            self._ending(_task_entry(task), self._label(task))
+            for task in (_at(tasks, item) if is_number else find(tasks, item))
         ]
+        for one in same or meant:
+            form = "option_todo" if one.list == TODO else "option_item"
+            options.append(self._ending(one, self.say(form, title=one.label, list=one.list)))
         if (
             is_number and item in shown and shown[item].kind in ALARMS
         ):  # it may be the reminder of this number
@@ -259,37 +229,47 @@ class Board(RequestHandler):
             options.append(self._ending(shown[item], self.say("option_reminder", title=title)))
         return options
 
-    def _entry_label(self, entry: ShownEntry) -> str:
-        form = "option_todo" if entry.list == TODO else "option_item"
-        return self.say(form, title=entry.label, list=entry.list)
-
     def _ending(self, entry: ShownEntry, label: str) -> Option:
         """Offer to end an entry."""
-        request = self.parsed.of(
-            "finish", kind=entry.kind, id=entry.id, label=entry.label, list=entry.list, pct=entry.pct
-        )
-        return Option(label=label, request=request)
+        known = {"kind": entry.kind, "id": entry.id, "label": entry.label, "list": entry.list}
+        return Option(label=label, request=self.parsed.of("finish", pct=entry.pct, **known))
 
-    async def _complete(self, task_id: str, title: str, pct: str) -> str:
+    async def _complete(self, entry: ShownEntry) -> str:
         reminders = Reminders(self.parsed, self.context)
         before = await reminders.once_again()
-        await self._use("update_task", task_id=task_id, **ROWS["finish"]["changes"])
+        await self.use("update_task", task_id=entry.id, **ROWS["finish"]["changes"])
         left = {one.id for one in await reminders.once_again()} if before else set()
         for one in before:  # the host ends the reminders of a task with it
-            if one.id not in left and one.at is not None:
-                again = {"text": one.note, "at": one.at.isoformat(), "label": one.text, "task_id": task_id}
-                self.did(self.parsed.of("remind_again", **again))
-        entry = ShownEntry(kind="task", id=task_id, label=title)
-        self.did(self.parsed.of("reopen", task_id=task_id, label=title, pct=pct or "0"), last=entry)
-        return self.say("finish", title=title)
+            if one.id not in left:
+                self.did(self.parsed.of("remind_again", task_id=entry.id, **one.again))
+        back = self.parsed.of("reopen", task_id=entry.id, label=entry.label, pct=entry.pct or "0")
+        self.did(back, last=entry)
+        return self.say("finish", title=entry.label)
+
+    async def do_untick(self) -> str:
+        """Open again what is named: the task that was completed last, or an entry that is ticked off."""
+        item, state, lists = self.slot("item"), self.context.state, Lists(self.parsed, self.context)
+        if self.slot("list") or self.slot("it") or self.slot("kind"):
+            return await lists.act()
+        named = state.shown.get(item)
+        label = named.label if named else item
+        if any(back.intent == "reopen" and _fits(label, back.slot("label")) for back in state.undo):
+            self.remember(undo=())
+            opened = [back for back in state.undo if back.intent in ("reopen", "remind_again")]
+            return "\n".join([await carry_out(back, self.context) for back in opened])
+        if named is not None and named.kind == "item":
+            return await Lists(self.parsed.having(item=label, list=named.list), self.context).act()
+        ticked = await lists.entries([state.list or TODO] if item.isdecimal() else [], is_open=False)
+        if not any(one.id == item or _fits(item, one.label) for one in ticked):
+            return self.say("nothing_to_reopen", item=label)
+        return await lists.act()
+
+    # Which one is meant
 
     async def _meant(self) -> OpenTask:
         """Return the one task that is meant. Raises `AnswerNow` to ask which, or where there is none."""
-        tasks, which, shown = (
-            await self._open_tasks(is_again=True),
-            self.slot("task"),
-            self.context.state.shown,
-        )
+        tasks, which = await self._open_tasks(is_again=True), self.slot("task")
+        shown = self.context.state.shown
         if self.slot("task_id") or PATTERNS["that_one"].fullmatch(which):
             found = _with_id(tasks, self.slot("task_id") or self.context.state.task)
         elif which.isdecimal() and which in shown:
@@ -304,9 +284,7 @@ class Board(RequestHandler):
         return found[0]
 
     def _which_task(self, tasks: Sequence[OpenTask], form: str) -> AnswerNow:
-        options = [
-            Option(label=self._label(task), request=self.parsed.having(task_id=task["id"])) for task in tasks
-        ]
+        options = [self.option(self._label(task), task_id=task["id"]) for task in tasks]
         return self.question("which", self.say(form), options)
 
     # Answers to what the dashboard asks
@@ -316,52 +294,53 @@ class Board(RequestHandler):
         if not self.slot("question_id"):
             if self.context.own_questions:
                 return ""  # the agent itself asked last, and asks again
-            self.parsed = await self._to_last_question()
+            options = await self._last_questions()
+            if not options:
+                return self._not_asked()
+            self.parsed = self.choose(options, "which_task")
         tasks = _with_id(await self._open_tasks(is_again=True), self.slot("task_id"))
         task = tasks[0] if tasks and self.slot("is_done") else None
         if task and self.parsed.intent == "yes":
-            return await self._complete(task["id"], task["title"], str(task["progress"]))
-        await self._use("answer_question", question_id=self.slot("question_id"), answer=self.parsed.intent)
+            return await self._complete(_task_entry(task))
+        await self.use("answer_question", question_id=self.slot("question_id"), answer=self.parsed.intent)
         return self.say("not_done_yet", title=task["title"]) if task else self.say("answer_noted")
 
     do_yes = do_no = answer
+
+    async def _last_questions(self) -> list[Option]:
+        """Return the questions that the dashboard asked last, several where they came at once."""
+        reply = await self.context.host.ask(ShowDashboard(request_id=self.context.next_id()))
+        rows = [row for row in reply.data.get("questions", []) if row.get("asked_count")]
+        latest = max((row.get("last_asked_at") or "" for row in rows), default="")
+        return [
+            self.option(
+                row["question"],
+                question_id=row["id"],
+                task_id=row.get("related_task_id") or "",
+                is_done="yes" if asks_if_done(row["question"]) else "",
+            )
+            for row in rows
+            if latest and row.get("last_asked_at") == latest
+        ]
 
     async def do_never_mind(self) -> str:
         """Say that nothing was asked, or somebody else was; `cancel it` means the last reminder."""
         last = self.context.last
         if self.slot("it") and last is not None and last.kind in ALARMS and not self.context.state.questions:
             known = {"kind": last.kind, "id": last.id, "label": last.label, "ask": "yes"}
-            return await Reminders(
-                self.parsed.of("cancel_reminder", **known), self.context
-            ).do_cancel_reminder()
+            return await carry_out(self.parsed.of("cancel_reminder", **known), self.context)
         return "" if self.context.own_questions else self._not_asked()
 
     def _not_asked(self) -> str:
         names = dict.fromkeys(question.sender for question in self.context.state.questions)
         return self.say("not_yours", name=", ".join(filter(None, names))) if names else self.say("never_mind")
 
-    async def _to_last_question(self) -> ParsedRequest:
-        """Return the answer with the question that it answers; which, is asked of several asked at once."""
-        reply = await self.context.host.ask(ShowDashboard(request_id=self.context.next_id()))
-        rows = [row for row in reply.data.get("questions", []) if row.get("asked_count")]
-        latest = max((row.get("last_asked_at") or "" for row in rows), default="")
-        options = []
-        for row in rows if latest else ():
-            if row.get("last_asked_at") == latest:
-                is_done = "yes" if asks_if_done(row["question"]) else ""
-                task_id = row.get("related_task_id") or ""
-                request = self.parsed.having(question_id=row["id"], task_id=task_id, is_done=is_done)
-                options.append(Option(label=row["question"], request=request))
-        if not options:
-            raise AnswerNow(self._not_asked())
-        return self.choose(options, "which_task")
-
     # Showing
 
     async def do_show_open(self) -> str:
         """Say what is open: tasks and to-dos in one numbering, then questions."""
         reply = await self.request(ShowDashboard())
-        parts = self._sections(reply.data.get("tasks", []), await self._todos())
+        parts = self._sections(reply.data.get("tasks", []), await Lists(self.parsed, self.context).todos())
         questions = [f"• {row['question']}" for row in reply.data.get("questions", [])]
         if questions:
             parts.append(self.listed(self.say("open_questions"), questions))
@@ -370,66 +349,60 @@ class Board(RequestHandler):
     async def do_due(self) -> str:
         """Say which tasks have a deadline, soonest first; those until a day where one is named."""
         until = self._day()
+        named = self.say("until_day", day=times.say_day(until, self.parsed.language)) if until else ""
         last = (until or date.max).isoformat()
         tasks = [task for task in await self._open_tasks() if "" < _due_day(task) <= last]
-        if not tasks:
-            named = self.say("until_day", day=times.say_day(until, self.parsed.language)) if until else ""
-            return self.say("nothing_due", until=named)
-        return self._due(tasks)[0]
-
-    def _due(self, tasks: Sequence[OpenTask], head: str = "due") -> list[str]:
-        """Return tasks under a head, soonest first; nothing where there are none."""
-        return self._sections(sorted(tasks, key=_due_day), [], head=head)
+        return self._due(tasks) or self.say("nothing_due", until=named)
 
     async def do_late(self) -> str:
         """Say which tasks are past their deadline."""
         now = self.context.now
-        tasks = [task for task in await self._open_tasks() if _is_late(task, now)]
-        return self._due(tasks, "late")[0] if tasks else self.say("nothing_late")
+        return self._due(
+            [task for task in await self._open_tasks() if _is_late(task, now)], "late"
+        ) or self.say("nothing_late")
+
+    def _due(self, tasks: Iterable[OpenTask], head: str = "due") -> str:
+        """Return tasks under a head, soonest first; nothing where there are none."""
+        return "".join(self._sections(sorted(tasks, key=_due_day), [], head=head))
 
     async def do_week(self) -> str:
         """Say what is on between two days, or until Sunday of a week: reminders, and tasks that are due."""
         today = self.context.now.date()
-        first = self._day() or today
+        day = self._day()
+        first = day or today
         weeks = 2 if PATTERNS["next_week"].fullmatch(self.slot("week")) else 1
         last = self._day("last") or today + timedelta(days=weeks * 7 - 1 - today.weekday())
         if last < first:  # "from Saturday to Sunday" on a Sunday
             last += timedelta(days=7)
-        lines = await Reminders(self.parsed, self.context).between(first, last)
-        since = first.isoformat() if self.slot("day") else "0"
-        tasks = [task for task in await self._open_tasks() if since <= _due_day(task) <= last.isoformat()]
-        day = times.say_long_day(last, self.parsed.language)
-        parts = ["\n".join(lines)] if lines else []
-        parts += self._due(tasks)
-        named = times.say_long_day(first, self.parsed.language)
-        head = self.say("week_from" if self.slot("day") else "week_until", first=named, day=day)
-        if not parts:
-            until = self.say("until_day", day=day).strip()
-            return self.say("agenda_nothing", day=head.rstrip(":") if self.slot("day") else until)
-        return "\n\n".join([head, *parts])
+        since, until = day.isoformat() if day else "0", last.isoformat()
+        names = [times.say_long_day(each, self.parsed.language) for each in (first, last)]
+        head = self.say("week_from" if day else "week_until", first=names[0], day=names[1])
+        nothing = head.rstrip(":") if day else self.say("until_day", day=names[1]).strip()
+        tasks = [task for task in await self._open_tasks() if since <= _due_day(task) <= until]
+        return await self._plan(first, last, head, nothing, [self._due(tasks)])
 
     async def do_agenda(self) -> str:
         """Say what is on a day: reminders and tasks; today also tasks due soon or at no time, and to-dos."""
         today = self.context.now.date()
         day = self._day() or today
-        reminders = await Reminders(self.parsed, self.context).between(day, day)
-        tasks, todos, trouble = await self._open_tasks(), [], []
+        since, until, todos, trouble = day.isoformat(), day.isoformat(), [], ""
         if day == today:
-            soon = (today + timedelta(days=SOON_DAYS)).isoformat()
-            tasks = [task for task in tasks if _due_day(task) <= soon]
+            since, until = "", (today + timedelta(days=SOON_DAYS)).isoformat()
             try:
                 todos = await Lists(self.parsed, self.context).open_todos()
             except AnswerNow as refusal:
-                trouble = [refusal.text]
-        else:
-            tasks = [task for task in tasks if _due_day(task) == day.isoformat()]
-        parts = ["\n".join(reminders)] if reminders else []
-        parts += [*self._sections(tasks, todos), *trouble]
-        named = times.say_long_day(day, self.parsed.language)
-        named = self.say("today_is", day=named) if day == today else named
-        if not parts:
-            return self.say("agenda_nothing", day=named)
-        return "\n\n".join([self.say("agenda", day=named[:1].upper() + named[1:]), *parts])
+                trouble = refusal.text
+        tasks = [task for task in await self._open_tasks() if since <= _due_day(task) <= until]
+        name = times.say_long_day(day, self.parsed.language)
+        name = self.say("today_is", day=name) if day == today else name
+        head = self.say("agenda", day=name[:1].upper() + name[1:])
+        return await self._plan(day, day, head, name, [*self._sections(tasks, todos), trouble])
+
+    async def _plan(self, first: date, last: date, head: str, nothing: str, parts: Sequence[str]) -> str:
+        """Put the reminders from a day to another before the other parts, under a head."""
+        lines = await Reminders(self.parsed, self.context).between(first, last)
+        found = [*filter(None, ("\n".join(lines), *parts))]
+        return "\n\n".join([head, *found]) if found else self.say("agenda_nothing", day=nothing)
 
     def _date(self, at: str | None) -> str:
         """Return a deadline as people read it: `Tue 2026-02-10`, and the time of day where it has one."""
@@ -455,7 +428,7 @@ class Board(RequestHandler):
         places = [len(tasks) + place if tasks else one.number for place, one in enumerate(todos, 1)]
         numbers = [str(number) for number in (*range(1, len(tasks) + 1), *places)]
         entries = [*map(_task_entry, tasks), *map(_todo_entry, todos)]
-        self.show(dict(zip(numbers, entries, strict=True)))
+        self.remember(shown=dict(zip(numbers, entries, strict=True)))
         texts = [*map(self._described, tasks), *(one.text for one in todos)]
         lines = [f"{number}. {text}" for number, text in zip(numbers, texts, strict=True)]
         parts = ((self.say(head), lines[: len(tasks)]), (self.say("todo_head"), lines[len(tasks) :]))
@@ -489,16 +462,14 @@ class Board(RequestHandler):
         day = date.fromisoformat(_due_day(task)) - timedelta(days=self._days_before())
         what = self.say("before_deadline", title=task["title"], date=self._date(task["deadline"]))
         when = f"{day.isoformat()} {self.slot('clock') or '09:00'}"
-        remind = self.parsed.of("remind", what=what, when=when, whom=self.slot("whom"), task_id=task["id"])
-        return await Reminders(remind, self.context).do_remind()
+        known = {"whom": self.slot("whom"), "task_id": task["id"]}
+        return await carry_out(self.parsed.of("remind", what=what, when=when, **known), self.context)
 
     def _days_before(self) -> int:
         """Read `two days before`, `이틀 전`; what names no days (`당일`) is the day itself."""
         words = self.slot("before").lower().replace("the day", "a day").replace("전날", "하루")
         span = self.context.read_time(words.removesuffix("before").removesuffix("전"))
         return span.days if isinstance(span, Duration) else 0
-
-    # Asking the host
 
     async def _open_tasks(self, *, is_again: bool = False) -> list[OpenTask]:
         """Return the tasks that are worked on; none where the host refuses.
@@ -508,18 +479,6 @@ class Board(RequestHandler):
         request_id = self.context.next_id() if is_again else None
         reply = await self.context.host.ask(ShowDashboard(request_id=request_id))
         return reply.data.get("tasks", []) if reply.ok else []
-
-    async def _todos(self) -> list[Item]:
-        """Return the open to-dos; none where they cannot be read, which showing the list explains."""
-        try:
-            return await Lists(self.parsed, self.context).open_todos()
-        except AnswerNow:
-            return []
-
-    async def _use(self, tool: str, **arguments: Any) -> Reply:
-        """Use one of the dashboard's tools. Raises `AnswerNow` where the host refuses."""
-        request_id = self.context.next_id()
-        return await self.request(UseDashboard(request_id=request_id, tool=tool, arguments=arguments))
 
 
 def find(tasks: Sequence[OpenTask], which: str) -> list[OpenTask]:
@@ -539,9 +498,7 @@ def _with_id(tasks: Sequence[OpenTask], task_id: str) -> list[OpenTask]:
 
 
 def _at(tasks: Sequence[OpenTask], number: str) -> list[OpenTask]:
-    is_place = number.isdecimal() and len(number) < 6  # no list is longer, and int() of a long number is slow
-    place = int(number) - 1 if is_place else -1
-    return [tasks[place]] if 0 <= place < len(tasks) else []
+    return [task for place, task in enumerate(tasks, 1) if str(place) == number]
 
 
 def _task_entry(task: OpenTask) -> ShownEntry:

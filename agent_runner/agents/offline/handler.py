@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import json
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, tzinfo
+from typing import Any
 
 from agent_runner.agents.offline.conversation import ConversationState, OpenQuestion, Option, ShownEntry
-from agent_runner.agents.offline.intents import ParsedRequest, say
+from agent_runner.agents.offline.intents import ROWS, ParsedRequest, say
 from agent_runner.ipc_client import HostClient
 from agent_runner.wire import times
-from agent_runner.wire.mailbox import Command, Reply
+from agent_runner.wire.document import WireError
+from agent_runner.wire.mailbox import Command, Reply, UseDashboard, parse_command
 from agent_runner.wire.order import RunOrder
 from agent_runner.workspace import Workspace
 
@@ -32,6 +35,8 @@ class RequestContext:
     Ids of requests to the host are the same when the turn is tried again, so that nothing is done twice.
     """
 
+    kinds: Sequence[type[RequestHandler]] = ()
+    """The handlers, of which the first with a method for an intent carries it out."""
     order: RunOrder
     turn: int
     workspace: Workspace
@@ -106,6 +111,15 @@ class RequestHandler:
         local = at.astimezone(self.context.zone)
         return times.say_moment(local, self.parsed.language, has_seconds=has_seconds)
 
+    def unclear(self, read: times.TimeRefusal | times.DateOnly) -> str:
+        """Say why a time cannot be taken, as a question."""
+        if isinstance(read, times.DateOnly):
+            day = times.say_day(read.day, self.parsed.language)
+            return self.say("time.needs_clock", on=self.say("on_day", day=day))
+        moment = self.moment(read.at) if read.at else "—"
+        choices = times.say_choices(read, self.parsed.language) if len(read.choices) > 1 else ""
+        return self.say(f"time.{read.reason.value}", moment=moment, on="", choices=choices).strip()
+
     def question(self, slot: str, text: str, options: Sequence[Option] = ()) -> AnswerNow:
         """Note a question for a slot of the request, and return it to be raised.
 
@@ -124,6 +138,10 @@ class RequestHandler:
         self.context.new_questions.append(question)
         return AnswerNow(question.text if len(self.context.new_questions) == 1 else "")
 
+    def option(self, label: str, **slots: str) -> Option:
+        """Return the request with other words in some slots as one that may be meant."""
+        return Option(label=label, request=self.parsed.having(**slots))
+
     def choose(self, options: Sequence[Option], form: str) -> ParsedRequest:
         """Return the request of the only option. Raises `AnswerNow` to ask which of several is meant."""
         if len(options) > 1:
@@ -135,12 +153,13 @@ class RequestHandler:
         who = {"by": self.context.person, "by_name": self.context.sender}
         self.context.undo[:0] = [one.having(**who) for one in undo]
         if last is not None:
-            last = replace(last, person=self.context.person)
-            self.context.state = replace(self.context.state, last=last)
+            self.remember(last=replace(last, person=self.context.person))
+        if last is not None and last.kind == "task":
+            self.remember(task=last.id)
 
-    def show(self, entries: Mapping[str, ShownEntry]) -> None:
-        """Remember what the numbers of the list mean that is shown now."""
-        self.context.state = replace(self.context.state, shown=dict(entries))
+    def remember(self, **changes: Any) -> None:
+        """Change the state of the conversation: `shown`, `list`, `task` and so on."""
+        self.context.state = replace(self.context.state, **changes)
 
     def listed(self, head: str, lines: Sequence[str], *, most: int = MAX_SHOWN) -> str:
         """Return a heading with lines under it: at most the first `most`, then "…" if there are more."""
@@ -152,3 +171,44 @@ class RequestHandler:
         if not reply.ok:
             raise AnswerNow(reply.text.removeprefix(f"{reply.code}: "))
         return reply
+
+    async def use(self, tool: str, **arguments: Any) -> Reply:
+        """Use a tool of the dashboard; arguments without words are left out."""
+        named = {name: value for name, value in arguments.items() if value != ""}
+        return await self.request(UseDashboard(request_id=self.context.next_id(), tool=tool, arguments=named))
+
+    async def answer_of_row(self) -> str:
+        """Send the command of the intent's row, if it has one, and say the sentence that has its name."""
+        if command := ROWS.get(self.parsed.intent, {}).get("request"):
+            return await self._send_row(command)
+        order, now = self.context.order, self.context.now
+        return self.say(
+            self.parsed.intent,
+            text=self.slot("text"),
+            name=order.assistant_name,
+            sender=f" {self.context.sender}" if self.context.sender else "",
+            clock=f"{now:%H:%M}",
+            zone=order.timezone,
+            day=times.say_long_day(now, self.parsed.language),
+        )
+
+    async def _send_row(self, row: dict[str, object]) -> str:
+        """Send a command, its blanks filled with the slots, which fill those of the answer too."""
+        slots = {"name": self.slot("folder"), **self.parsed.slots}
+        fields = {name: each.format(**slots) if isinstance(each, str) else each for name, each in row.items()}
+        try:
+            command = parse_command(json.dumps(fields | {"requestId": self.context.next_id()}))
+        except WireError as error:
+            return self.say("not_possible", reason=str(error).removeprefix(f"{row['type']}."))
+        reply = await self.request(command)
+        return self.say(self.parsed.intent, **(reply.data | slots))
+
+
+async def carry_out(parsed: ParsedRequest, context: RequestContext) -> str:
+    """Carry out a request: by the method that has its intent's name, else as its row says."""
+    # As in the standard library's cmd.Cmd, the name of the method is the dispatch: no table to keep in step.
+    name = f"do_{parsed.intent}"
+    kinds = (kind for kind in context.kinds if hasattr(kind, name))
+    handler = next(kinds, RequestHandler)(parsed, context)
+    carry: Callable[[], Awaitable[str]] = getattr(handler, name, handler.answer_of_row)
+    return await carry()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import replace
 from difflib import SequenceMatcher
 from typing import TypeVar
 
@@ -47,7 +46,7 @@ class Lists(RequestHandler):
             items = ", ".join(self.slot("items").splitlines())
             raise self.question("list", self.say("which_list", items=items))
         text = await self._in_thread(lambda: self._act(name), name)
-        self.context.state = replace(self.context.state, list=name)
+        self.remember(list=name)
         return text
 
     do_add_items = do_remove = do_clear_done = do_clear_list = do_show_list = act
@@ -74,7 +73,7 @@ class Lists(RequestHandler):
         names = list(dict.fromkeys(found))
         if len(names) < 2 or last in names:
             return last if last in names else names[0] if names else ""
-        options = [Option(label=self._named(name), request=self.parsed.having(list=name)) for name in names]
+        options = [self.option(self._named(name), list=name) for name in names]
         raise self.question("which", self.say("which_of_lists", item=self.slot("item")), options)
 
     async def entries(self, only: Sequence[str], *, is_open: bool = True) -> list[ShownEntry]:
@@ -117,6 +116,13 @@ class Lists(RequestHandler):
         """Return the to-dos that are not done. Raises `AnswerNow` to say why they cannot be read."""
         items = await self._in_thread(lambda: self._files.items(TODO, is_needed=False), TODO)
         return [item for item in items if not item.is_done]
+
+    async def todos(self) -> list[Item]:
+        """Return the open to-dos; none where they cannot be read, which showing the list explains."""
+        try:
+            return await self.open_todos()
+        except AnswerNow:
+            return []
 
     async def _in_thread(self, work: Callable[[], Result], name: str) -> Result:
         """Do what blocks. Raises `AnswerNow` to say why the list of that name cannot be used."""
@@ -193,10 +199,7 @@ class Lists(RequestHandler):
         is_new = name != TODO and file_stem(name) not in names
         near = _near(name, names)
         if is_new and near and not self.slot("sure"):
-            options = [
-                Option(label=self._named(one), request=self.parsed.having(list=one, sure="yes"))
-                for one in (*near, name)
-            ]
+            options = [self.option(self._named(one), list=one, sure="yes") for one in (*near, name)]
             raise self.question("which", self.say("which_near", list=self._named(name)), options)
 
     def _ask_if_new(self, name: str) -> None:
@@ -218,7 +221,7 @@ class Lists(RequestHandler):
         named = self.say("option_new_list", items=found["items"], list=self._named(found["list"]))
         options = [
             Option(label=named, request=there.having(sure="yes")),
-            Option(label=f"'{self.slot('items')}'", request=self.parsed.having(sure="yes")),
+            self.option(f"'{self.slot('items')}'", sure="yes"),
         ]
         raise self.question("which", self.say("which_entry"), options)
 
@@ -268,7 +271,8 @@ class Lists(RequestHandler):
     def _show(self, name: str) -> str:
         items = self._files.items(name)
         still_open = [item for item in items if not item.is_done]
-        self.show({str(one.number): ShownEntry(kind="item", label=one.text, list=name) for one in still_open})
+        entries = {str(one.number): ShownEntry(kind="item", label=one.text, list=name) for one in still_open}
+        self.remember(shown=entries)
         head = self.say("show_list" if still_open else "no_open_items", list=self._named(name))
         lines = [f"{item.number}. {item.text}" for item in still_open]
         text = self.listed(head, lines, most=MAX_SHOWN_ITEMS)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import UTC, date, datetime, time, timedelta
 from typing import Any
 
@@ -55,6 +55,11 @@ class UpcomingReminder:
     def note(self) -> str:
         """The text as it will stand in the chat."""
         return _BELL + self.text
+
+    @property
+    def again(self) -> dict[str, str]:
+        """The slots of the request that sets this reminder once more."""
+        return {"text": self.note, "at": self.at.isoformat() if self.at else "", "label": self.text}
 
     @property
     def slots(self) -> dict[str, str]:
@@ -221,7 +226,7 @@ class Reminders(RequestHandler):
         if task_id not in known:
             highest = max((int(number.removeprefix("R")) for number in known.values()), default=0)
             known = {**known, task_id: f"R{highest + 1}"}
-            self.context.state = replace(self.context.state, repeats=known)
+            self.remember(repeats=known)
         return known[task_id]
 
     def _ask_for_missing(self) -> None:
@@ -239,15 +244,6 @@ class Reminders(RequestHandler):
         """Name what a question is about, where it must be known or others were asked in the same message."""
         has_others = is_needed or self.context.new_questions or self.context.state.questions
         return f" ({self.slot('what')})" if self.slot("what") and has_others else ""
-
-    def unclear(self, read: TimeRefusal | DateOnly) -> str:
-        """Say why a time cannot be taken, as a question."""
-        if isinstance(read, DateOnly):
-            day = times.say_day(read.day, self.parsed.language)
-            return self.say("time.needs_clock", on=self.say("on_day", day=day))
-        moment = self.moment(read.at) if read.at else "—"
-        choices = times.say_choices(read, self.parsed.language) if len(read.choices) > 1 else ""
-        return self.say(f"time.{read.reason.value}", moment=moment, on="", choices=choices).strip()
 
     def _whom(self) -> str:
         """Return who is reminded, as a piece of the answer."""
@@ -285,7 +281,7 @@ class Reminders(RequestHandler):
             upcoming = [one for one in everybodys if not self._is_foreign(one)]
         if everybodys and not upcoming:
             return self.say("none_yours_shown")
-        self.show({reminder.number: reminder.entry for reminder in upcoming})
+        self.remember(shown={reminder.number: reminder.entry for reminder in upcoming})
         lines = [f"{reminder.number}. {self._line(reminder)}" for reminder in upcoming]
         return "\n".join([self.say("show_reminders"), *lines]) if lines else self.say("no_reminders")
 
