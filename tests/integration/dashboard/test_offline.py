@@ -125,8 +125,8 @@ async def test_the_day_in_the_documentation_is_what_is_said(chat: Chat, who: str
 
 async def test_the_alert_in_the_documentation_is_what_the_rules_say() -> None:
     page = PAGE.read_text()
-    for words, title, pct in (
-        (rule_texts.ENGLISH, "write the blog", 0),
-        (rule_texts.KOREAN, "블로그 쓰기", 0),
+    for words, title, when in (
+        (rule_texts.ENGLISH, "write the blog", "Tue 2026-02-10"),
+        (rule_texts.KOREAN, "블로그 쓰기", "2026-02-10 (화)"),
     ):
-        assert f"Andy │ {words.deadline.format(title=title, when='2026-02-10', pct=pct)}\n" in page
+        assert f"Andy │ {words.deadline.format(title=title, when=when, pct=0)}\n" in page
