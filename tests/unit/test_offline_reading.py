@@ -13,12 +13,12 @@ from hypothesis import strategies as st
 
 from agent_runner.agents.offline import intents, reading
 from agent_runner.agents.offline.board import Board
+from agent_runner.agents.offline.help import Help
 from agent_runner.agents.offline.intents import ParsedRequest
 from agent_runner.agents.offline.lists import Lists
 from agent_runner.agents.offline.reading import MAX_CHARS, read
 from agent_runner.agents.offline.recall import Recall
 from agent_runner.agents.offline.reminders import Reminders
-from agent_runner.agents.offline.help import Help
 from agent_runner.checklists import ListProblem
 from agent_runner.wire.times import Language, Reason, Shift
 
