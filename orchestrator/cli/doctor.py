@@ -127,6 +127,7 @@ def _checks(
     *,
     is_online: bool,
 ) -> Sequence[tuple[str, Check]]:
+    in_force = _in_force(settings, running)
     return (
         ("permissions", partial(doctor_checks.permissions, home, messengers)),
         ("store", partial(doctor_checks.store, home)),
@@ -135,9 +136,9 @@ def _checks(
         ("clock", partial(doctor_checks.clock, home, settings, running)),
         ("lists", partial(doctor_checks.lists)),
         ("engine", partial(doctor_checks.engine, settings)),
-        ("image", partial(doctor_checks.agent_image, settings)),
-        ("compose", partial(doctor_checks.compose, home, settings)),
-        ("firewall", partial(doctor_checks.firewall, home, settings)),
+        ("image", partial(doctor_checks.agent_image, in_force)),
+        ("compose", partial(doctor_checks.compose, home, in_force)),
+        ("firewall", partial(doctor_checks.firewall, home, in_force)),
         ("port", partial(doctor_checks.port, settings, running)),
         ("parts", partial(doctor_checks.parts, running)),
         ("credential", partial(doctor_checks.credential, home, settings, running, is_online=is_online)),
@@ -145,6 +146,12 @@ def _checks(
         ("search", partial(doctor_checks.search, home, settings)),
         *((one.name, partial(doctor_checks.channel, home, one)) for one in messengers),
     )
+
+
+def _in_force(settings: Settings, running: dict[str, Any] | None) -> Settings:
+    """Return the settings with the runtime of the running Andy, which his command line may have chosen."""
+    runtime = (running or {}).get("runtime", settings.andy_runtime)
+    return settings.model_copy(update={"andy_runtime": runtime})
 
 
 def on_the_host(finding: DoctorFinding) -> DoctorFinding:

@@ -256,7 +256,7 @@ def _engine_version() -> str:
 
 async def agent_image(settings: Settings) -> DoctorFinding:
     if settings.andy_runtime == "process":
-        return note("image", "not used: ANDY_RUNTIME=process")
+        return note("image", "not used: agents run as processes")
     if not await runtime.answers(seconds=ENGINE_SECONDS):
         return note("image", "cannot be told without an engine")
     return await asyncio.to_thread(_agent_image, settings.andy_image)

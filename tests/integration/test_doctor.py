@@ -211,6 +211,27 @@ async def test_an_engine_that_is_gone_is_named(home, monkeypatch, tmp_path):
     assert "start Docker" in seen["engine"].fix
 
 
+async def test_the_runtime_is_that_of_the_running_andy_whatever_a_file_says(home, monkeypatch):
+    """`andy up --runtime process` where Docker answers, too: nothing of a container is missing."""
+    monkeypatch.setenv("ANDY_RUNTIME", "auto")
+
+    async def answers(**_: object) -> bool:
+        return True
+
+    async def of_process(_: object) -> dict[str, Any]:
+        return {"runtime": "process"}
+
+    monkeypatch.setattr(checks.runtime, "answers", answers)
+    monkeypatch.setattr(doctor, "_running", of_process)
+
+    seen = await found(home)
+
+    assert [seen[name].text for name in ("image", "compose", "firewall")] == [
+        "not used: agents run as processes", "Andy is no container", "not used: no agent lives in a container",
+    ]  # fmt: skip
+    assert [seen[name].fix for name in ("image", "compose", "firewall")] == ["", "", ""]
+
+
 async def test_a_library_that_does_not_load_is_named(home, monkeypatch):
     broken = doctor_checks.ChannelFinding(
         is_problem=True, text="WhatsApp needs libmagic: apt-get install libmagic1."
