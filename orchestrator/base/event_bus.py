@@ -15,6 +15,12 @@ from orchestrator.base.clock import Clock
 
 RING = 1_000
 QUEUE = 1_000
+PAUSE_SECONDS = 0.25
+"""Between two looks of a loop that nobody waits for.
+
+A group that is asked a hundred times a second is not worth a hundred looks: each would take the store from a
+group that waits for its answer.
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,3 +110,19 @@ class EventBus:
         finally:
             del self._listeners[queue]
             self._watchers.pop(queue, None)
+
+
+async def until_next(events: asyncio.Queue[HostEvent], *, at_most_seconds: float) -> None:
+    """Return when something has happened since the last look, at the latest after `at_most_seconds`.
+
+    It takes all that has happened, for one look serves all of it, and returns no sooner than after
+    `PAUSE_SECONDS`.
+    """
+    await asyncio.sleep(min(PAUSE_SECONDS, at_most_seconds))
+    try:
+        async with asyncio.timeout(max(0.0, at_most_seconds - PAUSE_SECONDS)):
+            await events.get()
+    except TimeoutError:
+        return
+    while not events.empty():
+        events.get_nowait()

@@ -96,6 +96,12 @@ class LiveRunState:
         """Tell whether the container is to be killed."""
         return self.verdict is not None and self.verdict.kill
 
+    @property
+    def is_awaited(self) -> bool:
+        """Whether a turn waits for the container to boot."""
+        is_for_turn = self.state in (RunState.STARTING, RunState.BUSY) and not self.is_unused
+        return is_for_turn and self.last_frame_ms is None
+
     def enter(self, state: RunState, now_ms: int) -> None:
         """Change to a state at `now_ms`."""
         self.state, self.state_since_ms = state, now_ms
@@ -224,6 +230,7 @@ class LiveRuns:
                 idle_since_ms=live.state_since_ms,
                 begun_ms=live.run.started_ms,
                 turn_id=live.turn_id,
+                is_awaited=live.is_awaited,
                 is_worn=live.is_retired or timeouts.is_worn(live.vitals(), self._limits, now_ms=now_ms),
             )
             for live in self

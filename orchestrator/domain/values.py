@@ -295,6 +295,8 @@ class LiveRun:
     """Older than a container may get: takes no further turn."""
     turn_id: TurnId | None = None
     """The turn that it is made for, while the store has that as queued still."""
+    is_awaited: bool = False
+    """Whether a turn waits for it to boot."""
 
     def takes(self, turn: Turn) -> bool:
         """Return whether a turn may be handed to it now."""

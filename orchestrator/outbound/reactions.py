@@ -8,10 +8,10 @@ from functools import partial
 
 import structlog
 
-from orchestrator.base.event_bus import EventBus
+from orchestrator.base.event_bus import EventBus, until_next
 from orchestrator.domain.protocols import Channel, Feature
 from orchestrator.domain.values import ChatJid, Message, TurnId, TurnState
-from orchestrator.outbound.typing import CALL_SECONDS, SWEEP_SECONDS, TypingSigns, until_turns_change
+from orchestrator.outbound.typing import CALL_SECONDS, OF_TURNS, SWEEP_SECONDS, TypingSigns
 from orchestrator.store import messages, turns
 from orchestrator.store.database import Database, Tx
 
@@ -34,13 +34,13 @@ class Reactions:
 
     async def run(self) -> None:
         """Follow the turns until cancelled; events about turns only say when to look."""
-        with self._bus.listening() as events:
+        with self._bus.listening(*OF_TURNS) as events:
             # An earlier host put a sign under what was tried before; no second one is put there.
             async with self._database.reading() as tx:
                 self._shown = await messages.asked_in_groups(tx, is_running=False)
             while True:
                 await self._look()
-                await until_turns_change(events, SWEEP_SECONDS)
+                await until_next(events, at_most_seconds=SWEEP_SECONDS)
 
     async def _look(self) -> None:
         running, ended = await self._database.read(partial(_running_and_ended, shown=frozenset(self._shown)))

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 
 import structlog
 
-from orchestrator.base.event_bus import EventBus, HostEvent
+from orchestrator.base.event_bus import EventBus, until_next
 from orchestrator.domain.protocols import Channel, Feature
 from orchestrator.domain.values import ChatJid
 from orchestrator.store import turns
@@ -19,6 +19,8 @@ REFRESH_SECONDS = 10.0
 """Messengers hide a sign by themselves after 10 to 25 s."""
 SWEEP_SECONDS = 60.0
 CALL_SECONDS = 5.0
+OF_TURNS = ("turn.*", "run.adopted")
+"""The events after which another turn may run or have ended."""
 
 
 class TypingSigns:
@@ -34,11 +36,12 @@ class TypingSigns:
 
     async def run(self) -> None:
         """Follow the turns until cancelled, then hide every sign."""
-        with self._bus.listening() as events:
+        with self._bus.listening(*OF_TURNS) as events:
             try:
                 while True:
                     await self._look()
-                    await until_turns_change(events, REFRESH_SECONDS if self._shown else SWEEP_SECONDS)
+                    seconds = REFRESH_SECONDS if self._shown else SWEEP_SECONDS
+                    await until_next(events, at_most_seconds=seconds)
             finally:
                 # A messenger may keep a sign that nobody hides, with no host left to do so.
                 await asyncio.shield(self._set(self._shown, is_typing=False))
@@ -64,19 +67,3 @@ async def _show(channel: Channel, jid: ChatJid, *, is_typing: bool) -> None:
             await channel.set_typing(jid, is_typing=is_typing)
     except Exception as error:  # noqa: BLE001 - a sign is no reason to stop: the next look shows it again
         log.warning("typing.failed", chat=jid, reason=type(error).__name__)
-
-
-async def until_turns_change(events: asyncio.Queue[HostEvent], at_most_seconds: float) -> None:
-    """Return when something has happened to a turn, at the latest after `at_most_seconds`."""
-    try:
-        async with asyncio.timeout(at_most_seconds):
-            while not _is_of_turns((await events.get()).kind):
-                pass
-    except TimeoutError:
-        return
-    while not events.empty():
-        events.get_nowait()
-
-
-def _is_of_turns(kind: str) -> bool:
-    return kind.startswith("turn.") or kind == "run.adopted"

@@ -42,13 +42,17 @@ def choose(
 ) -> list[ExpectedTurn]:
     """Return the expected turns for which a container is started now, those with the strongest sign first.
 
-    Only free slots are taken, at most `most` such containers wait at a time, and none is started while any
-    turn is about to need a slot. `turns` are all unsettled ones; `in_vain` counts for each group how many
-    containers in a row were started ahead and not used.
+    Only free slots are taken, at most `most` such containers wait at a time, and none takes the slot that a
+    turn is about to need. Talk alone starts none while a turn waits for its container to boot: on a small
+    machine each would take twice as long, and talk is no more than a guess. `turns` are all unsettled ones;
+    `in_vain` counts for each group how many containers in a row were started ahead and not used.
     """
     held = sum(run.state is not RunState.LEFT for run in runs)
     waiting = {run for run in runs if run.state is RunState.READY}
-    room = min(cap - held - _about_to_start(turns, runs, now_ms), most - len(waiting))
+    about_to_start = _about_to_start(turns, runs, now_ms)
+    room = min(cap - held - about_to_start, most - len(waiting))
+    if about_to_start or any(run.is_awaited for run in runs):
+        expected = [one for one in expected if one.sign is not Sign.TALK]
     chosen: list[ExpectedTurn] = []
     for one in sorted(expected, key=lambda one: _RANK[one.sign]):
         is_new = all((one.folder, one.is_isolated) != (other.folder, other.is_isolated) for other in chosen)

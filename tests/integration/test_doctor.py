@@ -227,8 +227,10 @@ async def test_the_runtime_is_that_of_the_running_andy_whatever_a_file_says(home
     seen = await found(home)
 
     assert [seen[name].text for name in ("image", "compose", "firewall")] == [
-        "not used: agents run as processes", "Andy is no container", "not used: no agent lives in a container",
-    ]  # fmt: skip
+        "not used: agents run as processes",
+        "Andy is no container",
+        "not used: no agent lives in a container",
+    ]
     assert [seen[name].fix for name in ("image", "compose", "firewall")] == ["", "", ""]
 
 

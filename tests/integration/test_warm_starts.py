@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from agent_runner.wire.frames import Ack, Result, Standby, TurnEnd
+from agent_runner.wire.frames import Ack, Ready, Result, Standby, TurnEnd
 from agent_runner.wire.order import TurnOrder
 from orchestrator.containers import timeouts
 from orchestrator.containers.pool import RunPool
@@ -412,6 +412,24 @@ async def test_talk_counts_only_where_andy_was_called_within_the_hour(harness: H
         await harness.pool.retire(FAMILY)
         harness.runtime.started[0].end()
         await until(lambda: harness.states() == [], "its container is gone")
+        await harness.expect(sign=Sign.TALK)
+        assert harness.states() != []
+
+
+async def test_talk_starts_none_beside_a_container_that_boots_for_a_turn(harness: Harness) -> None:
+    async with harness.open():
+        asked = await harness.ask()
+        await until(lambda: harness.runtime.started, "its container is started")
+        await harness.answer(harness.runtime.started[0], asked)
+        await harness.pool.retire(FAMILY)
+        harness.runtime.started[0].end()
+        await until(lambda: harness.states() == [], "its container is gone")
+        await harness.ask(folder=WORK)
+        await until(lambda: RunState.BUSY in harness.states(WORK), "the other group's container is started")
+        await harness.expect(sign=Sign.TALK)
+        assert harness.states() == []
+        harness.runtime.started[1].say(Ready(n=1))
+        await until(lambda: not any(one.is_awaited for one in harness.pool.live()), "it has booted")
         await harness.expect(sign=Sign.TALK)
         assert harness.states() != []
 

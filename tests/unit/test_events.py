@@ -1,8 +1,10 @@
 from __future__ import annotations
 
+import asyncio
 from contextlib import suppress
 
-from orchestrator.base.event_bus import QUEUE, RING, EventBus
+from orchestrator.base import event_bus
+from orchestrator.base.event_bus import QUEUE, RING, EventBus, until_next
 from tests.doubles.clock import START_MS, FakeClock
 
 
@@ -87,3 +89,28 @@ def test_what_passes_reaches_who_asks_for_it_and_is_kept_nowhere():
     assert [event.kind for event in bus.ring] == [event.kind for event in tapped] == ["agent.lasting"]
     bus.publish_passing("agent.text")
     assert watching.empty()
+
+
+async def test_one_look_serves_all_that_has_happened(monkeypatch):
+    monkeypatch.setattr(event_bus, "PAUSE_SECONDS", 0.0)
+    bus = EventBus(FakeClock())
+    with bus.listening() as events:
+        for _ in range(5):
+            bus.publish("turn.answered")
+        await until_next(events, at_most_seconds=60)
+        assert events.empty()
+        await until_next(events, at_most_seconds=0)
+
+
+async def test_two_looks_are_a_while_apart(monkeypatch):
+    monkeypatch.setattr(event_bus, "PAUSE_SECONDS", 3_600.0)
+    bus = EventBus(FakeClock())
+    with bus.listening() as events:
+        bus.publish("turn.answered")
+        waiting = asyncio.create_task(until_next(events, at_most_seconds=3_600), name="waiting")
+        for _ in range(10):
+            await asyncio.sleep(0)
+        assert not waiting.done()
+        waiting.cancel()
+        with suppress(asyncio.CancelledError):
+            await waiting

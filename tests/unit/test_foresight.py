@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from orchestrator.base.wakeups import Wakeup
 from orchestrator.domain.turn_signs import MAX_SIGNS, Sign, TurnSign, TurnSigns
@@ -87,6 +88,17 @@ def test_talk_that_came_to_nothing_starts_no_more() -> None:
     assert chosen(expected(sign=Sign.TALK), in_vain=vain) == []
     assert chosen(expected(sign=Sign.TYPING), in_vain=vain) == [("family", "typing")]
     assert chosen(expected(sign=Sign.TALK), in_vain={Folder("family"): 1}) == [("family", "talk")]
+
+
+def test_talk_starts_none_while_a_turn_waits_for_its_container() -> None:
+    """A busy chat would have a second container boot beside that of a group that has asked."""
+    talk, booting = expected(sign=Sign.TALK), a_run("r", "work", state=RunState.STARTING, is_awaited=True)
+    assert chosen(talk, runs=[booting]) == []
+    assert chosen(talk, runs=[replace(booting, state=RunState.BUSY)]) == []
+    assert chosen(talk, turns=[a_turn(1, "work")]) == []
+    assert chosen(expected(sign=Sign.TYPING), runs=[booting]) == [("family", "typing")]
+    booted = replace(booting, state=RunState.BUSY, is_awaited=False)
+    assert chosen(talk, runs=[booted]) == [("family", "talk")]
 
 
 def test_signs_are_kept_once_each_and_not_without_end() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
 from functools import partial
@@ -11,7 +10,7 @@ from typing import Any
 import structlog
 
 from orchestrator.base.clock import Clock
-from orchestrator.base.event_bus import EventBus, HostEvent
+from orchestrator.base.event_bus import EventBus, until_next
 from orchestrator.base.wakeups import Wakeups
 from orchestrator.dashboard.rules.slots import Hours
 from orchestrator.dashboard.services import tasks
@@ -30,9 +29,7 @@ log = structlog.get_logger(__name__)
 SWEEP_SECONDS = 30.0
 KEPT_MS = 30 * 24 * 3_600_000
 """So long what a cycle did can be looked up."""
-ENDS = frozenset(
-    {"turn.answered", "turn.failed", "dashboard.changed", "command.dashboard", "group.configured"}
-)
+ENDS = ("turn.answered", "turn.failed", "dashboard.changed", "command.dashboard", "group.configured")
 """Events after which a pass may have work: a turn ended, a task changed, or a group's zone may differ."""
 NO_MODEL = "no model is configured for this group"
 
@@ -84,9 +81,9 @@ class WorkerLoop:
     async def run(self) -> None:
         """Look after the dashboards until the task is cancelled."""
         # Listening begins before the first beat, so nothing that happens during it is missed.
-        with self._bus.listening() as events:
+        with self._bus.listening(*ENDS) as events:
             while True:
-                await _until_changed(events, seconds=await self.beat())
+                await until_next(events, at_most_seconds=await self.beat())
 
     async def beat(self) -> float:
         """Look after every dashboard that is due, and return in how many seconds to look again."""
@@ -289,13 +286,3 @@ def _judge_of(digest: str) -> str:
 def _failed(digest: str) -> str:
     read = BoardDigest.read(digest)
     return str(replace(read, has_failed=True)) if read else ""
-
-
-async def _until_changed(events: asyncio.Queue[HostEvent], *, seconds: float) -> None:
-    # One timeout around all events: other kinds, which come all the time, must not put the next beat off.
-    try:
-        async with asyncio.timeout(seconds):
-            while (await events.get()).kind not in ENDS:
-                pass
-    except TimeoutError:
-        return
