@@ -84,3 +84,20 @@ def test_a_container_that_sends_many_bytes_is_read_slowly_and_another_is_not() -
     for number in range(2_000):
         pace.wait_seconds(str(number), 1)
     assert len(pace._buckets) <= 1_000
+
+
+@pytest.mark.parametrize(
+    ("base_url", "is_patient"),
+    [
+        ("https://api.anthropic.com", False),
+        ("https://anthropic.com", False),
+        ("http://127.0.0.1:8080", True),
+        ("https://gateway.example/anthropic", True),
+        ("https://anthropic.com.example", True),
+        ("https://notanthropic.com", True),
+    ],
+)
+def test_whoever_may_read_a_long_prompt_for_minutes_is_waited_for(base_url: str, is_patient: bool) -> None:
+    """Anthropic's own API sends a head and pings at once: there silence means that the request is lost."""
+    assert (ModelProxyLimits().first_byte_of(base_url) >= 600) is is_patient
+    assert ModelProxyLimits(first_byte_seconds=7).first_byte_of(base_url) == 7
