@@ -9,6 +9,7 @@ import asyncio
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 from zoneinfo import ZoneInfo
@@ -121,8 +122,8 @@ class SnapshotWriter:
 
     async def _alters(self, event: HostEvent) -> bool:
         if event.kind in ("turn.answered", "turn.failed") and event.turn is not None:
-            async with self._database.reading() as tx:
-                turn = await turns.get(tx, TurnId(event.turn))
+            # After each answer of each group: one way to the database's thread, not one for each statement.
+            turn = await self._database.read(partial(turns.get, turn_id=TurnId(event.turn)))
             return turn is not None and turn.kind is TurnKind.TASK
         return event.kind in ALTERING
 
