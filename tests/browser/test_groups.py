@@ -6,7 +6,7 @@ import json
 
 from playwright.sync_api import expect
 
-from tests.browser.signed_in import Visit, assert_accessible
+from tests.browser.signed_in import Visit, assert_accessible, assert_nothing_sticks_out
 from tests.processes.andy import AndyProcess
 
 
@@ -161,3 +161,16 @@ def test_on_a_phone_names_stay_whole_and_the_navigation_shows_where_one_is(
     for place in ("now", "care"):
         page.goto(f"{andy.address}/console/{place}")
         expect(page.locator(".side nav a[aria-current]")).to_be_in_viewport(ratio=0.9)
+
+
+def test_a_name_with_a_direction_mark_makes_no_page_wider(visitor: Visit, andy: AndyProcess) -> None:
+    """WhatsApp puts such marks into names by itself; the list of chats scrolls, the page does not."""
+    with andy.http() as http:
+        for number in range(20):
+            named = {"folder": f"far{number:02}", "name": f"Quite a long name \u200e{number}"}
+            http.post("/groups", json=named).raise_for_status()
+    page = visitor.page
+    page.set_viewport_size({"width": 390, "height": 900})
+    page.goto(f"{andy.address}/console/chats/main")
+    expect(page.locator(".chips .turning").last).to_be_attached()
+    assert_nothing_sticks_out(page)
