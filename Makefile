@@ -23,7 +23,7 @@ TAKEN := container/certificates/host
 COMPOSE = $(shell docker compose version >/dev/null 2>&1 && echo docker compose || echo docker-compose)
 
 .DEFAULT_GOAL := help
-.PHONY: up certificates help setup demo messengers matrix-server matrix-demo voice test check soak simulate format docs pictures image bench conformance eval understanding audit sbom lock clean
+.PHONY: up certificates help setup demo messengers matrix-server matrix-demo voice test check soak simulate format docs pictures image bench conformance containment eval understanding audit sbom lock clean
 
 help: ## Show this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
@@ -105,6 +105,9 @@ pictures: $(READY) ## Take the pictures of docs/console.md anew; needs chromium
 conformance: $(READY) ## Suites of others: MCP straight and through Andy's gateway, Schemathesis on the HTTP API; needs npm
 	@$(BIN)/python tests/conformance/mcp_suite.py
 	@$(BIN)/python -m pytest -q --hypothesis-profile=soak tests/e2e/test_api_schema.py
+
+containment: $(READY) ## Print how far an agent gets that obeys every injection, by setting: the table of docs/security.md
+	@$(BIN)/python tests/containment/__main__.py
 
 image: $(READY) ## Build the agent image
 	@$(BIN)/andy image build
