@@ -138,9 +138,9 @@ class RequestHandler:
         self.context.new_questions.append(question)
         return AnswerNow(question.text if len(self.context.new_questions) == 1 else "")
 
-    def option(self, label: str, **slots: str) -> Option:
+    def option(self, label: str, number: str = "", /, **slots: str) -> Option:
         """Return the request with other words in some slots as one that may be meant."""
-        return Option(label=label, request=self.parsed.having(**slots))
+        return Option(label=label, number=number, request=self.parsed.having(**slots))
 
     def choose(self, options: Sequence[Option], form: str) -> ParsedRequest:
         """Return the request of the only option. Raises `AnswerNow` to ask which of several is meant."""

@@ -10,8 +10,8 @@ from typing import Any
 
 from agent_runner.agents.offline.answers import NOON, joined_time
 from agent_runner.agents.offline.conversation import Option, ShownEntry
-from agent_runner.agents.offline.handler import AnswerNow, RequestHandler
-from agent_runner.agents.offline.intents import PATTERNS, ParsedRequest, say
+from agent_runner.agents.offline.handler import AnswerNow, RequestHandler, carry_out
+from agent_runner.agents.offline.intents import PATTERNS, ROWS, ParsedRequest, say
 from agent_runner.agents.offline.reading import meaning_words
 from agent_runner.checklists import has_words
 from agent_runner.wire import mailbox, times
@@ -65,7 +65,7 @@ class UpcomingReminder:
     def slots(self) -> dict[str, str]:
         """The slots by which a request means this reminder and no other."""
         kind, at = self.entry.kind, self.at.isoformat() if self.at else ""
-        found = {"kind": kind, "id": self.id, "label": self.text, "at": at, "number": self.number}
+        found = {"kind": kind, "id": self.id, "label": self.text, "at": at}
         return found | {"repeats": self.repeats, "notification": self.notification_id, "item": "", "all": ""}
 
     def time_on(self, day: date) -> time | None:
@@ -76,10 +76,6 @@ class UpcomingReminder:
             return self.rhythm.clock if self.at.date() <= day and self.rhythm.is_on(day) else None
         return self.at.time() if self.at.date() == day else None
 
-    def comes_on(self, day: date) -> bool:
-        """Return whether it comes on a day."""
-        return self.time_on(day) is not None
-
 
 class Reminders(RequestHandler):
     """Handles requests about reminders."""
@@ -88,6 +84,9 @@ class Reminders(RequestHandler):
 
     async def do_remind(self) -> str:
         """Set a reminder, or ask for what it lacks."""
+        for name, words in self._fills().items():
+            if not self.slot(name):
+                self.parsed = self.parsed.having(**{name: words.format(**self.parsed.slots)})
         self._ask_for_missing()
         read = self.context.read_time(self.slot("when"))
         if isinstance(read, TimeRefusal) and read.reason is Reason.WHICH_HALF and self.slot("half"):
@@ -112,6 +111,14 @@ class Reminders(RequestHandler):
             moment = times.say(read, self.parsed.language)
             raise self.question("sure", self.say("sure_remind", what=what, moment=moment))
         return await self._repeat(read) if isinstance(read, Recurrence) else await self._set(read)
+
+    do_timer = do_get_up = do_remind
+
+    def _fills(self) -> dict[str, str]:
+        """Return the slots that the row of a timer fills, or of getting up: what the reminder is about."""
+        english, korean = ROWS[self.parsed.intent].get("fills", ({}, {}))
+        fills: dict[str, str] = korean if self.parsed.language is Language.KOREAN else english
+        return fills
 
     def _which_days(self, at: datetime) -> AnswerNow:
         """Ask which days `from Monday to Wednesday` means; `at` is the first."""
@@ -154,42 +161,42 @@ class Reminders(RequestHandler):
         self.parsed = self.parsed.having(when=at.isoformat(timespec="seconds"), before="")
         return self.context.read_time(self.slot("when"))
 
-    async def do_timer(self) -> str:
-        """Set a reminder that a span of time is over."""
-        if not self.slot("what"):
-            span, is_korean = self.slot("span"), self.parsed.language is Language.KOREAN
-            has_form = span.lower().startswith(("in ", "at ")) or span.endswith(("뒤", "후"))
-            when = span if has_form else f"{span} 뒤" if is_korean else f"in {span}"
-            self.parsed = self.parsed.having(what=self.say("what_timer"), when=when)
-        return await self.do_remind()
-
-    async def do_get_up(self) -> str:
-        """Set a reminder to get up, in the morning where no half of the day is named."""
-        half = "오전" if self.parsed.language is Language.KOREAN else "am"
-        self.parsed = self.parsed.having(what=self.say("what_wake"), half=half)
-        return await self.do_remind()
-
     async def _set(self, read: Instant | times.Duration) -> str:
-        at, request_id = read.at.isoformat(timespec="seconds"), self.context.next_id()
-        task_id = self.slot("task_id") or None
-        command = mailbox.SetReminder(request_id=request_id, text=self._note(), at=at, task_id=task_id)
-        reply = await self._send(command, "says so already", "reminder_there", read)
+        reply = await self._set_once(self._note(), read.at, self.slot("what"))
         due = datetime.fromtimestamp(reply.data["due_ms"] / 1000, self.context.zone)
         if reply.code == "sent_late":
             return self.say("reminder_late", moment=self.moment(due, has_seconds=True))
-        number, what = str(reply.data["id"]), self.slot("what")
-        entry = ShownEntry(kind="reminder", id=number, label=what)
-        self.did(self.parsed.of("cancel_reminder", kind="reminder", id=number, label=what), last=entry)
         is_soon = due.timestamp() - self.context.now.timestamp() < SECONDS_SHOWN_WITHIN
-        moment = self.moment(due, has_seconds=is_soon and due.second != 0)
+        moment, what = self.moment(due, has_seconds=is_soon and due.second != 0), self.slot("what")
         form = "reminder_set" if what else "reminder_set_bare"
-        text = self.say(form, whom=self._whom(), moment=moment, what=what, id=number)
+        text = self.say(form, whom=self._whom(), moment=moment, what=what, id=reply.data["id"])
         shift = read.shift if isinstance(read, Instant) else times.Shift.NONE
-        return text + self.say(f"clocks.{shift.value}", offset=at[-len("+09:00") :])
+        return text + self.say(f"clocks.{shift.value}", offset=read.at.isoformat()[-len("+09:00") :])
 
-    async def _send(
-        self, command: mailbox.Command, known: str, form: str, read: Instant | DateOnly | times.Duration
-    ) -> mailbox.Reply:
+    async def do_remind_again(self) -> str:
+        """Set a reminder once more, word for word."""
+        at, label = datetime.fromisoformat(self.slot("at")), self.slot("label")
+        reply = await self._set_once(self.slot("text"), at, label)
+        known = {"whom": self.say("whom_me"), "what": self.brief(label), "id": reply.data["id"]}
+        return self.say("reminder_set", moment=self.moment(at), **known)
+
+    async def _set_once(self, text: str, at: datetime, label: str) -> mailbox.Reply:
+        command = mailbox.SetReminder(
+            request_id=self.context.next_id(),
+            text=text,
+            at=at.isoformat(timespec="seconds"),
+            task_id=self.slot("task_id") or None,
+        )
+        reply = await self._send(command, "says so already", "reminder_there", at)
+        if reply.code != "sent_late":
+            entry = ShownEntry(kind="reminder", id=str(reply.data["id"]), label=label)
+            self.did(self._cancelling(entry), last=entry)
+        return reply
+
+    def _cancelling(self, entry: ShownEntry) -> ParsedRequest:
+        return self.parsed.of("cancel_reminder", kind=entry.kind, id=entry.id, label=entry.label)
+
+    async def _send(self, command: mailbox.Command, known: str, form: str, at: datetime) -> mailbox.Reply:
         """Return the host's reply; say a refusal that has the words `known` as people would."""
         try:
             return await self.request(command)
@@ -197,27 +204,20 @@ class Reminders(RequestHandler):
             if known not in refusal.text:
                 raise
             what = self.slot("what") or self.brief(self.slot("label"))
-            raise AnswerNow(self.say(form, moment=self.moment(read.at), what=what)) from refusal
+            raise AnswerNow(self.say(form, moment=self.moment(at), what=what)) from refusal
 
     async def _repeat(self, read: Recurrence) -> str:
-        interval = read.interval
-        if interval is not None and interval < SOONEST_REPEAT:
+        if read.interval is not None and read.interval < SOONEST_REPEAT:
             self.parsed = self.parsed.having(when="")
             raise self.question("when", self.say("too_often"))
-        kind, value = _schedule(read)
-        command = mailbox.ScheduleTask(
-            request_id=self.context.next_id(),
-            prompt=ECHO + self._note(),
-            schedule_type=kind,
-            schedule_value=value,
-        )
+        request_id, prompt = self.context.next_id(), ECHO + self._note()
+        command = mailbox.ScheduleTask(request_id=request_id, prompt=prompt, **_schedule(read))
         reply = await self.request(command)
         what = self.slot("what") or self.say("show_reminders").rstrip(":").lower()
+        entry = ShownEntry(kind="repeat", id=str(reply.data["id"]), label=what)
+        self.did(self._cancelling(entry), last=entry)
         moment = self.moment(self._next_run(reply.data) or read.first)
-        task_id = str(reply.data["id"])
-        entry = ShownEntry(kind="repeat", id=task_id, label=what)
-        self.did(self.parsed.of("cancel_reminder", kind="repeat", id=task_id, label=what), last=entry)
-        rhythm, number = times.say(read, self.parsed.language), self._repeat_number(task_id)
+        rhythm, number = times.say(read, self.parsed.language), self._repeat_number(entry.id)
         return self.say("repeat_set", whom=self._whom(), times=rhythm, what=what, moment=moment, id=number)
 
     def _repeat_number(self, task_id: str) -> str:
@@ -253,24 +253,31 @@ class Reminders(RequestHandler):
         is_me = not whom or PATTERNS["for_me"].fullmatch(whom)
         return self.say("whom_me") if is_me else self.say("whom_other", name=whom)
 
-    def brief(self, text: str) -> str:
-        """Return what a reminder is about, without the words that it is one for who asks or for all."""
-        text, sender = text.removeprefix(_BELL), " ".join(self.context.sender.split())[:MAX_SENDER_CHARS]
-        for form in ("reminder_note", "reminder_note_for_all"):
-            for language in Language:
-                text = text.removeprefix(say(form, language, sender=sender, what="").removeprefix(_BELL))
-        return text
+    @property
+    def _sender(self) -> str:
+        return " ".join((self.slot("sender") or self.context.sender).split())[:MAX_SENDER_CHARS]
 
     def _note(self) -> str:
         """Return what will stand in the chat when the time comes."""
-        sender = " ".join((self.slot("sender") or self.context.sender).split())[:MAX_SENDER_CHARS]
-        form, whom = "reminder_note" if self.slot("what") else "reminder_note_bare", self.slot("whom")
+        whom, sender = self.slot("whom"), self._sender
         if PATTERNS["for_everyone"].fullmatch(whom):
             sender = ""
         elif whom and not PATTERNS["for_me"].fullmatch(whom):
             sender = whom
-        form += "" if sender else "_for_all"
-        return self.say(form, sender=sender, what=self.slot("what"))
+        form = "reminder_note" if self.slot("what") else "reminder_note_bare"
+        return self.say(form if sender else f"{form}_for_all", sender=sender, what=self.slot("what"))
+
+    def _beginnings(self, *forms: str) -> tuple[str, ...]:
+        """Return how the notes begin that are for who asks or for all, in each language."""
+        notes = (say(form, each, sender=self._sender, what="") for form in forms for each in Language)
+        return tuple(note.removeprefix(_BELL) for note in notes)
+
+    def brief(self, text: str) -> str:
+        """Return what a reminder is about, without the words that it is one for who asks or for all."""
+        text = text.removeprefix(_BELL)
+        for beginning in self._beginnings("reminder_note", "reminder_note_for_all"):
+            text = text.removeprefix(beginning)
+        return text
 
     # Showing
 
@@ -295,7 +302,8 @@ class Reminders(RequestHandler):
             found = [(at, self.brief(one.text)) for one in upcoming if (at := one.time_on(first)) is not None]
             return [f"• {at:%H:%M} {text}" for at, text in sorted(found)]
         days = [first + timedelta(days=ahead) for ahead in range(min((last - first).days + 1, MAX_DAYS))]
-        return [f"• {self._line(one)}" for one in upcoming if any(map(one.comes_on, days))]
+        coming = [one for one in upcoming if any(one.time_on(day) is not None for day in days)]
+        return [f"• {self._line(one)}" for one in coming]
 
     def _line(self, reminder: UpcomingReminder) -> str:
         moment = self.moment(reminder.at) if reminder.at else "—"
@@ -327,25 +335,9 @@ class Reminders(RequestHandler):
             raise self.question("sure", self.say("sure_cancel", what=what))
         await self._cancel(self.slot("kind"), self.slot("id"))
         if self.slot("at") and self.slot("kind") == "reminder":
-            text = _BELL + self.slot("label")
-            self.did(self.parsed.of("remind_again", text=text, at=self.slot("at"), label=what))
+            again = {"text": _BELL + self.slot("label"), "at": self.slot("at"), "label": what}
+            self.did(self.parsed.of("remind_again", **again))
         return self.say("cancel_reminder", what=what)
-
-    async def do_remind_again(self) -> str:
-        """Set a reminder once more, word for word."""
-        at, label = datetime.fromisoformat(self.slot("at")), self.slot("label")
-        command = mailbox.SetReminder(
-            request_id=self.context.next_id(),
-            text=self.slot("text"),
-            at=at.isoformat(timespec="seconds"),
-            task_id=self.slot("task_id") or None,
-        )
-        reply = await self.request(command)
-        number = str(reply.data["id"])
-        entry = ShownEntry(kind="reminder", id=number, label=label)
-        self.did(self.parsed.of("cancel_reminder", kind="reminder", id=number, label=label), last=entry)
-        whom, shown = self.say("whom_me"), self.brief(label)
-        return self.say("reminder_set", whom=whom, moment=self.moment(at), what=shown, id=number)
 
     def options(self, upcoming: Sequence[UpcomingReminder]) -> list[Option]:
         """Return the reminders that a number, a text or nothing at all can mean, each as a request."""
@@ -359,12 +351,7 @@ class Reminders(RequestHandler):
             sure = sure or [one for one, text in texts if said and said <= set(meaning_words(text))]
             found = sure or [one for one, text in texts if said & set(meaning_words(text))]
         doubt = "" if sure else "yes"
-        return [
-            Option(
-                label=self._line(one), number=one.number, request=self.parsed.having(**one.slots, doubt=doubt)
-            )
-            for one in found
-        ]
+        return [self.option(self._line(one), one.number, **one.slots, doubt=doubt) for one in found]
 
     def _choose(
         self, options: Sequence[Option], upcoming: Sequence[UpcomingReminder], form: str
@@ -383,22 +370,24 @@ class Reminders(RequestHandler):
     def _is_foreign(self, one: UpcomingReminder) -> bool:
         """Return whether another person asked for a reminder that is not for who writes."""
         if one.person:
-            return one.person != self.context.person and not self._is_for_sender(one)
-        notes = [say("reminder_note_for_all", each, what="").removeprefix(_BELL) for each in Language]
-        is_for_all = any(one.text.startswith(note) for note in notes)
-        return not is_for_all and not self._is_for_sender(one)
+            is_known = one.person == self.context.person
+        else:
+            is_known = one.text.startswith(self._beginnings("reminder_note_for_all"))
+        return not is_known and not self._is_for_sender(one)
 
     async def _cancel_all(self, upcoming: Sequence[UpcomingReminder]) -> str:
         is_own = bool(PATTERNS["own"].search(self.slot("all")))
-        chosen = [one for one in upcoming if self._is_own(one)] if is_own else upcoming
+        chosen = upcoming
+        if is_own:  # by its words, and by who asked for it where that is known
+            by_person = [one for one in upcoming if one.person in ("", self.context.person)]
+            chosen = [one for one in by_person if self._is_for_sender(one)]
         if not chosen:
             return self.say("none_yours", count=len(upcoming))
         if not self.slot("sure"):
             form = "sure_cancel_own" if is_own else "sure_cancel_all"
             text = self.say(form, count=len(chosen), name=self.context.sender)
-            raise self.question(
-                "sure", self.listed(text, [f"{one.number}. {self._line(one)}" for one in chosen])
-            )
+            lines = [f"{one.number}. {self._line(one)}" for one in chosen]
+            raise self.question("sure", self.listed(text, lines))
         refusals = []
         for reminder in chosen:
             try:
@@ -408,19 +397,11 @@ class Reminders(RequestHandler):
         done = self.say("all_cancelled", count=len(chosen) - len(refusals))
         return "\n".join([done, *dict.fromkeys(refusals)])
 
-    def _is_own(self, one: UpcomingReminder) -> bool:
-        """Return whether a reminder is for who asks: by its words, and by who asked for it where known."""
-        return self._is_for_sender(one) and one.person in ("", self.context.person)
-
     def _is_for_sender(self, one: UpcomingReminder) -> bool:
         """Return whether the words of a reminder name who asks."""
-        sender = " ".join((self.slot("sender") or self.context.sender).split())[:MAX_SENDER_CHARS]
-        texts = [
-            say(form, language, sender=sender, what="").removeprefix(_BELL)
-            for form in ("reminder_note", "reminder_note_bare")
-            for language in Language
-        ]
-        return bool(sender) and any(one.text.startswith(text) for text in texts)
+        return bool(self._sender) and one.text.startswith(
+            self._beginnings("reminder_note", "reminder_note_bare")
+        )
 
     # Moving
 
@@ -430,7 +411,7 @@ class Reminders(RequestHandler):
             upcoming = await self.upcoming_again()
             if again := await self._sent_again(upcoming):
                 return again
-            options = self._of_quote(upcoming) or self._of_last(upcoming) or self.options(upcoming)
+            options = self.options(self._pointed_at(upcoming) or upcoming)
             if not options:
                 form = "no_reminder" if self.slot("item") else "nothing_to_move"
                 raise AnswerNow(self.say(form, item=self.slot("item")))
@@ -446,7 +427,7 @@ class Reminders(RequestHandler):
         arguments = {"notification_id": self.slot("notification"), "scheduled_at": at}
         request_id = self.context.next_id()
         command = mailbox.UseDashboard(request_id=request_id, tool="update_notification", arguments=arguments)
-        await self._send(command, "would be different", "move_same", read)
+        await self._send(command, "would be different", "move_same", read.at)
         entry = ShownEntry(kind="reminder", id=self.slot("id"), label=self.slot("label"))
         self.did(self.parsed.having(at=at, when=self.slot("at"), later="", earlier=""), last=entry)
         return self.say("move", what=self.brief(entry.label), moment=self.moment(read.at))
@@ -454,13 +435,8 @@ class Reminders(RequestHandler):
     async def _move_repeat(self, read: times.Reading) -> str:
         if not isinstance(read, Recurrence):
             raise AnswerNow(self.say("move_repeat"))
-        kind, value = _schedule(read)
-        command = mailbox.UpdateTask(
-            request_id=self.context.next_id(),
-            task_id=self.slot("id"),
-            schedule_type=kind,
-            schedule_value=value,
-        )
+        request_id, task_id = self.context.next_id(), self.slot("id")
+        command = mailbox.UpdateTask(request_id=request_id, task_id=task_id, **_schedule(read))
         reply = await self.request(command)
         entry = ShownEntry(kind="repeat", id=self.slot("id"), label=self.slot("label"))
         rhythm = times.say(read, self.parsed.language)
@@ -510,32 +486,28 @@ class Reminders(RequestHandler):
             text = "" if any(one.id == last.id for one in upcoming) else f"{_BELL}{last.label}"
         if not text or any(f"{_BELL}{one.text}" == text for one in upcoming):
             return ""
-        read = (
-            self._span(self.slot("later"))
-            if self.slot("later")
-            else self.context.read_time(self.slot("when"))
-        )
+        later = self.slot("later")
+        read = self._span(later) if later else self.context.read_time(self.slot("when"))
         label = text.removeprefix(_BELL)
         if isinstance(read, TimeRefusal | DateOnly):
             self.parsed = self.parsed.of("remind", what=label, when=self.slot("when"))
             raise self.question("when", self.unclear(read))
         if isinstance(read, Recurrence):
             raise AnswerNow(self.say("move_to_repeat"))
-        again = self.parsed.of("remind_again", text=text, at=read.at.isoformat(), label=label)
-        return await Reminders(again, self.context).do_remind_again()
+        again = {"text": text, "at": read.at.isoformat(), "label": label}
+        return await carry_out(self.parsed.of("remind_again", **again), self.context)
 
-    def _of_quote(self, upcoming: Sequence[UpcomingReminder]) -> list[Option]:
-        """Return the reminder that a message replies to, by its text or the number in its confirmation."""
-        quoted = self.context.quoted
+    def _pointed_at(self, upcoming: Sequence[UpcomingReminder]) -> list[UpcomingReminder]:
+        """Return the reminder that a message replies to, else the one spoken of last, where none is named.
+
+        A reply is to its text, or to the confirmation that has its number.
+        """
+        last, quoted = self.context.last, self.context.quoted
         number = PATTERNS["quoted_number"].search(quoted)
         names = {number["number"] or number["number_ko"]} if number else set()
-        found = [one for one in upcoming if f"{_BELL}{one.text}" == quoted or one.number in names]
-        return [] if self.slot("item") else Reminders(self.parsed, self.context).options(found)
-
-    def _of_last(self, upcoming: Sequence[UpcomingReminder]) -> list[Option]:
-        last = self.context.last
-        found = [one for one in upcoming if last is not None and one.id == last.id]
-        return [] if self.slot("item") else self.options(found)
+        replied = [one for one in upcoming if one.note == quoted or one.number in names]
+        found = replied or [one for one in upcoming if last is not None and one.id == last.id]
+        return [] if self.slot("item") else found
 
     async def _cancel(self, kind: str, reminder_id: str) -> None:
         request_id = self.context.next_id()
@@ -598,8 +570,9 @@ class Reminders(RequestHandler):
         return datetime.fromisoformat(next_run).astimezone(self.context.zone) if next_run else None
 
 
-def _schedule(read: Recurrence) -> tuple[str, str]:
-    """Return the type and the value by which the host repeats."""
+def _schedule(read: Recurrence) -> dict[str, Any]:
+    """Return the fields of a command by which the host repeats."""
     if read.interval is not None:
-        return "interval", str(round(read.interval.total_seconds() * 1000))
-    return "cron", read.cron or ""
+        value = str(round(read.interval.total_seconds() * 1000))
+        return {"schedule_type": "interval", "schedule_value": value}
+    return {"schedule_type": "cron", "schedule_value": read.cron or ""}
