@@ -13,7 +13,7 @@ from agent_runner.agents.offline.intents import PATTERNS, ROWS
 from agent_runner.agents.offline.lists import Lists
 from agent_runner.agents.offline.reminders import Reminders
 from agent_runner.agents.offline.wording import entries
-from agent_runner.checklists import TODO, Item, has_words
+from agent_runner.checklists import TODO, has_words
 from agent_runner.wire import times
 from agent_runner.wire.dashboard import asks_if_done
 from agent_runner.wire.mailbox import ShowDashboard
@@ -340,7 +340,9 @@ class Board(RequestHandler):
     async def do_show_open(self) -> str:
         """Say what is open: tasks and to-dos in one numbering, then questions."""
         reply = await self.request(ShowDashboard())
-        parts = self._sections(reply.data.get("tasks", []), await Lists(self.parsed, self.context).todos())
+        parts = self._sections(
+            reply.data.get("tasks", []), await Lists(self.parsed, self.context).entries([TODO])
+        )
         questions = [f"• {row['question']}" for row in reply.data.get("questions", [])]
         if questions:
             parts.append(self.listed(self.say("open_questions"), questions))
@@ -401,8 +403,7 @@ class Board(RequestHandler):
     async def _plan(self, first: date, last: date, head: str, nothing: str, parts: Sequence[str]) -> str:
         """Put the reminders from a day to another before the other parts, under a head."""
         lines = await Reminders(self.parsed, self.context).between(first, last)
-        found = [*filter(None, ("\n".join(lines), *parts))]
-        return "\n\n".join([head, *found]) if found else self.say("agenda_nothing", day=nothing)
+        return self.joined(head, "\n".join(lines), *parts) or self.say("agenda_nothing", day=nothing)
 
     def _date(self, at: str | None) -> str:
         """Return a deadline as people read it: `Tue 2026-02-10`, and the time of day where it has one."""
@@ -422,17 +423,16 @@ class Board(RequestHandler):
         return (read.first if isinstance(read, Recurrence) else read.at).date()
 
     def _sections(
-        self, tasks: Sequence[OpenTask], todos: Sequence[Item], *, head: str = "show_open"
+        self, tasks: Sequence[OpenTask], todos: Sequence[ShownEntry], *, head: str = "show_open"
     ) -> list[str]:
         """Return tasks and to-dos in one numbering that can be answered with; to-dos alone keep theirs."""
-        places = [len(tasks) + place if tasks else one.number for place, one in enumerate(todos, 1)]
-        numbers = [str(number) for number in (*range(1, len(tasks) + 1), *places)]
-        entries = [*map(_task_entry, tasks), *map(_todo_entry, todos)]
-        self.remember(shown=dict(zip(numbers, entries, strict=True)))
-        texts = [*map(self._described, tasks), *(one.text for one in todos)]
-        lines = [f"{number}. {text}" for number, text in zip(numbers, texts, strict=True)]
-        parts = ((self.say(head), lines[: len(tasks)]), (self.say("todo_head"), lines[len(tasks) :]))
-        return [self.listed(title, part) for title, part in parts if part]
+        shown = {str(number): _task_entry(task) for number, task in enumerate(tasks, 1)}
+        described = [f"{number}. {self._described(task)}" for number, task in enumerate(tasks, 1)]
+        numbered = {str(len(tasks) + place) if tasks else one.id: one for place, one in enumerate(todos, 1)}
+        self.remember(shown=shown | numbered)
+        listed = [f"{number}. {one.label}" for number, one in numbered.items()]
+        parts = ((self.say(head), described), (self.say("todo_head"), listed))
+        return [self.listed(title, lines) for title, lines in parts if lines]
 
     def _described(self, task: OpenTask) -> str:
         until = self.say("task_until", date=self._date(task["deadline"])) if task["deadline"] else ""
@@ -503,10 +503,6 @@ def _at(tasks: Sequence[OpenTask], number: str) -> list[OpenTask]:
 
 def _task_entry(task: OpenTask) -> ShownEntry:
     return ShownEntry(kind="task", id=task["id"], label=task["title"], pct=str(task["progress"]))
-
-
-def _todo_entry(item: Item) -> ShownEntry:
-    return ShownEntry(kind="item", id=str(item.number), label=item.text, list=TODO)
 
 
 def _due_day(task: OpenTask) -> str:

@@ -165,6 +165,11 @@ class RequestHandler:
         """Return a heading with lines under it: at most the first `most`, then "…" if there are more."""
         return "\n".join([head, *lines[:most], *(["…"] if len(lines) > most else [])])
 
+    def joined(self, head: str, *parts: str) -> str:
+        """Return a heading with the parts that have any text under it; nothing where none has."""
+        found = [part for part in parts if part]
+        return "\n\n".join([head, *found]) if found else ""
+
     async def request(self, command: Command) -> Reply:
         """Return the host's reply. Raises `AnswerNow` with the host's words where it refuses."""
         reply = await self.context.host.ask(command)

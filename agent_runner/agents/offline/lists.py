@@ -12,7 +12,7 @@ from agent_runner.agents.offline.conversation import Option, ShownEntry
 from agent_runner.agents.offline.handler import AnswerNow, RequestHandler
 from agent_runner.agents.offline.intents import PATTERNS
 from agent_runner.agents.offline.wording import entries
-from agent_runner.checklists import TODO, Checklists, Item, ListError, file_stem, has_words
+from agent_runner.checklists import TODO, Checklists, ListError, file_stem, has_words
 
 MAX_SHOWN_ITEMS = 100
 NEARLY = 0.8
@@ -33,21 +33,27 @@ class Lists(RequestHandler):
 
     async def act(self) -> str:
         """Do one thing with one list; which list, is asked where none is named or known."""
-        name = self.slot("list")
-        if not name and not self.slot("it") and self.parsed.intent in _OF_ITEM:
-            name = await self._in_thread(self._list_of_item, "*")
-        if self.slot("it") or not name:
-            name = self.context.state.list or await self._in_thread(self._only_list, "*")
-            name = name or ("" if self.parsed.intent == "add_items" else TODO)
-        if not self.slot("list") and self.parsed.intent == "add_items":
-            await self._in_thread(self._take_name, "*")
-            name = self.slot("list") or name
+        name = await self._in_thread(self._name, "*")
         if not name:
             items = ", ".join(self.slot("items").splitlines())
             raise self.question("list", self.say("which_list", items=items))
         text = await self._in_thread(lambda: self._act(name), name)
         self.remember(list=name)
         return text
+
+    def _name(self) -> str:
+        """Return the list that is meant; empty where that has to be asked. Blocks."""
+        name, is_added = self.slot("list"), self.parsed.intent == "add_items"
+        if not name and not self.slot("it") and self.parsed.intent in _OF_ITEM:
+            name = self._list_of_item()
+        if not name or self.slot("it"):
+            names = self._files.names()
+            only = names[0] if len(names) == 1 else ""
+            name = self.context.state.list or only or ("" if is_added else TODO)
+        if is_added and not self.slot("list"):
+            self._take_name()
+            name = self.slot("list") or name
+        return name
 
     do_add_items = do_remove = do_clear_done = do_clear_list = do_show_list = act
     do_on_list = do_count = do_move_item = do_put_back = do_remove_items = act
@@ -56,11 +62,6 @@ class Lists(RequestHandler):
         """Ask for the first entries of a new list, which begins with them."""
         self.parsed = self.parsed.of("add_items", list=self.slot("list"))
         raise self.question("what", self.say("new_list"))
-
-    def _only_list(self) -> str:
-        """Return the name of the group's list where it has just one, or an empty text."""
-        names = self._files.names()
-        return names[0] if len(names) == 1 else ""
 
     def _list_of_item(self) -> str:
         """Return the list that has what is named: the one spoken of last before another. Blocks."""
@@ -83,16 +84,21 @@ class Lists(RequestHandler):
         except AnswerNow:
             return []
 
+    async def open_todos(self) -> list[ShownEntry]:
+        """Return the to-dos that are not done. Raises `AnswerNow` to say why they cannot be read."""
+        return await self._in_thread(lambda: self._of_list(TODO), TODO)
+
     def _entries(self, only: Sequence[str], *, is_open: bool = True) -> list[ShownEntry]:
         found = []
         for name in only or (TODO, *self._files.names()):
             with suppress(ListError):
-                found += [
-                    ShownEntry(kind="item", id=str(item.number), label=item.text, list=name)
-                    for item in self._files.items(name, is_needed=False)
-                    if item.is_done is not is_open
-                ]
+                found += self._of_list(name, is_open=is_open)
         return found
+
+    def _of_list(self, name: str, *, is_open: bool = True) -> list[ShownEntry]:
+        items = self._files.items(name, is_needed=False)
+        found = [one for one in items if one.is_done is not is_open]
+        return [ShownEntry(kind="item", id=str(one.number), label=one.text, list=name) for one in found]
 
     async def do_show_lists(self) -> str:
         """Name every list and how much of it is open."""
@@ -112,18 +118,6 @@ class Lists(RequestHandler):
         )
         raise self.question("which", self.say("one_or_more", count=len(parts)), options)
 
-    async def open_todos(self) -> list[Item]:
-        """Return the to-dos that are not done. Raises `AnswerNow` to say why they cannot be read."""
-        items = await self._in_thread(lambda: self._files.items(TODO, is_needed=False), TODO)
-        return [item for item in items if not item.is_done]
-
-    async def todos(self) -> list[Item]:
-        """Return the open to-dos; none where they cannot be read, which showing the list explains."""
-        try:
-            return await self.open_todos()
-        except AnswerNow:
-            return []
-
     async def _in_thread(self, work: Callable[[], Result], name: str) -> Result:
         """Do what blocks. Raises `AnswerNow` to say why the list of that name cannot be used."""
         try:
@@ -137,22 +131,21 @@ class Lists(RequestHandler):
             raise AnswerNow(self.say("disk", reason=error.strerror)) from error
 
     def _act(self, name: str) -> str:
-        match self.parsed.intent:
-            case "add_items":
-                return self._add(name)
-            case "finish" | "untick" | "remove" | "move_item":
-                return self._change(name)
-            case "on_list":
-                return self._has(name)
-            case "count":
-                count = sum(not item.is_done for item in self._files.items(name))
-                return self._upper(self.say("count", list=self._named(name), count=count))
-            case "clear_done" | "clear_list" | "remove_items":
-                return self._clear(name)
-            case "put_back":
-                return self._put_back(name)
-            case _:
-                return self._show(name)
+        acts = {
+            "add_items": self._add,
+            "clear_done": self._clear,
+            "clear_list": self._clear,
+            "count": self._count,
+            "on_list": self._has,
+            "put_back": self._put_back,
+            "remove_items": self._clear,
+            "show_list": self._show,
+        }
+        return acts.get(self.parsed.intent, self._change)(name)
+
+    def _count(self, name: str) -> str:
+        count = sum(not item.is_done for item in self._files.items(name))
+        return self._upper(self.say("count", list=self._named(name), count=count))
 
     def _change(self, name: str) -> str:
         """Tick, untick, remove or move one entry, or each of several."""
@@ -188,9 +181,8 @@ class Lists(RequestHandler):
         """Say whether something is on a list, and whether it is done."""
         item = self.slot("item")
         found = [one for one in self._files.items(name) if has_words(one.text, item)]
-        form = (
-            "on_list" if any(not one.is_done for one in found) else "on_list_done" if found else "not_on_list"
-        )
+        is_open = any(not one.is_done for one in found)
+        form = "on_list" if is_open else "on_list_done" if found else "not_on_list"
         return self.say(form, list=self._named(name), item=found[0].text if found else item)
 
     def _ask_if_misspelt(self, name: str) -> None:
@@ -269,13 +261,10 @@ class Lists(RequestHandler):
         return self.say(intent, list=named, count=len(items), items=", ".join(texts))
 
     def _show(self, name: str) -> str:
-        items = self._files.items(name)
-        still_open = [item for item in items if not item.is_done]
-        entries = {str(one.number): ShownEntry(kind="item", label=one.text, list=name) for one in still_open}
-        self.remember(shown=entries)
+        items, still_open = self._files.items(name), self._of_list(name)
+        self.remember(shown={one.id: one for one in still_open})
         head = self.say("show_list" if still_open else "no_open_items", list=self._named(name))
-        lines = [f"{item.number}. {item.text}" for item in still_open]
-        text = self.listed(head, lines, most=MAX_SHOWN_ITEMS)
+        text = self.listed(head, [f"{one.id}. {one.label}" for one in still_open], most=MAX_SHOWN_ITEMS)
         done = len(items) - len(still_open)
         return f"{text}\n{self.say('done_items', count=done)}" if done and name == TODO else text
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Iterator
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -37,8 +37,8 @@ class Recall(RequestHandler):
     async def do_know(self) -> str:
         """Say what is remembered, in all places, of this chat and its people."""
         found = await self._remembered("show")
-        lines = [f"• {_short(one['text'])}" for one in found["items"]]
-        head = self.listed(self.say("know"), lines) if lines else self.say("know_nothing")
+        texts = [_short(one["text"]) for one in found["items"]]
+        head = self._bullets("know", texts) or self.say("know_nothing")
         board = found["board"]
         more = {"messages": found["messages"], "tasks": board["tasks"], "reminders": board["reminders"]}
         return "\n".join([head, self.say("know_more", **more)])
@@ -66,33 +66,31 @@ class Recall(RequestHandler):
     async def do_recall(self) -> str:
         """Say what was talked about before this turn, or plainly that nothing is kept."""
         # Read each time: the host writes them anew between turns.
-        snapshots = self.context.workspace.snapshots
-        document = await asyncio.to_thread(_document, snapshots / "context.json")
+        snapshots, name = self.context.workspace.snapshots, self.context.order.assistant_name
+        context = await asyncio.to_thread(_document, snapshots / "context.json")
         workflow = await asyncio.to_thread(_document, snapshots / "workflow.json")
-        name = self.context.order.assistant_name
-        parts = list(self._parts(recap_of(document, workflow, turn=self.context.turn, name=name)))
-        return "\n\n".join([self.say("recall"), *parts]) if parts else self.say("recall_nothing")
+        recap = recap_of(context, workflow, turn=self.context.turn, name=name)
+        task = self.say("recall_task", task=recap.task) if recap.task else ""
+        parts = (
+            self.say("recall_plan", plan=recap.plan) + task if recap.plan else "",
+            self._bullets("recall_decided", recap.decisions),
+            self.say("recall_before", summary=recap.summary) if recap.summary else "",
+            self._bullets("recall_last", recap.dialogue),
+        )
+        return self.joined(self.say("recall"), *parts) or self.say("recall_nothing")
 
-    def _parts(self, recap: ConversationRecap) -> Iterator[str]:
-        if recap.plan:
-            task = self.say("recall_task", task=recap.task) if recap.task else ""
-            yield self.say("recall_plan", plan=recap.plan) + task
-        if recap.decisions:
-            yield "\n".join([self.say("recall_decided"), *(f"• {line}" for line in recap.decisions)])
-        if recap.summary:
-            yield self.say("recall_before", summary=recap.summary)
-        if recap.dialogue:
-            yield "\n".join([self.say("recall_last"), *(f"• {line}" for line in recap.dialogue)])
+    def _bullets(self, head: str, texts: Sequence[str]) -> str:
+        """Return a heading with texts under it, nothing where there are none."""
+        return self.listed(self.say(head), [f"• {text}" for text in texts]) if texts else ""
 
 
 def recap_of(context: dict[str, Any], workflow: dict[str, Any], *, turn: int, name: str) -> ConversationRecap:
     """Pick the parts to name, without the messages of `turn` and of turns that only asked for this. Pure."""
     memory, conversation = _part(context, "memory"), _part(context, "conversation")
     plan = _with_id(workflow.get("plans"), memory.get("active_plan_id"))
-    task = _with_id(plan.get("tasks"), memory.get("active_task_id"))
     return ConversationRecap(
         plan=_short(plan.get("title")),
-        task=_short(task.get("title")),
+        task=_short(_with_id(plan.get("tasks"), memory.get("active_task_id")).get("title")),
         decisions=tuple(_short(one) for one in _list(memory.get("last_decisions"))[-MAX_DECISIONS:]),
         summary=str(conversation.get("running_summary") or "").strip(),
         dialogue=_dialogue(_list(conversation.get("recent_window")), turn, name),
