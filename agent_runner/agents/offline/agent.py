@@ -11,7 +11,7 @@ from datetime import UTC, datetime, tzinfo
 from zoneinfo import ZoneInfo
 
 from agent_runner.agents.offline import reading
-from agent_runner.agents.offline.answers import asked_instead, joined_time, question_for, take_answer
+from agent_runner.agents.offline.answers import asked_instead, joined_time, take_answer
 from agent_runner.agents.offline.board import Board
 from agent_runner.agents.offline.conversation import Conversation, ConversationState, OpenQuestion
 from agent_runner.agents.offline.handler import AnswerNow, RequestContext, carry_out
@@ -216,9 +216,9 @@ async def _answer_request(text: str, context: RequestContext) -> str:
 
 async def _answer_to_question(text: str, context: RequestContext) -> list[str] | None:
     """Go on with what was asked and ask the next question; None where the text is no answer."""
-    question = question_for(text, context)
-    if question is None:
+    if not text.strip() or not context.own_questions:
         return None
+    question = context.own_questions[0]
     completed = await asyncio.to_thread(take_answer, question, text, context)
     if completed is None:
         return None

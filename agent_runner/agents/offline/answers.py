@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from datetime import time, timedelta
+from collections.abc import Sequence
+from datetime import datetime, time
 
 from agent_runner.agents.offline.conversation import OpenQuestion, Option
 from agent_runner.agents.offline.handler import RequestContext
@@ -16,13 +17,10 @@ from agent_runner.wire.times import DateOnly, Instant, Reason, Recurrence, TimeR
 
 MAX_NAME_CHARS = 40
 MAX_NAME_WORDS = 3
+MAX_NAMED_PLACES = 5
+"""The choices that have a word of their own: `the fifth`."""
 NOON, _MIDNIGHT = 12, time(0)
 """The first hour of the afternoon, and the time of day of a day alone."""
-
-
-def question_for(text: str, context: RequestContext) -> OpenQuestion | None:
-    """Return the open question that who writes may answer, never one put to another."""
-    return context.own_questions[0] if text.strip() and context.own_questions else None
 
 
 def asked_instead(text: str, context: RequestContext) -> str:
@@ -38,27 +36,25 @@ def take_answer(question: OpenQuestion, text: str, context: RequestContext) -> l
     intent = parsed.intent if parsed else ""
     if intent in ("never_mind", "no"):
         return []
-    is_time = (
-        parsed is not None and intent == "move" and bool(parsed.slot("when")) and not parsed.slot("item")
-    )
-    if parsed is not None and is_time and question.slot in ("when", "sure") and _takes_time(question.request):
-        text = parsed.slot("when")
+    if question.slot == "which":
+        return _which(question.options, text)
+    request, found = question.request, None
+    move = parsed if parsed is not None and intent == "move" and _takes_time(request) else None
+    new_time = move.slot("when") if move is not None and not move.slot("item") else ""
     match question.slot:
         case "when":
-            found = _when(question.request, text, context)
+            found = _when(request, new_time or text, context)
         case "what":
-            found = _what(question.request, text) if not intent else None
+            found = _what(request, text) if not intent else None
         case "list":
-            found = _list(question.request, text, parsed)
-        case "which":
-            return _which(question.options, text)
-        case _ if is_time and _takes_time(question.request):
-            found = _when(question.request, text, context)
-        case "sure" if intent == "move" and parsed is not None and _takes_time(question.request):
-            found = _shifted(question.request, parsed, context)
+            found = _list(request, text, parsed)
+        case _ if new_time:
+            found = _when(request, new_time, context)
+        case _ if move is not None:
+            found = _shifted(request, move, context)
         case _:
             is_yes = intent == "yes" and not PATTERNS["says_done"].search(text)
-            found = question.request.having(sure="yes") if is_yes else None
+            found = request.having(sure="yes") if is_yes else None
     return [found] if found else None
 
 
@@ -68,12 +64,10 @@ def _takes_time(request: ParsedRequest) -> bool:
 
 def _shifted(request: ParsedRequest, move: ParsedRequest, context: RequestContext) -> ParsedRequest | None:
     """Take `an hour earlier` as the time that was asked about, moved by that much."""
-    span, read = move.slot("later") or move.slot("earlier"), context.read_time(request.slot("when"))
-    shift = context.read_time(f"{span} 뒤" if PATTERNS["hangul"].search(span) else f"in {span}")
-    if not span or not isinstance(read, Instant) or not isinstance(shift, times.Duration):
+    read = context.read_time(request.slot("when"))
+    at = context.shifted(read.at, move) if isinstance(read, Instant) else None
+    if not isinstance(at, datetime):
         return None
-    length = timedelta(days=shift.days) + shift.elapsed
-    at = read.at + length if move.slot("later") else read.at - length
     return request.having(when=at.isoformat(timespec="seconds"), sure="yes")
 
 
@@ -121,14 +115,11 @@ def _chosen(request: ParsedRequest, said: str, context: RequestContext) -> str:
     choices = asked.choices if isinstance(asked, TimeRefusal) else ()
     if is_move and not choices and PATTERNS["day_and_hour"].fullmatch(request.slot("when")):
         choices = context.halves(request.slot("when"))
-    options = tuple(
-        Option(label="", request=request.having(when=times.say(choice, request.language)))
-        for choice in choices
-    )
-    if placed := _which(options, said):
-        return placed[0].slot("when") if len(placed) == 1 else ""
-    found = [option for choice, option in zip(choices, options, strict=True) if _means(said, choice, context)]
-    return found[0].request.slot("when") if len(found) == 1 else ""
+    words = [times.say(choice, request.language) for choice in choices]
+    placed = _placed(said, [str(place) for place, _ in enumerate(choices, 1)])
+    if not placed:
+        placed = [place for place, choice in enumerate(choices) if _means(said, choice, context)]
+    return words[placed[0]] if len(placed) == 1 else ""
 
 
 def _means(said: str, choice: times.Reading, context: RequestContext) -> bool:
@@ -192,23 +183,27 @@ def _list(request: ParsedRequest, text: str, parsed: ParsedRequest | None) -> Pa
     return request.having(list=name, doubt="yes") if is_name and not begins_request(text) else None
 
 
-def _which(options: tuple[Option, ...], text: str) -> list[ParsedRequest] | None:
+def _which(options: Sequence[Option], text: str) -> list[ParsedRequest] | None:
     """Choose by number, by place (`the second`), by whole words of the label, or all of them."""
     said = _without_frame(text).strip(" .").casefold()
-    requests = [option.request for option in options]
-    if PATTERNS["all_options"].fullmatch(said):
-        return requests
-    if number := PATTERNS["option_number"].fullmatch(said):
-        names = [option.number.casefold() or str(place) for place, option in enumerate(options, 1)]
-        return [requests[names.index(number["number"])]] if number["number"] in names else None
-    for place, request in enumerate(requests[:5], 1):
-        if PATTERNS[f"option_{place}"].fullmatch(said):
-            return [request]
-    if requests and PATTERNS["option_last"].fullmatch(said):
-        return requests[-1:]
+    placed = _placed(said, [one.number.casefold() or str(place) for place, one in enumerate(options, 1)])
+    if placed is not None:
+        return [options[place].request for place in placed] or None
     words = re.compile(rf"(?<![\w]){re.escape(said)}(?![A-Za-z0-9_])", re.IGNORECASE)
     fitting = [option.request for option in options if len(said) > 1 and words.search(option.label)]
     return fitting if len(fitting) == 1 and parse_one(text) is None else None
+
+
+def _placed(said: str, numbers: Sequence[str]) -> list[int] | None:
+    """Return the places, from 0, of the choices that words name by number or place; None for other words."""
+    if PATTERNS["all_options"].fullmatch(said):
+        return list(range(len(numbers)))
+    if number := PATTERNS["option_number"].fullmatch(said):
+        return [numbers.index(number["number"])] if number["number"] in numbers else []
+    for place in range(min(len(numbers), MAX_NAMED_PLACES)):
+        if PATTERNS[f"option_{place + 1}"].fullmatch(said):
+            return [place]
+    return [len(numbers) - 1] if numbers and PATTERNS["option_last"].fullmatch(said) else None
 
 
 def _without_frame(text: str) -> str:

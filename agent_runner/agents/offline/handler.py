@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import datetime, tzinfo
+from datetime import datetime, timedelta, tzinfo
 from typing import Any
 
 from agent_runner.agents.offline.conversation import ConversationState, OpenQuestion, Option, ShownEntry
-from agent_runner.agents.offline.intents import ROWS, ParsedRequest, say
+from agent_runner.agents.offline.intents import PATTERNS, ROWS, ParsedRequest, say
 from agent_runner.ipc_client import HostClient
 from agent_runner.wire import times
 from agent_runner.wire.document import WireError
@@ -81,6 +81,19 @@ class RequestContext:
         """Read words as a time, seen from now."""
         policy = times.TimePolicy(takes_past=takes_past)
         return times.read(words, now=self.now, zone=self.zone, policy=policy)
+
+    def read_span(self, words: str) -> times.Reading:
+        """Read a span of time: `20 minutes`, `한 시간`."""
+        return self.read_time(f"{words} 뒤" if PATTERNS["hangul"].search(words) else f"in {words}")
+
+    def shifted(self, at: datetime, move: ParsedRequest) -> datetime | times.TimeRefusal:
+        """Return a moment as `an hour earlier` or `later` moves it."""
+        span = self.read_span(move.slot("later") or move.slot("earlier"))
+        if not isinstance(span, times.Duration):
+            no_span = times.TimeRefusal(reason=times.Reason.NO_TIME)
+            return span if isinstance(span, times.TimeRefusal) else no_span
+        ahead = span.at - self.now if span.months else timedelta(days=span.days) + span.elapsed
+        return at + ahead if move.slot("later") else at - ahead
 
     def halves(self, words: str) -> tuple[times.Instant, ...]:
         """Return both moments that a day with a bare hour can mean, those of them that lie ahead."""

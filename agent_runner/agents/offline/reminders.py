@@ -153,7 +153,7 @@ class Reminders(RequestHandler):
 
     def _before(self, read: Instant | times.Duration | Recurrence) -> times.Reading:
         """Return the moment that lies a span before the event which the time names."""
-        span = self._span(self.slot("before"))
+        span = self.context.read_span(self.slot("before"))
         if isinstance(read, Recurrence) or not isinstance(span, times.Duration):
             raise AnswerNow(self.say("repeat_limited"))
         day = read.at - timedelta(days=span.days)
@@ -447,36 +447,24 @@ class Reminders(RequestHandler):
     def _new_time(self) -> times.Reading:
         """Read the new time, joined to the old one: `Saturday` keeps the time of day, `10` the day."""
         at, said = datetime.fromisoformat(self.slot("at")), self.slot("when")
-        span = self.slot("later") or self.slot("earlier")
-        if span:
-            moved = self._span(span)
-            if not isinstance(moved, times.Duration):
-                return moved if isinstance(moved, TimeRefusal) else TimeRefusal(reason=Reason.NO_TIME)
-            ahead = timedelta(days=moved.days) + moved.elapsed
-            if moved.months:
-                ahead = moved.at - self.context.now
-            said = (at + ahead if self.slot("later") else at - ahead).isoformat(timespec="seconds")
+        if self.slot("later") or self.slot("earlier"):
+            moved = self.context.shifted(at, self.parsed)
+            if isinstance(moved, TimeRefusal):
+                return moved
+            said = moved.isoformat(timespec="seconds")
             self.parsed = self.parsed.having(later="", earlier="")
         elif PATTERNS["bare_hour"].fullmatch(said) and at.hour >= NOON:
             self.parsed = self.parsed.having(when=f"{at:%Y-%m-%d} at {re.sub(r'[^0-9]', '', said)}")
             choices = self.context.halves(self.slot("when"))
             return TimeRefusal(reason=Reason.WHICH_HALF, choices=choices)
         else:
-            if not said:
-                return TimeRefusal(reason=Reason.NO_TIME)
-            said = (
-                joined_time(self.slot("repeats") or f"{at:%Y-%m-%d} at {at:%H:%M}", said, self.context)
-                or said
-            )
+            known = self.slot("repeats") or f"{at:%Y-%m-%d} at {at:%H:%M}"
+            said = (joined_time(known, said, self.context) or said) if said else ""
         read = self.context.read_time(said)
         if isinstance(read, times.Duration) and not PATTERNS["from_now"].search(said):
             return TimeRefusal(reason=Reason.NO_TIME)  # "move it an hour" does not say which way
         self.parsed = self.parsed.having(when=said)
         return read
-
-    def _span(self, words: str) -> times.Reading:
-        """Read a span of time: `20 minutes`, `한 시간`."""
-        return self.context.read_time(f"{words} 뒤" if PATTERNS["hangul"].search(words) else f"in {words}")
 
     async def _sent_again(self, upcoming: Sequence[UpcomingReminder]) -> str:
         """Set a reminder again that came already, where one is replied to or was spoken of last."""
@@ -487,7 +475,7 @@ class Reminders(RequestHandler):
         if not text or any(f"{_BELL}{one.text}" == text for one in upcoming):
             return ""
         later = self.slot("later")
-        read = self._span(later) if later else self.context.read_time(self.slot("when"))
+        read = self.context.read_span(later) if later else self.context.read_time(self.slot("when"))
         label = text.removeprefix(_BELL)
         if isinstance(read, TimeRefusal | DateOnly):
             self.parsed = self.parsed.of("remind", what=label, when=self.slot("when"))

@@ -208,8 +208,7 @@ def _reminder(body: str, language: Language) -> ParsedRequest:
         return before
     lead = _leading(body)
     cut = _cut_end(body) if lead is None else _cut_start(body, lead)
-    several = _between_days(body, language)
-    if several and (cut is None or several.slot("each")):
+    if (cut is None or _is_between_days(body, cut, language)) and (several := _between_days(body, language)):
         return several
     what, when = cut or (body, "")
     what_to_do = _without_joint(what)
@@ -221,6 +220,14 @@ def _reminder(body: str, language: Language) -> ParsedRequest:
     elif not slots["what"] and PATTERNS["before_text"].match(what.strip(_BETWEEN)):
         slots["trouble"] = "no_text"
     return ParsedRequest(intent="remind", language=language, slots=slots)
+
+
+def _is_between_days(body: str, cut: tuple[str, str], language: Language) -> bool:
+    """Return whether a cut goes through `from Monday to Wednesday`, or leaves it before the text."""
+    days = PATTERNS[f"days_{language.value}"]
+    found = days.search(body)
+    is_whole = found is not None and any(found[0] in piece for piece in cut)
+    return found is not None and (not is_whole or days.match(cut[0].strip()) is not None)
 
 
 def _between_days(body: str, language: Language) -> ParsedRequest | None:

@@ -72,6 +72,11 @@ TALKS = {
         not: just once
         > never mind
         All right, I leave it.
+        > remind me at 9am from Friday to Monday to water the plants
+        1. each day: every day from Fri 2026-02-13 to Mon 2026-02-16 at 09:00
+        > never mind
+        > remind me every Monday to Friday at 9am to run
+        I'll remind you every weekday at 09:00: run.
     """,
     "월요일부터 수요일까지": """
         > 화요일부터 목요일까지 오전 9시에 화분에 물 주라고 알려줘
