@@ -35,6 +35,12 @@ TALK = (
     ("main", "you", "add a task write the yearly report by 10 Feb"),
     ("main", "you", "remember for next time: the code of the shed is 42"),
 )
+MODELS = (
+    ("add", "local", "--kind", "llama.cpp", "--model", "qwen3", "--window", "32768"),
+    ("add", "deepseek", "--model", "deepseek-chat", "--price", "0.3,1.2"),
+    ("use", "local/qwen3", "--group", "family"),
+    ("fallback", "local/qwen3", "deepseek/deepseek-chat"),
+)
 EXTRA = {"chats_group": "/chats/family", "chats_message": "/chats/family/messages/2"}
 ON_A_PHONE = ("now", "chats_group")
 
@@ -48,6 +54,8 @@ def main(only: tuple[str, ...] = (), folder: Path = FOLDER) -> None:
         http.post("/groups", json={"folder": "family", "name": "Family"})
         for group, sender, text in TALK:
             http.post("/chat", json={"group": group, "text": text, "sender": sender, "wait": 60})
+        for words in MODELS:
+            _andy(Home(Path(root)), "models", *words).wait()
         (Path(root) / "backups").mkdir()
         _andy(Home(Path(root)), "backup", str(Path(root) / "backups" / "andy.tar.gz")).wait()
         with sync_playwright() as playwright:

@@ -12,7 +12,7 @@ from orchestrator.cli.exit_codes import FAILED, UsageError
 from orchestrator.cli.options import GroupOption, HomeOption, JsonOption, read, show
 
 if TYPE_CHECKING:
-    from orchestrator.domain.model_services import ModelService, ServicePrice
+    from orchestrator.domain.model_services import ModelService
     from orchestrator.proxies.model.abilities import AbilityFinding
     from orchestrator.store.database import Tx
 
@@ -64,29 +64,21 @@ def add(
     Example: `andy models add openrouter --model qwen/qwen3-coder --price 0.3,1.2`
     """
     from orchestrator.cli import terminal
-    from orchestrator.domain.model_services import PRESETS, ModelService
+    from orchestrator.domain.model_services import PRESETS
     from orchestrator.reports import models
 
-    chosen = kind or (name if name in PRESETS else None)
-    if chosen is None:
-        raise UsageError(f"Say what '{name}' is: --kind with one of {', '.join(PRESETS)}.")
-    preset = PRESETS[chosen]
-    address = url or preset.url
-    if address is None:
-        raise UsageError(f"Say where {preset.title} is: andy models add {name} https://… --kind {chosen}")
-    service = ModelService(
-        name=name,
-        kind=chosen,
-        url=address.rstrip("/"),
-        key_env=key_env or preset.key_env,
+    service = models.service_of(
+        name,
+        kind=kind,
+        url=url,
         model=model,
+        key_env=key_env,
         window=window,
-        price=_price(price),
-        abilities=preset.abilities,
+        price=price,
         first_byte_seconds=first_byte_seconds,
     )
     asyncio.run(terminal.change(home, lambda tx, now_ms: models.add(tx, service, now_ms=now_ms)))
-    print(f"The service '{name}' ({preset.title}) is at {service.url}.")
+    print(f"The service '{name}' ({PRESETS[service.kind].title}) is at {service.url}.")
     if service.key_env and not _has_key(home, service.key_env):
         print(f"Put its key into .env: {service.key_env}=…")
     print(f"Next: andy models test {name}")
@@ -247,22 +239,6 @@ async def _look(home: Path | None, service: ModelService, model: str) -> list[Ab
 
 def _line(row: dict[str, object]) -> str:
     return f"{'✓' if row['is_there'] else '✗'} {row['name']!s:9} {row['detail']}"
-
-
-def _price(text: str | None) -> ServicePrice | None:
-    from orchestrator.domain.model_services import ServicePrice
-
-    if text is None:
-        return None
-    try:
-        read_in, read_out = (float(part) for part in text.split(","))
-    except ValueError as error:
-        raise UsageError(
-            f"'{text}' is no price: write dollars for a million tokens, in and out: 0.6,2.5."
-        ) from error
-    if not (0 <= read_in <= 1_000_000 and 0 <= read_out <= 1_000_000):
-        raise UsageError("A price is between 0 and 1,000,000 dollars for a million tokens.")
-    return ServicePrice(read_in, read_out)
 
 
 def _has_key(home: Path | None, name: str) -> bool:

@@ -17,6 +17,7 @@ from orchestrator.domain.model_services import (
     Ability,
     ModelChoice,
     ModelService,
+    ServicePrice,
     read_choice,
 )
 from orchestrator.domain.values import TurnKind
@@ -37,6 +38,61 @@ _WORK = (
 """The kinds of work, each with the turn that asks for it and whether that has a conversation of its own."""
 _NAME = re.compile(r"[a-z][a-z0-9-]{0,31}")
 _VARIABLE = re.compile(r"[A-Z][A-Z0-9_]{0,99}")
+
+
+def service_of(
+    name: str,
+    *,
+    kind: str | None,
+    url: str | None = None,
+    model: str | None = None,
+    key_env: str | None = None,
+    window: int | None = None,
+    price: str | None = None,
+    first_byte_seconds: int | None = None,
+) -> ModelService:
+    """Return the service that is described; what is left out is as its kind has it.
+
+    `kind` may be left out where the name is one. `price` is dollars for a million tokens, in and out, such as
+    `0.6,2.5`.
+
+    Raises:
+        BadRequest: the kind, the address or the price is missing or cannot be read.
+    """
+    chosen = kind or (name if name in PRESETS else None)
+    if chosen is None:
+        raise BadRequest(f"Say what '{name}' is: its kind, one of {', '.join(PRESETS)}.")
+    preset = PRESETS.get(chosen)
+    if preset is None:
+        raise BadRequest(f"'{chosen}' is no kind of service: {', '.join(PRESETS)}.")
+    address = url or preset.url
+    if address is None:
+        raise BadRequest(f"Say where {preset.title} is: its URL, such as https://models.example.")
+    return ModelService(
+        name=name,
+        kind=chosen,
+        url=address.rstrip("/"),
+        key_env=key_env or preset.key_env,
+        model=model,
+        window=window,
+        price=_price(price),
+        abilities=preset.abilities,
+        first_byte_seconds=first_byte_seconds,
+    )
+
+
+def _price(text: str | None) -> ServicePrice | None:
+    if text is None:
+        return None
+    try:
+        read_in, read_out = (float(part) for part in text.split(","))
+    except ValueError as error:
+        raise BadRequest(
+            f"'{text[:60]}' is no price: write dollars for a million tokens, in and out: 0.6,2.5."
+        ) from error
+    if not (0 <= read_in <= 1_000_000 and 0 <= read_out <= 1_000_000):
+        raise BadRequest("A price is between 0 and 1,000,000 dollars for a million tokens.")
+    return ServicePrice(read_in, read_out)
 
 
 async def add(tx: Tx, service: ModelService, *, now_ms: int) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator
 from html.parser import HTMLParser
 from pathlib import Path
@@ -11,17 +10,9 @@ from urllib.parse import urldefrag, urlencode, urljoin, urlsplit
 import httpx
 import pytest
 
-from orchestrator.app import Orchestrator
-from orchestrator.base.clock import SystemClock
-from orchestrator.domain.home import Home
-from orchestrator.domain.settings import Settings
-from orchestrator.proxies.model.credentials import CredentialSource
-from orchestrator.store.database import Database
 from orchestrator.web.console.app import find_pages
 from orchestrator.web.console.catalogue import LANGUAGES
-from tests.doubles.clock import FakeClock
-from tests.support.filled_store import fill_store
-from tests.support.store_harness import StoreHarness
+from tests.support.console_browser import console_browser
 
 PAGES_OF_ALL = sorted(path for page in find_pages() for path in page.shows if "{" not in path)
 NO_PAGES = ("/console/live/", "/console/static/")
@@ -31,23 +22,8 @@ MOST = 600
 
 @pytest.fixture
 async def browser(tmp_path: Path) -> AsyncIterator[httpx.AsyncClient]:
-    """A browser without scripts, signed in to a host whose store has something of everything."""
-    home = Home(tmp_path / "home")
-    home.make()
-    database = await Database.open(home.database)
-    await fill_store(StoreHarness(database, FakeClock(SystemClock().now_ms())), home)
-    await database.close()
-    settings = Settings(andy_runtime="process", andy_agent="offline", andy_channels="", andy_port=0)
-    host = Orchestrator(home, settings, credentials=CredentialSource(home.root, {}), say=lambda _: None)
-    stop, address = asyncio.Event(), asyncio.get_running_loop().create_future()
-    async with asyncio.TaskGroup() as tasks:
-        serving = tasks.create_task(host.run(stop=stop, on_ready=address.set_result, leaves_containers=False))
-        await asyncio.wait({serving, address}, return_when=asyncio.FIRST_COMPLETED)
-        async with httpx.AsyncClient(base_url=address.result(), trust_env=False, timeout=120) as made:
-            token = home.token()
-            assert (await made.post("/console/sign-in", data={"secret": token})).status_code == 303
-            yield made
-        stop.set()
+    async with console_browser(tmp_path / "home") as made:
+        yield made
 
 
 @pytest.mark.parametrize("language", LANGUAGES)

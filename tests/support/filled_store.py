@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from orchestrator.containers.logs import files
+from orchestrator.domain.failures import ModelError
 from orchestrator.domain.home import Home
+from orchestrator.domain.model_services import ModelService, WorkKind
 from orchestrator.domain.values import Folder, RunId, TurnId, TurnKind
-from orchestrator.groups import changes
-from orchestrator.reports import costs
+from orchestrator.groups import changes, model_choices
+from orchestrator.reports import costs, models
 from orchestrator.scheduler import scheduled_task_service
 from orchestrator.scheduler.timing import schedule_reader
-from orchestrator.store import approvals, audit, groups, loops, outbox, usage
+from orchestrator.store import approvals, audit, groups, loops, outbox, turn_moves, usage
 from orchestrator.store.approvals import ApprovalKind, ApprovalRequest
 from orchestrator.store.budgets import Period
 from orchestrator.store.loops import NextWake
+from orchestrator.store.model_services import ChosenModel
 from tests.support.dashboard_harness import FEB_9_1200, HOUR_MS, DashboardHarness, alert
 from tests.support.notice_harness import NoticeHarness
 from tests.support.reminders import put_reminder
@@ -35,9 +38,27 @@ async def fill_store(harness: StoreHarness, home: Home) -> None:
         await harness.answer("yes")
     await harness.deliver_all()
     await _fill(harness)
+    await _choose_models(harness)
     logged = await harness.rows("SELECT id, group_folder, started_ms FROM runs LIMIT 1")
     path = files.path_of(home.logs, "family", logged[0]["id"], logged[0]["started_ms"])
     files.append(path, files.event_line(clock.now_ms(), "run.begun", {"group": "family"}), may_begin=True)
+
+
+async def _choose_models(harness: StoreHarness) -> None:
+    """Add a service that has no key and one that needs none, one of them down, and choose them."""
+    now_ms = harness.clock.now_ms()
+    async with harness.database.transaction() as tx:
+        for name, url, key in (
+            ("local", "http://127.0.0.1:9", None),
+            ("far", "https://far.invalid", "FAR_KEY"),
+        ):
+            service = ModelService(name=name, kind="gateway", url=url, key_env=key, model="m")
+            await models.add(tx, service, now_ms=now_ms)
+        chosen = [ChosenModel(WorkKind.FALLBACK, "local/m"), ChosenModel(WorkKind.FALLBACK, "far/m", True)]
+        await model_choices.choose(tx, WorkKind.FALLBACK, chosen, now_ms=now_ms)
+        await model_choices.choose(tx, WorkKind.TASKS, [ChosenModel(WorkKind.TASKS, "far/m")], now_ms=now_ms)
+        await model_choices.choose_for_group(tx, "work", WorkKind.ALL, "local/m", by="a test", now_ms=now_ms)
+        await turn_moves.begin_outage(tx, "local", cause=ModelError.OUTAGE, status=None, now_ms=now_ms)
 
 
 async def _fill(harness: StoreHarness) -> None:

@@ -1,0 +1,176 @@
+"""Models: the services that have models, which of them answers whom, and what stands in meanwhile."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from starlette.responses import Response
+
+from orchestrator.domain.errors import BadRequest
+from orchestrator.domain.model_services import PRESETS, WorkKind
+from orchestrator.domain.values import Group
+from orchestrator.groups import model_choices
+from orchestrator.reports import models as reports
+from orchestrator.store import groups, model_services
+from orchestrator.store.model_services import ChosenModel
+from orchestrator.web.console.forms import SentForm, typed
+from orchestrator.web.console.page import Page, View
+
+BY = "the console"
+WORK = (WorkKind.ALL, WorkKind.TASKS, WorkKind.WORKER, WorkKind.SUMMARIES)
+"""The kinds of work that a model can be chosen for."""
+NEW_FIELDS = ("name", "kind", "url", "model", "key_env", "window", "price")
+CHOICE_FIELDS = ("chosen", "whose", "work")
+
+
+@dataclass(frozen=True, slots=True)
+class _Refusal:
+    """A form that is shown again with the reason why nothing was done."""
+
+    place: str
+    """The form: `new`, `choice` or `fallback`."""
+    reason: str
+    form: SentForm
+
+
+async def show(view: View) -> Response:
+    return await _show(view)
+
+
+async def add(view: View, form: SentForm) -> Response:
+    """Add a service, or replace the one with its name."""
+    try:
+        service = reports.service_of(
+            form.text("name"),
+            kind=form.text("kind") or None,
+            url=form.text("url") or None,
+            model=form.text("model") or None,
+            key_env=form.text("key_env") or None,
+            window=_tokens(form.text("window")),
+            price=form.text("price") or None,
+        )
+        async with view.web.host.database.transaction() as tx:
+            await reports.add(tx, service, now_ms=view.now_ms)
+    except BadRequest as refusal:
+        return await _show(view, _Refusal("new", str(refusal), form))
+    return view.done("/models", view.t(".added", name=service.name))
+
+
+async def remove(view: View, _: SentForm) -> Response:
+    async with view.web.host.database.transaction() as tx:
+        await reports.remove(tx, view.given("name"), now_ms=view.now_ms)
+    return view.done("/models", view.t(".removed", name=view.given("name")))
+
+
+async def choose(view: View, form: SentForm) -> Response:
+    """Choose the model of a group or of all, for a kind of work; an empty one clears the choice."""
+    model, whose = form.text("chosen") or None, form.text("whose") or None
+    try:
+        work = _work(form.text("work"))
+        async with view.web.host.database.transaction() as tx:
+            if whose is not None:
+                await model_choices.choose_for_group(tx, whose, work, model, by=BY, now_ms=view.now_ms)
+            else:
+                listed = [] if model is None else [ChosenModel(work, model)]
+                await model_choices.choose(tx, work, listed, now_ms=view.now_ms)
+    except BadRequest as refusal:
+        return await _show(view, _Refusal("choice", str(refusal), form))
+    return view.done("/models", view.t(".chosen_now"))
+
+
+async def set_fallback(view: View, form: SentForm) -> Response:
+    """Set the models that answer while a chosen service does not, in their order."""
+    listed = [
+        ChosenModel(WorkKind.FALLBACK, model, form.is_set(f"dearer{place}"))
+        for place in range(model_choices.MAX_FALLBACKS)
+        if (model := form.text(f"model{place}"))
+    ]
+    try:
+        async with view.web.host.database.transaction() as tx:
+            await model_choices.choose(tx, WorkKind.FALLBACK, listed, now_ms=view.now_ms)
+    except BadRequest as refusal:
+        return await _show(view, _Refusal("fallback", str(refusal), form))
+    return view.done("/models", view.t(".fallback_set"))
+
+
+def _work(text: str) -> WorkKind:
+    found = next((one for one in WORK if one == text), None)
+    if found is None:
+        raise BadRequest(f"'{text[:20]}' is no kind of work: {', '.join(WORK)}.")
+    return found
+
+
+def _tokens(text: str) -> int | None:
+    if text and not (text.isascii() and text.isdigit() and len(text) < 10):
+        raise BadRequest(f"'{text[:20]}' is no number of tokens.")
+    return int(text) if text else None
+
+
+async def _show(view: View, refusal: _Refusal | None = None) -> Response:
+    """Show the page, with the form that was refused as it was typed."""
+    web = view.web
+    async with web.host.reader.reading() as tx:
+        added = {one.name: one for one in await model_services.every(tx)}
+        conditions = await reports.conditions(tx, web.proxies.models)
+        chosen = await model_services.choices(tx)
+        every = await groups.every(tx)
+    form = refusal.form if refusal else None
+    return view.render(
+        "models.html",
+        status=422 if refusal else 200,
+        refused_at=refusal.place if refusal else "",
+        error=refusal.reason if refusal else "",
+        typed=typed(form, *NEW_FIELDS, *CHOICE_FIELDS),
+        services=[(one, added.get(one["name"])) for one in conditions],
+        kinds=[(name, preset.title) for name, preset in PRESETS.items()],
+        chosen=[
+            *(_row("", one.work, one.model) for one in chosen if one.work is not WorkKind.FALLBACK),
+            *(row for group in every for row in _rows_of(group)),
+        ],
+        fallback=_fallback(chosen, form if refusal and refusal.place == "fallback" else None),
+        works=[(one.value, view.t(f".work_{one.value}")) for one in WORK],
+        choices=view.choices(every),
+        known=[f"{name}/{one.model}" for name, one in added.items() if one.model],
+    )
+
+
+def _row(folder: str, work: WorkKind, model: str) -> dict[str, str]:
+    return {"group": folder, "work": work.value, "model": model}
+
+
+def _rows_of(group: Group) -> list[dict[str, str]]:
+    config = group.container_config
+    whole = [_row(group.folder, WorkKind.ALL, config["model"])] if config.get("model") else []
+    return whole + [
+        _row(group.folder, WorkKind(work), model)
+        for work, model in sorted((config.get("models") or {}).items())
+    ]
+
+
+def _fallback(chosen: list[ChosenModel], form: SentForm | None) -> list[dict[str, Any]]:
+    """Return the places of the list to fall back on, as typed or as stored, and an empty one for the next."""
+    stored = [one for one in chosen if one.work is WorkKind.FALLBACK]
+    places = []
+    for place in range(model_choices.MAX_FALLBACKS if form else len(stored) + 1)[
+        : model_choices.MAX_FALLBACKS
+    ]:
+        one = stored[place] if place < len(stored) else None
+        model = form.raw(f"model{place}") if form else one.model if one else ""
+        dearer = form.is_set(f"dearer{place}") if form else one is not None and one.may_be_dearer
+        places.append({"model": model, "dearer": dearer})
+    return places
+
+
+PAGE = Page(
+    name="models",
+    order=75,
+    shows={"/models": show},
+    changes={
+        "/models/services": add,
+        "/models/services/{name}/remove": remove,
+        "/models/choices": choose,
+        "/models/fallback": set_fallback,
+    },
+    live={"services": ("turn.*", "run.ended")},
+)

@@ -1,0 +1,50 @@
+"""A browser without scripts, signed in to the console of a whole host in this process."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import httpx
+
+from orchestrator.app import Orchestrator
+from orchestrator.base.clock import SystemClock
+from orchestrator.domain.home import Home
+from orchestrator.domain.settings import Settings
+from orchestrator.proxies.model.credentials import CredentialSource
+from orchestrator.store.database import Database
+from tests.doubles.clock import FakeClock
+from tests.support.filled_store import fill_store
+from tests.support.store_harness import StoreHarness
+
+
+@asynccontextmanager
+async def console_browser(root: Path) -> AsyncIterator[httpx.AsyncClient]:
+    """Enter with a browser of a host on `root` whose store has something of everything."""
+    home = Home(root)
+    home.make()
+    database = await Database.open(home.database)
+    await fill_store(StoreHarness(database, FakeClock(SystemClock().now_ms())), home)
+    await database.close()
+    settings = Settings(andy_runtime="process", andy_agent="offline", andy_channels="", andy_port=0)
+    host = Orchestrator(home, settings, credentials=CredentialSource(home.root, {}), say=lambda _: None)
+    stop, address = asyncio.Event(), asyncio.get_running_loop().create_future()
+    async with asyncio.TaskGroup() as tasks:
+        serving = tasks.create_task(host.run(stop=stop, on_ready=address.set_result, leaves_containers=False))
+        await asyncio.wait({serving, address}, return_when=asyncio.FIRST_COMPLETED)
+        async with httpx.AsyncClient(base_url=address.result(), trust_env=False, timeout=120) as made:
+            token = home.token()
+            assert (await made.post("/console/sign-in", data={"secret": token})).status_code == 303
+            yield made
+        stop.set()
+
+
+async def send_form(browser: httpx.AsyncClient, path: str, **fields: str) -> httpx.Response:
+    """Send a form to a path below `/console` as a page of it would."""
+    page = await browser.get("/console/chats")
+    found = re.search(r'name="_form" value="([^"]+)"', page.text)
+    assert found
+    return await browser.post(f"/console{path}", data={"_form": found[1], **fields}, follow_redirects=True)
