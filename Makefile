@@ -102,7 +102,8 @@ docs: $(READY) ## Write the generated parts of docs/ anew
 pictures: $(READY) ## Take the pictures of docs/console.md anew; needs chromium
 	@$(BIN)/python docs/pictures.py
 
-conformance: $(READY) ## Suites of others: MCP straight and through Andy's gateway, Schemathesis on the HTTP API; needs npm
+conformance: $(READY) ## Suites of others: MCP straight and through Andy's gateway, Schemathesis on the HTTP API, csp-evaluator, hadolint; needs npm
+	@$(BIN)/python tests/conformance/static_judges.py
 	@$(BIN)/python tests/conformance/mcp_suite.py
 	@$(BIN)/python -m pytest -q --hypothesis-profile=soak tests/e2e/test_api_schema.py
 
