@@ -53,7 +53,8 @@ class Board(RequestHandler):
         if not titles[0]:
             raise self.question("what", self.say("task_what"))
         deadline = self._deadline(", ".join(titles))
-        return "\n".join([await self._create(title, deadline) for title in titles])
+        # A refusal leaves the tasks beside it as they are.
+        return "\n".join([await self.answered(self._create(title, deadline)) for title in titles])
 
     do_add_tasks = do_add_task
 
@@ -69,14 +70,9 @@ class Board(RequestHandler):
         return read.day.isoformat() if isinstance(read, DateOnly) else read.at.isoformat(timespec="minutes")
 
     async def _create(self, title: str, deadline: str) -> str:
-        """Make one task. A refusal is an answer too: it leaves the tasks beside it as they are."""
-        try:
-            reply = await self.use("create_task", title=title, deadline=deadline)
-        except AnswerNow as refusal:
-            return refusal.text
-        entry = ShownEntry(
-            kind="task", id=str(reply.data.get("id", "")), label=reply.data.get("title", title)
-        )
+        reply = await self.use("create_task", title=title, deadline=deadline)
+        task_id, title = str(reply.data.get("id", "")), str(reply.data.get("title", title))
+        entry = ShownEntry(kind="task", id=task_id, label=title)
         self.did(self.parsed.of("drop_task", task_id=entry.id), last=entry)
         until = self._date(reply.data.get("deadline"))
         return self.say("task_added_until" if until else "task_added", title=entry.label, date=until)
@@ -147,7 +143,8 @@ class Board(RequestHandler):
         if not tasks:
             return await reminders.move()
         options = [self.option(self._label(task), kind="task", task_id=task["id"], item="") for task in tasks]
-        options += reminders.options(await reminders.upcoming_again())
+        if not self.slot("deadline"):
+            options += reminders.options(await reminders.upcoming(is_again=True))
         self.parsed = self.choose(options, "which_move")
         return await self.do_move()
 
@@ -190,16 +187,12 @@ class Board(RequestHandler):
 
     async def _finish_each(self) -> str:
         """End each of several things that are named in one request."""
-        item, texts = self.slot("item"), []
+        item = self.slot("item")
         parts = entries(item, self.parsed.language)
         if len(parts) < 2:
             return self.say("nothing_to_finish", item=item)
-        for part in parts:
-            try:
-                texts.append(await Board(self.parsed.having(item=part), self.context).do_finish())
-            except AnswerNow as answer:
-                texts.append(answer.text)
-        return "\n".join(filter(None, texts))
+        each = [Board(self.parsed.having(item=part), self.context) for part in parts]
+        return "\n".join(filter(None, [await self.answered(one.do_finish()) for one in each]))
 
     async def _finishable(self) -> list[Option]:
         """Return everything open that a number or a text can mean; a number means the list shown last."""

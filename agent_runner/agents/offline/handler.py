@@ -183,6 +183,13 @@ class RequestHandler:
         found = [part for part in parts if part]
         return "\n\n".join([head, *found]) if found else ""
 
+    async def answered(self, work: Awaitable[str]) -> str:
+        """Return what some work says: a refusal and a question are answers too."""
+        try:
+            return await work
+        except AnswerNow as answer:
+            return answer.text
+
     async def request(self, command: Command) -> Reply:
         """Return the host's reply. Raises `AnswerNow` with the host's words where it refuses."""
         reply = await self.context.host.ask(command)

@@ -241,7 +241,7 @@ def _filled(intent: str, match: re.Match[str], language: Language) -> ParsedRequ
     if means := ROWS[intent].get("means"):
         if ROWS[intent].get("is_timeless") and times.trailing(slots.get("items", "")):
             return None
-        slots = {name: wording.without_particle(words) for name, words in slots.items()}
+        slots = {name: wording.without_ending("subject", words) for name, words in slots.items()}
         same = means[language is Language.KOREAN].format_map(defaultdict(str, slots))
         found = parse_one(same) if same else None
         return found.having(whole="yes") if found and ROWS[intent].get("is_whole") else found

@@ -283,7 +283,7 @@ class Reminders(RequestHandler):
 
     async def do_show_reminders(self) -> str:
         """List what is to come, by number."""
-        upcoming = everybodys = await self._upcoming()
+        upcoming = everybodys = await self.upcoming()
         if self.slot("mine"):
             upcoming = [one for one in everybodys if not self._is_foreign(one)]
         if everybodys and not upcoming:
@@ -295,7 +295,7 @@ class Reminders(RequestHandler):
     async def between(self, first: date, last: date) -> list[str]:
         """Return those that come from a day to another, one a line; a refusal is the only line."""
         try:
-            upcoming = await self._upcoming()
+            upcoming = await self.upcoming()
         except AnswerNow as refusal:
             return [refusal.text]
         if first == last:
@@ -318,7 +318,7 @@ class Reminders(RequestHandler):
     async def do_cancel_reminder(self) -> str:
         """Cancel the one that is meant; which, is asked where it could be several."""
         if not self.slot("id"):
-            upcoming = await self._upcoming(request_id=self.context.next_id())
+            upcoming = await self.upcoming(is_again=True)
             if not upcoming:
                 return self.say("no_reminders")
             if self.slot("all"):
@@ -328,7 +328,7 @@ class Reminders(RequestHandler):
                 raise AnswerNow(self.say("no_reminder", item=self.slot("item")))
             self.parsed = self._choose(options, upcoming, "which_reminder")
         if not self.slot("at"):
-            known = [one for one in await self.upcoming_again() if one.id == self.slot("id")]
+            known = [one for one in await self.upcoming(is_again=True) if one.id == self.slot("id")]
             self.parsed = self.parsed.having(**known[0].slots) if known else self.parsed
         what = self.brief(self.slot("label")).rstrip(".")
         if self.slot("ask") and not self.slot("sure"):
@@ -388,12 +388,8 @@ class Reminders(RequestHandler):
             text = self.say(form, count=len(chosen), name=self.context.sender)
             lines = [f"{one.number}. {self._line(one)}" for one in chosen]
             raise self.question("sure", self.listed(text, lines))
-        refusals = []
-        for reminder in chosen:
-            try:
-                await self._cancel(reminder.entry.kind, reminder.id)
-            except AnswerNow as refusal:
-                refusals.append(refusal.text)
+        texts = [await self.answered(self._cancel(one.entry.kind, one.id)) for one in chosen]
+        refusals = [text for text in texts if text]
         done = self.say("all_cancelled", count=len(chosen) - len(refusals))
         return "\n".join([done, *dict.fromkeys(refusals)])
 
@@ -408,7 +404,7 @@ class Reminders(RequestHandler):
     async def move(self) -> str:
         """Let the reminder that is meant come at another time; which and when, is asked where not clear."""
         if not self.slot("id"):
-            upcoming = await self.upcoming_again()
+            upcoming = await self.upcoming(is_again=True)
             if again := await self._sent_again(upcoming):
                 return again
             options = self.options(self._pointed_at(upcoming) or upcoming)
@@ -497,28 +493,30 @@ class Reminders(RequestHandler):
         found = replied or [one for one in upcoming if last is not None and one.id == last.id]
         return [] if self.slot("item") else found
 
-    async def _cancel(self, kind: str, reminder_id: str) -> None:
+    async def _cancel(self, kind: str, reminder_id: str) -> str:
+        """Cancel one of either kind and say nothing."""
         request_id = self.context.next_id()
         if kind == "repeat":
             await self.request(mailbox.CancelTask(request_id=request_id, task_id=reminder_id))
         else:
             await self.request(mailbox.CancelReminder(request_id=request_id, reminder_id=int(reminder_id)))
+        return ""
 
     # What the host keeps
-
-    async def upcoming_again(self) -> list[UpcomingReminder]:
-        """Return what is to come; a turn that is tried again sees what it saw."""
-        return await self._upcoming(request_id=self.context.next_id())
 
     async def once_again(self) -> list[UpcomingReminder]:
         """Return what is to come once, none where the host refuses; a turn tried again sees what it saw."""
         try:
-            return [one for one in await self.upcoming_again() if not one.repeats]
+            return [one for one in await self.upcoming(is_again=True) if not one.repeats]
         except AnswerNow:
             return []
 
-    async def _upcoming(self, *, request_id: str | None = None) -> list[UpcomingReminder]:
-        """Return all that is to come, soonest first. Raises `AnswerNow` where the host refuses."""
+    async def upcoming(self, *, is_again: bool = False) -> list[UpcomingReminder]:
+        """Return all that is to come, soonest first. Raises `AnswerNow` where the host refuses.
+
+        `is_again`: a turn that is tried again sees what it saw.
+        """
+        request_id = self.context.next_id() if is_again else None
         reply = await self.request(mailbox.ListReminders(request_id=request_id))
         upcoming = [
             UpcomingReminder(

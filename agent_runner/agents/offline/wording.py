@@ -22,7 +22,7 @@ def tidied(parsed: ParsedRequest) -> ParsedRequest | None:
     for name in ("task", "item"):
         if words := parsed.slot(name):
             is_korean = parsed.language is Language.KOREAN
-            bare = _without_ending("topic", words) if is_korean else PATTERNS["the"].sub("", words)
+            bare = without_ending("topic", words) if is_korean else PATTERNS["the"].sub("", words)
             parsed = parsed.having(**{name: bare})
     if news := parsed.slot("news"):
         # `… 알려줘` asks for a reminder where it quotes ("…라고") or names a moment; else it asks for news.
@@ -76,7 +76,9 @@ def _doubt(parsed: ParsedRequest) -> str:
 def entries(text: str, language: Language, list_name: str = "") -> list[str]:
     """Return the single entries of `milk, eggs and bread`; to-dos are cut at commas alone."""
     kind = "between_todos" if list_name == TODO else f"between_entries_{language.value}"
-    found = [_without_object(entry) for entry in PATTERNS[kind].split(text) if entry and entry.strip(" .")]
+    found = [
+        without_ending("object", entry) for entry in PATTERNS[kind].split(text) if entry and entry.strip(" .")
+    ]
     return list(dict.fromkeys(found))
 
 
@@ -153,17 +155,17 @@ def _until_ko(body: str, *, is_task: bool) -> tuple[str, str]:
     first, mark, after = body.partition("까지")
     first = same_time(first)
     if mark and after.strip() and (times.is_time(first) or PATTERNS["vague_time"].fullmatch(first)):
-        return _without_object(after.strip(" ,")), first
+        return without_ending("object", after.strip(" ,")), first
     bare = body.removesuffix("까지")
     if bare != body and (vague := PATTERNS["vague_end"].search(bare)):
-        return _without_object(bare[: vague.start()].strip(" ,")), same_time(vague["time"])
+        return without_ending("object", bare[: vague.start()].strip(" ,")), same_time(vague["time"])
     trail = times.trailing(bare) if is_task or bare != body else None
     if trail and (title := bare[: trail.start].strip(" ,")):
-        return _without_object(title), bare[trail.start :].strip()
+        return without_ending("object", title), bare[trail.start :].strip()
     lead = times.leading(body) if is_task else None
     if lead and (title := body[lead.end :].strip(" ,")):
-        return _without_object(title), body[: lead.end]
-    return _without_object(body), ""
+        return without_ending("object", title), body[: lead.end]
+    return without_ending("object", body), ""
 
 
 def reminders(body: str, language: Language) -> list[ParsedRequest]:
@@ -213,7 +215,7 @@ def _reminder(body: str, language: Language) -> ParsedRequest:
     what, when = cut or (body, "")
     what_to_do = _without_joint(what)
     if language is Language.KOREAN:
-        what_to_do = _without_ending("note", what_to_do)
+        what_to_do = without_ending("note", what_to_do)
     slots = {"what": what_to_do, "when": when.strip(_BETWEEN)}
     if cut is None:
         slots["trouble"] = "unsure"
@@ -267,7 +269,7 @@ def _before_event(body: str, language: Language) -> ParsedRequest | None:
         return None
     if event.slot("when").endswith("에"):  # it may be the time of the reminder itself
         return ParsedRequest(intent="remind", language=language, slots={"what": body, "trouble": "unsure"})
-    what = _without_ending("note", found["own"]) if found["own"] else event.slot("what")
+    what = without_ending("note", found["own"]) if found["own"] else event.slot("what")
     return event.having(what=what, before=found["span"])
 
 
@@ -319,18 +321,9 @@ def _without_joint(what: str) -> str:
     return what[joint.end() :].strip(_BETWEEN) if joint else what
 
 
-def _without_object(item: str) -> str:
-    return _without_ending("object", item.strip())
-
-
-def without_particle(words: str) -> str:
-    """Return Korean words without the particle that makes them the subject or the object of a sentence."""
-    return _without_ending("subject", words)
-
-
-def _without_ending(kind: str, text: str) -> str:
+def without_ending(kind: str, text: str) -> str:
     """Apply the first rule of its kind in the table that fits."""
-    decomposed = normalized("NFD", text)
+    decomposed = normalized("NFD", text.strip())
     for pattern, ending in ENDINGS[kind]:
         changed, count = pattern.subn(ending, decomposed)
         if count:
