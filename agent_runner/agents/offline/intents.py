@@ -61,6 +61,8 @@ ENDINGS = {
 """Rules for Korean endings: a pattern over decomposed text, and what takes its place."""
 SAME_TIMES = [(re.compile(_expand(each, _WORDS), FLAGS), time) for each, time in _DATA["same_times"]]
 """Words for a time, as a pattern, and the words that the reader of times knows for it."""
+CONTENT: list[str] = _DATA["content_slots"]
+"""Slots whose words are the person's own: a correction there is none."""
 MISSPELT: dict[str, str] = _DATA["misspelt"]
 """Words as people type them, and what they stand for."""
 ANSWERS: dict[str, list[str]] = _DATA["answers"] | {

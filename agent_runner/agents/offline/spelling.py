@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import cache
 from itertools import islice, product
 
-from agent_runner.agents.offline.intents import MISSPELT, PATTERNS, ROWS, ParsedRequest, patterns_of
+from agent_runner.agents.offline.intents import CONTENT, MISSPELT, PATTERNS, ROWS, ParsedRequest, patterns_of
 from agent_runner.wire.times import Language
 
 MAX_WORDS = 30
@@ -15,11 +15,6 @@ MAX_WORDS = 30
 MAX_TRIES = 40
 SHORTEST, SHORTEST_OTHER = 3, 5
 """Letters of the shortest word that is corrected at all, and by another letter in the place of one."""
-CONTENT = (
-    *("what", "items", "item", "task", "title", "titles", "one", "more", "note", "about", "reason"),
-    *("path", "folder", "jid", "name", "list", "to", "whom", "text"),
-)
-"""Slots whose words are the person's own: a correction there is none."""
 _WORD = re.compile(r"[A-Za-z]+")
 
 Parse = Callable[[str], "list[ParsedRequest]"]

@@ -92,6 +92,15 @@ TALKS = {
         2026-02-10 (화) 09:00에 알려드릴게요: 약 먹기 (알림 2번).
         2026-02-11 (수) 09:00에 알려드릴게요: 약 먹기 (알림 3번).
     """,
+    "a deadline is moved where its word is said": """
+        > add a task write the blog by 12 Feb
+        > remind me the day before the blog is due
+        > move the blog to 21 Feb
+        Which one shall I move?
+        > never mind
+        > move the deadline of the blog to 20 Feb
+        Moved: write the blog is due Fri 2026-02-20.
+    """,
     "two wishes in two lines": r"""
         > todo buy stamps\nremind me at 5pm to cook
         Added to the to-do list: buy stamps.
