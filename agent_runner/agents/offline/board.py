@@ -38,6 +38,7 @@ class OpenTask(TypedDict):
     deadline: str | None
     """An ISO day, or a time."""
     blocked: bool
+    blocker_note: str | None
     tags: list[str]
     created_at: str | None
 
@@ -82,13 +83,12 @@ class Board(RequestHandler):
     async def change(self) -> str:
         """Change the task that is meant as the intent's row says; 100 % completes it."""
         task = await self._meant()
-        if self.slot("pct") and int(self.slot("pct")) == 100:
-            return await self._complete(_task_entry(task))
+        if self.parsed.intent == "progress" and int(self.slot("pct")) == 100:
+            return await self._complete(task["id"], task["title"])
         changes = self._changes(task)
         await self.use("update_task", task_id=task["id"], **changes)
-        before = {"task_id": task["id"], "label": task["title"], "title": task["title"], "who": _who(task)}
         inverse = _INVERSE.get(self.parsed.intent, self.parsed.intent)
-        self.did(self.parsed.of(inverse, pct=str(task["progress"]), **before), last=_task_entry(task))
+        self.did(self.parsed.of(inverse, **_as_it_is(task)), last=_task_entry(task))
         reason = self.slot("reason")
         return self.say(
             self.parsed.intent,
@@ -105,7 +105,7 @@ class Board(RequestHandler):
         slots = {"reason": "", **self.parsed.slots}
         row = ROWS[self.parsed.intent].get("changes", {}).items()
         changes = {name: value.format(**slots) if isinstance(value, str) else value for name, value in row}
-        if self.slot("pct"):
+        if self.parsed.intent == "progress":
             changes["progress"] = int(self.slot("pct"))
         if self.parsed.intent == "assign":
             others = [tag for tag in task["tags"] if not tag.startswith(_WHO)]
@@ -125,7 +125,10 @@ class Board(RequestHandler):
     async def do_reopen(self) -> str:
         """Work on a task again that was completed or taken off."""
         task_id, title = self.slot("task_id"), self.slot("label")
-        await self.use("update_task", task_id=task_id, status="active", progress=int(self.slot("pct")))
+        before: dict[str, Any] = {"progress": int(self.slot("pct"))}
+        if self.slot("blocked"):
+            before |= {"blocked": True, "blocker_note": self.slot("reason")}
+        await self.use("update_task", task_id=task_id, status="active", **before)
         self.did(last=ShownEntry(kind="task", id=task_id, label=title))
         return self.say("reopen", title=title)
 
@@ -178,8 +181,7 @@ class Board(RequestHandler):
             self.parsed = self.parsed.having(ask="yes" if len(options) == 1 else "")
         match self.slot("kind"):
             case "task":
-                known = {"id": self.slot("id"), "label": self.slot("label"), "pct": self.slot("pct")}
-                return await self._complete(ShownEntry(kind="task", **known))
+                return await self._complete(self.slot("id"), self.slot("label"))
             case "item":
                 return await Lists(self.parsed.having(item=self.slot("label")), self.context).act()
             case _:
@@ -225,19 +227,19 @@ class Board(RequestHandler):
     def _ending(self, entry: ShownEntry, label: str) -> Option:
         """Offer to end an entry."""
         known = {"kind": entry.kind, "id": entry.id, "label": entry.label, "list": entry.list}
-        return Option(label=label, request=self.parsed.of("finish", pct=entry.pct, **known))
+        return Option(label=label, request=self.parsed.of("finish", **known))
 
-    async def _complete(self, entry: ShownEntry) -> str:
-        reminders = Reminders(self.parsed, self.context)
+    async def _complete(self, task_id: str, title: str) -> str:
+        reminders, found = Reminders(self.parsed, self.context), await self._open_tasks(is_again=True)
         before = await reminders.once_again()
-        await self.use("update_task", task_id=entry.id, **ROWS["finish"]["changes"])
+        await self.use("update_task", task_id=task_id, **ROWS["finish"]["changes"])
         left = {one.id for one in await reminders.once_again()} if before else set()
         for one in before:  # the host ends the reminders of a task with it
             if one.id not in left:
-                self.did(self.parsed.of("remind_again", task_id=entry.id, **one.again))
-        back = self.parsed.of("reopen", task_id=entry.id, label=entry.label, pct=entry.pct or "0")
-        self.did(back, last=entry)
-        return self.say("finish", title=entry.label)
+                self.did(self.parsed.of("remind_again", task_id=task_id, **one.again))
+        back = [self.parsed.of("reopen", **_as_it_is(task)) for task in _with_id(found, task_id)]
+        self.did(*back, last=ShownEntry(kind="task", id=task_id, label=title))
+        return self.say("finish", title=title)
 
     async def do_untick(self) -> str:
         """Open again what is named: the task that was completed last, or an entry that is ticked off."""
@@ -294,7 +296,7 @@ class Board(RequestHandler):
         tasks = _with_id(await self._open_tasks(is_again=True), self.slot("task_id"))
         task = tasks[0] if tasks and self.slot("is_done") else None
         if task and self.parsed.intent == "yes":
-            return await self._complete(_task_entry(task))
+            return await self._complete(task["id"], task["title"])
         await self.use("answer_question", question_id=self.slot("question_id"), answer=self.parsed.intent)
         return self.say("not_done_yet", title=task["title"]) if task else self.say("answer_noted")
 
@@ -495,7 +497,14 @@ def _at(tasks: Sequence[OpenTask], number: str) -> list[OpenTask]:
 
 
 def _task_entry(task: OpenTask) -> ShownEntry:
-    return ShownEntry(kind="task", id=task["id"], label=task["title"], pct=str(task["progress"]))
+    return ShownEntry(kind="task", id=task["id"], label=task["title"])
+
+
+def _as_it_is(task: OpenTask) -> dict[str, str]:
+    """Return the slots of a request that makes a task again what it is now."""
+    known = {"task_id": task["id"], "label": task["title"], "title": task["title"], "who": _who(task)}
+    blocked, reason = "yes" if task["blocked"] else "", task["blocker_note"] or ""
+    return known | {"pct": str(task["progress"]), "blocked": blocked, "reason": reason}
 
 
 def _due_day(task: OpenTask) -> str:

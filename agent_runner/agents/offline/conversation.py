@@ -32,8 +32,6 @@ class ShownEntry:
     id: str = ""
     """The id of a task, the number of an item or reminder, the scheduled task of a repeating one."""
     list: str = ""
-    pct: str = ""
-    """The progress of a task, in percent."""
     person: str = ""
     """The short name of who spoke of it; empty where that is not known."""
 

@@ -92,6 +92,20 @@ TALKS = {
         2026-02-10 (화) 09:00에 알려드릴게요: 약 먹기 (알림 2번).
         2026-02-11 (수) 09:00에 알려드릴게요: 약 먹기 (알림 3번).
     """,
+    "what is taken back is as it was": """
+        > add a task write the blog by 12 Feb
+        > blog 40%
+        > blog is blocked: no time
+        > done blog
+        Done: write the blog.
+        > undo
+        Open again: write the blog.
+        > what's open?
+        1. write the blog (40%, due Thu 2026-02-12, blocked)
+        > unblock the blog
+        > undo
+        write the blog is noted as blocked (no time).
+    """,
     "a deadline is moved where its word is said": """
         > add a task write the blog by 12 Feb
         > remind me the day before the blog is due
