@@ -23,7 +23,7 @@ TAKEN := container/certificates/host
 COMPOSE = $(shell docker compose version >/dev/null 2>&1 && echo docker compose || echo docker-compose)
 
 .DEFAULT_GOAL := help
-.PHONY: up certificates help setup demo messengers matrix-server matrix-demo voice test check soak simulate format docs pictures image bench conformance containment eval understanding audit sbom lock clean
+.PHONY: up certificates help setup demo messengers matrix-server matrix-demo voice test check soak simulate format docs pictures image bench conformance containment mutation eval understanding audit sbom lock clean
 
 help: ## Show this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
@@ -81,12 +81,13 @@ check: $(READY) ## Format, lint, types, architecture, tests: what CI runs
 	$(REST)
 	$(NODES)
 
-soak: $(READY) ## Random examples by the hundred, tests/e2e in both runtimes, then SOAK_TURNS (50000) turns in flat memory and SOAK_KILLS (1000) kills of host, containers and engine, for hours
+soak: $(READY) ## Random examples by the hundred, tests/e2e in both runtimes, then SOAK_TURNS (50000) turns in flat memory, mutation and SOAK_KILLS (1000) kills of host, containers and engine, for hours
 	$(PYTEST) --dist loadfile --hypothesis-profile=soak tests/unit tests/integration tests/faults/mailbox
 	TESTS_OF_LAYERS=1 env -u TESTS_NEED_ALL $(PYTEST) --dist loadfile tests/e2e
 	SOAK_KILLS=$(or $(SOAK_KILLS),200) $(NODES)
 	$(BIN)/python -m benchmarks soak --judge
 	$(BIN)/python tests/simulation/__main__.py --minutes $(or $(SIMULATION_MINUTES),60)
+	$(BIN)/python tests/mutation/run.py
 	SOAK_KILLS=$(or $(SOAK_KILLS),1000) MATRIX_KILLS=50 $(BIN)/python -m pytest tests/faults/test_kill_at_random.py tests/faults/test_kill_containers.py tests/faults/test_kill_matrix.py
 
 simulate: $(READY) ## A world on a seed: SEED=7 tells its story, SHRINK=120 looks for less of it, WORLDS=50 tries new ones
@@ -106,6 +107,9 @@ conformance: $(READY) ## Suites of others: MCP straight and through Andy's gatew
 	@$(BIN)/python tests/conformance/static_judges.py
 	@$(BIN)/python tests/conformance/mcp_suite.py
 	@$(BIN)/python -m pytest -q --hypothesis-profile=soak tests/e2e/test_api_schema.py
+
+mutation: $(READY) ## Change the pure decisions a line at a time and see whether a test notices, for an hour; MODULES="cron triggers" some
+	@nice -n 5 $(BIN)/python tests/mutation/run.py
 
 containment: $(READY) ## Print how far an agent gets that obeys every injection, by setting: the table of docs/security.md
 	@$(BIN)/python tests/containment/__main__.py

@@ -10,6 +10,9 @@ from orchestrator.domain.network_targets import NetworkTarget, parse_target
 from orchestrator.groups.settings import ConfigRefused, GroupConfig, checked
 from orchestrator.proxies.egress.public_addresses import is_public
 
+LONGEST = ".".join(["a" * 63] * 3 + ["b" * 61])
+"""A name of 253 characters, as many as one may have."""
+
 
 @pytest.mark.parametrize(
     ("text", "target"),
@@ -20,6 +23,8 @@ from orchestrator.proxies.egress.public_addresses import is_public
         ("93.184.215.14:80", NetworkTarget("93.184.215.14", 80)),
         ("[2606:2800:0220::0001]:443", NetworkTarget("2606:2800:220::1", 443)),
         ("localhost:1", NetworkTarget("localhost", 1)),
+        (f"{LONGEST}:443", NetworkTarget(LONGEST, 443)),
+        ("localhost:65535", NetworkTarget("localhost", 65535)),
     ],
 )
 def test_a_place_has_one_form(text: str, target: NetworkTarget) -> None:

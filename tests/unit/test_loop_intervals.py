@@ -41,6 +41,7 @@ TAIPEI = ZoneInfo("Asia/Taipei")
         ("in 30m", 30 * MINUTE),
         ("1h30", 90 * MINUTE),
         ("half an hour", 30 * MINUTE),
+        ("3660d", 3660 * 24 * HOUR),
         ("두 시간", 2 * HOUR),
         ("30분 뒤", 30 * MINUTE),
     ],

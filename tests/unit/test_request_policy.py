@@ -132,6 +132,8 @@ def test_words_and_the_agents_own_tools_pass() -> None:
         b'{"tools": {"type": "web_fetch_20250910", "name": "x"}}',
         b'{"tools": "web_fetch_20250910"}',
         b'{"output_config": "high"}',
+        b'[{"type": "web_fetch_20250910"}]',
+        b"7",
         b"[" * 100_000,
         b"[" + b"{}," * 1_000_000 + b"{}]",
         '{"a": 1}'.encode("utf-16"),
@@ -187,12 +189,47 @@ def test_a_tool_of_a_type_that_is_not_known_does_not_pass(kind: object) -> None:
         said({"type": "image", "source": {"type": "file", "file_id": "file_011"}}),
         said({"type": "document", "source": {"type": "Url", "url": "https://elsewhere.example"}}),
         said({"type": "container_upload", "file_id": "file_011"}),
+        said({"type": "container_upload"}),
+        said({"type": "text", "text": "x", "mcp_servers": [{"url": "https://elsewhere.example"}]}),
+        said({"type": "text", "text": "x"}, {"type": "text", "text": "y", "parts": [{"a": 1}]}, IMAGE),
+        said(IMAGE, {"type": "text", "text": "y", "parts": [{"a": 1}, [{"b": 2}]]}),
+        {"messages": [{"role": "user", "content": [[IMAGE], [{"a": 1}]]}], "stop_sequences": [["x"]]},
+        {"tools": [{"name": "Bash", "input_schema": {}}, {"type": "web_fetch", "name": "x"}]},
+        {"tools": ["web_fetch_20250910"]},
+        {"tools": [None]},
         {"messages": [{"role": "user", "content": [], "input": [IMAGE]}]},
         {"messages": [{"role": "user", "content": [], "metadata": {"a": IMAGE}}]},
     ],
 )
 def test_what_costs_or_reaches_something_by_another_name_does_not_pass(body: object) -> None:
     assert refused(body, may_search=True) == 403
+
+
+def test_the_examples_of_a_tools_input_are_the_agents_own() -> None:
+    tool = {"name": "Fetch", "input_schema": {}, "input_examples": [{"type": "url", "image_url": "x"}]}
+    assert refused({"tools": [tool]}) is None
+    assert refused({"context_management": {}}) is None
+
+
+def test_as_many_searches_as_are_allowed_pass() -> None:
+    at_most = {**SEARCH, "max_uses": request_policy.MAX_SEARCHES_A_REQUEST}
+    assert refused({"tools": [at_most]}, may_search=True) is None
+
+
+@pytest.mark.parametrize(
+    ("body", "model", "is_streamed"),
+    [
+        ({"model": "claude-sonnet-4-6", "stream": True}, "claude-sonnet-4-6", True),
+        ({"model": "claude\nsonnet", "stream": "yes"}, None, False),
+        ({"model": 7, "stream": False}, None, False),
+        ({}, None, False),
+    ],
+)
+def test_a_request_names_its_model_and_says_whether_it_streams(
+    body: object, model: str | None, is_streamed: bool
+) -> None:
+    facts = request_policy.check(json.dumps(body).encode(), may_search=False, is_open=False)
+    assert (facts.model, facts.is_streamed) == (model, is_streamed)
 
 
 @pytest.mark.parametrize(

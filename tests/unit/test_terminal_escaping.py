@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import sys
 import unicodedata
 
 import pytest
 
-from orchestrator.base.terminal_escaping import MAX_SHOWN_MARKS, all_visible
+from orchestrator.base.terminal_escaping import MAX_SHOWN_MARKS, all_visible, visible
+from orchestrator.web.console.marks import rich
 from tests.support.json_schemas import load
 
 
@@ -67,3 +69,24 @@ def test_what_is_not_seen_is_written_out(hidden: str) -> None:
     shown = all_visible(f"a{hidden}b")
     assert hidden not in shown
     assert f"{ord(hidden):x}" in shown
+
+
+EXPLICIT = frozenset({"LRE", "RLE", "LRO", "RLO", "PDF", "LRI", "RLI", "FSI", "PDI"})
+"""The classes of Unicode's bidirectional algorithm for characters that do nothing but turn the direction."""
+TURNING = [
+    *(one for one in map(chr, range(sys.maxunicode + 1)) if unicodedata.bidirectional(one) in EXPLICIT),
+    "\u061c", "\u200e", "\u200f",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("turning", TURNING, ids=ascii)
+def test_whatever_unicode_says_turns_the_direction_is_written_out_on_terminals_questions_and_pages(
+    turning: str,
+) -> None:
+    text = f"pay {turning}100 to bob"
+    for shown in (visible(text), all_visible(text)):
+        assert turning not in shown
+        assert f"\\u{ord(turning):04x}" in shown
+    page = rich(text)
+    assert turning not in page
+    assert f'title="U+{ord(turning):04X}"' in page

@@ -73,7 +73,7 @@ def test_a_message_with_the_name_anywhere_in_it_is_a_request(text):
         "https://medium.com/@andy/a-text", "https://youtube.com/@Andy", "youtube.com/@andy",
         "https://a.example/?by=@andy hi", "joe_@andy.com", "j-@andy.de", "j+@andy.de", "@andy.smith",
         "@andy-murray", "@andy.example.org is down", "npm i @andy/core", "@andy:matrix.example",
-        "@andy@social.example", "@Andyé", "@Andye\u0301", "@Andyй", "@Andyα",
+        "https://a.example/(@Andy)", "@andy@social.example", "@Andyé", "@Andye\u0301", "@Andyй", "@Andyα",
         "```\n@Andy\nimport x\n```", "write `@Andy` before it", "my mail is x@@Andy",
     ],
 )  # fmt: skip
@@ -133,6 +133,7 @@ def test_what_the_messenger_says_is_for_andy_needs_no_trigger():
 @pytest.mark.parametrize(
     ("text", "left"),
     [
+        ("@Andy XX large, please", "XX large, please"),
         ("@Andy what's on?", "what's on?"),
         ("  @andy:  hi", "hi"),
         ("@Andy, hi", "hi"),
