@@ -19,6 +19,7 @@ import structlog
 
 from agent_runner.wire.files import write_whole
 from agent_runner.wire.mailbox import Reply
+from orchestrator.base import event_bus
 from orchestrator.base.clock import Clock
 from orchestrator.base.event_bus import EventBus, HostEvent
 from orchestrator.base.redaction import BY_SHAPE, Redactor
@@ -137,11 +138,14 @@ class ContextRecorder:
         try:
             async with asyncio.timeout(SWEEP_SECONDS):
                 while True:
-                    arrived = await _next_events(events)
+                    arrived = await next_events(events)
                     if any(one.kind == AMENDED for one in arrived):
                         self._marks.clear()  # words that were read were taken back: look at them again
                         return
                     await self._follow_all({Folder(one.group) for one in arrived if one.group is not None})
+                    # Counting tokens and writing to the disk for each answer of a busy group would slow down
+                    # the others. Whoever needs the whole context, such as a new container, catches up first.
+                    await asyncio.sleep(event_bus.PAUSE_SECONDS)
         except TimeoutError:
             return
 
@@ -343,7 +347,7 @@ class _Part:
     closing: TurnExchange | None = None
 
 
-async def _next_events(events: asyncio.Queue[HostEvent]) -> list[HostEvent]:
+async def next_events(events: asyncio.Queue[HostEvent]) -> list[HostEvent]:
     """Return the next event, and all that have come with it."""
     arrived = [await events.get()]
     while not events.empty():

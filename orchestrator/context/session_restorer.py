@@ -16,6 +16,7 @@ from typing import Any
 import structlog
 
 from agent_runner.wire.order import MAX_LAST_QUESTION, MAX_RESTORE_CHARS, RestoredConversation, RestoreOrder
+from orchestrator.base import event_bus
 from orchestrator.base.clock import Clock
 from orchestrator.base.event_bus import EventBus
 from orchestrator.containers.ports import AskedAgent, Restoration
@@ -23,7 +24,7 @@ from orchestrator.context import hydrate, transcript
 from orchestrator.context.context_manager import ContextManager
 from orchestrator.context.hydrate import Hydrated
 from orchestrator.context.models import Checkpoint, Context, answer_id, question_id
-from orchestrator.context.recorder import ContextRecorder
+from orchestrator.context.recorder import ContextRecorder, next_events
 from orchestrator.context.resume_or_retell import RestoreDecision, RestoreFacts, anew, plan_restore
 from orchestrator.context.tokens import TokenFactors
 from orchestrator.domain.errors import AndyError
@@ -136,9 +137,11 @@ class SessionRestorer:
         """Record in each group's context what is known of its session, whenever a turn was answered."""
         with self._bus.listening("turn.answered") as events:
             while True:
-                event = await events.get()
-                if event.group is not None:
-                    await self._note(Folder(event.group))
+                answered = await next_events(events)
+                for folder in {Folder(one.group) for one in answered if one.group is not None}:
+                    await self._note(folder)
+                # A write to the disk for each answer of a busy group would slow down the others.
+                await asyncio.sleep(event_bus.PAUSE_SECONDS)
 
     async def _note(self, folder: Folder) -> None:
         found = await self._database.read(partial(_answered_session, folder=folder))

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from agent_runner.wire.frames import Result, TurnEnd
+from orchestrator.base import event_bus
 from orchestrator.context import recorder
 from orchestrator.context.dialogue import RegisteredMessages
 from orchestrator.context.message_mapping import TAKEN_BACK
@@ -321,6 +322,31 @@ async def test_the_loop_follows_events_and_outlives_a_context_that_is_held(harne
         turn = await harness.say("hello", "hi")
         harness.store_harness.bus.publish("turn.answered", group="family", turn=turn)
         await until(lambda: len(harness.window) == 2, "the exchange is there")
+    finally:
+        looking.cancel()
+        await asyncio.wait({looking})
+
+
+async def test_a_group_that_is_answered_again_and_again_is_followed_at_once_and_then_now_and_then(
+    harness, monkeypatch
+):
+    monkeypatch.setattr(event_bus, "PAUSE_SECONDS", 3_600.0)
+    followed = []
+
+    async def catch_up(self, folder):
+        followed.append(folder)
+
+    monkeypatch.setattr(ContextRecorder, "catch_up", catch_up)
+    looking = asyncio.create_task(harness.recorder.run(), name="context")
+    try:
+        await until(lambda: sorted(followed) == ["family", "main"], "it has looked at all")
+        harness.store_harness.bus.publish("turn.answered", group="family", turn=1)
+        await until(lambda: len(followed) == 3, "it follows at once")
+        for turn in range(2, 20):
+            harness.store_harness.bus.publish("turn.answered", group="family", turn=turn)
+            for _ in range(5):
+                await asyncio.sleep(0)
+        assert len(followed) == 3
     finally:
         looking.cancel()
         await asyncio.wait({looking})

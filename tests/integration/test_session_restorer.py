@@ -14,6 +14,7 @@ import pytest
 from filelock import FileLock
 
 from agent_runner.wire.frames import Ack, Result, TurnEnd, Usage
+from orchestrator.base import event_bus
 from orchestrator.containers.ports import AskedAgent, Restoration
 from orchestrator.context import session_restorer as restoring
 from orchestrator.context import transcript
@@ -397,6 +398,27 @@ async def noting(talked: Harness) -> AsyncIterator[Harness]:
     yield talked
     task.cancel()
     await asyncio.wait([task])
+
+
+async def test_the_session_of_a_busy_group_is_noted_at_once_and_then_now_and_then(
+    talked: Harness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(event_bus, "PAUSE_SECONDS", 3_600.0)
+    noted = []
+
+    async def note(self: SessionRestorer, folder: Folder) -> None:
+        noted.append(folder)
+
+    monkeypatch.setattr(SessionRestorer, "_note", note)
+    task = asyncio.create_task(talked.restoring.run(), name="restoring")
+    for _ in range(20):
+        await asyncio.sleep(0)
+        talked.store_harness.bus.publish("turn.answered", group=FAMILY)
+        for _ in range(5):
+            await asyncio.sleep(0)
+    task.cancel()
+    await asyncio.wait([task])
+    assert noted == [FAMILY]
 
 
 async def test_the_context_tells_people_what_is_known_of_the_session(noting: Harness) -> None:
