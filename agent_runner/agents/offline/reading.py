@@ -142,7 +142,9 @@ def _line(text: str) -> list[ParsedRequest]:
     if len(cuts) > MAX_REQUESTS or (len(every) == MAX_CUTS and whole is None):
         return [_unknown(text)]
     for left, right in cuts:
-        is_wish = _is_request(right) or other_wish(right)
+        # "…라고 알려주고 날씨 알려줘": two verbs are two wishes, also where no row knows the second.
+        is_second = left.endswith("알려줘") and PATTERNS["ends_request_ko"].search(right)
+        is_wish = _is_request(right) or other_wish(right) or is_second
         if is_wish and (known := _line(left)) and all(one.intent != "unknown" for one in known):
             return [*known, *_line(right)]
     if whole is not None:

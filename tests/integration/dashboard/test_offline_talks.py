@@ -106,6 +106,11 @@ TALKS = {
         > undo
         write the blog is noted as blocked (no time).
     """,
+    "두 가지 부탁": """
+        > 내일 오전 10시에 회의라고 알려주고 날씨 알려줘
+        2026-02-10 (화) 10:00에 알려드릴게요: 회의 (알림 1번).
+        이 부분은 알아듣지 못했어요: '날씨 알려줘'
+    """,
     "a deadline is moved where its word is said": """
         > add a task write the blog by 12 Feb
         > remind me the day before the blog is due
