@@ -122,6 +122,7 @@ def test_the_name_is_that_of_connect(hello: bytes, target: str, reason: str | No
         b"\x15\x03\x01\x00\x02\x01\x00",
         in_records(b"\x02" + message_of(REAL)[1:], size=2**14),  # a ServerHello
         in_records(b"\x01\x00\x40\x00", size=2**14),
+        in_records(b"\x01\x01" + message_of(REAL)[2:], size=2**14),  # it says 64 KiB more than there are
         in_records(message_of(REAL) + message_of(client_hello("other.example")), size=2**14),
         REAL[:40] + in_records(message_of(REAL), size=2**14)[:20],
         with_extension(REAL, 0, server_names(b"other.example")),
@@ -269,3 +270,17 @@ def test_a_hello_with_a_few_other_bytes_never_fails_in_another_way(data: st.Data
         hello = read(bytes(changed))
         if hello is not None:
             refusal(hello, GOOD)
+
+
+def test_a_later_hello_that_is_refused_says_which_host_it_named() -> None:
+    with pytest.raises(HelloRefused, match="another host") as refused:
+        later(REAL, CHANGE + OTHER, piece=2**16)
+    assert refused.value.server_name == "other.example"
+
+
+@pytest.mark.parametrize("piece", [5, 2**16])
+@pytest.mark.parametrize("sent", [CHANGE * 32, WARNING * 32, KEYS + CHANGE * 40 + FINISHED + DATA])
+def test_as_many_records_as_may_follow_are_passed_on_and_after_the_keys_any_number(
+    sent: bytes, piece: int
+) -> None:
+    assert later(REAL, sent, piece=piece) == sent
