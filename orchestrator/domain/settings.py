@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shlex
 from collections.abc import Mapping
 from datetime import time
@@ -68,15 +69,18 @@ def _command_line(text: str) -> str:
     return text
 
 
+_ADDRESS = re.compile(r"[^\s\\?#\x00-\x20\x7f-\U0010ffff]+")
+
+
 def _search_address(text: str) -> str:
     if not text:
         return ""
     try:
         parts = urlsplit(text)
-        is_whole = bool(parts.hostname) and text.isascii() and text.isprintable() and parts.port != 0
+        is_whole = bool(parts.hostname) and parts.port != 0 and bool(_ADDRESS.fullmatch(text))
     except ValueError:
         is_whole = False
-    if not is_whole or parts.scheme not in ("http", "https") or parts.query or parts.fragment:
+    if not is_whole or parts.scheme not in ("http", "https"):
         raise ValueError("write http://HOST[:PORT][/PATH] or https://HOST[/PATH], and nothing behind it")
     if "@" in parts.netloc:
         raise ValueError(
@@ -84,7 +88,7 @@ def _search_address(text: str) -> str:
         )
     if parts.scheme == "http" and not is_near(parts.hostname or ""):
         raise ValueError("write https:// for a place of the internet: words of your chats go there")
-    return text.rstrip("/")
+    return text.rstrip("/").removesuffix("/search")
 
 
 def _web_origin(text: str | None) -> str | None:

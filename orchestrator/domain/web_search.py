@@ -12,7 +12,7 @@ class SearchService(StrEnum):
     """The services that may search the web for an agent."""
 
     ANTHROPIC = "anthropic"
-    """The model service itself, inside of an answer; no other service than Anthropic's does."""
+    """Anthropic's model service, while it writes an answer. No other model service searches."""
     SEARXNG = "searxng"
     """A SearXNG of the owner's, asked by the host for any model."""
     BRAVE = "brave"
@@ -29,8 +29,10 @@ _YES, _NO = {"true", "1", "yes", "on"}, {"false", "0", "no", "off", ""}
 
 
 def word_of(value: object) -> object:
-    """Return a setting as a name of a service: true and false, as it was once written, are two of them."""
-    text = str(value).strip().casefold()
+    """Return a setting as the name of a service. It was a switch once: true is `anthropic`, false `off`."""
+    if not isinstance(value, bool | str):
+        return value
+    text = str(value).strip().casefold()[:40]
     if text in _YES:
         return SearchService.ANTHROPIC
     return SearchService.OFF if text in _NO else text

@@ -53,6 +53,7 @@ from orchestrator.ipc.handlers import (
 from orchestrator.ipc.handlers.files import CopyFile, no_files
 from orchestrator.scheduler.scheduled_task_service import ScheduleReader
 from orchestrator.store import audit, commands, host_events, turn_outages, turns
+from orchestrator.store import groups as groups_store
 from orchestrator.store.database import Database, Tx
 from orchestrator.store.reader import read_once
 
@@ -199,10 +200,14 @@ class CommandDispatcher:
                 now_ms=self._clock.now_ms(),
             )
             is_stopped = await _stop_refusal(tx, group, command, turn) is not None
+            # Read anew: the batch that this command is of was begun some seconds ago.
+            group = await groups_store.by_folder(tx, group.folder) or group
         if is_stopped or worker_refusal(turn, command) is not None:
             return None
         if isinstance(command, SearchWeb):
-            return await web.search(self._web, group, turn, command) if self._web is not None else None
+            if self._web is None:
+                return None
+            return await web.search(self._web, group, turn, command, now_ms=self._clock.now_ms())
         return await self._call_context_tool(group, turn, command, request_id)
 
     async def _call_context_tool(

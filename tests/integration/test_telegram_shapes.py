@@ -196,6 +196,16 @@ def test_updates_of_any_shape_have_one_outcome_each_and_the_next_message_is_take
     assert [one for one in logs if one["event"] == "channel.message_not_taken"] == []
 
 
+@pytest.mark.parametrize("field", ["migrate_to_chat_id", "migrate_from_chat_id"])
+def test_a_group_that_moves_to_its_own_address_stays_there(migrated_database, field):
+    """The generator above made this one: the group lost its address, and nothing of it was heard any more."""
+    rows = taken(
+        migrated_database, [{"message": {**GOOD["message"], "message_id": 1, "text": None, field: CHAT}}]
+    )
+
+    assert [row["content"] for row in rows] == ["good"]
+
+
 def _moved_away(found: list[dict[str, Any]]) -> bool:
     """Return whether one of the updates says that the chat has another address now."""
     messages = [one.get("message") or one.get("edited_message") for one in found]

@@ -15,6 +15,7 @@ from agent_runner.wire.mailbox import Reply
 from orchestrator.domain.settings import Settings
 from orchestrator.domain.values import Run, Turn, TurnKind
 from orchestrator.domain.web_search import SearchService
+from orchestrator.groups.settings import ConfigRefused, checked
 from orchestrator.ipc.command_dispatcher import CommandDispatcher
 from orchestrator.proxies import web_search
 from orchestrator.proxies.model.budget_admission import SEARCHES_A_TURN
@@ -155,7 +156,7 @@ async def test_an_agent_reads_what_was_found_as_text_of_strangers(searcher):
     )
     assert (row["turn_id"], row["group_folder"]) == (searcher.turn.id, "family")
     (noted,) = [row for row in await searcher.stored("audit") if row["kind"] == "web.search"]
-    assert json.loads(noted["detail"]) == {"service": "searxng"}
+    assert json.loads(noted["detail"]) == {"service": "searxng", "status": 200}
 
 
 async def test_a_call_that_comes_again_searches_once(searcher):
@@ -219,22 +220,24 @@ async def test_outside_of_a_turn_nothing_is_searched(searcher):
 
 
 REDIRECT = answer(302, b"", location="https://elsewhere.example/")
+URL = "ANDY_SEARXNG_URL"
 BAD = {
     "no json allowed": (answer(403, b"<h1>403 Forbidden</h1>"), "settings.yml"),
-    "a page of a proxy": (answer(200, b"<html>Sign in to the hotel's network</html>"), "ANDY_SEARXNG_URL"),
-    "a list": (page([WEATHER]), "ANDY_SEARXNG_URL"),
-    "other results": (page({"results": {"url": "https://a.example/"}}), "ANDY_SEARXNG_URL"),
-    "another charset": (answer(200, json.dumps(WEATHER).encode("utf-16")), "ANDY_SEARXNG_URL"),
-    "deep": (answer(200, b'{"results":' + b"[" * 50_000), "ANDY_SEARXNG_URL"),
-    "empty": (answer(200, b""), "ANDY_SEARXNG_URL"),
+    "a page of a proxy": (answer(200, b"<html>Sign in to the hotel's network</html>"), URL),
+    "a list": (page([WEATHER]), URL),
+    "other results": (page({"results": {"url": "https://a.example/"}}), URL),
+    "another charset": (answer(200, json.dumps(WEATHER).encode("utf-16")), URL),
+    "deep": (answer(200, b'{"results":' + b"[" * 50_000), URL),
+    "empty": (answer(200, b""), URL),
+    "elsewhere": (answer(404, b"no such page"), "without the path of a page"),
     "redirected": (REDIRECT, "redirection"),
-    "too many": (answer(429, b"slow down"), None),
-    "broken": (answer(500, b"<h1>oops</h1>"), None),
-    "closed": (reset, None),
-    "no http": (say(b"220 mail.example ESMTP\r\n"), None),
-    "cut": (say(b'HTTP/1.1 200 OK\r\ncontent-length: 900\r\n\r\n{"results": ['), None),
-    "huge": (answer(200, b" " * (2 * 1024 * 1024)), None),
-    "nobody looked": (page({"results": [], "unresponsive_engines": [["brave", "timeout"]]}), None),
+    "too many": (answer(429, b"slow down"), "server.limiter"),
+    "broken": (answer(500, b"<h1>oops</h1>"), URL),
+    "closed": (reset, URL),
+    "no http": (say(b"220 mail.example ESMTP\r\n"), URL),
+    "cut": (say(b'HTTP/1.1 200 OK\r\ncontent-length: 900\r\n\r\n{"results": ['), URL),
+    "huge": (answer(200, b" " * (2 * 1024 * 1024)), "what answers"),
+    "nobody looked": (page({"results": [], "unresponsive_engines": [["brave", "timeout"], [""]]}), "engines"),
 }
 
 
@@ -244,13 +247,82 @@ async def test_an_answer_that_is_none_is_told_and_the_next_search_works(searcher
     reply = await searcher.search()
 
     assert reply.code == "search_failed", reply.text
+    assert "model" not in reply.text, "nobody is told that the model is down"
     assert "\n" not in reply.text
     assert len(reply.text) < 300
-    told = " ".join(await searcher.services.told("main"))
-    assert (fix in told) if fix else (told == "")
-    assert await searcher.stored("usage") == [], "what brought nothing costs nothing"
+    (told,) = await searcher.services.told("main")
+    assert fix in told
+    (row,) = await searcher.stored("usage")
+    assert (row["searches"], row["cost_nano_usd"]) == (1, 0), "the words have left, and nothing is paid"
     searcher.engine.behave = page(WEATHER)
     assert (await searcher.search()).text == FOUND
+
+
+async def test_of_the_same_trouble_the_owner_is_told_again_on_another_day(searcher):
+    searcher.engine.behave = answer(403, b"")
+    for _ in range(3):
+        await searcher.search()
+    assert len(await searcher.services.told("main")) == 1
+    searcher.services.store_harness.clock.pass_ms(24 * 3_600_000)
+    await searcher.search()
+    assert len(await searcher.services.told("main")) == 2
+
+
+QUERIES = {
+    "!!g secret words": "g secret words",
+    "!images :ko <30 cat": "images ko 30 cat",
+    "a\x00b \u200b\u202ec \u3164 d": "a b c d",
+    "weather & q=x\r\nHost: evil": "weather & q=x Host: evil",
+}
+
+
+@pytest.mark.parametrize("query", QUERIES)
+async def test_a_query_is_words_and_no_command_of_the_search_engine(searcher, query):
+    await searcher.search(query)
+    assert parse_qs(urlsplit(searcher.engine.received[0].target).query)["q"] == [QUERIES[query]]
+
+
+@pytest.mark.parametrize("query", [" ", "\u200b", "!!", "\u3164\u3164", "?"])
+async def test_a_query_without_words_is_not_sent(searcher, query):
+    assert (await searcher.search(query)).code == "bad_request"
+    assert searcher.engine.received == []
+    assert await searcher.services.told("main") == []
+
+
+async def test_a_key_that_cannot_be_read_stops_no_other_command(searcher, tmp_path):
+    (tmp_path / "home" / ".env").write_bytes(b"BRAVE_API_KEY=\xff\n")
+    await searcher.services.configure(web_search="brave")
+
+    assert (await searcher.search()).code == "search_failed"
+    assert ".env" in " ".join(await searcher.services.told("main"))
+
+
+async def test_an_error_of_andys_own_is_the_reply_and_not_the_end_of_the_mailbox(searcher, monkeypatch):
+    async def break_down(*_: object) -> str:
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(searcher.services.proxies.web_search, "search", break_down)
+    assert (await searcher.search()).code == "search_failed"
+
+
+async def test_a_search_whose_agent_has_given_up_is_not_sent(searcher):
+    group = await searcher.services.group()
+    asked_ms = searcher.services.store_harness.clock.now_ms() - web_search.LATEST_MS - 1
+    body = {"type": "web_search", "query": "x", "turn": searcher.turn.id, "askedMs": asked_ms}
+    reply = await searcher.dispatcher.handle(group, "a.json", json.dumps(body).encode())
+
+    assert reply.code == "too_late"
+    assert searcher.engine.received == []
+
+
+async def test_the_switch_is_read_anew_for_each_search(searcher):
+    group = await searcher.services.group()
+    await searcher.services.configure(web_search="off")
+    body = {"type": "web_search", "query": "x", "turn": searcher.turn.id}
+
+    assert (
+        await searcher.dispatcher.handle(group, "a.json", json.dumps(body).encode())
+    ).code == "not_allowed"
 
 
 async def test_a_silent_service_is_given_up_before_the_agent_is(searcher, monkeypatch):
@@ -258,13 +330,6 @@ async def test_a_silent_service_is_given_up_before_the_agent_is(searcher, monkey
     searcher.engine.behave = hang
 
     assert "did not answer" in (await searcher.search()).text
-
-
-async def test_the_owner_is_told_once_of_the_same_trouble(searcher):
-    searcher.engine.behave = answer(403, b"")
-    for _ in range(3):
-        await searcher.search()
-    assert len(await searcher.services.told("main")) == 1
 
 
 def test_brave_is_asked_with_the_key_in_a_header_and_read():
@@ -290,3 +355,23 @@ def test_what_is_missing_is_named_with_its_fix(service):
         web_search.request_of(service, "weather", Settings(), {}.get)
     assert found.value.fix
     assert ("BRAVE_API_KEY" in found.value.fix) or ("ANDY_SEARXNG_URL" in found.value.fix)
+
+
+@pytest.mark.parametrize(
+    "address", ["http://h/?", "http://h/#x", "http://h a", "http://me:x@h", "http://h.example", "h"]
+)
+def test_an_address_that_cannot_work_is_refused(address):
+    with pytest.raises(ValueError, match="http"):
+        Settings(andy_searxng_url=address)
+
+
+def test_an_address_with_the_path_of_the_search_is_taken_without_it():
+    assert (
+        Settings(andy_searxng_url="http://127.0.0.1:8888/search/").andy_searxng_url == "http://127.0.0.1:8888"
+    )
+
+
+@pytest.mark.parametrize("value", [1, 0, [], {}, "bing", 1.0])
+def test_a_setting_that_is_no_service_is_not_guessed(value):
+    with pytest.raises(ConfigRefused):
+        checked({"web_search": value})

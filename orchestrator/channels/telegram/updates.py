@@ -69,9 +69,10 @@ def read(update: Update, *, bot_id: int, username: str, assistant: str) -> ChatU
     if message is None or (is_edit and message.location is not None):
         return None  # a live place moves with its sender, many times a minute
     # Telegram says it in both chats.
-    if message.migrate_to_chat_id:
+    # To move to itself would take a group off its address: such a message moves nothing.
+    if message.migrate_to_chat_id not in (None, 0, message.chat_id):
         return ChatMove(old=message.chat_id, new=message.migrate_to_chat_id)
-    if message.migrate_from_chat_id:
+    if message.migrate_from_chat_id not in (None, 0, message.chat_id):
         return ChatMove(old=message.migrate_from_chat_id, new=message.chat_id)
     return _message(update, message, is_edit=is_edit, bot=_Bot(bot_id, username, f"@{assistant}"))
 

@@ -2,30 +2,40 @@
 
 from __future__ import annotations
 
+import structlog
+
 from agent_runner.wire.mailbox import SearchWeb
 from orchestrator.domain.errors import BadRequest
 from orchestrator.domain.values import Group, Turn
 from orchestrator.ipc.command_context import CommandCaller, CommandResult, SearchCommands, refused
-from orchestrator.proxies.web_search import SearchingTurn
+from orchestrator.proxies.web_search import LATEST_MS, SearchingTurn
 from orchestrator.store.database import Tx
 
-NO_TURN = "Web search is for an agent at work: no turn of this group runs now."
+log = structlog.get_logger(__name__)
+
+NO_TURN = "An agent can search only while it answers: no turn of this group runs now."
+TOO_LATE = "The search waited too long behind other commands: nothing was sent. Try again."
 
 
 async def search_web(tx: Tx, caller: CommandCaller, command: SearchWeb) -> CommandResult:
-    """Return what was found before this transaction, which a slow service would have held up."""
+    """Return the result that `search` had before this transaction: a slow service would hold up the store."""
     del tx, command
     return caller.early_result or refused("not_available", "Nobody searches the web for this group.")
 
 
 async def search(
-    service: SearchCommands, group: Group, turn: Turn | None, command: SearchWeb
+    service: SearchCommands, group: Group, turn: Turn | None, command: SearchWeb, *, now_ms: int
 ) -> CommandResult:
-    """Search, and return what was found or why nothing was."""
+    """Search, and return what was found or why nothing was. Raises nothing: other commands wait behind it."""
     if turn is None or turn.run_id is None or turn.ended_ms is not None:
         return refused("no_turn", NO_TURN)
+    if command.asked_ms is not None and now_ms - command.asked_ms > LATEST_MS:
+        return refused("too_late", TOO_LATE)
     asking = SearchingTurn(run_id=turn.run_id, turn_id=turn.id, kind=turn.kind, task_id=turn.task_id)
     try:
         return CommandResult(text=await service.search(group, asking, command.query))
     except BadRequest as refusal:
         return refused(refusal.code, str(refusal))
+    except Exception:  # the mailbox of a group must not stand still because of one command
+        log.exception("search.broke", group=group.folder)
+        return refused("search_failed", "The search broke off by an error of Andy's own; it is in his log.")
