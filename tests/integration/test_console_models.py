@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import re
+import sqlite3
 from collections.abc import AsyncIterator
+from contextlib import closing
+from html import unescape
 from pathlib import Path
 from typing import Any
 
@@ -78,12 +82,43 @@ async def test_each_place_of_the_list_to_fall_back_on_is_dearer_or_not_by_itself
         "model4": "claude-haiku-4-5",
         "dearer4": "yes",
     }
-    await send_form(browser, "/models/fallback", **places)
+    await send_form(browser, "/models/fallback", of="/models", **places)
     assert stored(tmp_path)["chosen"][:3] == [
         ("fallback", "far/m", True),
         ("fallback", "local/m", False),
         ("fallback", "claude-haiku-4-5", True),
     ]
+
+
+async def test_of_two_who_change_the_list_the_second_is_shown_what_it_is_now(browser, tmp_path):
+    page = await browser.get("/console/models")
+    seen = unescape(re.findall(r'name="_seen" value="([^"]+)"', page.text)[-1])
+    await send_form(browser, "/models/fallback", of="/models", model0="far/m")
+    refused = await send_form(browser, "/models/fallback", _seen=seen, model0="local/m")
+
+    assert refused.status_code == 409
+    assert [one for one in stored(tmp_path)["chosen"] if one[0] == "fallback"] == [
+        ("fallback", "far/m", False)
+    ]
+
+
+async def test_a_service_that_is_given_again_keeps_what_the_form_does_not_ask_for(browser, tmp_path):
+    path = Home(tmp_path / "home").database
+    with closing(sqlite3.connect(path)) as database, database:
+        database.execute(
+            "UPDATE model_services SET first_byte_seconds = 900, tested_ms = 5, abilities = '[\"images\"]'"
+        )
+    again = {"name": "local", "kind": "gateway", "url": "http://127.0.0.1:9", "model": "m", "window": "64000"}
+    await send_form(browser, "/models/services", **again)
+    local = stored(tmp_path)["services"]["local"]
+
+    assert (local.window, local.first_byte_seconds, local.tested_ms) == (64_000, 900, 5)
+    assert sorted(local.abilities) == ["images"]
+
+
+async def test_a_group_that_is_gone_stays_chosen_in_the_form(browser):
+    page = await send_form(browser, "/models/choices", chosen="far/m", whose="gone", work="all")
+    assert '<option value="gone" selected>' in page.text
 
 
 REFUSED = {
@@ -110,7 +145,7 @@ REFUSED = {
 async def test_what_cannot_be_used_is_said_in_words_and_nothing_is_changed(browser, tmp_path, path):
     before = stored(tmp_path)
     for fields, reason in REFUSED[path]:
-        page = await send_form(browser, path, **fields)
+        page = await send_form(browser, path, of="/models", **fields)
         assert page.status_code in (400, 404, 422), fields
         assert reason in page.text, (fields, page.text[-2000:])
         assert stored(tmp_path) == before

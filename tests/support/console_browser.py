@@ -6,6 +6,7 @@ import asyncio
 import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from html import unescape
 from pathlib import Path
 
 import httpx
@@ -42,9 +43,13 @@ async def console_browser(root: Path) -> AsyncIterator[httpx.AsyncClient]:
         stop.set()
 
 
-async def send_form(browser: httpx.AsyncClient, path: str, **fields: str) -> httpx.Response:
-    """Send a form to a path below `/console` as a page of it would."""
-    page = await browser.get("/console/chats")
+async def send_form(
+    browser: httpx.AsyncClient, path: str, *, of: str = "/chats", **fields: str
+) -> httpx.Response:
+    """Send a form to a path below `/console` as the page `of` would, with what that shows now."""
+    page = await browser.get(f"/console{of}")
     found = re.search(r'name="_form" value="([^"]+)"', page.text)
     assert found
-    return await browser.post(f"/console{path}", data={"_form": found[1], **fields}, follow_redirects=True)
+    seen = re.search(rf'action="/console{path}"[^§]*?name="_seen" value="([^"]+)"', page.text)
+    hidden = {"_form": found[1]} | ({"_seen": unescape(seen[1])} if seen else {})
+    return await browser.post(f"/console{path}", data={**hidden, **fields}, follow_redirects=True)

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 from starlette.responses import Response
 
 from orchestrator.domain.errors import BadRequest
-from orchestrator.domain.model_services import PRESETS, WorkKind
+from orchestrator.domain.model_services import PRESETS, ModelService, WorkKind
 from orchestrator.domain.values import Group
 from orchestrator.groups import model_choices
+from orchestrator.groups import settings as group_settings
 from orchestrator.reports import models as reports
 from orchestrator.store import groups, model_services
 from orchestrator.store.model_services import ChosenModel
-from orchestrator.web.console.forms import SentForm, typed
+from orchestrator.web.console.forms import ChangedSince, SentForm, typed
 from orchestrator.web.console.page import Page, View
 
 BY = "the console"
@@ -51,7 +53,8 @@ async def add(view: View, form: SentForm) -> Response:
             price=form.text("price") or None,
         )
         async with view.web.host.database.transaction() as tx:
-            await reports.add(tx, service, now_ms=view.now_ms)
+            before = await model_services.by_name(tx, service.name)
+            await reports.add(tx, _with_what_is_known(service, before), now_ms=view.now_ms)
     except BadRequest as refusal:
         return await _show(view, _Refusal("new", str(refusal), form))
     return view.done("/models", view.t(".added", name=service.name))
@@ -88,7 +91,10 @@ async def set_fallback(view: View, form: SentForm) -> Response:
     ]
     try:
         async with view.web.host.database.transaction() as tx:
+            form.check_unchanged(_state(await model_services.choices(tx)))
             await model_choices.choose(tx, WorkKind.FALLBACK, listed, now_ms=view.now_ms)
+    except ChangedSince:
+        raise
     except BadRequest as refusal:
         return await _show(view, _Refusal("fallback", str(refusal), form))
     return view.done("/models", view.t(".fallback_set"))
@@ -116,6 +122,8 @@ async def _show(view: View, refusal: _Refusal | None = None) -> Response:
         chosen = await model_services.choices(tx)
         every = await groups.every(tx)
     form = refusal.form if refusal else None
+    whose = form.text("whose") if form else ""
+    is_gone = bool(whose) and all(one.folder != whose for one in every)
     return view.render(
         "models.html",
         status=422 if refusal else 200,
@@ -123,14 +131,16 @@ async def _show(view: View, refusal: _Refusal | None = None) -> Response:
         error=refusal.reason if refusal else "",
         typed=typed(form, *NEW_FIELDS, *CHOICE_FIELDS),
         services=[(one, added.get(one["name"])) for one in conditions],
-        kinds=[(name, preset.title) for name, preset in PRESETS.items()],
+        kinds=[("", view.t(".kind_of_name")), *((name, preset.title) for name, preset in PRESETS.items())],
         chosen=[
             *(_row("", one.work, one.model) for one in chosen if one.work is not WorkKind.FALLBACK),
             *(row for group in every for row in _rows_of(group)),
         ],
         fallback=_fallback(chosen, form if refusal and refusal.place == "fallback" else None),
         works=[(one.value, view.t(f".work_{one.value}")) for one in WORK],
-        choices=view.choices(every),
+        # A group that is gone stays chosen: else the form would mean all groups when it is sent again.
+        choices=view.choices(every) + ([(whose, whose)] if is_gone else []),
+        shown=_state(chosen),
         known=[f"{name}/{one.model}" for name, one in added.items() if one.model],
     )
 
@@ -140,12 +150,26 @@ def _row(folder: str, work: WorkKind, model: str) -> dict[str, str]:
 
 
 def _rows_of(group: Group) -> list[dict[str, str]]:
-    config = group.container_config
-    whole = [_row(group.folder, WorkKind.ALL, config["model"])] if config.get("model") else []
+    config = group_settings.of(group)
+    whole = [_row(group.folder, WorkKind.ALL, config.model)] if config.model else []
     return whole + [
-        _row(group.folder, WorkKind(work), model)
-        for work, model in sorted((config.get("models") or {}).items())
+        _row(group.folder, WorkKind(work), model) for work, model in sorted(config.models.items())
     ]
+
+
+def _state(chosen: Sequence[ChosenModel]) -> dict[str, str]:
+    """Return the list to fall back on as the form shows it, to see whether somebody else has changed it."""
+    listed = [one for one in chosen if one.work is WorkKind.FALLBACK]
+    return {"fallback": ", ".join(f"{one.model}{' +' if one.may_be_dearer else ''}" for one in listed)}
+
+
+def _with_what_is_known(service: ModelService, before: ModelService | None) -> ModelService:
+    """Return a service with what the form does not ask for, as it was stored for this name. Pure."""
+    if before is None:
+        return service
+    kept = replace(service, first_byte_seconds=before.first_byte_seconds)
+    is_same = (before.kind, before.url, before.model) == (service.kind, service.url, service.model)
+    return replace(kept, abilities=before.abilities, tested_ms=before.tested_ms) if is_same else kept
 
 
 def _fallback(chosen: list[ChosenModel], form: SentForm | None) -> list[dict[str, Any]]:
