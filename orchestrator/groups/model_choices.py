@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from difflib import get_close_matches
 
 from orchestrator.domain.errors import BadRequest
 from orchestrator.domain.model_services import OF_DOTENV, ModelService, WorkKind, read_choice
@@ -57,6 +58,18 @@ def check_choice(text: str, services: Sequence[ModelService]) -> None:
     """Refuse a choice that names a service without its model, or that nothing could be asked by."""
     if not MODEL_NAME.fullmatch(text):
         raise BadRequest(f"'{text[:60]}' is no model: write SERVICE/MODEL, such as local/qwen3.")
+    _check_spelling(text, services)
     choice = read_choice(text, services)
     if choice.service != OF_DOTENV and choice.model is None:
         raise BadRequest(f"'{choice.service}' has no model of its own: write {choice.service}/MODEL.")
+
+
+def _check_spelling(text: str, services: Sequence[ModelService]) -> None:
+    """Refuse the name of a service with a slip: it would count as a model of the service of `.env`."""
+    name, slash, _ = text.partition("/")
+    known = [OF_DOTENV, *(one.name for one in services)]
+    if slash and name not in known and (near := get_close_matches(name, known, n=1, cutoff=0.75)):
+        raise BadRequest(
+            f"There is no service '{name}': is it {near[0]}? A model of that name at the service of .env is"
+            f" {OF_DOTENV}/{text}."
+        )

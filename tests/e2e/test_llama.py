@@ -94,3 +94,14 @@ def test_a_local_model_that_is_killed_in_a_turn_is_stood_in_for(
         began = time.monotonic()
         assert andy.until_settled(message)["reply"].endswith("From the other one.")
         print(f"the other one answered {time.monotonic() - began:.1f} s after the kill")
+
+
+def test_a_question_that_is_stopped_leaves_the_local_model_free_for_the_next(
+    andy: AndyProcess, port: int
+) -> None:
+    with llama(port):
+        message = andy.say("Tell me a long story.", wait=0)["id"]
+        until(lambda: andy.rows("SELECT 1 FROM turns WHERE state = 'running'"), what="the turn runs")
+        assert "Stopped" in andy.say("stop")["reply"]
+        assert andy.until_settled(message)["outcome"] == "failed"
+        assert andy.until_settled(andy.say("Say hi.", wait=0)["id"])["outcome"] == "answered"

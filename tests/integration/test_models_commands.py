@@ -80,6 +80,15 @@ def test_what_cannot_be_a_service_is_refused_with_the_fix(home: Home, words: lis
         _run(["models", "add", *words])
 
 
+def test_a_slip_in_the_name_of_a_service_asks_no_other_service(home: Home) -> None:
+    _run(["models", "add", "local", "--kind", "ollama", "--model", "qwen3"])
+    for slip in ("lokal/qwen3", "locale/qwen3", "antropic/claude"):
+        with pytest.raises(AndyError, match=r"is it (local|anthropic)"):
+            _run(["models", "use", slip])
+    _run(["models", "use", "anthropic/lokal/qwen3"])
+    _run(["models", "use", "qwen/qwen3-coder"])
+
+
 def test_a_service_is_asked_for_each_thing_and_what_it_can_is_kept(
     home: Home, capsys: pytest.CaptureFixture[str]
 ) -> None:
