@@ -12,7 +12,10 @@ unexport PYTHONDONTWRITEBYTECODE
 ORDER := $(if $(SHUFFLE),--shuffle=$(SHUFFLE)) $(if $(LEFTOVERS),--leftovers)
 PYTEST := $(BIN)/python -m pytest $(ORDER) -n $(or $(TESTERS),$(shell expr $$(getconf _NPROCESSORS_ONLN) + 1))
 QUICK := $(PYTEST) --dist worksteal -m "not docker and not host and not browser and not swarm"
-REST := $(BIN)/python -m pytest $(ORDER) -n $(or $(TESTERS),3) --dist loadgroup --no-loadscope-reorder -m "docker or host or browser"
+SHARED := $(BIN)/python -m pytest $(ORDER) -n $(or $(TESTERS),3) --dist loadgroup --no-loadscope-reorder
+# Not beside containers: Chromium breaks off what it loads whenever a network interface of the machine comes or goes.
+BROWSER := $(SHARED) -m browser
+REST := $(SHARED) -m "(docker or host) and not browser"
 # Three engines with twenty containers: alone on the machine, and last. SOAK_KILLS adds what takes long.
 NODES := $(BIN)/python -m pytest $(if $(LEFTOVERS),--leftovers) -m swarm tests/swarm
 READY := .venv/.ready
@@ -86,6 +89,7 @@ check: $(READY) ## Format, lint, types, architecture, tests: what CI runs
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-cache
 	$(QUICK)
+	$(BROWSER)
 	$(REST)
 	$(NODES)
 
