@@ -320,7 +320,7 @@ class ContainerProxies:
         service = self.models.catalog.service(name)
         if service is None and name != OF_DOTENV:
             return Answered(error=None, status=None)  # it was removed: nothing is down
-        return await self.proxy.probe(model or self._host.settings.andy_model, service)
+        return await self.proxy.probe(model or self.models.known_model(name), service)
 
     def _services_have_changed(self) -> None:
         self._host.wakeups.lanes.set()

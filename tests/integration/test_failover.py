@@ -79,6 +79,7 @@ FAULTS: dict[str, Behave] = {
     "refused key": refusal(401, "authentication_error", "invalid x-api-key"),
     "no credit": refusal(400, "invalid_request_error", "Your credit balance is too low."),
     "unknown model": refusal(404, "not_found_error", "model: claude-9"),
+    "unknown model in other words": refusal(400, "invalid_request_error", "claude-9 is not a valid model ID"),
     "overload": refusal(529, "overloaded_error", "Overloaded"),
     "5xx": answer(500, b"oops", content_type="text/plain"),
     "no answer": reset,
@@ -281,6 +282,76 @@ async def test_nothing_dearer_stands_in_unless_the_owner_allowed_it(
     await harness.choose(WorkKind.FALLBACK, "spare/qwen3", may_be_dearer=True)
     assert (await harness.settle(turn)).state is TurnState.ANSWERED
     assert places(harness)[-1] == "spare"
+
+
+async def test_a_turn_that_moved_goes_back_where_the_other_is_down_and_the_first_answers(
+    harness: ServicesHarness, first: FaultyUpstream
+) -> None:
+    async with FaultyUpstream(answer(500, b"oops")) as dead:
+        await harness.add("spare", dead.url)
+        first.behave = FAULTS["refused key"]
+        turn = await harness.attempt(await harness.asked())
+        turn = await harness.attempt(turn)
+        assert places(harness) == ["anthropic", "spare"]
+        works(first)
+        harness.proxies.failover.suspect("spare", None)
+        await harness.proxies.failover.look()
+        assert harness.proxies.models.down == {"spare"}
+        turn = await harness.settle(turn)
+    assert (turn.state, harness.attempts[-1].text) == (TurnState.ANSWERED, "first")
+
+
+async def test_a_turn_does_not_move_to_a_service_that_is_known_to_be_down(
+    harness: ServicesHarness, first: FaultyUpstream
+) -> None:
+    async with FaultyUpstream(answer(500, b"oops")) as dead:
+        await harness.add("spare", dead.url)
+        harness.proxies.failover.suspect("spare", None)
+        await harness.proxies.failover.look()
+        first.behave = FAULTS["5xx"]
+        turn = await harness.attempt(await harness.asked())
+    assert places(harness) == ["anthropic"]
+    works(first)
+    turn = await harness.settle(turn)
+    assert (turn.state, harness.attempts[-1].text) == (TurnState.ANSWERED, "first")
+
+
+async def test_a_turn_that_moved_goes_on_at_the_first_when_the_list_is_emptied(
+    harness: ServicesHarness, first: FaultyUpstream
+) -> None:
+    first.behave = FAULTS["refused key"]
+    turn = await harness.attempt(await harness.asked())
+    await harness.choose(WorkKind.FALLBACK)
+    works(first)
+    turn = await harness.settle(turn)
+    assert (turn.state, harness.attempts[-1].text) == (TurnState.ANSWERED, "first")
+
+
+async def test_a_service_that_was_down_over_a_restart_is_asked_for_a_model_that_it_has(
+    harness: ServicesHarness,
+) -> None:
+    async with FaultyUpstream(answer(500, b"oops")) as far:
+        await harness.add("far", far.url, model="qwen3")
+        harness.proxies.failover.suspect("far", "qwen3")
+        await harness.proxies.failover.look()
+        await harness.proxies.failover.load()
+        assert harness.proxies.models.down == {"far"}
+        works(far)
+        await harness.proxies.failover.look()
+        assert harness.proxies.models.down == set()
+        assert json.loads(far.received[-1].body)["model"] == "qwen3"
+
+
+async def test_a_service_that_does_not_know_a_model_is_not_down_for_the_others(
+    harness: ServicesHarness,
+) -> None:
+    async with FaultyUpstream(answer(500, b"oops")) as far:
+        await harness.add("far", far.url, model="qwen3")
+        harness.proxies.failover.suspect("far", "qwen4")
+        await harness.proxies.failover.look()
+        far.behave = FAULTS["unknown model"]
+        await harness.proxies.failover.look()
+        assert harness.proxies.models.down == set()
 
 
 async def test_without_another_a_turn_waits_as_it_did(

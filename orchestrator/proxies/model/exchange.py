@@ -194,6 +194,8 @@ class ExchangeLog:
 
 
 _NO_CREDIT = ("credit balance", "billing")
+_NO_MODEL = ("not a valid model", "model not exist", "model_not_found", "no such model", "unknown model")
+"""Words of services that answer 400 or 422 where others answer 404."""
 _OVERLOADED_STREAM = b"event: error"
 
 
@@ -227,8 +229,8 @@ def classify(status: int, body: bytes = b"", kind: bytes | None = None) -> Model
             return ModelError.KEY_REFUSED
         case 402:
             return ModelError.NO_CREDIT
-        case 400 if any(word in _message(body).lower() for word in _NO_CREDIT):
-            return ModelError.NO_CREDIT
+        case 400 | 422:
+            return _by_words(_message(body).lower())
         case 404:
             return ModelError.UNKNOWN_MODEL
         case 408 | 429:
@@ -237,6 +239,12 @@ def classify(status: int, body: bytes = b"", kind: bytes | None = None) -> Model
             return ModelError.OUTAGE
         case _:
             return ModelError.OTHER
+
+
+def _by_words(message: str) -> ModelError:
+    if any(word in message for word in _NO_CREDIT):
+        return ModelError.NO_CREDIT
+    return ModelError.UNKNOWN_MODEL if any(word in message for word in _NO_MODEL) else ModelError.OTHER
 
 
 def _message(body: bytes) -> str:

@@ -31,6 +31,8 @@ PATIENCE_MS = 5_000
 TRIES = 3
 """Answers of that kind in one run after which it stays no longer."""
 MAX_REMEMBERED = 1_000
+_OF_THE_REQUEST = (ModelError.OTHER, ModelError.UNKNOWN_MODEL)
+"""Errors of a service that answers, if not this request."""
 
 Probe = Callable[[str, str | None], Awaitable[Answered]]
 """Ask a service for one word, of a model or of its own."""
@@ -116,9 +118,11 @@ class Failover:
             answered = await self._probe(service, model)
             error = answered.error
             log.info("service.probed", service=service, status=answered.status, error=error and error.value)
-            if error is None or error is ModelError.OTHER:
+            if error is None or error in _OF_THE_REQUEST:
                 await self._note_up(service)
-            else:
+            if error is ModelError.UNKNOWN_MODEL and suspects.get(service) is not None:
+                await self.note_down(service, error, status=answered.status, model=model)
+            elif error is not None and error not in _OF_THE_REQUEST:
                 self._models[service] = model
                 await self.note_down(service, error, status=answered.status, model=model)
 

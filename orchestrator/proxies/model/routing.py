@@ -156,18 +156,22 @@ class ModelRouter:
     def choose(
         self, config: GroupConfig, kind: TurnKind | str, *, is_isolated: bool, turn_id: TurnId | None = None
     ) -> ModelChoice:
-        """Return what a turn asks now. Where nothing answers, that is what was chosen: it says why."""
-        return self.first_that_answers(
-            self.candidates(config, kind, is_isolated=is_isolated), self.left.get(turn_id or TurnId(0), ())
-        )
+        """Return what a turn asks now. Where nothing answers, that is what was chosen: it says why.
+
+        A turn goes back to a service that it has left only where no other answers.
+        """
+        left = self.left.get(turn_id or TurnId(0), set())
+        chosen = self.first_that_answers(self.candidates(config, kind, is_isolated=is_isolated), left)
+        left.discard(chosen.service)  # else the proxy would refuse the turn there
+        return chosen
 
     def first_that_answers(
         self, candidates: Sequence[ModelChoice], left: Collection[str] = ()
     ) -> ModelChoice:
         """Return the first of some choices whose service answers and was not left; else the first."""
-        up = [one for one in candidates if one.service not in left and self._is_up(one)]
+        up = [one for one in candidates if self._is_up(one)]
         unleft = [one for one in candidates if one.service not in left]
-        return next(iter([*up, *unleft, *candidates]))
+        return next(iter([*(one for one in up if one in unleft), *up, *unleft, *candidates]))
 
     def next_after(
         self,
@@ -181,7 +185,15 @@ class ModelRouter:
         """Return what would go on with a turn that leaves a service; None where nothing is left."""
         left = {service, *self.left.get(turn_id or TurnId(0), ())}
         candidates = self.candidates(config, kind, is_isolated=is_isolated)
-        return next((one for one in candidates if one.service not in left), None)
+        return next((one for one in candidates if one.service not in left and self._is_up(one)), None)
+
+    def known_model(self, name: str) -> str | None:
+        """Return a model that a service is known to have: one that is chosen, or its own; None if unknown."""
+        texts = [self._settings.andy_model, *(one.model for one in self.catalog.choices)]
+        chosen = (read_choice(text, self.catalog.services) for text in texts)
+        service = self.catalog.service(name)
+        of_it = (one.model for one in chosen if one.service == name and one.model is not None)
+        return next(of_it, service.model if service is not None else None)
 
     def _is_up(self, choice: ModelChoice) -> bool:
         return choice.service not in self.down and self.is_usable(choice.service)
