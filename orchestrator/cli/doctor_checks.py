@@ -471,7 +471,7 @@ async def search(home: Home, settings: Settings) -> DoctorFinding:
         if not service.is_asked_by_host:
             continue
         try:
-            web_search.request_of(service, "", settings, secret)
+            web_search.request_of(service, "weather", settings, secret)
         except web_search.SearchFailed as failure:
             return bad("search", f"{service.value}: {failure}", fix=failure.fix or "")
     return ok("search", f"the web is searched by {', '.join(sorted(used))}")
