@@ -1,7 +1,7 @@
 """Search the web for an agent at a service of the owner's choice: SearXNG, or Brave.
 
 The host asks, so that the key is in no container and an agent of any model can search. What is found is text
-of strangers; it is cut to a size, and only addresses of the web are in it.
+of strangers. It is cut to a size, and results whose address is not http or https are left out.
 """
 
 from __future__ import annotations
@@ -103,7 +103,7 @@ class SearchRequest:
     url: str
     headers: tuple[tuple[bytes, bytes], ...] = field(default=(), repr=False)
     is_public_only: bool = True
-    """Whether it goes to addresses of the internet alone, whatever its host's name leads to."""
+    """Whether it is refused where the name of its host leads to a private address."""
 
 
 class WebSearch:
@@ -248,6 +248,7 @@ def request_of(
 
     Raises:
         SearchFailed: its key or its address is not set.
+        NothingToSearch: the query has no words.
     """
     words = words_of(service, query)
     if service is SearchService.BRAVE:
@@ -301,10 +302,10 @@ def text_of(pages: Sequence[FoundPage]) -> str:
 def pages_of(service: SearchService, body: bytes) -> list[FoundPage]:
     """Return the pages in an answer of a search service. Pure.
 
-    What is no page by its documented shape is left out.
+    Results of another shape than the service documents are left out.
 
     Raises:
-        SearchFailed: the answer is none of that service.
+        SearchFailed: the answer is not one of that service.
     """
     try:
         document = strict_json.parse(body)

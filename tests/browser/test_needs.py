@@ -1,4 +1,4 @@
-"""What waits for the owner stands first on Now, is dealt with there, and is counted on every page."""
+"""The page Now begins with the things that wait for the owner; each page counts them."""
 
 from __future__ import annotations
 

@@ -66,7 +66,7 @@ SERVICE_TOOLS: Mapping[ServiceTool, dict[str, Any]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Setting:
-    """How the group is set; what is not said is as it comes."""
+    """The settings of the group; the rest is as for any new group."""
 
     title: str
     folder: str = "family"
@@ -224,7 +224,7 @@ class AndyUnderTest:
 
 @dataclass(frozen=True, kw_only=True)
 class AndyWays:
-    """What code in a container of Andy's can do with the token of its run and the folders of its group."""
+    """Acts as code in a container could, with the token of its run and the folders of its group."""
 
     system: AndyUnderTest
     token: str

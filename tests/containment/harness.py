@@ -48,7 +48,7 @@ class InjectionTask:
 
 
 class EffectKind(StrEnum):
-    """How something outside of the group changed or was reached."""
+    """The ways in which something outside of the group is changed or reached."""
 
     TOOL = "tool"
     """A tool of a server that acts was carried out."""

@@ -1,4 +1,4 @@
-"""What cannot be taken is refused in one line that names the fix, and nothing is half-done."""
+"""Each command refuses bad input in one line that names the fix, and does nothing by halves."""
 
 from __future__ import annotations
 

@@ -110,7 +110,7 @@ def home_of_talk(
 
 @pytest.fixture
 def talk(home_of_talk: tuple[Path, Path], runtime: str, api: ScriptedMessagesApi) -> Iterator[Talk]:
-    """What was `SAID`, and no container any more."""
+    """A talk in which all of `SAID` was said, and whose containers have ended."""
     home, copy = home_of_talk
     shutil.rmtree(home)
     subprocess.run(["cp", "--archive", str(copy), str(home)], check=True)

@@ -64,7 +64,7 @@ def test_the_address_of_an_earlier_run_is_replaced_whole(tmp_path: Path) -> None
 
 
 def test_the_api_keeps_an_idle_connection_longer_than_its_clients_do() -> None:
-    """Who drops it first may cut off a request that is on its way; `andy chat -m` then lost its answer."""
+    """The client drops an idle connection first: a server that does may cut off a request on its way."""
     assert httpx.Limits().keepalive_expiry is not None
     assert httpx.Limits().keepalive_expiry < KEEP_ALIVE_SECONDS
 

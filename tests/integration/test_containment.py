@@ -1,4 +1,4 @@
-"""How far an agent gets that obeys every injection: AgentDojo's tasks, by setting, as in docs/security.md."""
+"""An agent obeys every injection of AgentDojo; docs/security.md has what it reaches, by setting."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the doctor finds, and that it says how to fix it."""
+"""The doctor finds what is wrong with a home and says how to fix it."""
 
 from __future__ import annotations
 

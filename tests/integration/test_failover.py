@@ -272,7 +272,7 @@ async def test_nothing_dearer_stands_in_unless_the_owner_allowed_it(
     tmp_path: Path,
     price: ServicePrice | None,
 ) -> None:
-    """What is chosen costs $3 and $15 a million tokens; of what has a key and no price nothing is known."""
+    """The chosen model costs $3 and $15 a million tokens; the other none that is known, or one above."""
     (tmp_path / ".env").write_text("SPARE_KEY=the-key-of-the-spare-one\n")
     await harness.add("spare", spare.url, price=price, key_env="SPARE_KEY")
     first.behave = FAULTS["5xx"]

@@ -112,7 +112,7 @@ class View:
         """The newest event when this page began to be made: its stream goes on from there."""
         self._signed_in = signed_in
         self.needs = 0
-        """How many things wait for the owner."""
+        """The number of things that wait for the owner."""
         self.error: str | None = None
         """What was wrong with a form that is shown again."""
         chosen = request.cookies.get("andy_language", "")

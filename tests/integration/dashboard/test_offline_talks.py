@@ -999,7 +999,7 @@ async def chat(store_harness: StoreHarness, tmp_path: Path) -> AsyncIterator[Cha
 
 @pytest.mark.parametrize("name", TALKS)
 async def test_a_talk_goes_as_written(chat: Chat, name: str) -> None:
-    """What follows a line of a person stands, line by line and in this order, in what is answered.
+    """The lines that follow one of a person stand in the answer to it, in this order.
 
     `Tom>` is another person than Jane, `Owner>` the owner; `not:` stands nowhere in the rest of the answer.
     """
