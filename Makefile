@@ -12,12 +12,14 @@ unexport PYTHONDONTWRITEBYTECODE
 ORDER := $(if $(SHUFFLE),--shuffle=$(SHUFFLE)) $(if $(LEFTOVERS),--leftovers)
 PYTEST := $(BIN)/python -m pytest $(ORDER) -n $(or $(TESTERS),$(shell expr $$(getconf _NPROCESSORS_ONLN) + 1))
 QUICK := $(PYTEST) --dist worksteal -m "not docker and not host and not browser and not swarm"
-SHARED := $(BIN)/python -m pytest $(ORDER) -n $(or $(TESTERS),3) --dist loadgroup --no-loadscope-reorder
+TWICE := $(BIN)/python tests/support/second_look.py
+SHARED := $(ORDER) -n $(or $(TESTERS),3) --dist loadgroup --no-loadscope-reorder
+# With engines, networks and a browser that this machine shares: what fails is run once more, alone, and told.
 # Not beside containers: Chromium breaks off what it loads whenever a network interface of the machine comes or goes.
-BROWSER := $(SHARED) -m browser
-REST := $(SHARED) -m "(docker or host) and not browser"
+BROWSER := $(TWICE) browser $(SHARED) -m browser
+REST := $(TWICE) rest $(SHARED) -m "(docker or host) and not browser"
 # Three engines with twenty containers: alone on the machine, and last. SOAK_KILLS adds what takes long.
-NODES := $(BIN)/python -m pytest $(if $(LEFTOVERS),--leftovers) -m swarm tests/swarm
+NODES := $(TWICE) swarm $(if $(LEFTOVERS),--leftovers) -m swarm tests/swarm
 READY := .venv/.ready
 SBOM ?= build/sbom
 
