@@ -216,6 +216,20 @@ class Recurrence:
         counted = f" every {one.step} {one.unit.value} from {one.start}" if one.start else ""
         return f"{self.clock.minute} {self.clock.hour} {day} {months} {weekdays}{counted}"
 
+    @property
+    def schedule(self) -> tuple[str, str]:
+        """Return the type and the value of a schedule of the host's that comes at these times."""
+        if self.interval is not None:
+            return "interval", str(round(self.interval.total_seconds() * 1000))
+        return "cron", self.cron or ""
+
+    @classmethod
+    def of_schedule(cls, kind: str, value: str, *, first: datetime) -> Recurrence | None:
+        """Read what `schedule` returns; return None for the value of any other schedule."""
+        if kind == "interval" and value.isdecimal():
+            return cls(first=first, interval=timedelta(milliseconds=int(value)))
+        return cls.of_cron(value, first=first)
+
     @classmethod
     def of_cron(cls, cron: str, *, first: datetime) -> Recurrence | None:
         """Read the fields that `cron` returns; return None for any others."""

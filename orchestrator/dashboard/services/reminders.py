@@ -9,7 +9,7 @@ from __future__ import annotations
 import secrets
 from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import TypedDict
 from zoneinfo import ZoneInfo
 
@@ -23,7 +23,7 @@ from orchestrator.dashboard.services.context import BoardLimits, ServiceContext
 from orchestrator.dashboard.words import when
 from orchestrator.domain.dashboard import Actor, Caller, Notification, NotificationRequest, ToolRefused
 from orchestrator.domain.errors import BadTime, ReminderRefused, UnknownReminder
-from orchestrator.domain.values import ChatJid, Group, ScheduledTask, ScheduleKind
+from orchestrator.domain.values import ChatJid, Group, ScheduledTask
 from orchestrator.inbound.intake import check_text
 from orchestrator.store import audit, dashboard_notifications, groups, tasks
 from orchestrator.store.database import Tx
@@ -224,9 +224,7 @@ def _repeating_row(task: ScheduledTask) -> ReminderView:
     assert task.next_ms is not None
     zone = ZoneInfo(task.schedule.timezone)
     first = datetime.fromtimestamp(task.next_ms / 1000, zone)
-    rhythm = times.Recurrence.of_cron(task.schedule.value, first=first)
-    if task.schedule.kind is ScheduleKind.INTERVAL:
-        rhythm = times.Recurrence(first=first, interval=timedelta(milliseconds=int(task.schedule.value)))
+    rhythm = times.Recurrence.of_schedule(task.schedule.kind.value, task.schedule.value, first=first)
     return {
         "id": task.id,
         "group": task.folder,
