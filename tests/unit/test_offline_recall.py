@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 
 from agent_runner.agents.offline import intents
+from agent_runner.agents.offline.about import MAX_CHARS, About
 from agent_runner.agents.offline.conversation import ConversationState
 from agent_runner.agents.offline.handler import RequestContext
 from agent_runner.agents.offline.intents import ParsedRequest
 from agent_runner.agents.offline.reading import read
-from agent_runner.agents.offline.recall import MAX_CHARS, ConversationRecap, Recall, recap_of
 from agent_runner.ipc_client import HostClient
 from agent_runner.wire.order import RunOrder, TurnOrder
 from agent_runner.wire.times import Language
@@ -54,7 +54,7 @@ def turn(number: int) -> TurnOrder:
     return TurnOrder(run="r", turn=number, kind="chat", prompt="")
 
 
-def handler_in(root: Path, language: Language, *, number: int) -> Recall:
+def handler_in(root: Path, language: Language, *, number: int) -> About:
     """The handler of a request in a workspace whose snapshots lie in `root/env`."""
     workspace = Workspace(root)
     workspace.snapshots.mkdir(exist_ok=True)
@@ -70,7 +70,7 @@ def handler_in(root: Path, language: Language, *, number: int) -> Recall:
         request_id="r",
         state=ConversationState(),
     )
-    return Recall(ParsedRequest(intent="recall", language=language), context)
+    return About(ParsedRequest(intent="recall", language=language), context)
 
 
 @pytest.mark.parametrize(
@@ -119,11 +119,24 @@ def test_what_only_sounds_like_it_is_not_taken_for_it(text: str) -> None:
     assert all(parsed.intent != "recall" for parsed in read(text))
 
 
-def test_plan_decisions_summary_and_the_last_words_are_told_and_this_turn_is_not() -> None:
-    kept = recap_of(CONTEXT, WORKFLOW, turn=5, name="Andy")
-    assert (kept.plan, kept.task) == ("부산 여행", "book the train")
-    assert kept.decisions == ("We go by train.", "Saturday it is.")
-    assert kept.dialogue == ("Jane: how long does it take?", "Andy: Two hours and a half.")
+async def recalled(root: Path, context: Any, workflow: Any, *, number: int) -> str:
+    """Return what is said where the host wrote these two documents."""
+    handler = handler_in(root, Language.ENGLISH, number=number)
+    (root / "env" / "context.json").write_text(json.dumps(context))
+    (root / "env" / "workflow.json").write_text(json.dumps(workflow))
+    return await handler.do_recall()
+
+
+async def test_plan_decisions_summary_and_the_last_words_are_told_and_this_turn_is_not(
+    tmp_path: Path,
+) -> None:
+    told = await recalled(tmp_path, CONTEXT, WORKFLOW, number=5)
+    assert told.split("\n\n")[1:] == [
+        "*Plan:* 부산 여행, at the task 'book the train'",
+        "*Decided:*\n• We go by train.\n• Saturday it is.",
+        "*Before:* They compared trains and buses.",
+        "*Last said:*\n• Jane: how long does it take?\n• Andy: Two hours and a half.",
+    ]
 
 
 @pytest.mark.parametrize(
@@ -132,27 +145,19 @@ def test_plan_decisions_summary_and_the_last_words_are_told_and_this_turn_is_not
         {},
         {"memory": None, "conversation": []},
         {"memory": {"active_plan_id": "gone", "last_decisions": "x"}, "conversation": {"recent_window": [1]}},
+        {"memory": {"active_plan_id": "bare"}},
     ],
 )
-def test_what_is_not_there_is_left_out(context: dict[str, Any]) -> None:
-    assert recap_of(context, {"plans": [7, {"id": "other"}]}, turn=1, name="Andy") == ConversationRecap()
+async def test_what_is_not_there_is_left_out(context: dict[str, Any], tmp_path: Path) -> None:
+    workflow = {"plans": [7, {"id": "other"}, {"id": "bare"}]}
+    nothing = intents.say("recall_nothing", Language.ENGLISH)
+    assert await recalled(tmp_path, context, workflow, number=1) == nothing
 
 
-def test_a_long_message_is_cut() -> None:
+async def test_a_long_message_is_cut(tmp_path: Path) -> None:
     context = {"conversation": {"recent_window": [said(1, "user", "long " * 200)]}}
-    (one,) = recap_of(context, {}, turn=2, name="Andy").dialogue
-    assert len(one) == MAX_CHARS
-
-
-async def test_it_is_told_from_the_files_of_the_host(tmp_path: Path) -> None:
-    handler = handler_in(tmp_path, Language.ENGLISH, number=5)
-    (tmp_path / "env" / "context.json").write_text(json.dumps(CONTEXT))
-    (tmp_path / "env" / "workflow.json").write_text(json.dumps(WORKFLOW))
-    told = await handler.do_recall()
-    assert "*Plan:* 부산 여행, at the task 'book the train'" in told
-    assert "• We go by train." in told
-    assert "They compared trains and buses." in told
-    assert told.endswith("• Jane: how long does it take?\n• Andy: Two hours and a half.")
+    told = await recalled(tmp_path, context, {}, number=2)
+    assert len(told.splitlines()[-1].removeprefix("• ")) == MAX_CHARS
 
 
 @pytest.mark.parametrize("content", [None, "", "{", "[]", "null", '{"memory": {}}'])

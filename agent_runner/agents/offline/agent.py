@@ -11,14 +11,13 @@ from datetime import UTC, datetime, tzinfo
 from zoneinfo import ZoneInfo
 
 from agent_runner.agents.offline import reading
+from agent_runner.agents.offline.about import About
 from agent_runner.agents.offline.answers import asked_instead, joined_time, take_answer
 from agent_runner.agents.offline.board import Board
 from agent_runner.agents.offline.conversation import Conversation, ConversationState, OpenQuestion
 from agent_runner.agents.offline.handler import AnswerNow, RequestContext, carry_out
-from agent_runner.agents.offline.help import Help
 from agent_runner.agents.offline.intents import ROWS, ParsedRequest, say
 from agent_runner.agents.offline.lists import Lists
-from agent_runner.agents.offline.recall import Recall
 from agent_runner.agents.offline.reminders import Reminders
 from agent_runner.ans.lazy_notices import LazyNotices
 from agent_runner.ans.observed_host import ObservedHost
@@ -148,7 +147,7 @@ class OfflineAgent:
         # The digest keeps an older store's reply to another request from being taken for the reply to this.
         digest = hashlib.sha256(request.text.encode("utf-8", "replace")).hexdigest()[:12]
         return RequestContext(
-            kinds=(Reminders, Lists, Board, Recall, Help),
+            kinds=(Reminders, Lists, Board, About),
             order=self._order,
             turn=turn.turn,
             workspace=self._workspace,

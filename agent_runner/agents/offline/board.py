@@ -9,7 +9,7 @@ from typing import Any, TypedDict
 from agent_runner.agents.offline.answers import joined_time
 from agent_runner.agents.offline.conversation import Option, ShownEntry
 from agent_runner.agents.offline.handler import AnswerNow, RequestHandler, carry_out
-from agent_runner.agents.offline.intents import PATTERNS, ROWS
+from agent_runner.agents.offline.intents import PATTERNS, ROWS, filled
 from agent_runner.agents.offline.lists import Lists
 from agent_runner.agents.offline.reminders import Reminders
 from agent_runner.agents.offline.wording import entries
@@ -25,8 +25,6 @@ SOON_DAYS = 7
 _DATE_CHARS = len("2026-02-10")
 _WHO = "@"
 """The beginning of the tag that names who does a task."""
-_INVERSE = {"block": "unblock", "unblock": "block", "drop_task": "reopen"}
-"""The intent that takes a change back, where it is not the same with other words."""
 
 
 class OpenTask(TypedDict):
@@ -74,9 +72,9 @@ class Board(RequestHandler):
         reply = await self.use("create_task", title=title, deadline=deadline)
         task_id, title = str(reply.data.get("id", "")), str(reply.data.get("title", title))
         entry = ShownEntry(kind="task", id=task_id, label=title)
-        self.did(self.parsed.of("drop_task", task_id=entry.id), last=entry)
+        self.did(self.parsed.of("drop_task", **entry.slots), last=entry)
         until = self._date(reply.data.get("deadline"))
-        return self.say("task_added_until" if until else "task_added", title=entry.label, date=until)
+        return self.say("task_added_until" if until else "task_added", title=title, date=until)
 
     # Changing
 
@@ -84,11 +82,12 @@ class Board(RequestHandler):
         """Change the task that is meant as the intent's row says; 100 % completes it."""
         task = await self._meant()
         if self.parsed.intent == "progress" and int(self.slot("pct")) == 100:
-            return await self._complete(task["id"], task["title"])
+            self.parsed = self.parsed.having(**_entry(task).slots)
+            return await self._complete()
         changes = self._changes(task)
         await self.use("update_task", task_id=task["id"], **changes)
-        inverse = _INVERSE.get(self.parsed.intent, self.parsed.intent)
-        self.did(self.parsed.of(inverse, **_as_it_is(task)), last=_task_entry(task))
+        inverse = ROWS[self.parsed.intent].get("inverse", self.parsed.intent)
+        self.did(self.parsed.of(inverse, **_as_it_is(task)), last=_entry(task))
         reason = self.slot("reason")
         return self.say(
             self.parsed.intent,
@@ -102,9 +101,7 @@ class Board(RequestHandler):
 
     def _changes(self, task: OpenTask) -> dict[str, Any]:
         """Return the changes of the intent's row, filled with the slots."""
-        slots = {"reason": "", **self.parsed.slots}
-        row = ROWS[self.parsed.intent].get("changes", {}).items()
-        changes = {name: value.format(**slots) if isinstance(value, str) else value for name, value in row}
+        changes = filled(ROWS[self.parsed.intent].get("changes", {}), {"reason": "", **self.parsed.slots})
         if self.parsed.intent == "progress":
             changes["progress"] = int(self.slot("pct"))
         if self.parsed.intent == "assign":
@@ -124,46 +121,42 @@ class Board(RequestHandler):
 
     async def do_reopen(self) -> str:
         """Work on a task again that was completed or taken off."""
-        task_id, title = self.slot("task_id"), self.slot("label")
         before: dict[str, Any] = {"progress": int(self.slot("pct"))}
         if self.slot("blocked"):
             before |= {"blocked": True, "blocker_note": self.slot("reason")}
-        await self.use("update_task", task_id=task_id, status="active", **before)
-        self.did(last=ShownEntry(kind="task", id=task_id, label=title))
-        return self.say("reopen", title=title)
+        await self.use("update_task", task_id=self.slot("id"), status="active", **before)
+        self.did(last=self.entry)
+        return self.say("reopen", title=self.slot("label"))
 
     async def do_move(self) -> str:
         """Move the reminder or the deadline that is meant to another time."""
-        last, item, reminders = self.context.last, self.slot("item"), Reminders(self.parsed, self.context)
-        if self.slot("kind") == "task" or self.slot("task_id"):
+        item, last = self.slot("item"), self.context.last
+        if not (item or self.slot("kind")) and last is not None and last.kind == "task":
+            self.parsed = self.parsed.having(**last.slots)
+        if self.slot("kind") == "task":
             return await self._move_deadline()
-        if not item and not self.slot("id") and last is not None and last.kind == "task":
-            self.parsed = self.parsed.having(task_id=last.id)
-            return await self._move_deadline()
-        tasks = []
-        if item and not self.slot("id") and not self.slot("alarm"):
-            tasks = find(await self._open_tasks(is_again=True), item)
+        is_reminder = not item or self.slot("kind") or self.slot("alarm")
+        tasks = [] if is_reminder else find(await self._open_tasks(), item)
+        reminders = Reminders(self.parsed, self.context)
         if not tasks:
             return await reminders.move()
-        options = [self.option(self._label(task), kind="task", task_id=task["id"], item="") for task in tasks]
+        options = self._options(tasks)
         if not self.slot("deadline"):
-            options += reminders.options(await reminders.upcoming(is_again=True))
+            options += reminders.options(await reminders.upcoming())
         self.parsed = self.choose(options, "which_move")
         return await self.do_move()
 
     async def _move_deadline(self) -> str:
-        if not self.slot("task_id"):
-            self.parsed = self.parsed.having(task=self.slot("item"))
         task = await self._meant()
         before, said = task["deadline"] or "", self.slot("when")
         if not said:
             raise self.question("when", self.say("time.no_time"))
         known = before.replace("T", " at ")[: len("2026-02-10 at 18:00")]
         when = joined_time(known, said, self.context) or said
-        self.parsed = self.parsed.having(kind="task", task_id=task["id"], when=when)
+        self.parsed = self.parsed.having(when=when)
         deadline = self._deadline(task["title"])
         await self.use("update_task", task_id=task["id"], deadline=deadline)
-        self.did(self.parsed.having(when=before), last=_task_entry(task))
+        self.did(self.parsed.having(when=before), last=_entry(task))
         return self.say("deadline_moved", title=task["title"], date=self._date(deadline))
 
     # Ending, and opening again
@@ -181,7 +174,7 @@ class Board(RequestHandler):
             self.parsed = self.parsed.having(ask="yes" if len(options) == 1 else "")
         match self.slot("kind"):
             case "task":
-                return await self._complete(self.slot("id"), self.slot("label"))
+                return await self._complete()
             case "item":
                 return await Lists(self.parsed.having(item=self.slot("label")), self.context).act()
             case _:
@@ -199,47 +192,43 @@ class Board(RequestHandler):
     async def _finishable(self) -> list[Option]:
         """Return everything open that a number or a text can mean; a number means the list shown last."""
         item, shown = self.slot("item"), self.context.state.shown
-        is_number = item.isdecimal()
+        is_number, entry = item.isdecimal(), shown.get(item)
         if is_number and shown and not any(one.kind in ALARMS for one in shown.values()):
-            if item not in shown:
+            if entry is None:
                 raise AnswerNow(self.say("which_number", item=item))
-            return [self._ending(shown[item], shown[item].label)]
-        tasks = [] if self.slot("list") else await self._open_tasks(is_again=True)
-        items = await Lists(self.parsed, self.context).entries(
-            [TODO] if is_number or self.slot("list") else []
-        )
+            return [self._ending(entry, entry.label)]
+        is_in_list = bool(self.slot("list"))
+        tasks = [] if is_in_list else await self._open_tasks()
+        items = await Lists(self.parsed, self.context).entries([TODO] if is_number or is_in_list else [])
         meant = [one for one in items if (one.id == item if is_number else _fits(item, one.label))]
         same = [one for one in meant if one.label.casefold() == item.casefold()]
         options = [
-            self._ending(_task_entry(task), self._label(task))
+            self._ending(_entry(task), self._label(task))
             for task in (_at(tasks, item) if is_number else find(tasks, item))
         ]
         for one in same or meant:
             form = "option_todo" if one.list == TODO else "option_item"
             options.append(self._ending(one, self.say(form, title=one.label, list=one.list)))
-        if (
-            is_number and item in shown and shown[item].kind in ALARMS
-        ):  # it may be the reminder of this number
-            title = Reminders(self.parsed, self.context).brief(shown[item].label)
-            options.append(self._ending(shown[item], self.say("option_reminder", title=title)))
+        if is_number and entry is not None:  # it may be the reminder of this number
+            title = Reminders(self.parsed, self.context).brief(entry.label)
+            options.append(self._ending(entry, self.say("option_reminder", title=title)))
         return options
 
     def _ending(self, entry: ShownEntry, label: str) -> Option:
         """Offer to end an entry."""
-        known = {"kind": entry.kind, "id": entry.id, "label": entry.label, "list": entry.list}
-        return Option(label=label, request=self.parsed.of("finish", **known))
+        return Option(label=label, request=self.parsed.of("finish", **entry.slots))
 
-    async def _complete(self, task_id: str, title: str) -> str:
-        reminders, found = Reminders(self.parsed, self.context), await self._open_tasks(is_again=True)
-        before = await reminders.once_again()
-        await self.use("update_task", task_id=task_id, **ROWS["finish"]["changes"])
-        left = {one.id for one in await reminders.once_again()} if before else set()
-        for one in before:  # the host ends the reminders of a task with it
-            if one.id not in left:
-                self.did(self.parsed.of("remind_again", task_id=task_id, **one.again))
-        back = [self.parsed.of("reopen", **_as_it_is(task)) for task in _with_id(found, task_id)]
-        self.did(*back, last=ShownEntry(kind="task", id=task_id, label=title))
-        return self.say("finish", title=title)
+    async def _complete(self) -> str:
+        """Complete the task that is meant, with which the host ends its reminders."""
+        task, reminders = self.entry, Reminders(self.parsed, self.context)
+        known, before = _with_id(await self._open_tasks(), task.id), await reminders.once()
+        await self.use("update_task", task_id=task.id, **ROWS["finish"]["changes"])
+        left = {one.number for one in await reminders.once()} if before else set()
+        of = self.parsed.of
+        back = [of("reopen", **_as_it_is(one)) for one in known]
+        back += [of("remind_again", task_id=task.id, **one.slots) for one in before if one.number not in left]
+        self.did(*back, last=task)
+        return self.say("finish", title=task.label)
 
     async def do_untick(self) -> str:
         """Open again what is named: the task that was completed last, or an entry that is ticked off."""
@@ -263,12 +252,11 @@ class Board(RequestHandler):
 
     async def _meant(self) -> OpenTask:
         """Return the one task that is meant. Raises `AnswerNow` to ask which, or where there is none."""
-        tasks, which = await self._open_tasks(is_again=True), self.slot("task")
-        shown = self.context.state.shown
-        if self.slot("task_id") or PATTERNS["that_one"].fullmatch(which):
-            found = _with_id(tasks, self.slot("task_id") or self.context.state.task)
-        elif which.isdecimal() and which in shown:
-            found = _with_id(tasks, shown[which].id)
+        tasks, which, state = await self._open_tasks(), self.slot("task"), self.context.state
+        if self.slot("id") or PATTERNS["that_one"].fullmatch(which):
+            found = _with_id(tasks, self.slot("id") or state.task)
+        elif which.isdecimal() and which in state.shown:
+            found = _with_id(tasks, state.shown[which].id)
         else:
             found = find(tasks, which) or _at(tasks, which)
         if not found:
@@ -279,8 +267,10 @@ class Board(RequestHandler):
         return found[0]
 
     def _which_task(self, tasks: Sequence[OpenTask], form: str) -> AnswerNow:
-        options = [self.option(self._label(task), task_id=task["id"]) for task in tasks]
-        return self.question("which", self.say(form), options)
+        return self.question("which", self.say(form), self._options(tasks))
+
+    def _options(self, tasks: Sequence[OpenTask]) -> list[Option]:
+        return [self.option(self._label(task), **_entry(task).slots) for task in tasks]
 
     # Answers to what the dashboard asks
 
@@ -293,25 +283,26 @@ class Board(RequestHandler):
             if not options:
                 return self._not_asked()
             self.parsed = self.choose(options, "which_task")
-        tasks = _with_id(await self._open_tasks(is_again=True), self.slot("task_id"))
-        task = tasks[0] if tasks and self.slot("is_done") else None
-        if task and self.parsed.intent == "yes":
-            return await self._complete(task["id"], task["title"])
+        tasks = _with_id(await self._open_tasks(), self.slot("id")) if self.slot("is_done") else []
+        for task in tasks:
+            self.parsed = self.parsed.having(**_entry(task).slots)
+        if tasks and self.parsed.intent == "yes":
+            return await self._complete()
         await self.use("answer_question", question_id=self.slot("question_id"), answer=self.parsed.intent)
-        return self.say("not_done_yet", title=task["title"]) if task else self.say("answer_noted")
+        return self.say("not_done_yet" if tasks else "answer_noted", title=self.slot("label"))
 
     do_yes = do_no = answer
 
     async def _last_questions(self) -> list[Option]:
         """Return the questions that the dashboard asked last, several where they came at once."""
-        reply = await self.context.host.ask(ShowDashboard(request_id=self.context.next_id()))
+        reply = await self.context.ask(ShowDashboard)
         rows = [row for row in reply.data.get("questions", []) if row.get("asked_count")]
         latest = max((row.get("last_asked_at") or "" for row in rows), default="")
         return [
             self.option(
                 row["question"],
                 question_id=row["id"],
-                task_id=row.get("related_task_id") or "",
+                id=row.get("related_task_id") or "",
                 is_done="yes" if asks_if_done(row["question"]) else "",
             )
             for row in rows
@@ -322,8 +313,8 @@ class Board(RequestHandler):
         """Say that nothing was asked, or somebody else was; `cancel it` means the last reminder."""
         last = self.context.last
         if self.slot("it") and last is not None and last.kind in ALARMS and not self.context.state.questions:
-            known = {"kind": last.kind, "id": last.id, "label": last.label, "ask": "yes"}
-            return await carry_out(self.parsed.of("cancel_reminder", **known), self.context)
+            cancel = self.parsed.of("cancel_reminder", **last.slots, ask="yes")
+            return await carry_out(cancel, self.context)
         return "" if self.context.own_questions else self._not_asked()
 
     def _not_asked(self) -> str:
@@ -334,7 +325,7 @@ class Board(RequestHandler):
 
     async def do_show_open(self) -> str:
         """Say what is open: tasks and to-dos in one numbering, then questions."""
-        reply = await self.request(ShowDashboard())
+        reply = await self.request(ShowDashboard)
         parts = self._sections(
             reply.data.get("tasks", []), await Lists(self.parsed, self.context).entries([TODO])
         )
@@ -421,7 +412,7 @@ class Board(RequestHandler):
         self, tasks: Sequence[OpenTask], todos: Sequence[ShownEntry], *, head: str = "show_open"
     ) -> list[str]:
         """Return tasks and to-dos in one numbering that can be answered with; to-dos alone keep theirs."""
-        shown = {str(number): _task_entry(task) for number, task in enumerate(tasks, 1)}
+        shown = {str(number): _entry(task) for number, task in enumerate(tasks, 1)}
         described = [f"{number}. {self._described(task)}" for number, task in enumerate(tasks, 1)]
         numbered = {str(len(tasks) + place) if tasks else one.id: one for place, one in enumerate(todos, 1)}
         self.remember(shown=shown | numbered)
@@ -442,11 +433,11 @@ class Board(RequestHandler):
 
     async def do_before_deadline(self) -> str:
         """Set a reminder before the deadline of a task: the one that is named or was spoken of last."""
-        tasks = [task for task in await self._open_tasks(is_again=True) if task["deadline"]]
+        tasks = [task for task in await self._open_tasks() if task["deadline"]]
         if not tasks:
             return self.say("before_none")
-        if self.slot("task_id"):
-            found = _with_id(tasks, self.slot("task_id"))
+        if self.slot("id"):
+            found = _with_id(tasks, self.slot("id"))
         elif self.slot("task"):
             found = find(tasks, self.slot("task"))
         else:
@@ -466,13 +457,9 @@ class Board(RequestHandler):
         span = self.context.read_time(words.removesuffix("before").removesuffix("전"))
         return span.days if isinstance(span, Duration) else 0
 
-    async def _open_tasks(self, *, is_again: bool = False) -> list[OpenTask]:
-        """Return the tasks that are worked on; none where the host refuses.
-
-        `is_again`: a turn that is tried again sees what it saw, so that what it did does not confuse it.
-        """
-        request_id = self.context.next_id() if is_again else None
-        reply = await self.context.host.ask(ShowDashboard(request_id=request_id))
+    async def _open_tasks(self) -> list[OpenTask]:
+        """Return the tasks that are worked on; none where the host refuses."""
+        reply = await self.context.ask(ShowDashboard)
         return reply.data.get("tasks", []) if reply.ok else []
 
 
@@ -496,15 +483,15 @@ def _at(tasks: Sequence[OpenTask], number: str) -> list[OpenTask]:
     return [task for place, task in enumerate(tasks, 1) if str(place) == number]
 
 
-def _task_entry(task: OpenTask) -> ShownEntry:
+def _entry(task: OpenTask) -> ShownEntry:
     return ShownEntry(kind="task", id=task["id"], label=task["title"])
 
 
 def _as_it_is(task: OpenTask) -> dict[str, str]:
     """Return the slots of a request that makes a task again what it is now."""
-    known = {"task_id": task["id"], "label": task["title"], "title": task["title"], "who": _who(task)}
     blocked, reason = "yes" if task["blocked"] else "", task["blocker_note"] or ""
-    return known | {"pct": str(task["progress"]), "blocked": blocked, "reason": reason}
+    known = {"title": task["title"], "pct": str(task["progress"]), "blocked": blocked, "reason": reason}
+    return _entry(task).slots | known | {"who": _who(task)}
 
 
 def _due_day(task: OpenTask) -> str:

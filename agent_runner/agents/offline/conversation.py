@@ -35,6 +35,11 @@ class ShownEntry:
     person: str = ""
     """The short name of who spoke of it; empty where that is not known."""
 
+    @property
+    def slots(self) -> dict[str, str]:
+        """The slots by which a request means this entry and no other."""
+        return {"kind": self.kind, "id": self.id, "label": self.label, "list": self.list}
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Option:

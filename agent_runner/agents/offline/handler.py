@@ -9,7 +9,7 @@ from datetime import datetime, timedelta, tzinfo
 from typing import Any
 
 from agent_runner.agents.offline.conversation import ConversationState, OpenQuestion, Option, ShownEntry
-from agent_runner.agents.offline.intents import PATTERNS, ROWS, ParsedRequest, say
+from agent_runner.agents.offline.intents import PATTERNS, ROWS, ParsedRequest, filled, say
 from agent_runner.ipc_client import HostClient
 from agent_runner.wire import times
 from agent_runner.wire.document import WireError
@@ -72,10 +72,11 @@ class RequestContext:
         last = self.state.last
         return last if last is not None and last.person in ("", self.person) else None
 
-    def next_id(self) -> str:
-        """Return the id of the next request to the host."""
+    async def ask(self, command: Callable[..., Command], /, **fields: Any) -> Reply:
+        """Send a command to the host; a turn that is tried again gets the same reply, also to a question."""
         self.calls += 1
-        return self.request_id if self.calls == 1 else f"{self.request_id}-{self.calls}"
+        request_id = self.request_id if self.calls == 1 else f"{self.request_id}-{self.calls}"
+        return await self.host.ask(command(request_id=request_id, **fields))
 
     def read_time(self, words: str, *, takes_past: bool = False) -> times.Reading:
         """Read words as a time, seen from now."""
@@ -118,6 +119,12 @@ class RequestHandler:
     def say(self, form: str, /, **blanks: object) -> str:
         """Return the sentence of that name in the language of the request."""
         return say(form, self.parsed.language, **blanks)
+
+    @property
+    def entry(self) -> ShownEntry:
+        """The task, entry of a list or reminder that the request means, once that is known."""
+        kind, label, name = self.slot("kind"), self.slot("label"), self.slot("list")
+        return ShownEntry(kind=kind, id=self.slot("id"), label=label, list=name)
 
     def moment(self, at: datetime, *, has_seconds: bool | None = None) -> str:
         """Return a moment as it is written in a chat, in the group's zone."""
@@ -190,9 +197,9 @@ class RequestHandler:
         except AnswerNow as answer:
             return answer.text
 
-    async def request(self, command: Command) -> Reply:
+    async def request(self, command: Callable[..., Command], /, **fields: Any) -> Reply:
         """Return the host's reply. Raises `AnswerNow` with the host's words where it refuses."""
-        reply = await self.context.host.ask(command)
+        reply = await self.context.ask(command, **fields)
         if not reply.ok:
             raise AnswerNow(reply.text.removeprefix(f"{reply.code}: "))
         return reply
@@ -200,7 +207,7 @@ class RequestHandler:
     async def use(self, tool: str, **arguments: Any) -> Reply:
         """Use a tool of the dashboard; arguments without words are left out."""
         named = {name: value for name, value in arguments.items() if value != ""}
-        return await self.request(UseDashboard(request_id=self.context.next_id(), tool=tool, arguments=named))
+        return await self.request(UseDashboard, tool=tool, arguments=named)
 
     async def answer_of_row(self) -> str:
         """Send the command of the intent's row, if it has one, and say the sentence that has its name."""
@@ -220,13 +227,15 @@ class RequestHandler:
     async def _send_row(self, row: dict[str, object]) -> str:
         """Send a command, its blanks filled with the slots, which fill those of the answer too."""
         slots = {"name": self.slot("folder"), **self.parsed.slots}
-        fields = {name: each.format(**slots) if isinstance(each, str) else each for name, each in row.items()}
         try:
-            command = parse_command(json.dumps(fields | {"requestId": self.context.next_id()}))
+            reply = await self.request(_command, **filled(row, slots))
         except WireError as error:
             return self.say("not_possible", reason=str(error).removeprefix(f"{row['type']}."))
-        reply = await self.request(command)
         return self.say(self.parsed.intent, **(reply.data | slots))
+
+
+def _command(request_id: str, **fields: object) -> Command:
+    return parse_command(json.dumps(fields | {"requestId": request_id}))
 
 
 async def carry_out(parsed: ParsedRequest, context: RequestContext) -> str:

@@ -82,3 +82,8 @@ def patterns_of(name: str, language: Language) -> tuple[re.Pattern[str], ...]:
 def say(form: str, language: Language, /, **blanks: object) -> str:
     """Return the sentence of that name with its blanks filled."""
     return ANSWERS[form][1 if language is Language.KOREAN else 0].format(**blanks)
+
+
+def filled(fields: Mapping[str, Any], slots: Mapping[str, str]) -> dict[str, Any]:
+    """Return the fields of a row, the blanks of those that are texts filled with slots."""
+    return {name: each.format(**slots) if isinstance(each, str) else each for name, each in fields.items()}

@@ -1,4 +1,4 @@
-"""The handlers of requests about to-dos and lists, with their replies."""
+"""To-dos and other lists: the list that is meant is found or asked for, then read or changed in its file."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from typing import TypeVar
 
 from agent_runner.agents.offline.conversation import Option, ShownEntry
 from agent_runner.agents.offline.handler import AnswerNow, RequestHandler
-from agent_runner.agents.offline.intents import PATTERNS
+from agent_runner.agents.offline.intents import PATTERNS, say
 from agent_runner.agents.offline.wording import entries
-from agent_runner.checklists import TODO, Checklists, ListError, file_stem, has_words
+from agent_runner.checklists import TODO, Checklists, Item, ListError, file_stem, has_words
 
 MAX_SHOWN_ITEMS = 100
 NEARLY = 0.8
@@ -27,22 +27,57 @@ Result = TypeVar("Result")
 class Lists(RequestHandler):
     """Handles requests about the lists of the group. What blocks runs in a thread."""
 
+    name = "*"
+    """The list that is meant, once that is known; every sentence may name it."""
+
     @property
     def _files(self) -> Checklists:
         return Checklists(self.context.workspace.group)
 
+    def say(self, form: str, /, **blanks: object) -> str:
+        """Return a sentence that may name the list: `list`, or `List` where it begins the sentence."""
+        named = self._named(self.name)
+        known: dict[str, object] = {"list": named, "List": named[:1].upper() + named[1:]}
+        return super().say(form, **known | blanks)
+
+    def _named(self, name: str) -> str:
+        """Return a list as sentences name it."""
+        form = "todo_name" if name == TODO else "list_name"
+        return say(form, self.parsed.language, name=" ".join(name.split()))
+
+    async def in_thread(self, work: Callable[[], Result]) -> Result:
+        """Do what blocks. Raises `AnswerNow` to say why a list cannot be used."""
+        try:
+            return await asyncio.to_thread(work)
+        except ListError as error:
+            form = "todo_example" if self.name == TODO else "list_example"
+            blanks = {"item": self.slot("item"), "example": self.say(form, name=self.name)}
+            raise AnswerNow(self.say(f"list_error.{error.problem.value}", **blanks)) from error
+        except OSError as error:
+            raise AnswerNow(self.say("disk", reason=error.strerror)) from error
+
+    # Which list is meant
+
     async def act(self) -> str:
         """Do one thing with one list; which list, is asked where none is named or known."""
-        name = await self._in_thread(self._name, "*")
+        return await self.in_thread(self._act)
+
+    do_add_items = do_clear_done = do_clear_list = do_count = do_move_item = do_on_list = act
+    do_put_back = do_remove = do_remove_items = do_show_list = act
+
+    def _act(self) -> str:
+        name = self._meant()
         if not name:
             items = ", ".join(self.slot("items").splitlines())
             raise self.question("list", self.say("which_list", items=items))
-        text = await self._in_thread(lambda: self._act(name), name)
+        self.name = name
+        work: Callable[[], str] = getattr(self, f"_{self.parsed.intent}", self._change)
+        text = work()
         self.remember(list=name)
         return text
 
-    def _name(self) -> str:
-        """Return the list that is meant; empty where that has to be asked. Blocks."""
+    def _meant(self) -> str:
+        """Return the list that is meant; empty where that has to be asked."""
         name, is_added = self.slot("list"), self.parsed.intent == "add_items"
         if not name and not self.slot("it") and self.parsed.intent in _OF_ITEM:
             name = self._list_of_item()
@@ -55,40 +90,66 @@ class Lists(RequestHandler):
             name = self.slot("list") or name
         return name
 
-    do_add_items = do_remove = do_clear_done = do_clear_list = do_show_list = act
-    do_on_list = do_count = do_move_item = do_put_back = do_remove_items = act
-
-    async def do_new_list(self) -> str:
-        """Ask for the first entries of a new list, which begins with them."""
-        self.parsed = self.parsed.of("add_items", list=self.slot("list"))
-        raise self.question("what", self.say("new_list"))
-
     def _list_of_item(self) -> str:
-        """Return the list that has what is named: the one spoken of last before another. Blocks."""
+        """Return the list that has what is named: the one spoken of last before another."""
         item, last = self.slot("item").casefold(), self.context.state.list
-        found = [
-            entry.list
-            for entry in self._entries([], is_open=self.parsed.intent != "untick")
-            if item == entry.label.casefold() or has_words(entry.label, item)
-        ]
-        names = list(dict.fromkeys(found))
+        found = self._entries([], is_open=self.parsed.intent != "untick")
+        fitting = (one for one in found if item == one.label.casefold() or has_words(one.label, item))
+        names = list(dict.fromkeys(one.list for one in fitting))
         if len(names) < 2 or last in names:
-            return last if last in names else names[0] if names else ""
+            return last if last in names else "".join(names)
         options = [self.option(self._named(name), list=name) for name in names]
         raise self.question("which", self.say("which_of_lists", item=self.slot("item")), options)
 
+    def _take_name(self) -> None:
+        """Take the list from `drill to hardware`; ask where there is none of that name."""
+        found = PATTERNS["entry_to_list"].fullmatch(self.slot("items"))
+        if found is None or self.slot("sure"):
+            return
+        there = self.parsed.having(items=found["items"], list=found["list"])
+        if self._is_known(found["list"]) or self._near(found["list"]):
+            self.parsed = there
+            return
+        named = self.say("option_new_list", items=found["items"], list=self._named(found["list"]))
+        options = [
+            Option(label=named, request=there.having(sure="yes")),
+            self.option(f"'{self.slot('items')}'", sure="yes"),
+        ]
+        raise self.question("which", self.say("which_entry"), options)
+
+    def _ask_if_new(self) -> None:
+        """Ask before a list begins whose name is nearly that of another, or may be no name at all."""
+        if self.name == TODO or self.slot("sure") or self._is_known(self.name):
+            return
+        if near := self._near(self.name):  # `shoping`, `teh shopping`
+            names = (*near, self.name)
+            options = [self.option(self._named(one), list=one, sure="yes") for one in names]
+            raise self.question("which", self.say("which_near"), options)
+        if self.slot("doubt") and self.name not in KNOWN_NAMES:  # any words can answer “Which list?”
+            raise self.question("sure", self.say("sure_new_list"))
+
+    def _is_known(self, name: str) -> bool:
+        return file_stem(name) in self._files.names()
+
+    def _near(self, name: str) -> list[str]:
+        """Return the lists of whose names a name may be a typing error."""
+        said, names = name.casefold(), self._files.names()
+        return [one for one in names if SequenceMatcher(None, one, said).ratio() >= NEARLY]
+
+    # Entries
+
     async def entries(self, only: Sequence[str], *, is_open: bool = True) -> list[ShownEntry]:
         """Return the open or the ticked entries of lists, of all where none is named; none if unreadable."""
-        try:
-            return await self._in_thread(lambda: self._entries(only, is_open=is_open), "*")
-        except AnswerNow:
-            return []
+        with suppress(AnswerNow):
+            return await self.in_thread(lambda: self._entries(only, is_open=is_open))
+        return []
 
     async def open_todos(self) -> list[ShownEntry]:
         """Return the to-dos that are not done. Raises `AnswerNow` to say why they cannot be read."""
-        return await self._in_thread(lambda: self._of_list(TODO), TODO)
+        self.name = TODO
+        return await self.in_thread(lambda: self._of_list(TODO))
 
-    def _entries(self, only: Sequence[str], *, is_open: bool = True) -> list[ShownEntry]:
+    def _entries(self, only: Sequence[str], *, is_open: bool) -> list[ShownEntry]:
         found = []
         for name in only or (TODO, *self._files.names()):
             with suppress(ListError):
@@ -100,9 +161,44 @@ class Lists(RequestHandler):
         found = [one for one in items if one.is_done is not is_open]
         return [ShownEntry(kind="item", id=str(one.number), label=one.text, list=name) for one in found]
 
+    # Showing
+
+    def _show_list(self) -> str:
+        items, still_open = self._files.items(self.name), self._of_list(self.name)
+        self.remember(shown={one.id: one for one in still_open})
+        head = self.say("show_list" if still_open else "no_open_items")
+        text = self.listed(head, [f"{one.id}. {one.label}" for one in still_open], most=MAX_SHOWN_ITEMS)
+        done = len(items) - len(still_open)
+        return f"{text}\n{self.say('done_items', count=done)}" if done and self.name == TODO else text
+
+    def _count(self) -> str:
+        return self.say("count", count=_open_ones(self._files.items(self.name)))
+
+    def _on_list(self) -> str:
+        """Say whether something is on the list, and whether it is done."""
+        item = self.slot("item")
+        found = [one for one in self._files.items(self.name) if has_words(one.text, item)]
+        form = "on_list" if _open_ones(found) else "on_list_done" if found else "not_on_list"
+        return self.say(form, item=found[0].text if found else item)
+
     async def do_show_lists(self) -> str:
         """Name every list and how much of it is open."""
-        return await self._in_thread(self._overview, "*")
+        return await self.in_thread(self._overview)
+
+    def _overview(self) -> str:
+        lines = []
+        for name in (TODO, *self._files.names()):
+            with suppress(ListError):  # one that cannot be read is left out
+                count = _open_ones(self._files.items(name))
+                lines.append(self.say("list_line", list=self._named(name), count=count))
+        return "\n".join([self.say("show_lists"), *lines]) if lines else self.say("no_lists")
+
+    # Adding
+
+    async def do_new_list(self) -> str:
+        """Ask for the first entries of a new list, which begins with them."""
+        self.parsed = self.parsed.of("add_items", list=self.slot("list"))
+        raise self.question("what", self.say("new_list"))
 
     async def do_one_or_more(self) -> str:
         """Ask whether words with an "and" in them are one thing or several, to-dos or tasks."""
@@ -118,175 +214,79 @@ class Lists(RequestHandler):
         )
         raise self.question("which", self.say("one_or_more", count=len(parts)), options)
 
-    async def _in_thread(self, work: Callable[[], Result], name: str) -> Result:
-        """Do what blocks. Raises `AnswerNow` to say why the list of that name cannot be used."""
-        try:
-            return await asyncio.to_thread(work)
-        except ListError as error:
-            example = self.say("todo_example") if name == TODO else self.say("list_example", name=name)
-            form, item = f"list_error.{error.problem.value}", self.slot("item")
-            text = self.say(form, list=self._named(name), item=item, example=example)
-            raise AnswerNow(self._upper(text)) from error
-        except OSError as error:
-            raise AnswerNow(self.say("disk", reason=error.strerror)) from error
+    def _add_items(self) -> str:
+        self._ask_if_new()
+        items = [line.strip() for line in self.slot("items").splitlines() if line.strip()]
+        items += entries(self.slot("more"), self.parsed.language)
+        added = self._files.add(self.name, items)
+        if added.new:
+            self._did("remove_items", items="\n".join(added.new))
+        texts = (("add_items", added.new), ("there_already", added.there_already))
+        return "\n".join(self.say(form, items=", ".join(found)) for form, found in texts if found)
 
-    def _act(self, name: str) -> str:
-        acts = {
-            "add_items": self._add,
-            "clear_done": self._clear,
-            "clear_list": self._clear,
-            "count": self._count,
-            "on_list": self._has,
-            "put_back": self._put_back,
-            "remove_items": self._clear,
-            "show_list": self._show,
-        }
-        return acts.get(self.parsed.intent, self._change)(name)
+    def _put_back(self) -> str:
+        items, done = self.slot("items").splitlines(), self.slot("done").ljust(len(self.slot("items")))
+        for item, mark in zip(items, done, strict=False):
+            self._files.add(self.name, [item])
+            if mark == "x":
+                self._files.tick(self.name, item, is_done=True)
+        self._did("remove_items", items="\n".join(items))
+        return self.say("put_back", items=", ".join(items))
 
-    def _count(self, name: str) -> str:
-        count = sum(not item.is_done for item in self._files.items(name))
-        return self._upper(self.say("count", list=self._named(name), count=count))
+    # Changing
 
-    def _change(self, name: str) -> str:
+    def _change(self) -> str:
         """Tick, untick, remove or move one entry, or each of several."""
-        to, texts = self.slot("to"), []
-        for item in self._items(name):
-            if self.parsed.intent in ("finish", "untick"):
-                is_done = self.parsed.intent == "finish"
-                found = self._files.tick(name, item, is_done=is_done)
-                inverse = self.parsed.of("untick" if is_done else "finish", list=name, item=found.text)
-                self.did(inverse.having(kind="item", label=found.text))
+        intent, to, texts = self.parsed.intent, self.slot("to"), []
+        for item in self._items():
+            if intent in ("finish", "untick"):
+                found = self._files.tick(self.name, item, is_done=intent == "finish")
+                inverse = "untick" if intent == "finish" else "finish"
+                self._did(inverse, item=found.text, kind="item", label=found.text)
             else:
-                found = self._files.remove(name, item)
-                back = self.parsed.of("put_back", list=name, items=found.text, done="x" * found.is_done)
-                self.did(back)
+                found = self._files.remove(self.name, item)
+                self._did("put_back", items=found.text, done="x" * found.is_done)
             texts.append(found.text)
         if to:
             self._files.add(to, texts)
-            self.did(self.parsed.of("remove_items", list=to, items="\n".join(texts)))
-        form = "list_done" if self.parsed.intent == "finish" else self.parsed.intent
-        named, to_list = self._named(name), self._named(to) if to else ""
-        return self._upper(self.say(form, list=named, item=", ".join(texts), to=to_list))
+            self._did("remove_items", list=to, items="\n".join(texts))
+        form = "list_done" if intent == "finish" else intent
+        return self.say(form, item=", ".join(texts), to=self._named(to))
 
-    def _items(self, name: str) -> list[str]:
+    def _items(self) -> list[str]:
         """Return what is named: one entry, or several where no entry has the whole words."""
         whole = self.slot("item")
-        texts = [item.text.casefold() for item in self._files.items(name)]
+        texts = [item.text.casefold() for item in self._files.items(self.name)]
         several = entries(whole, self.parsed.language)
         known = [one for one in several if any(has_words(text, one) for text in texts)]
         is_one = len(several) < 2 or len(known) < len(several) or whole.casefold() in texts
         return [whole] if is_one else several
 
-    def _has(self, name: str) -> str:
-        """Say whether something is on a list, and whether it is done."""
-        item = self.slot("item")
-        found = [one for one in self._files.items(name) if has_words(one.text, item)]
-        is_open = any(not one.is_done for one in found)
-        form = "on_list" if is_open else "on_list_done" if found else "not_on_list"
-        return self.say(form, list=self._named(name), item=found[0].text if found else item)
-
-    def _ask_if_misspelt(self, name: str) -> None:
-        """Ask before a list begins whose name is nearly that of another: `shoping`, `teh shopping`."""
-        names = self._files.names()
-        is_new = name != TODO and file_stem(name) not in names
-        near = _near(name, names)
-        if is_new and near and not self.slot("sure"):
-            options = [self.option(self._named(one), list=one, sure="yes") for one in (*near, name)]
-            raise self.question("which", self.say("which_near", list=self._named(name)), options)
-
-    def _ask_if_new(self, name: str) -> None:
-        """Ask before a list begins whose name may be no name: any words can answer “Which list?”."""
-        is_known = name in (TODO, *KNOWN_NAMES) or file_stem(name) in self._files.names()
-        if self.slot("doubt") and not is_known and not self.slot("sure"):
-            raise self.question("sure", self.say("sure_new_list", list=self._named(name)))
-
-    def _take_name(self) -> None:
-        """Take the list from `drill to hardware`; ask where there is none of that name. Blocks."""
-        found = PATTERNS["entry_to_list"].fullmatch(self.slot("items"))
-        if found is None or self.slot("sure"):
-            return
-        there = self.parsed.having(items=found["items"], list=found["list"])
-        names = self._files.names()
-        if file_stem(found["list"]) in names or _near(found["list"], names):
-            self.parsed = there
-            return
-        named = self.say("option_new_list", items=found["items"], list=self._named(found["list"]))
-        options = [
-            Option(label=named, request=there.having(sure="yes")),
-            self.option(f"'{self.slot('items')}'", sure="yes"),
-        ]
-        raise self.question("which", self.say("which_entry"), options)
-
-    def _add(self, name: str) -> str:
-        self._ask_if_misspelt(name)
-        self._ask_if_new(name)
-        items = [line.strip() for line in self.slot("items").splitlines() if line.strip()]
-        if self.slot("more"):
-            items += entries(self.slot("more"), self.parsed.language)
-        added, named = self._files.add(name, items), self._named(name)
-        if added.new:
-            self.did(self.parsed.of("remove_items", list=name, items="\n".join(added.new)))
-        texts = (("add_items", added.new), ("there_already", added.there_already))
-        return "\n".join(self.say(form, list=named, items=", ".join(found)) for form, found in texts if found)
-
-    def _put_back(self, name: str) -> str:
-        items, done = self.slot("items").splitlines(), self.slot("done").ljust(len(self.slot("items")))
-        for item, mark in zip(items, done, strict=False):
-            self._files.add(name, [item])
-            if mark == "x":
-                self._files.tick(name, item, is_done=True)
-        self.did(self.parsed.of("remove_items", list=name, items="\n".join(items)))
-        return self.say("put_back", list=self._named(name), items=", ".join(items))
-
-    def _clear(self, name: str) -> str:
+    def _clear(self) -> str:
         """Take entries off: all, after a question, or those that are done or named."""
-        intent, named = self.parsed.intent, self._named(name)
-        items = self._files.items(name)
-        chosen = {text.casefold() for text in self.slot("items").splitlines()}
-        if intent != "clear_list":
-            items = [one for one in items if (one.text.casefold() in chosen if chosen else one.is_done)]
-        elif not items:
-            return self._upper(self.say("list_empty", list=named))
-        elif not self.slot("sure"):
+        intent, items = self.parsed.intent, self._files.items(self.name)
+        if intent == "clear_list" and not items:
+            return self.say("list_empty")
+        if intent == "clear_list" and not self.slot("sure"):
             there = "\n".join(one.text for one in items)
-            self.parsed = self.parsed.of("clear_list", list=name, items=there)
-            raise self.question("sure", self.say("sure_clear", list=named, count=len(items)))
-        else:  # what came after the question stays
-            items = [one for one in items if one.text.casefold() in chosen]
-        self._files.take_out(name, items)
-        marks = "".join("x" if one.is_done else " " for one in items)
+            self.parsed = self.parsed.of("clear_list", list=self.name, items=there)
+            raise self.question("sure", self.say("sure_clear", count=len(items)))
+        # What came after the question stays.
+        named = {text.casefold() for text in self.slot("items").splitlines()}
+        items = [one for one in items if (one.text.casefold() in named if named else one.is_done)]
+        self._files.take_out(self.name, items)
         texts = [one.text for one in items]
         if items:
-            self.did(self.parsed.of("put_back", list=name, items="\n".join(texts), done=marks))
-        return self.say(intent, list=named, count=len(items), items=", ".join(texts))
+            marks = "".join("x" if one.is_done else " " for one in items)
+            self._did("put_back", items="\n".join(texts), done=marks)
+        return self.say(intent, count=len(items), items=", ".join(texts))
 
-    def _show(self, name: str) -> str:
-        items, still_open = self._files.items(name), self._of_list(name)
-        self.remember(shown={one.id: one for one in still_open})
-        head = self.say("show_list" if still_open else "no_open_items", list=self._named(name))
-        text = self.listed(head, [f"{one.id}. {one.label}" for one in still_open], most=MAX_SHOWN_ITEMS)
-        done = len(items) - len(still_open)
-        return f"{text}\n{self.say('done_items', count=done)}" if done and name == TODO else text
+    _clear_done = _clear_list = _remove_items = _clear
 
-    def _overview(self) -> str:
-        """Name each list with how much of it is open, but none that cannot be read."""
-        lines = []
-        for name in (TODO, *self._files.names()):
-            try:
-                items = self._files.items(name)
-            except ListError:
-                continue
-            count = sum(not item.is_done for item in items)
-            lines.append(self.say("list_line", list=self._named(name), count=count))
-        return "\n".join([self.say("show_lists"), *lines]) if lines else self.say("no_lists")
-
-    def _named(self, name: str) -> str:
-        return self.say("todo_name") if name == TODO else self.say("list_name", name=" ".join(name.split()))
-
-    def _upper(self, text: str) -> str:
-        return text[:1].upper() + text[1:]
+    def _did(self, inverse: str, **slots: str) -> None:
+        """Remember the request by which a change of the list is taken back."""
+        self.did(self.parsed.of(inverse, **{"list": self.name} | slots))
 
 
-def _near(name: str, names: Sequence[str]) -> list[str]:
-    """Return the names of which a name may be a typing error."""
-    return [one for one in names if SequenceMatcher(None, one, name.casefold()).ratio() >= NEARLY]
+def _open_ones(items: Sequence[Item]) -> int:
+    return sum(not item.is_done for item in items)

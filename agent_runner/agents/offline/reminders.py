@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, time, timedelta
 from typing import Any
 
 from agent_runner.agents.offline.answers import NOON, joined_time
 from agent_runner.agents.offline.conversation import Option, ShownEntry
-from agent_runner.agents.offline.handler import AnswerNow, RequestHandler, carry_out
+from agent_runner.agents.offline.handler import AnswerNow, RequestHandler
 from agent_runner.agents.offline.intents import PATTERNS, ROWS, ParsedRequest, say
 from agent_runner.agents.offline.reading import meaning_words
 from agent_runner.checklists import has_words
@@ -32,13 +33,12 @@ _BELL = "⏰ "
 class UpcomingReminder:
     """A reminder that the host keeps."""
 
-    id: str
-    """The host's number of one that comes once; the scheduled task of one that repeats."""
+    entry: ShownEntry
+    """Its id and text, as a request means it."""
     number: str
     """The number by which people know it: `7`, or `R2` of one that repeats."""
     at: datetime | None
     """The next time when the reminder is due."""
-    text: str
     notification_id: str = ""
     person: str = ""
     """The short name of who asked for it, where the host knows it."""
@@ -47,26 +47,16 @@ class UpcomingReminder:
     """The times of a repeating reminder in words: `every day at 09:00`."""
 
     @property
-    def entry(self) -> ShownEntry:
-        """The entry that this reminder's number in a list refers to."""
-        return ShownEntry(kind="repeat" if self.repeats else "reminder", id=self.id, label=self.text)
-
-    @property
-    def note(self) -> str:
-        """The text as it will stand in the chat."""
-        return _BELL + self.text
-
-    @property
-    def again(self) -> dict[str, str]:
-        """The slots of the request that sets this reminder once more."""
-        return {"text": self.note, "at": self.at.isoformat() if self.at else "", "label": self.text}
+    def text(self) -> str:
+        """The text as it will stand in the chat, without the bell."""
+        return self.entry.label
 
     @property
     def slots(self) -> dict[str, str]:
         """The slots by which a request means this reminder and no other."""
-        kind, at = self.entry.kind, self.at.isoformat() if self.at else ""
-        found = {"kind": kind, "id": self.id, "label": self.text, "at": at}
-        return found | {"repeats": self.repeats, "notification": self.notification_id, "item": "", "all": ""}
+        at = self.at.isoformat() if self.at else ""
+        known = {"at": at, "repeats": self.repeats, "notification": self.notification_id}
+        return self.entry.slots | known | {"item": "", "all": ""}
 
     def time_on(self, day: date) -> time | None:
         """Return when on a day it comes, None when it does not."""
@@ -176,30 +166,30 @@ class Reminders(RequestHandler):
     async def do_remind_again(self) -> str:
         """Set a reminder once more, word for word."""
         at, label = datetime.fromisoformat(self.slot("at")), self.slot("label")
-        reply = await self._set_once(self.slot("text"), at, label)
-        known = {"whom": self.say("whom_me"), "what": self.brief(label), "id": reply.data["id"]}
-        return self.say("reminder_set", moment=self.moment(at), **known)
+        reply = await self._set_once(_BELL + label, at, label)
+        what, whom = self.brief(label).rstrip("."), self.say("whom_me")
+        return self.say("reminder_set", whom=whom, moment=self.moment(at), what=what, id=reply.data["id"])
 
     async def _set_once(self, text: str, at: datetime, label: str) -> mailbox.Reply:
-        command = mailbox.SetReminder(
-            request_id=self.context.next_id(),
-            text=text,
-            at=at.isoformat(timespec="seconds"),
-            task_id=self.slot("task_id") or None,
-        )
-        reply = await self._send(command, "says so already", "reminder_there", at)
+        fields = {
+            "text": text,
+            "at": at.isoformat(timespec="seconds"),
+            "task_id": self.slot("task_id") or None,
+        }
+        with self._refusal("says so already", "reminder_there", at):
+            reply = await self.request(mailbox.SetReminder, **fields)
         if reply.code != "sent_late":
-            entry = ShownEntry(kind="reminder", id=str(reply.data["id"]), label=label)
-            self.did(self._cancelling(entry), last=entry)
+            self._did_set(ShownEntry(kind="reminder", id=str(reply.data["id"]), label=label))
         return reply
 
-    def _cancelling(self, entry: ShownEntry) -> ParsedRequest:
-        return self.parsed.of("cancel_reminder", kind=entry.kind, id=entry.id, label=entry.label)
+    def _did_set(self, entry: ShownEntry) -> None:
+        self.did(self.parsed.of("cancel_reminder", **entry.slots), last=entry)
 
-    async def _send(self, command: mailbox.Command, known: str, form: str, at: datetime) -> mailbox.Reply:
-        """Return the host's reply; say a refusal that has the words `known` as people would."""
+    @contextmanager
+    def _refusal(self, known: str, form: str, at: datetime) -> Iterator[None]:
+        """Say a refusal of the host that has the words `known` as people would."""
         try:
-            return await self.request(command)
+            yield
         except AnswerNow as refusal:
             if known not in refusal.text:
                 raise
@@ -210,14 +200,12 @@ class Reminders(RequestHandler):
         if read.interval is not None and read.interval < SOONEST_REPEAT:
             self.parsed = self.parsed.having(when="")
             raise self.question("when", self.say("too_often"))
-        request_id, prompt = self.context.next_id(), ECHO + self._note()
-        command = mailbox.ScheduleTask(request_id=request_id, prompt=prompt, **_schedule(read))
-        reply = await self.request(command)
-        what = self.slot("what") or self.say("show_reminders").rstrip(":").lower()
-        entry = ShownEntry(kind="repeat", id=str(reply.data["id"]), label=what)
-        self.did(self._cancelling(entry), last=entry)
+        reply = await self.request(mailbox.ScheduleTask, prompt=ECHO + self._note(), **_schedule(read))
+        task_id, what = str(reply.data["id"]), self.slot("what")
+        what = what or self.say("show_reminders").rstrip(":").lower()
+        self._did_set(ShownEntry(kind="repeat", id=task_id, label=what))
         moment = self.moment(self._next_run(reply.data) or read.first)
-        rhythm, number = times.say(read, self.parsed.language), self._repeat_number(entry.id)
+        rhythm, number = times.say(read, self.parsed.language), self._repeat_number(task_id)
         return self.say("repeat_set", whom=self._whom(), times=rhythm, what=what, moment=moment, id=number)
 
     def _repeat_number(self, task_id: str) -> str:
@@ -288,8 +276,8 @@ class Reminders(RequestHandler):
             upcoming = [one for one in everybodys if not self._is_foreign(one)]
         if everybodys and not upcoming:
             return self.say("none_yours_shown")
-        self.remember(shown={reminder.number: reminder.entry for reminder in upcoming})
-        lines = [f"{reminder.number}. {self._line(reminder)}" for reminder in upcoming]
+        self.remember(shown={one.number: one.entry for one in upcoming})
+        lines = [f"{one.number}. {self._line(one)}" for one in upcoming]
         return "\n".join([self.say("show_reminders"), *lines]) if lines else self.say("no_reminders")
 
     async def between(self, first: date, last: date) -> list[str]:
@@ -318,7 +306,7 @@ class Reminders(RequestHandler):
     async def do_cancel_reminder(self) -> str:
         """Cancel the one that is meant; which, is asked where it could be several."""
         if not self.slot("id"):
-            upcoming = await self.upcoming(is_again=True)
+            upcoming = await self.upcoming()
             if not upcoming:
                 return self.say("no_reminders")
             if self.slot("all"):
@@ -328,15 +316,14 @@ class Reminders(RequestHandler):
                 raise AnswerNow(self.say("no_reminder", item=self.slot("item")))
             self.parsed = self._choose(options, upcoming, "which_reminder")
         if not self.slot("at"):
-            known = [one for one in await self.upcoming(is_again=True) if one.id == self.slot("id")]
+            known = [one for one in await self.upcoming() if one.entry.id == self.slot("id")]
             self.parsed = self.parsed.having(**known[0].slots) if known else self.parsed
         what = self.brief(self.slot("label")).rstrip(".")
         if self.slot("ask") and not self.slot("sure"):
             raise self.question("sure", self.say("sure_cancel", what=what))
-        await self._cancel(self.slot("kind"), self.slot("id"))
+        await self._cancel(self.entry)
         if self.slot("at") and self.slot("kind") == "reminder":
-            again = {"text": _BELL + self.slot("label"), "at": self.slot("at"), "label": what}
-            self.did(self.parsed.of("remind_again", **again))
+            self.did(self.parsed.of("remind_again", label=self.slot("label"), at=self.slot("at")))
         return self.say("cancel_reminder", what=what)
 
     def options(self, upcoming: Sequence[UpcomingReminder]) -> list[Option]:
@@ -360,7 +347,7 @@ class Reminders(RequestHandler):
 
         Of another person's, and of one that has only some of the words, is asked.
         """
-        foreign = {one.id for one in upcoming if self._is_foreign(one)}
+        foreign = {one.entry.id for one in upcoming if self._is_foreign(one)}
         own = [one for one in options if one.request.slot("id") not in foreign]
         meant = options if self.slot("item") else own or options
         if any(one.request.slot("id") in foreign or one.request.slot("doubt") for one in meant):
@@ -388,7 +375,7 @@ class Reminders(RequestHandler):
             text = self.say(form, count=len(chosen), name=self.context.sender)
             lines = [f"{one.number}. {self._line(one)}" for one in chosen]
             raise self.question("sure", self.listed(text, lines))
-        texts = [await self.answered(self._cancel(one.entry.kind, one.id)) for one in chosen]
+        texts = [await self.answered(self._cancel(one.entry)) for one in chosen]
         refusals = [text for text in texts if text]
         done = self.say("all_cancelled", count=len(chosen) - len(refusals))
         return "\n".join([done, *dict.fromkeys(refusals)])
@@ -404,7 +391,7 @@ class Reminders(RequestHandler):
     async def move(self) -> str:
         """Let the reminder that is meant come at another time; which and when, is asked where not clear."""
         if not self.slot("id"):
-            upcoming = await self.upcoming(is_again=True)
+            upcoming = await self.upcoming()
             if again := await self._sent_again(upcoming):
                 return again
             options = self.options(self._pointed_at(upcoming) or upcoming)
@@ -420,25 +407,20 @@ class Reminders(RequestHandler):
         if isinstance(read, Recurrence):
             raise AnswerNow(self.say("move_to_repeat"))
         at = read.at.isoformat(timespec="seconds")
-        arguments = {"notification_id": self.slot("notification"), "scheduled_at": at}
-        request_id = self.context.next_id()
-        command = mailbox.UseDashboard(request_id=request_id, tool="update_notification", arguments=arguments)
-        await self._send(command, "would be different", "move_same", read.at)
-        entry = ShownEntry(kind="reminder", id=self.slot("id"), label=self.slot("label"))
-        self.did(self.parsed.having(at=at, when=self.slot("at"), later="", earlier=""), last=entry)
-        return self.say("move", what=self.brief(entry.label), moment=self.moment(read.at))
+        with self._refusal("would be different", "move_same", read.at):
+            number = self.slot("notification")
+            await self.use("update_notification", notification_id=number, scheduled_at=at)
+        self.did(self.parsed.having(at=at, when=self.slot("at"), later="", earlier=""), last=self.entry)
+        return self.say("move", what=self.brief(self.slot("label")), moment=self.moment(read.at))
 
     async def _move_repeat(self, read: times.Reading) -> str:
         if not isinstance(read, Recurrence):
             raise AnswerNow(self.say("move_repeat"))
-        request_id, task_id = self.context.next_id(), self.slot("id")
-        command = mailbox.UpdateTask(request_id=request_id, task_id=task_id, **_schedule(read))
-        reply = await self.request(command)
-        entry = ShownEntry(kind="repeat", id=self.slot("id"), label=self.slot("label"))
-        rhythm = times.say(read, self.parsed.language)
-        self.did(self.parsed.having(repeats=rhythm, when=self.slot("repeats")), last=entry)
+        reply = await self.request(mailbox.UpdateTask, task_id=self.slot("id"), **_schedule(read))
+        rhythm, what = times.say(read, self.parsed.language), self.brief(self.slot("label"))
+        self.did(self.parsed.having(repeats=rhythm, when=self.slot("repeats")), last=self.entry)
         moment = self.moment(self._next_run(reply.data) or read.first)
-        return self.say("move_repeated", what=self.brief(entry.label), times=rhythm, moment=moment)
+        return self.say("move_repeated", what=what, times=rhythm, moment=moment)
 
     def _new_time(self) -> times.Reading:
         """Read the new time, joined to the old one: `Saturday` keeps the time of day, `10` the day."""
@@ -467,8 +449,8 @@ class Reminders(RequestHandler):
         last, quoted = self.context.last, self.context.quoted
         text = quoted if quoted.startswith(_BELL) else ""
         if not text and not self.slot("item") and last is not None and last.kind == "reminder":
-            text = "" if any(one.id == last.id for one in upcoming) else f"{_BELL}{last.label}"
-        if not text or any(f"{_BELL}{one.text}" == text for one in upcoming):
+            text = "" if any(one.entry.id == last.id for one in upcoming) else f"{_BELL}{last.label}"
+        if not text or any(_BELL + one.text == text for one in upcoming):
             return ""
         later = self.slot("later")
         read = self.context.read_span(later) if later else self.context.read_time(self.slot("when"))
@@ -478,8 +460,8 @@ class Reminders(RequestHandler):
             raise self.question("when", self.unclear(read))
         if isinstance(read, Recurrence):
             raise AnswerNow(self.say("move_to_repeat"))
-        again = {"text": text, "at": read.at.isoformat(), "label": label}
-        return await carry_out(self.parsed.of("remind_again", **again), self.context)
+        self.parsed = self.parsed.of("remind_again", label=label, at=read.at.isoformat())
+        return await self.do_remind_again()
 
     def _pointed_at(self, upcoming: Sequence[UpcomingReminder]) -> list[UpcomingReminder]:
         """Return the reminder that a message replies to, else the one spoken of last, where none is named.
@@ -489,48 +471,41 @@ class Reminders(RequestHandler):
         last, quoted = self.context.last, self.context.quoted
         number = PATTERNS["quoted_number"].search(quoted)
         names = {number["number"] or number["number_ko"]} if number else set()
-        replied = [one for one in upcoming if one.note == quoted or one.number in names]
-        found = replied or [one for one in upcoming if last is not None and one.id == last.id]
+        replied = [one for one in upcoming if _BELL + one.text == quoted or one.number in names]
+        found = replied or [one for one in upcoming if last is not None and one.entry.id == last.id]
         return [] if self.slot("item") else found
 
-    async def _cancel(self, kind: str, reminder_id: str) -> str:
+    async def _cancel(self, entry: ShownEntry) -> str:
         """Cancel one of either kind and say nothing."""
-        request_id = self.context.next_id()
-        if kind == "repeat":
-            await self.request(mailbox.CancelTask(request_id=request_id, task_id=reminder_id))
+        if entry.kind == "repeat":
+            await self.request(mailbox.CancelTask, task_id=entry.id)
         else:
-            await self.request(mailbox.CancelReminder(request_id=request_id, reminder_id=int(reminder_id)))
+            await self.request(mailbox.CancelReminder, reminder_id=int(entry.id))
         return ""
 
     # What the host keeps
 
-    async def once_again(self) -> list[UpcomingReminder]:
-        """Return what is to come once, none where the host refuses; a turn tried again sees what it saw."""
+    async def once(self) -> list[UpcomingReminder]:
+        """Return what is to come once, none where the host refuses."""
         try:
-            return [one for one in await self.upcoming(is_again=True) if not one.repeats]
+            return [one for one in await self.upcoming() if not one.repeats]
         except AnswerNow:
             return []
 
-    async def upcoming(self, *, is_again: bool = False) -> list[UpcomingReminder]:
-        """Return all that is to come, soonest first. Raises `AnswerNow` where the host refuses.
-
-        `is_again`: a turn that is tried again sees what it saw.
-        """
-        request_id = self.context.next_id() if is_again else None
-        reply = await self.request(mailbox.ListReminders(request_id=request_id))
+    async def upcoming(self) -> list[UpcomingReminder]:
+        """Return all that is to come, soonest first. Raises `AnswerNow` where the host refuses."""
+        reply = await self.request(mailbox.ListReminders)
         upcoming = [
             UpcomingReminder(
-                id=str(row["id"]),
+                entry=_entry("reminder", str(row["id"]), row["text"]),
                 number=str(row["id"]),
                 at=datetime.fromtimestamp(row["due_ms"] / 1000, self.context.zone),
-                text=row["text"].removeprefix(_BELL),
                 notification_id=row.get("notification_id") or "",
                 person=row.get("person") or "",
             )
             for row in reply.data.get("reminders", [])
         ]
-        command = mailbox.ListTasks(request_id=f"{request_id}-t" if request_id else None)
-        tasks = await self.context.host.ask(command)
+        tasks = await self.context.ask(mailbox.ListTasks)
         for row in tasks.data.get("tasks", []) if tasks.ok else []:
             is_ours = row.get("groupFolder") == self.context.order.group and row["prompt"].startswith(ECHO)
             if is_ours and row.get("status") in ("active", "paused"):
@@ -539,14 +514,11 @@ class Reminders(RequestHandler):
 
     def _repeating(self, row: Mapping[str, Any]) -> UpcomingReminder:
         at, value = self._next_run(row), row["schedule_value"]
-        rhythm = Recurrence.of_cron(value, first=at or self.context.now)
-        if row["schedule_type"] == "interval" and value.isdecimal():
-            rhythm = Recurrence(first=at or self.context.now, interval=timedelta(milliseconds=int(value)))
+        rhythm = Recurrence.of_schedule(row["schedule_type"], value, first=at or self.context.now)
         return UpcomingReminder(
-            id=row["id"],
+            entry=_entry("repeat", row["id"], row["prompt"].removeprefix(ECHO)),
             number=self._repeat_number(row["id"]),
             at=at,
-            text=row["prompt"].removeprefix(ECHO).removeprefix(_BELL),
             rhythm=rhythm,
             repeats=times.say(rhythm, self.parsed.language) if rhythm else value,
         )
@@ -556,9 +528,10 @@ class Reminders(RequestHandler):
         return datetime.fromisoformat(next_run).astimezone(self.context.zone) if next_run else None
 
 
-def _schedule(read: Recurrence) -> dict[str, Any]:
+def _entry(kind: str, reminder_id: str, text: str) -> ShownEntry:
+    return ShownEntry(kind=kind, id=reminder_id, label=text.removeprefix(_BELL))
+
+
+def _schedule(read: Recurrence) -> dict[str, str]:
     """Return the fields of a command by which the host repeats."""
-    if read.interval is not None:
-        value = str(round(read.interval.total_seconds() * 1000))
-        return {"schedule_type": "interval", "schedule_value": value}
-    return {"schedule_type": "cron", "schedule_value": read.cron or ""}
+    return dict(zip(("schedule_type", "schedule_value"), read.schedule, strict=True))

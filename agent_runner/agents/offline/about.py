@@ -1,0 +1,148 @@
+"""Requests about the agent itself, its chats, and what is remembered of this conversation."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from agent_runner.agents.offline import reading
+from agent_runner.agents.offline.handler import RequestHandler
+from agent_runner.wire.context_tools import MEMORY
+from agent_runner.wire.mailbox import ModelMissing, RefreshGroups, Remember
+
+MAX_DECISIONS, MAX_MESSAGES = 5, 6
+MAX_CHARS = 200
+"""The longest part of a message or decision that is quoted."""
+
+
+class About(RequestHandler):
+    """Says what can be asked, which chats there are, what was talked about and what is known."""
+
+    async def do_help(self) -> str:
+        """Say what can be asked; in main also what only main may ask."""
+        return await self.answer_of_row() + (self.say("help_main") if self.context.order.is_main else "")
+
+    async def do_unknown(self) -> str:
+        """Say that it was not understood, and to the owner, in main once a day, how more would be."""
+        text, today = await self.answer_of_row(), self.context.now.date().isoformat()
+        if self.context.state.explained_day != today:
+            self.remember(explained_day=today)
+            if self.context.order.is_main:
+                return text + self.say("add_model")
+            await self.context.ask(ModelMissing)
+        return text
+
+    do_unknown_part = do_unknown
+
+    async def do_show_groups(self) -> str:
+        """List the chats that the host knows."""
+        reply = await self.request(RefreshGroups)
+        nowhere = self.say("not_registered")
+        chats = reply.data.get("chats", [])
+        texts = [f"{chat['name']} ({chat['jid']}): {chat['folder'] or nowhere}" for chat in chats]
+        return self._bullets("show_groups", texts) or self.say("no_groups")
+
+    async def do_know(self) -> str:
+        """Say what is remembered, in all places, of this chat and its people."""
+        found = await self._remembered("show")
+        texts = [_short(one["text"]) for one in found["items"]]
+        head = self._bullets("know", texts) or self.say("know_nothing")
+        board = found["board"]
+        more = {"messages": found["messages"], "tasks": board["tasks"], "reminders": board["reminders"]}
+        return "\n".join([head, self.say("know_more", **more)])
+
+    async def do_forget(self) -> str:
+        """Forget for good what has the words, after a question."""
+        about = " ".join(reading.meaning_words(self.slot("about")))
+        if not about:
+            return self.say("forget_nothing")
+        if not self.slot("sure"):
+            found = await self._remembered("show", about)
+            lines = [f"• {_short(one['text'])}" for one in found["items"] if one["id"]]
+            if not lines and not found["said"]:
+                return self.say("forget_nothing")
+            lines.append(self.say("forget_said", count=found["said"]))
+            raise self.question("sure", self.listed(self.say("sure_forget"), lines))
+        await self._remembered("forget", about)
+        return self.say("forget")
+
+    async def _remembered(self, action: str, about: str = "") -> Any:
+        return (await self.request(Remember, tool=MEMORY, arguments={"action": action, "about": about})).data
+
+    async def do_recall(self) -> str:
+        """Say what was talked about before this turn, or plainly that nothing is kept."""
+        # Read each time: the host writes them anew between turns.
+        snapshots = self.context.workspace.snapshots
+        context = await asyncio.to_thread(_document, snapshots / "context.json")
+        workflow = await asyncio.to_thread(_document, snapshots / "workflow.json")
+        plan = _with_id(_rows(workflow, "plans"), _at(context, "memory", "active_plan_id"))
+        task = _with_id(_rows(plan, "tasks"), _at(context, "memory", "active_task_id"))
+        title, task_title = _short(_at(plan, "title")), _short(_at(task, "title"))
+        summary = str(_at(context, "conversation", "running_summary") or "").strip()
+        decisions = _rows(context, "memory", "last_decisions")[-MAX_DECISIONS:]
+        at_task = self.say("recall_task", task=task_title) if task_title else ""
+        parts = (
+            self.say("recall_plan", plan=title) + at_task if title else "",
+            self._bullets("recall_decided", [_short(one) for one in decisions]),
+            self.say("recall_before", summary=summary) if summary else "",
+            self._bullets("recall_last", self._dialogue(_rows(context, "conversation", "recent_window"))),
+        )
+        return self.joined(self.say("recall"), *parts) or self.say("recall_nothing")
+
+    def _dialogue(self, window: Sequence[Any]) -> list[str]:
+        """Return the last messages, without those of this turn and of turns that only asked for them."""
+        rows = [(str(_at(row, "id")).partition(".")[0], row) for row in window]
+        left_out = {f"t{self.context.turn}", *(turn_id for turn_id, row in rows if _asks_to_recall(row))}
+        name = self.context.order.assistant_name
+        lines = [
+            text if row.get("role") == "user" else f"{name}: {text}"
+            for turn_id, row in rows
+            if turn_id not in left_out and (text := _short(_at(row, "content")))
+        ]
+        return lines[-MAX_MESSAGES:]
+
+    def _bullets(self, head: str, texts: Sequence[str]) -> str:
+        """Return a heading with texts under it, nothing where there are none."""
+        return self.listed(self.say(head), [f"• {text}" for text in texts]) if texts else ""
+
+
+def _asks_to_recall(row: Any) -> bool:
+    """Return whether a message, with or without its sender's name before it, asks what was talked about."""
+    content = str(_at(row, "content") or "")
+    texts = (content, content.partition(": ")[2]) if _at(row, "role") == "user" else ()
+    return any(parsed.intent == "recall" for text in texts for parsed in reading.read(text))
+
+
+# The files may lack anything: they are another version's, or the conversation has only begun.
+
+
+def _at(document: Any, *path: str) -> Any:
+    """Return the value at a path of a document, None where there is none."""
+    for name in path:
+        document = document.get(name) if isinstance(document, dict) else None
+    return document
+
+
+def _rows(document: Any, *path: str) -> list[Any]:
+    found = _at(document, *path)
+    return found if isinstance(found, list) else []
+
+
+def _with_id(rows: Sequence[Any], wanted: Any) -> Any:
+    return next((row for row in rows if wanted and _at(row, "id") == wanted), None)
+
+
+def _short(text: Any) -> str:
+    line = " ".join(str(text or "").split())
+    return line if len(line) <= MAX_CHARS else f"{line[: MAX_CHARS - 1]}…"
+
+
+def _document(path: Path) -> Any:
+    """Read a JSON document; None where there is no file, or none that can be read. Blocks."""
+    try:
+        return json.loads(path.read_bytes())
+    except (FileNotFoundError, ValueError):
+        return None
