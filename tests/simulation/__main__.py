@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import argparse
+import itertools
 import sys
 import time
 import types
+from collections.abc import Iterator
 from pathlib import Path
 
 REPOSITORY = Path(__file__).parents[2]
@@ -33,6 +35,7 @@ def main() -> int:
     parser.add_argument("--whole", action="store_true", help="tell every event and line of the log")
     parser.add_argument("--digest", action="store_true", help="say only the hash of what happened")
     parser.add_argument("--until-broken", action="store_true", help="end with the first world that breaks")
+    parser.add_argument("--models", action="store_true", help="try only worlds whose agents ask a model")
     parser.add_argument("--planted", default="", help="plant bugs: a part of the names of some, or all")
     options = parser.parse_args()
     if options.planted:
@@ -43,6 +46,7 @@ def main() -> int:
             worlds=options.worlds,
             minutes=options.minutes,
             is_until_broken=options.until_broken,
+            is_of_models=options.models,
         )
     seed = options.seed or str(time.time_ns() // 1_000_000)
     plan = Plan.drawn(seed)
@@ -66,14 +70,17 @@ def _plant(names: str, *, seed: str, worlds: int) -> int:
     return any(" | – | " in row for row in rows)
 
 
-def _try_many(seed: str, *, worlds: int, minutes: float, is_until_broken: bool = False) -> int:
+def _try_many(
+    seed: str, *, worlds: int, minutes: float, is_until_broken: bool = False, is_of_models: bool = False
+) -> int:
     first = int(seed) if seed else time.time_ns() // 1_000_000_000
     print(f"The first seed is {first}.", flush=True)
     began, broken = time.process_time(), 0
-    total = [0.0, 0, 0, 0]
+    total = [0.0, 0, 0, 0, 0, 0]
     number = 0
+    seeds = _seeds(first, is_of_models=is_of_models)
     while (not worlds or number < worlds) and (not minutes or time.process_time() - began < minutes * 60):
-        outcome = World(first + number).run()
+        outcome = World(next(seeds)).run()
         number += 1
         total = [a + b for a, b in zip(total, _figures(outcome), strict=True)]
         if outcome.problems:
@@ -82,17 +89,31 @@ def _try_many(seed: str, *, worlds: int, minutes: float, is_until_broken: bool =
             if is_until_broken:
                 break
     spent = time.process_time() - began
-    hours, kills, messages, steps = total
+    hours, kills, messages, steps, service_faults, moves = total
     print(
         f"{number} worlds, {broken} with a broken promise: {hours:.0f} virtual hours, {kills} kills,"
-        f" {messages} messages, {steps} steps in {spent:.0f} CPU seconds"
+        f" {messages} messages, {service_faults} faults of model services, {moves} moves of turns,"
+        f" {steps} steps in {spent:.0f} CPU seconds"
         f" ({hours / max(spent, 0.001):.2f} virtual hours a second)."
     )
     return 1 if broken else 0
 
 
-def _figures(outcome: Outcome) -> tuple[float, int, int, int]:
-    return outcome.hours, outcome.kills, outcome.messages, outcome.steps
+def _seeds(first: int, *, is_of_models: bool) -> Iterator[int]:
+    for seed in itertools.count(first):
+        if not is_of_models or Plan.drawn(str(seed)).services.fallbacks:
+            yield seed
+
+
+def _figures(outcome: Outcome) -> tuple[float, int, int, int, int, int]:
+    return (
+        outcome.hours,
+        outcome.kills,
+        outcome.messages,
+        outcome.steps,
+        outcome.service_faults,
+        outcome.moves,
+    )
 
 
 if __name__ == "__main__":

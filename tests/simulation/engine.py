@@ -19,6 +19,7 @@ from orchestrator.containers.process.layout import ProcessLayout
 from orchestrator.domain.errors import EngineGone
 from orchestrator.domain.protocols import ContainerSpec, Exit
 from tests.simulation.loop import Process, SimulatedLoop
+from tests.simulation.wire import Wire
 
 TERMINATED, KILLED = 143, 137
 CONTAINER: contextvars.ContextVar[Container] = contextvars.ContextVar("container")
@@ -40,6 +41,8 @@ class Engine:
         self.dies_at: list[int] = []
         """For containers to come: the number of written frames at which each dies; 0 is none."""
         self._away: asyncio.Event | None = None
+        self.wire: Wire | None = None
+        """The way to the proxy, in a world whose agents ask a model."""
 
     async def latency(self) -> None:
         await asyncio.sleep(self.chance.uniform(0.001, 0.05))
@@ -105,6 +108,7 @@ class Container:
     def __init__(self, engine: Engine, spec: ContainerSpec, layout: ProcessLayout, order: str) -> None:
         self.engine = engine
         self.run_id, self.folder = spec.run_id, spec.folder
+        self.environment = spec.environment
         self.ref = f"c{engine.started}"
         self.process = Process(f"container {self.ref} of {self.folder}")
         self.output: list[bytes] = []
@@ -158,6 +162,8 @@ class Container:
         if self.exit is None:
             self.exit = Exit(code=code)
             self.process.is_dead = True
+            if self.engine.wire is not None:
+                self.engine.wire.note_death(self.process)
             self.engine.note("container", f"{self.process.name} has ended with {code}")
             self.wake()
 

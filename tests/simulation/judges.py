@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING
 from orchestrator.domain.values import ChatJid
 from tests.simulation.messenger import Post
 from tests.simulation.people import ASKING, CHANGING, Written
+from tests.simulation.service_judges import services
+from tests.simulation.services import is_said_by_tool
 
 if TYPE_CHECKING:
     from tests.simulation.world import World
@@ -26,7 +28,7 @@ CALM_ANSWER_MS = 12_000
 def judge(world: World) -> None:
     """Add to the problems of a world what breaks a promise."""
     for find in (
-        _unlisted, _errors, _loops, _left_over, _answers, _order, _reminders, _promptness, _news, _isolation,
+        _unlisted, _errors, _loops, _left_over, _answers, _order, _reminders, _promptness, _news, _isolation, services,
     ):  # fmt: skip
         world.problems += find(world)
 
@@ -97,6 +99,23 @@ def _had_no_room(world: World, shown: list[str]) -> bool:
     return world.faults.had_disk and any("No space left" in text for text in shown)
 
 
+def _may_be_repeated(world: World, written: Written) -> bool:
+    """Return whether a model did by a tool what was asked, in a turn that lost its container.
+
+    What it had done by then may be done again or be left out: only where a turn has moved it is passed on.
+    """
+    said = written.said
+    if not world.plan.services.fallbacks or not (said.kind == "remind" or is_said_by_tool(said.token)):
+        return False
+    rows = world.rows(
+        "SELECT t.attempt, t.restarts FROM messages m JOIN turns t ON t.id = m.turn_id"
+        " WHERE m.chat_jid = ? AND m.id = ?",
+        said.jid,
+        f"p{written.post.number}",
+    )
+    return any(row["attempt"] > 1 or row["restarts"] > 0 for row in rows)
+
+
 def _turn_of(world: World, written: Written) -> tuple[str, str]:
     rows = world.rows(
         "SELECT m.ignored_reason, t.state, t.reason FROM messages m LEFT JOIN turns t ON t.id = m.turn_id"
@@ -133,7 +152,7 @@ def _problem_of(world: World, written: Written) -> str | None:
     if state == "failed":
         is_told = any("⚠" in text or "could not" in text for text in shown)
         return None if is_told else f"Failed and not told ({reason}): {said}"
-    if said.kind == "remind":
+    if said.kind == "remind" or _may_be_repeated(world, written):
         return None
     if not seen and not _is_unsure(world, written) and not _had_no_room(world, shown):
         return f"Not answered ({state}): {said}"
@@ -148,6 +167,8 @@ def _order(world: World) -> Iterator[str]:
         for written in world.people.all:
             if written.said.jid != jid or written.said.kind not in ("echo", "list"):
                 continue
+            if world.plan.services.fallbacks and is_said_by_tool(written.said.token):
+                continue  # a tool says it before the answers of its turn
             places = [number for number, text in enumerate(texts) if _has(text, written.said.token)]
             if not places:
                 continue
@@ -164,6 +185,8 @@ def _reminders(world: World) -> Iterator[str]:
             continue
         posts = _posts_with(world, written)
         if not posts and (_is_unsure(world, written) or _had_no_room(world, _shown(world, said.jid))):
+            continue
+        if _may_be_repeated(world, written):
             continue
         told = [post for post in posts if "⏰" in _said(post.text)]
         if len(told) > 1:
@@ -191,7 +214,7 @@ def _is_excused(world: World, written: Written) -> bool:
 
 def _promptness(world: World) -> Iterator[str]:
     """Nothing waits on a poll: with nothing amiss, an answer and a reminder come within seconds."""
-    if not world.plan.is_calm:
+    if not world.plan.is_calm or world.plan.services.fallbacks:
         return
     for written in world.people.all:
         said, posts = written.said, _posts_with(world, written)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from orchestrator.domain.errors import EngineGone, StoreError
 from orchestrator.domain.values import ChatJid, Folder, Group
 from tests.simulation.messenger import Post, Trouble
+from tests.simulation.services import ServicesPlan
 
 if TYPE_CHECKING:
     from tests.simulation.world import World
@@ -78,9 +79,20 @@ class Plan:
     foresight: int = 0
     idle_ms: int = 1_800_000
     zone: str = "Asia/Seoul"
+    services: ServicesPlan = field(default_factory=ServicesPlan)
 
     @classmethod
     def drawn(cls, seed: str) -> Plan:
+        plan = cls._drawn_without_services(seed)
+        # Drawn apart, so that the worlds that were known before them are as they were.
+        near = [one.at_s for one in plan.said]
+        services = ServicesPlan.drawn(seed, seconds=plan.seconds, near=near)
+        if services.fallbacks and services.is_alone:
+            plan = replace(plan, faults=(), deaths=(), trouble=Trouble(), cap=5)
+        return replace(plan, services=services)
+
+    @classmethod
+    def _drawn_without_services(cls, seed: str) -> Plan:
         chance = random.Random(f"{seed}:plan")
         groups = tuple(_groups(chance))
         hours = chance.choice((0.05,) * 4 + (0.1,) * 5 + (0.2,) * 5 + (0.5, 0.5, 2.0, 2.0, 72.0))
@@ -106,18 +118,26 @@ class Plan:
 
     def next_moment(self, now_s: float) -> float:
         """Return when the next thing of the plan happens, in virtual seconds."""
-        moments = (self.seconds, *(one.at_s for one in self.said), *(one.at_s for one in self.faults))
+        faults = (*self.faults, *self.services.faults)
+        moments = (self.seconds, *(one.at_s for one in self.said), *(one.at_s for one in faults))
         return min((at_s for at_s in moments if at_s > now_s), default=float("inf"))
 
     def is_amiss(self, now_s: float) -> bool:
         """Return whether something that was said or done a while ago may still have to take its course."""
-        return any(one.at_s <= now_s <= one.at_s + 120 for one in self.said) or any(
-            one.at_s <= now_s <= one.at_s + 1_600 for one in self.faults
+        return (
+            any(one.at_s <= now_s <= one.at_s + 120 for one in self.said)
+            or any(one.at_s <= now_s <= one.at_s + 1_600 for one in self.faults)
+            or any(one.at_s <= now_s <= one.end_s + 150 for one in self.services.faults)
         )
 
     @property
     def is_calm(self) -> bool:
         """Whether nothing goes wrong, and no group has to wait for another's slot."""
+        return self.is_calm_but_for_services and not self.services.faults
+
+    @property
+    def is_calm_but_for_services(self) -> bool:
+        """Whether nothing but a model service goes wrong, and no group has to wait for another's slot."""
         return not self.faults and not any(self.deaths) and self.trouble == Trouble() and self.cap == 5
 
     def parts(self) -> Iterator[Plan]:
@@ -134,6 +154,8 @@ class Plan:
                             continue
                     yield replace(self, **{name: less})
                 size //= 2
+        for services in self.services.parts():
+            yield replace(self, services=services)
         for name in Trouble.__dataclass_fields__:
             if getattr(self.trouble, name):
                 yield replace(self, trouble=replace(self.trouble, **{name: 0.0}))

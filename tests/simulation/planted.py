@@ -27,6 +27,8 @@ class Planted:
     path: str
     right: str
     wrong: str
+    is_of_models: bool = False
+    """Whether only worlds whose agents ask a model can find it."""
 
 
 BUGS = (
@@ -179,6 +181,42 @@ BUGS = (
         right="        return min(SWEEP_SECONDS, max(0.0, (next_ms - self._clock.now_ms()) / 1000))",
         wrong="        return SWEEP_SECONDS",
     ),
+    Planted(
+        name="a turn that left its model service is not put back",
+        path="orchestrator/queue/retries.py",
+        right="    await turns.put_back(tx, turn, reason=reason, not_before_ms=now_ms, counts_as_attempt=False)\n",
+        wrong="",
+        is_of_models=True,
+    ),
+    Planted(
+        name="a model service that is down is not asked again",
+        path="orchestrator/proxies/model/failover.py",
+        right="PROBE_EVERY_SECONDS = 30.0\n",
+        wrong="PROBE_EVERY_SECONDS = 3e6\n",
+        is_of_models=True,
+    ),
+    Planted(
+        name="a turn goes back to the model service that it has left",
+        path="orchestrator/proxies/model/routing.py",
+        right="        chosen = self.first_that_answers(self.candidates(config, kind, is_isolated=is_isolated), left)\n",
+        wrong="        chosen = self.first_that_answers(self.candidates(config, kind, is_isolated=is_isolated))\n",
+        is_of_models=True,
+    ),
+    Planted(
+        name="the next model is not told what was done before",
+        path="orchestrator/inbound/prompt.py",
+        right="    if not await turn_moves.has_moved(tx, turn.id):\n",
+        wrong="    if True:\n",
+        is_of_models=True,
+    ),
+    Planted(
+        name="the owner reads of each question that finds a model service down",
+        path="orchestrator/store/turn_moves.py",
+        right="        ON CONFLICT DO NOTHING\n        \"\"\",\n        (service, cause, status, now_ms),\n",
+        wrong="        ON CONFLICT DO UPDATE SET status = excluded.status\n"
+        "        \"\"\",\n        (service, cause, status, now_ms),\n",
+        is_of_models=True,
+    ),
 )
 
 
@@ -200,6 +238,7 @@ def look_for(bug: Planted, *, first: int, worlds: int) -> str:
                 f"--seed={first}",
                 f"--worlds={worlds}",
                 "--until-broken",
+                *(["--models"] if bug.is_of_models else []),
             ],
             capture_output=True,
             text=True,
@@ -211,7 +250,7 @@ def look_for(bug: Planted, *, first: int, worlds: int) -> str:
         last = (found.stderr.strip().splitlines() or ["not found"])[-1] if found.returncode else "not found"
         return f"| {bug.name} | – | {last} |"
     seed, problem = broken.removeprefix("Seed ").split(": ", 1)
-    tried = int(seed) - first + 1
+    tried = found.stdout.splitlines()[-1].split()[0]
     return f"| {bug.name} | {tried} ({seconds:.0f} s) | {problem.split(' | ')[0][:110]} |"
 
 

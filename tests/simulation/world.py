@@ -14,7 +14,7 @@ import shutil
 import sqlite3
 import sys
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -27,16 +27,19 @@ from orchestrator.app import Orchestrator
 from orchestrator.containers.runtime_selection import SelectedRuntime
 from orchestrator.domain.home import Home
 from orchestrator.domain.settings import Settings
-from orchestrator.domain.values import Group
 from orchestrator.groups import registration
 from orchestrator.proxies.model.credentials import CredentialSource
+from orchestrator.proxies.model.limits import ModelProxyLimits
 from orchestrator.store import database as store_database
 from orchestrator.store.database import Database
 from tests.simulation import surroundings
 from tests.simulation.engine import Engine, SimulatedRuntime, on_sigterm
 from tests.simulation.loop import PROCESS, Process, SimulatedLoop
 from tests.simulation.messenger import EntryPoint, Messenger
+from tests.simulation.model_agent import ModelAgent
 from tests.simulation.people import Faults, People, Plan
+from tests.simulation.services import KEYS, MODEL, Services, SimulatedUpstream, add_services
+from tests.simulation.wire import Wire
 
 MEMORY = Path("/dev/shm")
 LONGEST_LEAP_SECONDS = 1_200.0
@@ -73,6 +76,9 @@ class Outcome:
     kills: int = 0
     messages: int = 0
     answers: int = 0
+    service_faults: int = 0
+    moves: int = 0
+    """How often a turn went on at another model service."""
 
     @property
     def digest(self) -> str:
@@ -143,6 +149,8 @@ class World:
             kills=self.kills,
             messages=self.people.written,
             answers=sum(post.by == "Andy" for one in self.messengers for post in one.shown),
+            service_faults=len(self.plan.services.faults),
+            moves=len(self.rows("SELECT 1 FROM turn_moves")),
         )
         self._bury()
         return outcome
@@ -168,6 +176,8 @@ class World:
         )
         self.people = People(self, self.plan)
         self.faults = Faults(self, self.plan)
+        self.services = Services(loop, seed, self.plan.services, self.note)
+        self.wire = self.engine.wire = Wire(loop, seed)
         surroundings.Observer.signals = self.signals
         put: list[tuple[str, Any]] = [
             ("os.replace", self.disk.replace),
@@ -184,7 +194,10 @@ class World:
             ("orchestrator.channels.discovery._others", self._entry_points),
             ("orchestrator.app.listen_locally", _listen_locally),
             ("orchestrator.proxies.feature.bind", lambda *_: _Listener(8701)),
-            ("orchestrator.proxies.model.server.ProxyServer.serve", _serve_nobody),
+            ("orchestrator.proxies.model.server.ProxyServer.serve", self._serve_containers()),
+            ("orchestrator.proxies.model.proxy._open_upstream", self._open_upstream),
+            ("orchestrator.proxies.parsing_process.SMALL_BYTES", 1 << 30),
+            ("agent_runner.agents.claude.agent.ClaudeAgent", ModelAgent),
             ("orchestrator.proxies.egress.proxy.EgressProxy.serve", _serve_nobody),
             ("orchestrator.web.feature.WebFeature.serve", self._serve_web),
             ("orchestrator.store.database._connect", self._connect),
@@ -234,8 +247,10 @@ class World:
     def _next_due(self) -> float:
         """Return when the next notification is due, in virtual seconds."""
         (row,) = self.rows(
-            "SELECT min(max(due_ms, ifnull(next_attempt_ms, 0), ifnull(claim_until_ms, 0))) AS ms"
+            "SELECT min(ms) AS ms FROM ("
+            "SELECT max(due_ms, ifnull(next_attempt_ms, 0), ifnull(claim_until_ms, 0)) AS ms"
             " FROM notifications WHERE status IN ('pending', 'sending') AND audience = 'user'"
+            " UNION ALL SELECT next_run FROM scheduled_tasks WHERE status = 'active')"
         )
         if row["ms"] is None:
             return float("inf")
@@ -246,6 +261,8 @@ class World:
         end = self.loop.time() + SETTLE_SECONDS
         while self.loop.time() < end:
             await asyncio.sleep(60)
+            if self.plan.services.fallbacks and self.loop.time() < self.plan.seconds + 150:
+                continue  # a service that works again is to be asked again by now
             if (
                 self.people.is_content()
                 and self.unsettled(reminders=True) == 0
@@ -285,13 +302,14 @@ class World:
         settings = Settings(
             tz=self.plan.zone,
             andy_runtime="process",
-            andy_agent="offline",
+            andy_agent="claude" if self.plan.services.fallbacks else "offline",
+            andy_model=MODEL if self.plan.services.fallbacks else None,
             andy_channels="chirp,flock",
             max_concurrent_containers=self.plan.cap,
             andy_foresight=self.plan.foresight,
             idle_timeout=self.plan.idle_ms,
         )
-        credentials = CredentialSource(self.home.root, {})
+        credentials = CredentialSource(self.home.root, KEYS if self.plan.services.fallbacks else {})
         self._stop = asyncio.Event()
         orchestrator = Orchestrator(
             self.home, settings, credentials=credentials, say=lambda text: self.note("host", text)
@@ -329,6 +347,7 @@ class World:
         self.kills += 1
         self.note("fault", f"{self.host.name} is killed {why}".rstrip())
         self.host.is_dead = True
+        self.wire.note_death(self.host)
         self._host_task = None
         self._end_process_parts(self.host)
         self.web = None
@@ -362,6 +381,17 @@ class World:
 
     def _entry_points(self) -> dict[str, Any]:
         return {one.name: EntryPoint(one) for one in self.messengers}
+
+    def _serve_containers(self) -> Any:
+        """Return what stands for `ProxyServer.serve`: nobody calls it where no agent asks a model."""
+
+        async def serve(server: Any) -> None:
+            await self.wire.serve(server._app)
+
+        return serve
+
+    def _open_upstream(self, limits: ModelProxyLimits) -> SimulatedUpstream:
+        return SimulatedUpstream(self.services, limits)
 
     async def _serve_web(self, *_: Any) -> None:
         await asyncio.Event().wait()
@@ -435,8 +465,10 @@ class World:
             " + (SELECT count(*) FROM runs WHERE ended_ms IS NULL)"
             " + (SELECT count(*) FROM notifications"
             " WHERE type = 'reminder' AND status IN ('pending', 'sending') AND ?)"
+            " + (SELECT count(*) FROM scheduled_tasks WHERE status = 'active' AND ?)"
             " AS n",
             reminders,
+            reminders and bool(self.plan.services.fallbacks),
         )
         return int(row["n"])
 
@@ -512,15 +544,16 @@ def _furnish(home: Home, plan: Plan) -> None:
 
         atexit.register(lambda: path.unlink(missing_ok=True))
     shutil.copyfile(_template[0], home.database)
-    asyncio.run(_register(home, plan.groups))
+    asyncio.run(_register(home, plan))
 
 
-async def _register(home: Home, groups: Sequence[Group]) -> None:
+async def _register(home: Home, plan: Plan) -> None:
     database = await Database.open(home.database)
     try:
         async with database.transaction() as tx:
             await registration.ensure_main(tx, now_ms=0)
-            for group in groups:
+            await add_services(tx, plan.services.fallbacks)
+            for group in plan.groups:
                 await registration.register(tx, group)
                 for jid in group.other_chats:
                     await registration.add_chat(tx, group.folder, jid, now_ms=0)

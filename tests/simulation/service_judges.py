@@ -1,0 +1,125 @@
+"""Judge a world whose agents ask a model by what was promised of model services that do not answer."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from orchestrator.domain.model_services import OF_DOTENV
+from tests.simulation.loop import START_MS
+from tests.simulation.people import ASKING
+from tests.simulation.services import SERVICES_RECOVER_SECONDS
+
+if TYPE_CHECKING:
+    from tests.simulation.people import Written
+    from tests.simulation.services import Asked
+    from tests.simulation.world import World
+
+ANSWER_SECONDS = 60.0
+"""Seconds that a turn may take from its first try, where a service on the list works."""
+RESTART_SECONDS = 700.0
+"""Seconds in which what a kill of the host holds up has passed."""
+
+
+def services(world: World) -> Iterator[str]:
+    """Yield what breaks a promise about model services."""
+    if not world.plan.services.fallbacks:
+        return
+    for find in (_answers, _moves, _returns, _notices, _left_over):
+        yield from find(world)
+
+
+def _answers(world: World) -> Iterator[str]:
+    """With one service that works, nothing fails, and each turn ends a minute after it could be worked on."""
+    if not world.plan.services.is_sound or not world.plan.is_calm_but_for_services:
+        return
+    tries = _first_tries(world)
+    for row in world.rows("SELECT id, kind, state, reason, ended_ms FROM turns"):
+        what = f"turn {row['id']} ({row['kind']})"
+        if row["state"] == "failed":
+            yield f"Failed although a service works: {what}: {row['reason']}"
+        elif row["state"] == "answered" and row["id"] in tries:
+            seconds = (row["ended_ms"] - START_MS) / 1000 - tries[row["id"]]
+            if seconds > ANSWER_SECONDS:
+                yield f"Answered after {seconds:.0f} s although a service works: {what}"
+
+
+def _first_tries(world: World) -> dict[int, float]:
+    """Return when each turn was first given to a container, in virtual seconds."""
+    found: dict[int, float] = {}
+    for line in world.lines:
+        if line.kind == "event" and line.text.startswith(("turn.started ", "turn.handed_over ")):
+            number = re.search(r" turn=(\d+)", line.text)
+            if number:
+                found.setdefault(int(number[1]), line.at_s)
+    return found
+
+
+def _moves(world: World) -> Iterator[str]:
+    """A turn does not go back to a service that it has left while another works."""
+    if not world.plan.services.is_sound:
+        return
+    for written in world.people.all:
+        if written.said.kind not in ASKING:
+            continue
+        asked = [one.service for one in _asked_of(world, written)]
+        places = [one for place, one in enumerate(asked) if place == 0 or asked[place - 1] != one]
+        if len(places) != len(set(places)):
+            yield f"Asked at a service that it had left ({', '.join(places)}): {written.said}"
+
+
+def _asked_of(world: World, written: Written) -> list[Asked]:
+    """Return the requests of a turn that answers what was written, oldest first."""
+    word = written.said.token
+    return [
+        one
+        for one in world.services.asked
+        if word in one.words and not one.is_of_host and not one.is_of_task
+    ]
+
+
+def _returns(world: World) -> Iterator[str]:
+    """What is asked 90 s after a service works again goes to it."""
+    plan = world.plan.services
+    deaths = [line.at_s for line in world.lines if line.kind == "host" and line.text.endswith(" starts")]
+    for written in world.people.all:
+        asked = _asked_of(world, written)
+        if written.said.kind not in ASKING or not asked or asked[0].service == OF_DOTENV:
+            continue
+        at_s = asked[0].at_s
+        is_held_up = any(0 < at_s - death < RESTART_SECONDS for death in deaths[1:])
+        from_s = written.at_s - SERVICES_RECOVER_SECONDS
+        if plan.has_worked_since(OF_DOTENV, from_s, at_s) and not is_held_up:
+            yield f"Asked at {asked[0].service} although the first service works: {written.said}"
+
+
+def _notices(world: World) -> Iterator[str]:
+    """The owner reads of each outage once, and once of its end."""
+    if world.faults.had_disk:
+        return
+    texts = [row["text"] for row in world.rows("SELECT text FROM outbox WHERE chat_jid = 'local:main'")]
+    for text, count in Counter(texts).items():
+        service = _named_in(text)
+        times = sum(one.service == service for one in world.plan.services.faults)
+        if count > times:
+            yield f"The owner read {count} times, of {times} outages: {text!r}"
+    for row in world.rows("SELECT service, count(*) AS n FROM service_outages GROUP BY service"):
+        name, count = row["service"], row["n"]
+        begun = sum(f"'{name}'" in text and "answers meanwhile" in text for text in texts)
+        ended = sum(f"'{name}' answers again" in text for text in texts)
+        if not (begun >= count and ended == count):
+            yield f"Of {count} outages of {name} the owner read {begun} times, and of {ended} ends."
+
+
+def _named_in(text: str) -> str:
+    found = re.search(r"model service '(\w+)'", text)
+    return OF_DOTENV if found is None else found[1]
+
+
+def _left_over(world: World) -> Iterator[str]:
+    for row in world.rows("SELECT service FROM service_outages WHERE ended_ms IS NULL"):
+        yield f"The outage of {row['service']} is still open."
+    for row in world.rows("SELECT cause FROM model_refusals WHERE ended_ms IS NULL"):
+        yield f"The refusal by the model service ({row['cause']}) is still open."
