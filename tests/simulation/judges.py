@@ -28,7 +28,8 @@ CALM_ANSWER_MS = 12_000
 def judge(world: World) -> None:
     """Add to the problems of a world what breaks a promise."""
     for find in (
-        _unlisted, _errors, _loops, _left_over, _answers, _order, _reminders, _promptness, _news, _isolation, services,
+        _unlisted, _errors, _loops, _left_over, _answers, _order, _reminders, _promptness, _news, _isolation,
+        services,
     ):  # fmt: skip
         world.problems += find(world)
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 import random
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -172,27 +173,24 @@ def _read(status: int, text: bytes) -> Reply:
     """Read an answer as the SDK of the service does: a stream without its end is no answer."""
     if status != 200:
         return Reply(error=f"{status} {text.decode(errors='replace')[:200]}")
-    blocks: dict[int, dict[str, Any]] = {}
-    inputs: dict[int, str] = {}
-    is_whole = False
-    for line in text.split(b"\n"):
-        if not line.startswith(b"data:"):
-            continue
-        event = json.loads(line[5:])
-        match event["type"]:
-            case "content_block_start":
-                blocks[event["index"]] = dict(event["content_block"])
-            case "content_block_delta" if "text" in event["delta"]:
-                blocks[event["index"]]["text"] += event["delta"]["text"]
-            case "content_block_delta":
-                index = event["index"]
-                inputs[index] = inputs.get(index, "") + event["delta"]["partial_json"]
-            case "error":
-                return Reply(error=str(event["error"].get("message")))
-            case "message_stop":
-                is_whole = True
-    if not is_whole:
+    events = [json.loads(line[5:]) for line in text.split(b"\n") if line.startswith(b"data:")]
+    if failed := next((event["error"] for event in events if event["type"] == "error"), None):
+        return Reply(error=str(failed.get("message")))
+    if not any(event["type"] == "message_stop" for event in events):
         return Reply(error="the stream broke off")
-    for index, raw in inputs.items():
-        blocks[index]["input"] = json.loads(raw)
-    return Reply(parts=tuple(blocks.values()))
+    return Reply(parts=tuple(_parts(events)))
+
+
+def _parts(events: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+    """Yield the parts of an answer, which come as a beginning and pieces."""
+    for begun in (event for event in events if event["type"] == "content_block_start"):
+        deltas = [
+            event["delta"]
+            for event in events
+            if event["type"] == "content_block_delta" and event["index"] == begun["index"]
+        ]
+        if begun["content_block"]["type"] == "text":
+            yield {"type": "text", "text": "".join(delta["text"] for delta in deltas)}
+        else:
+            given = "".join(delta["partial_json"] for delta in deltas)
+            yield {**begun["content_block"], "input": json.loads(given)}

@@ -184,7 +184,8 @@ BUGS = (
     Planted(
         name="a turn that left its model service is not put back",
         path="orchestrator/queue/retries.py",
-        right="    await turns.put_back(tx, turn, reason=reason, not_before_ms=now_ms, counts_as_attempt=False)\n",
+        right="    await turns.put_back(tx, turn, reason=reason, not_before_ms=now_ms, "
+        "counts_as_attempt=False)\n",
         wrong="",
         is_of_models=True,
     ),
@@ -198,8 +199,8 @@ BUGS = (
     Planted(
         name="a turn goes back to the model service that it has left",
         path="orchestrator/proxies/model/routing.py",
-        right="        chosen = self.first_that_answers(self.candidates(config, kind, is_isolated=is_isolated), left)\n",
-        wrong="        chosen = self.first_that_answers(self.candidates(config, kind, is_isolated=is_isolated))\n",
+        right="(self.candidates(config, kind, is_isolated=is_isolated), left)\n",
+        wrong="(self.candidates(config, kind, is_isolated=is_isolated))\n",
         is_of_models=True,
     ),
     Planted(
@@ -212,9 +213,9 @@ BUGS = (
     Planted(
         name="the owner reads of each question that finds a model service down",
         path="orchestrator/store/turn_moves.py",
-        right="        ON CONFLICT DO NOTHING\n        \"\"\",\n        (service, cause, status, now_ms),\n",
+        right='        ON CONFLICT DO NOTHING\n        """,\n        (service, cause, status, now_ms),\n',
         wrong="        ON CONFLICT DO UPDATE SET status = excluded.status\n"
-        "        \"\"\",\n        (service, cause, status, now_ms),\n",
+        '        """,\n        (service, cause, status, now_ms),\n',
         is_of_models=True,
     ),
 )
@@ -249,7 +250,7 @@ def look_for(bug: Planted, *, first: int, worlds: int) -> str:
     if broken is None:
         last = (found.stderr.strip().splitlines() or ["not found"])[-1] if found.returncode else "not found"
         return f"| {bug.name} | – | {last} |"
-    seed, problem = broken.removeprefix("Seed ").split(": ", 1)
+    problem = broken.split(": ", 1)[1]
     tried = found.stdout.splitlines()[-1].split()[0]
     return f"| {bug.name} | {tried} ({seconds:.0f} s) | {problem.split(' | ')[0][:110]} |"
 

@@ -31,9 +31,8 @@ MODEL = "claude-sonnet-4-6"
 KEYS = {
     "ANTHROPIC_API_KEY": "sk-ant-api03-the-key-of-dotenv",
     "SPARE_KEY": "the-key-of-the-spare-one",
-    "THIRD_KEY": "the-key-of-the-third-one",
 }
-PLACES = {"api.anthropic.com": OF_DOTENV, "spare.example": "spare", "third.example": "third"}
+PLACES = {"api.anthropic.com": OF_DOTENV, "spare.example": "spare", "192.168.1.20:8080": "near"}
 """The services by the hosts of their addresses."""
 REFUSALS: dict[str, tuple[int, str, str]] = {
     "refused key": (401, "authentication_error", "invalid x-api-key"),
@@ -92,7 +91,7 @@ class ServicesPlan:
         chance = random.Random(f"{seed}:services of models")
         if chance.random() >= SHARE:
             return cls()
-        fallbacks = chance.choice((("spare",), ("spare", "third"), ("spare", "third")))
+        fallbacks = chance.choice((("spare",), ("spare", "near"), ("spare", "near")))
         is_sound = chance.random() < 0.75
         names = (OF_DOTENV, *fallbacks)
         faulty = names[:-1] if is_sound else names
@@ -137,14 +136,17 @@ def _faults(
 
 async def add_services(tx: Tx, fallbacks: Sequence[str]) -> None:
     """Store the services, as the owner would, and the list of what stands in."""
+    places = {name: place for place, name in PLACES.items()}
     for name in fallbacks:
+        is_near = name == "near"
+        kind = "llama.cpp" if is_near else "openrouter"
         service = ModelService(
             name=name,
-            kind="openrouter",
-            url=f"https://{name}.example",
-            key_env=f"{name.upper()}_KEY",
+            kind=kind,
+            url=f"{'http' if is_near else 'https'}://{places[name]}",
+            key_env=None if is_near else "SPARE_KEY",
             model=f"{name}-model",
-            abilities=PRESETS["openrouter"].abilities,
+            abilities=PRESETS[kind].abilities,
         )
         await model_services.put(tx, service, now_ms=0)
     chosen = [ChosenModel(WorkKind.FALLBACK, name, True) for name in fallbacks]
@@ -259,9 +261,7 @@ class SimulatedUpstream:
             chunks=self._cut(service, fault, events),
         )
 
-    async def _cut(
-        self, service: str, fault: str | None, events: Sequence[bytes]
-    ) -> AsyncGenerator[bytes]:
+    async def _cut(self, service: str, fault: str | None, events: Sequence[bytes]) -> AsyncGenerator[bytes]:
         """Yield an answer as far as what is wrong lets it come."""
         chance = self._services.chance
         if fault == "no event":

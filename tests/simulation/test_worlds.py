@@ -5,11 +5,16 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
+from orchestrator.domain.model_services import OF_DOTENV
+from orchestrator.domain.values import ChatJid, Folder, Group
+from tests.simulation.people import Plan, Said
 from tests.simulation.planted import BUGS, REPOSITORY, Planted
+from tests.simulation.services import KINDS, ServiceFault, ServicesPlan
 from tests.simulation.world import World
 
 MAIN = Path(__file__).parent / "__main__.py"
@@ -18,6 +23,12 @@ REGRESSIONS: dict[int, str] = {
     5: "the order in which woken groups are looked at depended on the hash of their names",
 }
 """Seeds of worlds that have broken a promise once, and what was wrong."""
+OF_MODELS = {
+    23: "nothing but the services goes wrong",
+    47: "at times no service works",
+    51: "the host is killed, and containers and messengers fail, too",
+}
+"""Seeds of worlds whose agents ask a model, and in which turns go on at another service."""
 
 
 @pytest.mark.parametrize("seed", REGRESSIONS)
@@ -25,11 +36,40 @@ def test_what_was_broken_once_is_whole(seed: int) -> None:
     assert World(seed).run().problems == []
 
 
-def test_a_seed_gives_the_same_world_in_every_process() -> None:
-    here = World("14").run()
-    for hash_seed in ("1", "2"):
+@pytest.mark.parametrize("seed", OF_MODELS)
+def test_what_is_asked_is_answered_where_model_services_fail(seed: int) -> None:
+    outcome = World(seed).run()
+    assert (outcome.problems, outcome.moves > 0) == ([], True)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_each_fault_of_a_model_service_has_a_turn_go_on_at_the_next(kind: str) -> None:
+    chat = ChatJid("chirp:g0")
+    said = tuple(
+        Said(at_s=at_s, who="Jane", jid=chat, kind="echo", token=token)
+        for at_s, token in ((5.0, "zq1x"), (80.0, "zq3x"))
+    )
+    fault = ServiceFault(service=OF_DOTENV, kind=kind, at_s=0.0, seconds=150.0)
+    plan = Plan(
+        seconds=160.0,
+        groups=(Group(jid=chat, name="Group 0", folder=Folder("g0")),),
+        said=said,
+        faults=(),
+        idle_ms=5_000,
+        services=ServicesPlan(fallbacks=("spare",), faults=(fault,), is_alone=True),
+    )
+    world = World(kind, plan)
+    outcome = world.run()
+    assert outcome.problems == []
+    assert (outcome.moves > 0, world.services.asked[-1].fault) == (True, None)
+
+
+@pytest.mark.parametrize(("seed", "hash_seeds"), [("14", ("1", "2")), ("31", ("1",))])
+def test_a_seed_gives_the_same_world_in_every_process(seed: str, hash_seeds: Sequence[str]) -> None:
+    here = World(seed).run()
+    for hash_seed in hash_seeds:
         elsewhere = subprocess.run(
-            [sys.executable, MAIN, "--seed", "14", "--digest"],
+            [sys.executable, MAIN, "--seed", seed, "--digest"],
             env={**os.environ, "PYTHONHASHSEED": hash_seed},
             capture_output=True,
             text=True,

@@ -264,7 +264,8 @@ class World:
             if self.plan.services.fallbacks and self.loop.time() < self.plan.seconds + 150:
                 continue  # a service that works again is to be asked again by now
             if (
-                self.people.is_content()
+                self._host_task is not None  # one that was killed last may start only now
+                and self.people.is_content()
                 and self.unsettled(reminders=True) == 0
                 and not self.engine.containers
             ):
@@ -412,6 +413,7 @@ class World:
     # -- what happens ----------------------------------------------------------------------------------
 
     def note(self, kind: str, text: str) -> None:
+        text = text.replace(str(self.root), "~")  # the number of this process is in it
         self.lines.append(Line(self.loop.time(), self.loop.step, kind, text))
 
     def _take_event(self, event: Any) -> None:
@@ -432,7 +434,7 @@ class World:
                 text += f" [{_explained(error)}]"
             elif error:
                 text += f" [{_explained(sys.exc_info()[1])}]"
-            self.note("log", text.replace(str(self.root), "~"))
+            self.note("log", text)
             raise structlog.DropEvent
 
         before = structlog.get_config()
