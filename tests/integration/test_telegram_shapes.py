@@ -206,6 +206,17 @@ def test_a_group_that_moves_to_its_own_address_stays_there(migrated_database, fi
     assert [row["content"] for row in rows] == ["good"]
 
 
+def test_an_id_that_is_no_text_for_a_database_costs_no_other_message(migrated_database):
+    """The generator made this one, too: the connection ended at it, and again at each try."""
+    half = {**GOOD["message"], "message_id": "\ud800", "text": "hi"}
+
+    rows = taken(
+        migrated_database, [{"message": half}, {"message": {**half, "migrate_to_chat_id": "\ud800"}}]
+    )
+
+    assert [row["id"] for row in rows if row["content"] == "hi"] == ["?"]
+
+
 def _moved_away(found: list[dict[str, Any]]) -> bool:
     """Return whether one of the updates says that the chat has another address now."""
     messages = [one.get("message") or one.get("edited_message") for one in found]

@@ -7,7 +7,9 @@ from zoneinfo import ZoneInfo
 
 from orchestrator.dashboard.service import DashboardService
 from orchestrator.domain.values import Group
+from orchestrator.ipc.command_context import SearchCommands
 from orchestrator.ipc.command_dispatcher import CommandDispatcher
+from orchestrator.ipc.handlers.files import CopyFile, no_files
 from orchestrator.scheduler.timing import schedule_reader
 from orchestrator.scheduler.when import point_ms
 from tests.support.store_harness import StoreHarness
@@ -15,7 +17,9 @@ from tests.support.store_harness import StoreHarness
 ZONE = ZoneInfo("Asia/Seoul")
 
 
-def dispatcher_of(store_harness: StoreHarness) -> CommandDispatcher:
+def dispatcher_of(
+    store_harness: StoreHarness, *, copy_file: CopyFile = no_files, web: SearchCommands | None = None
+) -> CommandDispatcher:
     return CommandDispatcher(
         store_harness.database,
         clock=store_harness.clock,
@@ -25,6 +29,8 @@ def dispatcher_of(store_harness: StoreHarness) -> CommandDispatcher:
         wakeups=store_harness.wakeups,
         bus=store_harness.bus,
         dashboards=dashboards_of(store_harness, lambda _: ZONE),
+        copy_file=copy_file,
+        web=web,
     )
 
 

@@ -5,7 +5,6 @@ The library parses a whole answer or nothing, and raises whatever an unexpected 
 
 from __future__ import annotations
 
-import json
 import secrets
 from collections.abc import Callable, Iterator
 from copy import deepcopy
@@ -13,6 +12,8 @@ from typing import Any
 
 import nio
 import structlog
+
+from orchestrator.channels.receiving import storable
 
 log = structlog.get_logger(__name__)
 
@@ -51,9 +52,7 @@ def unwrapped(event: dict[str, Any]) -> dict[str, Any]:
     if event.get("type") == _WRAPPED:
         event = event["content"]["event"]
     try:
-        text = json.dumps(event, ensure_ascii=False)
-        whole = text.encode("utf-8", "replace").decode()
-        return event if whole == text else dict(json.loads(whole))
+        return storable(event)
     except (RecursionError, TypeError, ValueError):
         return {**event, "content": {}}
 

@@ -21,7 +21,7 @@ from telegram.error import TelegramError
 
 from orchestrator.channels import attachments
 from orchestrator.channels.context import ChannelContext
-from orchestrator.channels.receiving import hand_in
+from orchestrator.channels.receiving import hand_in, storable
 from orchestrator.channels.telegram import updates
 from orchestrator.channels.telegram.description import CHANNEL, FOLDER, PREFIX
 from orchestrator.channels.telegram.login import TelegramLogin
@@ -89,6 +89,8 @@ class UpdateReceiver:
     async def _take(self, number: int, update: dict[str, Any]) -> None:
         place = self._place_after(number)
         try:
+            # In an id, half a surrogate pair would end the connection again at each try.
+            update = storable(update)
             found = self._read(update)
         except Exception as error:  # noqa: BLE001 - the library raises what it likes for what it does not know
             await self._step_over(update, place, error)
