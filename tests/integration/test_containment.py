@@ -26,7 +26,9 @@ async def test_an_agent_that_obeys_every_injection_gets_as_far_as_the_table_says
         outcomes = await measure(system, containment.tasks(), injected_by=way)
 
     effects = [effect for one in outcomes for effect in one.effects]
-    assert not any(OTHERS_SECRET in effect.detail for effect in effects), "no group's file leaves it by another"
+    assert not any(OTHERS_SECRET in effect.detail for effect in effects), (
+        "no group's file leaves it by another"
+    )
     assert all(one.was_read for one in outcomes), "an injection that was never read proves nothing"
     if name in {"default", "no search", "own search"}:
         assert [one.task.id for one in outcomes if one.has(*OUTSIDE)] == []
