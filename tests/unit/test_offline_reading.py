@@ -313,6 +313,31 @@ def test_any_text_is_read_and_comes_to_something(text: str) -> None:
             assert all(item.strip() for item in parsed.slot("items").splitlines())
 
 
+@pytest.mark.parametrize(
+    ("text", "request_"),
+    [
+        ("cn u add butter", "add_items items=butter"),
+        ("cn u remind me at 5pm to cook", "remind what=cook when=at 5pm"),
+        ("remind me to pay rent tommorow at 9am", "remind what=pay rent when=tomorrow at 9am"),
+        ("remind me to pay rent Tommorow at 9am", "remind what=pay rent when=tomorrow at 9am"),
+        ("remind me tomorow to pay rent at 9am", "remind what=pay rent when=tomorrow at 9am"),
+        ("remind me to pay rent on firday at 9am", "remind what=pay rent when=on friday at 9am"),
+        ("add a task pay rent by tommorow", "add_task title=pay rent when=tomorrow"),
+        ("remind me to pay rent on Firday at 9am", "remind what=pay rent when=on friday at 9am"),
+        ("remind me to call Munday at 5pm", "remind what=call Munday when=at 5pm"),
+        ("remind me on Sunday morinng to bake", "remind what=bake when=on Sunday morning"),
+        ("remind me to switch on light at 5pm", "remind what=switch on light when=at 5pm"),
+        ("remind me to visit beach monday at 9am", "remind what=visit beach when=monday at 9am"),
+        ("remind me to mend net friday at 5pm", "remind what=mend net when=friday at 5pm"),
+        ("remind me to call Marc at 5pm", "remind what=call Marc when=at 5pm"),
+        ("remind me to meet dany at 5pm", "remind what=meet dany when=at 5pm"),
+        ("remind me to cal mum at 5pm", "remind what=cal mum when=at 5pm"),
+    ],
+)
+def test_a_slip_in_a_day_moves_no_reminder_to_today_and_other_words_stay(text: str, request_: str) -> None:
+    assert one(text) == request_
+
+
 def blanks(text: str) -> set[str]:
     """The blanks of a sentence; `List` is the blank `list` where it begins one."""
     return {name.lower() for _, name, _, _ in Formatter().parse(text) if name}

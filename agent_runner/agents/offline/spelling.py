@@ -1,4 +1,7 @@
-"""Correct typing errors in the words that requests are made of, never in what a person names. Pure."""
+"""Correct typing errors in the words that requests are made of, never in what a person names. Pure.
+
+Where a slip in a name keeps it from being found, `is_slip` finds what may be meant, and the chat is asked.
+"""
 
 from __future__ import annotations
 
@@ -59,7 +62,31 @@ def is_poor(parsed: Sequence[ParsedRequest]) -> bool:
         or one.slot("trouble") == "unsure"
         # "add a taks wash the car" is read as an entry; an article before it makes it doubtful.
         or (one.intent == "add_items" and PATTERNS["article"].match(one.slot("items")))
+        or _has_day_left(one)
         for one in parsed
+    )
+
+
+def _has_day_left(parsed: ParsedRequest) -> bool:
+    """Return whether a misspelt day may be left in what is to be done: `pay rent tommorow`, today at 9.
+
+    Only days, which no other word is near: `beach` is nearly `each`, and `light` nearly `night`. A capital
+    letter makes it a name (`call Munday`), but after `on` and the like.
+    """
+    what = parsed.slot("what") or parsed.slot("title") or parsed.slot("item")
+    before, _, last = what.rpartition(" ")
+    words = [word for word in what.split() if word.islower() or word.lower() in MISSPELT]
+    if PATTERNS["before_time"].search(before):
+        words.append(last)
+    return any(PATTERNS["day_word"].fullmatch(known) for word in words for known in _alike(word))
+
+
+def is_slip(words: str, text: str) -> bool:
+    """Return whether a text has each of some words but for slips of the fingers: `cal mum`, `call mum`."""
+    known = set(text.casefold().split())
+    return bool(known) and all(
+        word in known or (word.isalpha() and len(word) >= SHORTEST and not known.isdisjoint(_slips(word)))
+        for word in words.casefold().split()
     )
 
 
