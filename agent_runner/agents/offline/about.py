@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from agent_runner.agents.offline import reading
-from agent_runner.agents.offline.handler import RequestHandler
+from agent_runner.agents.offline.handler import RequestHandler, take_back
 from agent_runner.wire.context_tools import MEMORY
 from agent_runner.wire.mailbox import ModelMissing, RefreshGroups, Remember
 
@@ -36,6 +36,13 @@ class About(RequestHandler):
         return text
 
     do_unknown_part = do_unknown
+
+    async def do_undo(self) -> str:
+        """Take the last change back, which only who made it and the owner may."""
+        undo, context = self.context.state.undo, self.context
+        if undo and not context.is_owner and undo[0].slot("by") not in ("", context.person):
+            return self.say("undo_not_yours", name=undo[0].slot("by_name"))
+        return await take_back(undo, context) if undo else await self.answer_of_row()
 
     async def do_show_groups(self) -> str:
         """List the chats that the host knows."""

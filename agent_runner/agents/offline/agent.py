@@ -15,7 +15,7 @@ from agent_runner.agents.offline.about import About
 from agent_runner.agents.offline.answers import asked_instead, joined_time, take_answer
 from agent_runner.agents.offline.board import Board
 from agent_runner.agents.offline.conversation import Conversation, ConversationState, OpenQuestion
-from agent_runner.agents.offline.handler import AnswerNow, RequestContext, carry_out
+from agent_runner.agents.offline.handler import RequestContext, answered, carry_out
 from agent_runner.agents.offline.intents import ROWS, ParsedRequest, say
 from agent_runner.agents.offline.lists import Lists
 from agent_runner.agents.offline.reminders import Reminders
@@ -195,12 +195,6 @@ async def _answer_request(text: str, context: RequestContext) -> str:
     texts = await _answer_to_question(text, context)
     if texts is None:
         parsed_requests = await asyncio.to_thread(reading.read, text)
-        if [parsed.intent for parsed in parsed_requests] == ["undo"] and context.state.undo:
-            last = context.state.undo[0]
-            if not context.is_owner and last.slot("by") not in ("", context.person):
-                return say("undo_not_yours", reading.language_of(text), name=last.slot("by_name"))
-            parsed_requests = list(context.state.undo)
-            context.state = replace(context.state, undo=())
         is_lost = all(parsed.intent in _LOST for parsed in parsed_requests)
         is_unknown = all(parsed.intent in _MAY_ANSWER for parsed in parsed_requests)
         if is_unknown and (name := await asyncio.to_thread(asked_instead, text, context)):
@@ -256,10 +250,7 @@ async def _do_all(parsed_requests: list[ParsedRequest], context: RequestContext)
         asked_before = len(context.new_questions)
         if ROWS.get(parsed.intent, {}).get("is_for_main") and not context.order.is_main:
             parsed = parsed.of("only_main")
-        try:
-            text = await carry_out(parsed, context)
-        except AnswerNow as answer:
-            text = answer.text
+        text = await answered(carry_out(parsed, context))
         if not text and len(context.new_questions) > asked_before:
             waiting = context.new_questions[-1].request
             what = waiting.slot("what") or waiting.slot("title") or waiting.slot("one")

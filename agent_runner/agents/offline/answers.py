@@ -13,7 +13,7 @@ from agent_runner.agents.offline.reading import begins_request, parse_one
 from agent_runner.agents.offline.wording import entries, reminders, without_time
 from agent_runner.checklists import TODO
 from agent_runner.wire import times
-from agent_runner.wire.times import DateOnly, Instant, Reason, Recurrence, TimeRefusal
+from agent_runner.wire.times import DateOnly, Instant, Reason, TimeRefusal
 
 MAX_NAME_CHARS = 40
 MAX_NAME_WORDS = 3
@@ -36,6 +36,8 @@ def take_answer(question: OpenQuestion, text: str, context: RequestContext) -> l
     intent = parsed.intent if parsed else ""
     if intent in ("never_mind", "no"):
         return []
+    if question.slot == "which" and intent == "yes" and len(question.options) == 1:
+        return [question.options[0].request]
     if question.slot == "which":
         return _which(question.options, text)
     request, found = question.request, None
@@ -125,7 +127,7 @@ def _chosen(request: ParsedRequest, said: str, context: RequestContext) -> str:
 def _means(said: str, choice: times.Reading, context: RequestContext) -> bool:
     """Return whether words mean one of several readings: `evening`, `7pm`, `3 February`."""
     assert not isinstance(choice, TimeRefusal)
-    at = choice.first if isinstance(choice, Recurrence) else choice.at
+    at = choice.at
     for name, is_half in (("morning", at.hour < NOON), ("evening", at.hour >= NOON)):
         if PATTERNS[name].fullmatch(said):
             return is_half and not isinstance(choice, DateOnly)

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from datetime import date, datetime, timedelta
 from typing import Any, TypedDict
 
 from agent_runner.agents.offline.answers import joined_time
 from agent_runner.agents.offline.conversation import Option, ShownEntry
-from agent_runner.agents.offline.handler import AnswerNow, RequestHandler, carry_out
+from agent_runner.agents.offline.handler import AnswerNow, RequestHandler, answered, carry_out, take_back
 from agent_runner.agents.offline.intents import PATTERNS, ROWS, filled
 from agent_runner.agents.offline.lists import Lists
 from agent_runner.agents.offline.reminders import Reminders
+from agent_runner.agents.offline.spelling import is_slip
 from agent_runner.agents.offline.wording import entries
 from agent_runner.checklists import TODO, has_words
 from agent_runner.wire import times
@@ -41,6 +42,11 @@ class OpenTask(TypedDict):
     created_at: str | None
 
 
+def _fits(which: str, text: str) -> bool:
+    which, text = which.casefold(), text.casefold()
+    return which == text or (not which.isdecimal() and has_words(text, which))
+
+
 class Board(RequestHandler):
     """Handles requests about the dashboard."""
 
@@ -53,7 +59,7 @@ class Board(RequestHandler):
             raise self.question("what", self.say("task_what"))
         deadline = self._deadline(", ".join(titles))
         # A refusal leaves the tasks beside it as they are.
-        return "\n".join([await self.answered(self._create(title, deadline)) for title in titles])
+        return "\n".join([await answered(self._create(title, deadline)) for title in titles])
 
     do_add_tasks = do_add_task
 
@@ -167,9 +173,10 @@ class Board(RequestHandler):
             return await Lists(self.parsed, self.context).act()
         if not self.slot("kind"):
             options = await self._finishable()
-            if not options:
+            near = [] if options else await self._finishable(is_slip)
+            if not (options or near):
                 return await self._finish_each()
-            self.parsed = self.choose(options, "which_done")
+            self.parsed = self.choose(options or near, "which_done", is_sure=not near)
             # A reminder that a number happens to mean is cancelled after a question only.
             self.parsed = self.parsed.having(ask="yes" if len(options) == 1 else "")
         match self.slot("kind"):
@@ -187,9 +194,9 @@ class Board(RequestHandler):
         if len(parts) < 2:
             return self.say("nothing_to_finish", item=item)
         each = [Board(self.parsed.having(item=part), self.context) for part in parts]
-        return "\n".join(filter(None, [await self.answered(one.do_finish()) for one in each]))
+        return "\n".join(filter(None, [await answered(one.do_finish()) for one in each]))
 
-    async def _finishable(self) -> list[Option]:
+    async def _finishable(self, fits: Callable[[str, str], bool] = _fits) -> list[Option]:
         """Return everything open that a number or a text can mean; a number means the list shown last."""
         item, shown = self.slot("item"), self.context.state.shown
         is_number, entry = item.isdecimal(), shown.get(item)
@@ -200,11 +207,11 @@ class Board(RequestHandler):
         is_in_list = bool(self.slot("list"))
         tasks = [] if is_in_list else await self._open_tasks()
         items = await Lists(self.parsed, self.context).entries([TODO] if is_number or is_in_list else [])
-        meant = [one for one in items if (one.id == item if is_number else _fits(item, one.label))]
+        meant = [one for one in items if (one.id == item if is_number else fits(item, one.label))]
         same = [one for one in meant if one.label.casefold() == item.casefold()]
         options = [
             self._ending(_entry(task), self._label(task))
-            for task in (_at(tasks, item) if is_number else find(tasks, item))
+            for task in (_at(tasks, item) if is_number else find(tasks, item, fits))
         ]
         for one in same or meant:
             form = "option_todo" if one.list == TODO else "option_item"
@@ -238,9 +245,8 @@ class Board(RequestHandler):
         named = state.shown.get(item)
         label = named.label if named else item
         if any(back.intent == "reopen" and _fits(label, back.slot("label")) for back in state.undo):
-            self.remember(undo=())
             opened = [back for back in state.undo if back.intent in ("reopen", "remind_again")]
-            return "\n".join([await carry_out(back, self.context) for back in opened])
+            return await take_back(opened, self.context)
         if named is not None and named.kind == "item":
             return await Lists(self.parsed.having(item=label, list=named.list), self.context).act()
         ticked = await lists.entries([state.list or TODO] if item.isdecimal() else [], is_open=False)
@@ -252,22 +258,25 @@ class Board(RequestHandler):
 
     async def _meant(self) -> OpenTask:
         """Return the one task that is meant. Raises `AnswerNow` to ask which, or where there is none."""
-        tasks, which, state = await self._open_tasks(), self.slot("task"), self.context.state
-        if self.slot("id") or PATTERNS["that_one"].fullmatch(which):
-            found = _with_id(tasks, self.slot("id") or state.task)
-        elif which.isdecimal() and which in state.shown:
-            found = _with_id(tasks, state.shown[which].id)
-        else:
-            found = find(tasks, which) or _at(tasks, which)
-        if not found:
+        tasks = await self._open_tasks()
+        found = self._fitting(tasks)
+        near = [] if found else find(tasks, self.slot("task"), is_slip)
+        if not (found or near):
             is_ours = tasks or self.parsed.intent == "drop_task"
-            raise AnswerNow(self.say("task_unknown", item=which) if is_ours else self.say("unknown"))
-        if len(found) > 1:
-            raise self._which_task(found, "which_task")
+            form = "task_unknown" if is_ours else "unknown"
+            raise AnswerNow(self.say(form, item=self.slot("task")))
+        options = self._options(found or near)
+        self.parsed = self.choose(options, "which_task", is_sure=bool(found))
         return found[0]
 
-    def _which_task(self, tasks: Sequence[OpenTask], form: str) -> AnswerNow:
-        return self.question("which", self.say(form), self._options(tasks))
+    def _fitting(self, tasks: Sequence[OpenTask]) -> list[OpenTask]:
+        """Return the tasks that an id, a pronoun, a number, a title or a part of one can mean."""
+        which, state = self.slot("task"), self.context.state
+        if self.slot("id") or PATTERNS["that_one"].fullmatch(which):
+            return _with_id(tasks, self.slot("id") or state.task)
+        if which.isdecimal() and which in state.shown:
+            return _with_id(tasks, state.shown[which].id)
+        return find(tasks, which) or _at(tasks, which)
 
     def _options(self, tasks: Sequence[OpenTask]) -> list[Option]:
         return [self.option(self._label(task), **_entry(task).slots) for task in tasks]
@@ -338,16 +347,17 @@ class Board(RequestHandler):
         """Say which tasks have a deadline, soonest first; those until a day where one is named."""
         until = self._day()
         named = self.say("until_day", day=times.say_day(until, self.parsed.language)) if until else ""
-        last = (until or date.max).isoformat()
-        tasks = [task for task in await self._open_tasks() if "" < _due_day(task) <= last]
+        tasks = await self._due_between("0", (until or date.max).isoformat())
         return self._due(tasks) or self.say("nothing_due", until=named)
 
     async def do_late(self) -> str:
         """Say which tasks are past their deadline."""
-        now = self.context.now
-        return self._due(
-            [task for task in await self._open_tasks() if _is_late(task, now)], "late"
-        ) or self.say("nothing_late")
+        tasks = [task for task in await self._open_tasks() if _is_late(task, self.context.now)]
+        return self._due(tasks, "late") or self.say("nothing_late")
+
+    async def _due_between(self, since: str, until: str) -> list[OpenTask]:
+        """Return the tasks that are due from an ISO day to another; without a deadline, before every day."""
+        return [task for task in await self._open_tasks() if since <= _due_day(task) <= until]
 
     def _due(self, tasks: Iterable[OpenTask], head: str = "due") -> str:
         """Return tasks under a head, soonest first; nothing where there are none."""
@@ -366,8 +376,8 @@ class Board(RequestHandler):
         names = [times.say_long_day(each, self.parsed.language) for each in (first, last)]
         head = self.say("week_from" if day else "week_until", first=names[0], day=names[1])
         nothing = head.rstrip(":") if day else self.say("until_day", day=names[1]).strip()
-        tasks = [task for task in await self._open_tasks() if since <= _due_day(task) <= until]
-        return await self._plan(first, last, head, nothing, [self._due(tasks)])
+        due = self._due(await self._due_between(since, until))
+        return await self._plan(first, last, head, nothing, [due])
 
     async def do_agenda(self) -> str:
         """Say what is on a day: reminders and tasks; today also tasks due soon or at no time, and to-dos."""
@@ -380,7 +390,7 @@ class Board(RequestHandler):
                 todos = await Lists(self.parsed, self.context).open_todos()
             except AnswerNow as refusal:
                 trouble = refusal.text
-        tasks = [task for task in await self._open_tasks() if since <= _due_day(task) <= until]
+        tasks = await self._due_between(since, until)
         name = times.say_long_day(day, self.parsed.language)
         name = self.say("today_is", day=name) if day == today else name
         head = self.say("agenda", day=name[:1].upper() + name[1:])
@@ -406,7 +416,7 @@ class Board(RequestHandler):
         read = self.context.read_time(self.slot(slot), takes_past=True)
         if isinstance(read, TimeRefusal):
             raise AnswerNow(self.say(f"time.{read.reason.value}", moment="—", on=""))
-        return (read.first if isinstance(read, Recurrence) else read.at).date()
+        return read.at.date()
 
     def _sections(
         self, tasks: Sequence[OpenTask], todos: Sequence[ShownEntry], *, head: str = "show_open"
@@ -436,14 +446,10 @@ class Board(RequestHandler):
         tasks = [task for task in await self._open_tasks() if task["deadline"]]
         if not tasks:
             return self.say("before_none")
-        if self.slot("id"):
-            found = _with_id(tasks, self.slot("id"))
-        elif self.slot("task"):
-            found = find(tasks, self.slot("task"))
-        else:
-            found = _with_id(tasks, self.context.state.task) or tasks
+        is_named = self.slot("id") or self.slot("task")
+        found = self._fitting(tasks) if is_named else _with_id(tasks, self.context.state.task) or tasks
         if len(found) != 1:
-            raise self._which_task(found or tasks, "before_which")
+            self.choose(self._options(found or tasks), "before_which", is_sure=False)
         (task,) = found
         day = date.fromisoformat(_due_day(task)) - timedelta(days=self._days_before())
         what = self.say("before_deadline", title=task["title"], date=self._date(task["deadline"]))
@@ -463,16 +469,11 @@ class Board(RequestHandler):
         return reply.data.get("tasks", []) if reply.ok else []
 
 
-def find(tasks: Sequence[OpenTask], which: str) -> list[OpenTask]:
+def find(tasks: Sequence[OpenTask], which: str, fits: Callable[[str, str], bool] = _fits) -> list[OpenTask]:
     """Return the tasks that a title or a part of one means."""
     which = " ".join(which.casefold().split())
     same = [task for task in tasks if task["title"].casefold() == which]
-    return same or [task for task in tasks if _fits(which, task["title"])]
-
-
-def _fits(which: str, text: str) -> bool:
-    which, text = which.casefold(), text.casefold()
-    return which == text or (not which.isdecimal() and has_words(text, which))
+    return same or [task for task in tasks if fits(which, task["title"])]
 
 
 def _with_id(tasks: Sequence[OpenTask], task_id: str) -> list[OpenTask]:

@@ -162,10 +162,15 @@ class RequestHandler:
         """Return the request with other words in some slots as one that may be meant."""
         return Option(label=label, number=number, request=self.parsed.having(**slots))
 
-    def choose(self, options: Sequence[Option], form: str) -> ParsedRequest:
-        """Return the request of the only option. Raises `AnswerNow` to ask which of several is meant."""
+    def choose(self, options: Sequence[Option], form: str, *, is_sure: bool = True) -> ParsedRequest:
+        """Return the request of the only option. Raises `AnswerNow` to ask which is meant.
+
+        That is asked where there are several, and where it is not sure that the only one is.
+        """
         if len(options) > 1:
             raise self.question("which", self.say(form), options)
+        if not is_sure:
+            raise self.question("which", self.say("did_you_mean"), options)
         return options[0].request
 
     def did(self, *undo: ParsedRequest, last: ShownEntry | None = None) -> None:
@@ -189,13 +194,6 @@ class RequestHandler:
         """Return a heading with the parts that have any text under it; nothing where none has."""
         found = [part for part in parts if part]
         return "\n\n".join([head, *found]) if found else ""
-
-    async def answered(self, work: Awaitable[str]) -> str:
-        """Return what some work says: a refusal and a question are answers too."""
-        try:
-            return await work
-        except AnswerNow as answer:
-            return answer.text
 
     async def request(self, command: Callable[..., Command], /, **fields: Any) -> Reply:
         """Return the host's reply. Raises `AnswerNow` with the host's words where it refuses."""
@@ -246,3 +244,17 @@ async def carry_out(parsed: ParsedRequest, context: RequestContext) -> str:
     handler = next(kinds, RequestHandler)(parsed, context)
     carry: Callable[[], Awaitable[str]] = getattr(handler, name, handler.answer_of_row)
     return await carry()
+
+
+async def answered(work: Awaitable[str]) -> str:
+    """Return what some work says: a refusal and a question are answers too."""
+    try:
+        return await work
+    except AnswerNow as answer:
+        return answer.text
+
+
+async def take_back(undo: Sequence[ParsedRequest], context: RequestContext) -> str:
+    """Carry out the requests that take the last change back."""
+    context.state = replace(context.state, undo=())
+    return "\n".join([await answered(carry_out(back, context)) for back in undo])

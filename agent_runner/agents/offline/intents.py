@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import re
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from agent_runner.wire.order import ECHO
 from agent_runner.wire.times import Language
 from agent_runner.wire.unicode_forms import normalized
 
+Half = TypeVar("Half")
 FLAGS = re.IGNORECASE | re.DOTALL
 
 
@@ -81,7 +82,12 @@ def patterns_of(name: str, language: Language) -> tuple[re.Pattern[str], ...]:
 
 def say(form: str, language: Language, /, **blanks: object) -> str:
     """Return the sentence of that name with its blanks filled."""
-    return ANSWERS[form][1 if language is Language.KOREAN else 0].format(**blanks)
+    return in_language(ANSWERS[form], language).format(**blanks)
+
+
+def in_language(pair: Sequence[Half], language: Language) -> Half:
+    """Return the English or the Korean one of a pair."""
+    return pair[1 if language is Language.KOREAN else 0]
 
 
 def filled(fields: Mapping[str, Any], slots: Mapping[str, str]) -> dict[str, Any]:

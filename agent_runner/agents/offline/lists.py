@@ -11,6 +11,7 @@ from typing import TypeVar
 from agent_runner.agents.offline.conversation import Option, ShownEntry
 from agent_runner.agents.offline.handler import AnswerNow, RequestHandler
 from agent_runner.agents.offline.intents import PATTERNS, say
+from agent_runner.agents.offline.spelling import is_slip
 from agent_runner.agents.offline.wording import entries
 from agent_runner.checklists import TODO, Checklists, Item, ListError, file_stem, has_words
 
@@ -93,9 +94,10 @@ class Lists(RequestHandler):
     def _list_of_item(self) -> str:
         """Return the list that has what is named: the one spoken of last before another."""
         item, last = self.slot("item").casefold(), self.context.state.list
-        found = self._entries([], is_open=self.parsed.intent != "untick")
-        fitting = (one for one in found if item == one.label.casefold() or has_words(one.label, item))
-        names = list(dict.fromkeys(one.list for one in fitting))
+        there = self._entries([], is_open=self.parsed.intent != "untick")
+        found = [one for one in there if item == one.label.casefold() or has_words(one.label, item)]
+        found = found or [one for one in there if is_slip(item, one.label)]
+        names = list(dict.fromkeys(one.list for one in found))
         if len(names) < 2 or last in names:
             return last if last in names else "".join(names)
         options = [self.option(self._named(name), list=name) for name in names]
@@ -255,11 +257,15 @@ class Lists(RequestHandler):
 
     def _items(self) -> list[str]:
         """Return what is named: one entry, or several where no entry has the whole words."""
-        whole = self.slot("item")
-        texts = [item.text.casefold() for item in self._files.items(self.name)]
+        whole, texts = self.slot("item"), [item.text for item in self._files.items(self.name)]
         several = entries(whole, self.parsed.language)
         known = [one for one in several if any(has_words(text, one) for text in texts)]
-        is_one = len(several) < 2 or len(known) < len(several) or whole.casefold() in texts
+        is_whole = whole.isdecimal() or whole.casefold() in [text.casefold() for text in texts]
+        near = [] if known or is_whole else [text for text in texts if is_slip(whole, text)]
+        if near:
+            options = [self.option(f"'{text}'", item=text, list=self.name) for text in near]
+            self.choose(options, "which_task", is_sure=False)
+        is_one = len(several) < 2 or len(known) < len(several) or is_whole
         return [whole] if is_one else several
 
     def _clear(self) -> str:

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 
 from agent_runner.agents.offline import spelling, wording
-from agent_runner.agents.offline.intents import PATTERNS, ROWS, ParsedRequest, patterns_of
+from agent_runner.agents.offline.intents import PATTERNS, ROWS, ParsedRequest, in_language, patterns_of
 from agent_runner.checklists import TODO
 from agent_runner.wire import times
 from agent_runner.wire.times import Language
@@ -244,7 +244,7 @@ def _filled(intent: str, match: re.Match[str], language: Language) -> ParsedRequ
         if ROWS[intent].get("is_timeless") and times.trailing(slots.get("items", "")):
             return None
         slots = {name: wording.without_ending("subject", words) for name, words in slots.items()}
-        same = means[language is Language.KOREAN].format_map(defaultdict(str, slots))
+        same = in_language(means, language).format_map(defaultdict(str, slots))
         found = parse_one(same) if same else None
         return found.having(whole="yes") if found and ROWS[intent].get("is_whole") else found
     if slots.pop("todo", ""):

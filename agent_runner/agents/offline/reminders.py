@@ -11,8 +11,8 @@ from typing import Any
 
 from agent_runner.agents.offline.answers import NOON, joined_time
 from agent_runner.agents.offline.conversation import Option, ShownEntry
-from agent_runner.agents.offline.handler import AnswerNow, RequestHandler
-from agent_runner.agents.offline.intents import PATTERNS, ROWS, ParsedRequest, say
+from agent_runner.agents.offline.handler import AnswerNow, RequestHandler, answered
+from agent_runner.agents.offline.intents import PATTERNS, ROWS, ParsedRequest, filled, in_language, say
 from agent_runner.agents.offline.reading import meaning_words
 from agent_runner.checklists import has_words
 from agent_runner.wire import mailbox, times
@@ -74,9 +74,9 @@ class Reminders(RequestHandler):
 
     async def do_remind(self) -> str:
         """Set a reminder, or ask for what it lacks."""
-        for name, words in self._fills().items():
-            if not self.slot(name):
-                self.parsed = self.parsed.having(**{name: words.format(**self.parsed.slots)})
+        fills = in_language(ROWS[self.parsed.intent].get("fills", ({}, {})), self.parsed.language)
+        missing = {name: words for name, words in fills.items() if not self.slot(name)}
+        self.parsed = self.parsed.having(**filled(missing, self.parsed.slots))
         self._ask_for_missing()
         read = self.context.read_time(self.slot("when"))
         if isinstance(read, TimeRefusal) and read.reason is Reason.WHICH_HALF and self.slot("half"):
@@ -94,21 +94,15 @@ class Reminders(RequestHandler):
             text = self.say("sure_when", what=what, why=why) if is_offered else why + about
             raise self.question("when", text)
         if self.slot("last"):
-            raise self._which_days(read.first if isinstance(read, Recurrence) else read.at)
+            raise self._which_days(read.at)
         if self.slot("days"):
-            return await self._set_each(read.first if isinstance(read, Recurrence) else read.at)
+            return await self._set_each(read.at)
         if is_offered and not self.slot("sure"):
             moment = times.say(read, self.parsed.language)
             raise self.question("sure", self.say("sure_remind", what=what, moment=moment))
         return await self._repeat(read) if isinstance(read, Recurrence) else await self._set(read)
 
     do_timer = do_get_up = do_remind
-
-    def _fills(self) -> dict[str, str]:
-        """Return the slots that the row of a timer fills, or of getting up: what the reminder is about."""
-        english, korean = ROWS[self.parsed.intent].get("fills", ({}, {}))
-        fills: dict[str, str] = korean if self.parsed.language is Language.KOREAN else english
-        return fills
 
     def _which_days(self, at: datetime) -> AnswerNow:
         """Ask which days `from Monday to Wednesday` means; `at` is the first."""
@@ -311,10 +305,7 @@ class Reminders(RequestHandler):
                 return self.say("no_reminders")
             if self.slot("all"):
                 return await self._cancel_all(upcoming)
-            options = self.options(upcoming)
-            if not options:
-                raise AnswerNow(self.say("no_reminder", item=self.slot("item")))
-            self.parsed = self._choose(options, upcoming, "which_reminder")
+            self.parsed = self._chosen(upcoming, upcoming, "which_reminder")
         if not self.slot("at"):
             known = [one for one in await self.upcoming() if one.entry.id == self.slot("id")]
             self.parsed = self.parsed.having(**known[0].slots) if known else self.parsed
@@ -340,19 +331,21 @@ class Reminders(RequestHandler):
         doubt = "" if sure else "yes"
         return [self.option(self._line(one), one.number, **one.slots, doubt=doubt) for one in found]
 
-    def _choose(
-        self, options: Sequence[Option], upcoming: Sequence[UpcomingReminder], form: str
+    def _chosen(
+        self, among: Sequence[UpcomingReminder], upcoming: Sequence[UpcomingReminder], form: str
     ) -> ParsedRequest:
-        """Return the request of the only option that is meant.
+        """Return the request about the only reminder that is meant. Raises `AnswerNow` where none is.
 
         Of another person's, and of one that has only some of the words, is asked.
         """
+        options, item = self.options(among), self.slot("item")
+        if not options:
+            raise AnswerNow(self.say("no_reminder" if item else "nothing_to_move", item=item))
         foreign = {one.entry.id for one in upcoming if self._is_foreign(one)}
         own = [one for one in options if one.request.slot("id") not in foreign]
-        meant = options if self.slot("item") else own or options
-        if any(one.request.slot("id") in foreign or one.request.slot("doubt") for one in meant):
-            raise self.question("which", self.say(form), meant)
-        return self.choose(meant, form)
+        meant = options if item else own or options
+        is_doubtful = any(one.request.slot("id") in foreign or one.request.slot("doubt") for one in meant)
+        return self.choose(meant, form, is_sure=not is_doubtful)
 
     def _is_foreign(self, one: UpcomingReminder) -> bool:
         """Return whether another person asked for a reminder that is not for who writes."""
@@ -375,7 +368,7 @@ class Reminders(RequestHandler):
             text = self.say(form, count=len(chosen), name=self.context.sender)
             lines = [f"{one.number}. {self._line(one)}" for one in chosen]
             raise self.question("sure", self.listed(text, lines))
-        texts = [await self.answered(self._cancel(one.entry)) for one in chosen]
+        texts = [await answered(self._cancel(one.entry)) for one in chosen]
         refusals = [text for text in texts if text]
         done = self.say("all_cancelled", count=len(chosen) - len(refusals))
         return "\n".join([done, *dict.fromkeys(refusals)])
@@ -394,11 +387,8 @@ class Reminders(RequestHandler):
             upcoming = await self.upcoming()
             if again := await self._sent_again(upcoming):
                 return again
-            options = self.options(self._pointed_at(upcoming) or upcoming)
-            if not options:
-                form = "no_reminder" if self.slot("item") else "nothing_to_move"
-                raise AnswerNow(self.say(form, item=self.slot("item")))
-            self.parsed = self._choose(options, upcoming, "which_move")
+            pointed_at = self._pointed_at(upcoming)
+            self.parsed = self._chosen(pointed_at or upcoming, upcoming, "which_move")
         read = self._new_time()
         if self.slot("kind") == "repeat":
             return await self._move_repeat(read)

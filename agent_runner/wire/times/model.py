@@ -195,6 +195,11 @@ class Recurrence:
     clock: time = time(0)
     rhythm: Rhythm = Rhythm()
 
+    @property
+    def at(self) -> datetime:
+        """The first time, by the name that the moment of every other time has."""
+        return self.first
+
     def is_on(self, day: date) -> bool:
         """Return whether it comes on a day. Only for one without an interval."""
         return self.rhythm.is_on(day)

@@ -100,7 +100,7 @@ def _next_weekdays(index: int, today: date) -> list[DaysAhead]:
 def _resolved(parts: Parts, now: datetime, policy: TimePolicy) -> Reading:
     try:
         result = _result(parts, now, policy)
-        at = result.first if isinstance(result, Recurrence) else result.at
+        at = result.at
         _check_bounds(result, at, now, policy)
     except _Refused as refused:
         choices = refused.choices

@@ -16,6 +16,47 @@ from tests.support.offline_chat import Chat, talking
 from tests.support.store_harness import StoreHarness
 
 TALKS = {
+    "a slip in a name is asked about, never taken for granted": """
+        > add milk to the shopping list
+        Added to the shopping list: milk.
+        > todo call mum
+        Added to the to-do list: call mum.
+        > add a task write the blog
+        On the dashboard: write the blog (no deadline).
+        > remind me tomorrow at 6pm to ring grandma
+        I'll remind you on Tue 2026-02-10 18:00: ring grandma (reminder 1).
+        > done cal mum
+        Do you mean this one? Say yes or no.
+        1. the to-do 'call mum'
+        > yes
+        Done on the to-do list: call mum.
+        > undo that
+        Open again on the to-do list: call mum.
+        > remove mlik
+        Do you mean this one? Say yes or no.
+        1. 'milk'
+        > no
+        All right, I leave it.
+        > blgo 50%
+        Do you mean this one? Say yes or no.
+        1. the task 'write the blog'
+        > yes
+        write the blog: 50%.
+        > move rign grandma to 8pm
+        Do you mean this one? Say yes or no.
+        1. Tue 2026-02-10 18:00 · ring grandma
+        > yes
+        Moved: ring grandma. It comes on Tue 2026-02-10 20:00.
+        > done rum
+        I know of nothing open like 'rum'.
+    """,
+    "an undo among other requests takes the last change back": """
+        > add milk to the shopping list
+        Added to the shopping list: milk.
+        > undo that and add butter to the shopping list
+        Off the shopping list again: milk.
+        Added to the shopping list: butter.
+    """,
     "milk, eggs and bread are three things": """
         > add milk, eggs and bread
         On which list shall I put milk, eggs, bread?
@@ -760,11 +801,11 @@ TALKS = {
         > remind me at 9pm to lock up
         (reminder 1)
         Tom> snooze 20 minutes
-        Which one shall I move?
+        Do you mean this one? Say yes or no.
         Reminder for Jane: lock up
         Tom> never mind
         Tom> make it 11pm
-        Which one shall I move?
+        Do you mean this one? Say yes or no.
         Tom> never mind
         Tom> cancel my reminder
         not: Cancelled
@@ -943,12 +984,12 @@ TALKS = {
         > cancel the reminder about the dentist
         No reminder fits
         > cancel the reminder to call Bob
-        Which reminder?
+        Do you mean this one? Say yes or no.
         call mum
         > no
         All right
         > move call Bob to 6pm
-        Which one shall I move?
+        Do you mean this one? Say yes or no.
         > never mind
         All right
         > cancel the reminder to call mum
