@@ -78,14 +78,7 @@ class Reminders(RequestHandler):
         missing = {name: words for name, words in fills.items() if not self.slot(name)}
         self.parsed = self.parsed.having(**filled(missing, self.parsed.slots))
         self._ask_for_missing()
-        read = self.context.read_time(self.slot("when"))
-        if isinstance(read, TimeRefusal) and read.reason is Reason.WHICH_HALF and self.slot("half"):
-            self.parsed = self.parsed.having(when=f"{self.slot('when')} {self.slot('half')}")
-            read = self.context.read_time(self.slot("when"))
-        if self.slot("before") and not isinstance(read, TimeRefusal | DateOnly):
-            read = self._before(read)
-        if isinstance(read, times.Duration) and read.at <= self.context.now:
-            read = TimeRefusal(reason=Reason.PAST, at=read.at)
+        read = self._time()
         what, is_offered = self.slot("what"), bool(self.slot("offered"))
         if isinstance(read, TimeRefusal | DateOnly):
             why = self.unclear(read)
@@ -103,6 +96,17 @@ class Reminders(RequestHandler):
         return await self._repeat(read) if isinstance(read, Recurrence) else await self._set(read)
 
     do_timer = do_get_up = do_remind
+
+    def _time(self) -> times.Reading:
+        """Read the time: in the half of the day that the row names, before an event that was named."""
+        read = self.context.read_time(self.slot("when"))
+        if isinstance(read, TimeRefusal) and read.reason is Reason.WHICH_HALF and self.slot("half"):
+            self.parsed = self.parsed.having(when=f"{self.slot('when')} {self.slot('half')}")
+            read = self.context.read_time(self.slot("when"))
+        if self.slot("before") and not isinstance(read, TimeRefusal | DateOnly):
+            read = self._before(read)
+        is_past = isinstance(read, times.Duration) and read.at <= self.context.now
+        return TimeRefusal(reason=Reason.PAST, at=read.at) if is_past else read
 
     def _which_days(self, at: datetime) -> AnswerNow:
         """Ask which days `from Monday to Wednesday` means; `at` is the first."""
@@ -392,16 +396,20 @@ class Reminders(RequestHandler):
         read = self._new_time()
         if self.slot("kind") == "repeat":
             return await self._move_repeat(read)
+        at = self._once(read)
+        number, written = self.slot("notification"), at.isoformat(timespec="seconds")
+        with self._refusal("would be different", "move_same", at):
+            await self.use("update_notification", notification_id=number, scheduled_at=written)
+        self.did(self.parsed.having(at=written, when=self.slot("at"), later="", earlier=""), last=self.entry)
+        return self.say("move", what=self.brief(self.slot("label")), moment=self.moment(at))
+
+    def _once(self, read: times.Reading) -> datetime:
+        """Return the moment of a time that comes once. Raises `AnswerNow` to ask for one."""
         if isinstance(read, TimeRefusal | DateOnly):
             raise self.question("when", self.unclear(read))
         if isinstance(read, Recurrence):
             raise AnswerNow(self.say("move_to_repeat"))
-        at = read.at.isoformat(timespec="seconds")
-        with self._refusal("would be different", "move_same", read.at):
-            number = self.slot("notification")
-            await self.use("update_notification", notification_id=number, scheduled_at=at)
-        self.did(self.parsed.having(at=at, when=self.slot("at"), later="", earlier=""), last=self.entry)
-        return self.say("move", what=self.brief(self.slot("label")), moment=self.moment(read.at))
+        return read.at
 
     async def _move_repeat(self, read: times.Reading) -> str:
         if not isinstance(read, Recurrence):
@@ -445,12 +453,8 @@ class Reminders(RequestHandler):
         later = self.slot("later")
         read = self.context.read_span(later) if later else self.context.read_time(self.slot("when"))
         label = text.removeprefix(_BELL)
-        if isinstance(read, TimeRefusal | DateOnly):
-            self.parsed = self.parsed.of("remind", what=label, when=self.slot("when"))
-            raise self.question("when", self.unclear(read))
-        if isinstance(read, Recurrence):
-            raise AnswerNow(self.say("move_to_repeat"))
-        self.parsed = self.parsed.of("remind_again", label=label, at=read.at.isoformat())
+        self.parsed = self.parsed.of("remind", what=label, when=self.slot("when"))
+        self.parsed = self.parsed.of("remind_again", label=label, at=self._once(read).isoformat())
         return await self.do_remind_again()
 
     def _pointed_at(self, upcoming: Sequence[UpcomingReminder]) -> list[UpcomingReminder]:

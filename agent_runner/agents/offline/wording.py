@@ -128,8 +128,7 @@ def until(body: str, language: Language, *, is_task: bool = True) -> tuple[str, 
         return _until_ko(body, is_task=is_task)
     for mark in PATTERNS["deadline_mark"].finditer(body):
         rest, title = body[mark.end() :].strip(), body[: mark.start()].strip(" ,")
-        is_sure = mark[0].strip(" ,").lower().split()[0] in ("by", "until", "till", "due")
-        rest = same_time(rest)
+        is_sure, rest = bool(mark["sure"]), same_time(rest)
         is_vague = is_sure and PATTERNS["vague_time"].fullmatch(rest)
         if title and ((times.is_time(rest) and (is_sure or is_task)) or is_vague):
             return title, rest
