@@ -380,9 +380,9 @@ class AndyWays:
 
 @asynccontextmanager
 async def andy(
-    setting: Setting, harness: StoreHarness, database_path: Path, home: Path
+    setting: Setting, harness: StoreHarness, database_path: Path, home: Path, *, address: str = "127.0.0.1"
 ) -> AsyncIterator[AndyUnderTest]:
-    """Start the parts of a host that stand between an agent and all else."""
+    """Start the parts of a host that stand between an agent and all else; its proxies listen on `address`."""
     for folder in GROUPS:
         is_main = folder == "main"
         await harness.add_group(folder, is_main=is_main, requires_trigger=not is_main)
@@ -412,7 +412,7 @@ async def andy(
             home, {"ANTHROPIC_API_KEY": "sk-ant-key", "ANTHROPIC_BASE_URL": model.url}
         )
         with mock.patch.object(egress_proxy, "Resolver", return_value=internet):
-            proxies = ContainerProxies(host, credentials=credentials, address="127.0.0.1", on_runaway=_never)
+            proxies = ContainerProxies(host, credentials=credentials, address=address, on_runaway=_never)
             await proxies.open(stack)
         for name in ("proxy", "egress", "usage"):
             tasks.append(asyncio.create_task(proxies.loops()[name](), name=name))  # type: ignore[arg-type]
@@ -432,7 +432,7 @@ async def andy(
         async with harness.database.reading() as tx:
             group = await groups.known(tx, Folder(setting.folder))
         environment = proxies.environment(group, "claude", "")
-        environment.setdefault("HTTPS_PROXY", f"http://127.0.0.1:{proxies._egress.port}")
+        environment.setdefault("HTTPS_PROXY", f"http://{address}:{proxies._egress.port}")
         client = await stack.enter_async_context(httpx.AsyncClient(trust_env=False, timeout=60))
         yield AndyUnderTest(
             setting=setting,

@@ -15,6 +15,8 @@ from filelock import FileLock
 
 from orchestrator.containers.image import build
 from orchestrator.domain.errors import NoBaseImage
+from tests.support.outside_container import OutsideContainer
+from tests.support.runtimes import DockerBench
 
 PROJECT = Path(__file__).parents[2]
 BUILD_SECONDS = 900
@@ -51,3 +53,25 @@ def agent_image(docker_client: docker.APIClient) -> str:
             except NoBaseImage as error:
                 pytest.skip(str(error))
     return tag
+
+
+@pytest.fixture
+def network_bench(docker_client: docker.APIClient, agent_image: str) -> Iterator[DockerBench]:
+    """A bench whose networks are removed, too."""
+    bench = DockerBench(docker_client, agent_image)
+    yield bench
+    bench.clear()
+    for each in docker_client.networks(filters={"label": [f"andy.install={bench.install}"]}):
+        docker_client.remove_network(each["Id"])
+
+
+@pytest.fixture
+def outside(docker_client: docker.APIClient, agent_image: str) -> Iterator[OutsideContainer]:
+    serve = ["python3", "-u", "-S", "-m", "http.server", "8000"]
+    made = docker_client.create_container(agent_image, entrypoint=serve)
+    try:
+        docker_client.start(made)
+        address = docker_client.inspect_container(made)["NetworkSettings"]["IPAddress"]
+        yield OutsideContainer(client=docker_client, id=made["Id"], address=address)
+    finally:
+        docker_client.remove_container(made, force=True)

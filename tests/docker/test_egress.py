@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import json
 import socket
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager, suppress
 from functools import partial
 
@@ -24,6 +24,7 @@ from orchestrator.proxies.egress.proxy import EgressCaller, EgressProxy
 from orchestrator.store.audit import AuditEvent
 from tests.doubles.clock import FakeClock
 from tests.processes.small_internet import PUBLIC, SmallInternet
+from tests.support.outside_container import OutsideContainer
 from tests.support.runtimes import DockerBench, a_spec, all_of, running
 from tests.support.until import until
 
@@ -52,27 +53,6 @@ for host, port in order['straight']:
 print('networks', len(os.listdir('/sys/class/net')) - 1)
 print('proxies', sorted(name for name in os.environ if 'proxy' in name.lower()))
 """
-
-
-@pytest.fixture
-def bench(docker_client: docker.APIClient, agent_image: str):
-    bench = DockerBench(docker_client, agent_image)
-    yield bench
-    bench.clear()
-    for each in docker_client.networks(filters={"label": [f"andy.install={bench.install}"]}):
-        docker_client.remove_network(each["Id"])
-
-
-@pytest.fixture
-def outside(docker_client: docker.APIClient, agent_image: str) -> Iterator[str]:
-    """The address of a container that is on none of Andy's networks and listens on port 8000."""
-    serve = ["python3", "-S", "-m", "http.server", "8000"]
-    made = docker_client.create_container(agent_image, entrypoint=serve)
-    try:
-        docker_client.start(made)
-        yield docker_client.inspect_container(made)["NetworkSettings"]["IPAddress"]
-    finally:
-        docker_client.remove_container(made, force=True)
 
 
 @asynccontextmanager
@@ -130,12 +110,14 @@ async def asked(
         return (await all_of(container)).decode().splitlines()
 
 
-async def test_a_list_lets_out_to_exactly_what_is_on_it(bench: DockerBench, outside: str) -> None:
-    made = await network.ensure_network(bench.install)
+async def test_a_list_lets_out_to_exactly_what_is_on_it(
+    network_bench: DockerBench, outside: OutsideContainer
+) -> None:
+    made = await network.ensure_network(network_bench.install)
     listed = ("good.example:8080", "good.example:443", "home.example:443")
     async with way_out(made.gateway, *listed) as (proxy, events):
         said = await asked(
-            bench,
+            network_bench,
             made.name,
             through=[
                 ("good.example", 8080),
@@ -145,7 +127,7 @@ async def test_a_list_lets_out_to_exactly_what_is_on_it(bench: DockerBench, outs
                 ("127.0.0.1", 443),
                 ("good.example", 443),
             ],
-            straight=[(outside, 8000)],
+            straight=[(outside.address, 8000)],
             environment={"HTTPS_PROXY": proxy},
         )
         await until(lambda: len(events) >= 4, "all is told: a connection when it has ended")
@@ -153,7 +135,7 @@ async def test_a_list_lets_out_to_exactly_what_is_on_it(bench: DockerBench, outs
     assert ["403" in line for line in said[1:5]] == [True] * 4, said
     assert said[5] == "good.example 443 Andy refuses this connection: it does not begin with a TLS hello."
     del said[5:7]  # which ends with a line end
-    assert said[5:7] == [f"{outside} 8000 no", "networks 1"], "there is no way around the proxy"
+    assert said[5:7] == [f"{outside.address} 8000 no", "networks 1"], "there is no way around the proxy"
     kinds = sorted((event.kind, event.detail["target"]) for event in events)
     assert kinds == [
         ("egress.connection", "good.example:8080"),
@@ -163,32 +145,40 @@ async def test_a_list_lets_out_to_exactly_what_is_on_it(bench: DockerBench, outs
     ], "refusals of a kind are told once in a while"
 
 
-async def test_without_a_list_there_is_no_route_and_no_proxy(bench: DockerBench, outside: str) -> None:
-    made = await network.ensure_network(bench.install)
-    said = await asked(bench, made.name, through=[], straight=[(outside, 8000)])
-    assert said == [f"{outside} 8000 no", "networks 1", "proxies []"]
+async def test_without_a_list_there_is_no_route_and_no_proxy(
+    network_bench: DockerBench, outside: OutsideContainer
+) -> None:
+    made = await network.ensure_network(network_bench.install)
+    said = await asked(network_bench, made.name, through=[], straight=[(outside.address, 8000)])
+    assert said == [f"{outside.address} 8000 no", "networks 1", "proxies []"]
 
 
 async def test_an_open_container_is_on_a_second_network_that_is_not_closed(
-    bench: DockerBench, docker_client: docker.APIClient
+    network_bench: DockerBench, docker_client: docker.APIClient
 ) -> None:
-    made = await network.ensure_network(bench.install)
+    made = await network.ensure_network(network_bench.install)
     with socket.create_server((made.gateway, 0)) as door:
         said = await asked(
-            bench, made.name, through=[], straight=[(made.gateway, door.getsockname()[1])], is_open=True
+            network_bench,
+            made.name,
+            through=[],
+            straight=[(made.gateway, door.getsockname()[1])],
+            is_open=True,
         )
     assert said[0].endswith("reached"), "the host's doors are where they were"
     assert said[1] == "networks 2"
     (found,) = await asyncio.to_thread(docker_client.networks, names=[f"{made.name}-open"])
     assert not found["Internal"]
     assert found["Options"]["com.docker.network.bridge.enable_icc"] == "false"
-    assert found["Labels"] == {"andy.install": bench.install}
-    closed = await asked(bench, made.name, through=[], straight=[])
+    assert found["Labels"] == {"andy.install": network_bench.install}
+    closed = await asked(network_bench, made.name, through=[], straight=[])
     assert closed[0] == "networks 1", "the others stay on the closed one"
 
 
-async def test_both_networks_go_with_the_install(bench: DockerBench, docker_client: docker.APIClient) -> None:
-    made = await network.ensure_network(bench.install)
-    await asyncio.to_thread(network.open_network, docker_client, install=bench.install)
-    await network.remove_network(bench.install)
+async def test_both_networks_go_with_the_install(
+    network_bench: DockerBench, docker_client: docker.APIClient
+) -> None:
+    made = await network.ensure_network(network_bench.install)
+    await asyncio.to_thread(network.open_network, docker_client, install=network_bench.install)
+    await network.remove_network(network_bench.install)
     assert await asyncio.to_thread(docker_client.networks, names=[made.name]) == []
