@@ -45,6 +45,8 @@ BEGUN_BEFORE = (
     "[The model that worked on this before stopped answering. It had called these tools already, and what"
     " they did stands: look before you do anything of it again.]"
 )
+MAY_BE_DONE = " (this ended with an error, and may have been done all the same)"
+"""Added to a call that failed: one whose answer a restart of the host held up counts as failed, too."""
 TASK_NOTICE = (
     "[This is scheduled task {id}, run {cause}, due {due}. It was sent automatically: nobody wrote it just "
     "now, and nobody can be asked back. Your final answer goes to the chat; when there is nothing to tell, "
@@ -89,10 +91,13 @@ async def _done_before(tx: Tx, turn: Turn) -> str | None:
     """Return what a turn had done before it left its model service; None for one that has not."""
     if not await turn_moves.has_moved(tx, turn.id):
         return None
-    calls = [one for one in await tool_calls.of_turn(tx, turn.id) if one.is_ok is not False]
+    calls = await tool_calls.of_turn(tx, turn.id)
     if not calls:
         return None
-    lines = [f"- {one.tool}: {short(one.summary, MAX_CALL_CHARS)}" for one in calls[-MAX_CALLS:]]
+    lines = [
+        f"- {one.tool}: {short(one.summary, MAX_CALL_CHARS)}{MAY_BE_DONE if one.is_ok is False else ''}"
+        for one in calls[-MAX_CALLS:]
+    ]
     return "\n".join([BEGUN_BEFORE, *lines])
 
 

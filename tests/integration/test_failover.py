@@ -15,7 +15,7 @@ from orchestrator.domain import failures
 from orchestrator.domain.model_services import ServicePrice, WorkKind
 from orchestrator.domain.settings import Settings
 from orchestrator.domain.values import TurnKind, TurnState
-from orchestrator.inbound.prompt import BEGUN_BEFORE
+from orchestrator.inbound.prompt import BEGUN_BEFORE, MAY_BE_DONE
 from orchestrator.proxies.model.limits import ModelProxyLimits
 from orchestrator.reports import models
 from orchestrator.store import tool_calls
@@ -257,11 +257,12 @@ async def test_what_was_done_before_is_told_so_that_it_is_not_done_twice(
             await tool_calls.begin(
                 tx, turn, run, call_id=tool, parent_id=None, tool=tool, summary=summary, now_ms=1
             )
+        await tool_calls.end(tx, turn, run, call_id="Bash", is_ok=False, took_ms=1, now_ms=2)
     await harness.settle(turn)
 
     told = all_text(spare.turns[0])
     assert BEGUN_BEFORE in told
-    assert "- mcp__andy__send_message: step 0\n- Bash: step 1" in told
+    assert f"- mcp__andy__send_message: step 0\n- Bash: step 1{MAY_BE_DONE}" in told
 
 
 @pytest.mark.parametrize("price", [None, ServicePrice(4, 1), ServicePrice(1, 16)])
