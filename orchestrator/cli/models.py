@@ -104,7 +104,7 @@ def ask_for_abilities(
     as_json: JsonOption = False,
     home: HomeOption = None,
 ) -> int:
-    """Ask a service for a text, a stream, a tool call, an image and a count of tokens; keep what it can.
+    """Ask a service for a text, a stream, a tool call, an image, a count of tokens and its window; keep that.
 
     What it cannot do is left out of requests to it. It costs about a thousand tokens.
 
@@ -123,10 +123,11 @@ def ask_for_abilities(
         raise UsageError(f"Say which model '{name}' is asked for: andy models test {name} --model …")
     found = asyncio.run(_look(home, service, asked))
     if found[0].is_there:
-        abilities = abilities_of(found)
+        can = abilities_of(found)
+        window = next((one.tokens for one in found if one.tokens and asked == service.model), None)
         asyncio.run(
             terminal.change(
-                home, lambda tx, now_ms: models.note_abilities(tx, name, abilities, now_ms=now_ms)
+                home, lambda tx, now_ms: models.note_abilities(tx, name, can, window=window, now_ms=now_ms)
             )
         )
     rows = [{"name": one.name, "is_there": one.is_there, "detail": one.detail} for one in found]
@@ -222,7 +223,10 @@ def remove(
     from orchestrator.cli import terminal
     from orchestrator.reports import models
 
-    asyncio.run(terminal.change(home, lambda tx, now_ms: models.remove(tx, name, now_ms=now_ms)))
+    settings = terminal.settings_of(terminal.home_of(home))
+    asyncio.run(
+        terminal.change(home, lambda tx, now_ms: models.remove(tx, name, settings=settings, now_ms=now_ms))
+    )
     print(f"The service '{name}' is removed.")
 
 

@@ -128,6 +128,15 @@ def stand_in_notice(
     )
 
 
+def left_notice(service: str) -> str:
+    """Tell the owner that a service broke off or was silent in a turn, though it answers the host."""
+    return (
+        f"⚠️ The model service '{service}' broke off or was silent in the middle of a turn, and the next on"
+        " the list answered it. It answers a short question of mine, so the next turn asks it again. If that"
+        " happens often, look into its log, or choose another first: 'andy models use'."
+    )
+
+
 @dataclass(frozen=True, slots=True)
 class ServiceTrouble:
     """The cause of trouble, as the end of a sentence that names the service, and the fix as a sentence."""

@@ -16,6 +16,17 @@ OF_DOTENV = "anthropic"
 """The name of the service whose address and key are in `.env` as `ANTHROPIC_…`."""
 
 
+LEAST_WINDOW = 16_000
+"""Tokens that a first request needs: instructions and tools, a question, and room for an answer."""
+
+
+def too_small() -> str:
+    """Return why a window is too small, with the fix."""
+    return (
+        f"a first request needs {LEAST_WINDOW:,}: start the service with a larger one (llama.cpp: -c 32768)"
+    )
+
+
 class Ability(StrEnum):
     """An ability that a service may have besides answering with a text."""
 

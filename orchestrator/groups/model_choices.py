@@ -7,7 +7,15 @@ from collections.abc import Sequence
 from difflib import get_close_matches
 
 from orchestrator.domain.errors import BadRequest
-from orchestrator.domain.model_services import OF_DOTENV, ModelService, WorkKind, read_choice
+from orchestrator.domain.model_services import (
+    LEAST_WINDOW,
+    OF_DOTENV,
+    Ability,
+    ModelService,
+    WorkKind,
+    read_choice,
+    too_small,
+)
 from orchestrator.groups import changes
 from orchestrator.store import audit, groups, model_services
 from orchestrator.store.database import Tx
@@ -62,6 +70,21 @@ def check_choice(text: str, services: Sequence[ModelService]) -> None:
     choice = read_choice(text, services)
     if choice.service != OF_DOTENV and choice.model is None:
         raise BadRequest(f"'{choice.service}' has no model of its own: write {choice.service}/MODEL.")
+    service = next((one for one in services if one.name == choice.service), None)
+    if service is not None:
+        _check_fitness(service, choice.model)
+
+
+def _check_fitness(service: ModelService, model: str | None) -> None:
+    """Refuse a service that was tested and seen to lack what the agent cannot do without."""
+    if service.tested_ms is not None and Ability.STREAM not in service.abilities:
+        raise BadRequest(
+            f"'{service.name}' did not stream its answer when it was tested, and the agent needs that:"
+            f" see 'andy models test {service.name}'."
+        )
+    is_known = service.window is not None and model == service.model
+    if is_known and service.window is not None and service.window < LEAST_WINDOW:
+        raise BadRequest(f"'{service.name}' takes {service.window:,} tokens, and {too_small()}.")
 
 
 def _check_spelling(text: str, services: Sequence[ModelService]) -> None:

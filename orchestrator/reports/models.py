@@ -12,6 +12,7 @@ from orchestrator.base.tables import Rows, table
 from orchestrator.domain.errors import BadRequest
 from orchestrator.domain.failures import ServiceTrouble, service_trouble
 from orchestrator.domain.model_services import (
+    LEAST_WINDOW,
     OF_DOTENV,
     PRESETS,
     Ability,
@@ -19,7 +20,9 @@ from orchestrator.domain.model_services import (
     ModelService,
     ServicePrice,
     read_choice,
+    too_small,
 )
+from orchestrator.domain.settings import Settings
 from orchestrator.domain.values import TurnKind
 from orchestrator.groups import settings as group_settings
 from orchestrator.groups.model_choices import MODEL_NAME
@@ -28,8 +31,6 @@ from orchestrator.proxies.model.routing import ModelRouter, read_catalog
 from orchestrator.store import audit, groups, model_refusals, model_services, turn_moves
 from orchestrator.store.database import Tx
 
-LEAST_WINDOW = 16_000
-"""Tokens that a first request needs: instructions and tools, a question, and room for an answer."""
 _WORK = (
     ("", TurnKind.CHAT, False),
     ("tasks", TurnKind.TASK, True),
@@ -107,7 +108,7 @@ async def add(tx: Tx, service: ModelService, *, now_ms: int) -> None:
     await audit.append(tx, audit.AuditEvent(at_ms=now_ms, kind="model.added", detail=detail))
 
 
-async def remove(tx: Tx, name: str, *, now_ms: int) -> None:
+async def remove(tx: Tx, name: str, *, settings: Settings, now_ms: int) -> None:
     """Remove a service. Audited.
 
     Raises `BadRequest` when there is none, or when something still chooses it.
@@ -120,6 +121,16 @@ async def remove(tx: Tx, name: str, *, now_ms: int) -> None:
         for one in await model_services.choices(tx)
         if read_choice(one.model, services).service == name
     ]
+    of_settings = {
+        "ANDY_MODEL": settings.andy_model,
+        "AGENTS_WORKER_MODEL": settings.agents_worker_model,
+        "ANDY_CONTEXT_MODEL": settings.andy_context_model,
+    }
+    chosen += [
+        f"the setting {setting}"
+        for setting, text in of_settings.items()
+        if read_choice(text, services).service == name
+    ]
     for group in await groups.every(tx):
         texts = (group.container_config.get("model"), *(group.container_config.get("models") or {}).values())
         if any(read_choice(text, services).service == name for text in texts):
@@ -130,11 +141,14 @@ async def remove(tx: Tx, name: str, *, now_ms: int) -> None:
     await audit.append(tx, audit.AuditEvent(at_ms=now_ms, kind="model.removed", detail={"name": name}))
 
 
-async def note_abilities(tx: Tx, name: str, found: frozenset[Ability], *, now_ms: int) -> None:
-    """Store what a service was seen to be able to do."""
+async def note_abilities(
+    tx: Tx, name: str, found: frozenset[Ability], *, window: int | None, now_ms: int
+) -> None:
+    """Store what a service was seen to be able to do, and its window unless a smaller one was given."""
     service = await model_services.by_name(tx, name)
     if service is not None:
-        tested = replace(service, abilities=found, tested_ms=now_ms)
+        least = min((one for one in (service.window, window) if one is not None), default=None)
+        tested = replace(service, abilities=found, tested_ms=now_ms, window=least)
         await model_services.put(tx, tested, now_ms=now_ms)
 
 
@@ -266,10 +280,7 @@ def check(service: ModelService) -> None:
     if service.model is not None and not MODEL_NAME.fullmatch(service.model):
         raise BadRequest(f"'{service.model[:60]}' is no name of a model.")
     if service.window is not None and service.window < LEAST_WINDOW:
-        raise BadRequest(
-            f"A window of {service.window:,} tokens is too small: a first request needs {LEAST_WINDOW:,}."
-            " Start the service with a larger one (llama.cpp: -c 32768)."
-        )
+        raise BadRequest(f"A window of {service.window:,} tokens is too small: {too_small()}.")
     _check_url(service)
 
 

@@ -58,16 +58,15 @@ async def of_unsettled(tx: Tx) -> dict[TurnId, set[str]]:
     return found
 
 
-async def begin_outage(tx: Tx, service: str, *, cause: ModelError, status: int | None, now_ms: int) -> bool:
-    """Record that a service does not answer; False when that is recorded already."""
-    cursor = await tx.execute(
+async def begin_outage(tx: Tx, service: str, *, cause: ModelError, status: int | None, now_ms: int) -> None:
+    """Record that a service does not answer, unless that is recorded already."""
+    await tx.execute(
         """
         INSERT INTO service_outages (service, cause, status, since_ms) VALUES (?, ?, ?, ?)
         ON CONFLICT DO NOTHING
         """,
         (service, cause, status, now_ms),
     )
-    return cursor.rowcount == 1
 
 
 async def end_outage(tx: Tx, service: str, *, now_ms: int) -> bool:

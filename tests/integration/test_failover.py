@@ -16,13 +16,15 @@ from orchestrator.domain.model_services import ServicePrice, WorkKind
 from orchestrator.domain.settings import Settings
 from orchestrator.domain.values import TurnKind, TurnState
 from orchestrator.inbound.prompt import BEGUN_BEFORE, MAY_BE_DONE
+from orchestrator.proxies.model.failover import QUIET_MS
 from orchestrator.proxies.model.limits import ModelProxyLimits
 from orchestrator.reports import models
-from orchestrator.store import tool_calls
+from orchestrator.store import model_services, tool_calls
 from tests.doubles.faulty_upstream import Behave, FaultyUpstream, Received, answer, hang, reset
 from tests.doubles.messages_api import Say, ScriptedMessagesApi, all_text
 from tests.support.model_services_harness import ServicesHarness, several_services
 from tests.support.store_harness import StoreHarness
+from tests.support.until import until
 
 KINDS = (TurnKind.CHAT, TurnKind.TASK, TurnKind.WORKER)
 JSON = "application/json"
@@ -94,6 +96,37 @@ FAULTS: dict[str, Behave] = {
 }
 
 
+async def pings(
+    _: Received, up: FaultyUpstream, reader: asyncio.StreamReader, to: asyncio.StreamWriter
+) -> None:
+    """Begin an answer, and then send nothing but signs of life; end when nobody listens."""
+    to.write(BEGUN)
+    with suppress(ConnectionError):
+        for _number in range(500):
+            to.write(chunk("ping", {}))
+            await to.drain()
+            await asyncio.sleep(0.02)
+
+
+STREAM = "text/event-stream"
+MORE_FAULTS: dict[str, Behave] = {
+    "an object that is no message": answer(200, b'{"ok":true}', content_type=JSON),
+    "a message in place of a stream": answer(200, b'{"type":"message","content":[]}', content_type=JSON),
+    "an error below a good status": answer(
+        200, b'{"type":"error","error":{"type":"overloaded_error"}}', content_type=JSON
+    ),
+    "a stream of another format": answer(
+        200, b'data: {"choices":[]}\n\ndata: [DONE]\n\n', content_type=STREAM
+    ),
+    "an empty stream": answer(200, b"", content_type=STREAM),
+    "half an event": begun(HEAD + b"c\r\nevent: messag\r\n", then="stops"),
+    "an error as the first event": answer(
+        200, b'event: error\ndata: {"type":"error","error":{"type":"api_error"}}\n\n', content_type=STREAM
+    ),
+    "nothing but pings": pings,
+}
+
+
 @pytest.fixture
 def spare() -> Iterator[ScriptedMessagesApi]:
     with ScriptedMessagesApi(default=Say("from the spare one")) as api:
@@ -119,7 +152,14 @@ async def harness(
         database_path,
         tmp_path,
         url=first.url,
-        limits=ModelProxyLimits(moving_seconds=0.3, connect_seconds=1, probe_seconds=1),
+        limits=ModelProxyLimits(
+            moving_seconds=0.3,
+            moving_ping_seconds=0.5,
+            connect_seconds=1,
+            probe_seconds=1,
+            life_after_seconds=0.1,
+            life_seconds=0.2,
+        ),
         settings=Settings(tz="Asia/Seoul", andy_model="claude-sonnet-4-6"),
     ) as made:
         await made.add("spare", spare.url)
@@ -148,12 +188,16 @@ def places(harness: ServicesHarness) -> list[str]:
     return [one.run.service or "anthropic" for one in harness.attempts]
 
 
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("fault", FAULTS)
+CASES = [(fault, kind) for fault in FAULTS for kind in KINDS] + [
+    (fault, TurnKind.CHAT) for fault in MORE_FAULTS
+]
+
+
+@pytest.mark.parametrize(("fault", "kind"), CASES)
 async def test_whatever_the_first_does_the_next_answers_the_same_turn_and_the_first_comes_back(
     harness: ServicesHarness, first: FaultyUpstream, fault: str, kind: TurnKind
 ) -> None:
-    first.behave = FAULTS[fault]
+    first.behave = (FAULTS | MORE_FAULTS)[fault]
     began_ms = harness.store_harness.clock.now_ms()
     turn = await harness.settle(await harness.asked(kind))
 
@@ -212,8 +256,7 @@ async def test_what_one_turn_alone_has_met_stops_no_other(
 
     async def refuses_containers(received: Received, *rest: object) -> None:
         is_hosts = received.values("user-agent") == ["andy"]
-        message = b'{"type":"message","content":[]}'
-        behave = answer(200, message, content_type=JSON) if is_hosts else FAULTS["refused key"]
+        behave = begun_and_said if is_hosts else FAULTS["refused key"]
         await behave(received, *rest)  # type: ignore[arg-type]
 
     first.behave = refuses_containers
@@ -404,3 +447,185 @@ async def test_a_service_that_refuses_for_good_and_has_no_other_fails_its_turn_o
     assert "At the model service 'far': the model service does not know the model 'm'" in told
     works(first)
     assert (await harness.settle(await harness.asked())).state is TurnState.ANSWERED, "the next one tries"
+
+
+@pytest.mark.parametrize("fault", ["a break within a tool call", "a byte now and then", "another format"])
+async def test_the_owner_is_notified_once_whatever_fault_it_is(
+    harness: ServicesHarness, first: FaultyUpstream, fault: str
+) -> None:
+    """The host meets the same when it asks by itself: it reads a stream to its end."""
+    first.behave = FAULTS[fault]
+    for kind in KINDS:
+        await harness.settle(await harness.asked(kind))
+        await harness.proxies.failover.look()
+    (text,) = await harness.told("main")
+    assert "The next on the list answers meanwhile." in text
+
+
+async def test_a_service_that_answers_the_host_and_breaks_off_in_turns_is_told_of_once_a_day(
+    harness: ServicesHarness, first: FaultyUpstream
+) -> None:
+    async def breaks_for_containers(received: Received, *rest: object) -> None:
+        is_hosts = received.values("user-agent") == ["andy"]
+        behave = begun_and_said if is_hosts else FAULTS["a break within a tool call"]
+        await behave(received, *rest)  # type: ignore[arg-type]
+
+    first.behave = breaks_for_containers
+    for _ in range(2):
+        await harness.settle(await harness.asked())
+        await harness.proxies.failover.look()
+    (text,) = await harness.told("main")
+    assert "'anthropic' broke off or was silent in the middle of a turn" in text
+    assert harness.proxies.models.down == set()
+    harness.store_harness.clock.wall_ms += 86_400_000
+    await harness.settle(await harness.asked())
+    await harness.proxies.failover.look()
+    assert len(await harness.told("main")) == 2
+
+
+async def test_a_service_that_comes_and_goes_is_told_of_once_and_again_when_it_stays_away(
+    harness: ServicesHarness, first: FaultyUpstream
+) -> None:
+    look, clock = harness.proxies.failover.look, harness.store_harness.clock
+    for _ in range(3):
+        first.behave = FAULTS["5xx"]
+        harness.proxies.failover.suspect("anthropic")
+        await look()
+        works(first)
+        await look()
+    assert len(await harness.told("main")) == 2, "down and back, once"
+    first.behave = FAULTS["5xx"]
+    harness.proxies.failover.suspect("anthropic")
+    await look()
+    clock.wall_ms += QUIET_MS
+    await look()
+    await look()
+    assert "does not answer" in (await harness.told("main"))[2]
+    works(first)
+    await look()
+    assert len(await harness.told("main")) == 4
+
+
+async def test_a_service_that_answers_again_does_not_wait_for_one_that_is_silent(
+    harness: ServicesHarness, first: FaultyUpstream
+) -> None:
+    first.behave = FAULTS["5xx"]
+    async with FaultyUpstream(answer(500, b"oops")) as far:
+        await harness.add("far", far.url)
+        harness.proxies.failover.suspect("anthropic")
+        harness.proxies.failover.suspect("far")
+        await harness.proxies.failover.look()
+        assert harness.proxies.models.down == {"anthropic", "far"}
+        first.behave = hang
+        works(far)
+        looking = asyncio.create_task(harness.proxies.failover.look(), name="look")
+        await until(lambda: harness.proxies.models.down == {"anthropic"}, "the other is back")
+        assert not looking.done()
+        await looking
+
+
+async def test_a_chosen_service_without_its_key_is_told_of_and_is_asked_once_the_key_is_there(
+    harness: ServicesHarness, tmp_path: Path
+) -> None:
+    async with FaultyUpstream(begun_and_said) as paid:
+        await harness.add("paid", paid.url, kind="gateway", model="m", key_env="PAID_API_KEY")
+        await harness.configure(model="paid/m")
+        await harness.settle(await harness.asked())
+        await harness.settle(await harness.asked())
+        assert places(harness) == ["spare", "spare"]
+        await harness.proxies.failover.look()
+        await harness.settle(await harness.asked())
+        (text,) = await harness.told("main")
+        assert "'paid' cannot be used" in text
+        assert "PAID_API_KEY" in text
+        (tmp_path / ".env").write_text("PAID_API_KEY=the-key-that-was-missing\n")
+        await harness.proxies.failover.look()
+        await harness.settle(await harness.asked())
+    assert (places(harness)[-1], harness.attempts[-1].text) == ("paid", "first")
+
+
+async def test_a_service_that_is_removed_while_it_is_down_does_not_answer_again(
+    harness: ServicesHarness,
+) -> None:
+    async with FaultyUpstream(answer(500, b"oops")) as far:
+        await harness.add("far", far.url)
+        harness.proxies.failover.suspect("far")
+        await harness.proxies.failover.look()
+    async with harness.store_harness.database.transaction() as tx:
+        await model_services.remove(tx, "far")
+    await harness.proxies.failover.look()
+    assert harness.proxies.models.down == set()
+    assert len(await harness.told("main")) == 1
+
+
+async def test_a_second_key_of_anthropics_stands_in_with_the_same_model(
+    harness: ServicesHarness, first: FaultyUpstream, spare: ScriptedMessagesApi, tmp_path: Path
+) -> None:
+    (tmp_path / ".env").write_text("ANTHROPIC_SECOND_API_KEY=the-second-key-of-anthropic\n")
+    await harness.add("second", spare.url, kind="anthropic", model=None, key_env="ANTHROPIC_SECOND_API_KEY")
+    await harness.choose(WorkKind.FALLBACK, "second")
+    first.behave = FAULTS["no credit"]
+    await harness.settle(await harness.asked())
+    assert places(harness) == ["anthropic", "second"]
+    assert harness.attempts[-1].run.model == harness.attempts[0].run.model == "claude-sonnet-4-6"
+    await harness.choose(WorkKind.FALLBACK, "second/claude-opus-4-6")
+    turn = await harness.settle(await harness.asked(), most=2)
+    assert (turn.state, places(harness)[2:]) == (TurnState.FAILED, ["anthropic"]), "that is dearer"
+
+
+class NearService:
+    """A model on a machine of the owner's, whose server may be stuck as a whole."""
+
+    def __init__(self) -> None:
+        self.looks = 0
+        self.is_stuck = False
+        self.said = asyncio.Event()
+
+    async def behave(
+        self,
+        received: Received,
+        up: FaultyUpstream,
+        reader: asyncio.StreamReader,
+        to: asyncio.StreamWriter,
+    ) -> None:
+        if self.is_stuck:
+            await up.until_hung_up(reader)
+        elif received.target == "/":
+            self.looks += 1
+            await answer(404, b"")(received, up, reader, to)
+        else:
+            await self.said.wait()
+            await begun_and_said(received, up, reader, to)
+
+
+async def test_a_near_service_that_reads_for_long_is_waited_for_while_its_server_lives(
+    harness: ServicesHarness,
+) -> None:
+    near = NearService()
+    async with FaultyUpstream(near.behave) as upstream:
+        await harness.add("near", upstream.url)
+        await harness.configure(model="near/qwen3")
+        asking = asyncio.create_task(harness.settle_new(), name="ask")
+        await until(lambda: near.looks >= 4, "it is looked at")
+        assert not asking.done()
+        near.said.set()
+        await asking
+    assert (places(harness), harness.attempts[-1].text) == (["near"], "first")
+
+
+@pytest.mark.parametrize("is_begun", [False, True], ids=["at first", "in the middle"])
+async def test_a_near_service_that_is_stuck_is_left(harness: ServicesHarness, is_begun: bool) -> None:
+    near = NearService()
+
+    async def behave(received: Received, up: FaultyUpstream, *rest: Any) -> None:
+        if is_begun and received.target.startswith("/v1/messages"):
+            await begun(BEGUN, then="stops")(received, up, *rest)
+        else:
+            await near.behave(received, up, *rest)
+
+    near.is_stuck = True
+    async with FaultyUpstream(behave) as upstream:
+        await harness.add("near", upstream.url)
+        await harness.configure(model="near/qwen3")
+        turn = await harness.settle_new()
+    assert (turn.state, places(harness)) == (TurnState.ANSWERED, ["near", "spare"])

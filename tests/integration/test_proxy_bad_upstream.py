@@ -13,8 +13,13 @@ from orchestrator.proxies.model.limits import ModelProxyLimits
 from tests.doubles.faulty_upstream import Behave, FaultyUpstream, Received, answer, hang, reset, say
 from tests.support.running_proxy import REAL_KEY, proxied
 
-CUT_CHUNKED = b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n5\r\nhello\r\n"
-CUT_SIZED = b"HTTP/1.1 200 OK\r\ncontent-length: 50\r\n\r\nhello"
+OF_STREAM = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n"
+CUT_CHUNKED = OF_STREAM + b"transfer-encoding: chunked\r\n\r\nd\r\ndata: hello\n\n\r\n"
+CUT_SIZED = OF_STREAM + b"content-length: 50\r\n\r\ndata: hello\n\n"
+CUT_BEFORE = (
+    b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 50\r\n\r\n{",
+    OF_STREAM + b"content-length: 50\r\n\r\ndata: hel",
+)
 
 
 @pytest.mark.parametrize(
@@ -85,6 +90,16 @@ async def test_an_answer_that_is_cut_stays_cut(tmp_path: Path, cut: bytes) -> No
         assert (await served.recorded())[0].ending is ExchangeEnd.CUT
     assert b"hello" in raw
     assert not raw.endswith(b"0\r\n\r\n")
+
+
+@pytest.mark.parametrize("cut", CUT_BEFORE)
+async def test_an_answer_that_is_cut_before_it_can_be_judged_is_a_refusal(tmp_path: Path, cut: bytes) -> None:
+    async with proxied(tmp_path) as served:
+        served.upstream.behave = say(cut)
+        response = await served.call()
+        assert (await served.recorded())[0].ending is ExchangeEnd.REFUSED
+    assert response.status_code == 502
+    assert response.json()["type"] == "error"
 
 
 async def refuse_early(

@@ -17,7 +17,12 @@ from tests.support.running_proxy import BODY, REAL_KEY, proxied
 from tests.support.until import DEADLINE_SECONDS
 
 OAUTH = "sk-ant-oat01-the-real-token"
-EVENTS = (b'event: ping\ndata: {"text":"\xea\xb0', b'\x80"}\n\n', b"event: message_stop\ndata: {}\n\n")
+EVENTS = (
+    b"event: message_start\ndata: {}\n\n",
+    b'event: ping\ndata: {"text":"\xea\xb0',
+    b'\x80"}\n\n',
+    b"event: message_stop\ndata: {}\n\n",
+)
 
 
 async def stream_in_steps(
@@ -36,7 +41,8 @@ async def stream_in_steps(
 async def stream_and_hang(
     request: Received, up: FaultyUpstream, reader: asyncio.StreamReader, to: asyncio.StreamWriter
 ) -> None:
-    to.write(b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n1\r\nx\r\n")
+    head = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n"
+    to.write(head + b"9\r\ndata: x\n\n\r\n")
     await hang(request, up, reader, to)
 
 
@@ -100,7 +106,7 @@ async def test_a_chunk_arrives_before_the_upstream_has_finished(tmp_path: Path) 
             assert await anext(chunks) == EVENTS[0]
             served.upstream.more.set()
             rest = b"".join([chunk async for chunk in chunks])
-        assert rest == EVENTS[1] + EVENTS[2]
+        assert rest == b"".join(EVENTS[1:])
         assert (await served.recorded())[0].ending is ExchangeEnd.WHOLE
 
 
@@ -122,7 +128,7 @@ async def test_a_client_that_leaves_ends_the_upstream_request(tmp_path: Path, be
         async with served.socket() as (reader, writer):
             writer.write(served.head(f"content-length: {len(BODY)}") + BODY)
             if behave is stream_and_hang:
-                await reader.readuntil(b"\r\nx\r\n")
+                await reader.readuntil(b"data: x\n\n")
             else:
                 await served.upstream.until_received()
         async with asyncio.timeout(DEADLINE_SECONDS):

@@ -130,6 +130,10 @@ class ServicesHarness:
             clock.wall_ms = max(clock.wall_ms, turn.not_before_ms)
         return turn
 
+    async def settle_new(self) -> Turn:
+        """Have the chat ask, and run that turn until it is answered or failed."""
+        return await self.settle(await self.asked())
+
     async def ask(self, token: str, body: dict[str, Any]) -> tuple[int, str, bool]:
         """Ask as the CLI does: again after trouble, unless it is told not to."""
         status = 0

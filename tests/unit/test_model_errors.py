@@ -9,6 +9,8 @@ from orchestrator.domain.failures import ModelError
 from orchestrator.proxies.model.exchange import classify
 from orchestrator.queue.retries import outage_delay_ms
 
+JSON = b"application/json"
+
 
 def said(message: str, kind: str = "invalid_request_error") -> bytes:
     return json.dumps({"type": "error", "error": {"type": kind, "message": message}}).encode()
@@ -17,8 +19,9 @@ def said(message: str, kind: str = "invalid_request_error") -> bytes:
 @pytest.mark.parametrize(
     ("status", "body", "error"),
     [
-        (200, b"event: message_start\n", None),
-        (200, b"{}", None),
+        (200, b'event: message_start\ndata: {"type": "message_start"}\n\n', None),
+        (200, b'{"type": "message", "content": []}', None),
+        (200, b"{}", ModelError.FOREIGN),
         (200, b"event: error\ndata: {}", ModelError.OUTAGE),
         (400, said("messages: at least one is needed"), ModelError.OTHER),
         (400, said("Your credit balance is too low to access the Anthropic API."), ModelError.NO_CREDIT),
@@ -42,6 +45,80 @@ def test_an_answer_is_judged_by_its_status_and_words(
     status: int, body: bytes, error: ModelError | None
 ) -> None:
     assert classify(status, body) is error
+
+
+def event(data: str, *, before: str = "", end: str = "\n") -> bytes:
+    return f"{before}event: x{end}data: {data}{end}{end}".encode()
+
+
+@pytest.mark.parametrize(
+    ("kind", "body", "error"),
+    [
+        (JSON, b'{"type": "message", "content": [{"type": "text", "text": "hi"}], "new": 1}', None),
+        (JSON, b'\n \n{"type": "message", "content": []}', None),
+        (b"application/json; charset=utf-8", b'{"type": "message", "content": []}', None),
+        (JSON, b'{"type": "message", "content": "hi"}', ModelError.FOREIGN),
+        (JSON, b'{"type": "message"}', ModelError.FOREIGN),
+        (JSON, b'{"type": "message", "content": [', ModelError.FOREIGN),
+        (JSON, b'{"object": "chat.completion", "choices": []}', ModelError.FOREIGN),
+        (JSON, b'{"id": "resp_1", "object": "response", "output": []}', ModelError.FOREIGN),
+        (JSON, b'{"candidates": [{"content": {"parts": []}}]}', ModelError.FOREIGN),
+        (JSON, b'{"model": "qwen3", "response": "hi", "done": true}', ModelError.FOREIGN),
+        (JSON, b"[]", ModelError.FOREIGN),
+        (JSON, b"null", ModelError.FOREIGN),
+        (JSON, b"", ModelError.FOREIGN),
+        (JSON, b"[" * 100_000, ModelError.FOREIGN),
+        (JSON, b"<html>Log in</html>", ModelError.FOREIGN),
+        (b"text/html", b"<html>Log in</html>", ModelError.FOREIGN),
+        (b"text/plain", b'{"type": "message", "content": []}', ModelError.FOREIGN),
+        (JSON, said("Overloaded", "overloaded_error"), ModelError.OUTAGE),
+        (JSON, said("invalid x-api-key", "authentication_error"), ModelError.KEY_REFUSED),
+        (JSON, said("Your credit balance is too low"), ModelError.NO_CREDIT),
+        (JSON, said("model: claude-9", "not_found_error"), ModelError.UNKNOWN_MODEL),
+        (JSON, said("later", "a_newer_error"), ModelError.OUTAGE),
+        (JSON, b'{"error": {"code": 502, "message": "Provider returned error"}}', ModelError.OUTAGE),
+        (JSON, b'{"error": {"code": 402, "message": "Insufficient credits"}}', ModelError.NO_CREDIT),
+        (JSON, b'{"error": {"code": "502"}}', ModelError.OUTAGE),
+        (JSON, b'{"type": "error", "error": "later"}', ModelError.OUTAGE),
+    ],
+)
+def test_a_good_status_is_believed_only_with_a_message_below_it(
+    kind: bytes, body: bytes, error: ModelError | None
+) -> None:
+    assert classify(200, body, kind) is error
+
+
+@pytest.mark.parametrize(
+    ("body", "error"),
+    [
+        (event('{"type": "message_start", "message": {}}'), None),
+        (event('{"type": "message_start"}', end="\r\n"), None),
+        (event('{"type": "ping"}'), None),
+        (event('{"type": "a_newer_event"}'), None),
+        (event('{"type": "message_start"}', before=": PROCESSING\n\n: PROCESSING\n\n"), None),
+        (b'data: {"type": "message_start"}\n\n', None),
+        (event('{"type": "error", "error": {"type": "overloaded_error"}}'), ModelError.OUTAGE),
+        (
+            event('{"type": "error", "error": {"type": "authentication_error"}}'),
+            ModelError.KEY_REFUSED,
+        ),
+        (b'data: {"id": "1", "object": "chat.completion.chunk", "choices": []}\n\n', ModelError.FOREIGN),
+        (event('{"type": "response.created", "response": {}}'), ModelError.FOREIGN),
+        (b"data: [DONE]\n\n", ModelError.FOREIGN),
+        (event("hello"), ModelError.FOREIGN),
+        (event('{"type": 1}'), ModelError.FOREIGN),
+        (b": nothing but comments\n\n" * 800, ModelError.FOREIGN),
+        (b'{"type": "message", "content": []}', ModelError.FOREIGN),
+    ],
+)
+def test_a_stream_is_judged_by_its_first_event(body: bytes, error: ModelError | None) -> None:
+    assert classify(200, body, b"text/event-stream", is_streamed=True) is error
+
+
+def test_a_message_in_one_piece_is_no_answer_where_a_stream_was_asked_for() -> None:
+    body = b'{"type": "message", "content": []}'
+    assert classify(200, body, JSON, is_streamed=True) is ModelError.FOREIGN
+    assert classify(200, body, is_streamed=True) is ModelError.FOREIGN
 
 
 def test_only_what_comes_again_every_time_is_permanent() -> None:

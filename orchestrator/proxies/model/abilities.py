@@ -14,7 +14,7 @@ from typing import Any
 
 from orchestrator.domain.errors import SettingError
 from orchestrator.domain.failures import ModelError
-from orchestrator.domain.model_services import Ability, ModelService
+from orchestrator.domain.model_services import LEAST_WINDOW, Ability, ModelService, too_small
 from orchestrator.proxies.model import forwarder, headers
 from orchestrator.proxies.model.credentials import CredentialSource
 from orchestrator.proxies.model.error_responses import AnswerCut, ProxyRefused
@@ -25,7 +25,14 @@ from orchestrator.proxies.model.upstream_client import UpstreamClient, UpstreamR
 
 ASK_SECONDS = 120.0
 """Seconds that one answer may take: a model on this machine may be loaded for the first question."""
-MAX_ANSWER_BYTES = 256 * 1024
+MAX_ANSWER_BYTES = 4 * 1024 * 1024
+"""Bytes of an answer that are read: some services list hundreds of models."""
+WINDOW = "window"
+"""The name of the finding that tells the size of the window."""
+NEEDED = "Andy's agent needs it"
+_WINDOW_PATHS = {"llama.cpp": "/props", "lmstudio": "/api/v0/models", "ollama": "/api/ps"}
+"""Where services tell the window that a model was loaded with, by their kinds; others list it with models."""
+_WINDOW_NAMES = ("n_ctx", "loaded_context_length", "max_model_len", "max_input_tokens", "context_length")
 _COMMON = [
     (b"content-type", b"application/json"),
     (b"anthropic-version", b"2023-06-01"),
@@ -52,6 +59,8 @@ class AbilityFinding:
     is_there: bool
     detail: str
     error: ModelError | None = None
+    tokens: int | None = None
+    """The size of a window."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,10 +68,11 @@ class _Reply:
     status: int
     kind: bytes
     body: bytes
+    is_streamed: bool = False
 
     @property
     def error(self) -> ModelError | None:
-        return classify(self.status, self.body, self.kind or None)
+        return classify(self.status, self.body, self.kind or None, is_streamed=self.is_streamed)
 
     def document(self) -> dict[str, Any]:
         try:
@@ -83,7 +93,9 @@ async def examine(
     if credential is None:
         raise SettingError(f"The key of '{service.name}' is not set: put {service.key_env}=… into .env.")
     client = UpstreamClient(ModelProxyLimits())
-    target = UpstreamTarget(credential=credential, base_url=service.url, is_public_only=not service.is_near)
+    target = UpstreamTarget(
+        credential=credential, base_url=service.url, is_public_only=not service.is_near, service=service
+    )
     try:
         return [await _Asking(client, target, model).text()] if briefly else await look(client, target, model)
     finally:
@@ -98,13 +110,24 @@ async def look(client: UpstreamClient, target: UpstreamTarget, model: str) -> li
     text = await ask.text()
     if not text.is_there:
         return [text]
-    return [text, await ask.stream(), await ask.tool(), await ask.image(), await ask.count()]
+    window = await ask.window(_WINDOW_PATHS.get(target.service.kind if target.service else "", "/v1/models"))
+    return [text, await ask.stream(), await ask.tool(), await ask.image(), await ask.count(), window]
 
 
 def abilities_of(found: list[AbilityFinding]) -> frozenset[Ability]:
     """Return the abilities among what was found."""
     names = {ability.value for ability in Ability}
     return frozenset(Ability(one.name) for one in found if one.is_there and one.name in names)
+
+
+def window_of(document: dict[str, Any], model: str) -> int | None:
+    """Return the tokens that a model takes by what its service says of itself, or of its models."""
+    said = [document.get("default_generation_settings")]  # of llama.cpp, which has one model
+    for listed in (document.get("data"), document.get("models")):
+        entries = [one for one in listed if isinstance(one, dict)] if isinstance(listed, list) else []
+        said += [one for one in entries if model in (one.get("id"), one.get("name"), one.get("model"))]
+    found = (one.get(name) for one in said if isinstance(one, dict) for name in _WINDOW_NAMES)
+    return next((tokens for tokens in found if type(tokens) is int and tokens > 0), None)
 
 
 class _Asking:
@@ -120,9 +143,6 @@ class _Asking:
         document = reply.document()
         if reply.error is not None:
             return AbilityFinding(name="text", is_there=False, detail=_why(reply), error=reply.error)
-        if document.get("type") != "message" or not isinstance(document.get("content"), list):
-            detail = "what it answers is no message of the Messages API"
-            return AbilityFinding(name="text", is_there=False, detail=detail, error=ModelError.FOREIGN)
         said = " ".join(_texts(document))[:60]
         return AbilityFinding(name="text", is_there=True, detail=f"it says {said!r}")
 
@@ -136,7 +156,9 @@ class _Asking:
             if name not in reply.body
         ]
         is_there = reply.error is None and not missing
-        detail = "all events came" if is_there else f"without {', '.join(map(bytes.decode, missing))}"
+        detail = (
+            "all events came" if is_there else f"without {', '.join(map(bytes.decode, missing))}; {NEEDED}"
+        )
         return AbilityFinding(
             name=Ability.STREAM, is_there=is_there, detail=detail if reply.status == 200 else _why(reply)
         )
@@ -182,25 +204,40 @@ class _Asking:
             name=Ability.COUNTING, is_there=is_there, detail=f"{count} tokens" if is_there else _why(reply)
         )
 
+    async def window(self, path: str) -> AbilityFinding:
+        """Ask how many tokens the model takes as the service runs it, which may be fewer than it could."""
+        reply = await self._send("GET", path, None)
+        tokens = None if isinstance(reply, AbilityFinding) else window_of(reply.document(), self._model)
+        if tokens is None:
+            detail = "it does not say: give it with --window, else 200,000 tokens are believed"
+        elif tokens < LEAST_WINDOW:
+            detail = f"{tokens:,} tokens, and {too_small()}"
+        else:
+            detail = f"{tokens:,} tokens"
+        is_enough = tokens is not None and tokens >= LEAST_WINDOW
+        return AbilityFinding(name=WINDOW, is_there=is_enough, detail=detail, tokens=tokens)
+
     async def _ask(self, path: str = "/v1/messages", **fields: Any) -> _Reply | AbilityFinding:
-        """Ask, and return the answer, or why none came."""
-        body = json.dumps({"model": self._model, **fields}).encode()
-        sent = headers.request_headers(
-            [*_COMMON, (b"content-length", str(len(body)).encode())], self._target.credential
-        )
+        """Ask the model, and return the answer, or why none came."""
+        return await self._send("POST", path, {"model": self._model, **fields})
+
+    async def _send(self, method: str, path: str, document: dict[str, Any] | None) -> _Reply | AbilityFinding:
+        body = None if document is None else json.dumps(document).encode()
+        length = [] if body is None else [(b"content-length", str(len(body)).encode())]
         request = UpstreamRequest(
-            method="POST",
+            method=method,
             url=f"{self._target.base_url}{path}",
-            headers=sent,
-            body=forwarder.once(body),
+            headers=headers.request_headers([*_COMMON, *length], self._target.credential),
+            body=None if body is None else forwarder.once(body),
             first_byte_seconds=ASK_SECONDS,
             is_public_only=self._target.is_public_only,
         )
         try:
             async with asyncio.timeout(ASK_SECONDS), self._client.send(request) as answer:
-                kinds = [value for name, value in answer.headers if name.lower() == b"content-type"]
-                body = await _read(answer.chunks)
-                return _Reply(answer.status, kinds[0] if kinds else b"", body)
+                is_streamed = document is not None and document.get("stream") is True
+                return _Reply(
+                    answer.status, answer.kind or b"", await _read(answer.chunks), is_streamed=is_streamed
+                )
         except TimeoutError:
             detail = f"no whole answer in {ASK_SECONDS:.0f} s"
         except AnswerCut:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import re
 import traceback
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Any
 
 import structlog
 
@@ -17,6 +19,7 @@ from orchestrator.domain.values import Folder, RunId, TurnId, TurnKind
 from orchestrator.groups.settings import ModelFeature
 from orchestrator.proxies.model.credentials import Credential
 from orchestrator.proxies.model.error_responses import ProxyRefusal, ProxyRefused
+from orchestrator.proxies.model.headers import EVENT_STREAM
 from orchestrator.proxies.model.token_usage import ParsedUsage
 from orchestrator.store.budgets import Budget
 
@@ -196,32 +199,37 @@ class ExchangeLog:
 _NO_CREDIT = ("credit balance", "billing")
 _NO_MODEL = ("not a valid model", "model not exist", "model_not_found", "no such model", "unknown model")
 """Words of services that answer 400 or 422 where others answer 404."""
-_OVERLOADED_STREAM = b"event: error"
+_ERROR_EVENT = b"event: error"
+_KINDS = (b"application/json", EVENT_STREAM)
+_STATUS_OF_TYPE = {
+    "authentication_error": 401,
+    "billing_error": 402,
+    "invalid_request_error": 400,
+    "not_found_error": 404,
+    "permission_error": 403,
+    "rate_limit_error": 429,
+}
+"""The status of an error of the Messages API that comes below a good one. Of those not named it is 500."""
+_EVENT_NAME = re.compile(r"[a-z][a-z_]*")
+"""The form of the names of events, of which a newer API may have more. Those of other APIs have dots."""
 
 
-_KINDS = (b"application/json", b"text/event-stream")
-_OTHER_FORMATS = (b'"chat.completion', b'"text_completion"', b"data: [DONE]")
-"""Marks of what services say that speak the format of others."""
-
-
-def _is_foreign(body: bytes, kind: bytes | None) -> bool:
-    """Return whether a good answer is none of the Messages API: a page, or another format."""
-    is_of_another_kind = kind is not None and not kind.lower().startswith(_KINDS)
-    return is_of_another_kind or any(mark in body[:2_000] for mark in _OTHER_FORMATS)
-
-
-def classify(status: int, body: bytes = b"", kind: bytes | None = None) -> ModelError | None:
+def classify(
+    status: int, body: bytes = b"", kind: bytes | None = None, *, is_streamed: bool = False
+) -> ModelError | None:
     """Judge an answer by its status, the beginning of its body and its content type; None is an answer.
 
     A key that is refused, an account without credit and a model that is not there are refused again however
     often they are asked. A limit that is reached and trouble of the service pass by themselves. Anything else
     is the request's own fault.
+
+    Args:
+        body: all of it, or of a stream the first event that has data.
+        kind: the content type, in lower case.
+        is_streamed: whether a stream was asked for.
     """
     if 200 <= status < 300:
-        if _is_foreign(body, kind):
-            return ModelError.FOREIGN
-        # An overloaded service may say so only after its good status.
-        return ModelError.OUTAGE if body.startswith(_OVERLOADED_STREAM) else None
+        return _of_good_status(body, kind, is_streamed=is_streamed)
     match status:
         case _ if 300 <= status < 400:
             return ModelError.FOREIGN
@@ -241,6 +249,52 @@ def classify(status: int, body: bytes = b"", kind: bytes | None = None) -> Model
             return ModelError.OTHER
 
 
+def _of_good_status(body: bytes, kind: bytes | None, *, is_streamed: bool) -> ModelError | None:
+    """Judge what stands below a good status: a message, an error, or something of another API."""
+    if kind is not None and not kind.startswith(_KINDS):
+        return ModelError.FOREIGN
+    is_stream = body.lstrip()[:1] not in (b"{", b"[") if kind is None else kind.startswith(EVENT_STREAM)
+    document = _document(_data_of(body) if is_stream else body)
+    error = document.get("error")
+    is_error = document.get("type") == "error" or body.lstrip().startswith(_ERROR_EVENT)
+    if is_error or isinstance(error, dict):
+        return classify(_status_of(error), json.dumps(document).encode())
+    if is_stream:
+        name = document.get("type")
+        is_known = isinstance(name, str) and _EVENT_NAME.fullmatch(name) is not None
+    else:
+        is_known = document.get("type") == "message" and isinstance(document.get("content"), list)
+        is_known = is_known and not is_streamed
+    return None if is_known else ModelError.FOREIGN
+
+
+def _status_of(error: Any) -> int:
+    """Return the status that an error would have had: some services write it below a good one."""
+    code = error.get("code", error.get("status")) if isinstance(error, dict) else None
+    if isinstance(code, int) and 400 <= code <= 599:
+        return code
+    name = error.get("type") if isinstance(error, dict) else None
+    return _STATUS_OF_TYPE.get(name, 500) if isinstance(name, str) else 500
+
+
+def _data_of(events: bytes) -> bytes:
+    """Return the data of the first event that has any."""
+    for event in events.replace(b"\r", b"").split(b"\n\n"):
+        lines = [line[5:].strip() for line in event.split(b"\n") if line.startswith(b"data:")]
+        if lines:
+            return b"\n".join(lines)
+    return b""
+
+
+def _document(body: bytes) -> dict[str, Any]:
+    """Return the object that a body holds; an empty one where it holds none."""
+    try:
+        found = json.loads(body)
+    except (ValueError, RecursionError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
 def _by_words(message: str) -> ModelError:
     if any(word in message for word in _NO_CREDIT):
         return ModelError.NO_CREDIT
@@ -249,8 +303,5 @@ def _by_words(message: str) -> ModelError:
 
 def _message(body: bytes) -> str:
     """The words and the kind of an error in the form of the Messages API."""
-    try:
-        error = json.loads(body).get("error")
-        return f"{error.get('type', '')} {error.get('message', '')}"
-    except (ValueError, AttributeError, RecursionError):
-        return ""
+    error = _document(body).get("error")
+    return f"{error.get('type', '')} {error.get('message', '')}" if isinstance(error, dict) else ""

@@ -6,8 +6,10 @@ request of its own: a container could provoke one. The host asks such a service 
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, replace
 
 import structlog
 
@@ -33,9 +35,23 @@ TRIES = 3
 MAX_REMEMBERED = 1_000
 _OF_THE_REQUEST = (ModelError.OTHER, ModelError.UNKNOWN_MODEL)
 """Errors of a service that answers, if not this request."""
+_OF_THE_SERVICE = (ModelError.OUTAGE, ModelError.FOREIGN)
+"""Errors that no request of a container's is likely to provoke."""
+QUIET_MS = 30 * 60_000
+"""Milliseconds for which the owner is not notified again of a service that comes and goes."""
+_DAY_MS = 86_400_000
 
 Probe = Callable[[str, str | None], Awaitable[Answered]]
 """Ask a service for one word, of a model or of its own."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Notice:
+    """A notice to the owner that a service is down."""
+
+    at_ms: int
+    is_taken_back: bool = False
+    """Whether the owner was notified that it answers again."""
 
 
 class Failover:
@@ -53,6 +69,7 @@ class Failover:
         """`on_change` is called after a turn has moved, or a service has come back."""
         self._database = database
         self._router = router
+        router.on_unusable = self.suspect
         self._clock = clock
         self._probe = probe
         self._on_change = on_change
@@ -61,6 +78,10 @@ class Failover:
         """Services to be asked now, each with the model that a turn asked there."""
         self._models: dict[str, str | None] = {}
         """The model that is asked for at each service that is down."""
+        self._left_for: dict[str, ModelError] = {}
+        """Services that a turn has left since the last look, each with its cause."""
+        self._notices: dict[str, _Notice] = {}
+        """The last notice to the owner that a service is down."""
         self._wakeup = Wakeup()
 
     async def load(self) -> None:
@@ -69,6 +90,7 @@ class Failover:
             self._router.left = await turn_moves.of_unsettled(tx)
             found = await turn_moves.outages(tx)
         self._router.down = {one.service for one in found}
+        self._notices = {one.service: _Notice(one.since_ms) for one in found}
         self._suspects = {one.service: None for one in found}
         self._wakeup.set()
 
@@ -102,29 +124,39 @@ class Failover:
             cause=answered.error.value,
             status=answered.status,
         )
+        self._left_for[service] = answered.error
         self.suspect(service, identity.model)
         return True
 
-    def suspect(self, service: str, model: str | None) -> None:
+    def suspect(self, service: str, model: str | None = None) -> None:
         """Have a service asked soon, by the host itself, whether it answers."""
         self._suspects.setdefault(service, model)
         self._wakeup.set()
 
     async def look(self) -> None:
-        """Ask once each service that is down or suspected."""
+        """Ask once each service that is down or suspected, all at the same time."""
         suspects, self._suspects = self._suspects, {}
-        for service in sorted(suspects.keys() | self._router.down):
-            model = suspects.get(service) or self._models.get(service)
-            answered = await self._probe(service, model)
-            error = answered.error
-            log.info("service.probed", service=service, status=answered.status, error=error and error.value)
-            if error is None or error in _OF_THE_REQUEST:
-                await self._note_up(service)
-            if error is ModelError.UNKNOWN_MODEL and suspects.get(service) is not None:
-                await self.note_down(service, error, status=answered.status, model=model)
-            elif error is not None and error not in _OF_THE_REQUEST:
-                self._models[service] = model
-                await self.note_down(service, error, status=answered.status, model=model)
+        async with asyncio.TaskGroup() as group:
+            for service in sorted(suspects.keys() | self._router.down):
+                asked = self._ask(service, suspects.get(service))
+                group.create_task(asked, name=f"probe-{service}")
+
+    async def _ask(self, service: str, suspected_model: str | None) -> None:
+        """Ask a service, for a model that a turn could not use there or for any, and note what it answers."""
+        model = suspected_model or self._models.get(service)
+        answered = await self._probe(service, model)
+        error = answered.error
+        log.info("service.probed", service=service, status=answered.status, error=error and error.value)
+        left_for = self._left_for.pop(service, None)
+        if error is None or error in _OF_THE_REQUEST:
+            await self._note_up(service)
+        if error is None and left_for in _OF_THE_SERVICE:
+            await self._notify_left(service)
+        elif error is ModelError.UNKNOWN_MODEL and suspected_model is not None:
+            await self.note_down(service, error, status=answered.status, model=model)
+        elif error is not None and error not in _OF_THE_REQUEST:
+            self._models[service] = model
+            await self.note_down(service, error, status=answered.status, model=model)
 
     async def note_down(
         self, service: str, cause: ModelError, *, status: int | None, model: str | None = None
@@ -133,23 +165,28 @@ class Failover:
 
         A model that is not known concerns who asks for it alone: the service answers others.
         """
-        if cause is not ModelError.UNKNOWN_MODEL:
-            self._router.down.add(service)
         now_ms = self._clock.now_ms()
+        text = failures.stand_in_notice(
+            service, cause, setting=self._setting_of(service), model=model, status=status
+        )
         async with self._database.transaction() as tx:
-            is_news = cause is ModelError.UNKNOWN_MODEL or await turn_moves.begin_outage(
-                tx, service, cause=cause, status=status, now_ms=now_ms
-            )
-            if is_news:
-                setting = self._setting_of(service)
-                text = failures.stand_in_notice(service, cause, setting=setting, model=model, status=status)
-                about = (
-                    f"service:{service}"
-                    if cause is ModelError.UNKNOWN_MODEL
-                    else f"service:{service}:{now_ms}"
-                )
-                await owner.notify(tx, text, about=about, now_ms=now_ms)
+            if cause is ModelError.UNKNOWN_MODEL:
+                await owner.notify(tx, text, about=f"service:{service}:{now_ms // _DAY_MS}", now_ms=now_ms)
+            else:
+                self._router.down.add(service)
+                await turn_moves.begin_outage(tx, service, cause=cause, status=status, now_ms=now_ms)
+                if self._is_due(service, now_ms):
+                    self._notices[service] = _Notice(now_ms)
+                    await owner.notify(tx, text, about=f"service:{service}:{now_ms}", now_ms=now_ms)
         self._on_change()
+
+    def _is_due(self, service: str, now_ms: int) -> bool:
+        """Return whether the owner is to be notified that a service is down.
+
+        One that comes and goes is told of once in a while, and again when it stays away.
+        """
+        last = self._notices.get(service)
+        return last is None or (last.is_taken_back and now_ms - last.at_ms >= QUIET_MS)
 
     async def _note_up(self, service: str) -> None:
         if service not in self._router.down:
@@ -157,11 +194,27 @@ class Failover:
         self._router.down.discard(service)
         self._models.pop(service, None)
         now_ms = self._clock.now_ms()
+        notice = self._notices.get(service)
         async with self._database.transaction() as tx:
-            if await turn_moves.end_outage(tx, service, now_ms=now_ms):
+            is_news = await turn_moves.end_outage(tx, service, now_ms=now_ms)
+            is_there = service == OF_DOTENV or self._router.catalog.service(service) is not None
+            if is_news and is_there and notice is not None and not notice.is_taken_back:
                 text = f"✅ The model service '{service}' answers again: it is asked from the next turn on."
                 await owner.notify(tx, text, about=f"service:{service}:{now_ms}", now_ms=now_ms)
+                self._notices[service] = replace(notice, is_taken_back=True)
         log.info("service.answers_again", service=service)
+        self._on_change()
+
+    async def _notify_left(self, service: str) -> None:
+        """Notify the owner, once a day, of a service that answers the host and did not answer a turn."""
+        now_ms = self._clock.now_ms()
+        async with self._database.transaction() as tx:
+            await owner.notify(
+                tx,
+                failures.left_notice(service),
+                about=f"service:{service}:left:{now_ms // _DAY_MS}",
+                now_ms=now_ms,
+            )
         self._on_change()
 
     def _setting_of(self, service: str) -> str | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass
@@ -16,10 +17,15 @@ from orchestrator.proxies.model.credentials import Credential
 from orchestrator.proxies.model.error_responses import NOT_AGAIN, AnswerCut, ProxyRefused
 from orchestrator.proxies.model.exchange import RunIdentity
 from orchestrator.proxies.model.headers import Header
-from orchestrator.proxies.model.limits import BodyBytes, ModelProxyLimits, moving_seconds_of
+from orchestrator.proxies.model.limits import (
+    UPLOAD_BYTES_A_SECOND,
+    BodyBytes,
+    ModelProxyLimits,
+    moving_seconds_of,
+)
 from orchestrator.proxies.model.request_policy import RequestFacts
 from orchestrator.proxies.model.token_usage import UsageParser
-from orchestrator.proxies.model.upstream_client import UpstreamRequest, UpstreamResponse
+from orchestrator.proxies.model.upstream_client import UpstreamClient, UpstreamRequest, UpstreamResponse
 from orchestrator.proxies.parsing_process import ParsingProcess
 
 
@@ -39,6 +45,13 @@ class LeakCheck:
 
 MAX_ERROR_BYTES = 64 * 1024
 """Bytes of an error answer that are read and judged before it is passed on."""
+MAX_FIRST_EVENT_BYTES = 16 * 1024
+"""Bytes in which a stream must bring an event."""
+MAX_HEAD_BYTES = 256
+"""Bytes of an event in which its name stands."""
+MAX_JUDGED_BYTES = 4 * 1024 * 1024
+"""The same of an answer that is no stream. The longest that a model gives is an eighth of it."""
+_FIRST_EVENT = re.compile(rb"^data:.*?\n\r?\n", re.MULTILINE | re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,13 +108,16 @@ async def upstream_request(
             is_open=identity.is_open,
             features=identity.model_features,
         )
+    first_byte_seconds = _first_byte_seconds(identity, target, facts, limits)
+    upload_seconds = len(body or b"") / UPLOAD_BYTES_A_SECOND
     query = f"?{client.query.decode('ascii')}" if client.query and not target.is_plain else ""
     return UpstreamRequest(
         method=client.method,
         url=f"{target.base_url}{path}{query}",
         headers=rules.request_headers(received, target.credential, features=identity.model_features),
         body=None if body is None else once(body, held),
-        first_byte_seconds=_first_byte_seconds(identity, target, facts, limits),
+        first_byte_seconds=first_byte_seconds,
+        within_seconds=first_byte_seconds + upload_seconds if _moves(identity, facts) else None,
         facts=facts,
         is_public_only=target.is_public_only,
     )
@@ -114,9 +130,12 @@ def _first_byte_seconds(
     usual = limits.first_byte_of(target.base_url)
     if target.service is not None and target.service.first_byte_seconds is not None:
         usual = float(target.service.first_byte_seconds)
-    if identity.may_move and facts.is_streamed:
-        return moving_seconds_of(limits, target.service, target.base_url)
-    return usual
+    return moving_seconds_of(limits, target.service, target.base_url) if _moves(identity, facts) else usual
+
+
+def _moves(identity: RunIdentity, facts: RequestFacts) -> bool:
+    """Return whether a turn leaves a service that does not answer this request in time."""
+    return identity.may_move and facts.is_streamed
 
 
 def _without_betas(received: Sequence[Header]) -> list[Header]:
@@ -150,23 +169,40 @@ async def once(body: bytes, held: BodyBytes | None = None) -> AsyncIterator[byte
 
 
 async def opening(answer: UpstreamResponse, *, first_byte_seconds: float) -> bytes:
-    """Wait for the body of `answer` to begin, and take that off it; of an error, which is short, all.
+    """Wait for what an answer is judged by, and take that off it.
+
+    That is a stream's first event with data, all of an error, and all of any other body. Of one that is
+    encoded, which nobody asked for, it is the first bytes.
 
     Raises:
         Refused: it does not begin, or breaks off before it has.
     """
     taken = bytearray()
     try:
-        async with asyncio.timeout(first_byte_seconds):
+        async with asyncio.timeout(first_byte_seconds) as deadline:
             async for chunk in answer.chunks:
                 taken += chunk
-                if answer.status < 400 or len(taken) >= MAX_ERROR_BYTES:
+                if _is_enough(answer, taken, chunk):
                     break
+                if answer.status < 400 and not answer.is_event_stream:
+                    deadline.reschedule(None)  # the client bounds each wait for more of what has begun
     except TimeoutError:
         raise ProxyRefused(error_responses.SILENT, cause="silent: no byte of its answer") from None
     except AnswerCut as error:
         raise ProxyRefused(error_responses.BROKEN, cause=f"broke off: {error}") from None
     return bytes(taken)
+
+
+def _is_enough(answer: UpstreamResponse, taken: bytes | bytearray, chunk: bytes) -> bool:
+    """Return whether what was taken of an answer is enough to judge it by. It ends with `chunk`."""
+    if answer.status >= 400:
+        return len(taken) >= MAX_ERROR_BYTES
+    if not answer.is_plain:
+        return True
+    if answer.is_event_stream:
+        has_event = b"\n" in chunk and _FIRST_EVENT.search(taken) is not None
+        return has_event or len(taken) >= MAX_FIRST_EVENT_BYTES
+    return len(taken) >= MAX_JUDGED_BYTES
 
 
 async def pass_back(
@@ -179,16 +215,18 @@ async def pass_back(
     parser: UsageParser,
     on_quote: Callable[[int], None],
     event_seconds: float | None = None,
+    ping_seconds: float = 0,
 ) -> None:
     """Send `answer`, whose body has `begun` with that, to the client.
 
-    `event_seconds` bounds how long a stream may bring no whole event.
+    `event_seconds` bounds how long a stream may bring no whole event, and `ping_seconds` then how long it may
+    bring nothing but pings.
 
     Raises `AnswerCut` when it breaks off, comes to a stop, or would quote the credential.
     """
     parser.begin(answer.status, answer.headers)
     guard = LeakCheck(credential.secret)
-    if client.is_early and not _is_event_stream(answer):
+    if client.is_early and not answer.is_event_stream:
         if guard.quotes_secret(begun):
             on_quote(answer.status)
             raise AnswerCut
@@ -210,15 +248,37 @@ async def pass_back(
     async with aclosing(answer.chunks) as chunks:
         if begun:
             await pass_on(begun)
-        async for chunk in in_events(chunks, begun, event_seconds):
+        async for chunk in in_events(chunks, begun, event_seconds, ping_seconds):
             await pass_on(chunk)
-    if event_seconds is not None and _is_event_stream(answer) and not parser.is_whole:
+    if event_seconds is not None and answer.is_event_stream and not parser.is_whole:
         raise AnswerCut("its stream has no end")
     await client.end()
 
 
+class EventPace:
+    """Bounds how long a stream may bring nothing: no event with data, or no event but pings."""
+
+    def __init__(self, seconds: float, ping_seconds: float, now: float) -> None:
+        self._seconds, self._ping_seconds = seconds, ping_seconds
+        self._block = b""
+        self.deadline = now + seconds
+        """The time by which the next event must have come."""
+        self._step_deadline = now + ping_seconds
+
+    def feed(self, chunk: bytes, now: float) -> None:
+        """Take the next bytes, and put the deadline off for each event that they complete."""
+        *events, rest = (self._block + chunk.replace(b"\r", b"")).split(b"\n\n")
+        # The head of an event tells its name, and the last byte where it ends.
+        self._block = rest if len(rest) <= MAX_HEAD_BYTES else rest[:MAX_HEAD_BYTES] + rest[-1:]
+        heads = [event[:MAX_HEAD_BYTES] for event in events if b"data:" in event]
+        if any(b'"ping"' not in head for head in heads):
+            self._step_deadline = now + self._ping_seconds
+        if heads:
+            self.deadline = min(now + self._seconds, self._step_deadline)
+
+
 async def in_events(
-    chunks: AsyncIterator[bytes], begun: bytes, seconds: float | None
+    chunks: AsyncIterator[bytes], begun: bytes, seconds: float | None, ping_seconds: float
 ) -> AsyncIterator[bytes]:
     """Yield chunks as they come, for as long as they make a whole event every so many seconds.
 
@@ -228,28 +288,70 @@ async def in_events(
         async for chunk in chunks:
             yield chunk
         return
-    loop = asyncio.get_running_loop()
-    deadline, tail = loop.time() + seconds, begun[-3:]
+    now = asyncio.get_running_loop().time
+    pace = EventPace(seconds, ping_seconds, now())
+    pace.feed(begun, now())
     while True:
         try:
-            async with asyncio.timeout_at(deadline):
+            async with asyncio.timeout_at(pace.deadline):
                 chunk = await anext(chunks)
         except StopAsyncIteration:
             return
         except TimeoutError:
             raise AnswerCut("it came to a stop") from None
-        seen, tail = tail + chunk, (tail + chunk)[-3:]
-        if b"\n\n" in seen or b"\n\r\n" in seen:
-            deadline = loop.time() + seconds
+        pace.feed(chunk, now())
         yield chunk
 
 
-def _is_event_stream(answer: UpstreamResponse) -> bool:
-    """Return whether the body of an answer can follow the pings of a stream that has begun."""
-    found = {name.lower(): value.strip().lower() for name, value in answer.headers}
-    is_plain = found.get(b"content-encoding", b"identity") == b"identity"
-    is_stream = found.get(b"content-type", b"").startswith(b"text/event-stream")
-    return answer.status == 200 and is_plain and is_stream
+async def read_to_its_end(answer: UpstreamResponse, begun: bytes) -> None:
+    """Read the rest of an answer that has `begun`. Raises `AnswerCut` where it is not whole."""
+    parser = UsageParser()
+    parser.begin(answer.status, answer.headers)
+    parser.feed(begun)
+    async for chunk in answer.chunks:
+        parser.feed(chunk)
+    if answer.is_event_stream and not parser.is_whole:
+        raise AnswerCut("its stream has no end")
+
+
+class SignOfLife:
+    """Watches a service of the owner's own while it works on a request: one that is stuck answers nobody."""
+
+    def __init__(self, upstream: UpstreamClient, target: UpstreamTarget, limits: ModelProxyLimits) -> None:
+        self._upstream = upstream
+        self._request = UpstreamRequest(
+            method="GET",
+            url=f"{target.base_url}/",
+            headers=[(b"accept", b"*/*"), (b"user-agent", b"andy")],
+            body=None,
+            first_byte_seconds=limits.life_seconds,
+        )
+        self._limits = limits
+        self.has_begun = False
+        """Whether the answer to the request has begun to be passed back."""
+
+    async def watch(self) -> None:
+        """Look now and then whether it answers at all; whatever it says will do.
+
+        Raises:
+            ProxyRefused: it did not, twice in a row.
+            AnswerCut: the same, in the middle of its answer.
+        """
+        misses = 0
+        while misses < 2:
+            if misses == 0:
+                await asyncio.sleep(self._limits.life_after_seconds)
+            misses = 0 if await self._answers() else misses + 1
+        if self.has_begun:
+            raise AnswerCut("its service gave no sign of life")
+        raise ProxyRefused(error_responses.SILENT, cause="silent: its service gave no sign of life")
+
+    async def _answers(self) -> bool:
+        try:
+            async with asyncio.timeout(self._limits.life_seconds), self._upstream.send(self._request):
+                return True
+        except (ProxyRefused, TimeoutError):
+            return False
 
 
 async def while_connected(client: ClientSide, work: Coroutine[Any, Any, None], *, name: str) -> None:

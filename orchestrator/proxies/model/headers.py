@@ -11,6 +11,8 @@ from orchestrator.proxies.model.credentials import Credential, CredentialKind
 
 Header = tuple[bytes, bytes]
 
+EVENT_STREAM = b"text/event-stream"
+
 OAUTH_BETA = b"oauth-2025-04-20"
 SUBAGENT_NAME = b"x-claude-code-agent-id"
 """The header by which the CLI names the subagent that asks; the agent's own requests have none."""

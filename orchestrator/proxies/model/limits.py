@@ -21,6 +21,8 @@ PROMPT_FIRST_BYTE_SECONDS = 90.0
 """Seconds without a byte after which a request to Anthropic's own API is given up."""
 SLOW_FIRST_BYTE_SECONDS = 600.0
 """The same for every other service."""
+UPLOAD_BYTES_A_SECOND = 256 * 1024
+"""The slowest way up that a large request is given time for, where another service would go on."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,6 +66,15 @@ class ModelProxyLimits:
     Those begin a stream at once and then send events or pings: silence, or bytes that never make an event,
     is a lost request.
     """
+    moving_ping_seconds: float = 300.0
+    """Seconds that such a stream may bring nothing but pings: it does, while a model thinks in silence."""
+    life_after_seconds: float = 5.0
+    """Seconds between looks whether a service of the owner's own still lives, where another would go on.
+
+    It may read a prompt for minutes and be well: its server answers others meanwhile.
+    """
+    life_seconds: float = 8.0
+    """Seconds that it has for that. Two misses in a row, and it is given up."""
     probe_seconds: float = 20.0
     """Seconds for an answer to the host's own question whether a service answers."""
     slow_seconds: float = 90.0

@@ -125,11 +125,14 @@ class CredentialProxy:
             await upstream.close()
 
     async def probe(self, model: str | None, service: ModelService | None = None) -> Answered:
-        """Have the host itself ask for one word, which costs ten tokens, and tell how the service answers.
+        """Have the host itself ask for one word, which costs ten tokens, and return how the service answers.
+
+        A stream is read to its end.
 
         Without a `service` it is the one of `.env`.
         """
         from orchestrator.proxies.model import forwarder
+        from orchestrator.proxies.model.request_policy import RequestFacts
         from orchestrator.proxies.model.upstream_client import UpstreamRequest
 
         upstream = await self.upstream()
@@ -138,12 +141,13 @@ class CredentialProxy:
             target = await self._target(service)
         except ProxyRefused:
             return Answered(error=ModelError.NO_KEY, status=None)
-        question = {"role": "user", "content": "hello"}
+        is_streamed = service is None or Ability.STREAM in service.abilities
         body = json.dumps(
             {
                 "model": model or (service and service.model) or CHEAP_MODEL,
                 "max_tokens": 1,
-                "messages": [question],
+                "messages": [{"role": "user", "content": "hello"}],
+                "stream": is_streamed,
             }
         ).encode()
         headers = [
@@ -157,13 +161,18 @@ class CredentialProxy:
             url=f"{target.base_url}{COSTLY}",
             headers=rules.request_headers(headers, target.credential),
             body=forwarder.once(body),
+            facts=RequestFacts(is_streamed=is_streamed),
             is_public_only=target.is_public_only,
         )
         try:
             async with asyncio.timeout(self._limits.probe_seconds), upstream.send(request) as answer:
                 begun = await forwarder.opening(answer, first_byte_seconds=self._limits.probe_seconds)
-                return _answered(answer, begun, began)
-        except (ProxyRefused, TimeoutError):
+                answered = _answered(answer, begun, began, request)
+                if answered.error is None:
+                    # What breaks off, or comes by the byte, answers no turn either.
+                    await forwarder.read_to_its_end(answer, begun)
+                return answered
+        except (ProxyRefused, AnswerCut, TimeoutError):
             return Answered(error=ModelError.OUTAGE, status=None, duration_ms=_since(began))
 
     async def _serve(self, path: str, client: ClientSide) -> None:
@@ -337,23 +346,31 @@ class CredentialProxy:
             path, client, identity, target, limits=self._limits, held=held, parsing=self._parsing
         )
         upstream = await self.upstream()
+        may_move = request.within_seconds is not None and path == COSTLY
+        life = forwarder.SignOfLife(upstream, target, self._limits)
+        is_watched = may_move and target.service is not None and target.service.is_near
         began = time.perf_counter()
         async with AsyncExitStack() as stack:
+            await stack.enter_async_context(
+                forwarder.beside(
+                    life.watch() if is_watched else _nothing(), name=f"proxy-life-{identity.run_id}"
+                )
+            )
             async with forwarder.beside(
                 self._wait_longer(client, identity, request) if path == COSTLY else _nothing(),
                 name=f"proxy-wait-{identity.run_id}",
             ):
-                answer = await stack.enter_async_context(upstream.send(request))
-                begun = await forwarder.opening(answer, first_byte_seconds=request.first_byte_seconds)
+                answer, begun = await _begun(stack, upstream, request)
+            life.has_begun = True
             self._log.answered(answer.status, target.credential)
             may_try_again = True
             if self._judge is not None and path == COSTLY:
-                answered = _answered(answer, begun, began, model=request.facts.model)
+                answered = _answered(answer, begun, began, request)
                 may_try_again = await self._judge(identity, answered)
                 if identity.may_move and answered.error is not None and not may_try_again:
                     raise ProxyRefused(error_responses.MOVED)
             event_seconds = None
-            if identity.may_move and request.facts.is_streamed and path == COSTLY:
+            if may_move:
                 event_seconds = moving_seconds_of(self._limits, target.service, target.base_url)
             await forwarder.pass_back(
                 answer,
@@ -364,14 +381,31 @@ class CredentialProxy:
                 parser=parser,
                 on_quote=self._log.quoted,
                 event_seconds=event_seconds,
+                ping_seconds=self._limits.moving_ping_seconds,
             )
 
 
-def _answered(answer: UpstreamResponse, begun: bytes, began: float, *, model: str | None = None) -> Answered:
-    kinds = [value for name, value in answer.headers if name.lower() == b"content-type"]
+async def _begun(
+    stack: AsyncExitStack, upstream: UpstreamClient, request: UpstreamRequest
+) -> tuple[UpstreamResponse, bytes]:
+    """Return an answer, for as long as `stack` is open, with what it is judged by."""
+    from orchestrator.proxies.model import forwarder
+
+    try:
+        async with asyncio.timeout(request.within_seconds):
+            answer = await stack.enter_async_context(upstream.send(request))
+            return answer, await forwarder.opening(answer, first_byte_seconds=request.first_byte_seconds)
+    except TimeoutError:
+        raise ProxyRefused(error_responses.SILENT, cause="silent: its answer did not begin in time") from None
+
+
+def _answered(answer: UpstreamResponse, begun: bytes, began: float, request: UpstreamRequest) -> Answered:
+    is_streamed = request.facts.is_streamed
+    is_readable = answer.is_plain or answer.status >= 400
+    error = classify(answer.status, begun, answer.kind, is_streamed=is_streamed) if is_readable else None
     return Answered(
-        model=model,
-        error=classify(answer.status, begun, kinds[0] if kinds else None),
+        model=request.facts.model,
+        error=error,
         status=answer.status,
         duration_ms=_since(began),
         retry_after_ms=rules.retry_after_ms(answer.headers),

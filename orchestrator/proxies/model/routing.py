@@ -6,8 +6,8 @@ it lives: what is chosen here counts for the next run.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, replace
 
 from orchestrator.domain.errors import SettingError
 from orchestrator.domain.model_services import (
@@ -83,10 +83,15 @@ def prices_of(settings: Settings) -> Prices:
 def price_of(catalog: ModelCatalog, choice: ModelChoice, prices: Prices) -> ServicePrice | None:
     """Return the price of a choice as far as it is known. Pure."""
     service = catalog.service(choice.service)
-    if service is not None:
+    if service is not None and not has_list_price(service):
         return service.known_price
     found = prices.of(choice.model)
     return None if found is None else ServicePrice(found.input / 1000, found.output / 1000)
+
+
+def has_list_price(service: ModelService | None) -> bool:
+    """Return whether a service costs what the list says of its models; None is the service of `.env`."""
+    return service is None or (service.kind == "anthropic" and service.price is None)
 
 
 def may_stand_in(one: ServicePrice | None, other: ServicePrice | None) -> bool:
@@ -114,6 +119,8 @@ class ModelRouter:
         """The services that turns have left, because they did not answer them."""
         self.down: set[str] = set()
         """The services that do not answer the host itself."""
+        self.on_unusable: Callable[[str], None] = _ignore
+        """Called with a chosen service that has no key, where another answers in its place."""
 
     async def refresh(self) -> None:
         """Read what the owner has chosen by now. Cheap: two small tables."""
@@ -145,9 +152,15 @@ class ModelRouter:
         found: list[ModelChoice] = []
         for one in self.catalog.fallbacks():
             choice = read_choice(one.model, self.catalog.services)
+            is_alike = all(has_list_price(self.catalog.service(each.service)) for each in (first, choice))
+            if is_alike and choice.model is None:
+                # Another key of the same maker: its own choice could be a dearer model.
+                choice = replace(choice, model=first.model)
             is_other = choice.service not in {first.service, *(known.service for known in found)}
-            is_allowed = one.may_be_dearer or may_stand_in(
-                price_of(self.catalog, choice, self._prices), price
+            is_allowed = (
+                one.may_be_dearer
+                or (is_alike and choice.model == first.model)
+                or may_stand_in(price_of(self.catalog, choice, self._prices), price)
             )
             if is_other and is_allowed and self.is_usable(choice.service):
                 found.append(choice)
@@ -161,8 +174,12 @@ class ModelRouter:
         A turn goes back to a service that it has left only where no other answers.
         """
         left = self.left.get(turn_id or TurnId(0), set())
-        chosen = self.first_that_answers(self.candidates(config, kind, is_isolated=is_isolated), left)
+        candidates = self.candidates(config, kind, is_isolated=is_isolated)
+        chosen = self.first_that_answers(candidates, left)
         left.discard(chosen.service)  # else the proxy would refuse the turn there
+        first = candidates[0].service
+        if first not in {chosen.service, *self.down} and not self.is_usable(first):
+            self.on_unusable(first)
         return chosen
 
     def first_that_answers(
@@ -213,6 +230,10 @@ class ModelRouter:
         from urllib.parse import urlsplit
 
         service = self.catalog.service(name)
-        if service is None:
-            return urlsplit(self._credentials.upstream()).hostname
-        return f"{name}@{service.place}"
+        address = urlsplit(self._credentials.upstream() if service is None else service.url)
+        place = address.netloc + address.path.rstrip("/")
+        return place if service is None else f"{name}@{place}"
+
+
+def _ignore(_: str) -> None:
+    """Do nothing."""

@@ -20,7 +20,7 @@ import httpcore
 
 from orchestrator.proxies.model import error_responses
 from orchestrator.proxies.model.error_responses import AnswerCut, ProxyRefusal, ProxyRefused
-from orchestrator.proxies.model.headers import Header
+from orchestrator.proxies.model.headers import EVENT_STREAM, Header
 from orchestrator.proxies.model.limits import PROMPT_FIRST_BYTE_SECONDS, ModelProxyLimits
 from orchestrator.proxies.model.network import AsyncioBackend
 from orchestrator.proxies.model.request_policy import RequestFacts
@@ -47,6 +47,8 @@ class UpstreamRequest:
     body: AsyncIterator[bytes] | None = field(repr=False)
     first_byte_seconds: float = PROMPT_FIRST_BYTE_SECONDS
     """Seconds that the answer may take to begin."""
+    within_seconds: float | None = None
+    """Seconds from its own beginning to that of its answer, where another service would go on."""
     facts: RequestFacts = field(default_factory=RequestFacts)
     is_public_only: bool = False
     """Whether it goes to addresses of the internet alone, whatever its host's name leads to."""
@@ -60,6 +62,26 @@ class UpstreamResponse:
     headers: list[Header]
     chunks: AsyncGenerator[bytes]
     """The body as it arrives, not decompressed. Raises `AnswerCut`."""
+
+    @property
+    def kind(self) -> bytes | None:
+        """The content type, in lower case; None where none is named."""
+        return self._named(b"content-type")
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether the body is not encoded."""
+        return self._named(b"content-encoding") in (None, b"", b"identity")
+
+    @property
+    def is_event_stream(self) -> bool:
+        """Whether the body is a stream of events that can be read."""
+        kind = self.kind
+        return self.status == 200 and self.is_plain and kind is not None and kind.startswith(EVENT_STREAM)
+
+    def _named(self, name: bytes) -> bytes | None:
+        found = (value.strip().lower() for known, value in self.headers if known.lower() == name)
+        return next(found, None)
 
 
 class UpstreamClient:

@@ -61,8 +61,9 @@ async def add(view: View, form: SentForm) -> Response:
 
 
 async def remove(view: View, _: SentForm) -> Response:
-    async with view.web.host.database.transaction() as tx:
-        await reports.remove(tx, view.given("name"), now_ms=view.now_ms)
+    host = view.web.host
+    async with host.database.transaction() as tx:
+        await reports.remove(tx, view.given("name"), settings=host.settings, now_ms=view.now_ms)
     return view.done("/models", view.t(".removed", name=view.given("name")))
 
 
