@@ -14,7 +14,7 @@ from orchestrator.domain.home import Home
 from orchestrator.groups import registration
 from orchestrator.proxies.name_lookups import NameLookups
 from orchestrator.store.database import Database
-from tests.doubles.faulty_upstream import FaultyUpstream, answer, hang
+from tests.doubles.faulty_upstream import Behave, FaultyUpstream, Received, answer, hang
 from tests.doubles.messages_api import Say, ScriptedMessagesApi, UseTool
 
 KEY = "sk-or-the-real-key-of-openrouter"
@@ -116,7 +116,7 @@ def test_a_service_is_asked_for_each_thing_and_what_it_can_is_kept(
             answer(200, b'{"object":"chat.completion","choices":[]}', content_type="application/json"),
             "no answer of the Messages API",
         ),
-        (answer(200, b"{}", content_type="application/json"), "no message of the Messages API"),
+        (answer(200, b"{}", content_type="application/json"), "no answer of the Messages API"),
         (answer(302, b"", location="http://127.0.0.1:1/"), "no answer of the Messages API"),
         (answer(401, b'{"error":{"message":"bad key"}}', content_type="application/json"), "bad key"),
         (answer(404, b"not here", content_type="text/plain"), "HTTP 404"),
@@ -134,6 +134,101 @@ def test_a_service_that_answers_otherwise_is_told_and_not_believed(
     assert asyncio.run(ask()) == 1
     assert told in capsys.readouterr().out
     assert listed(capsys)[0]["tested_ms"] is None
+
+
+LLAMA = ("llama.cpp", "/props", {"default_generation_settings": {"n_ctx": 4096}})
+OLLAMA = ("ollama", "/api/ps", {"models": [{"name": "m", "model": "m", "context_length": 4096}]})
+LM_STUDIO = (
+    "lmstudio",
+    "/api/v0/models",
+    {"data": [{"id": "m", "loaded_context_length": 4096, "max_context_length": 131072}]},
+)
+VLLM = (
+    "vllm",
+    "/v1/models",
+    {"data": [{"id": "other", "max_model_len": 9}, {"id": "m", "max_model_len": 4096}]},
+)
+OPENROUTER = ("gateway", "/v1/models", {"data": [{"id": "m", "context_length": 4096}]})
+
+
+def with_models(path: str, document: object, *, streams: bool = True) -> Behave:
+    """Answer as a service does that says how large its window is."""
+    message = b'{"type":"message","content":[{"type":"text","text":"hi"}]}'
+    events = b"".join(
+        b'event: %s\ndata: {"type":"%s"}\n\n' % (name, name)
+        for name in (b"message_start", b"content_block_delta", b"message_stop")
+    )
+
+    async def behave(received: Received, *rest: object) -> None:
+        if received.target == path:
+            made = answer(200, json.dumps(document).encode(), content_type="application/json")
+        elif streams and b'"stream": true' in received.body:
+            made = answer(200, events, content_type="text/event-stream")
+        else:
+            made = answer(200, message, content_type="application/json")
+        await made(received, *rest)  # type: ignore[arg-type]
+
+    return behave
+
+
+def add_and_test(behave: Behave, kind: str, *more: str) -> int:
+    """Add a service that behaves like this, and ask it what it can."""
+
+    async def ask() -> int:
+        async with FaultyUpstream(behave=behave) as upstream:
+            add = ["models", "add", "local", upstream.url, "--kind", kind, "--model", "m", *more]
+            await asyncio.to_thread(_run, add)
+            return await asyncio.to_thread(_run, ["models", "test", "local"])
+
+    return asyncio.run(ask())
+
+
+@pytest.mark.parametrize(("kind", "path", "document"), [LLAMA, OLLAMA, LM_STUDIO, VLLM, OPENROUTER])
+def test_a_window_that_is_too_small_is_seen_and_its_service_cannot_be_chosen(
+    home: Home, capsys: pytest.CaptureFixture[str], kind: str, path: str, document: object
+) -> None:
+    assert add_and_test(with_models(path, document), kind, "--window", "32768") == 0
+    assert "4,096 tokens, and a first request needs 16,000" in capsys.readouterr().out
+    assert listed(capsys)[0]["window"] == 4096
+    with pytest.raises(AndyError, match=r"takes 4,096 tokens, and a first request needs 16,000"):
+        _run(["models", "use", "local/m"])
+
+
+@pytest.mark.parametrize(
+    "document",
+    [
+        {},
+        [],
+        {"data": "m"},
+        {"data": [None, {"id": "other", "max_model_len": 9000}]},
+        {"data": [{"id": "m", "max_model_len": "many", "context_length": True, "n_ctx": -1}]},
+    ],
+)
+def test_a_window_that_no_service_says_stays_as_it_was_given(
+    home: Home, capsys: pytest.CaptureFixture[str], document: object
+) -> None:
+    add_and_test(with_models("/v1/models", document), "gateway", "--window", "32768")
+    assert "it does not say" in capsys.readouterr().out
+    assert listed(capsys)[0]["window"] == 32768
+    _run(["models", "use", "local/m"])
+
+
+def test_a_service_that_gives_no_stream_cannot_be_chosen(
+    home: Home, capsys: pytest.CaptureFixture[str]
+) -> None:
+    add_and_test(with_models("/v1/models", {}, streams=False), "gateway")
+    assert "Andy's agent needs it" in capsys.readouterr().out
+    with pytest.raises(AndyError, match="did not stream its answer"):
+        _run(["models", "use", "local"])
+
+
+def test_a_service_that_a_setting_names_is_not_removed(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
+    _run(["models", "add", "local", "--kind", "ollama", "--model", "qwen3"])
+    monkeypatch.setenv("ANDY_MODEL", "local/qwen3")
+    with pytest.raises(AndyError, match="is still chosen by the setting ANDY_MODEL"):
+        _run(["models", "remove", "local"])
+    monkeypatch.delenv("ANDY_MODEL")
+    _run(["models", "remove", "local"])
 
 
 def test_a_name_of_the_internet_that_leads_home_is_not_asked(

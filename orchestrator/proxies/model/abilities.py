@@ -199,7 +199,7 @@ class _Asking:
         if isinstance(reply, AbilityFinding):
             return _named(reply, Ability.COUNTING)
         count = reply.document().get("input_tokens")
-        is_there = reply.error is None and type(count) is int
+        is_there = reply.status == 200 and type(count) is int
         return AbilityFinding(
             name=Ability.COUNTING, is_there=is_there, detail=f"{count} tokens" if is_there else _why(reply)
         )
