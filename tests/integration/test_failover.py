@@ -517,10 +517,11 @@ async def test_a_service_that_answers_again_does_not_wait_for_one_that_is_silent
         await harness.proxies.failover.look()
         assert harness.proxies.models.down == {"anthropic", "far"}
         first.behave = hang
+        first.hung_up.clear()
         works(far)
         looking = asyncio.create_task(harness.proxies.failover.look(), name="look")
         await until(lambda: harness.proxies.models.down == {"anthropic"}, "the other is back")
-        assert not looking.done()
+        assert not first.hung_up.is_set(), "it is asked at the same time"
         await looking
 
 
