@@ -41,6 +41,8 @@ STAGES = {
     "acknowledged": "SELECT 1 FROM turns WHERE run_id = ? AND acked_ms IS NOT NULL",
     "answered": "SELECT 1 FROM turns WHERE run_id = ? AND state = 'answered'",
 }
+BEGUN_AGAIN = "SELECT 1 FROM turns WHERE attempt > 1"
+MOST_ROUNDS = 100 + SOAK_KILLS
 
 
 def test_containers_killed_and_removed_at_random_cost_no_answer(
@@ -52,8 +54,10 @@ def test_containers_killed_and_removed_at_random_cost_no_answer(
     rounds = itertools.count()
     with MortalAndy(tmp_path / "home", runtime="docker", environment=SLOTS) as andy:
         andy.register(*GROUPS[1:])
-        while hit < (SOAK_KILLS or 12):
+        # A slow machine may answer before each blow falls: then it takes more of them.
+        while hit < (SOAK_KILLS or 12) or not andy.rows(BEGUN_AGAIN):
             number = next(rounds)
+            assert number < MOST_ROUNDS, f"{hit} containers were hit, none of them in a turn"
             for group in GROUPS:
                 text = f"echo {number:04d}{group}"
                 said[text] = andy.try_to_say(text, group=group)
@@ -63,7 +67,6 @@ def test_containers_killed_and_removed_at_random_cost_no_answer(
         andy.check_answers(said)
         assert all(said.values())
         andy.check_no_leak()
-        assert len(andy.rows("SELECT 1 FROM turns WHERE attempt > 1")) > 0, "none was hit in a turn"
 
 
 def _strike(andy: MortalAndy, client: docker.APIClient, chance: random.Random) -> int:
@@ -91,7 +94,12 @@ def test_a_host_killed_at_random_goes_on_with_its_containers(tmp_path: Path) -> 
         reach = andy.points()
         """How far a host comes that starts three containers: measured, as it grows with what a start does."""
         andy.kill()
-        for number in range(SOAK_KILLS or 15):
+        for number in itertools.count():
+            if number >= (SOAK_KILLS or 15) and went_on > 3:
+                break
+            assert number < MOST_ROUNDS, (
+                f"containers of a killed host answered its next one in {went_on} lives"
+            )
             before = set(andy.containers())
             answered_before = _answered_by(andy, before)
             andy.start_to_die_at(chance.randint(1, reach))
@@ -106,7 +114,6 @@ def test_a_host_killed_at_random_goes_on_with_its_containers(tmp_path: Path) -> 
         andy.until_settled_all()
         andy.check_answers(said)
         andy.check_no_leak()
-    assert went_on > 3, f"containers of a killed host answered its next one in {went_on} lives"
 
 
 def _answered_by(andy: MortalAndy, runs: set[str]) -> int:

@@ -31,7 +31,7 @@ WINDOW = "window"
 """The name of the finding that tells the size of the window."""
 NEEDED = "Andy's agent needs it"
 _WINDOW_PATHS = {"llama.cpp": "/props", "lmstudio": "/api/v0/models", "ollama": "/api/ps"}
-"""Where services tell the window that a model was loaded with, by their kinds; others list it with models."""
+"""The paths under which services tell the window of a loaded model, by kind; others list it with models."""
 _WINDOW_NAMES = ("n_ctx", "loaded_context_length", "max_model_len", "max_input_tokens", "context_length")
 _COMMON = [
     (b"content-type", b"application/json"),
