@@ -133,7 +133,7 @@ def left_notice(service: str) -> str:
     return (
         f"⚠️ The model service '{service}' broke off or was silent in the middle of a turn, and the next on"
         " the list answered it. It answers a short question of mine, so the next turn asks it again. If that"
-        " happens often, look into its log, or choose another first: 'andy models use'."
+        " happens often, look into its log, or choose another: 'andy models use SERVICE/MODEL'."
     )
 
 
