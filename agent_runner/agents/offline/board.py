@@ -250,7 +250,7 @@ class Board(RequestHandler):
         if named is not None and named.kind == "item":
             return await Lists(self.parsed.having(item=label, list=named.list), self.context).act()
         ticked = await lists.entries([state.list or TODO] if item.isdecimal() else [], is_open=False)
-        if not any(one.id == item or _fits(item, one.label) for one in ticked):
+        if not any(one.id == item or _fits(item, one.label) or is_slip(item, one.label) for one in ticked):
             return self.say("nothing_to_reopen", item=label)
         return await lists.act()
 

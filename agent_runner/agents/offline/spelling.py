@@ -70,8 +70,8 @@ def is_poor(parsed: Sequence[ParsedRequest]) -> bool:
 def _has_day_left(parsed: ParsedRequest) -> bool:
     """Return whether a misspelt day may be left in what is to be done: `pay rent tommorow`, today at 9.
 
-    Only days, which no other word is near: `beach` is nearly `each`, and `light` nearly `night`. A capital
-    letter makes it a name (`call Munday`), but after `on` and the like.
+    Only words for days and their parts that no other word is near: `beach` is nearly `each`, and `light`
+    nearly `night`. A capital letter makes it a name (`call Munday`), but after `on` and the like.
     """
     what = parsed.slot("what") or parsed.slot("title") or parsed.slot("item")
     before, _, last = what.rpartition(" ")

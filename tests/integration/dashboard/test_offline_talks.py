@@ -30,7 +30,10 @@ TALKS = {
         1. the to-do 'call mum'
         > yes
         Done on the to-do list: call mum.
-        > undo that
+        > untick cal mum
+        Do you mean this one? Say yes or no.
+        1. 'call mum'
+        > yes
         Open again on the to-do list: call mum.
         > remove mlik
         Do you mean this one? Say yes or no.
