@@ -16,7 +16,7 @@ from agent_runner.agents.offline.handler import RequestContext
 from agent_runner.agents.offline.intents import ParsedRequest
 from agent_runner.agents.offline.reading import read
 from agent_runner.ipc_client import HostClient
-from agent_runner.wire.order import RunOrder, TurnOrder
+from agent_runner.wire.order import Request, RunOrder, TurnOrder
 from agent_runner.wire.times import Language
 from agent_runner.workspace import Workspace
 
@@ -64,7 +64,7 @@ def handler_in(root: Path, language: Language, *, number: int) -> About:
         turn=number,
         workspace=workspace,
         host=HostClient(workspace),
-        sender="Jane",
+        request=Request(sender="Jane", text="what were we talking about?"),
         now=datetime.now(UTC),
         zone=UTC,
         request_id="r",

@@ -40,7 +40,7 @@ class About(RequestHandler):
     async def do_undo(self) -> str:
         """Take the last change back, which only who made it and the owner may."""
         undo, context = self.context.state.undo, self.context
-        if undo and not context.is_owner and undo[0].slot("by") not in ("", context.person):
+        if undo and not context.request.is_owner and undo[0].slot("by") not in ("", context.request.person):
             return self.say("undo_not_yours", name=undo[0].slot("by_name"))
         return await take_back(undo, context) if undo else await self.answer_of_row()
 

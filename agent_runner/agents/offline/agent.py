@@ -103,7 +103,7 @@ class OfflineAgent:
         state, texts = before, []
         for number, request in enumerate(requests):
             context = self._context(turn, number, request, state)
-            texts.append(await _answer_request(reading.plain(request.text), context))
+            texts.append(await _answer_request(context))
             self._progress.text(texts[-1] if number == 0 else f"\n\n{texts[-1]}")
             # The same question is open once: who asks for the same again is asked anew.
             new = context.new_questions
@@ -145,17 +145,14 @@ class OfflineAgent:
         oldest = now.timestamp() - MAX_AGE_SECONDS
         recent = tuple(question for question in state.questions if question.at >= oldest)
         # The digest keeps an older store's reply to another request from being taken for the reply to this.
-        digest = hashlib.sha256(request.text.encode("utf-8", "replace")).hexdigest()[:12]
+        digest = hashlib.sha256(request.text.encode()).hexdigest()[:12]
         return RequestContext(
             kinds=(Reminders, Lists, Board, About),
             order=self._order,
             turn=turn.turn,
             workspace=self._workspace,
             host=self._host,
-            sender=reading.plain(request.sender),
-            person=request.person or reading.plain(request.sender),
-            is_owner=request.is_owner,
-            quoted=reading.plain(request.quoted),
+            request=request,
             now=now,
             zone=self._zone,
             request_id=f"t{turn.turn}-r{number}-{digest}",
@@ -183,15 +180,19 @@ def _requests(turn: TurnOrder, *, name: str) -> tuple[Request, ...]:
         call = re.compile(
             rf"[ \t,]*(?<![^\W_])(?<!\.)@{spoken}{_AFTER_NAME}|^\s*{spoken}\s*[:,]\s+", re.IGNORECASE
         )
-        return tuple(
-            one.model_copy(update={"text": call.sub("", one.text).strip() or one.text})
-            for one in turn.requests
-        )
-    return (Request(sender="", text=turn.prompt),)
+        return tuple(_plain(one, text=call.sub("", one.text).strip() or one.text) for one in turn.requests)
+    return (_plain(Request(sender="", text=turn.prompt), text=turn.prompt),)
 
 
-async def _answer_request(text: str, context: RequestContext) -> str:
+def _plain(request: Request, *, text: str) -> Request:
+    sender, quoted = reading.plain(request.sender), reading.plain(request.quoted)
+    known = {"sender": sender, "person": request.person or sender, "quoted": quoted}
+    return request.model_copy(update={"text": reading.plain(text), **known})
+
+
+async def _answer_request(context: RequestContext) -> str:
     """Take a message as the answer to the open question, else as requests of its own."""
+    text = context.request.text
     texts = await _answer_to_question(text, context)
     if texts is None:
         parsed_requests = await asyncio.to_thread(reading.read, text)
@@ -228,7 +229,7 @@ async def _answer_to_question(text: str, context: RequestContext) -> list[str] |
 
 def _lapsed(context: RequestContext) -> list[str]:
     """Close the older questions of a person whose newer request is done, and say so."""
-    older = [one for one in context.state.questions if one.person == context.person]
+    older = [one for one in context.state.questions if one.person == context.request.person]
     questions = tuple(one for one in context.state.questions if one not in older)
     context.state = replace(context.state, questions=questions)
     return [_repeated("lapsed", question) for question in older]

@@ -14,7 +14,7 @@ from agent_runner.ipc_client import HostClient
 from agent_runner.wire import times
 from agent_runner.wire.document import WireError
 from agent_runner.wire.mailbox import Command, Reply, UseDashboard, parse_command
-from agent_runner.wire.order import RunOrder
+from agent_runner.wire.order import Request, RunOrder
 from agent_runner.workspace import Workspace
 
 MAX_SHOWN = 50
@@ -41,12 +41,8 @@ class RequestContext:
     turn: int
     workspace: Workspace
     host: HostClient
-    sender: str
-    person: str = ""
-    """The short name of who asks; without one, the sender's name."""
-    is_owner: bool = False
-    quoted: str = ""
-    """The text of the message that is replied to."""
+    request: Request
+    """The message, as plain text; the `person` of one that has no short name is its sender."""
     now: datetime
     zone: tzinfo
     request_id: str
@@ -58,19 +54,19 @@ class RequestContext:
 
     def may_answer(self, question: OpenQuestion) -> bool:
         """Return whether a question was put to who writes now; the owner may answer for everybody."""
-        return self.is_owner or question.person in ("", self.person)
+        return self.request.is_owner or question.person in ("", self.request.person)
 
     @property
     def own_questions(self) -> list[OpenQuestion]:
         """Return the open questions that who writes now may answer, those put to them first."""
         found = [question for question in self.state.questions if self.may_answer(question)]
-        return sorted(found, key=lambda question: question.person != self.person)
+        return sorted(found, key=lambda question: question.person != self.request.person)
 
     @property
     def last(self) -> ShownEntry | None:
         """Return what this person spoke of last; None where another person did."""
         last = self.state.last
-        return last if last is not None and last.person in ("", self.person) else None
+        return last if last is not None and last.person in ("", self.request.person) else None
 
     async def ask(self, command: Callable[..., Command], /, **fields: Any) -> Reply:
         """Send a command to the host; a turn that is tried again gets the same reply, also to a question."""
@@ -150,8 +146,8 @@ class RequestHandler:
             request=self.parsed,
             slot=slot,
             text="\n".join(lines),
-            sender=self.context.sender,
-            person=self.context.person,
+            sender=self.context.request.sender,
+            person=self.context.request.person,
             at=self.context.now.timestamp(),
             options=tuple(options),
         )
@@ -175,10 +171,10 @@ class RequestHandler:
 
     def did(self, *undo: ParsedRequest, last: ShownEntry | None = None) -> None:
         """Remember how a change is taken back, and the entry that was spoken of last."""
-        who = {"by": self.context.person, "by_name": self.context.sender}
+        who = {"by": self.context.request.person, "by_name": self.context.request.sender}
         self.context.undo[:0] = [one.having(**who) for one in undo]
         if last is not None:
-            self.remember(last=replace(last, person=self.context.person))
+            self.remember(last=replace(last, person=self.context.request.person))
         if last is not None and last.kind == "task":
             self.remember(task=last.id)
 
@@ -216,7 +212,7 @@ class RequestHandler:
             self.parsed.intent,
             text=self.slot("text"),
             name=order.assistant_name,
-            sender=f" {self.context.sender}" if self.context.sender else "",
+            sender=f" {self.context.request.sender}" if self.context.request.sender else "",
             clock=f"{now:%H:%M}",
             zone=order.timezone,
             day=times.say_long_day(now, self.parsed.language),

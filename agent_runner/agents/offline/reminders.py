@@ -241,7 +241,7 @@ class Reminders(RequestHandler):
 
     @property
     def _sender(self) -> str:
-        return " ".join((self.slot("sender") or self.context.sender).split())[:MAX_SENDER_CHARS]
+        return " ".join((self.slot("sender") or self.context.request.sender).split())[:MAX_SENDER_CHARS]
 
     def _note(self) -> str:
         """Return what will stand in the chat when the time comes."""
@@ -354,7 +354,7 @@ class Reminders(RequestHandler):
     def _is_foreign(self, one: UpcomingReminder) -> bool:
         """Return whether another person asked for a reminder that is not for who writes."""
         if one.person:
-            is_known = one.person == self.context.person
+            is_known = one.person == self.context.request.person
         else:
             is_known = one.text.startswith(self._beginnings("reminder_note_for_all"))
         return not is_known and not self._is_for_sender(one)
@@ -363,13 +363,13 @@ class Reminders(RequestHandler):
         is_own = bool(PATTERNS["own"].search(self.slot("all")))
         chosen = upcoming
         if is_own:  # by its words, and by who asked for it where that is known
-            by_person = [one for one in upcoming if one.person in ("", self.context.person)]
+            by_person = [one for one in upcoming if one.person in ("", self.context.request.person)]
             chosen = [one for one in by_person if self._is_for_sender(one)]
         if not chosen:
             return self.say("none_yours", count=len(upcoming))
         if not self.slot("sure"):
             form = "sure_cancel_own" if is_own else "sure_cancel_all"
-            text = self.say(form, count=len(chosen), name=self.context.sender)
+            text = self.say(form, count=len(chosen), name=self.context.request.sender)
             lines = [f"{one.number}. {self._line(one)}" for one in chosen]
             raise self.question("sure", self.listed(text, lines))
         texts = [await answered(self._cancel(one.entry)) for one in chosen]
@@ -444,7 +444,7 @@ class Reminders(RequestHandler):
 
     async def _sent_again(self, upcoming: Sequence[UpcomingReminder]) -> str:
         """Set a reminder again that came already, where one is replied to or was spoken of last."""
-        last, quoted = self.context.last, self.context.quoted
+        last, quoted = self.context.last, self.context.request.quoted
         text = quoted if quoted.startswith(_BELL) else ""
         if not text and not self.slot("item") and last is not None and last.kind == "reminder":
             text = "" if any(one.entry.id == last.id for one in upcoming) else f"{_BELL}{last.label}"
@@ -462,7 +462,7 @@ class Reminders(RequestHandler):
 
         A reply is to its text, or to the confirmation that has its number.
         """
-        last, quoted = self.context.last, self.context.quoted
+        last, quoted = self.context.last, self.context.request.quoted
         number = PATTERNS["quoted_number"].search(quoted)
         names = {number["number"] or number["number_ko"]} if number else set()
         replied = [one for one in upcoming if _BELL + one.text == quoted or one.number in names]

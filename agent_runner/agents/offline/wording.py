@@ -120,51 +120,44 @@ def tasks(parsed: ParsedRequest, body: str) -> list[ParsedRequest]:
 def until(body: str, language: Language, *, is_task: bool = True) -> tuple[str, str]:
     """Cut a deadline off: return the title and the words of its time, or the whole and nothing.
 
-    `by` begins a deadline only where a time follows it: a book by somebody is no deadline. After `add a
-    task` a time at either end is one also without it.
+    `by` and `까지` mark a deadline only where a time goes with them: a book by somebody is none. After `add a
+    task` a time at either end is one also without them.
     """
-    body = body.strip(" ,")
-    if language is Language.KOREAN:
-        return _until_ko(body, is_task=is_task)
-    for mark in PATTERNS["deadline_mark"].finditer(body):
-        rest, title = body[mark.end() :].strip(), body[: mark.start()].strip(" ,")
-        is_sure, rest = bool(mark["sure"]), same_time(rest)
-        is_vague = is_sure and PATTERNS["vague_time"].fullmatch(rest)
-        if title and ((times.is_time(rest) and (is_sure or is_task)) or is_vague):
-            return title, rest
-    trail = times.trailing(body) if is_task else None
-    title = body[: trail.start].strip(" ,") if trail else ""
-    if trail and title and not PATTERNS["dangling"].search(title):
-        return title, body[trail.start :]
+    body, is_korean = body.strip(" ,"), language is Language.KOREAN
+    for title, time, is_sure in _marked(body, is_korean=is_korean):
+        words = same_time(time)
+        is_time = (is_sure or is_task) and times.is_time(words)
+        if title and (is_time or (is_sure and PATTERNS["vague_time"].fullmatch(words))):
+            return without_ending("object", title.strip(" ,")), words
+    bare = body.removesuffix("까지")
+    trail = times.trailing(bare) if is_task or bare != body else None
+    title = bare[: trail.start].strip(" ,") if trail else ""
+    if trail and title and (is_korean or not PATTERNS["dangling"].search(title)):
+        return without_ending("object", title), bare[trail.start :].strip()
     lead = times.leading(body) if is_task else None
-    has_colon = lead is not None and body[lead.end :].lstrip().startswith(":")
-    if lead and has_colon and (title := _without_joint(body[lead.end :])):
-        return title, body[: lead.end]
-    return body, ""
+    title = _without_joint(body[lead.end :]) if lead else ""
+    if lead and title and (is_korean or body[lead.end :].lstrip().startswith(":")):
+        return without_ending("object", title), body[: lead.end]
+    return without_ending("object", body), ""
+
+
+def _marked(body: str, *, is_korean: bool) -> Iterator[tuple[str, str, bool]]:
+    """Yield each title and time that a mark stands between, and whether it marks nothing but deadlines."""
+    if not is_korean:
+        for mark in PATTERNS["deadline_mark"].finditer(body):
+            yield body[: mark.start()].strip(" ,"), body[mark.end() :].strip(), bool(mark["sure"])
+        return
+    first, _, after = body.partition("까지")  # `2월 10일까지 블로그 쓰기`
+    yield after.strip(), first, True
+    bare = body.removesuffix("까지")
+    if bare != body and (vague := PATTERNS["vague_end"].search(bare)):  # `블로그 쓰기 월말까지`
+        yield bare[: vague.start()].strip(" ,"), vague["time"], True
 
 
 def same_time(words: str) -> str:
     """Return the reader's words for a time that people also say otherwise: `the end of the month`."""
     found = ((pattern.fullmatch(words.strip()), time) for pattern, time in SAME_TIMES)
     return next((match.expand(time) for match, time in found if match), words)
-
-
-def _until_ko(body: str, *, is_task: bool) -> tuple[str, str]:
-    """`2월 10일까지 블로그 쓰기`, `블로그 쓰기 2월 10일까지`."""
-    first, mark, after = body.partition("까지")
-    first = same_time(first)
-    if mark and after.strip() and (times.is_time(first) or PATTERNS["vague_time"].fullmatch(first)):
-        return without_ending("object", after.strip(" ,")), first
-    bare = body.removesuffix("까지")
-    if bare != body and (vague := PATTERNS["vague_end"].search(bare)):
-        return without_ending("object", bare[: vague.start()].strip(" ,")), same_time(vague["time"])
-    trail = times.trailing(bare) if is_task or bare != body else None
-    if trail and (title := bare[: trail.start].strip(" ,")):
-        return without_ending("object", title), bare[trail.start :].strip()
-    lead = times.leading(body) if is_task else None
-    if lead and (title := body[lead.end :].strip(" ,")):
-        return without_ending("object", title), body[: lead.end]
-    return without_ending("object", body), ""
 
 
 def reminders(body: str, language: Language) -> list[ParsedRequest]:
