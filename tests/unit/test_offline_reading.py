@@ -18,6 +18,7 @@ from agent_runner.agents.offline.intents import ParsedRequest
 from agent_runner.agents.offline.lists import Lists
 from agent_runner.agents.offline.reading import MAX_CHARS, read
 from agent_runner.agents.offline.reminders import Reminders
+from agent_runner.agents.offline.spelling import is_slip
 from agent_runner.checklists import ListProblem
 from agent_runner.wire.times import Language, Reason, Shift
 
@@ -336,6 +337,25 @@ def test_any_text_is_read_and_comes_to_something(text: str) -> None:
 )
 def test_a_slip_in_a_day_moves_no_reminder_to_today_and_other_words_stay(text: str, request_: str) -> None:
     assert one(text) == request_
+
+
+@pytest.mark.parametrize(
+    ("words", "text", "is_near"),
+    [
+        ("cal mum", "call mum", True),
+        ("mum", "call mum", True),
+        ("mlik", "milk", True),
+        ("ham", "jam", False),
+        ("12", "13", False),
+        ("all", "call Bob", False),
+        ("call mum and dad", "call mum", False),
+        ("", "call mum", False),
+    ],
+)
+def test_words_are_near_a_text_that_has_each_of_them_but_for_slips(
+    words: str, text: str, *, is_near: bool
+) -> None:
+    assert is_slip(words, text) is is_near
 
 
 def blanks(text: str) -> set[str]:

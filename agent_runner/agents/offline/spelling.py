@@ -83,11 +83,14 @@ def _has_day_left(parsed: ParsedRequest) -> bool:
 
 def is_slip(words: str, text: str) -> bool:
     """Return whether a text has each of some words but for slips of the fingers: `cal mum`, `call mum`."""
-    known = set(text.casefold().split())
-    return bool(known) and all(
-        word in known or (word.isalpha() and len(word) >= SHORTEST and not known.isdisjoint(_slips(word)))
-        for word in words.casefold().split()
-    )
+    said, known = words.casefold().split(), set(text.casefold().split())
+    return bool(said) and all(word in known or not known.isdisjoint(_slips_of(word)) for word in said)
+
+
+def _slips_of(word: str) -> Iterator[str]:
+    """Yield the words that a word may be a slip of; none for a number, a short or a known word."""
+    may_be = word.isalpha() and len(word) >= SHORTEST and word not in known_words()
+    return _slips(word) if may_be else iter(())
 
 
 def _is_content(parsed: ParsedRequest, words: set[str]) -> bool:
