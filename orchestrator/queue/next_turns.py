@@ -181,8 +181,7 @@ def _ready(turns: Sequence[Turn], runs: Sequence[LiveRun], now_ms: int) -> list[
     running = [turn for turn in turns if turn.state is TurnState.RUNNING]
     workers = {turn.run_id for turn in running if turn.kind is TurnKind.WORKER}
     at_work = [run for run in runs if run.state in (RunState.STARTING, RunState.BUSY)]
-    with_worker = {run.folder for run in at_work if run.id in workers}
-    with_worker |= {turn.folder for turn in running if turn.kind is TurnKind.WORKER}
+    with_worker = {turn.folder for turn in running if turn.kind is TurnKind.WORKER}
     taken = {turn.folder for turn in running if turn.kind is not TurnKind.WORKER}
     taken |= {run.folder for run in at_work if run.id not in workers}
     queued = [t for t in turns if t.state is TurnState.QUEUED and _is_time(t, now_ms) and _is_next(t, turns)]

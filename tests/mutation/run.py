@@ -32,7 +32,7 @@ MODULES: Mapping[str, tuple[str, ...]] = {
     "orchestrator/ipc/authorise.py": ("tests/unit/test_authorise.py",),
     "orchestrator/proxies/model/budget_sums.py": ("tests/unit/test_budget_rules.py",),
     "orchestrator/proxies/model/request_policy.py": ("tests/unit/test_request_policy.py",),
-    "orchestrator/proxies/mcp_message.py": ("tests/integration/test_mcp_gateway.py",),
+    "orchestrator/proxies/mcp_message.py": ("tests/unit/test_mcp_message.py",),
     "orchestrator/proxies/approvals.py": ("tests/integration/test_approvals.py",),
     "orchestrator/proxies/egress/client_hello.py": ("tests/unit/test_client_hello.py",),
     "orchestrator/proxies/egress/public_addresses.py": ("tests/unit/test_egress_rules.py",),

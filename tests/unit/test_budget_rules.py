@@ -67,6 +67,12 @@ def test_a_period_is_the_owners_day_or_month(
     )
 
 
+def test_a_day_begins_at_its_first_millisecond_whichever_one_is_asked_about() -> None:
+    noon = ms("2026-11-22T12:00", SEOUL)
+    assert span_of(Period.DAY, noon + 123, SEOUL) == span_of(Period.DAY, noon, SEOUL)
+    assert span_of(Period.DAY, noon, SEOUL).start_ms == ms("2026-11-22", SEOUL)
+
+
 @given(st.integers(0, 4_000_000_000_000), st.sampled_from(Period), st.sampled_from([SEOUL, BERLIN]))
 def test_every_moment_lies_in_its_period_and_periods_join(
     now_ms: int, period: Period, zone: ZoneInfo
@@ -106,7 +112,9 @@ def test_a_notice_comes_at_80_and_at_100_percent() -> None:
         "⚠️ The budget of family for today is spent (1,000 tokens). I ask the model no more until"
         " Mon 2026-11-23 00:00."
     )
-    assert "Background work rests until" in str(notice_of(standing(1000, is_background=True), SEOUL))
+    monthly = str(notice_of(standing(1000, is_background=True, period=Period.MONTH), SEOUL))
+    assert "The budget of all groups for background work for this month is spent (1,000 tokens)." in monthly
+    assert "Background work rests until" in monthly
 
 
 def test_a_budget_of_nothing_is_spent_at_once() -> None:
@@ -119,6 +127,8 @@ def test_a_budget_of_nothing_is_spent_at_once() -> None:
     [
         (Unit.TOKENS, 1_234_567, "1,234,567 tokens"),
         (Unit.USD, 1_500_000_000, "$1.50"),
+        (Unit.USD, 1_001_234_567, "$1.00"),
+        (Unit.USD, 999_900_000, "$0.9999"),
         (Unit.USD, 50_000_000, "$0.05"),
         (Unit.USD, 1_234_567, "$0.0012"),
         (Unit.USD, 0, "$0.00"),

@@ -120,6 +120,8 @@ def test_the_name_is_that_of_connect(hello: bytes, target: str, reason: str | No
         b"\x16\x03\x01\x00\x00",
         b"\x16\x03\x01\x40\x01",
         b"\x15\x03\x01\x00\x02\x01\x00",
+        b"\x17" + REAL[1:],
+        REAL[:1] + b"\x02" + REAL[2:],
         in_records(b"\x02" + message_of(REAL)[1:], size=2**14),  # a ServerHello
         in_records(b"\x01\x00\x40\x00", size=2**14),
         in_records(b"\x01\x01" + message_of(REAL)[2:], size=2**14),  # it says 64 KiB more than there are
@@ -147,12 +149,23 @@ def test_what_is_no_proper_hello_is_refused(data: bytes) -> None:
 def test_a_hello_has_a_bounded_length() -> None:
     largest = with_extension(REAL, 0xABCD, b"x" * (MAX_HELLO_BYTES - len(REAL) - 4 - 5))
     assert read(largest) is not None
+    in_one_record = with_extension(REAL, 0xABCD, b"x" * (2**14 - len(message_of(REAL)) - 4))
+    assert in_one_record[3:5] == (2**14).to_bytes(2)
+    assert read(in_one_record) is not None
+    with pytest.raises(BadClientHello, match="over 16,384 bytes"):
+        ClientHelloReader().feed(in_records(b"\x01\x00\x3f\xfc" + b"x" * 20_000, size=1)[:MAX_HELLO_BYTES])
     reader = ClientHelloReader()
     drip = in_records(b"\x01\x00\x3f\xfc" + b"x" * MAX_HELLO_BYTES, size=1)
     assert reader.feed(drip[:16_000]) is None
     with pytest.raises(BadClientHello, match="over 16,384 bytes"):
         reader.feed(drip[16_000:17_000])
     assert len(reader.received) <= MAX_HELLO_BYTES + 1000
+
+
+def test_a_hello_without_extensions_names_no_host() -> None:
+    oldest = b"\x03\x01" + b"r" * 32 + b"\x00" + b"\x00\x02\x00\x2f" + b"\x01\x00"
+    hello = read(in_records(b"\x01" + len(oldest).to_bytes(3) + oldest, size=2**14))
+    assert hello == ClientHello(server_name=None, has_encrypted_hello=False)
 
 
 OTHER = client_hello("other.example")
@@ -163,6 +176,20 @@ DATA = b"\x17\x03\x03\x00\x15encrypted-by-the-keys"
 KEYS = in_records(b"\x10\x00\x00\x21" + b"k" * 33, size=2**14)
 FINISHED = in_records(b"\x01\x80" + b"f" * 38, size=2**14)
 """An encrypted message of TLS 1.2 that begins as a hello does."""
+LIKE_HELLOS = [
+    in_records(begin + b"f" * (36 - len(begin)) + b"ff" + rest, size=2**14)
+    for begin, rest in (
+        (b"\x01\x40", b"\x05"),
+        (b"\x01\x04", b"\x20"),
+        (b"\x01\x02", b"\x40"),
+        (b"\x05\x00", b"\x05"),
+    )
+]
+"""Encrypted messages that agree with a hello in all but its length, its session id or its kind."""
+
+
+def data_of(length: int) -> bytes:
+    return b"\x17\x03\x03" + length.to_bytes(2) + b"e" * length
 
 
 def later(first: bytes, sent: bytes, *, piece: int) -> bytes:
@@ -186,6 +213,7 @@ def later(first: bytes, sent: bytes, *, piece: int) -> bytes:
         (REAL, WARNING + OTHER),
         (REAL, CHANGE + FINISHED + OTHER),
         (EARLY, DATA + OTHER),
+        (EARLY, data_of(17) + data_of(300) + data_of(2**14 + 2048) + OTHER),
         (EARLY, CHANGE + DATA + DATA + CHANGE + OTHER),
         (REAL, EARLY + DATA + OTHER),
         (REAL, NAMELESS),
@@ -216,6 +244,8 @@ def test_a_later_hello_is_judged_as_the_first_one_whatever_stands_between(
         in_records(b"\x02" + message_of(REAL)[1:], size=2**14),
         in_records(b"\x01\x00\x3f\xfc" + b"x" * MAX_HELLO_BYTES, size=1)[: MAX_HELLO_BYTES + 12],
         b"\x18\x03\x03\x00\x01x" + OTHER,
+        CHANGE + in_records(b"\x01\x03" + b"\x00" * 60, size=2**14),
+        data_of(2**14 + 2049),
         b"\x80\x2e\x01\x03\x01",
         b"\x16\x03\x01\x00\x00" + OTHER,
         b"\x17\x03\x03\xff\xff",
@@ -238,6 +268,8 @@ def test_nothing_else_stands_in_the_clear_after_a_hello(sent: bytes, piece: int)
         (REAL, KEYS + CHANGE + FINISHED + DATA + OTHER),
         (REAL, CHANGE + FINISHED + DATA + OTHER),
         (REAL, DATA + OTHER),
+        (REAL, data_of(2**14 + 2048) + OTHER),
+        *((REAL, CHANGE + each + DATA) for each in LIKE_HELLOS),
         (REAL, WARNING),
     ],
     ids=count(),

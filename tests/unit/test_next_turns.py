@@ -3,11 +3,13 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from orchestrator.domain.values import RunState, TurnKind, TurnState
+from orchestrator.domain.values import RunState, SessionCommand, TurnKind, TurnState
 from orchestrator.queue import next_turns
 from orchestrator.queue.next_turns import (
     AGEING_MS,
+    LONGEST_PAUSE_MS,
     TELL_PLACE_AFTER_MS,
+    ClearConversation,
     CloseContainer,
     HandOverTurn,
     NotifyPlace,
@@ -84,6 +86,73 @@ def test_a_turn_before_its_time_waits_and_tells_when_to_look_again():
     decided = decide([a_turn(1, not_before_ms=NOW + 5_000)])
 
     assert decided == next_turns.QueuePlan(actions=(), look_again_ms=NOW + 5_000)
+
+
+def test_a_turn_is_tried_at_its_time_and_at_once_when_the_clock_was_set_back():
+    for ahead, is_tried in [(0, True), (1, False), (LONGEST_PAUSE_MS, False), (LONGEST_PAUSE_MS + 1, True)]:
+        assert bool(decide([a_turn(1, not_before_ms=NOW + ahead)]).actions) == is_tried, ahead
+
+
+def test_two_turns_of_their_own_never_run_at_once_whatever_became_of_the_run_of_one():
+    task = {"kind": TurnKind.TASK, "is_isolated": True}
+    running = a_turn(1, state=TurnState.RUNNING, run_id="r", **task)
+
+    assert (
+        decide([running, a_turn(2, **task)], [a_run("r", state=RunState.LEFT, is_isolated=True)]).actions
+        == ()
+    )
+    starting = a_run("r", state=RunState.STARTING, is_isolated=True)
+    assert decide([a_turn(2, **task)], [starting]).actions == ()
+    other = a_turn(3, "other", state=TurnState.RUNNING, run_id="o")
+    assert (
+        decide([other, a_turn(2, **task)], [starting, a_run("o", "other", state=RunState.BUSY)]).actions == ()
+    )
+
+
+def test_a_task_that_waits_for_upkeep_holds_up_no_other_group():
+    worker = a_turn(1, kind=TurnKind.WORKER, state=TurnState.RUNNING, run_id="r", is_isolated=True)
+    busy = a_run("r", state=RunState.BUSY, is_isolated=True)
+    waits = a_turn(2, kind=TurnKind.TASK, queued_ms=NOW - 9)
+    other = a_turn(3, "other", kind=TurnKind.TASK, queued_ms=NOW - 1)
+
+    assert decide([worker, waits, other], [busy]).actions == (StartContainer(3),)
+
+
+def test_an_earlier_question_that_is_tried_later_holds_up_its_chat_and_no_other():
+    later = a_turn(1, chat_jid="local:a", not_before_ms=NOW + 5_000)
+
+    assert decide([later, a_turn(2, chat_jid="local:a")]).actions == ()
+    assert decide([later, a_turn(2, chat_jid="local:b")]).actions == (StartContainer(2),)
+    assert decide([later, a_turn(2, "other", chat_jid="local:a")]).actions == (StartContainer(2),)
+    assert decide([later, a_turn(2, chat_jid="local:a", kind=TurnKind.TASK)]).actions == (StartContainer(2),)
+    task = a_turn(1, chat_jid="local:a", kind=TurnKind.TASK, not_before_ms=NOW + 5_000)
+    assert decide([task, a_turn(2, chat_jid="local:a")]).actions == (StartContainer(2),)
+
+
+def test_nothing_of_a_group_goes_past_a_command_and_the_command_past_nothing_asked_before():
+    command = a_turn(2, chat_jid="local:b", command=SessionCommand.CLEAR)
+    before = a_turn(1, chat_jid="local:a", not_before_ms=NOW + 5_000)
+    after = a_turn(3, chat_jid="local:a", after_command=1)
+    rest = a_turn(4, chat_jid="local:a")
+
+    assert decide([before, command]).actions == ()
+    assert decide([before, command, after]).actions == ()
+    assert decide([command, after]).actions == (ClearConversation(2),)
+    assert decide([command, rest]).actions == (StartContainer(4),), "it was asked before the command"
+
+
+def test_a_conversation_is_cleared_once_no_run_remembers_it_and_without_a_slot():
+    clear = a_turn(1, command=SessionCommand.CLEAR, queued_ms=NOW - 5)
+    busy = a_run("o", "other", state=RunState.BUSY)
+
+    assert decide([clear], [busy], cap=1).actions == (ClearConversation(1),)
+    assert decide([clear], [a_run("r", is_isolated=True)]).actions == (ClearConversation(1),)
+    assert decide([clear], [a_run("r"), a_run("o", "other")]).actions == (CloseContainer("r"),)
+    assert decide([clear], [a_run("r", state=RunState.CLOSING)]).actions == ()
+    next_one = a_turn(2, "new", queued_ms=NOW)
+    assert decide([clear, next_one], [a_run("r"), a_run("o", "other")], cap=2).actions == (
+        CloseContainer("r"),
+    )
 
 
 def test_closing_containers_hold_their_slots_until_they_are_gone():
@@ -225,13 +294,52 @@ def test_a_container_starts_while_another_ends_as_often_as_may_be():
     assert decide([a_turn(1, queued_ms=NOW)], closing, cap=1, overlap=1).actions == ()
 
 
+def test_a_slot_that_ends_beside_others_is_counted_once():
+    runs = [a_run("going", "a", state=RunState.CLOSING), a_run("idle", "b")]
+
+    assert decide([a_turn(1, "new", queued_ms=NOW)], runs, cap=1, overlap=1).actions == (
+        CloseContainer("idle"),
+    )
+    turns = [a_turn(n, f"new{n}", queued_ms=NOW) for n in range(1, 5)]
+    made = decide(turns, runs, cap=4).actions
+    assert made == (StartContainer(1), StartContainer(2), CloseContainer("idle"))
+
+
+def test_who_waits_for_its_own_run_to_end_counts_on_one_slot_and_leaves_the_others():
+    own = a_turn(1, "a", queued_ms=NOW - 5)
+    others = [a_turn(2, "b", queued_ms=NOW - 4), a_turn(3, "c", queued_ms=NOW - 3)]
+    going = a_run("r", "a", state=RunState.CLOSING)
+
+    assert decide([own, *others], [going], cap=2).actions == (StartContainer(2),)
+    idle = [a_run("o", "x", idle_since_ms=1), a_run("p", "y", idle_since_ms=2)]
+    assert decide([own, others[0]], [going, *idle], cap=3).actions == (CloseContainer("o"),)
+
+
+def test_the_slot_that_a_worn_run_gives_up_at_once_is_held_for_its_own_group():
+    own, other = a_turn(1, "a", queued_ms=NOW - 5), a_turn(2, "b", queued_ms=NOW - 4)
+    worn = a_run("r", "a", is_worn=True)
+
+    assert decide([own, other], [worn], cap=1, overlap=1).actions == (CloseContainer("r"),)
+    made = decide([own, other], [worn, a_run("o", "x")], cap=2, overlap=2).actions
+    assert made == (CloseContainer("r"), CloseContainer("o"), StartContainer(2))
+
+
+def test_one_that_ends_beside_others_makes_no_room_where_more_live_than_may():
+    runs = [a_run(f"r{n}", f"g{n}", idle_since_ms=n) for n in range(3)]
+
+    made = decide([a_turn(1, "new", queued_ms=NOW)], runs, cap=1, overlap=2).actions
+    assert made == tuple(CloseContainer(f"r{n}") for n in range(3))
+
+
 def test_a_place_is_told_after_ten_seconds_and_once():
     busy = [a_run("r", "other", state=RunState.BUSY)]
     turn = a_turn(1, queued_ms=NOW - TELL_PLACE_AFTER_MS)
     told = a_turn(1, queued_ms=NOW - TELL_PLACE_AFTER_MS, is_place_notified=True)
 
     assert decide([turn], busy, cap=1).actions == (NotifyPlace(1, 1),)
-    assert decide([told], busy, cap=1).actions == ()
+    assert decide([told], busy, cap=1) == next_turns.QueuePlan(actions=()), (
+        "there is nothing to look at again"
+    )
 
 
 def test_before_ten_seconds_nobody_is_told_but_the_lanes_look_again_then():

@@ -120,11 +120,50 @@ def test_what_cannot_be_used_is_refused_when_it_is_made(
     assert told in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    ("value", "is_taken"),
+    [("59999", False), ("60000", True), (str(3660 * DAY), True), (str(3660 * DAY + 1), False)],
+)
+def test_an_interval_is_a_minute_at_least_and_ten_years_at_most(value: str, is_taken: bool) -> None:
+    if is_taken:
+        assert plan("interval", value) == (value, NOW + int(value))
+    else:
+        with pytest.raises(BadSchedule, match="at least 60 s and at most ten years"):
+            plan("interval", value)
+
+
+@pytest.mark.parametrize(
+    ("kind", "value", "stored"),
+    [
+        ("cron", "*/30 * * * *", ScheduleKind.CRON),
+        ("cron", "every day at 02:30", ScheduleKind.CRON),
+        ("interval", "every day at 02:30", ScheduleKind.CRON),
+        ("interval", "every 3 hours", ScheduleKind.INTERVAL),
+        ("once", "10m", ScheduleKind.ONCE),
+    ],
+)
+def test_a_plan_has_its_kind_and_zone_and_the_meaning_that_was_chosen(
+    kind: str, value: str, stored: ScheduleKind
+) -> None:
+    planned = timing.plan(kind, value, dst="both", now_ms=NOW, zone=SEOUL).schedule
+    assert (planned.kind, planned.timezone) == (stored, "Asia/Seoul")
+    if stored is ScheduleKind.CRON:
+        assert planned.dst is Dst.BOTH
+
+
+def test_a_time_that_comes_twice_is_due_as_often_as_was_chosen() -> None:
+    berlin, first = ZoneInfo("Europe/Berlin"), ms("2026-10-25T02:30+02:00")
+    for dst, following in [("both", "2026-10-25T02:30+01:00"), ("once", "2026-10-26T02:30+01:00")]:
+        planned = timing.plan("cron", "30 2 * * *", dst=dst, now_ms=first, zone=berlin)
+        assert planned.next_ms == ms(following)
+        assert timing.following_ms(planned.schedule, first, after_ms=first) == ms(following)
+
+
 def test_what_a_change_of_clocks_means_can_be_chosen_and_only_from_two() -> None:
     chosen = timing.plan("cron", "*/5 * * * *", dst="once", now_ms=NOW, zone=SEOUL)
     assert chosen.schedule.dst is Dst.ONCE
     assert timing.plan("cron", "*/5 * * * *", dst=None, now_ms=NOW, zone=SEOUL).schedule.dst is Dst.BOTH
-    with pytest.raises(BadSchedule):
+    with pytest.raises(BadSchedule, match="'never' is unknown: use once or both"):
         timing.plan("cron", "*/5 * * * *", dst="never", now_ms=NOW, zone=SEOUL)
 
 

@@ -116,8 +116,26 @@ def test_bt_15_a_message_left_unanswered_caps_the_sleep_twice():
     for capped in (first, second):
         assert (capped.next_ms - NOW, capped.set_by, capped.is_capped) == (2 * MINUTE, SetBy.CAP, True)
     assert "(2 of 2)" in second.trace[-1]
+    assert (first.why, first.is_bounded) == ("a message was not answered", False)
     assert (third.next_ms - NOW, third.set_by, third.is_capped) == (4 * HOUR, SetBy.AGENT, False)
+    assert third.why == f"the agent asked for {4 * HOUR} ms"
     assert "in vain" in third.trace[-1]
+
+
+def test_bt_15_a_sleep_that_ends_with_the_cap_is_the_agents_own():
+    decided = decide_wake(ended(sleep_request=sleep_request(RULES.pending_cap_ms), caps=0), NOW)
+
+    assert (decided.set_by, decided.is_capped) == (SetBy.AGENT, False)
+
+
+def test_bt_21_only_a_cycle_without_a_wish_ends_the_row_and_no_cap_does():
+    soonest = sleep_request(is_soonest=True)
+    begun = (NOW - 1,) * 12
+
+    for outcome, streak in [(CycleOutcome.ACTION, 0), (CycleOutcome.NOOP, 0), (CycleOutcome.ERROR, 7)]:
+        assert decide_wake(ended(outcome, soonest_streak=7), NOW).soonest_streak == streak
+    held = decide_wake(ended(sleep_request=soonest, soonest_streak=7, self_wakes=begun), NOW)
+    assert (held.set_by, held.soonest_streak) == (SetBy.CAP, 8)
 
 
 def test_bt_21_the_eleventh_shortest_sleep_in_a_row_is_the_base():
@@ -140,10 +158,30 @@ def test_bt_22_the_thirteenth_self_set_cycle_waits_for_its_hour():
 
     assert decided.next_ms == at("11:00:00")
     assert (decided.set_by, decided.is_bounded) == (SetBy.CAP, True)
+    assert decided.why == "it has set enough wakes this hour"
+    assert decided.trace[-1] == "12 self-set cycles in an hour: in 37 min instead"
     assert decide_wake(replace(asked, self_wakes=begun[:11]), at("10:23:00")).next_ms == at("10:26:00")
     assert decide_wake(ended(self_wakes=begun), at("10:23:00")).set_by is SetBy.AUTO, (
         "only what it set itself"
     )
+
+
+@pytest.mark.parametrize(
+    ("oldest", "newest", "slept", "set_by"),
+    [
+        (NOW - HOUR, NOW, 3 * MINUTE, SetBy.AGENT),
+        (NOW - HOUR + 1, NOW, 3 * MINUTE, SetBy.AGENT),
+        (NOW - HOUR + 4 * MINUTE, NOW, 3 * MINUTE, SetBy.CAP),
+        (NOW - HOUR + 3 * MINUTE, NOW, 3 * MINUTE, SetBy.AGENT),
+        (NOW - HOUR + 4 * MINUTE, NOW + 1, 3 * MINUTE, SetBy.AGENT),
+    ],
+)
+def test_bt_22_the_hour_ends_to_the_millisecond_and_no_cycle_of_a_set_back_clock_counts(
+    oldest, newest, slept, set_by
+):
+    begun = (oldest, *[NOW - MINUTE] * 10, newest)
+
+    assert decide_wake(ended(sleep_request=sleep_request(slept), self_wakes=begun), NOW).set_by is set_by
 
 
 def test_bt_22_a_message_left_unanswered_is_exempt_from_the_hour():

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from datetime import datetime
+from datetime import datetime, timedelta
 from zoneinfo import ZoneInfo
 
 import pytest
@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from orchestrator.domain.errors import BadTime
-from orchestrator.scheduler.when import point_ms
+from orchestrator.scheduler.when import duration, point_ms, recurrence
 
 UTC, SEOUL = ZoneInfo("UTC"), ZoneInfo("Asia/Seoul")
 BERLIN, NEW_YORK = ZoneInfo("Europe/Berlin"), ZoneInfo("America/New_York")
@@ -23,6 +23,42 @@ NOW = ms("2026-05-28T12:00:00+00:00")
 
 def point(text, *, zone=UTC, now=NOW):
     return point_ms(text, now_ms=now, zone=zone)
+
+
+@pytest.mark.parametrize(
+    ("text", "zone", "reason"),
+    [
+        ("2026-05-28T12:00", UTC, "2026-05-28T12:00+00:00 is past; it is 2026-05-28T12:00+00:00 now."),
+        ("2026-05-28T20:00", SEOUL, "2026-05-28T20:00+09:00 is past; it is 2026-05-28T21:00+09:00 now."),
+        ("every day at 9:00", UTC, "'every day at 9:00' comes again and again; give an ISO time"),
+        (
+            "3/4 at 10:00",
+            UTC,
+            "'3/4 at 10:00' could be Thu 2027-03-04 10:00 or Sat 2027-04-03 10:00: say which.",
+        ),
+        ("2040-01-01T00:00", UTC, "2040-01-01T00:00 is more than ten years ahead."),
+        ("x" * 200, UTC, f"'{'x' * 200}' is no time I can use: give an ISO time"),
+        ("x" * 201, UTC, f"'{'x' * 200}…' is no time I can use: give an ISO time"),
+    ],
+)
+def test_an_agent_reads_why_its_time_was_refused(text, zone, reason):
+    with pytest.raises(BadTime) as refused:
+        point(text, zone=zone)
+    assert str(refused.value).startswith(reason)
+
+
+def test_what_repeats_without_a_sure_time_is_refused_with_its_meanings():
+    with pytest.raises(BadTime, match="every Monday at 05:00 or every Monday at 17:00: say which"):
+        recurrence("every monday at 5", now_ms=NOW, zone=UTC)
+    for text in ("every 3/4", "tomorrow 9am", "nonsense"):
+        assert recurrence(text, now_ms=NOW, zone=UTC) is None
+
+
+def test_a_span_is_read_where_its_text_has_another_meaning_too():
+    assert duration("1h30") == timedelta(hours=1, minutes=30)
+    assert duration("2d") == timedelta(days=2)
+    for text in ("1month", "90", "1:30", "nonsense"):
+        assert duration(text) is None
 
 
 @pytest.mark.parametrize(
