@@ -62,23 +62,25 @@ def is_poor(parsed: Sequence[ParsedRequest]) -> bool:
         or one.slot("trouble") == "unsure"
         # "add a taks wash the car" is read as an entry; an article before it makes it doubtful.
         or (one.intent == "add_items" and PATTERNS["article"].match(one.slot("items")))
-        or _has_day_left(one)
+        or _has_time_left(one)
         for one in parsed
     )
 
 
-def _has_day_left(parsed: ParsedRequest) -> bool:
-    """Return whether a misspelt day may be left in what is to be done: `pay rent tommorow`, today at 9.
+def _has_time_left(parsed: ParsedRequest) -> bool:
+    """Return whether a part of a time may be left in what is to be done: `pay rent tommorow`, today at 9.
 
-    Only words for days and their parts that no other word is near: `beach` is nearly `each`, and `light`
-    nearly `night`. A capital letter makes it a name (`call Munday`), but after `on` and the like.
+    Of misspelt words only those for days and their parts, which no other word is near: `beach` is nearly
+    `each`, and `light` nearly `night`. A capital letter makes a name (`call Munday`), but after `on`.
     """
     what = parsed.slot("what") or parsed.slot("title") or parsed.slot("item")
     before, _, last = what.rpartition(" ")
     words = [word for word in what.split() if word.islower() or word.lower() in MISSPELT]
     if PATTERNS["before_time"].search(before):
         words.append(last)
-    return any(PATTERNS["day_word"].fullmatch(known) for word in words for known in _alike(word))
+    kinds = [(word, "time_words" if word.lower() in MISSPELT else "day_word") for word in words]
+    is_misspelt = any(PATTERNS[kind].fullmatch(known) for word, kind in kinds for known in _alike(word))
+    return is_misspelt or PATTERNS["words_of_time"].search(parsed.slot("what")) is not None
 
 
 def is_slip(words: str, text: str) -> bool:
