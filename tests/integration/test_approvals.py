@@ -178,6 +178,42 @@ async def test_an_answer_that_comes_late_holds_for_the_next_try(asking: Asking) 
     assert "Allowed for 15 minutes: reach `shop.example:443`" in notice["payload_json"]
 
 
+@pytest.mark.parametrize(
+    ("request_made", "decision", "state", "audited", "told"),
+    [
+        (PLACE, "allow", "once", "approval.allowed", "Allowed for 15 minutes: reach `shop.example:443`"),
+        (PLACE, "always", "always", "approval.allowed", "Allowed from now on: reach `shop.example:443`"),
+        (PLACE, "refuse", "refused", "approval.refused", "Refused: reach `shop.example:443`"),
+        (
+            call({"a": 1}),
+            "allow",
+            "once",
+            "approval.allowed",
+            "Allowed for this one call: call `send` of the MCP server `mail`",
+        ),
+    ],
+    ids=["allow", "always", "refuse", "call"],
+)
+async def test_a_decision_is_recorded_with_who_made_it_and_the_agent_reads_it(
+    asking: Asking, request_made: ApprovalRequest, decision: Decision, state: str, audited: str, told: str
+) -> None:
+    await impatient(asking).ask(request_made)
+    asking.harness.clock.pass_ms(5)
+    await asking.decide(1, decision)
+
+    (row,) = await asking.harness.rows("SELECT * FROM approvals")
+    assert (row["state"], row["decided_by"], row["decided_ms"]) == (
+        state,
+        "a test",
+        asking.harness.clock.now_ms(),
+    )
+    asked, decided = await asking.harness.rows("SELECT * FROM audit WHERE kind LIKE 'approval.%' ORDER BY id")
+    assert (asked["kind"], decided["kind"]) == ("approval.asked", audited)
+    assert {"by": "a test", "decision": decision}.items() <= json.loads(decided["detail"]).items()
+    (notice,) = await asking.harness.rows("SELECT payload_json FROM cross_session_notifications")
+    assert told in notice["payload_json"]
+
+
 async def test_a_call_is_allowed_once_and_with_just_its_arguments(asking: Asking) -> None:
     task = await asking.asked(call({"to": "bo@example.com", "text": "hunter2"}))
     (question,) = await asking.questions()
