@@ -64,6 +64,29 @@ def test_what_is_no_message_is_refused_in_words(document: object, reason: str) -
         mcp_message.read(json.dumps(document).encode())
 
 
+@pytest.mark.parametrize(
+    "body",
+    [
+        b'{"method": "ping", "method": "tools/call"}',
+        b'{"method": "ping", "Method": "tools/call", "params": {"name": "send"}}',
+        b'{"method": "tools/call", "params": {"name": "read", "NAME": "send"}}',
+    ],
+)
+def test_a_message_that_can_be_read_in_two_ways_is_refused(body: bytes) -> None:
+    with pytest.raises(NotStrictJson):
+        mcp_message.read(body)
+
+
+def test_a_call_is_sent_on_with_the_params_that_were_judged_and_no_others() -> None:
+    made = call({"to": "a"}, _meta={"more": 1}, target="everybody")
+
+    assert json.loads(made.body)["params"] == {
+        "name": "send",
+        "arguments": {"to": "a"},
+        "_meta": {"more": 1},
+    }
+
+
 def test_a_call_is_the_same_in_whatever_order_it_is_written() -> None:
     first, second = call({"to": "a", "text": "b"}), call({"text": "b", "to": "a"})
 
