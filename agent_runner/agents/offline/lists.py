@@ -10,7 +10,7 @@ from typing import TypeVar
 
 from agent_runner.agents.offline.conversation import Option, ShownEntry
 from agent_runner.agents.offline.handler import AnswerNow, RequestHandler
-from agent_runner.agents.offline.intents import PATTERNS, say
+from agent_runner.agents.offline.intents import PATTERNS, ROWS, say
 from agent_runner.agents.offline.spelling import is_slip
 from agent_runner.agents.offline.wording import entries
 from agent_runner.checklists import TODO, Checklists, Item, ListError, file_stem, has_words
@@ -20,8 +20,6 @@ NEARLY = 0.8
 """Likeness from 0 to 1 at which one list name may be another with a typing error."""
 KNOWN_NAMES = ("shopping", "groceries", "장보기", "쇼핑")
 """Names that need no question before a list begins with them."""
-_OF_ITEM = ("finish", "remove", "untick", "move_item", "on_list")
-"""Intents that name an entry, which says by itself on which list it is."""
 Result = TypeVar("Result")
 
 
@@ -80,7 +78,7 @@ class Lists(RequestHandler):
     def _meant(self) -> str:
         """Return the list that is meant; empty where that has to be asked."""
         name, is_added = self.slot("list"), self.parsed.intent == "add_items"
-        if not name and not self.slot("it") and self.parsed.intent in _OF_ITEM:
+        if not name and not self.slot("it") and ROWS.get(self.parsed.intent, {}).get("names_entry"):
             name = self._list_of_item()
         if not name or self.slot("it"):
             names = self._files.names()

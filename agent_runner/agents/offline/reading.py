@@ -24,8 +24,6 @@ MAX_CUTS = 100
 """A line with more joiners is one request, or none that is understood."""
 _LONG_GAP = re.compile(r"\s{5,}")
 _TIME_SLOTS = ("day", "last", "clock", "when", "span", "first", "later", "earlier")
-_STATEMENTS = ("finish", "untick", "progress", "block", "unblock")
-"""Intents that state news: `got the milk?` asks for it instead."""
 _SPANS = ("span", "later", "earlier")
 
 
@@ -72,7 +70,7 @@ def parse_one(text: str) -> ParsedRequest | None:
     """Return the one request that a whole text is, None where no row knows it."""
     parsed = _parsed(text)
     is_question = text.rstrip().endswith("?") and not PATTERNS["asks_to_do"].search(text)
-    return None if parsed is not None and is_question and parsed.intent in _STATEMENTS else parsed
+    return None if parsed is not None and is_question and ROWS[parsed.intent].get("is_news") else parsed
 
 
 def _parsed(text: str) -> ParsedRequest | None:
