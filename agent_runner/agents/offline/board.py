@@ -142,8 +142,11 @@ class Board(RequestHandler):
         if self.slot("kind") == "task":
             return await self._move_deadline()
         is_reminder = not item or self.slot("kind") or self.slot("alarm")
-        tasks = [] if is_reminder else find(await self._open_tasks(), item)
-        reminders = Reminders(self.parsed, self.context)
+        known = [] if is_reminder else await self._open_tasks()
+        tasks, reminders = find(known, item), Reminders(self.parsed, self.context)
+        near = [] if tasks else find(known, item, is_slip)
+        if near and not reminders.options(await reminders.upcoming()):
+            self.choose(self._options(near), "which_move", is_sure=False)
         if not tasks:
             return await reminders.move()
         options = self._options(tasks)
@@ -449,7 +452,8 @@ class Board(RequestHandler):
         is_named = self.slot("id") or self.slot("task")
         found = self._fitting(tasks) if is_named else _with_id(tasks, self.context.state.task) or tasks
         if len(found) != 1:
-            self.choose(self._options(found or tasks), "before_which", is_sure=False)
+            near = find(tasks, self.slot("task"), is_slip)
+            self.choose(self._options(found or near or tasks), "before_which", is_sure=False)
         (task,) = found
         day = date.fromisoformat(_due_day(task)) - timedelta(days=self._days_before())
         what = self.say("before_deadline", title=task["title"], date=self._date(task["deadline"]))

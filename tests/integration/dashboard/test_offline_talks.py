@@ -45,6 +45,17 @@ TALKS = {
         1. the task 'write the blog'
         > yes
         write the blog: 50%.
+        > move write teh blog to friday
+        Do you mean this one? Say yes or no.
+        1. the task 'write the blog'
+        > yes
+        Moved: write the blog is due Fri 2026-02-13.
+        > add a task pay rent by 20 Feb
+        > remind me the day before pay rnt is due
+        Do you mean this one? Say yes or no.
+        1. the task 'pay rent'
+        > yes
+        I'll remind you on Thu 2026-02-19 09:00: 'pay rent' is due Fri 2026-02-20
         > move rign grandma to 8pm
         Do you mean this one? Say yes or no.
         1. Tue 2026-02-10 18:00 · ring grandma
