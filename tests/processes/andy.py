@@ -171,9 +171,9 @@ class AndyProcess:
             found: dict[str, Any] = http.get(f"/messages/{message_id}").json()
         return found
 
-    def until_settled(self, message_id: str) -> dict[str, Any]:
-        """Wait for the outcome of a message, also across restarts."""
-        return until(lambda: self._settled(message_id), what=f"message {message_id} settled")
+    def until_settled(self, message_id: str, *, seconds: float | None = None) -> dict[str, Any]:
+        """Wait for the outcome of a message, also across restarts. `seconds` is for a model that is slow."""
+        return until(lambda: self._settled(message_id), seconds=seconds, what=f"message {message_id} settled")
 
     def _settled(self, message_id: str) -> dict[str, Any] | None:
         found = self.find(message_id)
