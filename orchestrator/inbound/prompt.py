@@ -13,6 +13,7 @@ from agent_runner.wire.order import Request, TurnOrder
 from orchestrator.base.clock import local_iso, local_minute
 from orchestrator.base.tables import short
 from orchestrator.domain import schedule_tag
+from orchestrator.domain.failures import Outage
 from orchestrator.domain.values import (
     Cause,
     ChatJid,
@@ -33,6 +34,7 @@ from orchestrator.store import (
     tasks,
     tool_calls,
     turn_moves,
+    turn_outages,
     turns,
 )
 from orchestrator.store.database import Tx
@@ -88,8 +90,10 @@ async def compose(
 
 
 async def _done_before(tx: Tx, turn: Turn) -> str | None:
-    """Return what a turn had done before it left its model service; None for one that has not."""
-    if not await turn_moves.has_moved(tx, turn.id):
+    """Return what a turn had done before its model service failed it; None where none has."""
+    outage = await turn_outages.of_turn(tx, turn.id)
+    is_of_model = outage is not None and outage.cause is Outage.MODEL
+    if not is_of_model and not await turn_moves.has_moved(tx, turn.id):
         return None
     calls = await tool_calls.of_turn(tx, turn.id)
     if not calls:

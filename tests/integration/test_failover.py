@@ -308,6 +308,26 @@ async def test_what_was_done_before_is_told_so_that_it_is_not_done_twice(
     assert f"- mcp__andy__send_message: step 0\n- Bash: step 1{MAY_BE_DONE}" in told
 
 
+async def test_what_was_done_before_an_outage_is_told_to_the_same_service_too(
+    harness: ServicesHarness, first: FaultyUpstream
+) -> None:
+    await harness.choose(WorkKind.FALLBACK)
+    first.behave = FAULTS["overload"]
+    turn = await harness.attempt(await harness.asked())
+    assert BEGUN_BEFORE not in first.received[-1].body.decode(), "nothing was done yet"
+    run = harness.attempts[0].run
+    async with harness.store_harness.database.transaction() as tx:
+        await tool_calls.begin(
+            tx, turn, run, call_id="1", parent_id=None, tool="Bash", summary="a step", now_ms=1
+        )
+    works(first)
+    turn = await harness.settle(turn)
+
+    assert (turn.state, places(harness)) == (TurnState.ANSWERED, ["anthropic", "anthropic"])
+    asked = json.loads(first.received[-1].body)["messages"][0]["content"]
+    assert f"{BEGUN_BEFORE}\n- Bash: a step" in asked
+
+
 @pytest.mark.parametrize("price", [None, ServicePrice(4, 1), ServicePrice(1, 16)])
 async def test_nothing_dearer_stands_in_unless_the_owner_allowed_it(
     harness: ServicesHarness,

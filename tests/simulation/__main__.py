@@ -101,7 +101,7 @@ def _try_many(
 
 def _seeds(first: int, *, is_of_models: bool) -> Iterator[int]:
     for seed in itertools.count(first):
-        if not is_of_models or Plan.drawn(str(seed)).services.fallbacks:
+        if not is_of_models or Plan.drawn(str(seed)).services.asks_model:
             yield seed
 
 

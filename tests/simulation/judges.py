@@ -106,7 +106,7 @@ def _may_be_repeated(world: World, written: Written) -> bool:
     What it had done by then may be done again or be left out: only where a turn has moved it is passed on.
     """
     said = written.said
-    if not world.plan.services.fallbacks or not (said.kind == "remind" or is_said_by_tool(said.token)):
+    if not world.plan.services.asks_model or not (said.kind == "remind" or is_said_by_tool(said.token)):
         return False
     rows = world.rows(
         "SELECT t.attempt, t.restarts FROM messages m JOIN turns t ON t.id = m.turn_id"
@@ -168,7 +168,7 @@ def _order(world: World) -> Iterator[str]:
         for written in world.people.all:
             if written.said.jid != jid or written.said.kind not in ("echo", "list"):
                 continue
-            if world.plan.services.fallbacks and is_said_by_tool(written.said.token):
+            if world.plan.services.asks_model and is_said_by_tool(written.said.token):
                 continue  # a tool says it before the answers of its turn
             places = [number for number, text in enumerate(texts) if _has(text, written.said.token)]
             if not places:
@@ -215,7 +215,7 @@ def _is_excused(world: World, written: Written) -> bool:
 
 def _promptness(world: World) -> Iterator[str]:
     """Nothing waits on a poll: with nothing amiss, an answer and a reminder come within seconds."""
-    if not world.plan.is_calm or world.plan.services.fallbacks:
+    if not world.plan.is_calm or world.plan.services.asks_model:
         return
     for written in world.people.all:
         said, posts = written.said, _posts_with(world, written)

@@ -87,7 +87,7 @@ class Plan:
         # Drawn apart, so that the worlds that were known before them are as they were.
         near = [one.at_s for one in plan.said]
         services = ServicesPlan.drawn(seed, seconds=plan.seconds, near=near)
-        if services.fallbacks and services.is_alone:
+        if services.asks_model and services.is_alone:
             plan = replace(plan, faults=(), deaths=(), trouble=Trouble(), cap=5)
         return replace(plan, services=services)
 

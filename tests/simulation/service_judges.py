@@ -25,7 +25,7 @@ RESTART_SECONDS = 100.0
 
 def services(world: World) -> Iterator[str]:
     """Yield what breaks a promise about model services."""
-    if not world.plan.services.fallbacks:
+    if not world.plan.services.asks_model:
         return
     for find in (_answers, _moves, _returns, _notices, _left_over):
         yield from find(world)

@@ -78,8 +78,10 @@ class ServiceFault:
 class ServicesPlan:
     """The services of a world besides the one of `.env`, and what goes wrong at each."""
 
+    asks_model: bool = False
+    """Whether agents ask a model."""
     fallbacks: tuple[str, ...] = ()
-    """In order; without any, no agent asks a model."""
+    """What stands in for the service of `.env`, in order."""
     faults: tuple[ServiceFault, ...] = ()
     is_sound: bool = True
     """Whether the last service always works."""
@@ -96,11 +98,14 @@ class ServicesPlan:
         names = (OF_DOTENV, *fallbacks)
         faulty = names[:-1] if is_sound else names
         faults = sorted(_faults(chance, seconds, near, faulty), key=lambda one: one.at_s)
+        is_faulty, is_alone = chance.random() < 0.9, chance.random() < 0.6
+        has_list = chance.random() < 0.85
         return cls(
-            fallbacks=fallbacks,
-            faults=tuple(faults) if chance.random() < 0.9 else (),
-            is_sound=is_sound,
-            is_alone=chance.random() < 0.6,
+            asks_model=True,
+            fallbacks=fallbacks if has_list else (),
+            faults=tuple(faults) if is_faulty else (),
+            is_sound=is_sound and has_list,
+            is_alone=is_alone,
         )
 
     def of(self, service: str, now_s: float) -> ServiceFault | None:
@@ -254,7 +259,8 @@ class SimulatedUpstream:
             message = json.dumps(_message(service, [{"type": "text", "text": "Hello"}])).encode()
             headers = [(b"content-type", b"application/json")]
             return UpstreamResponse(status=200, headers=headers, chunks=self._cut(service, fault, [message]))
-        events = _events(service, _answer_of(service, body))
+        verb = self._services.chance.choice(("says", "writes", "adds", "reports"))
+        events = _events(service, _answer_of(f"{verb} {service}", body))
         return UpstreamResponse(
             status=200,
             headers=[(b"content-type", b"text/event-stream; charset=utf-8")],
@@ -360,11 +366,11 @@ def is_said_by_tool(word: str) -> bool:
     return int(word[2:-1]) % 3 == 0
 
 
-def _answer_of(service: str, body: dict[str, Any]) -> dict[str, Any]:
+def _answer_of(wording: str, body: dict[str, Any]) -> dict[str, Any]:
     """Return the part with which a model answers: a call of a tool, or its text.
 
-    A model does not word things as another does, so that the host cannot take its call for another's. What
-    the prompt says was called before, and what it has called itself, it does not call again.
+    A model does not word things twice alike, so that the host cannot take a call for an earlier one. What the
+    prompt says was called before, and what it has called itself, it does not call again.
     """
     prompts = _texts(body, "text")
     before = CALLED_BEFORE.findall(str(prompts[0]["text"])) if prompts else []
@@ -373,7 +379,7 @@ def _answer_of(service: str, body: dict[str, Any]) -> dict[str, Any]:
     said: list[str] = []
     for line in _wish_of(body).splitlines():
         for word in WORD.findall(line):
-            call = _call(service, line, word)
+            call = _call(wording, line, word)
             if call is None:
                 said.append(line.replace("echo ", ""))
             elif not re.search(rf"\b{word}\b", called):
@@ -381,14 +387,14 @@ def _answer_of(service: str, body: dict[str, Any]) -> dict[str, Any]:
     return {"type": "text", "text": "\n".join([*said, *failed]) or "It is done."}
 
 
-def _call(service: str, line: str, word: str) -> dict[str, Any] | None:
+def _call(wording: str, line: str, word: str) -> dict[str, Any] | None:
     if minutes := re.search(r"remind me in (\d+) minutes", line):
         given = {
-            "prompt": f"⏰ {word}, says {service}",
+            "prompt": f"⏰ {word}, {wording}",
             "schedule_type": "once",
             "schedule_value": f"{minutes[1]}m",
         }
         return {"name": "schedule_task", "input": given}
     if line.startswith("echo ") and is_said_by_tool(word):
-        return {"name": "send_message", "input": {"text": f"{word}, says {service}"}}
+        return {"name": "send_message", "input": {"text": f"{word}, {wording}"}}
     return None

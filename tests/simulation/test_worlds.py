@@ -57,7 +57,7 @@ def test_each_fault_of_a_model_service_has_a_turn_go_on_at_the_next(kind: str) -
         said=said,
         faults=(),
         idle_ms=5_000,
-        services=ServicesPlan(fallbacks=("spare",), faults=(fault,), is_alone=True),
+        services=ServicesPlan(asks_model=True, fallbacks=("spare",), faults=(fault,)),
     )
     world = World(kind, plan)
     outcome = world.run()

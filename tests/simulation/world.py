@@ -261,7 +261,7 @@ class World:
         end = self.loop.time() + SETTLE_SECONDS
         while self.loop.time() < end:
             await asyncio.sleep(60)
-            if self.plan.services.fallbacks and self.loop.time() < self.plan.seconds + 150:
+            if self.plan.services.asks_model and self.loop.time() < self.plan.seconds + 150:
                 continue  # a service that works again is to be asked again by now
             if (
                 self._host_task is not None  # one that was killed last may start only now
@@ -303,14 +303,14 @@ class World:
         settings = Settings(
             tz=self.plan.zone,
             andy_runtime="process",
-            andy_agent="claude" if self.plan.services.fallbacks else "offline",
-            andy_model=MODEL if self.plan.services.fallbacks else None,
+            andy_agent="claude" if self.plan.services.asks_model else "offline",
+            andy_model=MODEL if self.plan.services.asks_model else None,
             andy_channels="chirp,flock",
             max_concurrent_containers=self.plan.cap,
             andy_foresight=self.plan.foresight,
             idle_timeout=self.plan.idle_ms,
         )
-        credentials = CredentialSource(self.home.root, KEYS if self.plan.services.fallbacks else {})
+        credentials = CredentialSource(self.home.root, KEYS if self.plan.services.asks_model else {})
         self._stop = asyncio.Event()
         orchestrator = Orchestrator(
             self.home, settings, credentials=credentials, say=lambda text: self.note("host", text)
@@ -470,7 +470,7 @@ class World:
             " + (SELECT count(*) FROM scheduled_tasks WHERE status = 'active' AND ?)"
             " AS n",
             reminders,
-            reminders and bool(self.plan.services.fallbacks),
+            reminders and self.plan.services.asks_model,
         )
         return int(row["n"])
 
