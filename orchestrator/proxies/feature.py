@@ -237,7 +237,7 @@ class ContainerProxies:
         )
         if following is None:
             return False
-        self.models.left.setdefault(turn.id, set()).add(choice.service)
+        self.models.leave(turn.id, choice.service)
         await self.failover.note_down(
             choice.service, refusal.cause, status=refusal.status, model=refusal.model
         )

@@ -365,6 +365,38 @@ async def test_a_turn_that_moved_goes_back_where_the_other_is_down_and_the_first
     assert (turn.state, harness.attempts[-1].text) == (TurnState.ANSWERED, "first")
 
 
+async def test_a_turn_leaves_a_service_that_does_not_answer_for_one_that_answers_again(
+    harness: ServicesHarness, first: FaultyUpstream
+) -> None:
+    async with FaultyUpstream(answer(500, b"oops")) as dead:
+        await harness.add("spare", dead.url)
+        first.behave = FAULTS["refused key"]
+        turn = await harness.attempt(await harness.asked())
+        await harness.proxies.failover.look()
+        assert harness.proxies.models.down == {"anthropic"}
+        works(first)
+        await harness.proxies.failover.look()
+        began_ms = harness.store_harness.clock.now_ms()
+        turn = await harness.attempt(turn)
+        assert (turn.state, places(harness)) == (TurnState.QUEUED, ["anthropic", "spare"])
+        turn = await harness.settle(turn)
+    assert (turn.state, harness.attempts[-1].text) == (TurnState.ANSWERED, "first")
+    assert (turn.attempt, harness.store_harness.clock.now_ms()) == (1, began_ms), "it waited for nothing"
+
+
+async def test_a_turn_stays_where_the_service_that_it_left_has_not_answered_since(
+    harness: ServicesHarness, first: FaultyUpstream
+) -> None:
+    async with FaultyUpstream(answer(500, b"oops")) as dead:
+        await harness.add("spare", dead.url)
+        first.behave = FAULTS["refused key"]
+        turn = await harness.attempt(await harness.asked())
+        turn = await harness.attempt(turn)
+        now_ms = harness.store_harness.clock.now_ms()
+    assert places(harness) == ["anthropic", "spare"]
+    assert (turn.state, turn.not_before_ms > now_ms) == (TurnState.QUEUED, True)
+
+
 async def test_a_turn_does_not_move_to_a_service_that_is_known_to_be_down(
     harness: ServicesHarness, first: FaultyUpstream
 ) -> None:

@@ -27,7 +27,7 @@ def services(world: World) -> Iterator[str]:
     """Yield what breaks a promise about model services."""
     if not world.plan.services.asks_model:
         return
-    for find in (_answers, _moves, _returns, _notices, _left_over):
+    for find in (_answers, _waits, _moves, _returns, _notices, _left_over):
         yield from find(world)
 
 
@@ -45,6 +45,23 @@ def _answers(world: World) -> Iterator[str]:
             seconds = (row["ended_ms"] - START_MS) / 1000 - tries[row["id"]]
             if seconds > ANSWER_SECONDS:
                 yield f"Answered after {seconds:.0f} s although a service works: {what}"
+
+
+def _waits(world: World) -> Iterator[str]:
+    """Where nothing else is amiss, no turn waits on while a service on the list works again."""
+    plan = world.plan.services
+    if not world.plan.is_calm_but_for_services:
+        return
+    tries = _first_tries(world)
+    for row in world.rows("SELECT id, kind, ended_ms FROM turns WHERE state = 'answered'"):
+        end_s = (row["ended_ms"] - START_MS) / 1000
+        for service in (OF_DOTENV, *plan.fallbacks):
+            from_s = max([tries.get(row["id"], end_s), *plan.ends_before(service, end_s)])
+            if end_s - from_s > SERVICES_RECOVER_SECONDS + ANSWER_SECONDS:
+                yield (
+                    f"Answered {end_s - from_s:.0f} s after {service} worked again:"
+                    f" turn {row['id']} ({row['kind']})"
+                )
 
 
 def _first_tries(world: World) -> dict[int, float]:

@@ -114,6 +114,10 @@ class ServicesPlan:
             (one for one in self.faults if one.service == service and one.at_s <= now_s < one.end_s), None
         )
 
+    def ends_before(self, service: str, at_s: float) -> list[float]:
+        """Return when the faults of a service ended that began before a time, which may be later."""
+        return [one.end_s for one in self.faults if one.service == service and one.at_s <= at_s]
+
     def has_worked_since(self, service: str, from_s: float, to_s: float) -> bool:
         """Return whether nothing was wrong with a service in all of a time."""
         return not any(

@@ -5,14 +5,14 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import pytest
 
 from orchestrator.domain.model_services import OF_DOTENV
 from orchestrator.domain.values import ChatJid, Folder, Group
-from tests.simulation.people import Plan, Said
+from tests.simulation.people import Fault, Plan, Said
 from tests.simulation.planted import BUGS, REPOSITORY, Planted
 from tests.simulation.services import KINDS, ServiceFault, ServicesPlan
 from tests.simulation.world import World
@@ -21,7 +21,6 @@ MAIN = Path(__file__).parent / "__main__.py"
 
 REGRESSIONS: dict[int, str] = {
     5: "the order in which woken groups are looked at depended on the hash of their names",
-    629: "a call of a tool whose answer a restart held up was done again by the next model",
 }
 """Seeds of worlds that have broken a promise once, and what was wrong."""
 OF_MODELS = {
@@ -45,24 +44,64 @@ def test_what_is_asked_is_answered_where_model_services_fail(seed: int) -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_each_fault_of_a_model_service_has_a_turn_go_on_at_the_next(kind: str) -> None:
-    chat = ChatJid("chirp:g0")
-    said = tuple(
-        Said(at_s=at_s, who="Jane", jid=chat, kind="echo", token=token)
-        for at_s, token in ((5.0, "zq1x"), (80.0, "zq3x"))
-    )
     fault = ServiceFault(service=OF_DOTENV, kind=kind, at_s=0.0, seconds=150.0)
-    plan = Plan(
-        seconds=160.0,
-        groups=(Group(jid=chat, name="Group 0", folder=Folder("g0")),),
-        said=said,
-        faults=(),
-        idle_ms=5_000,
-        services=ServicesPlan(asks_model=True, fallbacks=("spare",), faults=(fault,)),
-    )
-    world = World(kind, plan)
+    services = ServicesPlan(asks_model=True, fallbacks=("spare",), faults=(fault,))
+    world = World(kind, _small_plan({5.0: "zq1x", 80.0: BY_TOOL}, services, seconds=160.0))
     outcome = world.run()
     assert outcome.problems == []
     assert (outcome.moves > 0, world.services.asked[-1].fault) == (True, None)
+
+
+def test_a_call_whose_answer_a_restart_held_up_is_not_made_again_by_the_next_model() -> None:
+    fault = ServiceFault(service=OF_DOTENV, kind="another format", at_s=15.0, seconds=250.0)
+    services = ServicesPlan(asks_model=True, fallbacks=("spare",), faults=(fault,))
+    kill = Fault(at_s=9.0, kind="kill", amount=1)
+    outcome = World("held up 4", _small_plan({5.0: BY_TOOL}, services, faults=(kill,))).run()
+    assert (outcome.problems, outcome.kills, outcome.moves) == ([], 1, 1)
+
+
+def test_a_call_that_was_made_before_an_outage_is_not_made_again_after_it() -> None:
+    fault = ServiceFault(service=OF_DOTENV, kind="no answer", at_s=10.0, seconds=300.0)
+    services = ServicesPlan(asks_model=True, faults=(fault,), is_sound=False)
+    world = World("outage", _small_plan({5.0: BY_TOOL}, services, seconds=400.0))
+    assert world.run().problems == []
+    met = [one.fault for one in world.services.asked if not one.is_of_host]
+    assert (met[0], met[-1], "no answer" in met) == (None, None, True), "the call is made, then it is out"
+
+
+def test_a_turn_comes_back_to_the_first_service_from_one_that_does_not_answer() -> None:
+    faults = (
+        ServiceFault(service=OF_DOTENV, kind="5xx", at_s=0.0, seconds=30.0),
+        ServiceFault(service="spare", kind="5xx", at_s=0.0, seconds=290.0),
+    )
+    services = ServicesPlan(asks_model=True, fallbacks=("spare",), faults=faults, is_sound=False)
+    outcome = World("back", _small_plan({5.0: "zq1x"}, services)).run()
+    assert (outcome.problems, outcome.moves) == ([], 2)
+
+
+BY_TOOL = "zq3x"
+"""A word that a model says by a tool before its answer."""
+
+
+def _small_plan(
+    said: Mapping[float, str],
+    services: ServicesPlan,
+    *,
+    seconds: float = 300.0,
+    faults: tuple[Fault, ...] = (),
+) -> Plan:
+    """Return a plan of one group, in whose chat words are asked for at these times."""
+    chat = ChatJid("chirp:g0")
+    return Plan(
+        seconds=seconds,
+        groups=(Group(jid=chat, name="Group 0", folder=Folder("g0")),),
+        said=tuple(
+            Said(at_s=at_s, who="Jane", jid=chat, kind="echo", token=word) for at_s, word in said.items()
+        ),
+        faults=faults,
+        idle_ms=5_000,
+        services=services,
+    )
 
 
 @pytest.mark.parametrize(("seed", "hash_seeds"), [("14", ("1", "2")), ("31", ("1",))])

@@ -32,7 +32,6 @@ PATIENCE_MS = 5_000
 """So long a turn stays at a service that is overloaded or has trouble of its own: that may pass at once."""
 TRIES = 3
 """Answers of that kind in one run after which it stays no longer."""
-MAX_REMEMBERED = 1_000
 _OF_THE_REQUEST = (ModelError.OTHER, ModelError.UNKNOWN_MODEL)
 """Errors of a service that answers, if not this request."""
 _OF_THE_SERVICE = (ModelError.OUTAGE, ModelError.FOREIGN)
@@ -108,9 +107,7 @@ class Failover:
         if not identity.may_move or identity.turn_id is None or not self._is_enough(identity, answered):
             return False
         service, now_ms = identity.service_name, self._clock.now_ms()
-        self._router.left.setdefault(identity.turn_id, set()).add(service)
-        if len(self._router.left) > MAX_REMEMBERED:
-            del self._router.left[next(iter(self._router.left))]
+        self._router.leave(identity.turn_id, service)
         async with self._database.transaction() as tx:
             await turn_moves.leave(
                 tx, identity.turn_id, service, run_id=identity.run_id, cause=answered.error, now_ms=now_ms
@@ -148,6 +145,8 @@ class Failover:
         error = answered.error
         log.info("service.probed", service=service, status=answered.status, error=error and error.value)
         left_for = self._left_for.pop(service, None)
+        if error is None:
+            self._router.note_answer(service)
         if error is None or error in _OF_THE_REQUEST:
             await self._note_up(service)
         if error is None and left_for in _OF_THE_SERVICE:

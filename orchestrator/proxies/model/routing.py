@@ -27,6 +27,8 @@ from orchestrator.store import model_services
 from orchestrator.store.database import Database, Tx
 from orchestrator.store.model_services import ChosenModel
 
+MAX_REMEMBERED = 1_000
+
 
 @dataclass(frozen=True, slots=True)
 class ModelCatalog:
@@ -117,6 +119,8 @@ class ModelRouter:
         self.catalog = ModelCatalog()
         self.left: dict[TurnId, set[str]] = {}
         """The services that turns have left, because they did not answer them."""
+        self.recovered: dict[TurnId, set[str]] = {}
+        """The services among those that have answered the host itself since."""
         self.down: set[str] = set()
         """The services that do not answer the host itself."""
         self.on_unusable: Callable[[str], None] = _ignore
@@ -199,10 +203,30 @@ class ModelRouter:
         is_isolated: bool,
         turn_id: TurnId | None,
     ) -> ModelChoice | None:
-        """Return what would go on with a turn that leaves a service; None where nothing is left."""
-        left = {service, *self.left.get(turn_id or TurnId(0), ())}
+        """Return what would go on with a turn that leaves a service; None where nothing is left.
+
+        That is a service which it has not left, else one that has answered the host since.
+        """
+        left, recovered = (found.get(turn_id or TurnId(0), ()) for found in (self.left, self.recovered))
         candidates = self.candidates(config, kind, is_isolated=is_isolated)
-        return next((one for one in candidates if one.service not in left and self._is_up(one)), None)
+        others = [one for one in candidates if one.service != service and self._is_up(one)]
+        unleft = [one for one in others if one.service not in left]
+        return next(iter([*unleft, *(one for one in others if one.service in recovered)]), None)
+
+    def leave(self, turn_id: TurnId, service: str) -> None:
+        """Have a turn go on elsewhere; the turns that left one longest ago are forgotten."""
+        self.left.setdefault(turn_id, set()).add(service)
+        self.recovered.get(turn_id, set()).discard(service)
+        if len(self.left) > MAX_REMEMBERED:
+            oldest = next(iter(self.left))
+            del self.left[oldest]
+            self.recovered.pop(oldest, None)
+
+    def note_answer(self, service: str) -> None:
+        """Note that a service has answered the host: turns that left it may come back to it."""
+        for turn_id, left in self.left.items():
+            if service in left:
+                self.recovered.setdefault(turn_id, set()).add(service)
 
     def known_model(self, name: str) -> str | None:
         """Return a model that a service is known to have: one that is chosen, or its own; None if unknown."""
