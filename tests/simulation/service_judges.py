@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 ANSWER_SECONDS = 60.0
 """Seconds that a turn may take from its first try, where a service on the list works."""
+NO_MODEL = "the model service does not know"
+"""Words of a notice that one model is missing, which has no end of its own."""
 RESTART_SECONDS = 100.0
 """Seconds from the start of a host after which it has asked the services that were down."""
 
@@ -112,7 +114,7 @@ def _returns(world: World) -> Iterator[str]:
 
 
 def _notices(world: World) -> Iterator[str]:
-    """The owner reads of each outage once, and once of its end."""
+    """The owner reads of each outage at most once, and once of its end."""
     if world.faults.had_disk:
         return
     texts = [row["text"] for row in world.rows("SELECT text FROM outbox WHERE chat_jid = 'local:main'")]
@@ -121,12 +123,19 @@ def _notices(world: World) -> Iterator[str]:
         times = sum(one.service == service for one in world.plan.services.faults)
         if count > times:
             yield f"The owner read {count} times, of {times} outages: {text!r}"
-    for row in world.rows("SELECT service, count(*) AS n FROM service_outages GROUP BY service"):
-        name, count = row["service"], row["n"]
-        begun = sum(f"'{name}'" in text and "answers meanwhile" in text for text in texts)
-        ended = sum(f"'{name}' answers again" in text for text in texts)
-        if not (begun >= count and ended == count):
-            yield f"Of {count} outages of {name} the owner read {begun} times, and of {ended} ends."
+    for name in {row["service"]: None for row in world.rows("SELECT service FROM service_outages")}:
+        news = [_is_begun(text) for text in texts if _is_of_outage(text) and _named_in(text) == name]
+        if news != [True, False] * (len(news) // 2) or not news:
+            yield f"The owner read of the begin of an outage of {name} (True) and of an end (False): {news}"
+
+
+def _is_of_outage(text: str) -> bool:
+    """Return whether a notice is of the begin or the end of an outage, not of one model that is missing."""
+    return text.endswith("from the next turn on.") or ("answers meanwhile" in text and NO_MODEL not in text)
+
+
+def _is_begun(text: str) -> bool:
+    return "answers meanwhile" in text
 
 
 def _named_in(text: str) -> str:
