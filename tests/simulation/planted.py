@@ -199,8 +199,8 @@ BUGS = (
     Planted(
         name="a turn goes back to the model service that it has left",
         path="orchestrator/proxies/model/routing.py",
-        right="(self.candidates(config, kind, is_isolated=is_isolated), left)\n",
-        wrong="(self.candidates(config, kind, is_isolated=is_isolated))\n",
+        right="        chosen = self.first_that_answers(candidates, left)\n",
+        wrong="        chosen = self.first_that_answers(candidates)\n",
         is_of_models=True,
     ),
     Planted(
@@ -212,10 +212,9 @@ BUGS = (
     ),
     Planted(
         name="the owner reads of each question that finds a model service down",
-        path="orchestrator/store/turn_moves.py",
-        right='        ON CONFLICT DO NOTHING\n        """,\n        (service, cause, status, now_ms),\n',
-        wrong="        ON CONFLICT DO UPDATE SET status = excluded.status\n"
-        '        """,\n        (service, cause, status, now_ms),\n',
+        path="orchestrator/proxies/model/failover.py",
+        right="        return last is None or (last.is_taken_back and now_ms - last.at_ms >= QUIET_MS)\n",
+        wrong="        return True\n",
         is_of_models=True,
     ),
 )
