@@ -21,6 +21,8 @@ ANSWER_SECONDS = 60.0
 """Seconds that a turn may take from its first try, where a service on the list works."""
 NO_MODEL = "the model service does not know"
 """Words of a notice that one model is missing, which has no end of its own."""
+SILENT_SECONDS = 600.0
+"""Seconds that a service may be silent where no other would go on as a request is made."""
 RESTART_SECONDS = 100.0
 """Seconds from the start of a host after which it has asked the services that were down."""
 
@@ -58,8 +60,12 @@ def _waits(world: World) -> Iterator[str]:
     for row in world.rows("SELECT id, kind, ended_ms FROM turns WHERE state = 'answered'"):
         end_s = (row["ended_ms"] - START_MS) / 1000
         for service in (OF_DOTENV, *plan.fallbacks):
-            from_s = max([tries.get(row["id"], end_s), *plan.ends_before(service, end_s)])
-            if end_s - from_s > SERVICES_RECOVER_SECONDS + ANSWER_SECONDS:
+            begin_s = tries.get(row["id"], end_s)
+            from_s = max([begin_s, *plan.ends_before(service, end_s)])
+            longest = SERVICES_RECOVER_SECONDS + ANSWER_SECONDS
+            if plan.has_silence(begin_s, end_s):
+                longest += SILENT_SECONDS
+            if end_s - from_s > longest:
                 yield (
                     f"Answered {end_s - from_s:.0f} s after {service} worked again:"
                     f" turn {row['id']} ({row['kind']})"

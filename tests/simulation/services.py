@@ -50,6 +50,7 @@ BROKEN = ("no answer", "no first byte", "a stream that stops", "a break within a
 SERVICES_RECOVER_SECONDS = 90.0
 """Seconds after which a service that works again is asked again."""
 KINDS = (*REFUSALS, *STRANGE, *BROKEN)
+SILENT = ("no first byte", "a stream that stops", "no event")
 CUTTING = ("no answer", "no first byte", "a stream that stops", "a break within a tool call")
 """Faults that meet an answer that is under way as they begin."""
 WORD = re.compile(r"\bzq\d+x\b")
@@ -117,6 +118,10 @@ class ServicesPlan:
     def ends_before(self, service: str, at_s: float) -> list[float]:
         """Return when the faults of a service ended that began before a time, which may be later."""
         return [one.end_s for one in self.faults if one.service == service and one.at_s <= at_s]
+
+    def has_silence(self, from_s: float, to_s: float) -> bool:
+        """Return whether any service is silent at some moment of a time."""
+        return any(one.kind in SILENT and one.at_s <= to_s and one.end_s > from_s for one in self.faults)
 
     def has_worked_since(self, service: str, from_s: float, to_s: float) -> bool:
         """Return whether nothing was wrong with a service in all of a time."""
