@@ -118,7 +118,8 @@ def test_a_clock_time_is_the_next_of_the_groups_zone(text, now, expected):
 
 
 @pytest.mark.parametrize(
-    ("ms", "words"), [(2 * MINUTE, "2 min"), (90 * MINUTE, "1 h 30 min"), (20_000, "20 s"), (0, "0 s")]
+    ("ms", "words"),
+    [(2 * MINUTE, "2 min"), (90 * MINUTE, "1 h 30 min"), (20_000, "20 s"), (0, "0 s"), (100 * HOUR, "100 h")],
 )
 def test_a_span_is_told_in_words(ms, words):
     assert format_span(ms) == words

@@ -88,6 +88,7 @@ def test_bt_08_nothing_to_do_stretches_the_pause_and_an_action_resets_it():
     idle, action = ended(CycleOutcome.NOOP), ended(CycleOutcome.ACTION)
 
     assert autos(idle, idle, idle, action, idle) == [10, 20, 20, 5, 10]
+    assert decide_wake(idle, NOW).why == "after 10 min by itself"
 
 
 @pytest.mark.parametrize("outcome", [CycleOutcome.ERROR, CycleOutcome.BUSY, CycleOutcome.SKIPPED])
