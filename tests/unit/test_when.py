@@ -30,6 +30,8 @@ def point(text, *, zone=UTC, now=NOW):
     [
         ("2026-05-28T12:00", UTC, "2026-05-28T12:00+00:00 is past; it is 2026-05-28T12:00+00:00 now."),
         ("2026-05-28T20:00", SEOUL, "2026-05-28T20:00+09:00 is past; it is 2026-05-28T21:00+09:00 now."),
+        ("today", SEOUL, "2026-05-28T09:00+09:00 is past; it is 2026-05-28T21:00+09:00 now."),
+        ("2026-05-28", UTC, "2026-05-28T09:00+00:00 is past; it is 2026-05-28T12:00+00:00 now."),
         ("every day at 9:00", UTC, "'every day at 9:00' comes again and again; give an ISO time"),
         (
             "3/4 at 10:00",
