@@ -122,9 +122,9 @@ def ask_for_abilities(
     if asked is None:
         raise UsageError(f"Say which model '{name}' is asked for: andy models test {name} --model …")
     found = asyncio.run(_look(home, service, asked))
-    if found[0].is_there:
+    if found[0].is_there and service.model in (None, asked):  # another model may be able to do other things
         can = abilities_of(found)
-        window = next((one.tokens for one in found if one.tokens and asked == service.model), None)
+        window = next((one.tokens for one in found if one.tokens), None)
         asyncio.run(
             terminal.change(
                 home, lambda tx, now_ms: models.note_abilities(tx, name, can, window=window, now_ms=now_ms)

@@ -35,7 +35,7 @@ from orchestrator.proxies.model.budget_admission import Admission, OnRunaway
 from orchestrator.proxies.model.credentials import CredentialSource, CredentialStatus, KnownSecrets
 from orchestrator.proxies.model.error_responses import ProxyRefused
 from orchestrator.proxies.model.exchange import Answered, RunIdentity
-from orchestrator.proxies.model.failover import Failover
+from orchestrator.proxies.model.failover import DAY_MS, Failover
 from orchestrator.proxies.model.health import ModelHealth
 from orchestrator.proxies.model.host_calls import HostModelCalls, NotAnswered
 from orchestrator.proxies.model.limits import ModelProxyLimits
@@ -57,6 +57,8 @@ log = structlog.get_logger(__name__)
 
 REQUESTS_A_TURN = 200
 """Model requests that a turn may make; a turn with more is stuck in a loop."""
+SUMMARY_SECONDS = 60.0
+"""Seconds that a summary may take where another service would write it."""
 _NOT_USABLE = "my model cannot be used at the moment; whoever runs me knows why."
 SESSION_KEY_FILE = "mcp-session-key"
 """Seals the ids of sessions at MCP servers, also across a restart: containers live through one."""
@@ -250,20 +252,25 @@ class ContainerProxies:
         """
         await self.models.refresh()
         fault: NotAnswered | None = None
-        for choice in self.models.for_summaries(settings.of(group), model):
+        choices = self.models.for_summaries(settings.of(group), model)
+        for choice in choices:
             try:
-                return await self._own.ask(
-                    self.proxy.app,
-                    group.folder,
-                    is_main=group.is_main,
-                    model=choice.model or model,
-                    service=self.models.catalog.service(choice.service),
-                    system=system,
-                    text=text,
-                    max_tokens=max_tokens,
-                )
+                async with asyncio.timeout(None if choice is choices[-1] else SUMMARY_SECONDS):
+                    return await self._own.ask(
+                        self.proxy.app,
+                        group.folder,
+                        is_main=group.is_main,
+                        model=choice.model or model,
+                        service=self.models.catalog.service(choice.service),
+                        system=system,
+                        text=text,
+                        max_tokens=max_tokens,
+                    )
             except NotAnswered as error:
                 fault = fault or error
+            except TimeoutError:
+                fault = fault or NotAnswered("The model did not answer in time.")
+                self.failover.suspect(choice.service, choice.model or model)
         raise fault or NotAnswered("There is no model service.")
 
     async def _model_of_folder(self, folder: Folder, kind: TurnKind | None) -> str | None:
@@ -284,7 +291,10 @@ class ContainerProxies:
         if answered.error is not None and answered.error.is_permanent:
             await self._stop_refused(identity, identity.service, answered, answered.error)
             return False
-        return await self.health.judge(identity, answered) if answered.error is not None else True
+        if answered.error is None:
+            await self.health.end_outage(identity)
+            return True
+        return await self.health.judge(identity, answered)
 
     async def _stop_refused(
         self, identity: RunIdentity, service: ModelService, answered: Answered, error: ModelError
@@ -303,12 +313,13 @@ class ContainerProxies:
                     tx, identity.turn_id, code="service", reason=_NOT_USABLE, now_ms=now_ms
                 )
             text = f"⚠️ At the model service '{service.name}': {why}. {fix}"
-            await owner.notify(tx, text, about=f"service:{service.name}", now_ms=now_ms)
+            day = now_ms // DAY_MS
+            await owner.notify(tx, text, about=f"service:{service.name}:{day}", now_ms=now_ms)
         self._host.wakeups.outbox.set()
 
     async def _with_wait(self, identity: RunIdentity, answered: Answered) -> Answered:
         """Return an answer with the time for which its turn has met such answers."""
-        if answered.error is not ModelError.OUTAGE or identity.turn_id is None or not identity.may_move:
+        if answered.error is not ModelError.OUTAGE or identity.turn_id is None or not identity.has_other:
             return answered
         async with self._reader.reading() as tx:
             outage = await turn_outages.of_turn(tx, identity.turn_id)
@@ -320,7 +331,7 @@ class ContainerProxies:
         service = self.models.catalog.service(name)
         if service is None and name != OF_DOTENV:
             return Answered(error=None, status=None)  # it was removed: nothing is down
-        return await self.proxy.probe(model or self.models.known_model(name), service)
+        return await self.proxy.probe(model or next(iter(self.models.known_models(name)), None), service)
 
     def _services_have_changed(self) -> None:
         self._host.wakeups.lanes.set()
@@ -368,6 +379,13 @@ class ContainerProxies:
             service=await self._service(bearer.service),
             model=bearer.model,
             may_move=bearer.turn_id is not None and self._may_move(bearer, config),
+            has_other=bearer.turn_id is not None
+            and self.models.has_other(
+                bearer.service or OF_DOTENV,
+                config,
+                bearer.kind or TurnKind.CHAT,
+                is_isolated=bearer.is_isolated,
+            ),
             has_moved=(bearer.service or OF_DOTENV) in self.models.left.get(bearer.turn_id or TurnId(0), ()),
         )
 

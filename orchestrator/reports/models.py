@@ -147,7 +147,8 @@ async def note_abilities(
     """Store what a service was seen to be able to do, and its window unless a smaller one was given."""
     service = await model_services.by_name(tx, name)
     if service is not None:
-        least = min((one for one in (service.window, window) if one is not None), default=None)
+        given = service.window if service.window is not None and service.window >= LEAST_WINDOW else None
+        least = min((one for one in (given, window) if one is not None), default=None)
         tested = replace(service, abilities=found, tested_ms=now_ms, window=least)
         await model_services.put(tx, tested, now_ms=now_ms)
 
@@ -281,6 +282,8 @@ def check(service: ModelService) -> None:
         raise BadRequest(f"'{service.model[:60]}' is no name of a model.")
     if service.window is not None and service.window < LEAST_WINDOW:
         raise BadRequest(f"A window of {service.window:,} tokens is too small: {too_small()}.")
+    if service.first_byte_seconds is not None and service.first_byte_seconds < 1:
+        raise BadRequest("A service has at least 1 second to begin an answer.")
     _check_url(service)
 
 

@@ -22,7 +22,7 @@ from orchestrator.reports import models
 from orchestrator.store import model_services, tool_calls
 from tests.doubles.faulty_upstream import Behave, FaultyUpstream, Received, answer, hang, reset
 from tests.doubles.messages_api import Say, ScriptedMessagesApi, all_text
-from tests.support.model_services_harness import ServicesHarness, several_services
+from tests.support.model_services_harness import ServicesHarness, said, several_services
 from tests.support.store_harness import StoreHarness
 from tests.support.until import until
 
@@ -682,3 +682,178 @@ async def test_a_near_service_that_is_stuck_is_left(harness: ServicesHarness, is
         await harness.configure(model="near/qwen3")
         turn = await harness.settle_new()
     assert (turn.state, places(harness)) == (TurnState.ANSWERED, ["near", "spare"])
+
+
+ERROR_IN_STREAM = chunk("error", {"error": {"type": "overloaded_error", "message": "Overloaded"}})
+
+
+async def test_an_error_within_a_stream_moves_the_turn_though_its_client_hangs_up_there(
+    harness: ServicesHarness, first: FaultyUpstream
+) -> None:
+    """The CLI reads no further than the error, and the service may hold the connection open."""
+    first.behave = begun(OPENED + ERROR_IN_STREAM, then="stops")
+    turn = await harness.settle_new()
+    assert (turn.state, places(harness)) == (TurnState.ANSWERED, ["anthropic", "spare"])
+
+
+async def test_a_turn_goes_back_to_the_first_when_the_last_fails(
+    harness: ServicesHarness, first: FaultyUpstream
+) -> None:
+    async with FaultyUpstream(FAULTS["5xx"]) as dead:
+        await harness.add("spare", dead.url)
+        first.behave = FAULTS["refused key"]
+        turn = await harness.attempt(await harness.asked())
+        works(first)
+        for _ in range(6):
+            turn = await harness.attempt(turn)
+            await harness.proxies.failover.look()
+            clock = harness.store_harness.clock
+            clock.wall_ms = max(clock.wall_ms, turn.not_before_ms)
+            if turn.state is not TurnState.QUEUED:
+                break
+    assert (turn.state, harness.attempts[-1].text) == (TurnState.ANSWERED, "first")
+
+
+async def test_a_service_by_name_that_answers_again_has_no_trouble_any_more(
+    harness: ServicesHarness, first: FaultyUpstream
+) -> None:
+    answers = iter([FAULTS["5xx"], begun_and_said])
+
+    async def once(received: Received, *rest: Any) -> None:
+        await next(answers)(received, *rest)
+
+    await harness.choose(WorkKind.FALLBACK)
+    async with FaultyUpstream(once) as far:
+        await harness.add("far", far.url)
+        await harness.configure(model="far/qwen3")
+        await harness.settle_new()
+    assert await harness.store_harness.rows("SELECT * FROM turn_outages") == []
+
+
+async def test_a_near_service_that_is_busy_or_loads_its_model_is_not_down(
+    harness: ServicesHarness, first: FaultyUpstream
+) -> None:
+    near = NearService()
+    async with FaultyUpstream(near.behave) as upstream:
+        await harness.add("near", upstream.url)
+        harness.proxies.failover.suspect("near", "qwen3")
+        looking = asyncio.create_task(harness.proxies.failover.look(), name="look")
+        await until(lambda: near.looks >= 4, "its server is looked at meanwhile")
+        near.said.set()
+        await looking
+        assert harness.proxies.models.down == set()
+        near.is_stuck = True
+        harness.proxies.failover.suspect("near", "qwen3")
+        await harness.proxies.failover.look()
+        assert harness.proxies.models.down == {"near"}
+
+
+@pytest.mark.parametrize("status", [403, 429, 503])
+async def test_one_model_that_fails_takes_no_other_model_of_its_gateway_away(
+    harness: ServicesHarness, status: int
+) -> None:
+    async def behave(received: Received, *rest: Any) -> None:
+        is_bad = json.loads(received.body)["model"] == "bad"
+        await (refusal(status, "api_error", "not today") if is_bad else begun_and_said)(received, *rest)
+
+    async with FaultyUpstream(behave) as gateway:
+        await harness.add("gate", gateway.url, kind="gateway", model="good")
+        await harness.choose(WorkKind.ALL, "gate/good")
+        await harness.choose(WorkKind.TASKS, "gate/bad")
+        await harness.settle(await harness.asked(TurnKind.TASK))
+        await harness.proxies.failover.look()
+        await harness.settle_new()
+    assert harness.attempts[-1].run.service == "gate"
+    assert harness.proxies.models.down == set()
+
+
+async def test_a_question_on_the_side_for_a_model_that_is_not_there_moves_no_turn(
+    harness: ServicesHarness, first: FaultyUpstream
+) -> None:
+    async def behave(received: Received, *rest: Any) -> None:
+        is_aside = json.loads(received.body)["model"] == "claude-haiku-4-5"
+        await (FAULTS["unknown model"] if is_aside else begun_and_said)(received, *rest)
+
+    first.behave = behave
+    turn = await harness.attempt(
+        await harness.asked(), {"model": "claude-haiku-4-5", "messages": [said("A title?")]}
+    )
+    turn = await harness.settle(turn)
+    assert (turn.state, places(harness)) == (TurnState.ANSWERED, ["anthropic", "anthropic"])
+
+
+async def test_another_model_of_a_service_with_a_price_stands_in_only_if_it_may_be_dearer(
+    harness: ServicesHarness, first: FaultyUpstream, spare: ScriptedMessagesApi, tmp_path: Path
+) -> None:
+    (tmp_path / ".env").write_text("SPARE_KEY=the-key-of-the-spare-one\n")
+    await harness.add("spare", spare.url, price=ServicePrice(0.3, 1.2), key_env="SPARE_KEY")
+    first.behave = FAULTS["no answer"]
+    await harness.choose(WorkKind.FALLBACK, "spare/claude-opus-4-1")
+    turn = await harness.settle(await harness.asked(), most=2)
+    assert set(places(harness)) == {"anthropic"}
+    await harness.choose(WorkKind.FALLBACK, "spare/qwen3")
+    await harness.settle(turn)
+    assert places(harness)[-1] == "spare"
+
+
+async def test_a_near_server_that_streams_and_answers_nobody_else_is_not_left(
+    harness: ServicesHarness,
+) -> None:
+    more = asyncio.Event()
+    looks = 0
+
+    async def behave(
+        received: Received, up: FaultyUpstream, reader: asyncio.StreamReader, to: asyncio.StreamWriter
+    ) -> None:
+        nonlocal looks
+        if received.target == "/":
+            looks += 1
+            if looks > 4:
+                more.set()
+            await up.until_hung_up(reader)
+            return
+        to.write(BEGUN)
+        with suppress(ConnectionError):
+            while not more.is_set():
+                to.write(
+                    chunk("content_block_delta", {"index": 0, "delta": {"type": "text_delta", "text": "a"}})
+                )
+                await to.drain()
+                await asyncio.sleep(0.01)
+            to.write(chunk("message_stop", {}) + b"0\r\n\r\n")
+
+    async with FaultyUpstream(behave) as near:
+        await harness.add("near", near.url)
+        await harness.configure(model="near/qwen3")
+        turn = await harness.settle_new()
+    assert (turn.state, places(harness)) == (TurnState.ANSWERED, ["near"])
+
+
+async def test_a_key_that_is_a_word_cuts_no_answer_that_has_the_word(
+    harness: ServicesHarness, tmp_path: Path
+) -> None:
+    (tmp_path / ".env").write_text("LOCAL_API_KEY=first\n")
+    async with FaultyUpstream(begun_and_said) as near:
+        await harness.add("near", near.url, kind="ollama", key_env="LOCAL_API_KEY")
+        await harness.configure(model="near/qwen3")
+        await harness.settle_new()
+    assert (places(harness), harness.attempts[-1].text) == (["near"], "first")
+
+
+async def test_comments_within_a_stream_are_signs_of_life(
+    harness: ServicesHarness, first: FaultyUpstream
+) -> None:
+    async def behave(
+        _: Received, __: FaultyUpstream, ___: asyncio.StreamReader, to: asyncio.StreamWriter
+    ) -> None:
+        to.write(BEGUN)
+        with suppress(ConnectionError):
+            for _number in range(8):
+                to.write(b"10\r\n: PROCESSING .\n\n\r\n")
+                await to.drain()
+                await asyncio.sleep(0.05)
+            to.write(chunk("message_stop", {}) + b"0\r\n\r\n")
+
+    first.behave = behave
+    await harness.settle_new()
+    assert places(harness) == ["anthropic"]

@@ -73,6 +73,7 @@ def test_a_service_is_added_by_its_kind_and_its_key_is_only_named(
         (["mine"], "Say what 'mine' is"),
         (["mine", "--kind", "gateway"], "Say where a gateway of your own is"),
         (["near", "--kind", "ollama", "--price", "cheap"], "is no price"),
+        (["near", "--kind", "ollama", "--first-byte-seconds", "0"], "at least 1 second"),
     ],
 )
 def test_what_cannot_be_a_service_is_refused_with_the_fix(home: Home, words: list[str], told: str) -> None:
@@ -119,7 +120,7 @@ def test_a_service_is_asked_for_each_thing_and_what_it_can_is_kept(
         (answer(200, b"{}", content_type="application/json"), "no answer of the Messages API"),
         (answer(302, b"", location="http://127.0.0.1:1/"), "no answer of the Messages API"),
         (answer(401, b'{"error":{"message":"bad key"}}', content_type="application/json"), "bad key"),
-        (answer(404, b"not here", content_type="text/plain"), "HTTP 404"),
+        (answer(404, b"not here", content_type="text/plain"), "HTTP 404: no answer of the Messages API"),
     ],
 )
 def test_a_service_that_answers_otherwise_is_told_and_not_believed(
@@ -137,7 +138,11 @@ def test_a_service_that_answers_otherwise_is_told_and_not_believed(
 
 
 LLAMA = ("llama.cpp", "/props", {"default_generation_settings": {"n_ctx": 4096}})
-OLLAMA = ("ollama", "/api/ps", {"models": [{"name": "m", "model": "m", "context_length": 4096}]})
+OLLAMA = (
+    "ollama",
+    "/api/ps",
+    {"models": [{"name": "m:latest", "model": "m:latest", "context_length": 4096}]},
+)
 LM_STUDIO = (
     "lmstudio",
     "/api/v0/models",
@@ -183,6 +188,20 @@ def add_and_test(behave: Behave, kind: str, *more: str) -> int:
     return asyncio.run(ask())
 
 
+def again(behave: Behave, home: Home) -> int:
+    """Ask the service once more what it can, as if it were started anew at the same address."""
+
+    async def ask() -> int:
+        async with FaultyUpstream(behave=behave) as upstream:
+            database = await Database.open(home.database)
+            async with database.transaction() as tx:
+                await tx.execute("UPDATE model_services SET url = ?", (upstream.url,))
+            await database.close()
+            return await asyncio.to_thread(_run, ["models", "test", "local"])
+
+    return asyncio.run(ask())
+
+
 @pytest.mark.parametrize(("kind", "path", "document"), [LLAMA, OLLAMA, LM_STUDIO, VLLM, OPENROUTER])
 def test_a_window_that_is_too_small_is_seen_and_its_service_cannot_be_chosen(
     home: Home, capsys: pytest.CaptureFixture[str], kind: str, path: str, document: object
@@ -192,6 +211,11 @@ def test_a_window_that_is_too_small_is_seen_and_its_service_cannot_be_chosen(
     assert listed(capsys)[0]["window"] == 4096
     with pytest.raises(AndyError, match=r"takes 4,096 tokens, and a first request needs 16,000"):
         _run(["models", "use", "local/m"])
+    larger = json.loads(json.dumps(document).replace("4096", "65536"))
+    capsys.readouterr()
+    assert again(with_models(path, larger), home) == 0
+    assert "65,536 tokens" in capsys.readouterr().out
+    _run(["models", "use", "local/m"])
 
 
 @pytest.mark.parametrize(

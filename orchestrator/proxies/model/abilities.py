@@ -32,6 +32,7 @@ WINDOW = "window"
 NEEDED = "Andy's agent needs it"
 _WINDOW_PATHS = {"llama.cpp": "/props", "lmstudio": "/api/v0/models", "ollama": "/api/ps"}
 """The paths under which services tell the window of a loaded model, by kind; others list it with models."""
+_MODEL_NAMES = ("id", "name", "model")
 _WINDOW_NAMES = ("n_ctx", "loaded_context_length", "max_model_len", "max_input_tokens", "context_length")
 _COMMON = [
     (b"content-type", b"application/json"),
@@ -125,7 +126,8 @@ def window_of(document: dict[str, Any], model: str) -> int | None:
     said = [document.get("default_generation_settings")]  # of llama.cpp, which has one model
     for listed in (document.get("data"), document.get("models")):
         entries = [one for one in listed if isinstance(one, dict)] if isinstance(listed, list) else []
-        said += [one for one in entries if model in (one.get("id"), one.get("name"), one.get("model"))]
+        names = {model, f"{model}:latest"}  # Ollama adds the tag that was not said
+        said += [one for one in entries if not names.isdisjoint(map(str, map(one.get, _MODEL_NAMES)))]
     found = (one.get(name) for one in said if isinstance(one, dict) for name in _WINDOW_NAMES)
     return next((tokens for tokens in found if type(tokens) is int and tokens > 0), None)
 
@@ -175,6 +177,11 @@ class _Asking:
         content = reply.document().get("content")
         calls = [one for one in content if isinstance(one, dict)] if isinstance(content, list) else []
         is_there = any(one.get("type") == "tool_use" and one.get("name") == _TOOL["name"] for one in calls)
+        if reply.error is None and reply.document().get("stop_reason") == "max_tokens":
+            # A model that thinks at length has not come to its call: that is not to lack the ability.
+            return AbilityFinding(
+                name=Ability.TOOLS, is_there=True, detail="it takes tools; its answer was cut before a call"
+            )
         taken = "it takes tools, but this model called none" if reply.error is None else _why(reply)
         return AbilityFinding(
             name=Ability.TOOLS, is_there=is_there, detail="it called the tool" if is_there else taken
@@ -265,7 +272,8 @@ def _said(text: str) -> list[dict[str, str]]:
 
 
 def _texts(document: dict[str, Any]) -> list[str]:
-    blocks = [one for one in document["content"] if isinstance(one, dict)]
+    content = document.get("content")
+    blocks = [one for one in content if isinstance(one, dict)] if isinstance(content, list) else []
     return [str(one.get("text", "")) for one in blocks if one.get("type") == "text"]
 
 
@@ -275,5 +283,7 @@ def _why(reply: _Reply) -> str:
         kind = reply.kind.decode("latin-1").partition(";")[0] or "nothing that it names"
         return f"HTTP {reply.status} with {kind}: no answer of the Messages API"
     error = reply.document().get("error")
+    if reply.status in (404, 405) and reply.document().get("type") != "error":
+        return f"HTTP {reply.status}: no answer of the Messages API"
     message = error.get("message") if isinstance(error, dict) else error
     return f"HTTP {reply.status}: {' '.join(str(message or 'no reason given').split())[:160]}"

@@ -53,6 +53,8 @@ class RunIdentity:
 
     may_move: bool = False
     """Whether another service would go on with its turn."""
+    has_other: bool = False
+    """Whether another service answers now, be it one that its turn has left."""
     has_moved: bool = False
     """Whether its turn has left the service that its run asks, and goes on in another run."""
 
@@ -196,8 +198,25 @@ class ExchangeLog:
         _log.error("credential proxy failed", path=path, error=type(error).__name__, trace=trace)
 
 
-_NO_CREDIT = ("credit balance", "billing")
-_NO_MODEL = ("not a valid model", "model not exist", "model_not_found", "no such model", "unknown model")
+_NO_CREDIT = (
+    "billing",
+    "budget has been exceeded",
+    "budget_exceeded",
+    "credit balance",
+    "insufficient balance",
+    "insufficient credit",
+    "insufficient_quota",
+    "usage limit",
+)
+_NO_MODEL = (
+    "invalid model",
+    "model not exist",
+    "model_not_found",
+    "no such model",
+    "not a valid model",
+    "unknown model",
+)
+_NO_KEY = ("invalid api key", "organization has been disabled")
 """Words of services that answer 400 or 422 where others answer 404."""
 _ERROR_EVENT = b"event: error"
 _KINDS = (b"application/json", EVENT_STREAM)
@@ -241,6 +260,8 @@ def classify(
             return _by_words(_message(body).lower())
         case 404:
             return ModelError.UNKNOWN_MODEL
+        case 405 | 410:
+            return ModelError.FOREIGN
         case 408 | 429:
             return ModelError.OUTAGE
         case _ if status >= 500:
@@ -289,7 +310,7 @@ def _data_of(events: bytes) -> bytes:
 def _document(body: bytes) -> dict[str, Any]:
     """Return the object that a body holds; an empty one where it holds none."""
     try:
-        found = json.loads(body)
+        found = json.loads(body.decode("utf-8", "replace"))
     except (ValueError, RecursionError):
         return {}
     return found if isinstance(found, dict) else {}
@@ -298,6 +319,8 @@ def _document(body: bytes) -> dict[str, Any]:
 def _by_words(message: str) -> ModelError:
     if any(word in message for word in _NO_CREDIT):
         return ModelError.NO_CREDIT
+    if any(word in message for word in _NO_KEY):
+        return ModelError.KEY_REFUSED
     return ModelError.UNKNOWN_MODEL if any(word in message for word in _NO_MODEL) else ModelError.OTHER
 
 

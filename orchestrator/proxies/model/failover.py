@@ -38,7 +38,7 @@ _OF_THE_SERVICE = (ModelError.OUTAGE, ModelError.FOREIGN)
 """Errors that no request of a container's is likely to provoke."""
 QUIET_MS = 30 * 60_000
 """Milliseconds for which the owner is not notified again of a service that comes and goes."""
-_DAY_MS = 86_400_000
+DAY_MS = 86_400_000
 
 Probe = Callable[[str, str | None], Awaitable[Answered]]
 """Ask a service for one word, of a model or of its own."""
@@ -77,6 +77,8 @@ class Failover:
         """Services to be asked now, each with the model that a turn asked there."""
         self._models: dict[str, str | None] = {}
         """The model that is asked for at each service that is down."""
+        self._asked: set[str] = set()
+        """Services that are being asked now."""
         self._left_for: dict[str, ModelError] = {}
         """Services that a turn has left since the last look, each with its cause."""
         self._notices: dict[str, _Notice] = {}
@@ -95,17 +97,25 @@ class Failover:
 
     async def run(self) -> None:
         """Ask services that are down or suspected, at once and then every half a minute."""
-        while True:
-            await self._wakeup.wait(at_most_seconds=PROBE_EVERY_SECONDS if self._router.down else None)
-            await self.look()
+        async with asyncio.TaskGroup() as group:
+            while True:
+                await self._wakeup.wait(at_most_seconds=PROBE_EVERY_SECONDS if self._router.down else None)
+                self._begin_asking(group)
 
     async def judge(self, identity: RunIdentity, answered: Answered) -> bool:
         """Return whether the turn of a run leaves its service for another, by how that has answered."""
         if answered.error is None:
             del self._tries[identity.run_id]
             return False
-        if not identity.may_move or identity.turn_id is None or not self._is_enough(identity, answered):
+        if not identity.has_other or identity.turn_id is None or _is_aside(identity, answered):
             return False
+        if not self._is_enough(identity, answered):
+            return False
+        if not identity.may_move:
+            # The turn has left every other. It goes back to one that answers if the host finds this one down.
+            self.suspect(identity.service_name, identity.model)
+            return False
+        del self._tries[identity.run_id]
         service, now_ms = identity.service_name, self._clock.now_ms()
         self._router.leave(identity.turn_id, service)
         async with self._database.transaction() as tx:
@@ -132,13 +142,26 @@ class Failover:
 
     async def look(self) -> None:
         """Ask once each service that is down or suspected, all at the same time."""
-        suspects, self._suspects = self._suspects, {}
         async with asyncio.TaskGroup() as group:
-            for service in sorted(suspects.keys() | self._router.down):
-                asked = self._ask(service, suspects.get(service))
-                group.create_task(asked, name=f"probe-{service}")
+            self._begin_asking(group)
+
+    def _begin_asking(self, group: asyncio.TaskGroup) -> None:
+        """Ask each service in a task of its own, unless it is still being asked: one may take minutes."""
+        for service in sorted(self._suspects.keys() | self._router.down):
+            if service not in self._asked:
+                self._asked.add(service)
+                asking = self._ask(service, self._suspects.pop(service, None))
+                group.create_task(asking, name=f"probe-{service}")
 
     async def _ask(self, service: str, suspected_model: str | None) -> None:
+        try:
+            await self._judge_itself(service, suspected_model)
+        finally:
+            self._asked.discard(service)
+        if service in self._suspects:
+            self._wakeup.set()
+
+    async def _judge_itself(self, service: str, suspected_model: str | None) -> None:
         """Ask a service, for a model that a turn could not use there or for any, and note what it answers."""
         model = suspected_model or self._models.get(service)
         answered = await self._probe(service, model)
@@ -147,15 +170,26 @@ class Failover:
         left_for = self._left_for.pop(service, None)
         if error is None:
             self._router.note_answer(service)
+        if (
+            error is not None
+            and error not in _OF_THE_REQUEST
+            and await self._has_another_model(service, model)
+        ):
+            error, left_for = None, ModelError.OUTAGE
         if error is None or error in _OF_THE_REQUEST:
             await self._note_up(service)
         if error is None and left_for in _OF_THE_SERVICE:
             await self._notify_left(service)
         elif error is ModelError.UNKNOWN_MODEL and suspected_model is not None:
             await self.note_down(service, error, status=answered.status, model=model)
-        elif error is not None and error not in _OF_THE_REQUEST:
+        elif error is not None and error not in (*_OF_THE_REQUEST, ModelError.SLOW):
             self._models[service] = model
             await self.note_down(service, error, status=answered.status, model=model)
+
+    async def _has_another_model(self, service: str, model: str | None) -> bool:
+        """Return whether a service that fails with a model answers with another: a gateway may."""
+        others = [one for one in self._router.known_models(service) if one != model]
+        return bool(model and others) and (await self._probe(service, others[0])).error is None
 
     async def note_down(
         self, service: str, cause: ModelError, *, status: int | None, model: str | None = None
@@ -170,7 +204,7 @@ class Failover:
         )
         async with self._database.transaction() as tx:
             if cause is ModelError.UNKNOWN_MODEL:
-                await owner.notify(tx, text, about=f"service:{service}:{now_ms // _DAY_MS}", now_ms=now_ms)
+                await owner.notify(tx, text, about=f"service:{service}:{now_ms // DAY_MS}", now_ms=now_ms)
             else:
                 self._router.down.add(service)
                 await turn_moves.begin_outage(tx, service, cause=cause, status=status, now_ms=now_ms)
@@ -197,6 +231,8 @@ class Failover:
         async with self._database.transaction() as tx:
             is_news = await turn_moves.end_outage(tx, service, now_ms=now_ms)
             is_there = service == OF_DOTENV or self._router.catalog.service(service) is not None
+            if not is_there:
+                self._notices.pop(service, None)
             if is_news and is_there and notice is not None and not notice.is_taken_back:
                 text = f"✅ The model service '{service}' answers again: it is asked from the next turn on."
                 await owner.notify(tx, text, about=f"service:{service}:{now_ms}", now_ms=now_ms)
@@ -211,7 +247,7 @@ class Failover:
             await owner.notify(
                 tx,
                 failures.left_notice(service),
-                about=f"service:{service}:left:{now_ms // _DAY_MS}",
+                about=f"service:{service}:left:{now_ms // DAY_MS}",
                 now_ms=now_ms,
             )
         self._on_change()
@@ -233,3 +269,13 @@ class Failover:
                 return self._tries[identity.run_id] >= TRIES or waited_ms >= PATIENCE_MS
             case _:
                 return True
+
+
+def _is_aside(identity: RunIdentity, answered: Answered) -> bool:
+    """Return whether a request was for another model than the turn's: the CLI asks a small one on the side.
+
+    A service that does not know that one may answer the turn all the same.
+    """
+    chosen = (identity.model or "").partition("[")[0]
+    is_other = answered.model is not None and answered.model.partition("[")[0] != chosen
+    return answered.error is ModelError.UNKNOWN_MODEL and chosen.startswith("claude-") and is_other

@@ -13,7 +13,7 @@ from orchestrator.domain.model_services import ModelService
 from orchestrator.proxies.model import error_responses
 from orchestrator.proxies.model import headers as rules
 from orchestrator.proxies.model.client import ClientSide
-from orchestrator.proxies.model.credentials import Credential
+from orchestrator.proxies.model.credentials import Credential, is_ordinary
 from orchestrator.proxies.model.error_responses import NOT_AGAIN, AnswerCut, ProxyRefused
 from orchestrator.proxies.model.exchange import RunIdentity
 from orchestrator.proxies.model.headers import Header
@@ -33,7 +33,8 @@ class LeakCheck:
     """Notices a secret in a stream of chunks, also one cut across them, before its last byte passes."""
 
     def __init__(self, secret: str) -> None:
-        self._secret = secret.encode()
+        # A key that is a word, as local services take it, would cut each answer that has the word.
+        self._secret = b"" if is_ordinary(secret) else secret.encode()
         self._tail = b""
 
     def quotes_secret(self, chunk: bytes) -> bool:
@@ -45,12 +46,13 @@ class LeakCheck:
 
 MAX_ERROR_BYTES = 64 * 1024
 """Bytes of an error answer that are read and judged before it is passed on."""
-MAX_FIRST_EVENT_BYTES = 16 * 1024
+MAX_FIRST_EVENT_BYTES = 64 * 1024
 """Bytes in which a stream must bring an event."""
 MAX_HEAD_BYTES = 256
 """Bytes of an event in which its name stands."""
 MAX_JUDGED_BYTES = 4 * 1024 * 1024
 """The same of an answer that is no stream. The longest that a model gives is an eighth of it."""
+_ERROR_EVENT = re.compile(rb'^(?:event: ?error\s|data: ?\{\s*"type": ?"error")', re.MULTILINE)
 _FIRST_EVENT = re.compile(rb"^data:.*?\n\r?\n", re.MULTILINE | re.DOTALL)
 
 
@@ -135,7 +137,7 @@ def _first_byte_seconds(
 
 def _moves(identity: RunIdentity, facts: RequestFacts) -> bool:
     """Return whether a turn leaves a service that does not answer this request in time."""
-    return identity.may_move and facts.is_streamed
+    return identity.has_other and facts.is_streamed
 
 
 def _without_betas(received: Sequence[Header]) -> list[Header]:
@@ -216,11 +218,12 @@ async def pass_back(
     on_quote: Callable[[int], None],
     event_seconds: float | None = None,
     ping_seconds: float = 0,
+    on_chunk: Callable[[], None],
 ) -> None:
     """Send `answer`, whose body has `begun` with that, to the client.
 
     `event_seconds` bounds how long a stream may bring no whole event, and `ping_seconds` then how long it may
-    bring nothing but pings.
+    bring nothing but pings. `on_chunk` is called for each piece of the body.
 
     Raises `AnswerCut` when it breaks off, comes to a stop, or would quote the credential.
     """
@@ -246,9 +249,8 @@ async def pass_back(
         await client.write(chunk)
 
     async with aclosing(answer.chunks) as chunks:
-        if begun:
-            await pass_on(begun)
         async for chunk in in_events(chunks, begun, event_seconds, ping_seconds):
+            on_chunk()
             await pass_on(chunk)
     if event_seconds is not None and answer.is_event_stream and not parser.is_whole:
         raise AnswerCut("its stream has no end")
@@ -256,22 +258,27 @@ async def pass_back(
 
 
 class EventPace:
-    """Bounds how long a stream may bring nothing: no event with data, or no event but pings."""
+    """Bounds how long a stream may bring nothing: no event or comment, or nothing but those and pings."""
 
     def __init__(self, seconds: float, ping_seconds: float, now: float) -> None:
-        self._seconds, self._ping_seconds = seconds, ping_seconds
+        self._seconds, self._ping_seconds = seconds, max(seconds, ping_seconds)
         self._block = b""
         self.deadline = now + seconds
         """The time by which the next event must have come."""
-        self._step_deadline = now + ping_seconds
+        self._step_deadline = now + self._ping_seconds
 
     def feed(self, chunk: bytes, now: float) -> None:
-        """Take the next bytes, and put the deadline off for each event that they complete."""
+        """Take the next bytes, and put the deadline off for each event that they complete.
+
+        Raises `AnswerCut` at an error: nothing comes after it, and the client would hang up first.
+        """
         *events, rest = (self._block + chunk.replace(b"\r", b"")).split(b"\n\n")
         # The head of an event tells its name, and the last byte where it ends.
         self._block = rest if len(rest) <= MAX_HEAD_BYTES else rest[:MAX_HEAD_BYTES] + rest[-1:]
-        heads = [event[:MAX_HEAD_BYTES] for event in events if b"data:" in event]
-        if any(b'"ping"' not in head for head in heads):
+        heads = [event[:MAX_HEAD_BYTES] for event in events if event.strip()]
+        if any(_ERROR_EVENT.search(head) for head in heads):
+            raise AnswerCut("its stream ends with an error")
+        if any(b"data:" in head and b'"ping"' not in head for head in heads):
             self._step_deadline = now + self._ping_seconds
         if heads:
             self.deadline = min(now + self._seconds, self._step_deadline)
@@ -280,17 +287,20 @@ class EventPace:
 async def in_events(
     chunks: AsyncIterator[bytes], begun: bytes, seconds: float | None, ping_seconds: float
 ) -> AsyncIterator[bytes]:
-    """Yield chunks as they come, for as long as they make a whole event every so many seconds.
+    """Yield what has `begun`, and chunks as they come, while they make a whole event every so many seconds.
 
     Raises `AnswerCut` when they do not: a byte a second is no answer.
     """
     if seconds is None:
+        if begun:
+            yield begun
         async for chunk in chunks:
             yield chunk
         return
     now = asyncio.get_running_loop().time
     pace = EventPace(seconds, ping_seconds, now())
     pace.feed(begun, now())
+    yield begun
     while True:
         try:
             async with asyncio.timeout_at(pace.deadline):
@@ -327,8 +337,15 @@ class SignOfLife:
             first_byte_seconds=limits.life_seconds,
         )
         self._limits = limits
+        self.is_near = target.service is not None and target.service.is_near
+        """Whether it is one of the owner's own, which alone is watched."""
         self.has_begun = False
         """Whether the answer to the request has begun to be passed back."""
+        self._is_flowing = False
+
+    def note(self) -> None:
+        """Take a piece of its answer as a sign of life: a server of one thread gives no other meanwhile."""
+        self._is_flowing = True
 
     async def watch(self) -> None:
         """Look now and then whether it answers at all; whatever it says will do.
@@ -341,7 +358,8 @@ class SignOfLife:
         while misses < 2:
             if misses == 0:
                 await asyncio.sleep(self._limits.life_after_seconds)
-            misses = 0 if await self._answers() else misses + 1
+            self._is_flowing = False
+            misses = 0 if await self._answers() or self._is_flowing else misses + 1
         if self.has_begun:
             raise AnswerCut("its service gave no sign of life")
         raise ProxyRefused(error_responses.SILENT, cause="silent: its service gave no sign of life")

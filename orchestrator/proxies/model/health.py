@@ -144,14 +144,18 @@ class ModelHealth:
 
     async def _record_answer(self, identity: RunIdentity) -> None:
         self.accepted_ms = self._clock.now_ms()
+        await self.end_outage(identity)
+        if self._open:
+            model = await self._model_of(identity.folder, identity.kind)
+            await self._end([one for one in self._open if one.model in (None, OWN_CHOICE, model)])
+
+    async def end_outage(self, identity: RunIdentity) -> None:
+        """Record that a turn has its answer, at whichever service: what it met before counts no more."""
         if identity.turn_id in self._troubled and identity.turn_id is not None:
             self._troubled.discard(identity.turn_id)
             async with self._database.transaction() as tx:
                 await turn_outages.end(tx, identity.turn_id, Outage.MODEL)
                 await turn_outages.lift_stop(tx, identity.turn_id, turn_outages.REFUSED)
-        if self._open:
-            model = await self._model_of(identity.folder, identity.kind)
-            await self._end([one for one in self._open if one.model in (None, OWN_CHOICE, model)])
 
     # It refuses
 

@@ -77,6 +77,8 @@ class ModelProxyLimits:
     """Seconds that it has for that. Two misses in a row, and it is given up."""
     probe_seconds: float = 20.0
     """Seconds for an answer to the host's own question whether a service answers."""
+    near_probe_seconds: float = 120.0
+    """The same of a service of the owner's own, which may load its model first while its server lives."""
     slow_seconds: float = 90.0
     """Seconds for the upstream to begin before the waiting chat is notified. The request goes on."""
     ping_seconds: float = 30.0

@@ -164,15 +164,25 @@ class CredentialProxy:
             facts=RequestFacts(is_streamed=is_streamed),
             is_public_only=target.is_public_only,
         )
+        life = forwarder.SignOfLife(upstream, target, self._limits)
+        seconds = self._limits.near_probe_seconds if life.is_near else self._limits.probe_seconds
         try:
-            async with asyncio.timeout(self._limits.probe_seconds), upstream.send(request) as answer:
-                begun = await forwarder.opening(answer, first_byte_seconds=self._limits.probe_seconds)
+            async with (
+                forwarder.beside(life.watch() if life.is_near else _nothing(), name="probe-life"),
+                asyncio.timeout(seconds),
+                upstream.send(replace(request, first_byte_seconds=seconds)) as answer,
+            ):
+                begun = await forwarder.opening(answer, first_byte_seconds=seconds)
                 answered = _answered(answer, begun, began, request)
                 if answered.error is None:
                     # What breaks off, or comes by the byte, answers no turn either.
                     await forwarder.read_to_its_end(answer, begun)
                 return answered
-        except (ProxyRefused, AnswerCut, TimeoutError):
+        except TimeoutError:
+            # A server that lives works for somebody else.
+            error = ModelError.SLOW if life.is_near else ModelError.OUTAGE
+            return Answered(error=error, status=None, duration_ms=_since(began))
+        except (ProxyRefused, AnswerCut):
             return Answered(error=ModelError.OUTAGE, status=None, duration_ms=_since(began))
 
     async def _serve(self, path: str, client: ClientSide) -> None:
@@ -298,7 +308,7 @@ class CredentialProxy:
         except ClientGone:
             return ExchangeEnd.GONE
         except AnswerCut:
-            if self._judge is not None and path == COSTLY and identity.may_move:
+            if self._judge is not None and path == COSTLY and identity.has_other:
                 cut = Answered(error=ModelError.OUTAGE, status=None, duration_ms=_since(began))
                 await self._judge(identity, cut)
             return ExchangeEnd.CUT
@@ -348,7 +358,7 @@ class CredentialProxy:
         upstream = await self.upstream()
         may_move = request.within_seconds is not None and path == COSTLY
         life = forwarder.SignOfLife(upstream, target, self._limits)
-        is_watched = may_move and target.service is not None and target.service.is_near
+        is_watched = may_move and life.is_near
         began = time.perf_counter()
         async with AsyncExitStack() as stack:
             await stack.enter_async_context(
@@ -364,14 +374,17 @@ class CredentialProxy:
             life.has_begun = True
             self._log.answered(answer.status, target.credential)
             may_try_again = True
+            answered = _answered(answer, begun, began, request)
             if self._judge is not None and path == COSTLY:
-                answered = _answered(answer, begun, began, request)
                 may_try_again = await self._judge(identity, answered)
                 if identity.may_move and answered.error is not None and not may_try_again:
                     raise ProxyRefused(error_responses.MOVED)
             event_seconds = None
-            if may_move:
-                event_seconds = moving_seconds_of(self._limits, target.service, target.base_url)
+            if may_move and answered.error is None:
+                event_seconds = max(
+                    self._limits.moving_seconds,
+                    moving_seconds_of(self._limits, target.service, target.base_url),
+                )
             await forwarder.pass_back(
                 answer,
                 client,
@@ -382,6 +395,7 @@ class CredentialProxy:
                 on_quote=self._log.quoted,
                 event_seconds=event_seconds,
                 ping_seconds=self._limits.moving_ping_seconds,
+                on_chunk=life.note,
             )
 
 

@@ -86,7 +86,9 @@ def price_of(catalog: ModelCatalog, choice: ModelChoice, prices: Prices) -> Serv
     """Return the price of a choice as far as it is known. Pure."""
     service = catalog.service(choice.service)
     if service is not None and not has_list_price(service):
-        return service.known_price
+        # What the owner wrote is the price of the service's own model; another may cost more.
+        is_own = service.price is None or service.model in (None, choice.model) or choice.model is None
+        return service.known_price if is_own else None
     found = prices.of(choice.model)
     return None if found is None else ServicePrice(found.input / 1000, found.output / 1000)
 
@@ -228,13 +230,21 @@ class ModelRouter:
             if service in left:
                 self.recovered.setdefault(turn_id, set()).add(service)
 
-    def known_model(self, name: str) -> str | None:
-        """Return a model that a service is known to have: one that is chosen, or its own; None if unknown."""
+    def has_other(
+        self, service: str, config: GroupConfig, kind: TurnKind | str, *, is_isolated: bool
+    ) -> bool:
+        """Return whether a turn could be asked at another service than this, left or not."""
+        candidates = self.candidates(config, kind, is_isolated=is_isolated)
+        return any(one.service != service and self._is_up(one) for one in candidates)
+
+    def known_models(self, name: str) -> list[str]:
+        """Return models that a service is known to have: those that are chosen, then its own."""
         texts = [self._settings.andy_model, *(one.model for one in self.catalog.choices)]
-        chosen = (read_choice(text, self.catalog.services) for text in texts)
+        chosen = [read_choice(text, self.catalog.services) for text in texts]
         service = self.catalog.service(name)
-        of_it = (one.model for one in chosen if one.service == name and one.model is not None)
-        return next(of_it, service.model if service is not None else None)
+        own = [service.model] if service is not None else []
+        found = [*(one.model for one in chosen if one.service == name), *own]
+        return list(dict.fromkeys(one for one in found if one is not None))
 
     def _is_up(self, choice: ModelChoice) -> bool:
         return choice.service not in self.down and self.is_usable(choice.service)

@@ -70,7 +70,7 @@ class UsageParser:
 
     def begin(self, status: int, headers: list[Header]) -> None:
         """Look at the head: only a good answer in a form that is known has usage."""
-        kinds = [value for name, value in headers if name.lower() == b"content-type"]
+        kinds = [value.strip().lower() for name, value in headers if name.lower() == b"content-type"]
         self._is_stream = any(kind.startswith(b"text/event-stream") for kind in kinds)
         is_json = any(kind.startswith(b"application/json") for kind in kinds)
         self._is_reading = 200 <= status < 300 and (self._is_stream or is_json)
