@@ -99,7 +99,8 @@ class Failover:
         """Ask services that are down or suspected, at once and then every half a minute."""
         async with asyncio.TaskGroup() as group:
             while True:
-                await self._wakeup.wait(at_most_seconds=PROBE_EVERY_SECONDS if self._router.down else None)
+                is_due = bool(self._router.down or self._asked)  # what is asked now may be down in a moment
+                await self._wakeup.wait(at_most_seconds=PROBE_EVERY_SECONDS if is_due else None)
                 self._begin_asking(group)
 
     async def judge(self, identity: RunIdentity, answered: Answered) -> bool:
