@@ -304,7 +304,24 @@ def _cut_start(body: str, lead: times.Found) -> tuple[str, str] | None:
     rest = body[lead.end :].lstrip(" \t\n,")
     marks = (PATTERNS["before_text"].match(rest), when.endswith("에"), PATTERNS["meal_first"].match(rest))
     goes_on = PATTERNS["hedge"].match(rest) or PATTERNS["words_of_time"].match(rest) or times.leading(rest)
-    return None if goes_on and not any(marks) else (rest, when)
+    is_unsure = _has_time_left(rest, when) or (goes_on and not any(marks))
+    return None if is_unsure else (rest, when)
+
+
+def _has_time_left(rest: str, when: str) -> bool:
+    """Return whether the words between a time and what is to be done may be a part of that time.
+
+    `at 9am IST tomorrow to call`: the time that was found is not all of what was said about it.
+    """
+    if PATTERNS["zone_left"].match(rest) or PATTERNS["minutes_to"].match(rest):
+        return True
+    joint = PATTERNS["joint"].search(rest)
+    if joint is not None:
+        return PATTERNS["left_of_time"].search(rest[: joint.start()]) is not None
+    beginning = " ".join(rest.split()[:2])
+    is_meal = PATTERNS["meal_first"].match(rest)
+    is_korean = PATTERNS["starts_korean"].match(beginning) and not (when.endswith("에") or is_meal)
+    return bool(is_korean and PATTERNS["words_of_time"].search(beginning))
 
 
 def _without_joint(what: str) -> str:

@@ -180,8 +180,8 @@ def _clock_ko(match: re.Match[str]) -> Parts:
     return Parts(clock=clock)
 
 
-def _noon(_match: re.Match[str]) -> Parts:
-    return Parts(clock=ClockTime(hour=_NOON, half=Half.PM))
+def _noon(match: re.Match[str]) -> Parts:
+    return Parts(clock=ClockTime(hour=_NOON, half=Half.PM, offset=_offset(match.groupdict())))
 
 
 def _midnight(_match: re.Match[str]) -> Parts:
@@ -324,7 +324,11 @@ FORMS: tuple[Form, ...] = (
         "noon and midnight",
         "12:00; midnight is the one to come, and no day stands beside it",
         shapes=(
-            Shape(r"(?:at\s+)?(?:noon|(?:the\s+)?mid\s?day)\b", _noon, ("tomorrow at noon", "midday")),
+            Shape(
+                rf"(?:at\s+)?(?:noon|(?:the\s+)?mid\s?day)\b{_ZONE}",
+                _noon,
+                ("tomorrow at noon", "midday", "noon CET"),
+            ),
             Shape(r"정오(?:에)?", _noon, ("내일 정오",)),
             Shape(r"(?:at\s+)?midnight\b", _midnight, ("at midnight",)),
             Shape(r"자정(?:에)?", _midnight, ("자정",)),
