@@ -304,8 +304,9 @@ def _cut_start(body: str, lead: times.Found) -> tuple[str, str] | None:
     rest = body[lead.end :].lstrip(" \t\n,")
     marks = (PATTERNS["before_text"].match(rest), when.endswith("에"), PATTERNS["meal_first"].match(rest))
     goes_on = PATTERNS["hedge"].match(rest) or PATTERNS["words_of_time"].match(rest) or times.leading(rest)
-    is_unsure = _has_time_left(rest, when) or (goes_on and not any(marks))
-    return None if is_unsure else (rest, when)
+    if _has_time_left(rest, when) or (goes_on and not any(marks)):
+        return None
+    return rest, when
 
 
 def _has_time_left(rest: str, when: str) -> bool:
