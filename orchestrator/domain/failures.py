@@ -118,13 +118,21 @@ TELL_MOVE_AFTER_MS = 10_000
 
 
 def stand_in_notice(
-    service: str, cause: ModelError, *, setting: str | None, model: str | None, status: int | None
+    service: str,
+    cause: ModelError,
+    *,
+    setting: str | None,
+    model: str | None,
+    status: int | None,
+    has_stand_in: bool = True,
 ) -> str:
-    """Tell the owner, once, that others stand in for a service, why, and what to do."""
+    """Tell the owner, once, that a service fails, whether others stand in for it, why, and what to do."""
     trouble = service_trouble(cause, setting=setting, model=model, status=status)
+    others = (
+        "The next on the list answers meanwhile." if has_stand_in else "No other on the list answers now."
+    )
     return (
-        f"⚠️ The model service '{service}' {trouble.cause}. The next on the list answers meanwhile."
-        f" {trouble.fix} I ask it again by myself."
+        f"⚠️ The model service '{service}' {trouble.cause}. {others} {trouble.fix} I ask it again by myself."
     )
 
 

@@ -17,6 +17,8 @@ class ServiceOutage:
     cause: ModelError
     status: int | None
     since_ms: int
+    notified_ms: int | None
+    """When the owner was notified of it."""
 
 
 async def leave(
@@ -69,6 +71,13 @@ async def begin_outage(tx: Tx, service: str, *, cause: ModelError, status: int |
     )
 
 
+async def note_notified(tx: Tx, service: str, *, now_ms: int) -> None:
+    """Record that the owner was notified that a service does not answer."""
+    await tx.execute(
+        "UPDATE service_outages SET notified_ms = ? WHERE service = ? AND ended_ms IS NULL", (now_ms, service)
+    )
+
+
 async def end_outage(tx: Tx, service: str, *, now_ms: int) -> bool:
     """Record that a service answers again; False when it was not known to be down."""
     cursor = await tx.execute(
@@ -86,6 +95,7 @@ async def outages(tx: Tx) -> list[ServiceOutage]:
             cause=ModelError(row["cause"]),
             status=row["status"],
             since_ms=row["since_ms"],
+            notified_ms=row["notified_ms"],
         )
         for row in rows
     ]

@@ -6,6 +6,7 @@ import asyncio
 import json
 from collections.abc import AsyncIterator, Iterator
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -857,3 +858,40 @@ async def test_comments_within_a_stream_are_signs_of_life(
     first.behave = behave
     await harness.settle_new()
     assert places(harness) == ["anthropic"]
+
+
+async def test_the_owner_reads_when_the_last_service_fails_as_well(
+    harness: ServicesHarness, first: FaultyUpstream
+) -> None:
+    async with FaultyUpstream(FAULTS["5xx"]) as dead:
+        await harness.add("spare", dead.url)
+        first.behave = FAULTS["refused key"]
+        turn = await harness.attempt(await harness.asked())
+        await harness.proxies.failover.look()
+        for _ in range(2):
+            turn = await harness.attempt(turn)
+            await harness.proxies.failover.look()
+            harness.store_harness.clock.wall_ms = turn.not_before_ms
+    of_first, of_spare = await harness.told("main")
+    assert "The next on the list answers meanwhile." in of_first
+    assert "'spare' does not answer (HTTP 500). No other on the list answers now." in of_spare
+
+
+async def test_an_end_is_told_over_a_restart_where_the_begin_was_and_only_there(
+    harness: ServicesHarness, first: FaultyUpstream
+) -> None:
+    failover = harness.proxies.failover
+    for is_told in (True, False):
+        first.behave = FAULTS["5xx"]
+        failover.suspect("anthropic")
+        await failover.look()
+        failover._notices.clear()  # as in a new process
+        await failover.load()
+        works(first)
+        await failover.look()
+        if is_told:
+            failover._notices["anthropic"] = replace(
+                failover._notices["anthropic"], at_ms=harness.store_harness.clock.now_ms()
+            )
+    texts = await harness.told("main")
+    assert [text[0] for text in texts] == ["⚠", "✅"]

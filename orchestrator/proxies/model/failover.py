@@ -91,7 +91,9 @@ class Failover:
             self._router.left = await turn_moves.of_unsettled(tx)
             found = await turn_moves.outages(tx)
         self._router.down = {one.service for one in found}
-        self._notices = {one.service: _Notice(one.since_ms) for one in found}
+        self._notices = {
+            one.service: _Notice(one.notified_ms) for one in found if one.notified_ms is not None
+        }
         self._suspects = {one.service: None for one in found}
         self._wakeup.set()
 
@@ -108,7 +110,9 @@ class Failover:
         if answered.error is None:
             del self._tries[identity.run_id]
             return False
-        if not identity.has_other or identity.turn_id is None or _is_aside(identity, answered):
+        if identity.turn_id is None or _is_aside(identity, answered):
+            return False
+        if not identity.has_other and identity.turn_id not in self._router.left:
             return False
         if not self._is_enough(identity, answered):
             return False
@@ -201,7 +205,12 @@ class Failover:
         """
         now_ms = self._clock.now_ms()
         text = failures.stand_in_notice(
-            service, cause, setting=self._setting_of(service), model=model, status=status
+            service,
+            cause,
+            setting=self._setting_of(service),
+            model=model,
+            status=status,
+            has_stand_in=self._router.has_stand_in(service),
         )
         async with self._database.transaction() as tx:
             if cause is ModelError.UNKNOWN_MODEL:
@@ -211,6 +220,7 @@ class Failover:
                 await turn_moves.begin_outage(tx, service, cause=cause, status=status, now_ms=now_ms)
                 if self._is_due(service, now_ms):
                     self._notices[service] = _Notice(now_ms)
+                    await turn_moves.note_notified(tx, service, now_ms=now_ms)
                     await owner.notify(tx, text, about=f"service:{service}:{now_ms}", now_ms=now_ms)
         self._on_change()
 

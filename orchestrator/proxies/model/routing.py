@@ -237,6 +237,13 @@ class ModelRouter:
         candidates = self.candidates(config, kind, is_isolated=is_isolated)
         return any(one.service != service and self._is_up(one) for one in candidates)
 
+    def has_stand_in(self, service: str) -> bool:
+        """Return whether what is chosen for all groups, or a fallback, answers at another service."""
+        texts = [self.catalog.chosen(WorkKind.ALL) or self._settings.andy_model]
+        texts += [one.model for one in self.catalog.fallbacks()]
+        choices = [read_choice(text, self.catalog.services) for text in texts]
+        return any(one.service != service and self._is_up(one) for one in choices)
+
     def known_models(self, name: str) -> list[str]:
         """Return models that a service is known to have: those that are chosen, then its own."""
         texts = [self._settings.andy_model, *(one.model for one in self.catalog.choices)]
