@@ -131,19 +131,17 @@ def _notices(world: World) -> Iterator[str]:
             yield f"The owner read {count} times, of {times} outages: {text!r}"
     for name in {row["service"]: None for row in world.rows("SELECT service FROM service_outages")}:
         news = [_is_begun(text) for text in texts if _is_of_outage(text) and _named_in(text) == name]
-        if world.kills:  # a host that starts anew does not know whether the owner has read of the begin
-            news = [one for place, one in enumerate(news) if one or place == 0 or news[place - 1]]
         if news != [True, False] * (len(news) // 2) or not news:
             yield f"The owner read of the begin of an outage of {name} (True) and of an end (False): {news}"
 
 
 def _is_of_outage(text: str) -> bool:
     """Return whether a notice is of the begin or the end of an outage, not of one model that is missing."""
-    return text.endswith("from the next turn on.") or ("answers meanwhile" in text and NO_MODEL not in text)
+    return text.endswith("from the next turn on.") or (_is_begun(text) and NO_MODEL not in text)
 
 
 def _is_begun(text: str) -> bool:
-    return "answers meanwhile" in text
+    return "answers meanwhile" in text or "on the list answers now" in text
 
 
 def _named_in(text: str) -> str:

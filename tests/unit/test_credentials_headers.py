@@ -18,7 +18,7 @@ from orchestrator.proxies.model.headers import (
     run_token,
 )
 
-SECRET = "sk-the-real-one"
+SECRET = "sk-ant-api03-the-real-one"
 KNOWN = [
     *(
         b"x-api-key",
