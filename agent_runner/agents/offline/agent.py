@@ -12,7 +12,7 @@ from zoneinfo import ZoneInfo
 
 from agent_runner.agents.offline import reading
 from agent_runner.agents.offline.about import About
-from agent_runner.agents.offline.answers import asked_instead, joined_time, take_answer
+from agent_runner.agents.offline.answers import NOON, asked_instead, bare_clock, joined_time, take_answer
 from agent_runner.agents.offline.board import Board
 from agent_runner.agents.offline.conversation import Conversation, ConversationState, OpenQuestion
 from agent_runner.agents.offline.handler import RequestContext, answered, carry_out
@@ -24,6 +24,7 @@ from agent_runner.ans.observed_host import ObservedHost
 from agent_runner.interfaces import Say, TurnOutcome
 from agent_runner.ipc_client import HostClient
 from agent_runner.progress import TurnProgress
+from agent_runner.wire import times
 from agent_runner.wire.notices import Notice
 from agent_runner.wire.order import MAX_RESTORE_CHARS, Request, RestoreMode, RunOrder, TurnOrder
 from agent_runner.wire.times import Language
@@ -247,7 +248,7 @@ async def _do_all(parsed_requests: list[ParsedRequest], context: RequestContext)
     for request in parsed_requests:
         parsed, fix = request, request.slot("fix")
         if fix:  # "at 8pm to call, no wait, 9pm"
-            parsed = request.having(when=joined_time(request.slot("when"), fix, context), fix="")
+            parsed = request.having(when=_fixed(request.slot("when"), fix, context), fix="")
         asked_before = len(context.new_questions)
         if ROWS.get(parsed.intent, {}).get("is_for_main") and not context.order.is_main:
             parsed = parsed.of("only_main")
@@ -258,3 +259,12 @@ async def _do_all(parsed_requests: list[ParsedRequest], context: RequestContext)
             text = say("later_question", parsed.language, what=what)
         texts.append(text)
     return texts
+
+
+def _fixed(before: str, fix: str, context: RequestContext) -> str:
+    """Return the time that takes the place of another; a time of day alone stays in its half of the day."""
+    read, clock = context.read_time(before), bare_clock(fix)
+    if not isinstance(read, times.Instant) or read.at.hour < NOON or not clock:
+        return joined_time(before, fix, context)
+    # After "11pm", "no wait, 12:30" may be noon or midnight: when, is asked.
+    return "" if clock.startswith("12") else f"{read.at:%Y-%m-%d} at {clock} pm"

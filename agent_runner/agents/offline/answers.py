@@ -155,6 +155,19 @@ def joined_time(before: str, said: str, context: RequestContext) -> str:
     return (several or moments or halves or days or [said])[0]
 
 
+def bare_clock(said: str) -> str:
+    """Return a time of day of which no half is named (`10`, `6:30`, `half past 8`) in digits, else nothing."""
+    words = f"at {said}" if said.isdecimal() else said
+    lead = times.leading(words)
+    if lead is None or lead.end != len(words) or lead.parts.written().keys() != {"clock"}:
+        return ""
+    clock = lead.parts.clock
+    is_open = clock is not None and not (clock.half or clock.offset) and 0 < clock.hour <= NOON
+    if clock is None or not is_open or PATTERNS["of_24_hours"].match(words):
+        return ""
+    return f"{clock.hour}:{clock.minute:02}" if clock.minute else str(clock.hour)
+
+
 def _is_several(read: times.Reading) -> bool:
     reasons = (Reason.WHICH_MEANING, Reason.WHICH_WEEK)
     return isinstance(read, TimeRefusal) and read.reason in reasons and len(read.choices) > 1

@@ -93,9 +93,14 @@ class RequestContext:
         return at + ahead if move.slot("later") else at - ahead
 
     def halves(self, words: str) -> tuple[times.Instant, ...]:
-        """Return both moments that a day with a bare hour can mean, those of them that lie ahead."""
-        read = (self.read_time(f"{words} {half}") for half in ("am", "pm"))
+        """Return both moments that a day with a bare hour can mean; one that is over comes a day later."""
+        read = (self._ahead(self.read_time(f"{words} {half}")) for half in ("am", "pm"))
         return tuple(one for one in read if isinstance(one, times.Instant))
+
+    def _ahead(self, read: times.Reading) -> times.Reading:
+        if not isinstance(read, times.TimeRefusal) or read.reason is not times.Reason.PAST or not read.at:
+            return read
+        return self.read_time((read.at + timedelta(days=1)).isoformat(timespec="seconds"))
 
 
 class RequestHandler:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, time, timedelta
 from typing import Any
 
-from agent_runner.agents.offline.answers import NOON, joined_time
+from agent_runner.agents.offline.answers import NOON, bare_clock, joined_time
 from agent_runner.agents.offline.conversation import Option, ShownEntry
 from agent_runner.agents.offline.handler import AnswerNow, RequestHandler, answered
 from agent_runner.agents.offline.intents import PATTERNS, ROWS, ParsedRequest, filled, in_language, say
@@ -429,8 +428,8 @@ class Reminders(RequestHandler):
                 return moved
             said = moved.isoformat(timespec="seconds")
             self.parsed = self.parsed.having(later="", earlier="")
-        elif PATTERNS["bare_hour"].fullmatch(said) and at.hour >= NOON:
-            self.parsed = self.parsed.having(when=f"{at:%Y-%m-%d} at {re.sub(r'[^0-9]', '', said)}")
+        elif at.hour >= NOON and (clock := bare_clock(said)):
+            self.parsed = self.parsed.having(when=f"{at:%Y-%m-%d} at {clock}")
             choices = self.context.halves(self.slot("when"))
             return TimeRefusal(reason=Reason.WHICH_HALF, choices=choices)
         else:
