@@ -10,7 +10,7 @@ from agent_runner.agents.offline.conversation import OpenQuestion, Option
 from agent_runner.agents.offline.handler import RequestContext
 from agent_runner.agents.offline.intents import PATTERNS, ParsedRequest
 from agent_runner.agents.offline.reading import begins_request, parse_one
-from agent_runner.agents.offline.wording import entries, reminders, without_time
+from agent_runner.agents.offline.wording import after_time, entries, reminders, without_time
 from agent_runner.checklists import TODO
 from agent_runner.wire import times
 from agent_runner.wire.times import DateOnly, Instant, Reason, TimeRefusal
@@ -91,6 +91,8 @@ def _when(request: ParsedRequest, text: str, context: RequestContext) -> ParsedR
         return _sure_time(request, said, context)
     if when := _chosen(request, said, context):
         return request.having(when=when, trouble="", sure="yes")
+    if request.intent == "move" and bare_clock(said):
+        return request.having(when=said)  # in which half of the day, the move itself asks
     asked = context.read_time(request.slot("when"))
     if isinstance(asked, TimeRefusal) and asked.choices and PATTERNS["a_place"].fullmatch(said):
         return None  # "the second" of several times is never the second of a month
@@ -102,12 +104,22 @@ def _when(request: ParsedRequest, text: str, context: RequestContext) -> ParsedR
 def _sure_time(request: ParsedRequest, said: str, context: RequestContext) -> ParsedRequest | None:
     """Take the time of a text whose own was not understood; a day that was said there is not lost."""
     what, day = without_time(request.slot("what"))
+    head, what = after_time(what, request.language)
     lead = times.leading(said)
-    has_day = lead is not None and bool(lead.parts.written().keys() - {"clock", "half"})
-    when = said if has_day else joined_time(day, said, context) if day else ""
+    written = lead.parts.written().keys() - {"clock", "half"} if lead is not None else set()
+    when = said if written else joined_time(day, said, context) if day else ""
+    if vague := PATTERNS["week_or_month"].search(head):  # "next week to call": Saturday is that of next week
+        named = next((form for form in _placed_in(said, vague[0]) if times.is_time(form)), "")
+        when = named or ("" if "weekday" in written else when)
     if not times.is_time(when):
         return None
     return request.having(what=what, when=when, unsure="", sure="yes")
+
+
+def _placed_in(said: str, words: str) -> list[str]:
+    """Return a text with other words at its beginning, and after each word of it."""
+    parts = said.split()
+    return [" ".join([*parts[:place], words, *parts[place:]]) for place in range(len(parts) + 1)]
 
 
 def _chosen(request: ParsedRequest, said: str, context: RequestContext) -> str:
@@ -140,6 +152,8 @@ def _means(said: str, choice: times.Reading, context: RequestContext) -> bool:
 def joined_time(before: str, said: str, context: RequestContext) -> str:
     """Return the time that words change another to, empty where they are no time."""
     said = f"at {said}" if re.fullmatch(r"\d{1,2}", said) else said
+    if _loses_day(before, said):
+        return f"{before} {said}"  # no time that is read: it is asked about again
     forms = _joined(before, said)
     tried = [(form, context.read_time(form)) for form in dict.fromkeys(forms)]
     if all(isinstance(read, TimeRefusal) and read.reason is Reason.NO_TIME for _, read in tried):
@@ -152,7 +166,8 @@ def joined_time(before: str, said: str, context: RequestContext) -> str:
     # "next Friday" and "9am" are still two days: neither alone is what was said.
     whole = (f"{before} {said}", f"{said} {before}")
     several = [form for form, read in tried if form in whole and _is_several(read)]
-    return (several or moments or halves or days or [said])[0]
+    rhythms = [form for form, _ in tried if PATTERNS["of_every_month"].search(form)]
+    return (several or moments or halves or days or rhythms or [said])[0]
 
 
 def bare_clock(said: str) -> str:
@@ -166,6 +181,13 @@ def bare_clock(said: str) -> str:
     if clock is None or not is_open or PATTERNS["of_24_hours"].match(words):
         return ""
     return f"{clock.hour}:{clock.minute:02}" if clock.minute else str(clock.hour)
+
+
+def _loses_day(before: str, said: str) -> bool:
+    """Return whether a time of day would be taken for today's, while a day that is not read was named."""
+    lead = times.leading(said)
+    is_clock = lead is not None and lead.end == len(said) and lead.parts.written().keys() <= {"clock", "half"}
+    return is_clock and bool(before.strip()) and times.leading(before) is None
 
 
 def _is_several(read: times.Reading) -> bool:
@@ -184,7 +206,9 @@ def _joined(before: str, said: str) -> list[str]:
     parts = [" ".join(words[:end]) for end in range(len(words), 0, -1)]
     parts += [" ".join(words[start:]) for start in range(1, len(words))]
     joined = [form for part in parts for form in (f"{part} {said}", f"{said} {part}")]
-    return [*(f"{before} {half}" for half in halves if before), *joined, said]
+    each = PATTERNS["of_the_month"].sub(said, before) if PATTERNS["every_month"].fullmatch(said) else before
+    repeated = [each] if each != before else []
+    return [*repeated, *(f"{before} {half}" for half in halves if before), *joined, said]
 
 
 def _list(request: ParsedRequest, text: str, parsed: ParsedRequest | None) -> ParsedRequest | None:

@@ -450,8 +450,10 @@ class Board(RequestHandler):
         if not tasks:
             return self.say("before_none")
         is_named = self.slot("id") or self.slot("task")
-        found = self._fitting(tasks) if is_named else _with_id(tasks, self.context.state.task) or tasks
-        if len(found) != 1:
+        last = self.context.state.task
+        found = self._fitting(tasks) if is_named else _with_id(tasks, last) or tasks
+        is_other = bool(last) and not is_named and not _with_id(tasks, last)
+        if len(found) != 1 or is_other:
             near = find(tasks, self.slot("task"), is_slip)
             self.choose(self._options(found or near or tasks), "before_which", is_sure=False)
         (task,) = found

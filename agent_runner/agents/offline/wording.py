@@ -104,7 +104,12 @@ def _todos(parsed: ParsedRequest) -> list[ParsedRequest]:
 def tasks(parsed: ParsedRequest, body: str) -> list[ParsedRequest]:
     """Read tasks with their deadlines: `pay rent by Friday and call mum by Monday` is two."""
     body = body.strip()
-    pieces = [until(piece, parsed.language) for piece in PATTERNS["between_things"].split(body) if piece]
+    if before := PATTERNS["before_a_day"].fullmatch(body):  # by that day or the one before it: when, is asked
+        title, when = before["title"] or before["after"], f"before {before['day'] or before['first']}"
+        if times.is_time(when.removeprefix("before ")):
+            return [parsed.of("add_task", title=title, when=when)]
+    split = [PATTERNS["another_to"].sub("", one) for one in PATTERNS["between_things"].split(body) if one]
+    pieces = [until(piece, parsed.language) for piece in split]
     if len(pieces) > 1 and all(title and deadline for title, deadline in pieces):
         return [parsed.of("add_task", title=title, when=deadline) for title, deadline in pieces]
     title, deadline = until(body, parsed.language)
@@ -235,6 +240,17 @@ def _between_days(body: str, language: Language) -> ParsedRequest | None:
     if first.slot("trouble") or found["first"] not in first.slot("when") or len(days) > 1:
         return None
     return first.having(last=found["last"], each=found["each"] or found["each_too"] or "")
+
+
+def after_time(what: str, language: Language) -> tuple[str, str]:
+    """Cut off words at the start of a text that are about its time: return them and the text."""
+    if language is Language.KOREAN:
+        found = PATTERNS["head_of_time_ko"].match(what)
+        return (found["head"], found["rest"]) if found else ("", what)
+    joints = [one for one in PATTERNS["joint"].finditer(what) if not what[one.end()].isdigit()]
+    head = what[: joints[0].start()] if joints else ""
+    is_time = head and PATTERNS["left_of_time"].search(head)
+    return (head, what[joints[0].end() :]) if is_time else ("", what)
 
 
 def without_time(what: str) -> tuple[str, str]:

@@ -16,6 +16,68 @@ from tests.support.offline_chat import Chat, talking
 from tests.support.store_harness import StoreHarness
 
 TALKS = {
+    "corrections that name no half of the day": """
+        > remind me tomorrow at 18:00 to eat
+        18:00: eat
+        > no, 6:30
+        Morning or evening? Tue 2026-02-10 06:30 or Tue 2026-02-10 18:30
+        > the second
+        Moved: eat. It comes on Tue 2026-02-10 18:30.
+        > make it 9:15
+        Morning or evening? Tue 2026-02-10 09:15 or Tue 2026-02-10 21:15
+        > morning
+        It comes on Tue 2026-02-10 09:15.
+        > actually 8:30
+        It comes on Tue 2026-02-10 08:30.
+        > remind me at 8pm to call, no wait, 9:15
+        I'll remind you on Mon 2026-02-09 21:15: call
+        > remind me at 11pm to go, no wait, 12:30
+        When?
+    """,
+    "오전도 오후도 말하지 않은 수정": """
+        > 내일 오후 6시에 밥 먹으라고 알려줘
+        18:00에 알려드릴게요: 밥 먹기
+        > 아니 8시 반
+        오전인가요, 오후인가요? 2026-02-10 (화) 08:30 또는 2026-02-10 (화) 20:30
+        > 10시로 미뤄줘
+        오전인가요, 오후인가요? 2026-02-10 (화) 10:00 또는 2026-02-10 (화) 22:00
+    """,
+    "answers that keep what was asked": """
+        > remind me on the last day of the month to send the invoice
+        At what time?
+        > every month
+        At what time?
+        > 9am
+        I'll remind you every month on the last day at 09:00: send the invoice.
+        > remind me next week to call the bank
+        I'm not sure which words are the time.
+        > Saturday at 10am
+        I'll remind you on Sat 2026-02-21 10:00: call the bank
+        > remind me next month to call the bank
+        I'm not sure which words are the time.
+        > Saturday at 10am
+        Still open: I'm not sure which words are the time.
+        > never mind
+        > remind me at 5pm sharp on Sunday to cook
+        I'm not sure which words are the time.
+        > Sunday 5pm
+        I'll remind you on Sun 2026-02-15 17:00: cook
+        > add a task pay the electrician by the weekend
+        When?
+        > 9am
+        When?
+        > Saturday
+        On the dashboard: pay the electrician, due Sat 2026-02-14 09:00.
+        > add a task buy wine and remind me the day before
+        On the dashboard: buy wine (no deadline).
+        Do you mean this one?
+    """,
+    "질문을 잃지 않는 답": """
+        > 다음 주에 은행에 전화하라고 알려줘
+        어디까지가 시각인지 확실하지 않아요.
+        > 토요일 10시
+        2026-02-21 (토) 10:00에 알려드릴게요: 은행에 전화하기
+    """,
     "a slip in a name is asked about, never taken for granted": """
         > add milk to the shopping list
         Added to the shopping list: milk.
