@@ -171,7 +171,7 @@ def joined_time(before: str, said: str, context: RequestContext) -> str:
 
 
 def bare_clock(said: str) -> str:
-    """Return a time of day of which no half is named (`10`, `6:30`, `half past 8`) in digits, else nothing."""
+    """Return a time of day that names no half (`10`, `6:30`, `half past 8`) in digits, else nothing."""
     words = f"at {said}" if said.isdecimal() else said
     lead = times.leading(words)
     if lead is None or lead.end != len(words) or lead.parts.written().keys() != {"clock"}:
