@@ -179,7 +179,9 @@ class Board(RequestHandler):
             near = [] if options else await self._finishable(is_slip)
             if not (options or near):
                 return await self._finish_each()
-            self.parsed = self.choose(options or near, "which_done", is_sure=not near)
+            self.parsed = self.choose(
+                options or near, "which_done", is_sure=not near and self._is_seen("item")
+            )
             # A reminder that a number happens to mean is cancelled after a question only.
             self.parsed = self.parsed.having(ask="yes" if len(options) == 1 else "")
         match self.slot("kind"):
@@ -269,8 +271,14 @@ class Board(RequestHandler):
             form = "task_unknown" if is_ours else "unknown"
             raise AnswerNow(self.say(form, item=self.slot("task")))
         options = self._options(found or near)
-        self.parsed = self.choose(options, "which_task", is_sure=bool(found))
+        is_sure = bool(found) and self._is_seen("task")
+        self.parsed = self.choose(options, "which_task", is_sure=is_sure)
         return found[0]
+
+    def _is_seen(self, slot: str) -> bool:
+        """Whether a slot names its entry otherwise than by a number that no list which was shown last has."""
+        number = self.slot(slot)
+        return not number.isdecimal() or bool(self.slot("id")) or number in self.context.state.shown
 
     def _fitting(self, tasks: Sequence[OpenTask]) -> list[OpenTask]:
         """Return the tasks that an id, a pronoun, a number, a title or a part of one can mean."""

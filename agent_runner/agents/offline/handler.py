@@ -138,7 +138,8 @@ class RequestHandler:
             day = times.say_day(read.day, self.parsed.language)
             return self.say("time.needs_clock", on=self.say("on_day", day=day))
         moment = self.moment(read.at) if read.at else "—"
-        choices = times.say_choices(read, self.parsed.language) if len(read.choices) > 1 else ""
+        is_named = len(read.choices) > 1 or read.reason is times.Reason.WHICH_MEANING
+        choices = times.say_choices(read, self.parsed.language) if is_named else ""
         return self.say(f"time.{read.reason.value}", moment=moment, on="", choices=choices).strip()
 
     def question(self, slot: str, text: str, options: Sequence[Option] = ()) -> AnswerNow:

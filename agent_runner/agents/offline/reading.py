@@ -189,7 +189,8 @@ def _cuts(text: str) -> Iterator[tuple[str, str]]:
         if left and right:
             yield left, right
     for joined in PATTERNS["korean_and"].finditer(text):
-        verb = joined["verb"].replace("비우", "비워")
+        verb = PATTERNS["verb_stem"].sub(r"\1워", joined["verb"])
+        verb = "넣어" if verb == "넣" else verb
         ending = "줘" if verb in ("알려", "보내", "깨워", "빼", "넣어", "지워", "비워") else "해줘"
         yield text[: joined.start()] + verb.removesuffix("해") + ending, text[joined.end() :].strip()
 

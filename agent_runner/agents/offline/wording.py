@@ -50,7 +50,7 @@ def expanded(parsed: ParsedRequest) -> list[ParsedRequest]:
             return _todos(parsed)
         case "add_items":
             items = entries(parsed.slot("items"), parsed.language, parsed.slot("list"))
-            return [parsed.having(items="\n".join(items))]
+            return [*_of_other_lists(parsed, items[:-1]), *_of_this_list(parsed, items)]
         case _:
             return [parsed]
 
@@ -69,6 +69,9 @@ def _doubt(parsed: ParsedRequest) -> str:
     if is_reminder and is_limited and not _between_days(words, parsed.language):  # which days, is asked
         return "repeat_limited"
     is_added = parsed.intent in ("add_items", "add_todo")
+    is_list = parsed.intent == "add_items" or parsed.slot("bare")
+    if is_list and PATTERNS["other_deed"].search(words):
+        return "two_meanings"  # "buy bread and tell Mia": an entry, or another wish
     kind = "taken_back" if is_reminder else "taken_back_items" if is_added else ""
     return "two_meanings" if kind and PATTERNS[kind].search(words) else ""
 
@@ -82,10 +85,26 @@ def entries(text: str, language: Language, list_name: str = "") -> list[str]:
     return list(dict.fromkeys(found))
 
 
+def _of_other_lists(parsed: ParsedRequest, items: list[str]) -> list[ParsedRequest]:
+    """Return a request for each entry that names a list itself: `milk to shopping and rice to pantry`."""
+    named = [
+        item for item in items if parsed.slot("list") != TODO and PATTERNS["entry_of_list"].fullmatch(item)
+    ]
+    return [parsed.of("add_items", items=item) for item in named]
+
+
+def _of_this_list(parsed: ParsedRequest, items: list[str]) -> list[ParsedRequest]:
+    others = [one.slot("items") for one in _of_other_lists(parsed, items[:-1])]
+    return [parsed.having(items="\n".join(item for item in items if item not in others))]
+
+
 def _todos(parsed: ParsedRequest) -> list[ParsedRequest]:
     """Read to-dos. One with a time after `by` is a task; `call Bob and buy stamps` may be one or two."""
     if parsed.slot("bare"):
-        return [parsed.of("add_items", items="\n".join(entries(parsed.slot("bare"), parsed.language)))]
+        parts = entries(parsed.slot("bare"), parsed.language)
+        if len(parts) > 1 and all(map(PATTERNS["entry_of_list"].fullmatch, parts)):
+            return [parsed.of("add_items", items=part) for part in parts]
+        return [parsed.of("add_items", items="\n".join(parts))]
     found = []
     for item in entries(parsed.slot("items"), parsed.language, TODO):
         title, deadline = until(item, parsed.language, is_task=False)

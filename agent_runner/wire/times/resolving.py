@@ -61,12 +61,15 @@ def resolve(parts: Parts, *, now: datetime, zone: tzinfo, policy: TimePolicy | N
     return _question(readings, reason)
 
 
-def _question(readings: Sequence[Reading], reason: Reason) -> TimeRefusal:
+def _question(readings: Sequence[Reading], reason: Reason) -> Reading:
     refusals = [one for one in readings if isinstance(one, TimeRefusal)]
     found = [one for one in readings if not isinstance(one, TimeRefusal)]
     choices = [*found, *(choice for refusal in refusals for choice in refusal.choices)]
     if not choices and refusals:
         return refusals[0]
+    # `12/4 Friday`: the weekday says which of the two is the month.
+    if len(found) == 1 and all(one.reason is Reason.WRONG_WEEKDAY for one in refusals):
+        return found[0]
     # Of `the last day of the month` each month wants a time of day: with it, both can be named.
     if any(one.reason is Reason.NEEDS_CLOCK for one in refusals):
         return TimeRefusal(reason=Reason.NEEDS_CLOCK)

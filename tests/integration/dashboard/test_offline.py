@@ -59,7 +59,9 @@ async def test_a_day_with_the_dashboard_in_korean(chat: Chat) -> None:
 
 async def test_what_is_meant_is_not_guessed(chat: Chat) -> None:
     await chat.say("todo buy stamps")
-    assert await chat.say("done 1") == "Done on the to-do list: buy stamps."
+    asked = "Do you mean this one? Say yes or no.\n1. the to-do 'buy stamps'"
+    assert await chat.say("done 1") == asked  # no list with that number was shown
+    assert await chat.say("yes") == "Done on the to-do list: buy stamps."
     await chat.say("todo call Bob")
     await chat.say("add a task write the blog")
     await chat.say("add a task read a blog")
@@ -82,9 +84,13 @@ async def test_a_task_that_was_a_mistake_is_taken_off(chat: Chat) -> None:
     for title in ("write the blog", "read a book", "buy stamps", "call Bob"):
         await chat.say(f"add a task {title}")
     assert await chat.say("cancel task blog") == "Off the dashboard: write the blog."
-    assert (await chat.say("delete the task 1")).startswith("Off the dashboard: ")
+    assert (await chat.say("delete the task 1")).startswith("Do you mean this one?")
+    assert (await chat.say("yes")).startswith("Off the dashboard: ")
+    await chat.say("what's open?")
     assert (await chat.say("작업 1번 취소")).startswith("대시보드에서 뺐어요: ")
+    await chat.say("what's open?")
     assert (await chat.say("1번 작업 삭제해 줘")).startswith("대시보드에서 뺐어요: ")
+    await chat.say("what's open?")
     assert await chat.say("cancel task 1") == (
         "No open task fits '1'. Say 'what's open?' to see them by number."
     )

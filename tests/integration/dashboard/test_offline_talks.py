@@ -16,6 +16,41 @@ from tests.support.offline_chat import Chat, talking
 from tests.support.store_harness import StoreHarness
 
 TALKS = {
+    "numbers that nobody was shown": """
+        > todo buy stamps
+        > done 1
+        Do you mean this one? Say yes or no.
+        1. the to-do 'buy stamps'
+        > no
+        > add a task write the blog
+        > task 1 80%
+        Do you mean this one? Say yes or no.
+        1. the task 'write the blog'
+        > yes
+        write the blog: 80%.
+        > what's open?
+        2. buy stamps
+        > done 2
+        Done on the to-do list: buy stamps.
+    """,
+    "아무도 보지 못한 번호": """
+        > 작업 추가 블로그 쓰기
+        > 1번 완료
+        이것을 말씀하시나요? 네 또는 아니요로 답해 주세요.
+        > 네
+        완료했어요: 블로그 쓰기.
+    """,
+    "tasks without a to-do list": """
+        > add a task write the blog
+        > list my tasks
+        Open tasks:
+        > what are my tasks?
+        1. write the blog
+        > list tasks
+        1. write the blog
+        > 할 일 뭐 남았어?
+        1. write the blog
+    """,
     "corrections that name no half of the day": """
         > remind me tomorrow at 18:00 to eat
         18:00: eat
