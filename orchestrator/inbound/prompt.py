@@ -13,7 +13,6 @@ from agent_runner.wire.order import Request, TurnOrder
 from orchestrator.base.clock import local_iso, local_minute
 from orchestrator.base.tables import short
 from orchestrator.domain import schedule_tag
-from orchestrator.domain.failures import Outage
 from orchestrator.domain.values import (
     Cause,
     ChatJid,
@@ -33,8 +32,6 @@ from orchestrator.store import (
     task_runs,
     tasks,
     tool_calls,
-    turn_moves,
-    turn_outages,
     turns,
 )
 from orchestrator.store.database import Tx
@@ -44,8 +41,8 @@ MAX_PROMPT_CHARS = 400_000
 MAX_QUOTED_CHARS = 2_000
 MAX_CALLS, MAX_CALL_CHARS = 50, 200
 BEGUN_BEFORE = (
-    "[The model that worked on this before stopped answering. It had called these tools already, and what"
-    " they did stands: look before you do anything of it again.]"
+    "[This was begun before and did not come to its end. These tools had been called already, and what they"
+    " did stands: look before you do anything of it again.]"
 )
 MAY_BE_DONE = " (this ended with an error, and may have been done all the same)"
 """Added to a call that failed: one whose answer a restart of the host held up counts as failed, too."""
@@ -85,17 +82,16 @@ async def compose(
     """Return the order of a turn from what the store holds now: it may have grown since it was read."""
     turn = await turns.get(tx, turn.id) or turn
     order = await _compose(tx, turn, group, run_id=run_id, name=name, zone=zone, now_ms=now_ms, brief=brief)
-    done = await _done_before(tx, turn)
+    done = await _done_before(tx, turn, run_id)
     return order if done is None else order.model_copy(update={"prompt": f"{order.prompt}\n\n{done}"})
 
 
-async def _done_before(tx: Tx, turn: Turn) -> str | None:
-    """Return what a turn had done before its model service failed it; None where none has."""
-    outage = await turn_outages.of_turn(tx, turn.id)
-    is_of_model = outage is not None and outage.cause is Outage.MODEL
-    if not is_of_model and not await turn_moves.has_moved(tx, turn.id):
-        return None
-    calls = await tool_calls.of_turn(tx, turn.id)
+async def _done_before(tx: Tx, turn: Turn, run_id: RunId) -> str | None:
+    """Return what a turn had done in runs before this one, which were cut short; None where it did nothing.
+
+    A session that is resumed may hold the same, but not of what a container did as it died.
+    """
+    calls = [one for one in await tool_calls.of_turn(tx, turn.id) if one.run_id != run_id]
     if not calls:
         return None
     lines = [

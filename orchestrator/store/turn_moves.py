@@ -40,12 +40,6 @@ async def left_in(tx: Tx, turn_id: TurnId, run_id: RunId | None) -> bool:
     return await cursor.fetchone() is not None
 
 
-async def has_moved(tx: Tx, turn_id: TurnId) -> bool:
-    """Return whether a turn has left any service."""
-    cursor = await tx.execute("SELECT 1 FROM turn_moves WHERE turn_id = ?", (turn_id,))
-    return await cursor.fetchone() is not None
-
-
 async def of_unsettled(tx: Tx) -> dict[TurnId, set[str]]:
     """Return the services that turns have left which have not ended."""
     rows = await tx.execute_fetchall(

@@ -20,7 +20,7 @@ from orchestrator.inbound.prompt import BEGUN_BEFORE, MAY_BE_DONE
 from orchestrator.proxies.model.failover import QUIET_MS
 from orchestrator.proxies.model.limits import ModelProxyLimits
 from orchestrator.reports import models
-from orchestrator.store import model_services, tool_calls
+from orchestrator.store import model_services, tool_calls, turns
 from tests.doubles.faulty_upstream import Behave, FaultyUpstream, Received, answer, hang, reset
 from tests.doubles.messages_api import Say, ScriptedMessagesApi, all_text
 from tests.support.model_services_harness import ServicesHarness, said, several_services
@@ -895,3 +895,23 @@ async def test_an_end_is_told_over_a_restart_where_the_begin_was_and_only_there(
             )
     texts = await harness.told("main")
     assert [text[0] for text in texts] == ["⚠", "✅"]
+
+
+async def test_what_a_container_did_before_it_died_is_told_to_the_next(
+    harness: ServicesHarness, first: FaultyUpstream
+) -> None:
+    works(first)
+    turn = await harness.asked()
+    await harness.available.turn_away(turn)
+    lost = await harness.store_harness.begin_run()
+    order = await harness.store_harness.give(turn, lost)
+    assert BEGUN_BEFORE not in order.prompt
+    async with harness.store_harness.database.transaction() as tx:
+        await tool_calls.begin(
+            tx, turn, lost, call_id="1", parent_id=None, tool="Bash", summary="a step", now_ms=1
+        )
+        await turns.put_back(tx, turn, reason="killed", not_before_ms=0)
+    await harness.settle(await harness.store_harness.turn(turn.id))
+
+    asked = json.loads(first.received[-1].body)["messages"][0]["content"]
+    assert f"{BEGUN_BEFORE}\n- Bash: a step" in asked

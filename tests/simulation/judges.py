@@ -143,7 +143,7 @@ def _problem_of(world: World, written: Written) -> str | None:
     shown = _shown(world, said.jid)
     seen = [text for text in shown if _has(text, said.token)]
     if said.kind in CHANGING:
-        is_twice = len(seen) > 1 and not _may_be_repeated(world, written)
+        is_twice = len(seen) > 1
         return f"Answered {len(seen)} times: {said} → {seen}" if is_twice else None
     if state == "lost":
         return f"Lost: {said}"

@@ -206,7 +206,7 @@ BUGS = (
     Planted(
         name="the next model is not told what was done before",
         path="orchestrator/inbound/prompt.py",
-        right="    if not is_of_model and not await turn_moves.has_moved(tx, turn.id):\n",
+        right="    if not calls:\n",
         wrong="    if True:\n",
         is_of_models=True,
     ),
