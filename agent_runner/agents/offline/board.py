@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from datetime import date, datetime, timedelta
 from typing import Any, TypedDict
 
-from agent_runner.agents.offline.answers import joined_time
+from agent_runner.agents.offline.answers import NOON, bare_clock, joined_time
 from agent_runner.agents.offline.conversation import Option, ShownEntry
 from agent_runner.agents.offline.handler import AnswerNow, RequestHandler, answered, carry_out, take_back
 from agent_runner.agents.offline.intents import PATTERNS, ROWS, filled
@@ -161,6 +161,11 @@ class Board(RequestHandler):
         if not said:
             raise self.question("when", self.say("time.no_time"))
         known = before.replace("T", " at ")[: len("2026-02-10 at 18:00")]
+        clock = bare_clock(said) if len(before) > _DATE_CHARS else ""
+        if clock and datetime.fromisoformat(before).hour >= NOON:
+            self.parsed = self.parsed.having(when=f"{before[:_DATE_CHARS]} at {clock}")
+            halves = self.context.halves(self.slot("when"))
+            raise self.question("when", self.unclear(TimeRefusal(reason=Reason.WHICH_HALF, choices=halves)))
         when = joined_time(known, said, self.context) or said
         self.parsed = self.parsed.having(when=when)
         deadline = self._deadline(task["title"])

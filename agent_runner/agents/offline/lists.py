@@ -256,6 +256,7 @@ class Lists(RequestHandler):
     def _items(self) -> list[str]:
         """Return what is named: one entry, or several where no entry has the whole words."""
         whole, texts = self.slot("item"), [item.text for item in self._files.items(self.name)]
+        self._ask_if_unseen(whole)
         several = entries(whole, self.parsed.language)
         known = [one for one in several if any(has_words(text, one) for text in texts)]
         is_whole = whole.isdecimal() or whole.casefold() in [text.casefold() for text in texts]
@@ -265,6 +266,17 @@ class Lists(RequestHandler):
             self.choose(options, "which_task", is_sure=False)
         is_one = len(several) < 2 or len(known) < len(several) or is_whole
         return [whole] if is_one else several
+
+    def _ask_if_unseen(self, number: str) -> None:
+        """Ask before a number is taken for an entry of a list that is neither named nor was shown last."""
+        shown = self.context.state.shown.get(number)
+        is_seen = shown is not None and (shown.kind, shown.list) == ("item", self.name)
+        if not number.isdecimal() or is_seen or self.slot("list"):
+            return
+        there = [one.label for one in self._of_list(self.name) if one.id == number]
+        if there:
+            options = [self.option(f"'{text}'", item=text, list=self.name) for text in there]
+            self.choose(options, "which_task", is_sure=False)
 
     def _clear(self) -> str:
         """Take entries off: all, after a question, or those that are done or named."""

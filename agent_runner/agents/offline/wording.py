@@ -127,6 +127,10 @@ def tasks(parsed: ParsedRequest, body: str) -> list[ParsedRequest]:
         title, when = before["title"] or before["after"], f"before {before['day'] or before['first']}"
         if times.is_time(when.removeprefix("before ")):
             return [parsed.of("add_task", title=title, when=when)]
+    bare = body.removesuffix("전까지").rstrip()
+    trail = times.trailing(bare) if bare != body else None
+    if trail and bare[: trail.start].strip():
+        return [parsed.of("add_task", title=bare[: trail.start].strip(" ,"), when=body[trail.start :])]
     split = [PATTERNS["another_to"].sub("", one) for one in PATTERNS["between_things"].split(body) if one]
     pieces = [until(piece, parsed.language) for piece in split]
     if len(pieces) > 1 and all(title and deadline for title, deadline in pieces):

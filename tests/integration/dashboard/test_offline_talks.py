@@ -32,6 +32,20 @@ TALKS = {
         2. buy stamps
         > done 2
         Done on the to-do list: buy stamps.
+        > add milk to the shopping list
+        > remove 1
+        Do you mean this one? Say yes or no.
+        > no
+        > show the shopping list
+        > remove 1
+        Removed from the shopping list: milk.
+    """,
+    "a deadline that is moved to another hour": """
+        > add a task call Ann by Friday 18:00
+        > move it to 7:30
+        Morning or evening? Fri 2026-02-13 07:30 or Fri 2026-02-13 19:30
+        > evening
+        Moved: call Ann is due Fri 2026-02-13 19:30.
     """,
     "아무도 보지 못한 번호": """
         > 작업 추가 블로그 쓰기
