@@ -136,6 +136,8 @@ def tasks(parsed: ParsedRequest, body: str) -> list[ParsedRequest]:
     if len(pieces) > 1 and all(title and deadline for title, deadline in pieces):
         return [parsed.of("add_task", title=title, when=deadline) for title, deadline in pieces]
     title, deadline = until(body, parsed.language)
+    if PATTERNS["deadline_left"].search(title):  # a deadline that was not read would be lost in the title
+        return [parsed.of("two_meanings")]
     parts = PATTERNS["between_todos"].split(title)
     two = PATTERNS["two_things"].fullmatch(title)
     if two and len(parts) == 1:
@@ -353,7 +355,9 @@ def _has_time_left(rest: str, when: str) -> bool:
 
     `at 9am IST tomorrow to call`: the time that was found is not all of what was said about it.
     """
-    if PATTERNS["zone_left"].match(rest) or PATTERNS["minutes_to"].match(rest):
+    if any(PATTERNS[name].match(rest) for name in ("zone_left", "minutes_to")):
+        return True
+    if PATTERNS["zone_at_end_ko"].search(rest):
         return True
     joint = PATTERNS["joint"].search(rest)
     if joint is not None:
