@@ -29,7 +29,7 @@ Text = Annotated[str, Field(min_length=1, max_length=MAX_TEXT_CHARS)]
 
 class _Command(Document):
     request_id: RequestId | None = Field(default=None, alias="requestId")
-    turn: int | None = None
+    turn: int | None = Field(default=None, ge=0, lt=2**53)
     """The turn in which the agent asks. The host accepts only a turn of the same group."""
     asked_ms: int | None = Field(default=None, alias="askedMs", ge=0, lt=2**53)
     """The time when it was asked, epoch ms: a request may wait until a host runs that reads it."""

@@ -13,6 +13,7 @@ from typing import Generic, TypeVar
 
 import structlog
 
+from orchestrator.base.supervision import HEALTHY_MS
 from orchestrator.channels.context import ChannelContext
 from orchestrator.channels.description import ChannelDescription
 from orchestrator.channels.status import StatusFile
@@ -73,8 +74,14 @@ class ChannelConnection(Generic[Login]):
             except* LoggedOut as ended:
                 await self._wait_for_another_login(found, str(_first(ended)))
             except* ChannelError as ended:
-                failures = 1 if self.status.current.state == "connected" else failures + 1
+                failures = 1 if self._was_healthy() else failures + 1
                 await self._pause(str(_first(ended)), failures)
+
+    def _was_healthy(self) -> bool:
+        """Return whether the connection that has just ended had lasted a while."""
+        since_ms = self.status.current.connected_since_ms
+        is_connected = self.status.current.state == "connected" and since_ms is not None
+        return is_connected and self._context.clock.now_ms() - (since_ms or 0) >= HEALTHY_MS
 
     async def note_connected(self) -> None:
         """Record that the messenger has answered, and hurry what waited for it."""

@@ -49,7 +49,11 @@ _GEO = re.compile(r"geo:(-?\d{1,3}(?:\.\d{1,20})?),(-?\d{1,3}(?:\.\d{1,20})?)")
 _PILL = re.compile(
     r'<a [^>]{0,200}?href="https://matrix\.to/#/(@|%40)([^"?]{1,255})[^"]{0,200}"[^>]{0,200}>([^<]{0,200})</a>'
 )
-_URI = re.compile(r"mxc://[^/\s?#]{1,255}/[A-Za-z0-9_.=-]{1,255}")
+_URI = re.compile(
+    r"mxc://(?:[A-Za-z0-9][A-Za-z0-9.-]{0,229}|\[[0-9A-Fa-f:.]{2,45}\])(?::\d{1,5})?"
+    r"/[A-Za-z0-9_=-][A-Za-z0-9_.=-]{0,254}"
+)
+"""A server's name and an id, as the specification has them: with others a path could lead elsewhere."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -321,8 +321,8 @@ class RoomReceiver:
             return await attachments.keep(
                 self._context, file, group, body, chat=inbound.chat_jid, sent_ms=inbound.sent_ms
             )
-        except (ChannelError, OSError) as error:
-            log.warning("matrix.file_not_fetched", message=inbound.id, reason=str(error))
+        except Exception as error:  # noqa: BLE001 - one file costs no connection, whatever is wrong with it
+            log.warning("matrix.file_not_fetched", message=inbound.id, reason=repr(error)[:200])
             return attachments.failed(file)
         finally:
             await asyncio.to_thread(body.unlink, missing_ok=True)

@@ -17,7 +17,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from agent_runner.wire.files import write_whole
 from orchestrator.channels.matrix.content import MESSAGE_ID
 from orchestrator.channels.matrix.description import FOLDER, LOGIN
-from orchestrator.channels.matrix.screening import screened
+from orchestrator.channels.matrix.screening import readable, screened
 from orchestrator.channels.server_address import checked_address
 from orchestrator.domain.errors import BadRequest, ChannelDown, ChannelRefused
 
@@ -80,7 +80,12 @@ class _Client(nio.AsyncClient):  # type: ignore[misc]  # the library is not type
 
     async def parse_body(self, transport_response: Any) -> dict[Any, Any]:
         """Return the JSON of an answer without what the library cannot parse; empty where it is none."""
-        return screened(await super().parse_body(transport_response))
+        try:
+            answer = await super().parse_body(transport_response)
+        except (RecursionError, ValueError):
+            # It would come again at each look, and hold up all rooms.
+            answer = readable(await transport_response.read())
+        return screened(answer)
 
     def _handle_decrypt_to_device(self, to_device_event: nio.ToDeviceEvent) -> nio.ToDeviceEvent | None:
         try:

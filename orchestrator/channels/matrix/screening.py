@@ -5,6 +5,8 @@ The library parses a whole answer or nothing, and raises whatever an unexpected 
 
 from __future__ import annotations
 
+import json
+import re
 import secrets
 from collections.abc import Callable, Iterator
 from copy import deepcopy
@@ -17,6 +19,12 @@ from orchestrator.channels.receiving import storable
 
 log = structlog.get_logger(__name__)
 
+MAX_DEPTH = 100
+"""Levels of nesting that are read. No event that means anything here has ten."""
+MAX_DIGITS = 400
+"""Digits of a number that are read."""
+_TOKENS = re.compile(r'"(?:[^"\\]|\\.)*"|[\[\]{}]', re.DOTALL)
+"""The strings and brackets of JSON."""
 Parse = Callable[[dict[str, Any]], object]
 _WRAPPED = f"andy.unparsed.{secrets.token_hex(16)}"
 """The type of an event that stands for one that the library cannot parse. No sender can know it."""
@@ -32,6 +40,35 @@ _LISTS: tuple[tuple[str, Parse], ...] = (
     ("account_data", nio.AccountDataEvent.parse_event),
     ("presence", nio.PresenceEvent.from_dict),
 )
+
+
+def readable(body: bytes) -> object:
+    """Parse JSON that the standard parser refuses: without what is nested too deep, or has too many digits.
+
+    Returns None where it is no JSON at all.
+    """
+    text = body.decode("utf-8", "replace")
+    pieces: list[str] = []
+    start = depth = 0
+    for found in _TOKENS.finditer(text):
+        sign = found[0]
+        if sign in "[{":
+            depth += 1
+            if depth == MAX_DEPTH + 1:
+                pieces.append(f"{text[start : found.start()]}null")
+        elif sign in "]}":
+            if depth == MAX_DEPTH + 1:
+                start = found.end()
+            depth -= 1
+    pieces.append(text[start:])
+    try:
+        return json.loads("".join(pieces), parse_int=_number)
+    except (RecursionError, ValueError):
+        return None
+
+
+def _number(digits: str) -> int:
+    return int(digits) if len(digits) <= MAX_DIGITS else 0
 
 
 def screened(answer: object) -> dict[Any, Any]:

@@ -599,7 +599,7 @@ def _opened(body: bytes, key: dict[str, Any] | None) -> bytes:
         return body
     try:
         plain: bytes = decrypt_attachment(body, key["key"]["k"], key["hashes"]["sha256"], key["iv"])
-    except (KeyError, TypeError, ValueError, nio.exceptions.EncryptionError) as error:
+    except Exception as error:
         raise ChannelRefused("The file could not be decrypted.") from error
     return plain
 

@@ -129,7 +129,7 @@ class UpdateReceiver:
 
     async def _step_over(self, update: dict[str, Any], place: str, error: Exception) -> None:
         """Record an update that cannot be read, and say so in the chat of a message whose sender is known."""
-        kinds = [name for name in update if name != "update_id"][:3]
+        kinds = [name[:40] for name in update if name != "update_id"][:3]
         log.warning("telegram.unreadable", kinds=kinds, reason=f"{type(error).__name__}: {error}"[:200])
         self._context.bus.publish("channel.unreadable", detail=f"{CHANNEL.name} {' '.join(kinds)}"[:100])
         inbound = _unreadable(update, owner=self._login.owner)

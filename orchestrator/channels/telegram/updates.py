@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from datetime import timedelta
 from typing import Any
 
@@ -12,6 +12,22 @@ from orchestrator.channels.telegram import message_text
 
 KINDS = ("message", "edited_message", "message_reaction")
 """The kinds of update that are requested. A bot receives reactions only where it is an administrator."""
+
+
+_TYPES: dict[object, type] = {"bool": bool, "int": int, "str": str}
+
+
+def _check_types(made: Any) -> None:
+    """Refuse values of other types than were declared: the library passes on whatever a server sends.
+
+    Raises:
+        TypeError: one is of another type, or a number is too large for the store.
+    """
+    for one in fields(made):
+        value, expected = getattr(made, one.name), _TYPES.get(one.type)
+        is_too_large = expected is int and type(value) is int and abs(value) >= 2**63
+        if expected is not None and (type(value) is not expected or is_too_large):
+            raise TypeError(f"{one.name} is no {one.type} that can be used")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,6 +40,9 @@ class TelegramFile:
     name: str
     size: int
     seconds: int = 0
+
+    def __post_init__(self) -> None:
+        _check_types(self)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,6 +70,9 @@ class ChatUpdate:
     ignored: str = ""
     """The reason why this message never triggers the agent; empty if it may."""
 
+    def __post_init__(self) -> None:
+        _check_types(self)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChatMove:
@@ -58,6 +80,9 @@ class ChatMove:
 
     old: int
     new: int
+
+    def __post_init__(self) -> None:
+        _check_types(self)
 
 
 def read(update: Update, *, bot_id: int, username: str, assistant: str) -> ChatUpdate | ChatMove | None:

@@ -203,7 +203,7 @@ def _parsed(output: bytes, errors: bytes, code: int | None) -> SpokenText:
     try:
         found = json.loads(output.splitlines()[-1])
         text, failure, language = (found.get(key) for key in ("text", "failure", "language"))
-    except (ValueError, IndexError, AttributeError):
+    except (ValueError, IndexError, AttributeError, RecursionError):
         log.warning("voice.failed", code=code, stderr=errors.decode("utf-8", "replace"))
         return SpokenText(failure=NOT_NOW)
     if found.get("warning"):

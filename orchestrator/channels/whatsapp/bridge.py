@@ -178,10 +178,12 @@ async def _drain(take: Callable[[bytes], Awaitable[None]]) -> int:
     await asyncio.get_running_loop().connect_read_pipe(
         lambda: asyncio.StreamReaderProtocol(reader), sys.stdin.buffer
     )
-    while line := await reader.readline():
+    while True:
         try:
+            if not (line := await reader.readline()):
+                break
             await take(line)
-        except protocol.BadBridgeLine as error:
+        except (protocol.BadBridgeLine, ValueError) as error:  # the second is one that is too long
             log.warning("a line of the host could not be parsed: %s", error)
     return 0
 

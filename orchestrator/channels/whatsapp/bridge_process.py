@@ -111,11 +111,13 @@ class BridgeProcess:
 
     async def _read(self, process: asyncio.subprocess.Process) -> None:
         assert process.stdout is not None
-        while line := await process.stdout.readline():
+        while True:
             try:
+                if not (line := await process.stdout.readline()):
+                    return
                 self._route(protocol.from_bridge(line))
-            except protocol.BadBridgeLine as error:
-                log.warning("whatsapp.bad_line", reason=str(error))
+            except (protocol.BadBridgeLine, ValueError) as error:  # the second is one that is too long
+                log.warning("whatsapp.bad_line", reason=str(error)[:200])
 
     def _route(self, report: FromBridge) -> None:
         if not isinstance(report, BridgeResponse):

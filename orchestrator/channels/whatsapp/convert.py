@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from agent_runner.wire.unicode_forms import composed
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
 
 REVOKE, EPHEMERAL_SETTING, EDIT = 0, 3, 14
 MAX_TEXT_CHARS = 60_000
+MAX_MENTIONS = 1_024
+"""People whom a message may mention: as many as a group has."""
 MAX_QUOTE_CHARS = 4_000
 MAX_ID_CHARS = 128
 REACTION = "reaction"
@@ -140,11 +143,11 @@ def _unread(
 
 def _content(message: Message, *, people: Directory, me: OwnAccount) -> dict[str, Any]:
     context = _context(message)
-    mentioned = [
-        found for one in (context.mentionedJID if context else ()) if (found := addresses.parse(one))
-    ]
+    names = dict.fromkeys(islice(context.mentionedJID, MAX_MENTIONS) if context else ())
+    mentioned = [found for one in names if (found := addresses.parse(one))]
+    text = message_text.text_of(message)[: MAX_TEXT_CHARS + 1]
     return {
-        "text": _cut(_named(message_text.text_of(message), mentioned, people, me), MAX_TEXT_CHARS),
+        "text": _cut(_named(text, mentioned, people, me), MAX_TEXT_CHARS),
         "media": message_text.media_of(message),
         "quote": _quote(context, people, me) if context is not None else None,
         "calls_me": bool(me.called) and any(me.is_me(one) for one in mentioned),
@@ -215,12 +218,18 @@ def _context(message: Message) -> Any | None:
 
 
 def _named(text: str, mentioned: list[Address], people: Directory, me: OwnAccount) -> str:
-    """Return the text with names in place of the bare numbers that stand for people."""
-    for address in mentioned:
-        is_call = bool(me.called) and me.is_me(address)
-        shown = me.called if is_call else _shown_name(address, people, me)
-        text = f"@{shown}".join(re.split(rf"@{re.escape(address.user)}(?!\d)", text))
-    return text
+    """Return the text with names in place of the bare numbers that stand for people.
+
+    In one pass: a name may hold the number of somebody else, or its own.
+    """
+    shown = {
+        address.user: me.called if bool(me.called) and me.is_me(address) else _shown_name(address, people, me)
+        for address in mentioned
+    }
+    if not shown:
+        return text
+    numbers = "|".join(map(re.escape, sorted(shown, key=len, reverse=True)))
+    return re.sub(rf"@({numbers})(?!\d)", lambda found: f"@{shown[found[1]]}", text)
 
 
 def _shown_name(address: Address, people: Directory, me: OwnAccount) -> str:

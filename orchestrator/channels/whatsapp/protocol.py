@@ -10,7 +10,7 @@ from typing import Any, Literal, cast, get_args, get_origin, get_type_hints
 
 from orchestrator.domain.errors import ChannelError
 
-MAX_LINE_BYTES = 4 * 1024 * 1024
+MAX_LINE_BYTES = 64 * 1024 * 1024
 
 MediaKind = Literal["image", "video", "voice note", "audio", "document", "sticker"]
 State = Literal[

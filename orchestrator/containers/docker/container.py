@@ -125,7 +125,10 @@ class DockerContainer:
             return Exit(code=None)
         if not received:
             raise EngineGone
-        code = int(json.loads(b"".join(received))["StatusCode"])
+        try:
+            code = int(json.loads(b"".join(received))["StatusCode"])
+        except (KeyError, TypeError, ValueError, OverflowError, RecursionError) as error:
+            raise EngineGone("Docker does not say how a container ended.") from error
         return Exit(code=code, was_oom_killed=await self._calls.call(partial(_was_oom_killed, ref=self.ref)))
 
     def _ask_end(self) -> Source:

@@ -90,7 +90,7 @@ async def _answer(app: ASGIApp, token: str, body: dict[str, Any]) -> str:
         response = await client.post(COSTLY, json=body, headers=headers)
     try:
         found = json.loads(response.content)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise NotAnswered(f"The model's answer is no JSON (HTTP {response.status_code}).") from error
     if response.is_error or not isinstance(found, dict):
         raise NotAnswered(_reason(response.status_code, found))
