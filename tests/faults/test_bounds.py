@@ -127,6 +127,12 @@ def test_a_chat_address_too_long_is_refused():
         parse_command(json.dumps({"type": "message", "text": "x", "chatJid": "j" * 201}))
 
 
+@pytest.mark.parametrize("turn", [-1, 2**53, 10**30, -(2**63) - 1])
+def test_a_turn_that_no_store_can_hold_is_refused(turn):
+    with pytest.raises(WireError, match="turn"):
+        parse_command(json.dumps({"type": "message", "text": "x", "turn": turn}))
+
+
 async def test_who_keeps_talking_too_fast_overruns_the_patience(clock, monkeypatch):
     async def let_pass(seconds):
         clock.pass_ms(round(seconds * 1000))

@@ -26,10 +26,11 @@ from orchestrator.base.clock import SystemClock
 from orchestrator.base.event_bus import EventBus
 from orchestrator.base.wakeups import Wakeups
 from orchestrator.channels.context import ChannelContext
-from orchestrator.channels.matrix import login
+from orchestrator.channels.matrix import events, login
+from orchestrator.channels.matrix import session as session_module
 from orchestrator.channels.matrix.incoming import RoomReceiver, address_of
 from orchestrator.channels.matrix.login import MatrixLogin
-from orchestrator.channels.matrix.screening import screened, unwrapped
+from orchestrator.channels.matrix.screening import readable, screened, unwrapped
 from orchestrator.channels.matrix.session import MatrixSession, News, RoomNews, _source
 from orchestrator.domain.errors import ChannelDown, ChannelRefused
 from orchestrator.groups import registration
@@ -307,3 +308,68 @@ async def test_a_session_that_is_over_opens_no_new_connection(tmp_path):
         await session.look(None)
     assert session._client.client_session is connections
     assert connections.closed
+
+
+def an_answer_text(strange: str) -> bytes:
+    """Return the JSON of a look with an event before a good one; `strange` is what its content holds."""
+    event = json.dumps({**HEAD, "type": "m.room.message", "event_id": "$s", "content": {"msgtype": "THERE"}})
+    whole = json.dumps(an_answer(1, timeline=["HERE"])).replace('"HERE"', event)
+    return whole.replace('"THERE"', strange).encode()
+
+
+@pytest.mark.parametrize(
+    "strange", ["[" * 50_000 + "]" * 50_000, '{"a":' * 5_000 + "1" + "}" * 5_000, "9" * 5_000], ids=range(3)
+)
+def test_an_event_that_json_itself_refuses_costs_no_other_event(strange):
+    body = an_answer_text(strange)
+    with pytest.raises((RecursionError, ValueError)):
+        json.loads(body)
+    response = nio.SyncResponse.from_dict(screened(readable(body)))
+    ids = [_source(one)["event_id"] for one in response.rooms.join[ROOM].timeline.events]
+    assert ids == ["$s", GOOD["event_id"]]
+
+
+PLAIN = st.none() | st.text() | st.integers()
+
+
+@given(st.recursive(PLAIN, lambda one: st.lists(one) | st.dictionaries(st.text(), one)))
+def test_what_json_takes_is_read_as_it_stands(found):
+    assert readable(json.dumps(found).encode()) == found
+
+
+@pytest.mark.parametrize("body", [b"<html>", b"", b"[" * 1_000, b'{"a": "', b"}" * 300], ids=range(5))
+def test_what_is_no_json_is_nothing(body):
+    assert readable(body) is None
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        {},
+        {"key": {"k": 5}, "hashes": {"sha256": "A" * 43}, "iv": "A" * 22},
+        {"key": {"k": "A" * 43}, "hashes": {"sha256": 5}, "iv": "A" * 22},
+        {"key": {"k": "A" * 43}, "hashes": {"sha256": "A" * 43}, "iv": 5},
+        {"key": {"k": "A" * 43}, "hashes": [], "iv": None},
+        {"key": "k", "hashes": {"sha256": "\ud800"}, "iv": "A" * 22},
+    ],
+)
+def test_a_file_whose_keys_are_no_keys_is_refused(key):
+    with pytest.raises(ChannelRefused):
+        session_module._opened(b"abc", key)
+
+
+@pytest.mark.parametrize(
+    "uri",
+    [
+        "mxc://../config",
+        "mxc://../..",
+        "mxc://%2e%2e/x",
+        "mxc://a/..",
+        "mxc://..%2f..%2fv3/joined_rooms",
+        "mxc://a b/c",
+    ],
+)
+def test_an_address_of_a_file_leads_nowhere_else(uri):
+    content = {"msgtype": "m.file", "body": "x", "url": uri}
+    read = events.read({**HEAD, "type": "m.room.message", "content": content})
+    assert getattr(read, "file", None) is None

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import structlog
 
 pytest.importorskip("telegram")
 
@@ -614,3 +615,26 @@ async def test_whoever_adds_telegram_is_asked_for_the_token_and_not_for_the_serv
         await switch_on(Home(home.home), "telegram", {"owner": "7"})
     assert servers == ["https://api.telegram.org"]
     assert asked == ["The bot's token from @BotFather: "] * 2
+
+
+async def test_pauses_grow_where_each_connection_breaks_at_once(home, monkeypatch):
+    """A proxy that answers the first look and cuts each long one off was asked every second, for ever."""
+    from orchestrator.channels import connection
+
+    monkeypatch.setattr(connection, "FIRST_PAUSE_SECONDS", 0.001)
+    keeper = home.channel._connection
+
+    async def hold(_: object) -> None:
+        await keeper.note_connected()
+        raise ChannelDown("cut off")
+
+    def pauses() -> list[float]:
+        return [one["pause_seconds"] for one in logs if one["event"] == "channel.down"]
+
+    with structlog.testing.capture_logs() as logs:
+        task = asyncio.create_task(keeper.keep(hold), name="keep")
+        await until(lambda: len(pauses()) >= 6, "six pauses")
+        task.cancel()
+        await asyncio.wait([task])
+
+    assert pauses()[5] > 8 * pauses()[0]

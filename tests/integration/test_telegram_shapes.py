@@ -221,3 +221,26 @@ def _moved_away(found: list[dict[str, Any]]) -> bool:
     """Return whether one of the updates says that the chat has another address now."""
     messages = [one.get("message") or one.get("edited_message") for one in found]
     return any(isinstance(one, dict) and one.get("migrate_to_chat_id") for one in messages)
+
+
+DOCUMENT = {"file_id": "f", "file_unique_id": "u"}
+OF_OTHER_TYPES: list[dict[str, Any]] = [
+    {"text": None, "document": {**DOCUMENT, "file_size": "5"}},
+    {"text": None, "document": {**DOCUMENT, "file_size": [5]}},
+    {"text": None, "document": {**DOCUMENT, "file_size": -(10**30)}},
+    {"text": None, "photo": [{**DOCUMENT, "width": 1, "height": 1, "file_size": "9"}]},
+    {"text": None, "migrate_to_chat_id": [1]},
+    {"text": None, "migrate_to_chat_id": 10**400},
+    {"from": {"id": 77, "is_bot": False, "first_name": ["J"]}},
+    {"chat": {"id": CHAT, "type": "supergroup", "title": ["x"]}},
+]
+
+
+@pytest.mark.parametrize("fields", OF_OTHER_TYPES, ids=range(len(OF_OTHER_TYPES)))
+def test_a_value_of_another_type_costs_no_other_message(migrated_database, fields):
+    strange = {**GOOD["message"], "message_id": 1, **fields}
+
+    rows = taken(migrated_database, [{"message": strange}])
+
+    assert [row["content"] for row in rows][-1] == "good"
+    assert all(row["turn_id"] is not None or row["ignored_reason"] for row in rows)

@@ -8,10 +8,11 @@ from __future__ import annotations
 import asyncio
 import json
 import threading
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import suppress
 from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -19,9 +20,9 @@ from hypothesis import strategies as st
 
 from orchestrator.containers.docker import network, runtime
 from orchestrator.containers.docker.client import EngineCalls
-from orchestrator.containers.docker.container import _was_oom_killed
+from orchestrator.containers.docker.container import DockerContainer, _was_oom_killed
 from orchestrator.containers.docker.group_networks import GroupNetworks
-from orchestrator.domain.errors import AndyError
+from orchestrator.domain.errors import AndyError, EngineGone
 from orchestrator.domain.values import Folder
 from tests.support.json_schemas import JUNK, any_of, examples, valid
 
@@ -146,3 +147,27 @@ def test_whatever_answers_in_place_of_the_engine_ends_a_call_with_an_error_of_th
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("DOCKER_HOST", engine)
         asyncio.run(all_of())
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        b'{"Error": {"Message": "no"}}',
+        b"<html>",
+        b"null",
+        b'{"StatusCode": 1e400}',
+        b'{"StatusCode": "x"}',
+        b"[" * 9_000,
+    ],
+    ids=range(6),
+)
+async def test_an_end_that_the_engine_does_not_say_is_that_of_an_engine_that_is_gone(monkeypatch, answer):
+    container: Any = DockerContainer.__new__(DockerContainer)
+    container._exit = None
+
+    async def pumped(*_: object) -> AsyncIterator[bytes]:
+        yield answer
+
+    monkeypatch.setattr(DockerContainer, "_pumped", pumped)
+    with pytest.raises(EngineGone):
+        await container.wait()

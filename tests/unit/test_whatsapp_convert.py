@@ -515,3 +515,20 @@ def test_bytes_that_happen_to_be_a_message_are_no_danger(body):
     except Exception:  # noqa: BLE001 - the library's own refusal
         return
     convert.convert(wa.heard(message), people=PEOPLE, me=ME)
+
+
+def test_a_name_that_holds_its_own_number_is_put_in_once_for_each_place():
+    """A sender's own name was put into itself again for each mention of theirs: gigabytes for a dozen."""
+    people = Directory(phones={}, names={wa.JANE: f"@{wa.JANE}," * 5})
+    message = wa.text(f"@{wa.JANE} and @{wa.JANE}", mentionedJID=[f"{wa.JANE}@s.whatsapp.net"] * 300)
+
+    found = made(wa.heard(message), people=people)
+
+    assert found.text == f"@{f'@{wa.JANE},' * 5} and @{f'@{wa.JANE},' * 5}"
+    assert found.mentions == (f"{wa.JANE}@s.whatsapp.net",)
+
+
+def test_more_people_than_a_group_has_are_not_mentioned():
+    several = [f"{number}@s.whatsapp.net" for number in range(49100, 49100 + 3 * convert.MAX_MENTIONS)]
+    found = made(wa.heard(wa.text("hi", mentionedJID=several)))
+    assert len(found.mentions) == convert.MAX_MENTIONS

@@ -16,8 +16,9 @@ from neonize.proto.Neonize_pb2 import GroupInfo, GroupName, GroupParticipant
 
 from orchestrator.base.clock import SystemClock
 from orchestrator.channels import status
-from orchestrator.channels.whatsapp import bridge_process, reconnect_policy
+from orchestrator.channels.whatsapp import bridge_process, protocol, reconnect_policy
 from orchestrator.channels.whatsapp import channel as channel_module
+from orchestrator.channels.whatsapp.protocol import StateReport
 from orchestrator.domain.errors import ChannelDown, ChannelRefused
 from orchestrator.domain.values import ChatJid, MessageId
 from orchestrator.groups import registration
@@ -287,3 +288,18 @@ def test_the_login_of_the_channel_is_what_the_ledger_reads(phone):
     phone.pair()
     with closing(sqlite3.connect(phone.store)) as connection:
         assert connection.execute("SELECT count(*) FROM whatsmeow_device").fetchone() == (1,)
+
+
+async def test_a_line_that_is_too_long_costs_no_other(monkeypatch, tmp_path):
+    monkeypatch.setattr(protocol, "MAX_LINE_BYTES", 1_000)
+    lines = tmp_path / "lines"
+    good = protocol.line_of(StateReport(state="connected"))
+    lines.write_bytes(good + b"x" * 100_000 + b"\n" + good)
+    states: list[str] = []
+    bridge = bridge_process.BridgeProcess(
+        ["cat", str(lines)], lambda report: states.append(getattr(report, "state", ""))
+    )
+
+    assert await bridge.run() == 0
+
+    assert states == ["connected", "connected"]
