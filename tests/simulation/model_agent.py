@@ -30,7 +30,7 @@ MOST_CALLS = 40
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reply:
-    """What came of a request: the parts of an answer, or why there is none."""
+    """The outcome of a request: the parts of an answer, or why there is none."""
 
     parts: tuple[dict[str, Any], ...] = ()
     error: str | None = None

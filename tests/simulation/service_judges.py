@@ -52,7 +52,7 @@ def _answers(world: World) -> Iterator[str]:
 
 
 def _waits(world: World) -> Iterator[str]:
-    """Where nothing else is amiss, no turn waits on while a service on the list works again."""
+    """Report turns that waited on while a service worked again, in worlds where nothing else is amiss."""
     plan = world.plan.services
     if not world.plan.is_calm_but_for_services or not plan.fallbacks:
         return
@@ -105,7 +105,7 @@ def _asked_of(world: World, written: Written) -> list[Asked]:
 
 
 def _returns(world: World) -> Iterator[str]:
-    """What is asked 90 s after a service works again goes to it."""
+    """Report questions that went elsewhere 90 s or more after the first service worked again."""
     plan = world.plan.services
     deaths = [line.at_s for line in world.lines if line.kind == "host" and line.text.endswith(" starts")]
     for written in world.people.all:

@@ -82,7 +82,7 @@ class ServicesPlan:
     asks_model: bool = False
     """Whether agents ask a model."""
     fallbacks: tuple[str, ...] = ()
-    """What stands in for the service of `.env`, in order."""
+    """The services that stand in for the one of `.env`, in order."""
     faults: tuple[ServiceFault, ...] = ()
     is_sound: bool = True
     """Whether the last service always works."""

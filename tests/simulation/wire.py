@@ -22,7 +22,7 @@ SILENT_SECONDS = 360.0
 
 @dataclass(slots=True)
 class _End:
-    """What comes to one end of a connection, in order."""
+    """The bytes that come to one end of a connection, in order."""
 
     process: Process
     messages: asyncio.Queue[dict[str, Any]] = field(default_factory=asyncio.Queue)

@@ -78,7 +78,7 @@ class Outcome:
     answers: int = 0
     service_faults: int = 0
     moves: int = 0
-    """How often a turn went on at another model service."""
+    """Number of times that a turn went on at another model service."""
 
     @property
     def digest(self) -> str:

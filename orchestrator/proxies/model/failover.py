@@ -175,19 +175,16 @@ class Failover:
         left_for = self._left_for.pop(service, None)
         if error is None:
             self._router.note_answer(service)
-        if (
-            error is not None
-            and error not in _OF_THE_REQUEST
-            and await self._has_another_model(service, model)
-        ):
-            error, left_for = None, ModelError.OUTAGE
+        is_fault = error not in (None, ModelError.SLOW, *_OF_THE_REQUEST)
+        if is_fault and await self._has_another_model(service, model):
+            error, left_for, is_fault = None, ModelError.OUTAGE, False
         if error is None or error in _OF_THE_REQUEST:
             await self._note_up(service)
         if error is None and left_for in _OF_THE_SERVICE:
             await self._notify_left(service)
         elif error is ModelError.UNKNOWN_MODEL and suspected_model is not None:
             await self.note_down(service, error, status=answered.status, model=model)
-        elif error is not None and error not in (*_OF_THE_REQUEST, ModelError.SLOW):
+        elif error is not None and is_fault:
             self._models[service] = model
             await self.note_down(service, error, status=answered.status, model=model)
 
@@ -227,7 +224,7 @@ class Failover:
     def _is_due(self, service: str, now_ms: int) -> bool:
         """Return whether the owner is to be notified that a service is down.
 
-        One that comes and goes is told of once in a while, and again when it stays away.
+        Of one that comes and goes they are notified once in a while, and again when it stays away.
         """
         last = self._notices.get(service)
         return last is None or (last.is_taken_back and now_ms - last.at_ms >= QUIET_MS)
