@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 
 import httpx
@@ -115,13 +116,52 @@ def test_wrong_tokens_are_tried_a_few_times_only_and_codes_still_count(
     page.wait_for_url("**/console/now")
 
 
-def test_language_and_look_are_kept(visitor: Visit):
+def test_language_and_look_are_applied_by_a_button_and_what_is_typed_stays(visitor: Visit):
     page = visitor.page
-    page.get_by_label("Language").select_option("ko")
-    expect(page.get_by_role("heading", name="지금", exact=True)).to_be_visible()
-    page.get_by_label("화면 모드").select_option("dark")
+    page.goto(f"{visitor.address}/console/costs")
+    page.get_by_label("Amount").fill("17")
+    page.get_by_text("Preferences").click()
+    page.get_by_label("Language").focus()
+    page.keyboard.press("ArrowDown")
+    page.get_by_label("Look").select_option("dark")
+    expect(page.locator("html")).to_have_attribute("lang", "en")
+    expect(page.locator("html[data-theme]")).to_have_count(0)
+    page.get_by_role("button", name="Apply").click()
     expect(page.locator("html")).to_have_attribute("data-theme", "dark")
     expect(page.locator("html")).to_have_attribute("lang", "ko")
+    expect(page.locator("input[name=amount]").last).to_have_value("17")
+    page.goto(f"{visitor.address}/console/now")
+    expect(page.get_by_role("heading", name="지금", exact=True)).to_be_visible()
+
+
+def test_a_phone_has_four_tabs_and_more_and_the_console_can_be_installed(visitor: Visit):
+    page = visitor.page
+    page.set_viewport_size({"width": 390, "height": 844})
+    pages = page.get_by_role("navigation", name="Pages")
+    expect(pages.get_by_role("link")).to_have_count(4)
+    pages.get_by_role("button", name="More").press("Enter")
+    pages.get_by_role("link", name="Care").click()
+    expect(page.get_by_role("heading", name="Care", exact=True)).to_be_visible()
+    expect(pages.get_by_role("link")).to_have_count(4)
+    assert page.evaluate("document.querySelector('.daily').getBoundingClientRect().bottom") == 844
+
+    fetched = """async (path) => {
+        const answer = await fetch(path);
+        return [answer.headers.get("content-type"), await answer.text()];
+    }"""
+    kind, text = page.evaluate(fetched, page.locator("link[rel=manifest]").get_attribute("href"))
+    app = json.loads(text)
+    assert kind.startswith("application/manifest+json")
+    assert (app["start_url"], app["display"]) == ("/console/", "standalone")
+    assert {(one["sizes"], one["purpose"]) for one in app["icons"]} >= {
+        ("192x192", "any"),
+        ("512x512", "maskable"),
+    }
+    for one in app["icons"]:
+        assert page.evaluate(fetched, one["src"])[0] == "image/png"
+    session = page.context.new_cdp_session(page)
+    found = session.send("Page.getInstallabilityErrors")["installabilityErrors"]
+    assert [one["errorId"] for one in found] == ["in-incognito"], "which only the test is"
 
 
 def test_an_unknown_page_is_told_in_words(visitor: Visit):
@@ -151,7 +191,8 @@ def test_every_answer_forbids_what_a_page_does_not_need(andy: AndyProcess, page:
     policy = answer.headers["content-security-policy"]
     assert re.match(
         r"default-src 'none'; script-src 'self' 'nonce-[\w-]+'; style-src 'self'; connect-src 'self';"
-        r" img-src 'self'; form-action 'self'; frame-ancestors 'none'; base-uri 'none'$",
+        r" img-src 'self'; manifest-src 'self'; worker-src 'self'; form-action 'self';"
+        r" frame-ancestors 'none'; base-uri 'none'$",
         policy,
     )
     assert answer.headers["x-content-type-options"] == "nosniff"

@@ -8,8 +8,9 @@ from html.parser import HTMLParser
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from markupsafe import Markup
 
-from orchestrator.web.console.marks import is_cut, plain, rich
+from orchestrator.web.console.marks import is_cut, labelled, plain, rich
 
 TAGS = {"p", "br", "ul", "li", "pre", "code", "strong", "em", "a", "span"}
 ATTRIBUTES = {"a": {"href", "rel", "target"}, "span": {"class", "title"}}
@@ -98,3 +99,13 @@ def test_no_text_makes_a_tag_or_an_attribute_beyond_the_list(text):
         assert set(attributes) <= ATTRIBUTES.get(tag, set())
         if tag == "a":
             assert re.match(r"https?://", attributes["href"] or "")
+
+
+def test_each_cell_of_a_table_has_its_heading_and_a_row_begins_anew():
+    rows = Markup(
+        '<tr><th scope="row">a</th><td>b</td></tr>\n<tr class="x"><td colspan="2">&lt;td&gt;</td></tr>'
+    )
+    assert labelled(rows, ["Name", 'Wh"en']) == (
+        '<tr><th scope="row">a</th><td data-label="Wh&#34;en">b</td></tr>\n'
+        '<tr class="x"><td colspan="2">&lt;td&gt;</td></tr>'
+    )

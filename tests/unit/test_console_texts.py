@@ -105,7 +105,8 @@ def test_every_vendored_file_is_the_one_its_manifest_names():
     manifest = tomllib.loads((STATIC / "vendored.toml").read_text(encoding="utf-8"))
     listed = {name: one["sha256"] for part in manifest.values() for name, one in part["files"].items()}
     assert {name: hashlib.sha256((STATIC / name).read_bytes()).hexdigest() for name in listed} == listed
-    own = {"console.js", "console.css", "andy.svg", "vendored.toml"}
+    icons = {"icons.svg", "andy.svg", "andy-192.png", "andy-512.png", "andy-maskable.png"}
+    own = {"console.js", "console.css", "vendored.toml", *icons}
     assert {path.name for path in STATIC.iterdir()} == {*listed, *own}
 
 

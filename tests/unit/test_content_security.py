@@ -16,7 +16,7 @@ POLICIES = {
 }
 KNOWN = {
     "default-src", "script-src", "style-src", "connect-src", "img-src", "form-action", "frame-ancestors",
-    "base-uri",
+    "base-uri", "manifest-src", "worker-src",
 }  # fmt: skip
 
 

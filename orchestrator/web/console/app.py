@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import pkgutil
 from collections.abc import Awaitable, Callable, Mapping
 from importlib import import_module
@@ -68,6 +69,8 @@ FINDS_OWN_NAME = ("Chrome/", "Firefox/")
 COOKIE_SECONDS = 30 * 24 * 3600
 STATIC = Path(__file__).parent / "static"
 KINDS = {".js": "text/javascript", ".css": "text/css", ".svg": "image/svg+xml", ".png": "image/png"}
+KINDS |= {".webmanifest": "application/manifest+json"}
+MANIFEST = "andy.webmanifest"
 FOR_EVER = "public, max-age=31536000, immutable"
 
 
@@ -97,6 +100,7 @@ def build_console(
     host = web.host
     origin = urlsplit(host.settings.andy_web_origin or "")
     files = {path.name: path.read_bytes() for path in sorted(STATIC.iterdir()) if path.suffix in KINDS}
+    files[MANIFEST] = _manifest(files)
     console = Console(
         web=web,
         api=api,
@@ -109,7 +113,7 @@ def build_console(
         clock=host.clock,
         zone=host.settings.zone,
         doctor=BackgroundDoctor(host.home.root, clock=host.clock),
-        assets={name: f"{ROOT}/static/{_hash(content)}/{name}" for name, content in files.items()},
+        assets={name: _asset(name, content) for name, content in files.items()},
     )
     routes = _Routes(console, web_origin=origin, on_refusal=on_refusal)
     return Starlette(
@@ -435,6 +439,25 @@ def _agent(request: Request) -> str:
 
 def _hash(content: bytes) -> str:
     return hashlib.sha256(content).hexdigest()[:16]
+
+
+def _asset(name: str, content: bytes) -> str:
+    return f"{ROOT}/static/{_hash(content)}/{name}"
+
+
+def _manifest(files: Mapping[str, bytes]) -> bytes:
+    """Return what a browser needs to install the console as an app of its own."""
+    icons = [
+        {"src": _asset(name, files[name]), "sizes": f"{size}x{size}", "type": "image/png", "purpose": purpose}
+        for name, size, purpose in (
+            ("andy-192.png", 192, "any"),
+            ("andy-512.png", 512, "any"),
+            ("andy-maskable.png", 512, "maskable"),
+        )
+    ]
+    colours = {"background_color": "#f6f6f3", "theme_color": "#f6f6f3"}
+    app = {"id": f"{ROOT}/", "start_url": f"{ROOT}/", "scope": f"{ROOT}/", "display": "standalone"}
+    return json.dumps({"name": "Andy", "short_name": "Andy", **app, **colours, "icons": icons}).encode()
 
 
 def _static(files: Mapping[str, bytes]) -> Callable[[Request], Awaitable[Response]]:

@@ -8,6 +8,7 @@ read as another.
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 
 from markupsafe import Markup, escape
 
@@ -29,6 +30,7 @@ _MARK = re.compile(
 )
 _ITEM = re.compile(r"[ \t]*[-*•][ \t]+(?P<text>.*)")
 _AFTER_LINK = ".,;:!?)]}»”’"
+_CELL = re.compile(r"<(tr|td|th)\b([^>]*)>")
 
 
 def rich(text: str, *, limit: int = MAX_CHARS) -> Markup:
@@ -57,6 +59,26 @@ def plain(text: str) -> Markup:
 def written_out(text: str) -> Markup:
     """Return what an agent asks to be allowed, escaped and with nothing hidden, as in main. Pure."""
     return escape(all_visible(text))
+
+
+def labelled(rows: Markup, columns: Sequence[str]) -> Markup:
+    """Return the rows of a table with each cell's heading in it, for screens too narrow for columns. Pure.
+
+    `rows` is what a template wrote: texts in it are escaped, so that only its own tags look like tags.
+    """
+    place = 0
+
+    def label(found: re.Match[str]) -> str:
+        nonlocal place
+        tag, attributes = found.groups()
+        if tag == "tr":
+            place = 0
+            return found[0]
+        heading = columns[place] if place < len(columns) and "colspan" not in attributes else ""
+        place += 1
+        return f'<{tag}{attributes} data-label="{escape(heading)}">' if heading and tag == "td" else found[0]
+
+    return Markup(_CELL.sub(label, rows))  # noqa: S704 - what was markup stays it, with escaped headings
 
 
 def _shown(character: str) -> Markup:

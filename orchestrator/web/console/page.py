@@ -9,9 +9,11 @@ from __future__ import annotations
 import asyncio
 import json
 import secrets
+from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from datetime import date as date_type
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, urlsplit
@@ -23,6 +25,7 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 
 from orchestrator.base.clock import Clock
+from orchestrator.base.terminal_escaping import all_visible
 from orchestrator.domain.values import Group
 from orchestrator.reports.audit import AuditCheck
 from orchestrator.web.console import marks
@@ -57,6 +60,8 @@ class Page:
     changes: Mapping[str, Callable[[View, SentForm], Awaitable[Response]]] = field(default_factory=dict)
     """The handlers of `POST`, by path. They are called after the form was checked."""
     live: Parts = field(default_factory=dict)
+    is_daily: bool = False
+    """Whether the page stands in the first part of the navigation, which a phone shows as tabs."""
     upload_bytes: int = 0
     """The largest form with files, in bytes; 0 allows no files."""
 
@@ -114,7 +119,7 @@ class View:
         self.needs = 0
         """The number of things that wait for the owner."""
         self.error: str | None = None
-        """What was wrong with a form that is shown again."""
+        """What was wrong with a form that is shown again: the page says it at its top."""
         chosen = request.cookies.get("andy_language", "")
         self.language = (
             chosen if chosen in LANGUAGES else preferred_language(request.headers.get("accept-language", ""))
@@ -173,8 +178,11 @@ class View:
         return str(self.request.path_params[name])
 
     def choices(self, found: Iterable[Group], *, first: str = "base.all_groups") -> list[tuple[str, str]]:
-        """Return the options of a select of groups; `first` names what is meant without one, if anything."""
-        return [*([("", self.t(first))] if first else []), *((one.folder, one.folder) for one in found)]
+        """Return the options of a select of groups, by name; `first`, if any, is the option for none."""
+        named = [(one.folder, all_visible(one.name[:60])) for one in found]
+        times = Counter(name for _, name in named)
+        told_apart = [(key, name if times[name] == 1 else f"{name} ({key})") for key, name in named]
+        return [*([("", self.t(first))] if first else []), *told_apart]
 
     # What is said
 
@@ -189,12 +197,8 @@ class View:
             return Markup("–")
         moment = datetime.fromtimestamp(at_ms / 1000, UTC).astimezone(zone or self.console.zone)
         today = datetime.fromtimestamp(self.now_ms / 1000, UTC).astimezone(zone or self.console.zone)
-        if moment.date() == today.date():
-            shown = f"{moment:%H:%M}"
-        elif moment.year == today.year:
-            shown = f"{moment:%m-%d %H:%M}"
-        else:
-            shown = f"{moment:%Y-%m-%d %H:%M}"
+        is_today = moment.date() == today.date()
+        shown = f"{moment:%H:%M}" if is_today else f"{self.date(moment.date(), today.date())} {moment:%H:%M}"
         return Markup('<time datetime="{}" title="{}">{}</time>').format(
             moment.isoformat(timespec="seconds"), f"{moment:%Y-%m-%d %H:%M:%S %Z}", shown
         )
@@ -209,13 +213,23 @@ class View:
         )
 
     def day(self, date: str) -> str:
-        """Return a date such as `2026-11-24` with its weekday, and with "today" or "tomorrow" where it is."""
+        """Return a date such as `2026-11-24` as `Today, Tue 24 Nov`."""
         day = datetime.fromisoformat(date).date()
         today = datetime.fromtimestamp(self.now_ms / 1000, self.console.zone).date()
-        weekday = self.t("base.weekdays").split()[day.weekday()]
-        near = {0: "base.today", 1: "base.tomorrow"}.get((day - today).days)
-        shown = f"{weekday} {date}"
+        near = {-1: "base.yesterday", 0: "base.today", 1: "base.tomorrow"}.get((day - today).days)
+        shown = self.date(day, today)
         return f"{self.t(near)}, {shown}" if near else shown
+
+    def date(self, day: date_type, today: date_type) -> str:
+        """Return a day as `Tue 24 Nov`, with its year where that is not this one."""
+        key = "base.date" if day.year == today.year else "base.date_with_year"
+        return self.t(
+            key,
+            weekday=self.t("base.weekdays").split()[day.weekday()],
+            month=self.t("base.months").split()[day.month - 1],
+            day=day.day,
+            year=day.year,
+        )
 
     def span(self, seconds: float) -> str:
         """Return a duration in two units at most: `12 s`, `4 min`, `3 h 5 min`, `2 days`."""
@@ -257,7 +271,12 @@ class View:
         return ROOT + path
 
     def render(self, template: str, *, status: int = 200, **data: Any) -> Response:
-        """Make the page, or the one part of it that is asked for, of a template and its data."""
+        """Make the page, or the one part of it that is asked for, of a template and its data.
+
+        A page whose `error` is set says it above all else, and opens the form that it is about.
+        """
+        if self.error and status == 200:
+            status = 422
         found = self.console.templates.get_template(template)
         context = found.new_context({"view": self, "t": self.t, **data})
         if self.part is not None and self.part in found.blocks:
@@ -285,6 +304,7 @@ def policy(nonce: str | None = None) -> str:
     scripts = "'self'" + (f" 'nonce-{nonce}'" if nonce else "")
     return (
         f"default-src 'none'; script-src {scripts}; style-src 'self'; connect-src 'self'; img-src 'self';"
+        " manifest-src 'self'; worker-src 'self';"
         " form-action 'self'; frame-ancestors 'none'; base-uri 'none'"
     )
 
@@ -305,8 +325,8 @@ def templates() -> Environment:
         "plain": marks.plain,
         "written_out": marks.written_out,
         "is_cut": marks.is_cut,
+        "labelled": marks.labelled,
         "languages": LANGUAGES,
-        "themes": THEMES,
     }
     found.globals["ui"] = found.get_template("ui.html").module
     for name in found.list_templates():

@@ -211,7 +211,8 @@ def _by_state(tasks: tuple[BoardTask, ...]) -> dict[str, list[BoardTask]]:
 
 PAGE = Page(
     name="board",
-    order=50,
+    order=30,
+    is_daily=True,
     shows={"/board": show, "/board/{folder}/notifications/{id}": show_notification},
     changes={
         "/board/{folder}/tasks": add_task,

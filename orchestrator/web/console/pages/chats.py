@@ -255,6 +255,7 @@ def _number(form: SentForm) -> int:
 PAGE = Page(
     name="chats",
     order=20,
+    is_daily=True,
     shows={
         "/chats": index,
         "/chats/{folder}": conversation,

@@ -88,6 +88,7 @@ def _by_day(rows: list[UpcomingView]) -> dict[str, list[UpcomingView]]:
 PAGE = Page(
     name="coming",
     order=40,
+    is_daily=True,
     shows={"/coming": show},
     changes={
         "/coming/reminders": add_reminder,

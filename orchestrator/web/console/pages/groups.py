@@ -189,7 +189,7 @@ async def _show_group(
 
 PAGE = Page(
     name="groups",
-    order=30,
+    order=50,
     shows={
         "/groups": show,
         "/groups/{folder}": show_group,

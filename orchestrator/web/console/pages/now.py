@@ -181,6 +181,7 @@ def _backup(view: View, made_ms: int | None) -> TrafficLight:
 PAGE = Page(
     name="now",
     order=10,
+    is_daily=True,
     shows={"/now": show, "/needs": show_count},
     changes={"/now/outbox/{number}/retry": retry},
     live={"waiting": NEEDS, "lights": LIGHTS, "work": WORK, "cost": ("turn.answered", "turn.failed")},

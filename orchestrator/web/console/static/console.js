@@ -110,16 +110,39 @@
     if (box.value.trim()) box.form.requestSubmit();
   });
 
-  // A select of the preferences needs no button of its own.
-  document.addEventListener("change", (event) => {
-    if (event.target.dataset?.submit !== undefined) event.target.form.requestSubmit();
+  // What a pointer chooses in a filter is shown at once. Keys change a select at each step, so that they need "Show".
+  let isPointed = false;
+  document.addEventListener("pointerdown", () => { isPointed = true; }, true);
+  document.addEventListener("keydown", () => { isPointed = false; }, true);
+  document.addEventListener("change", ({ target }) => {
+    if (isPointed && target.dataset?.submit !== undefined) target.form.requestSubmit();
+    const output = target.type === "file" && target.closest(".chooser")?.querySelector("output");
+    if (output) output.textContent = [...target.files].map((one) => one.name).join(", ");
   });
+  document.documentElement.dataset.scripts = "yes";
 
-  // On a phone the navigation is wider than the screen: it begins where one is.
-  const showPlace = () => {
-    const here = document.querySelector(".side nav a[aria-current]");
-    const all = here?.closest("nav");
-    if (all) all.scrollLeft += here.getBoundingClientRect().right - all.getBoundingClientRect().right + 48;
+  // Preferences load the page anew: what was typed into its forms until then is put back.
+  const unsaved = `unsaved:${location.pathname}`;
+  const fields = () => [...document.querySelectorAll("main form :is(input, textarea, select)")].filter(
+    (one) => one.name && !["hidden", "file", "password"].includes(one.type)
+  );
+  const isTicked = (one) => one.type === "checkbox" || one.type === "radio";
+  const stateOf = (one) => (isTicked(one) ? one.checked : one.value);
+  document.addEventListener("submit", ({ target }) => {
+    if (!target.closest("#preferences")) return;
+    const typed = fields().map((one) => [new URL(one.form.action).pathname, one.name, stateOf(one)]);
+    sessionStorage.setItem(unsaved, JSON.stringify(typed));
+  });
+  const restoreUnsaved = () => {
+    const typed = JSON.parse(sessionStorage.getItem(unsaved) ?? "[]");
+    sessionStorage.removeItem(unsaved);
+    fields().forEach((one, place) => {
+      const [action, name, state] = typed[place] ?? [];
+      if (name !== one.name || action !== new URL(one.form.action).pathname || stateOf(one) === state) return;
+      if (isTicked(one)) one.checked = state;
+      else one.value = state;
+      for (let up = one.closest("details"); up; up = up.parentElement.closest("details")) up.open = true;
+    });
   };
 
   // A box keeps what was typed in this tab until it is taken: over a reload, a sign-in and a restart of Andy.
@@ -164,8 +187,8 @@
   };
 
   const start = () => {
-    showPlace();
     restoreDrafts();
+    restoreUnsaved();
     toEnd(document);
     if (!returnToPlace()) pageToEnd();
     // A one-time code comes after '#', which no server and no log sees; it is taken out of the address at once.
