@@ -73,6 +73,17 @@ class RegisterParameters(Parameters):
     )
 
 
+class ChangeGroupParameters(Parameters):
+    folder: str = Field(min_length=1, max_length=64, description="The group's folder name.")
+    name: str | None = Field(default=None, max_length=200, description="Its new name.")
+    trigger: str | None = Field(
+        default=None, max_length=64, description="A call besides the assistant's name; empty: none."
+    )
+    requires_trigger: bool | None = Field(
+        default=None, description="False: every message is answered, called or not."
+    )
+
+
 class UnregisterParameters(Parameters):
     folder: str = Field(min_length=1, max_length=64, description="The group's folder name.")
     jid: str | None = Field(
@@ -112,6 +123,10 @@ def _search_web(given: WebParameters) -> Command:
 
 def _register(given: RegisterParameters) -> Command:
     return mailbox.RegisterGroup(**given.model_dump())
+
+
+def _change_group(given: ChangeGroupParameters) -> Command:
+    return mailbox.ChangeGroup(**given.model_dump())
 
 
 def _unregister(given: UnregisterParameters) -> Command:
@@ -180,6 +195,15 @@ TABLE: tuple[Tool[Any], ...] = (
         description="Let the assistant answer in a chat. Only on the owner's wish.",
         parameters=RegisterParameters,
         command=_register,
+        is_only_main=True,
+        is_deferred=True,
+    ),
+    Tool(
+        name="change_group",
+        description="Change a group's name, its trigger, or whether it answers every message. Only on the"
+        " owner's wish.",
+        parameters=ChangeGroupParameters,
+        command=_change_group,
         is_only_main=True,
         is_deferred=True,
     ),

@@ -88,6 +88,17 @@ class RegisterGroup(_Command):
     """Whether the folder has a group already, which gets this chat beside its others."""
 
 
+class ChangeGroup(_Command):
+    """Change a group's name, its trigger, or whether it answers every message; None leaves it."""
+
+    type: Literal["change_group"] = "change_group"
+    folder: str = Field(min_length=1, max_length=64)
+    name: str | None = Field(default=None, max_length=200)
+    trigger: str | None = Field(default=None, max_length=64)
+    """A call besides the assistant's name; an empty text takes it away."""
+    requires_trigger: bool | None = Field(default=None, alias="requiresTrigger")
+
+
 class UnregisterGroup(_Command):
     type: Literal["unregister_group"] = "unregister_group"
     folder: str = Field(min_length=1, max_length=64)
@@ -285,6 +296,7 @@ Command = Annotated[
     | CancelReminder
     | ListReminders
     | RegisterGroup
+    | ChangeGroup
     | UnregisterGroup
     | RefreshGroups
     | ChooseModel

@@ -146,6 +146,42 @@ def remove_chat(
     print(terminal.run_async(terminal.ask_or_change(home, ask, act)))
 
 
+@groups_app.command
+def change(
+    folder: GroupArgument,
+    /,
+    *,
+    name: Annotated[str | None, Parameter(help="What people call it.")] = None,
+    trigger: Annotated[
+        str | None, Parameter(help="A call besides @Andy; an empty one ('') takes it away.")
+    ] = None,
+    requires_trigger: Annotated[
+        bool | None,
+        Parameter(negative="--no-trigger", help="Whether a message must call Andy to be answered."),
+    ] = None,
+    home: HomeOption = None,
+) -> None:
+    """Change a group's name, its trigger, or whether it answers every message. The next message sees it.
+
+    Example: `andy groups change family --name "The family" --trigger @house`
+    """
+    from orchestrator.groups.changes import set_profile
+    from orchestrator.groups.registration import GroupProfile, profile_line
+
+    profile = GroupProfile(name=name, trigger=trigger, requires_trigger=requires_trigger)
+    if not profile.model_dump(exclude_none=True):
+        raise UsageError("Say what is to be different: --name, --trigger, --no-trigger or --requires-trigger")
+
+    async def act() -> Group:
+        changed = await terminal.change(
+            home, lambda tx, now_ms: set_profile(tx, folder, profile, by=COMMAND_LINE, now_ms=now_ms)
+        )
+        await terminal.tell_configured(home, folder)
+        return changed
+
+    print(profile_line(terminal.run_async(act())))
+
+
 @groups_app.command(name="chats")
 def list_chats(*, as_json: JsonOption = False, home: HomeOption = None) -> None:
     """List the chats that were seen, in all messengers, each with its group if it has one.
@@ -211,7 +247,7 @@ def history(
     as_json: JsonOption = False,
     home: HomeOption = None,
 ) -> None:
-    """List what was changed of a group's settings and memory, by whom and when; or show what one change did.
+    """List what was changed of a group's name, settings and memory, by whom and when; or what one change did.
 
     Example: `andy groups history family`
     """
@@ -234,7 +270,7 @@ def undo(
     yes: YesOption = False,
     home: HomeOption = None,
 ) -> int:
-    """Put a group's settings or memory back as they were before a change; without a number, the newest one.
+    """Put a group's name, settings or memory back as before a change; without a number, the newest one.
 
     What will become different is shown first. It is a change like others, and can be undone.
 

@@ -1,4 +1,4 @@
-"""Change a group's settings or memory as its owner, show what a change does, and put back what was before.
+"""Change a group's name, settings or memory, show what a change does, and put back what was before.
 
 The texts before and after each change are in the database, which no container reaches; an agent may write its
 memory file at any time. So every change first compares what is there with what its author was shown.
@@ -14,9 +14,12 @@ from difflib import unified_diff
 from pathlib import Path
 from typing import Any, Literal
 
+from pydantic import ValidationError
+
 from orchestrator.domain.errors import BadRequest
 from orchestrator.domain.values import Group
-from orchestrator.groups import memory_templates, settings
+from orchestrator.groups import memory_templates, registration, settings
+from orchestrator.groups.registration import GroupProfile
 from orchestrator.store import audit, group_changes, groups
 from orchestrator.store.database import Tx
 from orchestrator.store.group_changes import GroupChange, GroupPart
@@ -28,7 +31,7 @@ MAX_COMPARED = 250_000
 
 
 class GroupChangeRefused(BadRequest):
-    """A group's settings or memory cannot be changed to this."""
+    """A group's name, settings or memory cannot be changed to this."""
 
     code = "bad_change"
 
@@ -46,6 +49,8 @@ async def current(tx: Tx, home: Path, folder: str, part: GroupPart) -> str:
     group = await groups.known(tx, folder)
     if part is GroupPart.SETTINGS:
         return settings.text_of(settings.of(group).to_fields())
+    if part is GroupPart.PROFILE:
+        return profile_text(group)
     memory = memory_templates.MEMORY
     return await asyncio.to_thread(memory_templates.own_text, home, group.folder, memory) or ""
 
@@ -54,6 +59,8 @@ def checked(part: GroupPart, text: str) -> str:
     """Return the text as it is kept. Raises `ConfigRefused` or `GroupChangeRefused`, which say why not."""
     if part is GroupPart.SETTINGS:
         return settings.text_of(settings.checked(_fields(text)).to_fields())
+    if part is GroupPart.PROFILE:
+        return settings.text_of(_profile(text).model_dump())
     if len(text) > MAX_MEMORY_CHARS:
         raise GroupChangeRefused(
             f"The memory has {len(text):,} characters; at most {MAX_MEMORY_CHARS:,} are kept: shorten it."
@@ -82,6 +89,33 @@ async def configure(
     return replace(group, container_config=config)
 
 
+def profile_text(group: Group) -> str:
+    """Return what people know a group by as text, to be compared and put back. Pure."""
+    return settings.text_of(
+        {"name": group.name, "trigger": group.trigger or "", "requires_trigger": group.requires_trigger}
+    )
+
+
+async def set_profile(
+    tx: Tx, folder: str, profile: GroupProfile, *, by: str, now_ms: int, undoes: int | None = None
+) -> Group:
+    """Change a group's name, its trigger, or whether it answers every message. The next message sees it.
+
+    Raises:
+        UnknownGroup: there is none.
+        ProfileRefused: one of them cannot be used; nothing was changed.
+    """
+    group = await groups.known(tx, folder)
+    wanted = registration.with_profile(group, profile)
+    await groups.set_profile(tx, wanted)
+    before, after = profile_text(group), profile_text(wanted)
+    change = _change(group, GroupPart.PROFILE, before, after, by=by, now_ms=now_ms)
+    old, new = json.loads(before), json.loads(after)
+    detail = {"changed": {name: value for name, value in new.items() if old[name] != value}}
+    await _note(tx, replace(change, undoes=undoes), "group.profile_changed", detail)
+    return wanted
+
+
 async def apply(
     tx: Tx,
     home: Path,
@@ -98,7 +132,7 @@ async def apply(
 
     Raises:
         UnknownGroup: there is none.
-        ConfigRefused, GroupChangeRefused: the text cannot be kept.
+        ConfigRefused, GroupChangeRefused, ProfileRefused: the text cannot be kept.
         OSError: the memory file cannot be written; like all others, it leaves everything as it was.
     """
     before = await current(tx, home, folder, part)
@@ -109,6 +143,9 @@ async def apply(
             " and could not be put back: shorten it with an editor first."
         )
     after = checked(part, text)
+    if part is GroupPart.PROFILE:
+        await set_profile(tx, folder, _profile(after), by=by, now_ms=now_ms, undoes=undoes)
+        return
     if part is GroupPart.SETTINGS:
         old, new = json.loads(before), json.loads(after)
         changes = {key: new.get(key) for key in {**old, **new} if old.get(key) != new.get(key)}
@@ -173,6 +210,13 @@ def _without_common_ends(old: list[str], new: list[str]) -> tuple[list[str], lis
     head = next((at for at in range(least) if old[at] != new[at]), least)
     tail = next((at for at in range(least - head) if old[-1 - at] != new[-1 - at]), least - head)
     return old[head : len(old) - tail], new[head : len(new) - tail]
+
+
+def _profile(text: str) -> GroupProfile:
+    try:
+        return GroupProfile.model_validate(_fields(text))
+    except ValidationError as error:
+        raise GroupChangeRefused("A group has a name, a trigger, and requires_trigger.") from error
 
 
 def _fields(text: str) -> dict[str, object]:

@@ -63,6 +63,27 @@ class Registration(BaseModel):
         )
 
 
+class GroupProfile(BaseModel):
+    """The name of a group and what calls Andy in it. A field that is not given stays as it is."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    name: str | None = None
+    trigger: str | None = None
+    """A call besides @Andy; an empty text takes it away."""
+    requires_trigger: bool | None = None
+    """Whether a message must call Andy to be answered; false answers every message."""
+
+
+def profile_line(group: Group) -> str:
+    """Return a group's name and what it answers, for people. Pure."""
+    if group.is_main or not group.requires_trigger:
+        answers = "every message"
+    else:
+        answers = f"messages with @Andy or {group.trigger}" if group.trigger else "messages with @Andy"
+    return f"'{group.folder}' is called {group.name} and answers {answers}."
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Departure:
     """The result of unregistering a group: what failed, what stays and what is paused."""
@@ -108,6 +129,15 @@ class FolderRefused(BadRequest):
     """The folder name cannot be used."""
 
     code = "bad_folder"
+
+
+class ProfileRefused(BadRequest):
+    """A group's name, or what calls Andy in it, cannot be used."""
+
+    def __init__(self, field: str, reason: str) -> None:
+        """`field` is one of `GroupProfile`."""
+        super().__init__(reason)
+        self.field = field
 
 
 class AlreadyRegistered(BadRequest):
@@ -168,17 +198,46 @@ def _checked(group: Group) -> Group:
             f"{group.jid!r} is no address of a chat: it has no spaces, nothing that cannot be seen, and at"
             " most 200 characters."
         )
-    name = " ".join(group.name.split())
-    if not 0 < len(name) <= MAX_NAME_CHARS:
-        raise BadRequest(f"A name has 1 to {MAX_NAME_CHARS} characters: say what people call the group.")
-    trigger = (group.trigger or "").strip()
-    if len(trigger) > MAX_TRIGGER_CHARS:
-        raise BadRequest(f"A trigger has at most {MAX_TRIGGER_CHARS} characters.")
+    config = settings.checked(group.container_config).to_fields()
     return replace(
         group,
-        name=name,
-        trigger=trigger or None,
-        container_config=settings.checked(group.container_config).to_fields(),
+        name=_checked_name(group.name),
+        trigger=_checked_trigger(group.trigger),
+        container_config=config,
+    )
+
+
+def _checked_name(text: str) -> str:
+    name = " ".join(text.replace("\0", "").split())
+    if not 0 < len(name) <= MAX_NAME_CHARS:
+        raise ProfileRefused(
+            "name", f"A name has 1 to {MAX_NAME_CHARS} characters: say what people call the group."
+        )
+    return name
+
+
+def _checked_trigger(text: str | None) -> str | None:
+    trigger = " ".join((text or "").replace("\0", "").split())
+    if len(trigger) > MAX_TRIGGER_CHARS:
+        raise ProfileRefused("trigger", f"A trigger has at most {MAX_TRIGGER_CHARS} characters.")
+    return trigger or None
+
+
+def with_profile(group: Group, profile: GroupProfile) -> Group:
+    """Return a group with another name, trigger or way of being called. Pure.
+
+    Raises:
+        ProfileRefused: one of them cannot be used; it names which.
+    """
+    if group.is_main and profile.requires_trigger:
+        raise ProfileRefused("requires_trigger", "Main answers every message: only you write there.")
+    return replace(
+        group,
+        name=group.name if profile.name is None else _checked_name(profile.name),
+        trigger=group.trigger if profile.trigger is None else _checked_trigger(profile.trigger),
+        requires_trigger=group.requires_trigger
+        if profile.requires_trigger is None
+        else profile.requires_trigger,
     )
 
 

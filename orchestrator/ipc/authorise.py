@@ -7,6 +7,7 @@ from agent_runner.wire.mailbox import (
     CancelNotice,
     CancelReminder,
     CancelTask,
+    ChangeGroup,
     ChooseModel,
     Command,
     ControlLoop,
@@ -49,7 +50,14 @@ def refusal(caller: Group, command: Command) -> str | None:
     match command:
         case SendMessage(chat_jid=jid) | SendFile(chat_jid=jid) if jid not in (None, *caller.chats):
             return "a group may only write in its own chats"
-        case RegisterGroup() | UnregisterGroup() | RefreshGroups() | ControlLoop() | ChooseModel():
+        case (
+            RegisterGroup()
+            | ChangeGroup()
+            | UnregisterGroup()
+            | RefreshGroups()
+            | ControlLoop()
+            | ChooseModel()
+        ):
             return ONLY_MAIN
         case ScheduleTask(target_folder=folder) if folder not in (None, caller.folder):
             return "a group may only schedule for itself"

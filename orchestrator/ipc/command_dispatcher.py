@@ -68,6 +68,7 @@ HANDLERS: dict[str, Callable[[Tx, CommandCaller, Any], Awaitable[CommandResult]]
     "cancel_reminder": reminders.cancel_reminder,
     "list_reminders": reminders.list_reminders,
     "register_group": groups.register_group,
+    "change_group": groups.change_group,
     "unregister_group": groups.unregister_group,
     "refresh_groups": groups.refresh_groups,
     "choose_model": models.choose_model,

@@ -37,6 +37,7 @@ ALTERING = frozenset(
         "cancel_task",
         "run_task",
         "register_group",
+        "change_group",
         "unregister_group",
         "refresh_groups",
     )

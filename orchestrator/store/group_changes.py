@@ -1,4 +1,4 @@
-"""`group_changes`: what the owner changed of a group's settings and memory, so that it can be put back."""
+"""`group_changes`: what was changed of a group's name, settings and memory, so that it can be put back."""
 
 from __future__ import annotations
 
@@ -19,6 +19,8 @@ KEPT = 30
 class GroupPart(StrEnum):
     """A part of a group that the owner may change."""
 
+    PROFILE = "profile"
+    """Its name, its trigger, and whether it answers every message."""
     SETTINGS = "settings"
     MEMORY = "memory"
     """The group's CLAUDE.md."""

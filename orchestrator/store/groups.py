@@ -69,6 +69,14 @@ async def set_jid(tx: Tx, folder: Folder, jid: ChatJid) -> None:
     await tx.execute("UPDATE registered_groups SET jid = ? WHERE folder = ?", (jid, folder))
 
 
+async def set_profile(tx: Tx, group: Group) -> None:
+    """Replace what people know a group by and what calls Andy in it, checked beforehand."""
+    await tx.execute(
+        "UPDATE registered_groups SET name = ?, trigger_pattern = ?, requires_trigger = ? WHERE folder = ?",
+        (group.name, group.trigger, group.requires_trigger, group.folder),
+    )
+
+
 async def set_config(tx: Tx, folder: Folder, config: Mapping[str, Any], *, now_ms: int) -> None:
     """Replace a group's configuration, checked beforehand, and note when."""
     await tx.execute(

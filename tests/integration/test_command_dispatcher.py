@@ -78,6 +78,8 @@ REGISTER = {"type": "register_group", "jid": "new@g.us", "name": "New", "folder"
         (REMIND, True, True),
         ({"type": "list_reminders"}, True, True),
         (REGISTER, True, False),
+        ({"type": "change_group", "folder": "work", "requiresTrigger": False}, True, False),
+        ({"type": "change_group", "folder": "main", "requiresTrigger": True}, False, False),
         ({"type": "unregister_group", "folder": "work"}, True, False),
         ({"type": "refresh_groups"}, True, False),
         ({"type": "choose_model", "model": "claude-opus-4-6"}, True, False),

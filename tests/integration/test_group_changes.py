@@ -5,18 +5,22 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import httpx
 import pytest
 
 from orchestrator.domain.errors import BadRequest
 from orchestrator.domain.values import Folder
 from orchestrator.groups import changes, memory_templates
 from orchestrator.groups.changes import GroupChangeRefused, diff
-from orchestrator.store import group_changes
+from orchestrator.groups.registration import GroupProfile, ProfileRefused
+from orchestrator.store import group_changes, groups
 from orchestrator.store.group_changes import KEPT, GroupPart, UnknownGroupChange
+from orchestrator.web.api.groups import GroupApi, group_routes
+from orchestrator.web.app import web_app
 from tests.processes.andy import AndyProcess
 from tests.support.store_harness import StoreHarness
 
-MEMORY, SETTINGS = GroupPart.MEMORY, GroupPart.SETTINGS
+MEMORY, SETTINGS, PROFILE = GroupPart.MEMORY, GroupPart.SETTINGS, GroupPart.PROFILE
 
 
 @pytest.fixture
@@ -75,6 +79,43 @@ async def test_a_change_keeps_what_was_before_and_who_made_it(store_harness, hom
     assert of_settings["part"] == "settings"
 
 
+async def test_a_name_and_a_trigger_are_changed_and_put_back(store_harness, home):
+    before = await now(store_harness, home, PROFILE)
+    async with store_harness.database.transaction() as tx:
+        wanted = GroupProfile(name=" The\n family ", trigger="@house", requires_trigger=False)
+        await changes.set_profile(tx, "family", wanted, by="a test", now_ms=5)
+        group = await groups.known(tx, "family")
+    assert (group.name, group.trigger, group.requires_trigger) == ("The family", "@house", False)
+    (row,) = await kept(store_harness)
+    assert (row["part"], row["by"]) == ("profile", "a test")
+
+    await put(store_harness, home, PROFILE, before, undoes=row["number"])
+    assert await now(store_harness, home, PROFILE) == before
+    async with store_harness.database.transaction() as tx:
+        await changes.set_profile(tx, "family", GroupProfile(trigger=""), by="a test", now_ms=6)
+        assert (await groups.known(tx, "family")).name == group_name(before), "what is not given stays"
+    assert len(await kept(store_harness)) == 2, "no trigger before, none after: nothing was changed"
+
+
+def group_name(profile: str) -> str:
+    return str(json.loads(profile)["name"])
+
+
+@pytest.mark.parametrize(
+    ("field", "value"), [("name", "  "), ("name", "x" * 201), ("trigger", "@" + "x" * 64)]
+)
+async def test_a_name_or_trigger_that_cannot_be_used_is_refused_by_its_field(
+    store_harness, home, field, value
+):
+    before = await now(store_harness, home, PROFILE)
+    profile = GroupProfile(requires_trigger=False).model_copy(update={field: value})
+    async with store_harness.database.transaction() as tx:
+        with pytest.raises(ProfileRefused) as refused:
+            await changes.set_profile(tx, "family", profile, by="a test", now_ms=5)
+    assert refused.value.field == field
+    assert await now(store_harness, home, PROFILE) == before
+
+
 async def test_what_changed_meanwhile_is_not_overwritten(store_harness, home):
     (home / "groups" / "family" / "CLAUDE.md").write_text("new")
 
@@ -104,6 +145,7 @@ async def test_a_memory_that_cannot_be_written_leaves_no_trace(store_harness, ho
         (SETTINGS, "[]", "no JSON object"),
         (SETTINGS, "{", "no JSON"),
         (SETTINGS, '{"colour": 1}', "'colour'"),
+        (PROFILE, '{"colour": 1}', "a name, a trigger"),
         (MEMORY, "x" * (changes.MAX_MEMORY_CHARS + 1), "shorten it"),
     ],
 )
@@ -130,6 +172,31 @@ async def test_the_oldest_changes_of_each_part_are_forgotten(store_harness, home
     async with store_harness.database.reading() as tx:
         with pytest.raises(UnknownGroupChange, match="history"):
             await group_changes.get(tx, Folder("family"), 1)
+
+
+# Over HTTP
+
+
+async def test_a_program_changes_what_it_names_and_is_told_why_not(store_harness, home):
+    api = GroupApi(
+        store_harness.database,
+        clock=store_harness.clock,
+        wakeups=store_harness.wakeups,
+        bus=store_harness.bus,
+    )
+    app = web_app(group_routes(api), token="secret", on_refusal=lambda _: None)
+    async with httpx.AsyncClient(
+        transport=httpx.ASGITransport(app=app),
+        base_url="http://127.0.0.1",
+        headers={"Authorization": "Bearer secret"},
+    ) as client:
+        changed = (await client.patch("/groups/family", json={"trigger": "@house"})).json()
+        assert (changed["trigger"], changed["name"]) == ("@house", "Family")
+        for body, status in (({"name": ""}, 422), ({"colour": 1}, 400), ({"trigger": 5}, 400)):
+            assert (await client.patch("/groups/family", json=body)).status_code == status
+        assert (await client.patch("/groups/nobody", json={"name": "x"})).status_code == 404
+    (row,) = await kept(store_harness)
+    assert (row["part"], row["by"]) == ("profile", "the HTTP API")
 
 
 # The difference
@@ -176,5 +243,11 @@ def test_a_change_is_listed_shown_and_undone_on_the_command_line(tmp_path: Path)
     assert andy.listed("groups", "config", "family") == {}
     assert andy.listed("groups", "history", "family")[0]["undoes"] == 1
     assert "as it was" in andy.cli("groups", "undo", "family", "1").stdout
+    renamed = andy.cli("groups", "change", "family", "--name", "The family", "--no-trigger")
+    assert renamed.stdout == "'family' is called The family and answers every message.\n"
+    assert andy.listed("groups", "history", "family")[0]["part"] == "profile"
+    assert andy.cli("groups", "undo", "family", "--yes").returncode == 0
+    assert andy.listed("groups", "list")[-1]["requires_trigger"] is True
+    assert "Say what" in andy.cli("groups", "change", "family").stderr
     unknown = andy.cli("groups", "undo", "family", "99")
     assert (unknown.returncode, "has no change 99" in unknown.stderr) == (1, True)

@@ -45,6 +45,7 @@ OF_A_GROUP = (
 )
 OF_MAIN = (
     mailbox.RegisterGroup(jid="local:x", name="X", folder="x"),
+    mailbox.ChangeGroup(folder="family", name="X"),
     mailbox.UnregisterGroup(folder="family"),
     mailbox.RefreshGroups(),
     mailbox.ControlLoop(action="on"),

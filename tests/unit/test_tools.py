@@ -15,6 +15,7 @@ EXAMPLES: dict[str, dict[str, Any]] = {
     "send_file": {"path": "plan.pdf", "caption": "the plan"},
     "search_history": {"query": "milk", "before": 3},
     "register_group": {"jid": "local:bees", "name": "Bees", "folder": "bees", "requires_trigger": False},
+    "change_group": {"folder": "bees", "trigger": "", "requires_trigger": False},
     "unregister_group": {"folder": "bees"},
     "refresh_groups": {},
     "choose_model": {"model": "local/qwen3", "target_folder": "family", "work": "tasks"},
@@ -97,7 +98,14 @@ def test_no_two_tools_of_a_model_have_one_name() -> None:
 def test_other_groups_do_not_see_the_tools_of_main() -> None:
     assert {tool.name for tool in tools_for(is_main=True)} - {
         tool.name for tool in tools_for(is_main=False)
-    } == {"register_group", "unregister_group", "refresh_groups", "choose_model", "control_loop"}
+    } == {
+        "register_group",
+        "change_group",
+        "unregister_group",
+        "refresh_groups",
+        "choose_model",
+        "control_loop",
+    }
 
 
 @pytest.mark.parametrize(

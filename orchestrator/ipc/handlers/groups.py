@@ -1,15 +1,17 @@
-"""Register and unregister groups, and list the known chats; only main may."""
+"""Register, change and unregister groups, and list the known chats; only main may."""
 
 from __future__ import annotations
 
-from agent_runner.wire.mailbox import RefreshGroups, RegisterGroup, UnregisterGroup
+from agent_runner.wire.mailbox import ChangeGroup, RefreshGroups, RegisterGroup, UnregisterGroup
 from orchestrator.domain.errors import BadRequest
 from orchestrator.domain.values import ChatJid, Folder, Group
-from orchestrator.groups import registration
+from orchestrator.groups import changes, registration
+from orchestrator.groups.registration import GroupProfile, profile_line
 from orchestrator.ipc.command_context import CommandCaller, CommandResult, refused
 from orchestrator.store import chats, groups
 from orchestrator.store.database import Tx
 
+FROM_MAIN = "main"
 ONLY_OWNER = "Only the owner gives main a chat, on the machine itself: 'andy groups add-chat main {jid}'."
 
 
@@ -46,6 +48,21 @@ async def _add_chat(tx: Tx, caller: CommandCaller, command: RegisterGroup) -> Co
     return CommandResult(
         text=f"{command.jid} is a chat of '{group.folder}' now.",
         data={"folder": group.folder, "jid": group.jid, "chats": list(group.chats)},
+    )
+
+
+async def change_group(tx: Tx, caller: CommandCaller, command: ChangeGroup) -> CommandResult:
+    """Change a group's name, its trigger, or whether it answers every message."""
+    profile = GroupProfile(
+        name=command.name, trigger=command.trigger, requires_trigger=command.requires_trigger
+    )
+    try:
+        group = await changes.set_profile(tx, command.folder, profile, by=FROM_MAIN, now_ms=caller.now_ms)
+    except BadRequest as error:
+        return refused(error.code, str(error))
+    return CommandResult(
+        text=profile_line(group),
+        data={"folder": group.folder, "name": group.name, "trigger": group.trigger},
     )
 
 

@@ -1,4 +1,4 @@
-"""`/groups`: list, register, unregister, by the rules of `registration`; configure; speak as Andy."""
+"""`/groups`: list, register, rename, unregister, by the rules of `groups`; configure; speak as Andy."""
 
 from __future__ import annotations
 
@@ -13,13 +13,16 @@ from starlette.routing import Route
 from orchestrator.base.clock import Clock
 from orchestrator.base.event_bus import EventBus
 from orchestrator.base.wakeups import Wakeups
-from orchestrator.groups import registration
-from orchestrator.groups.registration import Registration
+from orchestrator.groups import changes, registration
+from orchestrator.groups.registration import GroupProfile, Registration
 from orchestrator.inbound.intake import check_text
 from orchestrator.reports.groups import group_row, group_rows
 from orchestrator.store import audit, groups, outbox
 from orchestrator.store.database import Database
 from orchestrator.web.bodies import parse_body, parse_query
+
+BY = "the HTTP API"
+"""The author of changes that programs make."""
 
 
 class GroupApi:
@@ -73,6 +76,12 @@ class GroupApi:
         self._wakeups.outbox.set()
         self._wakeups.lanes.set()
         return {**group_row(gone.group), "failed_turns": gone.failed_turns, "text": gone.explain()}
+
+    async def set_profile(self, folder: str, asked: GroupProfile) -> dict[str, Any]:
+        """Raises what `changes.set_profile` raises."""
+        async with self._database.transaction() as tx:
+            await changes.set_profile(tx, folder, asked, by=BY, now_ms=self._clock.now_ms())
+        return await self.configured(folder)
 
     async def configured(self, folder: str) -> dict[str, Any]:
         """Have the host look at what was set for a group. Raises `UnknownGroup`."""
@@ -144,6 +153,10 @@ def group_routes(service: GroupApi) -> list[Route]:
     async def unregister(request: Request) -> Response:
         return JSONResponse(await service.unregister(request.path_params["folder"]))
 
+    async def set_profile(request: Request) -> Response:
+        asked: GroupProfile = await parse_body(request, GroupProfile)
+        return JSONResponse(await service.set_profile(request.path_params["folder"], asked))
+
     async def configured(request: Request) -> Response:
         return JSONResponse(await service.configured(request.path_params["folder"]))
 
@@ -164,6 +177,7 @@ def group_routes(service: GroupApi) -> list[Route]:
         Route("/groups", every),
         Route("/groups", register, methods=["POST"]),
         Route("/groups/{folder}", unregister, methods=["DELETE"]),
+        Route("/groups/{folder}", set_profile, methods=["PATCH"]),
         Route("/groups/{folder}/chats", add_chat, methods=["POST"]),
         Route("/groups/{folder}/chats", remove_chat, methods=["DELETE"]),
         Route("/groups/{folder}/configured", configured, methods=["POST"]),

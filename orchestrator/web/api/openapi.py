@@ -14,7 +14,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from orchestrator import __version__
-from orchestrator.groups.registration import Registration
+from orchestrator.groups.registration import GroupProfile, Registration
 from orchestrator.loop.service import ACTIONS
 from orchestrator.web.api.chat import ChatRequest
 from orchestrator.web.api.events import EventQuery
@@ -106,6 +106,12 @@ OPERATIONS = (
     Operation(method="post", path="/groups", summary="Register a chat.", body=Registration, codes=(201,)),
     Operation(method="delete", path="/groups/{folder}", summary="Take a chat's agent away."),
     Operation(
+        method="patch",
+        path="/groups/{folder}",
+        summary="Change a group's name, its trigger, or whether it answers every message.",
+        body=GroupProfile,
+    ),
+    Operation(
         method="post",
         path="/groups/{folder}/chats",
         summary="Give a group one more chat, or have one of its chats be told what nobody asked for.",
@@ -181,6 +187,7 @@ class Link:
 
 
 _GROUP_WORK = (
+    "patch /groups/{folder}",
     "delete /groups/{folder}",
     "post /groups/{folder}/chats",
     "delete /groups/{folder}/chats",

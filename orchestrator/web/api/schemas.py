@@ -333,7 +333,7 @@ class GroupSchema(ApiSchema):
 class GroupChangeSchema(ApiSchema):
     number: int
     group: str
-    part: str = Field(description="settings or memory.")
+    part: str = Field(description="profile (its name and what calls Andy), settings or memory.")
     at_ms: int
     by: str
     added: int = Field(description="Lines that are new.")
