@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from orchestrator.base import installation
 from orchestrator.domain.protocols import Channel, Feature
 from orchestrator.domain.values import ChatJid
 
@@ -118,6 +119,5 @@ class ChannelDescription:
         """The sentence for a channel whose library is not installed."""
         return (
             f"{self.title} needs a library that is not installed:"
-            f" 'make messengers' in a checkout, else pip install 'andy-assistant[{self.extra or self.name}]'."
-            " Then start Andy again."
+            f" {installation.command_to_add(self.extra or self.name)}. Then start Andy again."
         )

@@ -121,6 +121,12 @@ COMMANDS = (
     CommandEntry("status", "activity:status", LOOK, "Show what runs, waits and is stuck."),
     CommandEntry("tasks", "tasks:tasks_app", CHANGE, "Ask agents something at a time, or again and again."),
     CommandEntry("turns", "activity:turns", LOOK, "List requests to agents, newest first."),
+    CommandEntry(
+        "uninstall",
+        "uninstall:uninstall",
+        CARE,
+        "Remove Andy's service, containers and networks, and say what stays.",
+    ),
     CommandEntry("up", "up:up", CARE, "Run Andy until Ctrl-C or SIGTERM."),
     CommandEntry("usage", "accounts:usage", LOOK, "Show tokens, estimated costs, and how the budgets stand."),
     CommandEntry("voice", "voice:voice_app", CARE, "Install and check the transcription of voice notes."),
@@ -171,13 +177,14 @@ INTENTS = (
     Intent(
         "upgrade Andy",
         "stop it, 'git pull', 'make setup', 'andy up';"
-        " with Compose 'git pull' and 'docker compose up -d --build'",
+        " with Compose 'git pull' and 'docker compose up -d --build';"
+        " without a clone 'pipx upgrade andy-assistant' or 'uv tool upgrade andy-assistant'",
         ("upgrade", "update"),
     ),
     Intent(
         "uninstall Andy",
-        "see Uninstalling in docs/operations.md",
-        ("uninstall", "purge"),
+        "'andy uninstall'; with Compose 'docker compose down --volumes'",
+        ("purge", "remove-andy"),
     ),
     Intent(
         "change a setting",

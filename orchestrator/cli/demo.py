@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from orchestrator.app import Orchestrator
-from orchestrator.base import logging
+from orchestrator.base import installation, logging
 from orchestrator.base.event_bus import HostEvent
 from orchestrator.cli.client import Client
 from orchestrator.cli.exit_codes import FAILED
@@ -66,7 +66,8 @@ async def _run_demo(runtime: str, *, keeps_home: bool) -> int:
     for problem in problems:
         print(f"\n✗ {problem}")
     if not problems:
-        print("\n✓ All of it happened. Next: .venv/bin/andy up, and beside it .venv/bin/andy chat main")
+        up, chat = installation.command("up"), installation.command("chat", "main")
+        print(f"\n✓ All of it happened. Next: {up}, and beside it {chat}")
     return FAILED if problems else 0
 
 

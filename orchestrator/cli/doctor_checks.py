@@ -264,14 +264,14 @@ async def agent_image(settings: Settings) -> DoctorFinding:
 
 def _agent_image(tag: str) -> DoctorFinding:
     """Check that the image exists, speaks this version of the wire, and is as new as its sources."""
-    root = runtime_selection.project_root()
+    sources = runtime_selection.image_sources()
     build = runtime_selection.image_fix()
     with docker_client.translated(), closing(docker_client.connect()) as client:
         found = base.inspect(client, tag)
         if found is None:
             return bad("image", f"{tag} is not here, so no agent starts", fix=build)
         labels = found["Config"]["Labels"] or {}
-        is_current = root is None or image.is_current(client, tag, root)
+        is_current = sources is None or image.is_current(client, tag, sources)
     spoken = labels.get(image.WIRE_LABEL, str(WIRE_VERSION))
     text = f"{tag} of {found['Created'][:16]}, {labels.get(image.SOURCE_LABEL, 'built by Compose')}"
     if spoken != str(WIRE_VERSION):

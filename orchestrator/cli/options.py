@@ -18,7 +18,8 @@ Runtime = Literal["auto", "docker", "process", "swarm"]
 
 
 HomeOption = Annotated[
-    Path | None, Parameter(name="--home", help="Where groups/ data/ store/ are. [ANDY_HOME, else here]")
+    Path | None,
+    Parameter(name="--home", help="Andy's home. [ANDY_HOME, else here or ~/.local/share/andy]"),
 ]
 JsonOption = Annotated[bool, Parameter(name="--json", negative="", help="Print JSON, for machines.")]
 # Without the upper bound, the validator of all other numbers would be left out here.

@@ -118,9 +118,13 @@ class ServiceUnit:
         """Run systemctl and return its output. Raises `ServiceError` with what it said."""
         return _run("systemctl", *([] if self.is_system else ["--user"]), *words)
 
+    def is_of_home(self) -> bool:
+        """Return whether there is such a unit, and 'andy service install' wrote it for this home."""
+        return self.path.exists() and f"service install' for {self.home}\n" in self.path.read_text()
+
     def check_home(self) -> None:
         """Refuse to touch a unit that was written for another home, or by somebody else."""
-        if self.path.exists() and f"service install' for {self.home}\n" not in self.path.read_text():
+        if self.path.exists() and not self.is_of_home():
             raise BadRequest(f"{self.path} is there already, for another home: choose another --name.")
 
 

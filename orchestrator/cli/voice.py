@@ -9,12 +9,12 @@ from typing import Annotated, Any
 
 from cyclopts import App, Parameter
 
+from orchestrator.base import installation
 from orchestrator.cli.exit_codes import UsageError
 from orchestrator.cli.options import HomeOption, JsonOption, show
 from orchestrator.domain.errors import AndyError
 
 voice_app = App(name="voice")
-NO_LIBRARY = "What listens is not installed: run 'make voice' in the checkout, then 'andy voice install'."
 
 
 class VoiceNotReady(AndyError):
@@ -48,7 +48,7 @@ def install(
     if not found["model"]:
         raise UsageError("ANDY_VOICE_MODEL is empty: name a model there, such as base.")
     if not found["library"]:
-        raise VoiceNotReady(NO_LIBRARY)
+        raise VoiceNotReady(_no_library())
     target = Path(found["folder"])
     partial = target.with_name(f".{target.name}.partial")
     shutil.rmtree(partial, ignore_errors=True)
@@ -115,7 +115,12 @@ def _status_lines(found: dict[str, Any]) -> list[str]:
 def _missing(found: dict[str, Any]) -> str:
     if not found["model"]:
         return "ANDY_VOICE_MODEL is empty, so that is off."
-    return "The model is not here: run 'andy voice install'." if found["library"] else NO_LIBRARY
+    return "The model is not here: run 'andy voice install'." if found["library"] else _no_library()
+
+
+def _no_library() -> str:
+    command = installation.command_to_add("voice")
+    return f"What listens is not installed. Install it with {command}, then 'andy voice install'."
 
 
 def _download(model: str, target: Path) -> None:

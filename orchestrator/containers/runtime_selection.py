@@ -11,6 +11,8 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, TypeVar
 
+from agent_runner.wire import document
+from orchestrator.base import installation
 from orchestrator.compose.self_inspect import is_behind_filter
 from orchestrator.containers.docker import client as docker_client
 from orchestrator.containers.docker import host_paths, network
@@ -27,6 +29,7 @@ from orchestrator.domain.protocols import ContainerRuntime
 if TYPE_CHECKING:
     from docker import APIClient
 
+    from orchestrator.containers.image.context import ImageSources
     from orchestrator.containers.swarm.group_files import LastFrame
 
 Say = Callable[[str], None]
@@ -198,6 +201,24 @@ async def _end_left(runtimes: Collection[str], *, home: Path, install: str, own:
                 await asyncio.to_thread(_with_client, networks.remove)
         if "swarm" in runtimes:
             await asyncio.to_thread(_with_client, partial(_remove_swarm, install=install, own=own))
+
+
+async def remove_all(home: Path, install: str) -> None:
+    """End every agent of a home, and remove its networks and its firewall rule.
+
+    Raises:
+        EngineGone: no engine answers; what runs as a process of this machine has ended by then.
+    """
+    await ProcessRuntime(home=home).adopt()
+    await docker_engine.probe()
+    await _end_left({"docker", "swarm"}, home=home, install=install, own=None)
+    with docker_client.translated(), closing(docker_client.connect()) as client:
+        joined = await asyncio.to_thread(network.find_network, client, install)
+    if joined is not None:
+        with suppress(FirewallOutOfReach):
+            rule = Firewall(install=install, bridge=joined.bridge, gateway=joined.gateway)
+            await asyncio.to_thread(rule.remove)
+    await network.remove_network(install)
 
 
 def _remove_swarm(client: APIClient, *, install: str, own: HostPaths | None) -> None:
@@ -384,13 +405,13 @@ def ensure_image(tag: str, say: Say) -> None:
     """
     from orchestrator.containers.image import build, registry
 
-    root = project_root()
+    sources = image_sources()
     with docker_client.translated():
         client = docker_client.connect(seconds=BUILD_SECONDS)
         try:
             if is_pinned := "@" in tag:
                 registry.fetch(client, tag, say=say)
-            if build.is_present(client, tag) and (root is None or build.is_current(client, tag, root)):
+            if build.is_present(client, tag) and (sources is None or build.is_current(client, tag, sources)):
                 return
             if is_pinned:
                 raise ContainerError(
@@ -415,15 +436,14 @@ def image_fix() -> str:
     """Return how an image comes to be on this machine, as the owner of this install would do it."""
     if is_behind_filter():
         return "docker compose build agent"
-    if project_root() is not None:
-        return "andy image build"
-    return "build it with 'andy image build' in a checkout of Andy on this machine"
+    return "andy image build"
 
 
 def _no_image(tag: str) -> str:
-    fix = image_fix()
-    words = fix if fix.startswith("build") else f"build it with '{fix}'"
-    return f"No agent starts, for the image {tag} is missing: {words}; what waits is answered then."
+    return (
+        f"No agent starts, for the image {tag} is missing: build it with '{image_fix()}';"
+        " what waits is answered then."
+    )
 
 
 def build_image(tag: str, *, base: str, say: Say, layers: Collection[str] | None = None) -> None:
@@ -433,18 +453,16 @@ def build_image(tag: str, *, base: str, say: Say, layers: Collection[str] | None
     """
     from orchestrator.containers.image import build
 
-    root = project_root()
-    if root is None:
+    sources = image_sources()
+    if sources is None:
         raise ContainerError(
-            f"There is no source here to build {tag} from: run Andy from its checkout,"
-            " or, with Compose, 'docker compose build'."
+            f"There is no source here to build {tag} from: 'docker compose build agent' does it with"
+            " Compose; else install Andy again."
         )
     with docker_client.translated():
         client = docker_client.connect(seconds=BUILD_SECONDS)
         try:
-            build.build(
-                client, tag=tag, base=build.BaseImage(base), project_root=root, say=say, layers=layers
-            )
+            build.build(client, tag=tag, base=build.BaseImage(base), sources=sources, say=say, layers=layers)
         finally:
             client.close()
 
@@ -462,7 +480,11 @@ def push_image(image: str, to: str, *, say: Say) -> str:
         return registry.push(client, image, to, say=say)
 
 
-def project_root() -> Path | None:
-    """Return the checkout this code runs from; None when it is installed elsewhere."""
-    root = Path(__file__).resolve().parents[2]
-    return root if (root / "container" / "Dockerfile").is_file() else None
+def image_sources() -> ImageSources | None:
+    """Return what the agent image is made of here; None in Andy's own image, which builds none."""
+    from orchestrator.containers.image.context import ImageSources
+
+    container = installation.container_folder()
+    if container is None:
+        return None
+    return ImageSources(runner=Path(document.__file__).resolve().parents[1], container=container)

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from agent_runner.wire import files
+from orchestrator.base import installation
 from orchestrator.domain.errors import HomeError
 
 if TYPE_CHECKING:
@@ -25,8 +26,23 @@ SHOWN_TO_MAIN = (
 
 
 def home_directory(given: Path | None, environment: Mapping[str, str] = os.environ) -> Path:
-    """Return where `groups/ data/ store/` are: the argument, `ANDY_HOME`, else the current directory."""
-    return (given or Path(environment.get(HOME_KEY) or ".")).expanduser().resolve()
+    """Return where `groups/ data/ store/` are: the argument, `ANDY_HOME`, or what `default_home` says."""
+    named = given or (Path(environment[HOME_KEY]) if environment.get(HOME_KEY) else None)
+    return (named or default_home(environment)).expanduser().resolve()
+
+
+def default_home(environment: Mapping[str, str]) -> Path:
+    """Return the home where none is named: the current directory for an Andy that runs from a clone.
+
+    An installed Andy uses the current directory where that is a home already, or a clone; else the place
+    that the XDG rules give: `$XDG_DATA_HOME/andy`, which is `~/.local/share/andy` where that is not set.
+    """
+    here = Path.cwd()
+    marks = ("store/messages.db", installation.DOCKERFILE)
+    if installation.clone() is not None or any((here / mark).is_file() for mark in marks):
+        return here
+    data = environment.get("XDG_DATA_HOME") or ""
+    return (Path(data) if data.startswith("/") else Path.home() / ".local" / "share") / "andy"
 
 
 @dataclass(frozen=True, slots=True)

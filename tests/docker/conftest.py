@@ -14,6 +14,7 @@ from docker.utils import kwargs_from_env
 from filelock import FileLock
 
 from orchestrator.containers.image import build
+from orchestrator.containers.image.context import ImageSources
 from orchestrator.domain.errors import NoBaseImage
 from tests.support.outside_container import OutsideContainer
 from tests.support.runtimes import DockerBench
@@ -47,9 +48,9 @@ def agent_image(docker_client: docker.APIClient) -> str:
     """The tag of the agent image (`ANDY_IMAGE`), built when it is missing or stale."""
     tag = os.environ.get("ANDY_IMAGE", build.TAG)
     with FileLock(Path(tempfile.gettempdir()) / "andy-agent-image.lock"):  # tests run in two processes
-        if not build.is_current(docker_client, tag, PROJECT):
+        if not build.is_current(docker_client, tag, ImageSources.below(PROJECT)):
             try:
-                build.build(docker_client, tag=tag, project_root=PROJECT, say=print)
+                build.build(docker_client, tag=tag, sources=ImageSources.below(PROJECT), say=print)
             except NoBaseImage as error:
                 pytest.skip(str(error))
     return tag

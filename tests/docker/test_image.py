@@ -10,7 +10,7 @@ import docker
 import pytest
 
 from orchestrator.containers.image import build
-from orchestrator.containers.image.context import SOURCES
+from orchestrator.containers.image.context import ImageSources
 
 pytestmark = pytest.mark.docker
 
@@ -66,7 +66,7 @@ def layers(client: docker.APIClient, tag: str) -> list[str]:
 
 
 def checkout(target: Path) -> Path:
-    for source in SOURCES:
+    for source in ("agent_runner", "container"):
         shutil.copytree(PROJECT / source, target / source)
     return target
 
@@ -103,12 +103,12 @@ def test_the_entry_point_is_the_runner(docker_client: docker.APIClient, agent_im
 
 def test_an_absent_image_is_neither_present_nor_current(docker_client: docker.APIClient) -> None:
     assert not build.is_present(docker_client, "andy-agent-test:absent")
-    assert not build.is_current(docker_client, "andy-agent-test:absent", PROJECT)
+    assert not build.is_current(docker_client, "andy-agent-test:absent", ImageSources.below(PROJECT))
 
 
 def build_changed(client: docker.APIClient, project: Path, text: str) -> str:
     (project / "agent_runner" / "new.py").write_text(text)
-    return build.build(client, tag=TEST_TAG, project_root=project, say=print)
+    return build.build(client, tag=TEST_TAG, sources=ImageSources.below(project), say=print)
 
 
 def test_a_change_of_the_runner_installs_nothing_anew(

@@ -11,6 +11,7 @@ import docker
 import pytest
 
 from orchestrator.containers.image import build
+from orchestrator.containers.image.context import ImageSources
 from tests.doubles.messages_api import Say, ScriptedMessagesApi, UseTool, all_text, tool_results
 from tests.processes.andy import AndyProcess, until
 from tests.support.skips import ON_PURPOSE
@@ -35,7 +36,9 @@ def andy(
     if build.layers_of(docker_client, TAG) != ("browser", "node") or not build.is_current(
         docker_client, TAG, ROOT
     ):
-        build.build(docker_client, tag=TAG, layers=("browser", "node"), project_root=ROOT, say=print)
+        build.build(
+            docker_client, tag=TAG, layers=("browser", "node"), sources=ImageSources.below(ROOT), say=print
+        )
     with andy_in_a_small_internet(tmp_path, docker_client, TAG, api) as andy:
         yield andy
 

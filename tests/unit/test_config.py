@@ -6,6 +6,7 @@ import pytest
 
 from orchestrator.domain import setting_sources
 from orchestrator.domain.errors import SettingError
+from orchestrator.base import installation
 from orchestrator.domain.home import home_directory
 from orchestrator.domain.settings import RETENTION_DAYS, changed_since, known_names, load
 
@@ -216,6 +217,19 @@ def test_the_home_is_the_argument_else_the_variable_else_here(tmp_path, monkeypa
     assert home_directory(None, {"ANDY_HOME": "/y"}) == Path("/y")
     assert home_directory(None, {"ANDY_HOME": ""}) == tmp_path
     assert home_directory(Path("~"), {}) == Path.home()
+
+
+@pytest.mark.parametrize("mark", ["store/messages.db", "container/Dockerfile"])
+def test_an_installed_andy_lives_by_the_xdg_rules_but_where_a_home_or_a_clone_is(tmp_path, monkeypatch, mark):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(installation, "clone", lambda: None)
+
+    assert home_directory(None, {"XDG_DATA_HOME": "/data"}) == Path("/data/andy")
+    assert home_directory(None, {"XDG_DATA_HOME": "not/whole"}) == Path.home() / ".local/share/andy"
+    assert home_directory(None, {}) == Path.home() / ".local/share/andy"
+    (tmp_path / mark).parent.mkdir()
+    (tmp_path / mark).touch()
+    assert home_directory(None, {}) == tmp_path
 
 
 def test_every_setting_is_listed_and_described():

@@ -19,6 +19,7 @@ import pytest
 from orchestrator.containers.image import base as image_base
 from orchestrator.containers.image import build
 from orchestrator.containers.image.base import BaseImage, find_debootstrap, pack_root, provide_base
+from orchestrator.containers.image.context import ImageSources
 from orchestrator.containers.image.progress import BuildProgress
 from orchestrator.domain.errors import EngineGone, ImageNotBuilt, NoBaseImage
 
@@ -195,7 +196,7 @@ def test_an_engine_that_is_gone_is_told_as_that(client: docker.APIClient) -> Non
     with pytest.raises(EngineGone):
         build.is_present(gone)
     with pytest.raises(EngineGone):
-        build.build(gone, project_root=PROJECT, say=print)
+        build.build(gone, sources=ImageSources.below(PROJECT), say=print)
     gone.close()
 
 
@@ -203,7 +204,7 @@ def test_an_engine_that_refuses_is_told_with_its_reason(client: docker.APIClient
     engine.images[image_base.PYTHON_IMAGE] = {}
     engine.pull = (500, [{"message": "no space left on device"}])
     with pytest.raises(ImageNotBuilt, match="no space left on device"):
-        build.build(client, project_root=PROJECT, say=print)
+        build.build(client, sources=ImageSources.below(PROJECT), say=print)
 
 
 def test_only_what_pip_and_proxies_need_is_passed_on() -> None:

@@ -14,9 +14,8 @@ from orchestrator.containers.image.base import PYTHON_IMAGE
 from orchestrator.containers.image.context import (
     DOCKERFILE,
     TAKEN_CERTIFICATES,
+    ImageSources,
     build_context,
-    source_files,
-    source_hash,
 )
 from orchestrator.containers.image.progress import PHASES
 from orchestrator.domain.errors import ImageNotBuilt
@@ -37,14 +36,14 @@ def write(path: Path, text: str) -> None:
 
 
 def unpacked(project: Path, authorities: Path) -> dict[str, tarfile.TarInfo]:
-    with tarfile.open(fileobj=build_context(project, authorities)) as tar:
+    with tarfile.open(fileobj=build_context(ImageSources.below(project), authorities)) as tar:
         return {member.name: member for member in tar}
 
 
 def test_the_hash_does_not_depend_on_where_the_project_lies(project: Path, tmp_path: Path) -> None:
     moved = project.rename(tmp_path / "elsewhere")
-    before = source_hash(moved)
-    assert source_hash(moved.rename(project)) == before
+    before = ImageSources.below(moved).hash()
+    assert ImageSources.below(moved.rename(project)).hash() == before
     assert len(before) == 16
 
 
@@ -52,40 +51,40 @@ def test_the_hash_does_not_depend_on_where_the_project_lies(project: Path, tmp_p
     "name", ["agent_runner/__init__.py", "container/requirements.lock", "container/Dockerfile"]
 )
 def test_a_changed_source_changes_the_hash(project: Path, name: str) -> None:
-    before = source_hash(project)
+    before = ImageSources.below(project).hash()
     (project / name).write_text("x" * len(name))
-    assert source_hash(project) != before
+    assert ImageSources.below(project).hash() != before
 
 
 def test_a_renamed_source_changes_the_hash(project: Path) -> None:
-    before = source_hash(project)
+    before = ImageSources.below(project).hash()
     (project / "agent_runner" / "__init__.py").rename(project / "agent_runner" / "other.py")
-    assert source_hash(project) != before
+    assert ImageSources.below(project).hash() != before
 
 
 def test_a_byte_moved_from_one_file_to_the_next_changes_the_hash(project: Path) -> None:
     first, second = project / "agent_runner" / "a.py", project / "agent_runner" / "b.py"
     first.write_text("xy")
     second.write_text("z")
-    before = source_hash(project)
+    before = ImageSources.below(project).hash()
     first.write_text("x")
     second.write_text("yz")
-    assert source_hash(project) != before
+    assert ImageSources.below(project).hash() != before
 
 
 def test_litter_links_and_the_rest_of_the_project_do_not_count(project: Path, tmp_path: Path) -> None:
-    before = source_hash(project)
+    before = ImageSources.below(project).hash()
     write(project / "agent_runner" / "__pycache__" / "a.pyc", "bytecode")
     write(project / "agent_runner" / ".a.py.swp", "an editor's")
     write(project / "orchestrator" / "a.py", "the host's")
     write(tmp_path / "secret", "not ours")
     (project / "agent_runner" / "link.py").symlink_to(tmp_path / "secret")
-    assert source_hash(project) == before
+    assert ImageSources.below(project).hash() == before
 
 
-def test_what_is_no_checkout_is_refused_with_the_mend(tmp_path: Path) -> None:
-    with pytest.raises(ImageNotBuilt, match="build from a checkout"):
-        source_hash(tmp_path)
+def test_sources_without_a_dockerfile_are_refused_with_the_mend(tmp_path: Path) -> None:
+    with pytest.raises(ImageNotBuilt, match="install Andy again"):
+        ImageSources.below(tmp_path).hash()
 
 
 def test_the_context_has_the_sources_and_the_hosts_authorities_and_nothing_else(
@@ -94,7 +93,7 @@ def test_the_context_has_the_sources_and_the_hosts_authorities_and_nothing_else(
     write(tmp_path / "authorities" / "company" / "root.crt", "PEM")
     write(tmp_path / "authorities" / "root.key", "a secret")
     assert set(unpacked(project, tmp_path / "authorities")) == {
-        *source_files(project),
+        *ImageSources.below(project).files(),
         "container/certificates",
         "container/certificates/host",
         "container/certificates/host/company",
@@ -111,7 +110,7 @@ def test_the_context_does_not_carry_a_strict_umask_or_an_owner(project: Path, tm
 def test_the_context_holds_nothing_that_dockerignore_refuses() -> None:
     patterns = (PROJECT / ".dockerignore").read_text().splitlines()
     allowed = exclude_paths(str(PROJECT), [line for line in patterns if line and line[0] != "#"])
-    assert set(source_files(PROJECT)) <= set(allowed)
+    assert set(ImageSources.below(PROJECT).files()) <= set(allowed)
 
 
 def test_the_dockerfile_has_the_same_default_base_and_the_phases_that_are_told() -> None:
@@ -164,7 +163,7 @@ def test_compose_takes_this_machines_authorities_as_a_build_of_ours_does(
     (authorities / "linked.crt").symlink_to(tmp_path / "elsewhere.crt")
     (authorities / "company").chmod(0o700)
     write(taken / "old.crt", "of another machine")
-    before = source_hash(project)
+    before = ImageSources.below(project).hash()
 
     subprocess.run(
         ["make", "--file", PROJECT / "Makefile", "certificates", f"AUTHORITIES={authorities}"],
@@ -179,4 +178,4 @@ def test_compose_takes_this_machines_authorities_as_a_build_of_ours_does(
     assert {name: path.stat().st_mode & 0o777 for name, path in found.items()} == {
         name: packed[name].mode for name in found
     }
-    assert source_hash(project) == before
+    assert ImageSources.below(project).hash() == before

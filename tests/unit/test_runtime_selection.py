@@ -101,7 +101,5 @@ async def test_an_image_that_was_asked_for_or_is_too_old_is_a_reason_to_stop(
 
 def test_the_fix_for_a_missing_image_fits_the_install(monkeypatch):
     assert runtime_selection.image_fix() == "andy image build"
-    monkeypatch.setattr(runtime_selection, "project_root", lambda: None)
-    assert "in a checkout" in runtime_selection.image_fix()
     monkeypatch.setenv("DOCKER_HOST", f"unix://{FILTER_SOCKET}")
     assert runtime_selection.image_fix() == "docker compose build agent"

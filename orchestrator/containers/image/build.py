@@ -8,19 +8,18 @@ from __future__ import annotations
 import os
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from agent_runner.wire.document import WIRE_VERSION
 from orchestrator.containers.image.base import BaseImage, inspect, labels_of, provide_base
-from orchestrator.containers.image.context import DOCKERFILE, build_context, source_hash
+from orchestrator.containers.image.context import DOCKERFILE, ImageSources, build_context
 from orchestrator.containers.image.progress import BuildProgress, Say, follow_build
 from orchestrator.domain.errors import EngineGone, ImageNotBuilt
 
 if TYPE_CHECKING:
     import docker
 
-__all__ = ["TAG", "BaseImage", "build", "is_current", "is_present", "source_hash"]
+__all__ = ["TAG", "BaseImage", "build", "is_current", "is_present"]
 
 TAG = "andy-agent:latest"
 SOURCE_LABEL = "andy.source"
@@ -42,20 +41,20 @@ def is_present(client: docker.APIClient, tag: str = TAG) -> bool:
         return inspect(client, tag) is not None
 
 
-def is_current(client: docker.APIClient, tag: str, project_root: Path) -> bool:
+def is_current(client: docker.APIClient, tag: str, sources: ImageSources) -> bool:
     """Tell whether the image is there, made of today's sources, and speaks today's wire.
 
     Raises:
         EngineGone: no engine answers.
-        ImageNotBuilt: `project_root` is no checkout of Andy.
+        ImageNotBuilt: a part of the sources is missing.
     """
     with _engine_errors():
         labels = labels_of(client, tag)
-    return _labels(project_root).items() <= labels.items()
+    return _labels(sources).items() <= labels.items()
 
 
-def _labels(project_root: Path) -> dict[str, str]:
-    return {SOURCE_LABEL: source_hash(project_root), WIRE_LABEL: str(WIRE_VERSION)}
+def _labels(sources: ImageSources) -> dict[str, str]:
+    return {SOURCE_LABEL: sources.hash(), WIRE_LABEL: str(WIRE_VERSION)}
 
 
 def build(
@@ -64,7 +63,7 @@ def build(
     tag: str = TAG,
     base: BaseImage = BaseImage.AUTO,
     layers: Collection[str] | None = None,
-    project_root: Path,
+    sources: ImageSources,
     say: Say,
 ) -> str:
     """Build the image, telling its progress to `say` line by line, and return its id.
@@ -76,7 +75,7 @@ def build(
         EngineGone: no engine answers.
         ImageNotBuilt: it cannot be built here; the text names the fix.
     """
-    labels, context = _labels(project_root), build_context(project_root)
+    labels, context = _labels(sources), build_context(sources)
     with _engine_errors():
         before = inspect(client, tag)
         chosen = layers_of(client, tag) if layers is None else tuple(sorted(set(layers)))

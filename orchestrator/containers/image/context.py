@@ -6,11 +6,11 @@ import hashlib
 import io
 import tarfile
 from collections.abc import Iterable
+from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 from orchestrator.domain.errors import ImageNotBuilt
 
-SOURCES = ("agent_runner", "container")
 DOCKERFILE = "container/Dockerfile"
 CERTIFICATES = "container/certificates"
 TAKEN_CERTIFICATES = f"{CERTIFICATES}/host"
@@ -18,51 +18,65 @@ TAKEN_CERTIFICATES = f"{CERTIFICATES}/host"
 HOST_AUTHORITIES = Path("/usr/local/share/ca-certificates")
 
 
-def source_files(project_root: Path) -> list[str]:
-    """List the files the image is made of, as sorted POSIX paths below `project_root`.
+@dataclass(frozen=True, slots=True)
+class ImageSources:
+    """The two folders of which the agent image is made, wherever each of them is."""
 
-    Bytecode, hidden files, links and this machine's certificates are left out.
+    runner: Path
+    """The package `agent_runner`."""
+    container: Path
+    """The folder `container` with the Dockerfile, the list of libraries and the optional layers."""
 
-    Raises:
-        ImageNotBuilt: this is no checkout of Andy.
-    """
-    if not (project_root / DOCKERFILE).is_file():
-        raise ImageNotBuilt(f"There is no {DOCKERFILE} in {project_root}: build from a checkout of Andy.")
-    found = (path for source in SOURCES for path in (project_root / source).rglob("*"))
-    return sorted(
-        path.relative_to(project_root).as_posix()
-        for path in found
-        if path.is_file() and not path.is_symlink() and not _is_litter(path.relative_to(project_root))
-        if not path.is_relative_to(project_root / TAKEN_CERTIFICATES)
-    )
+    @classmethod
+    def below(cls, root: Path) -> ImageSources:
+        """Return the sources in a clone of the repository."""
+        return cls(runner=root / "agent_runner", container=root / "container")
+
+    def files(self) -> dict[str, Path]:
+        """Return the files that the image is made of, by their names in the build context, sorted.
+
+        Bytecode, hidden files, links and this machine's certificates are left out.
+
+        Raises:
+            ImageNotBuilt: there is no Dockerfile.
+        """
+        if not (self.container / "Dockerfile").is_file():
+            raise ImageNotBuilt(f"There is no Dockerfile in {self.container}: install Andy again.")
+        found: dict[str, Path] = {}
+        for name, folder in (("agent_runner", self.runner), ("container", self.container)):
+            for path in folder.rglob("*"):
+                inner = f"{name}/{path.relative_to(folder).as_posix()}"
+                if path.is_file() and not path.is_symlink() and not _is_litter(inner):
+                    found[inner] = path
+        return dict(sorted(found.items()))
+
+    def hash(self) -> str:
+        """Hash the names and contents of `files`: 16 hex digits, the same on every machine.
+
+        Raises like `files`.
+        """
+        digest = hashlib.sha256()
+        for name, path in self.files().items():
+            content = path.read_bytes()
+            digest.update(f"{name}\0{len(content)}\0".encode())
+            digest.update(content)
+        return digest.hexdigest()[:16]
 
 
-def _is_litter(path: Path) -> bool:
-    return any(part == "__pycache__" or part.startswith(".") for part in path.parts)
+def _is_litter(name: str) -> bool:
+    is_hidden = any(part == "__pycache__" or part.startswith(".") for part in name.split("/"))
+    return is_hidden or name.startswith(f"{TAKEN_CERTIFICATES}/")
 
 
-def source_hash(project_root: Path) -> str:
-    """Hash names and contents of `source_files`: 16 hex digits, the same on every machine.
-
-    Raises like `source_files`.
-    """
-    digest = hashlib.sha256()
-    for name in source_files(project_root):
-        content = (project_root / name).read_bytes()
-        digest.update(f"{name}\0{len(content)}\0".encode())
-        digest.update(content)
-    return digest.hexdigest()[:16]
-
-
-def build_context(project_root: Path, authorities: Path = HOST_AUTHORITIES) -> io.BytesIO:
-    """Pack `source_files` and the certificate authorities of the host (`authorities/**/*.crt`) as a tar.
+def build_context(sources: ImageSources, authorities: Path = HOST_AUTHORITIES) -> io.BytesIO:
+    """Pack the files of `sources` and the host's certificate authorities (`authorities/**/*.crt`) as a tar.
 
     Owner, mode and time are the same everywhere: they neither miss the engine's cache nor carry a strict
     umask into the image.
 
-    Raises like `source_files`.
+    Raises like `ImageSources.files`.
     """
-    files = {name: project_root / name for name in source_files(project_root)}
+    files = sources.files()
     for path in authorities.rglob("*.crt"):
         files[f"{TAKEN_CERTIFICATES}/{path.relative_to(authorities).as_posix()}"] = path
     packed = io.BytesIO()

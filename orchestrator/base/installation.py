@@ -1,0 +1,88 @@
+"""How this Andy was installed, and what its owner types to run it, to extend it, or to remove it."""
+
+from __future__ import annotations
+
+import sys
+from enum import StrEnum
+from functools import cache
+from importlib import metadata
+from pathlib import Path
+
+PACKAGE = "andy-assistant"
+DOCKERFILE = "container/Dockerfile"
+
+
+class Installer(StrEnum):
+    """The program that put Andy's code in its place."""
+
+    CLONE = "clone"
+    """Nothing did: the code runs from a clone of the repository."""
+    PIPX = "pipx"
+    UV = "uv"
+    PIP = "pip"
+
+
+@cache
+def clone() -> Path | None:
+    """Return the clone of the repository that this code runs from; None where it is installed."""
+    root = Path(__file__).resolve().parents[2]
+    return root if (root / DOCKERFILE).is_file() else None
+
+
+@cache
+def installer() -> Installer:
+    """Return how Andy was installed, by the place of its Python environment."""
+    if clone() is not None:
+        return Installer.CLONE
+    parts = Path(sys.prefix).parts
+    if "pipx" in parts:
+        return Installer.PIPX
+    return Installer.UV if "uv" in parts else Installer.PIP
+
+
+@cache
+def container_folder() -> Path | None:
+    """Return the folder with the Dockerfile of the agents' image; None in Andy's own image, which has none.
+
+    An installed Andy has it beside its environment, in `share/andy-assistant/`.
+    """
+    if (root := clone()) is not None:
+        return root / "container"
+    try:
+        files = metadata.files(PACKAGE) or []
+    except metadata.PackageNotFoundError:
+        return None
+    found = [Path(str(one.locate())).resolve() for one in files if one.as_posix().endswith(DOCKERFILE)]
+    return next((path.parent for path in found if path.is_file()), None)
+
+
+def command(*words: str) -> str:
+    """Return how the owner types a command of Andy's: a clone's program is on no path."""
+    program = ".venv/bin/andy" if clone() is not None else "andy"
+    return " ".join((program, *words))
+
+
+def command_to_add(extra: str) -> str:
+    """Return the command that installs the libraries of an extra, such as `voice` or `matrix`."""
+    match installer():
+        case Installer.CLONE:
+            return "make voice" if extra == "voice" else "make messengers"
+        case Installer.PIPX:
+            return f"pipx inject {PACKAGE} '{PACKAGE}[{extra}]'"
+        case Installer.UV:
+            return f"uv tool install '{PACKAGE}[{extra}]'"
+        case Installer.PIP:
+            return f"pip install '{PACKAGE}[{extra}]'"
+
+
+def command_to_remove() -> str:
+    """Return the command that removes the program itself, without a home."""
+    match installer():
+        case Installer.CLONE:
+            return f"rm -r {clone()}"
+        case Installer.PIPX:
+            return f"pipx uninstall {PACKAGE}"
+        case Installer.UV:
+            return f"uv tool uninstall {PACKAGE}"
+        case Installer.PIP:
+            return f"pip uninstall {PACKAGE}"

@@ -1,0 +1,93 @@
+"""`andy uninstall`: take away what Andy has put on this machine, and say what stays and how that goes."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from pathlib import Path
+from typing import Annotated
+
+from cyclopts import Parameter
+
+from orchestrator.base import installation
+from orchestrator.cli import service
+from orchestrator.cli.exit_codes import UsageError
+from orchestrator.cli.options import HomeOption
+from orchestrator.cli.terminal import home_of
+from orchestrator.domain.errors import BadRequest, ContainerError
+from orchestrator.domain.home import Home
+
+
+def uninstall(
+    *,
+    yes: Annotated[bool, Parameter(negative="", help="Do not ask.")] = False,
+    name: Annotated[str, Parameter(help="The name of the unit, if 'andy service install' had one.")] = "andy",
+    home: HomeOption = None,
+) -> None:
+    """Remove Andy's service, containers and networks, and say what stays.
+
+    The home with all messages stays, and so do the images, which other homes may use. The last lines say how
+    they are removed, and how the program itself is.
+
+    Example: `andy uninstall`
+    """
+    from orchestrator.compose.self_inspect import own_id
+
+    if own_id() is not None:
+        raise BadRequest("Andy runs by Compose here: 'docker compose down --volumes' takes him away.")
+    found = home_of(home)
+    _confirm(found, is_sure=yes)
+    _remove_services(found, name)
+    for line in [*_remove_containers(found), *_what_stays(found)]:
+        print(line)
+
+
+def _confirm(home: Home, *, is_sure: bool) -> None:
+    if is_sure:
+        return
+    if not sys.stdin.isatty():
+        raise UsageError("Say 'andy uninstall --yes' where nobody can be asked.")
+    print(f"This stops Andy and removes his service, containers and networks. {home.root} stays.")
+    if input("Go on? [y/N] ").strip().lower() not in ("y", "yes"):
+        raise BadRequest("Nothing was removed.")
+
+
+def _remove_services(home: Home, name: str) -> None:
+    """Take the units of this home away. Raises `BadRequest` for one that this user may not touch."""
+    for is_system in (True, False):
+        unit = service.ServiceUnit(name=name, home=home.root, is_system=is_system)
+        if unit.is_of_home():
+            service.uninstall(system=is_system, name=name, home=home.root)
+
+
+def _remove_containers(home: Home) -> list[str]:
+    """End what runs for this home. Raises `HomeError` while Andy does."""
+    from orchestrator.containers import runtime_selection
+
+    if not (home.data / "install").is_file():
+        return [f"No Andy has run in {home.root}."]
+    lock = home.lock()
+    try:
+        asyncio.run(runtime_selection.remove_all(home.root, home.install_id()))
+    except ContainerError as error:
+        return [f"If Andy's containers ran in Docker, they are still there: {error}"]
+    finally:
+        lock.release()
+    return ["Andy's containers and networks are removed."]
+
+
+def _what_stays(home: Home) -> list[str]:
+    lists = Path.home() / ".config" / "andy"
+    rows = [
+        ("messages, memory and settings", f"rm -r {home.root}") if home.data.is_dir() else None,
+        ("your lists", f"rm -r {lists}") if lists.is_dir() else None,
+        ("the images", "docker image rm andy-agent:latest"),
+        ("the program", installation.command_to_remove()),
+    ]
+    shown = [row for row in rows if row is not None]
+    width = max(len(what) for what, _ in shown)
+    return [
+        "What stays, and what removes it:",
+        *(f"  {what:{width}}  {command}" for what, command in shown),
+        "A phone that was paired lists Andy until you remove him there: Settings › Linked devices.",
+    ]
