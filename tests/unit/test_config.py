@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
+from orchestrator.base import installation
 from orchestrator.domain import setting_sources
 from orchestrator.domain.errors import SettingError
-from orchestrator.base import installation
 from orchestrator.domain.home import home_directory
 from orchestrator.domain.settings import RETENTION_DAYS, changed_since, known_names, load
 
