@@ -1,4 +1,4 @@
-"""How this Andy was installed, and what its owner types to run it, to extend it, or to remove it."""
+"""The way in which this Andy was installed, and the commands to run it, to extend it and to remove it."""
 
 from __future__ import annotations
 

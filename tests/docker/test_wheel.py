@@ -109,7 +109,10 @@ def test_it_builds_the_image_of_the_clone_and_removes_what_it_made(
     assert "checkout" not in said
     assert "make " not in said
 
+    (home / "data").mkdir(exist_ok=True)
+    (home / "data" / "install").write_text("wheel0test")  # as a start leaves it
+    docker_client.create_network("andy-wheel0test", labels={"andy.install": "wheel0test"})
     removed = installed.run("uninstall", "--yes")
-    assert "containers and networks are removed" in removed
+    assert docker_client.networks(names=["andy-wheel0test"]) == []
     assert f"rm -r {home}" in removed
     assert home.is_dir()
