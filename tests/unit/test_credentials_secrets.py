@@ -6,7 +6,12 @@ from pathlib import Path
 import pytest
 
 from orchestrator.domain.errors import SettingError
-from orchestrator.proxies.model.credentials import Credential, CredentialKind, CredentialSource
+from orchestrator.proxies.model.credentials import (
+    Credential,
+    CredentialKind,
+    CredentialSource,
+    KnownSecrets,
+)
 from orchestrator.proxies.run_tokens import new_token, token_hash
 
 
@@ -140,3 +145,44 @@ def test_tokens_differ_and_only_their_hash_is_kept() -> None:
     assert token_hash(token) == token_hash(token)
     assert len(token_hash(token)) == 64
     assert token not in token_hash(token)
+
+
+@pytest.mark.parametrize("is_in_file", [True, False])
+def test_a_secret_may_be_a_file_of_its_own(tmp_path: Path, *, is_in_file: bool) -> None:
+    key, brave = tmp_path / "key", tmp_path / "brave"
+    key.write_text("sk-ant-api03-4Zq81x7P\n")
+    brave.write_text("BSA9x2kQ77wLmZ4t")
+    names = {"ANTHROPIC_API_KEY_FILE": str(key), "BRAVE_API_KEY_FILE": str(brave), "SSL_CERT_FILE": str(key)}
+    dotenv = "".join(f"{name}={value}\n" for name, value in names.items()) if is_in_file else None
+    found = source(tmp_path, dotenv, **({} if is_in_file else names))
+
+    assert found.current() == Credential(
+        kind=CredentialKind.API_KEY, secret="sk-ant-api03-4Zq81x7P", setting="ANTHROPIC_API_KEY"
+    )
+    assert found.value("BRAVE_API_KEY") == "BSA9x2kQ77wLmZ4t"
+    assert found.value("SSL_CERT") is None
+    assert {"sk-ant-api03-4Zq81x7P", "BSA9x2kQ77wLmZ4t"} <= set(KnownSecrets(found)())
+
+
+def test_a_value_goes_before_the_file_that_is_named_beside_it(tmp_path: Path) -> None:
+    (tmp_path / "key").write_text("sk-file")
+    names = {"ANTHROPIC_API_KEY": "sk-own", "ANTHROPIC_API_KEY_FILE": str(tmp_path / "key")}
+    assert read(tmp_path, **names).secret == "sk-own"
+
+
+@pytest.mark.parametrize("content", [None, b"\xff\xfe", b"k" * 100_000])
+@pytest.mark.parametrize("is_in_file", [True, False])
+def test_a_file_of_the_key_that_cannot_be_read_is_named(
+    tmp_path: Path, content: bytes | None, *, is_in_file: bool
+) -> None:
+    path = tmp_path / "key"
+    if content is not None:
+        path.write_bytes(content)
+    dotenv = f"ANTHROPIC_API_KEY_FILE={path}\n" if is_in_file else None
+    environment = {} if is_in_file else {"ANTHROPIC_API_KEY_FILE": str(path)}
+    with pytest.raises(SettingError, match=f"ANTHROPIC_API_KEY_FILE names {path}"):
+        source(tmp_path, dotenv, **environment).current()
+
+
+def test_a_file_of_somebody_elses_secret_is_no_business_of_andys(tmp_path: Path) -> None:
+    assert source(tmp_path, MYSQL_PASSWORD_FILE=str(tmp_path / "absent")).current() is None

@@ -67,6 +67,7 @@ class Credential:
     """The name it was read under."""
 
 
+MAX_SECRET_BYTES = 64 * 1024
 NO_KEY_NEEDED = Credential(kind=CredentialKind.NONE, secret="", setting="no key")
 
 
@@ -116,8 +117,14 @@ class CredentialSource:
     """
 
     def __init__(self, home: Path, environment: Mapping[str, str]) -> None:
+        """Read the files that `NAME_FILE` names in the environment; `current` raises what was wrong."""
         self._path = home / ".env"
         self._environment = environment
+        self._problem: SettingError | None = None
+        try:
+            self._environment = with_secret_files(environment)
+        except SettingError as error:
+            self._problem = error
         self._read = _DotEnv(stamp=None)
 
     @property
@@ -132,8 +139,10 @@ class CredentialSource:
         """Return the credential to use now, or None when none is configured.
 
         Raises:
-            SettingError: it holds what no key holds, or `.env` cannot be read.
+            SettingError: it holds what no key holds, or `.env` or a file of the key cannot be read.
         """
+        if self._problem is not None:
+            raise self._problem
         return _credential(self._environment) or _credential(self.dotenv())
 
     def upstream(self) -> str:
@@ -199,7 +208,39 @@ def _parse(path: Path) -> dict[str, str]:
     from dotenv import dotenv_values
 
     values = dotenv_values(path, interpolate=False, encoding="utf-8")
-    return {name: value for name, value in values.items() if value is not None}
+    return with_secret_files({name: value for name, value in values.items() if value is not None})
+
+
+def with_secret_files(values: Mapping[str, str]) -> dict[str, str]:
+    """Return `values` with the secret `NAME` of each file that `NAME_FILE` names, as Docker mounts secrets.
+
+    A name that has a value of its own keeps it. Names of no secret, such as `SSL_CERT`, are left alone.
+
+    Raises:
+        SettingError: the file of a credential of the model service cannot be read; the text names it.
+    """
+    found = dict(values)
+    for file_name, path in values.items():
+        name = file_name.removesuffix("_FILE")
+        if name == file_name or not path or found.get(name) or not is_telling(name):
+            continue
+        try:
+            found[name] = _text_of(Path(path))
+        except (OSError, ValueError) as error:
+            if name in _SETTINGS:
+                raise SettingError(
+                    f"{file_name} names {path}, which cannot be read ({error}): correct it, or set {name}."
+                ) from error
+    return found
+
+
+def _text_of(path: Path) -> str:
+    """Return the text of a small file, without space around it. Raises `OSError`, `ValueError`."""
+    with path.open("rb") as file:
+        text = file.read(MAX_SECRET_BYTES + 1)
+    if len(text) > MAX_SECRET_BYTES:
+        raise ValueError(f"it has more than {MAX_SECRET_BYTES} bytes")
+    return text.decode().strip()
 
 
 def _credential(values: Mapping[str, str]) -> Credential | None:
