@@ -57,6 +57,12 @@ COMMANDS = (
     CommandEntry("channels", "channels:channels_app", CHANGE, "Add, remove and check messengers."),
     CommandEntry("chat", "chat:chat", TALK, "Write to a group from this terminal and read its replies."),
     CommandEntry(
+        "completion",
+        "completion:completion",
+        CARE,
+        "Print what a shell needs in order to complete Andy's commands and options.",
+    ),
+    CommandEntry(
         "context", "context:context_app", LOOK, "Show, correct and restore the memory of conversations."
     ),
     CommandEntry("cron", "tasks:cron_app", LOOK, "List everything that happens at a set time."),
@@ -115,6 +121,7 @@ COMMANDS = (
     CommandEntry(
         "sessions", "web:sessions_app", CHANGE, "List browsers that are signed in, and sign them out."
     ),
+    CommandEntry("settings", "completion:settings_app", CARE, "Print the schema of andy.toml for editors."),
     CommandEntry(
         "setup", "setup:setup", CARE, "Set Andy up: a model, messengers, the main group, a test message."
     ),
@@ -190,7 +197,7 @@ INTENTS = (
         "change a setting",
         "write it into .env, one NAME=value a line (docs/settings.md has all names);"
         " 'andy groups config family' shows those of one group",
-        ("config", "settings", "setting", "set", "configure", "env", "preferences", "get"),
+        ("config", "setting", "set", "configure", "env", "preferences", "get"),
     ),
     Intent(
         "give Andy a key of the model service",

@@ -1,0 +1,40 @@
+"""`andy completion` and `andy settings`: what shells and editors need in order to help with Andy's words."""
+
+from __future__ import annotations
+
+import json
+from typing import Literal
+
+from cyclopts import App
+
+Shell = Literal["bash", "zsh", "fish"]
+settings_app = App(name="settings")
+
+
+def completion(shell: Shell, /) -> None:
+    """Print what a shell needs in order to complete Andy's commands and options.
+
+    Example: `andy completion bash > ~/.local/share/bash-completion/completions/andy`
+
+    Parameters
+    ----------
+    shell
+        bash; zsh: into a file _andy in a folder of $fpath; fish: into ~/.config/fish/completions/andy.fish.
+    """
+    from orchestrator.cli.main import app
+
+    print(app.generate_completion(prog_name="andy", shell=shell))
+
+
+@settings_app.command
+def schema() -> None:
+    """Print the JSON Schema of andy.toml, with which an editor completes and checks that file.
+
+    Example: `andy settings schema`
+    """
+    from orchestrator.domain.settings import Settings
+
+    found = Settings.model_json_schema()
+    # The names of a table may be written with or without it: [agents.worker] enabled, agents_worker_enabled.
+    found["additionalProperties"] = {"type": "object"}
+    print(json.dumps(found, indent=2, ensure_ascii=False))
