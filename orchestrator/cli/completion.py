@@ -14,7 +14,9 @@ settings_app = App(name="settings")
 def completion(shell: Shell, /) -> None:
     """Print what a shell needs in order to complete Andy's commands and options.
 
-    Example: `andy completion bash > ~/.local/share/bash-completion/completions/andy`
+    Write it to where the shell looks: ~/.local/share/bash-completion/completions/andy for bash.
+
+    Example: `andy completion bash`
 
     Parameters
     ----------
