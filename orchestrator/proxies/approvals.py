@@ -18,8 +18,9 @@ from orchestrator.base.event_bus import EventBus, HostEvent
 from orchestrator.base.terminal_escaping import all_visible
 from orchestrator.base.wakeups import Wakeup
 from orchestrator.domain.errors import BadRequest
-from orchestrator.domain.values import Folder
-from orchestrator.groups import owner
+from orchestrator.domain.network_targets import NetworkTarget
+from orchestrator.domain.values import Folder, RunId, TurnId
+from orchestrator.groups import changes, owner, settings
 from orchestrator.store import approvals, audit, groups, host_events
 from orchestrator.store.approvals import Approval, ApprovalKind, ApprovalRequest, ApprovalState
 from orchestrator.store.database import Database, Tx
@@ -50,6 +51,10 @@ _STATES: dict[Decision, ApprovalState] = {
     "always": ApprovalState.ALWAYS,
     "refuse": ApprovalState.REFUSED,
 }
+
+
+Verdict = Literal["once", "group", "never"]
+"""The owner's word on a place that was refused: for a while, for the group from now on, or never again."""
 
 
 class UnknownApproval(BadRequest):
@@ -136,8 +141,50 @@ class Approvals:
         return asked
 
 
+async def settle_refused(
+    tx: Tx,
+    folder: Folder,
+    target: NetworkTarget,
+    verdict: Verdict,
+    *,
+    run_id: RunId,
+    turn_id: TurnId | None,
+    by: str,
+    now_ms: int,
+) -> None:
+    """Allow a place that a group's agent was refused, or refuse it for good, without asking and telling.
+
+    "once" holds for `HOLD_MS`, as an answer to a request does; "group" puts it on the group's list.
+
+    Raises:
+        UnknownGroup: there is none.
+        BadRequest: the group's network is closed, so that only its settings can open it, or open anyway.
+    """
+    group = await groups.known(tx, folder)
+    config = settings.of(group)
+    if config.egress == "open":
+        raise BadRequest(f"'{folder}' reaches all of the internet already.")
+    subject = str(target)
+    await approvals.end_standing(tx, group.folder, ApprovalKind.EGRESS, subject, now_ms=now_ms)
+    if verdict == "group":
+        listed = sorted({*map(str, config.targets), subject})
+        await changes.configure(tx, folder, {"egress": {"allowlist": listed}}, by=by, now_ms=now_ms)
+        return
+    if verdict == "once" and config.egress == "none" and not config.asks_egress:
+        raise BadRequest(f"The network of '{folder}' is closed: allow the place for the group.")
+    request = ApprovalRequest(
+        folder=group.folder, kind=ApprovalKind.EGRESS, subject=subject, run_id=run_id, turn_id=turn_id
+    )
+    until_ms = approvals.FOR_EVER_MS if verdict == "never" else now_ms + HOLD_MS
+    state = ApprovalState.REFUSED if verdict == "never" else ApprovalState.ONCE
+    asked = await approvals.add(tx, request, now_ms=now_ms, expires_ms=until_ms)
+    await approvals.decide(tx, asked.id, state, by=by, expires_ms=until_ms, now_ms=now_ms)
+    kind = "approval.denied" if verdict == "never" else "approval.allowed"
+    await _note(tx, asked, kind, now_ms=now_ms, by=by, decision=verdict)
+
+
 async def decide(tx: Tx, approval_id: int, decision: Decision, *, by: str, now_ms: int) -> Approval:
-    """Record what the owner decided of a request that waits, or take back what was allowed, with `refuse`.
+    """Record what the owner decided of a request that waits; `refuse` also takes back what holds already.
 
     The agent is told in its next turn.
 
@@ -147,7 +194,8 @@ async def decide(tx: Tx, approval_id: int, decision: Decision, *, by: str, now_m
     found = await approvals.get(tx, approval_id)
     if found is None:
         raise UnknownApproval(f"There is no request {approval_id}: see 'andy approvals list'.")
-    is_taken_back = decision == "refuse" and found.state in (ApprovalState.ONCE, ApprovalState.ALWAYS)
+    is_allowed = found.state in (ApprovalState.ONCE, ApprovalState.ALWAYS)
+    is_taken_back = decision == "refuse" and (is_allowed or found.is_for_ever)
     if not (found.is_waiting(now_ms) or is_taken_back):
         was = "lapsed" if found.state is ApprovalState.WAITING else f"decided already ({found.state.value})"
         raise ApprovalIsOver(f"Request {approval_id} has {was}: the agent asks again when it needs it.")
@@ -158,6 +206,10 @@ async def decide(tx: Tx, approval_id: int, decision: Decision, *, by: str, now_m
     )
     decided = replace(found, state=_STATES[decision], decided_by=by, decided_ms=now_ms)
     word = "refused" if decision == "refuse" else "allowed"
+    if found.is_for_ever:
+        # It is asked about again, if its group asks; nothing is refused by that.
+        await _note(tx, decided, "approval.withdrawn", now_ms=now_ms, by=by)
+        return decided
     await _note(tx, decided, f"approval.{word}", now_ms=now_ms, by=by, decision=decision)
     if await groups.by_folder(tx, found.folder) is not None:
         text = f"{outcome(decided)}: {_what(decided)}"

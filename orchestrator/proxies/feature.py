@@ -20,7 +20,7 @@ from orchestrator.domain import failures
 from orchestrator.domain.errors import SettingError
 from orchestrator.domain.failures import ModelError
 from orchestrator.domain.model_services import OF_DOTENV, ModelChoice, ModelService
-from orchestrator.domain.network_targets import NetworkTarget
+from orchestrator.domain.network_targets import NetworkTarget, parse_target
 from orchestrator.domain.values import Folder, Group, Turn, TurnId, TurnKind
 from orchestrator.domain.web_search import SearchService
 from orchestrator.groups import owner, settings
@@ -45,6 +45,7 @@ from orchestrator.proxies.model.server import ProxyServer, bind
 from orchestrator.proxies.parsing_process import ParsingProcess
 from orchestrator.proxies.run_tokens import token_hash
 from orchestrator.proxies.web_search import WebSearch
+from orchestrator.store import approvals as approval_store
 from orchestrator.store import budgets, groups, mcp_servers, runs, turn_outages
 from orchestrator.store.approvals import ApprovalKind, ApprovalRequest
 from orchestrator.store.budgets import Budget
@@ -423,14 +424,22 @@ class ContainerProxies:
             return None
         async with self._reader.reading() as tx:
             group = await groups.by_folder(tx, identity.folder)
-        config = settings.of(group) if group else GroupConfig()
+            config = settings.of(group) if group else GroupConfig()
+            for_now = await self._for_now(tx, identity.folder, config)
         return EgressCaller(
             run_id=identity.run_id,
             folder=identity.folder,
             turn_id=identity.turn_id,
-            allowed=config.targets,
+            allowed=config.targets | for_now,
             asks=config.asks_egress,
         )
+
+    async def _for_now(self, tx: Tx, folder: Folder, config: GroupConfig) -> frozenset[NetworkTarget]:
+        """Return the places that the owner has allowed for a while; those of a group that asks are asked."""
+        if config.asks_egress or not isinstance(config.egress, EgressAllowlist):
+            return frozenset()
+        found = await approval_store.places_for_now(tx, folder, now_ms=self._host.clock.now_ms())
+        return frozenset(map(parse_target, found))
 
     async def _approve_target(self, caller: EgressCaller, target: NetworkTarget) -> str | None:
         return await self._approvals.ask(

@@ -9,6 +9,9 @@ from enum import StrEnum
 from orchestrator.domain.values import Folder, RunId, TurnId
 from orchestrator.store.database import Tx, returned
 
+FOR_EVER_MS = 1 << 52
+"""The `expires_ms` of a refusal that holds until the owner takes it back; far in the future."""
+
 
 class ApprovalKind(StrEnum):
     EGRESS = "egress"
@@ -45,6 +48,11 @@ class Approval:
     expires_ms: int
     decided_ms: int | None
     decided_by: str | None
+
+    @property
+    def is_for_ever(self) -> bool:
+        """Whether it is refused until the owner takes that back."""
+        return self.state is ApprovalState.REFUSED and self.expires_ms >= FOR_EVER_MS
 
     def is_waiting(self, now_ms: int) -> bool:
         """Tell whether it can still be decided."""
@@ -109,6 +117,30 @@ async def standing(tx: Tx, request: ApprovalRequest, *, now_ms: int) -> Approval
     return _from_row(row) if row else None
 
 
+async def places_for_now(tx: Tx, folder: Folder, *, now_ms: int) -> list[str]:
+    """Return the places outside that a group may reach for a while, each as `host:port`."""
+    rows = await tx.execute_fetchall(
+        """
+        SELECT subject FROM approvals
+        WHERE group_folder = ? AND kind = 'egress' AND state = 'once' AND expires_ms > ?
+        """,
+        (folder, now_ms),
+    )
+    return [row["subject"] for row in rows]
+
+
+async def end_standing(tx: Tx, folder: Folder, kind: ApprovalKind, subject: str, *, now_ms: int) -> None:
+    """Have what was decided of a subject for a while, or refused for good, hold no longer."""
+    await tx.execute(
+        """
+        UPDATE approvals SET expires_ms = :now
+        WHERE group_folder = :folder AND kind = :kind AND subject = :subject AND call_hash = ''
+            AND state IN ('once', 'refused') AND expires_ms > :now
+        """,
+        {"folder": folder, "kind": kind, "subject": subject, "now": now_ms},
+    )
+
+
 async def decide(
     tx: Tx, approval_id: int, state: ApprovalState, *, by: str, expires_ms: int, now_ms: int
 ) -> None:
@@ -157,10 +189,11 @@ async def counts_since(tx: Tx, folder: Folder, *, since_ms: int) -> ApprovalCoun
     cursor = await tx.execute(
         """
         SELECT count(*) FILTER (WHERE asked_ms >= :since) AS asked,
-               count(*) FILTER (WHERE state = 'refused' AND decided_ms >= :since) AS refused
+               count(*) FILTER (WHERE state = 'refused' AND decided_ms >= :since
+                                AND expires_ms < :for_ever) AS refused
         FROM approvals WHERE group_folder = :folder
         """,
-        {"folder": folder, "since": since_ms},
+        {"folder": folder, "since": since_ms, "for_ever": FOR_EVER_MS},
     )
     row = await returned(cursor)
     return ApprovalCounts(asked=row["asked"], refused=row["refused"])
@@ -188,12 +221,15 @@ async def newest(
 
 
 async def open_and_standing(tx: Tx, *, now_ms: int) -> list[Approval]:
-    """Return what waits and what is allowed for ever, oldest first."""
+    """Return what waits, what is allowed now, and what is refused for ever, oldest first."""
     rows = await tx.execute_fetchall(
         """
-        SELECT * FROM approvals WHERE state = 'always' OR (state = 'waiting' AND expires_ms > ?) ORDER BY id
+        SELECT * FROM approvals
+        WHERE state = 'always' OR (state IN ('waiting', 'once') AND expires_ms > ?)
+            OR (state = 'refused' AND expires_ms >= ?)
+        ORDER BY id
         """,
-        (now_ms,),
+        (now_ms, FOR_EVER_MS),
     )
     return [_from_row(row) for row in rows]
 

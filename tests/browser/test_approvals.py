@@ -98,7 +98,10 @@ def test_a_place_is_reached_once_the_owner_allows_it_on_the_page(
     questions = andy.rows("SELECT content FROM messages WHERE chat_jid = 'local:main' AND is_bot_message = 1")
     assert len(questions) == 2, "the owner is told of each in main"
     page.reload()
-    expect(page.get_by_role("listitem").filter(has_text="good.example:80")).to_contain_text("refused")
+    expect(page.locator(".places li").filter(has_text="good.example:80")).to_contain_text("has refused it")
+    page.get_by_text("Lately", exact=True).click()
+    decided = page.locator("#part-approvals li").filter(has_text="good.example:80")
+    expect(decided.filter(has_text="refused")).to_be_visible()
     family = page.get_by_role("row").filter(has=page.get_by_role("rowheader", name="family"))
     expect(family).to_contain_text("asks before egress")
     assert_accessible(page)
@@ -127,5 +130,48 @@ def test_the_owner_decides_in_main_and_in_a_terminal_too(
     page.goto(f"{andy.address}/console/safety")
     kept = page.get_by_role("listitem").filter(has_text="good.example:8081")
     kept.get_by_role("button", name="Take back").click()
-    expect(page.get_by_text("Refused: good.example:8081")).to_be_visible()
+    expect(page.get_by_text("Taken back: good.example:8081")).to_be_visible()
     assert not [one for one in requests(andy) if one["state"] in ("always", "waiting")]
+
+
+def test_a_place_that_was_refused_is_allowed_where_it_stands(
+    page: Page, andy: AndyProcess, api: ScriptedMessagesApi
+):
+    """For a while, then for the group; both count for the agent's next try, and nothing else is reached."""
+    listed = json.dumps({"ask": None, "egress": {"allowlist": ["elsewhere.example:443"]}})
+    done = andy.cli("groups", "config", "family", "--set", listed)
+    assert done.returncode == 0, done.stderr
+    place, other = "good.example:9100", "good.example:9101"
+
+    def look() -> list[str]:
+        count = len(api.turns)
+        api.then(fetch(place), fetch(other), Say(f"Seen {count}."))
+        andy.say("@Andy look", group="family", wait=0)
+        until(lambda: andy.rows("SELECT 1 FROM messages WHERE content = ?", f"Seen {count}."), what="the end")
+        return [json.dumps(tool_results(turn)) for turn in api.turns[count + 1 : count + 3]]
+
+    assert not any("hello from outside" in one for one in look())
+    page.goto(f"{andy.address}/console/safety?group=family")
+    row = page.locator(".places li").filter(has_text=place)
+    expect(row).to_contain_text("not on its list")
+    assert_accessible(page)
+    row.get_by_role("button", name="Allow for 15 minutes").click()
+    expect(page.get_by_text(f"Allowed for 15 minutes: {place}")).to_be_visible()
+    reached, refused = look()
+    assert "hello from outside" in reached
+    assert "hello from outside" not in refused
+
+    standing = page.locator("#part-approvals li").filter(has_text=place)
+    standing.get_by_role("button", name="Take back").click()
+    expect(page.get_by_text(f"Taken back: {place}")).to_be_visible()
+    row = page.locator(".places li").filter(has_text=other)
+    row.get_by_role("button", name="Allow for this group").click()
+    expect(page.get_by_text(f"On the group's list from now on: {other}")).to_be_visible()
+    refused, reached = look()
+    assert "hello from outside" not in refused
+    assert "hello from outside" in reached
+
+    page.reload()
+    page.locator(".places li").filter(has_text=place).get_by_role("button", name="Not again").click()
+    expect(page.locator(".places li").filter(has_text=place)).to_have_count(0)
+    expect(page.locator("#part-approvals li").filter(has_text=place)).to_contain_text("never allowed")

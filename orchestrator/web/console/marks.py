@@ -8,6 +8,7 @@ read as another.
 from __future__ import annotations
 
 import re
+import unicodedata
 from collections.abc import Sequence
 
 from markupsafe import Markup, escape
@@ -79,6 +80,31 @@ def labelled(rows: Markup, columns: Sequence[str]) -> Markup:
         return f'<{tag}{attributes} data-label="{escape(heading)}">' if heading and tag == "td" else found[0]
 
     return Markup(_CELL.sub(label, rows))  # noqa: S704 - what was markup stays it, with escaped headings
+
+
+def host_notes(subject: str) -> list[str]:
+    """Return how the encoded parts of a host name read, each with the scripts of its letters. Pure.
+
+    What looks like a known name may be of other letters: `xn--80ak6aa92e.com` reads as аррӏе.com.
+    """
+    host = subject.rpartition(":")[0] or subject
+    if "xn--" not in host.lower():
+        return []
+    labels = [_decoded(label) for label in host.lower().split(".")]
+    scripts = sorted({_script(one) for label in labels for one in label if not one.isascii()})
+    return [".".join(labels), *scripts]
+
+
+def _decoded(label: str) -> str:
+    try:
+        return label[4:].encode("ascii").decode("punycode") if label.startswith("xn--") else label
+    except (UnicodeError, ValueError, OverflowError):
+        return label
+
+
+def _script(character: str) -> str:
+    """Return the script of a letter by the first word of its name, such as Cyrillic. Pure."""
+    return unicodedata.name(character, "UNKNOWN").split()[0].split("-")[0].title()
 
 
 def _shown(character: str) -> Markup:

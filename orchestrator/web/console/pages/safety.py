@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import os
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, cast, get_args
+from urllib.parse import parse_qs, urlencode, urlsplit
 
 from starlette.responses import Response
 
 from orchestrator.base.terminal_escaping import all_visible
 from orchestrator.containers.allowlist import Extra
 from orchestrator.domain.errors import BadRequest
-from orchestrator.domain.values import Group
+from orchestrator.domain.network_targets import NetworkTarget, parse_target
+from orchestrator.domain.values import Group, RunId
 from orchestrator.groups import settings
 from orchestrator.proxies import approvals as decisions
-from orchestrator.proxies.approvals import Decision
+from orchestrator.proxies.approvals import Decision, Verdict
 from orchestrator.proxies.model.credentials import CredentialSource
 from orchestrator.reports import approvals, audit, mcp
 from orchestrator.store import approvals as approval_store
@@ -23,7 +26,10 @@ from orchestrator.store import groups
 from orchestrator.web.console.forms import SentForm
 from orchestrator.web.console.page import Page, View
 
-ROWS, FEW = 50, 10
+ROWS, FEW, MANY = 50, 10, 200
+FOLDS_AT = 160
+"""Characters of what an agent asks with that are shown before the rest is folded."""
+EGRESS_REFUSED = "egress.refused"
 AUDITED = (
     "audit.added",
     "command.*",
@@ -56,8 +62,23 @@ class GroupReach:
     """The actions that the agent does only after the owner has allowed them."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RefusedPlace:
+    """A place outside that a group's agent was refused, as often as it tried lately."""
+
+    row: int
+    """The newest of its rows in the audit."""
+    folder: str
+    target: str
+    reason: str
+    times: int
+    at_ms: int
+    can_once: bool
+    """Whether it can be allowed for a while: the network of its group is not closed."""
+
+
 async def show(view: View) -> Response:
-    """Show what agents reach, and the newest of what was refused."""
+    """Show what agents reach, and the newest of what was refused; of all groups or of one."""
     home = view.web.host.home.root
     source = CredentialSource(home, os.environ)
     # In a thread of its own: whether a secret is set is read from a file.
@@ -65,24 +86,110 @@ async def show(view: View) -> Response:
         lambda tx: mcp.rows(tx, lambda name: source.value(name) is not None, home=home)
     )
     async with view.web.host.reader.reading() as tx:
-        found = await groups.every(tx)
-        refused = await audit.rows(tx, None, since=0, limit=FEW, only_refused=True)
-        commands = await audit.command_rows(tx, None, limit=FEW)
+        every = await groups.every(tx)
+        found = [await groups.known(tx, view.query("group"))] if view.query("group") else every
+        folder = found[0].folder if view.query("group") else None
+        refused = await audit.rows(tx, folder, since=0, limit=MANY, only_refused=True)
+        commands = await audit.command_rows(tx, folder, limit=FEW)
         asked = await approval_store.open_and_standing(tx, now_ms=view.now_ms)
-        decided = await approvals.rows(tx, None, limit=FEW, now_ms=view.now_ms)
-    requests = [approvals.approval_row(one, now_ms=view.now_ms) for one in asked]
+        decided = await approvals.rows(tx, folder, limit=FEW, now_ms=view.now_ms)
+    requests = [
+        {**approvals.approval_row(one, now_ms=view.now_ms), "is_for_ever": one.is_for_ever}
+        for one in asked
+        if folder in (None, one.folder)
+    ]
+    denied = {(one["group"], one["subject"]) for one in requests if one["is_for_ever"]}
+    places = _places(refused, {one.folder: one for one in found}, denied)
+    standing = [one["id"] for one in requests]
     orders = view.web.containers.orders
     granted = [await asyncio.to_thread(orders.granted, group) for group in found]
     return view.render(
         "safety.html",
+        group=folder or "",
+        choices=view.choices(every),
+        names=view.group_names,
         reaches=[_reach(view, *one, servers) for one in zip(found, granted, strict=True)],
-        servers=servers,
-        refused=_newest_first(refused),
+        servers=[one for one in servers if folder is None or folder in one["groups"]],
+        places=places[:FEW],
+        refused=_newest_first([one for one in refused if one["kind"] != EGRESS_REFUSED])[:FEW],
         commands=commands,
         waiting=[one for one in requests if one["state"] == "waiting"],
-        always=[one for one in requests if one["state"] == "always"],
-        decided=[one for one in decided if one["state"] not in ("waiting", "always")],
+        standing=[one for one in requests if one["state"] != "waiting"],
+        decided=[one for one in decided if one["state"] != "waiting" and one["id"] not in standing],
+        folds_at=FOLDS_AT,
     )
+
+
+def _places(
+    rows: list[dict[str, Any]], known: Mapping[str, Group], denied: Collection[tuple[str, str]]
+) -> list[RefusedPlace]:
+    """Return the places that groups were refused and that can be allowed, the newest first. Pure."""
+    found: dict[tuple[str, str], RefusedPlace] = {}
+    for row in rows[::-1]:
+        detail, folder = row["detail"], row["group"] or ""
+        target, key = _target(detail), (folder, str(detail.get("target")))
+        if row["kind"] != EGRESS_REFUSED or target is None or folder not in known or key in denied:
+            continue
+        config = settings.of(known[folder])
+        if config.egress == "open" or target in config.targets:
+            continue
+        before = found.get(key)
+        found[key] = RefusedPlace(
+            row=before.row if before else row["id"],
+            folder=folder,
+            target=str(target),
+            reason=before.reason if before else str(detail.get("reason", "")),
+            times=(before.times if before else 0) + 1 + _count(detail.get("unlogged")),
+            at_ms=before.at_ms if before else row["at_ms"],
+            can_once=config.egress != "none" or config.asks_egress,
+        )
+    return list(found.values())
+
+
+def _target(detail: Mapping[str, Any]) -> NetworkTarget | None:
+    """Return the place that a row of the audit is about, or None of one that names none."""
+    try:
+        return parse_target(str(detail.get("target") or ""))
+    except ValueError:
+        return None
+
+
+def _count(value: object) -> int:
+    return value if isinstance(value, int) else 0
+
+
+async def settle(view: View, form: SentForm) -> Response:
+    """Allow a place that was refused, for a while or for its group, or have it be refused for good."""
+    verdict, number = form.text("verdict"), form.text("row")
+    if verdict not in get_args(Verdict):
+        raise BadRequest("A place is allowed once, for the group, or never.")
+    row_id = int(number) if number.isascii() and number.isdigit() and len(number) < 16 else 0
+    async with view.web.host.database.transaction() as tx:
+        rows = await audit.rows(tx, None, since=0, limit=1, before=row_id + 1, only_refused=True)
+        row = next((one for one in rows if one["id"] == row_id and one["kind"] == EGRESS_REFUSED), None)
+        target = _target(row["detail"]) if row else None
+        if row is None or target is None or row["group"] is None:
+            raise BadRequest("There is no such refusal: load the page again.")
+        await decisions.settle_refused(
+            tx,
+            row["group"],
+            target,
+            cast("Verdict", verdict),
+            run_id=RunId(row["run"] or ""),
+            turn_id=row["turn"],
+            by=DECIDER,
+            now_ms=view.now_ms,
+        )
+    if verdict == "group":
+        await view.api.groups.configured(row["group"])
+    view.web.host.bus.publish("approval.decided", group=row["group"])
+    return view.done(_back(view), view.t(f".settled_{verdict}", subject=str(target)))
+
+
+def _back(view: View) -> str:
+    """Return the path of the page that a form was on, with its group."""
+    group = parse_qs(urlsplit(view.here).query).get("group", [""])[0]
+    return f"/safety?{urlencode({'group': group})}" if group else "/safety"
 
 
 async def decide(view: View, form: SentForm) -> Response:
@@ -96,7 +203,8 @@ async def decide(view: View, form: SentForm) -> Response:
             tx, request_id, cast("Decision", decision), by=DECIDER, now_ms=view.now_ms
         )
     view.web.host.bus.publish("approval.decided", group=decided.folder, detail=str(decided.id))
-    return view.done("/safety", view.t(f".decided_{decision}", subject=all_visible(decided.subject)))
+    said = "taken_back" if form.is_set("back") else f"decided_{decision}"
+    return view.done(_back(view), view.t(f"safety.{said}", subject=all_visible(decided.subject)))
 
 
 async def show_audit(view: View) -> Response:
@@ -163,10 +271,10 @@ PAGE = Page(
     name="safety",
     order=80,
     shows={"/safety": show, "/safety/audit": show_audit, "/safety/commands": show_commands},
-    changes={"/safety/approvals": decide},
+    changes={"/safety/approvals": decide, "/safety/refused": settle},
     live={
         "approvals": ("approval.*", "message.queued"),
-        "refused": AUDITED,
+        "refused": (*AUDITED, "approval.*"),
         "asked": ("command.*",),
         "rows": AUDITED,
     },

@@ -1,0 +1,139 @@
+"""Safety in the console: what was refused is allowed where it stands, and nothing misleads."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from orchestrator.domain.home import Home
+from orchestrator.domain.values import Folder, RunId
+from orchestrator.groups import changes
+from orchestrator.store import approvals, audit, groups
+from orchestrator.store.approvals import ApprovalKind, ApprovalRequest
+from orchestrator.store.database import Database, Tx
+from orchestrator.store.reader import read_once
+from orchestrator.web.console import marks
+from tests.support.console_browser import console_browser, send_form
+
+PLACE = "shop.example:443"
+
+
+@pytest.fixture
+async def browser(tmp_path: Path) -> AsyncIterator[httpx.AsyncClient]:
+    async with console_browser(tmp_path / "home") as made:
+        await refuse(tmp_path, "family", PLACE)
+        yield made
+
+
+async def refuse(tmp_path: Path, folder: str, target: str, *, egress: object = None) -> int:
+    """Have a place be refused to a group, whose network is a list; return the row of the audit."""
+    database = await Database.open(Home(tmp_path / "home").database)
+    listed = {"allowlist": ["example.org:443"]} if egress is None else egress
+    async with database.transaction() as tx:
+        await changes.configure(tx, folder, {"egress": listed}, by="a test", now_ms=1)
+        detail = {"target": target, "reason": "it is not on the list of this group", "unlogged": 2}
+        event = audit.AuditEvent(at_ms=1, kind="egress.refused", folder=Folder(folder), detail=detail)
+        await audit.append(tx, event)
+        (row,) = await audit.newest(tx, limit=1)
+    await database.close()
+    return int(row["id"])
+
+
+def targets(tmp_path: Path, folder: str) -> Any:
+    async def read(tx: Tx) -> Any:
+        return (await groups.known(tx, folder)).container_config.get("egress")
+
+    return read_once(Home(tmp_path / "home").database, read)
+
+
+def part(page: str, name: str) -> str:
+    return page.partition(f'id="part-{name}"')[2].partition("<section")[0]
+
+
+async def test_a_refused_place_is_allowed_for_a_while_for_the_group_or_never(browser, tmp_path):
+    page = (await browser.get("/console/safety")).text
+    row = re.search(rf"<li>(?:(?!<li>).)*{PLACE}.*?</li>", part(page, "refused"), re.DOTALL)
+    assert row
+    assert "3 times" in row[0]
+    number = re.search(r'name="row" value="(\d+)"', row[0])
+    assert number
+
+    page = await send_form(browser, "/safety/refused", of="/safety", row=number[1], verdict="once")
+    assert "allowed until" in part(page.text, "approvals")
+    page = await send_form(browser, "/safety/refused", of="/safety", row=number[1], verdict="never")
+    assert "never allowed" in part(page.text, "approvals")
+    assert "allowed until" not in part(page.text, "approvals"), "the last word counts"
+    assert PLACE not in part(page.text, "refused"), "it is not told again"
+    page = await send_form(browser, "/safety/refused", of="/safety", row=number[1], verdict="group")
+    assert "never allowed" not in part(page.text, "approvals")
+    assert targets(tmp_path, "family") == {"allowlist": ["example.org:443", PLACE]}
+    assert PLACE not in part(page.text, "refused")
+    history = (await browser.get("/console/groups/family")).text
+    assert "Show or undo" in history.partition('id="changes"')[2]
+
+
+async def test_only_what_was_refused_can_be_allowed(browser, tmp_path):
+    other = await refuse(tmp_path, "work", "odd host:1")
+    for row in (str(other), "1", "0", "x", "9" * 40):
+        for verdict in ("once", "group", "never", "always"):
+            page = await send_form(browser, "/safety/refused", of="/safety", row=row, verdict=verdict)
+            assert page.status_code == 422, (row, verdict)
+    assert targets(tmp_path, "work") == {"allowlist": ["example.org:443"]}
+
+
+async def test_a_closed_network_is_opened_for_the_group_alone(browser, tmp_path):
+    number = await refuse(tmp_path, "work", "api.example:443", egress="none")
+    page = (await browser.get("/console/safety?group=work")).text
+    assert "Allow for 15 minutes" not in part(page, "refused")
+    assert PLACE not in part(page, "refused"), "that was refused to another group"
+    once = await send_form(browser, "/safety/refused", of="/safety", row=str(number), verdict="once")
+    assert once.status_code == 422
+    await send_form(browser, "/safety/refused", of="/safety", row=str(number), verdict="group")
+    assert targets(tmp_path, "work") == {"allowlist": ["api.example:443"]}
+
+
+async def test_whatever_could_mislead_in_a_request_is_written_out(browser, tmp_path):
+    detail = '{"to": "a@b.example",\n "body": "' + "pay \u202e\n" * 50 + '"}'
+    database = await Database.open(Home(tmp_path / "home").database)
+    async with database.transaction() as tx:
+        for kind, subject, text in (
+            (ApprovalKind.EGRESS, "xn--80ak6aa92e.com:443", ""),
+            (ApprovalKind.MCP, "mail/send", detail),
+        ):
+            request = ApprovalRequest(
+                folder=Folder("family"),
+                kind=kind,
+                subject=subject,
+                detail=text,
+                call_hash=kind.value,
+                run_id=RunId("r"),
+                turn_id=None,
+            )
+            await approvals.add(tx, request, now_ms=1, expires_ms=1 << 50)
+    await database.close()
+    page = part((await browser.get("/console/safety")).text, "approvals")
+    assert "xn--80ak6aa92e.com:443" in page
+    assert "reads as <bdi>аррӏе.com</bdi> (Cyrillic)" in page
+    assert "\u202e" not in page
+    assert r"\u202e\u000a" in page
+    assert f"{len(detail)} characters in 52 lines" in page, "what is folded can be counted"
+
+
+@pytest.mark.parametrize(
+    ("subject", "notes"),
+    [
+        ("shop.example:443", []),
+        ("xn--80ak6aa92e.com:443", ["аррӏе.com", "Cyrillic"]),
+        ("xn--h1alffa9f.xn--p1ai:443", ["россия.рф", "Cyrillic"]),
+        ("xn--9999999999999:1", ["xn--9999999999999"]),
+        ("xn--:1", [""]),
+        ("", []),
+    ],
+)
+def test_an_encoded_host_is_read_with_its_scripts(subject, notes):
+    assert marks.host_notes(subject) == notes
