@@ -46,6 +46,15 @@ async def on_board(
     return [_from_row(row) for row in rows]
 
 
+async def on_boards_of_all(tx: Tx, *, limit: int) -> list[BoardTask]:
+    """Return the tasks of all groups that are not in the history, the next deadline first."""
+    rows = await tx.execute_fetchall(
+        f"SELECT * FROM dashboard_tasks WHERE archived_ms IS NULL {_ORDER} LIMIT ?",  # noqa: S608 - a constant
+        (limit,),
+    )
+    return [_from_row(row) for row in rows]
+
+
 async def past_deadline(tx: Tx, *, now_ms: int, limit: int) -> list[BoardTask]:
     """Return the active tasks of all groups whose deadline, or its day, has begun; the longest ago first."""
     rows = await tx.execute_fetchall(

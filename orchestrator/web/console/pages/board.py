@@ -1,8 +1,10 @@
-"""Board: what a group has to do, what it is asked, and what it is told when; by the dashboard's services."""
+"""Board: what groups have to do and are asked; of one group also what it is told when, and its history."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import date, datetime
 from typing import Any
 from zoneinfo import ZoneInfo
 
@@ -10,9 +12,18 @@ from starlette.responses import Response
 
 from orchestrator.base.clock import local_iso
 from orchestrator.dashboard.views import board, notification_log
-from orchestrator.domain.dashboard import BoardTask, Notification, NotificationStatus, Question
+from orchestrator.domain.dashboard import (
+    BoardTask,
+    Deadline,
+    Notification,
+    NotificationStatus,
+    Priority,
+    Question,
+)
 from orchestrator.domain.errors import BadRequest
-from orchestrator.store import dashboard_notifications, dashboard_tasks, groups
+from orchestrator.domain.values import Group
+from orchestrator.store import dashboard_notifications, dashboard_questions, dashboard_tasks, groups
+from orchestrator.store.database import Tx
 from orchestrator.web.console.forms import FormForged, SentForm, typed
 from orchestrator.web.console.page import Page, View
 
@@ -20,6 +31,11 @@ DAY_MS = 86_400_000
 TOLD_DAYS = 30
 MAX_TOLD = 50
 HISTORY_STEP = 30
+MOST = 500
+"""Tasks, and open questions, of all groups that are shown at once."""
+EDITABLE = ("title", "deadline", "priority", "progress")
+NEAR_DAYS = 7
+"""Days for which a deadline is said as "in 3 days"."""
 OVER = tuple(one for one in NotificationStatus if not one.is_open)
 TASK_ACTIONS: Mapping[str, Mapping[str, Any]] = {
     "complete": {"status": "completed"},
@@ -70,8 +86,41 @@ async def show_notification(view: View) -> Response:
 
 
 async def add_task(view: View, form: SentForm) -> Response:
-    given = {"title": form.text("title"), "deadline": form.text("deadline")}
-    return await _use(view, form, "create_task", given, done=".added")
+    """Add a task to the board of the group that the form names."""
+    priority = Priority.HIGH if form.is_set("important") else Priority.MEDIUM
+    given = {"title": form.text("title"), "deadline": form.text("deadline"), "priority": priority.value}
+    folder = form.text("whose")
+    return await _use(view, form, folder, "create_task", given, done=".added")
+
+
+async def edit_task(view: View, form: SentForm) -> Response:
+    """Change a task's title, deadline, priority and progress, as far as they are different."""
+    async with view.web.host.reader.reading() as tx:
+        group = await groups.known(tx, view.given("folder"))
+        task = await dashboard_tasks.get(tx, group.folder, view.given("id"))
+    zone = view.web.host.zone_of(group)
+    now = {} if task is None else editable(task, zone)
+    given = {name: form.text(name) for name in EDITABLE if form.text(name) != now.get(name)}
+    if not given:
+        return view.done(_back(view, group.folder), view.t(".same"))
+    return await _change(view, form, "update_task", {"task_id": view.given("id"), **given}, done=".did_edit")
+
+
+def editable(task: BoardTask, zone: ZoneInfo) -> dict[str, str]:
+    """Return what of a task is changed in place, as it stands in the form. Pure."""
+    return {
+        "title": task.title,
+        "deadline": deadline_text(task.deadline, zone),
+        "priority": task.priority.value,
+        "progress": str(task.pct),
+    }
+
+
+def deadline_text(deadline: Deadline | None, zone: ZoneInfo) -> str:
+    """Return a deadline as a form takes it: `2026-12-24`, or with a time of day. Pure."""
+    if deadline is None:
+        return ""
+    return deadline.date or local_iso(deadline.at_ms, zone)[:16].replace("T", " ")
 
 
 async def change_task(view: View, form: SentForm) -> Response:
@@ -85,11 +134,6 @@ async def change_task(view: View, form: SentForm) -> Response:
     if action == "block":
         given["blocker_note"] = form.text("note")
     return await _change(view, form, "update_task", given, done=f".did_{action}")
-
-
-async def set_progress(view: View, form: SentForm) -> Response:
-    given = {"task_id": view.given("id"), "progress": form.text("progress")}
-    return await _change(view, form, "update_task", given, done=".did_progress")
 
 
 async def answer(view: View, form: SentForm) -> Response:
@@ -119,12 +163,13 @@ async def _change(
     version = seen.get("_version", "")
     if not (version.isascii() and version.isdigit() and len(version) < 16):
         raise FormForged
-    return await _use(view, form, tool, arguments, done=done, version=int(version))
+    return await _use(view, form, view.given("folder"), tool, arguments, done=done, version=int(version))
 
 
 async def _use(
     view: View,
     form: SentForm,
+    folder: str,
     tool: str,
     arguments: Mapping[str, Any],
     *,
@@ -132,7 +177,6 @@ async def _use(
     version: int | None = None,
 ) -> Response:
     """Call a tool of the dashboard; what it refuses is shown on the board with the reason."""
-    folder = view.given("folder")
     result = await view.api.dashboards.use(folder, tool, arguments, expect_version=version)
     if result["code"] == "STALE":
         async with view.web.host.reader.reading() as tx:
@@ -141,8 +185,27 @@ async def _use(
         if row is not None:
             form.check_unchanged(seen_row(view, row, view.web.host.zone_of(group)))
     if not result["ok"]:
-        return await _show(view, folder, error=str(result["text"]), form=form)
-    return view.done(f"/board?group={folder}", view.t(done))
+        view.error = refusal(view, tool, result["code"])
+        return await _show(view, folder if came_from_group(view) else "", form=form)
+    return view.done(_back(view, folder), view.t(done))
+
+
+def came_from_group(view: View) -> bool:
+    """Whether the form stood on the board of one group."""
+    return "group=" in view.here
+
+
+def _back(view: View, folder: str) -> str:
+    """Return the board that a form stood on: of its group, or of all."""
+    return f"/board?group={folder}" if came_from_group(view) else "/board"
+
+
+def refusal(view: View, tool: str, code: str) -> str:
+    """Return why a tool did nothing, in the language of the page; never a code."""
+    for key in (f"board.refused_{tool}_{code}", f"board.refused_{code}"):
+        if view.console.catalogue.has(key):
+            return view.t(key)
+    return view.t("board.refused")
 
 
 def seen_row(view: View, row: BoardTask | Question | Notification, zone: ZoneInfo) -> dict[str, object]:
@@ -152,6 +215,7 @@ def seen_row(view: View, row: BoardTask | Question | Notification, zone: ZoneInf
             state = "blocked" if row.is_blocked and not row.status.is_terminal else row.status.value
             shown = {
                 view.t("board.what"): row.title,
+                view.t("board.priority"): view.t(f"board.priority_{row.priority.value}"),
                 view.t("board.status"): view.t(f"board.state_{state}"),
                 view.t("board.progress"): f"{row.pct} %",
                 view.t("board.deadline"): local_iso(row.deadline.at_ms, zone)[:16] if row.deadline else "",
@@ -168,38 +232,105 @@ def seen_row(view: View, row: BoardTask | Question | Notification, zone: ZoneInf
     return {**shown, "_version": row.version}
 
 
-async def _show(view: View, wanted: str, *, error: str = "", form: SentForm | None = None) -> Response:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Boards:
+    """The boards that the page shows: of one group, or of all."""
+
+    group: Group | None
+    tasks: list[BoardTask]
+    questions: list[Question]
+    archived: list[BoardTask]
+    notifications: list[Notification]
+    is_cut: bool = False
+
+
+async def _show(view: View, wanted: str, *, form: SentForm | None = None) -> Response:
     many = max(HISTORY_STEP, view.number("history"))
     async with view.web.host.reader.reading() as tx:
         every = await groups.every(tx)
-        group = await groups.known(tx, wanted or (every[0].folder if every else "main"))
-        seen = await board.snapshot(tx, group.folder)
-        archived = await dashboard_tasks.history(tx, group.folder, limit=many + 1)
-        since_ms = view.now_ms - TOLD_DAYS * DAY_MS
-        delivered = await dashboard_notifications.listed(tx, group.folder, statuses=OVER, from_ms=since_ms)
-    zone = view.web.host.zone_of(group)
+        if wanted:
+            seen = await _board_of(tx, await groups.known(tx, wanted), many=many, now_ms=view.now_ms)
+        else:
+            seen = await _boards_of_all(tx)
+    zones = {one.folder: view.web.host.zone_of(one) for one in every}
+    names = dict(view.choices(every, first=""))
+    titles = {(one.folder, one.id): one.title for one in (*seen.tasks, *seen.archived)}
+    query = f"?group={seen.group.folder}&history={many}" if seen.group else ""
     return view.render(
         "board.html",
-        status=422 if error else 200,
-        error=error,
-        here=view.url(f"/board?group={group.folder}&history={many}"),
-        group=group.folder,
-        choices=view.choices(every, first=""),
-        zone=zone,
-        tasks=_by_state(seen.tasks if seen else ()),
-        titles={one.id: one.title for one in (*(seen.tasks if seen else ()), *archived)},
-        questions=seen.questions if seen else (),
-        delivered=[*(seen.notifications if seen else ()), *delivered[::-1][:MAX_TOLD]],
-        archived=archived[:many],
-        older=view.url(f"/board?group={group.folder}&history={many + HISTORY_STEP}#part-history")
-        if len(archived) > many
+        here=view.url(f"/board{query}"),
+        group=seen.group.folder if seen.group else "",
+        choices=view.choices(every),
+        whose=view.choices(every, first=""),
+        names=names,
+        zones=zones,
+        tasks=_by_state(seen.tasks),
+        is_cut=seen.is_cut,
+        titles=titles,
+        questions=seen.questions,
+        delivered=seen.notifications,
+        archived=seen.archived[:many],
+        older=view.url(f"/board?group={wanted}&history={many + HISTORY_STEP}#part-history")
+        if len(seen.archived) > many
         else "",
-        given=typed(form, "title", "deadline"),
-        seen_of=lambda row: seen_row(view, row, zone),
+        given=typed(form, "title", "deadline", "whose"),
+        typed_at=view.request.path_params.get("id", "") if form else "",
+        form=form,
+        seen_of=lambda row: seen_row(view, row, zones.get(row.folder, view.console.zone)),
+        editable=lambda task: editable(task, zones.get(task.folder, view.console.zone)),
+        due=lambda task: due(view, task, zones.get(task.folder, view.console.zone)),
     )
 
 
-def _by_state(tasks: tuple[BoardTask, ...]) -> dict[str, list[BoardTask]]:
+async def _board_of(tx: Tx, group: Group, *, many: int, now_ms: int) -> Boards:
+    """Return the whole board of one group, with `many` rows of its history and one more."""
+    seen = await board.snapshot(tx, group.folder)
+    since_ms = now_ms - TOLD_DAYS * DAY_MS
+    told = await dashboard_notifications.listed(tx, group.folder, statuses=OVER, from_ms=since_ms)
+    return Boards(
+        group=group,
+        tasks=list(seen.tasks if seen else ()),
+        questions=list(seen.questions if seen else ()),
+        archived=await dashboard_tasks.history(tx, group.folder, limit=many + 1),
+        notifications=[*(seen.notifications if seen else ()), *told[::-1][:MAX_TOLD]],
+    )
+
+
+async def _boards_of_all(tx: Tx) -> Boards:
+    """Return the tasks and open questions of all groups, so many at most."""
+    tasks = await dashboard_tasks.on_boards_of_all(tx, limit=MOST + 1)
+    return Boards(
+        group=None,
+        tasks=tasks[:MOST],
+        questions=await dashboard_questions.unanswered_of_all(tx, limit=MOST),
+        archived=[],
+        notifications=[],
+        is_cut=len(tasks) > MOST,
+    )
+
+
+def due(view: View, task: BoardTask, zone: ZoneInfo) -> tuple[str, bool]:
+    """Return when a task is due, as people say it, and whether that is over."""
+    deadline = task.deadline
+    if deadline is None:
+        return view.t("board.no_deadline"), False
+    now = datetime.fromtimestamp(view.now_ms / 1000, zone)
+    moment = datetime.fromtimestamp(deadline.at_ms / 1000, zone)
+    day = date.fromisoformat(deadline.date) if deadline.date else moment.date()
+    time = "" if deadline.date else f" {moment:%H:%M}"
+    shown = f"{view.date(day, now.date())}{time}"
+    days = (day - now.date()).days
+    is_late = days < 0 or (deadline.date is None and moment <= now)
+    if is_late and not task.status.is_terminal:
+        late = view.t("board.days_late", n=-days) if days < 0 else view.t("board.late_today")
+        return f"{late}, {shown}", True
+    if 0 <= days <= 1:
+        return f"{view.t('base.tomorrow' if days else 'base.today')}, {shown}", False
+    near = f"{view.t('board.in_days', n=days)}, " if 0 < days <= NEAR_DAYS else ""
+    return f"{near}{shown}", False
+
+
+def _by_state(tasks: Iterable[BoardTask]) -> dict[str, list[BoardTask]]:
     """Return the tasks of each state, in the order in which people look at them. Pure."""
     found: dict[str, list[BoardTask]] = {
         name: [] for name in ("active", "blocked", "someday", "completed", "cancelled")
@@ -215,8 +346,8 @@ PAGE = Page(
     is_daily=True,
     shows={"/board": show, "/board/{folder}/notifications/{id}": show_notification},
     changes={
-        "/board/{folder}/tasks": add_task,
-        "/board/{folder}/tasks/{id}/progress": set_progress,
+        "/board/tasks": add_task,
+        "/board/{folder}/tasks/{id}/edit": edit_task,
         "/board/{folder}/tasks/{id}/{action}": change_task,
         "/board/{folder}/questions/{id}/answer": answer,
         "/board/{folder}/questions/{id}/remove": remove_question,
