@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -19,6 +20,8 @@ from orchestrator.domain.values import ChatJid
 if TYPE_CHECKING:
     from orchestrator.channels.context import ChannelContext
 
+CHECKOUT = Path(__file__).parents[2] / "Makefile"
+"""A file beside the package where Andy runs from a clone of his repository."""
 Words = Mapping[str, str]
 """One text by language: `{"en": …, "ko": …}`."""
 
@@ -73,6 +76,8 @@ class ChannelDescription:
     """Whether it can be neither switched on nor off."""
     extra: str = ""
     """The optional extra of `pyproject.toml` that installs its library; empty when it comes with Andy."""
+    library: str = ""
+    """The name of the module that it needs and that may be missing; empty when it needs none."""
     questions: tuple[LoginQuestion, ...] = ()
     log_in: Callable[[Path, Mapping[str, str]], Awaitable[str]] | None = None
     """Log in with the answers and keep the login in the home; return a sentence about what is so now.
@@ -103,6 +108,18 @@ class ChannelDescription:
 
     `{reason}` in it becomes why the connection ended last. Where a state has none, the status's own is shown.
     """
+
+    @property
+    def is_installed(self) -> bool:
+        """Whether its library is there. The library is looked for and not loaded."""
+        return not self.library or find_spec(self.library) is not None
+
+    @property
+    def install_command(self) -> str:
+        """The command that installs its library."""
+        if CHECKOUT.is_file():
+            return "make messengers"
+        return f"pip install 'andy-assistant[{self.extra or self.name}]'"
 
     @property
     def add_command(self) -> str:

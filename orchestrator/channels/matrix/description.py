@@ -93,6 +93,7 @@ CHANNEL = ChannelDescription(
     max_text_chars=MAX_TEXT_CHARS,
     media=("image", "audio", "video"),
     extra="matrix",
+    library="nio",
     questions=(
         LoginQuestion(name="homeserver", text="The homeserver", default="https://matrix.org"),
         LoginQuestion(name="user", text="Andy's own account, such as @andy:matrix.org"),

@@ -93,6 +93,7 @@ CHANNEL = ChannelDescription(
     max_file_bytes=MAX_FILE_BYTES,
     media=("image", "audio", "video"),
     extra="telegram",
+    library="telegram",
     questions=(
         LoginQuestion(name="owner", text="Your own numeric user id; @userinfobot tells it", default="0"),
         LoginQuestion(

@@ -57,6 +57,7 @@ CHANNEL = ChannelDescription(
         "en": "Groups and chats of a WhatsApp account; Andy becomes a linked device of a phone.",
         "ko": "WhatsApp 계정의 그룹과 대화입니다. Andy는 휴대전화의 '연결된 기기'가 됩니다.",
     },
+    library="neonize",
     owns=owns,
     build=build,
     features=frozenset(Feature) - {Feature.THREADS},

@@ -16,6 +16,7 @@ from orchestrator.channels.description import ChannelDescription
 from orchestrator.channels.registry import PairingService
 from orchestrator.channels.status import ChannelStatus
 from orchestrator.domain.errors import AndyError, BadRequest, SettingError
+from orchestrator.domain.values import ChatJid
 from orchestrator.reports import groups as group_reports
 from orchestrator.web.api.pairing import inline_picture
 from orchestrator.web.console.forms import SentForm
@@ -83,6 +84,8 @@ async def _show(view: View, *, error: str = "", phone: str = "") -> Response:
     ]
     async with view.web.host.reader.reading() as tx:
         chats = await group_reports.chat_rows(tx)
+    every = await asyncio.to_thread(discovery.installed)
+    owners = [messenger_of(one, every) for one in chats]
     return view.render(
         "channels.html",
         status=422 if error else 200,
@@ -97,18 +100,19 @@ async def _show(view: View, *, error: str = "", phone: str = "") -> Response:
         ],
         others=await asyncio.to_thread(_others, {one.name for one in view.web.channels.messengers}),
         qr=_qr,
-        seen=Counter(map(_messenger, chats)),
-        answered=Counter(_messenger(one) for one in chats if one["group"]),
+        seen=Counter(owners),
+        answered=Counter(owner for one, owner in zip(chats, owners, strict=True) if one["group"]),
     )
 
 
-def _messenger(chat: Mapping[str, Any]) -> str:
-    """Return the messenger of a chat; one of this machine may have been seen by none. Pure."""
-    return "local" if chat["jid"].startswith("local:") else chat["channel"] or ""
+def messenger_of(chat: Mapping[str, Any], known: Collection[ChannelDescription]) -> str:
+    """Return the messenger of a chat; one that nobody wrote in yet is known by its address. Pure."""
+    owner = next((one.name for one in known if one.owns(ChatJid(chat["jid"]))), "")
+    return owner or chat["channel"] or ""
 
 
 def _others(on: Collection[str]) -> list[OtherMessenger]:
-    """Return the messengers that are installed and not on, and why one cannot be used. Blocks."""
+    """Return the messengers that are not on, and why one cannot be used. Blocks."""
     found = []
     for name in discovery.names():
         if name in on:
