@@ -18,58 +18,77 @@ def test_a_group_is_registered_set_up_and_unregistered(visitor: Visit, andy: And
     visitor.allowed.append("422")
     page = visitor.page
     page.goto(f"{andy.address}/console/groups")
+    page.get_by_text("Register a group").click()
+    page.get_by_label("Name", exact=True).fill("The garden")
     assert_accessible(page)
-    page.get_by_label("Folder").fill("no such name!")
     page.get_by_role("button", name="Register").click()
-    expect(page.get_by_role("alert")).to_contain_text("is no folder name")
+    expect(page.get_by_text("The garden is registered")).to_be_visible()
+    assert "the-garden" in {one["folder"] for one in andy.listed("groups", "list")}
 
-    page.get_by_label("Folder").fill("garden")
-    page.get_by_label("Name").fill("The garden")
-    page.get_by_role("button", name="Register").click()
-    expect(page.get_by_text("'garden' is registered")).to_be_visible()
-    assert "garden" in {one["folder"] for one in andy.listed("groups", "list")}
-
-    settings = page.get_by_label("Settings")
-    settings.fill('{"memory_mb": 12}')
-    page.get_by_role("button", name="Look at the change of the settings").click()
-    expect(page.get_by_role("alert")).to_contain_text("memory_mb")
-    settings.fill('{"memory_mb": 512}')
-    page.get_by_role("button", name="Look at the change of the settings").click()
-    expect(page.locator(".diff ins")).to_contain_text(["{", '"memory_mb": 512'])
-    assert_accessible(page)
-    assert settings_of(andy, "garden") == {}, "nothing is changed before it is seen"
+    page.get_by_label("A call of its own").fill("@garden")
+    page.get_by_label("Only what is listed").check()
+    page.get_by_text("More settings").click()
+    page.get_by_label("Memory, in MB").fill("12")
     page.get_by_role("button", name="Save").click()
-    expect(page.get_by_text("The settings are kept.")).to_be_visible()
-    assert settings_of(andy, "garden") == {"memory_mb": 512}
+    expect(page.get_by_role("alert")).to_contain_text("look at the marked fields (2)")
+    expect(page.get_by_text("Write a whole number from 256")).to_be_visible()
+    expect(page.get_by_text("Each line is a host and its port")).to_be_visible()
+    assert_accessible(page)
+    page.get_by_label("Memory, in MB").fill("512")
+    page.get_by_label("Listed hosts").fill("example.org:443")
+    page.get_by_role("button", name="Save").click()
+    expect(page.get_by_text("Saved.", exact=False)).to_be_visible()
+    config = {"memory_mb": 512, "egress": {"allowlist": ["example.org:443"]}}
+    assert settings_of(andy, "the-garden") == config
+    assert_accessible(page)
 
     page.locator("summary", has_text="Unregister").click()
     page.get_by_role("button", name="Unregister").click()
-    expect(page.get_by_text("'garden' is no longer registered")).to_be_visible()
+    expect(page.get_by_text("'the-garden' is no longer registered")).to_be_visible()
 
 
-def test_a_change_is_undone_and_so_is_its_undoing(visitor: Visit, andy: AndyProcess) -> None:
+def test_a_trigger_is_changed_and_put_back_in_three_clicks(visitor: Visit, andy: AndyProcess) -> None:
+    page = visitor.page
+    andy.cli("groups", "register", "kitchen")
+    page.goto(f"{andy.address}/console/groups/kitchen")
+    page.get_by_label("A call of its own").fill("@cook")
+    page.keyboard.press("Enter")
+    expect(page.get_by_text("Saved.", exact=False)).to_be_visible()
+    page.get_by_role("row").filter(has_text="Name and trigger").get_by_role("link").click()
+    expect(page.locator(".diff ins")).to_contain_text('"trigger": "@cook"')
+    page.get_by_role("button", name="Undo it").click()
+    expect(page.get_by_text("Name and trigger are saved.")).to_be_visible()
+    expect(page.get_by_label("A call of its own")).to_have_value("")
+
+
+def test_a_change_of_the_memory_file_is_undone_and_so_is_its_undoing(
+    visitor: Visit, andy: AndyProcess
+) -> None:
     page = visitor.page
     memory = andy.home / "groups" / "main" / "CLAUDE.md"
     memory.write_text("Roses are red.\nTea at five.\n")
-    page.goto(f"{andy.address}/console/groups/main")
-    page.get_by_label("Memory").fill("Roses are red.\nTea at six.\n")
-    page.get_by_role("button", name="Look at the change of the memory").click()
+    page.goto(f"{andy.address}/console/mind?group=main")
+    page.locator("summary", has_text="Change it").click()
+    page.get_by_label("Memory file").fill("Roses are red.\nTea at six.\n")
+    page.get_by_role("button", name="Show what will change").click()
     expect(page.locator(".diff del")).to_have_text("− Tea at five.")
     expect(page.locator(".diff ins")).to_have_text("+ Tea at six.")
     page.get_by_role("button", name="Save").click()
-    expect(page.get_by_text("The memory is kept.")).to_be_visible()
+    expect(page.get_by_text("The memory is saved.")).to_be_visible()
     assert memory.read_text() == "Roses are red.\nTea at six.\n"
+    page.locator("summary", has_text="Change it").click()
+    page.get_by_role("link", name="Earlier changes").click()
     row = page.get_by_role("row").filter(has_text="+1 −1")
     expect(row).to_contain_text("Chrome")
-    assert_accessible(page)
 
-    row.get_by_role("link", name="Look, undo").click()
+    row.get_by_role("link", name="Show or undo").click()
     assert_accessible(page)
     page.get_by_role("button", name="Undo it").click()
-    expect(page.get_by_text("The memory is kept.")).to_be_visible()
+    expect(page.get_by_text("The memory is saved.")).to_be_visible()
     assert memory.read_text() == "Roses are red.\nTea at five.\n"
+    page.goto(f"{andy.address}/console/groups/main#changes")
     undoing = page.get_by_role("row").filter(has_text="(undoes")
-    undoing.get_by_role("link", name="Look, undo").click()
+    undoing.get_by_role("link", name="Show or undo").click()
     memory.write_text("written by the agent")
     visitor.allowed.append("409")
     page.get_by_role("button", name="Undo it").click()
@@ -83,8 +102,9 @@ def test_a_settings_form_that_was_changed_meanwhile_shows_both_states(
     visitor.allowed.append("409")
     page = visitor.page
     page.goto(f"{andy.address}/console/groups/main")
-    page.get_by_label("Settings").fill('{"cpus": 2}')
-    page.get_by_role("button", name="Look at the change of the settings").click()
+    page.get_by_text("As text").click()
+    page.get_by_label("Settings", exact=True).fill('{"cpus": 2}')
+    page.get_by_role("button", name="Show what will change").click()
     assert andy.cli("groups", "config", "main", "--set", '{"cpus": 1}').returncode == 0
     page.get_by_role("button", name="Save").click()
     expect(page.get_by_role("heading", name="It has changed since")).to_be_visible()
@@ -96,10 +116,11 @@ def test_a_memory_that_its_agent_changed_meanwhile_is_not_overwritten(
 ) -> None:
     visitor.allowed.append("409")
     page = visitor.page
-    page.goto(f"{andy.address}/console/groups/main")
+    page.goto(f"{andy.address}/console/mind?group=main")
     (andy.home / "groups" / "main" / "CLAUDE.md").write_text("written by the agent")
-    page.get_by_label("Memory").fill("written by the owner")
-    page.get_by_role("button", name="Look at the change of the memory").click()
+    page.locator("summary", has_text="Change it").click()
+    page.get_by_label("Memory file").fill("written by the owner")
+    page.get_by_role("button", name="Show what will change").click()
 
     expect(page.get_by_text("written by the agent")).to_be_visible()
     assert (andy.home / "groups" / "main" / "CLAUDE.md").read_text() == "written by the agent"
@@ -113,9 +134,10 @@ def test_a_chat_that_was_seen_is_added_to_a_group_told_its_news_and_taken_off(
         andy.cli("groups", "register", folder)
     andy.cli("groups", "remove", "shed")
     page.goto(f"{andy.address}/console/groups")
-    row = page.get_by_role("row", name="shed").filter(has=page.get_by_role("button", name="Add"))
+    row = page.get_by_role("listitem").filter(has_text="shed").filter(has_text="Add to a group")
+    row.locator("summary").click()
     row.get_by_role("combobox").select_option("house")
-    row.get_by_role("button", name="Add").click()
+    row.get_by_role("button", name="Add", exact=True).click()
     expect(page.get_by_text("The chats are kept.")).to_be_visible()
     assert chats_of(andy, "house") == ["local:house", "local:shed"]
     assert_accessible(page)
@@ -152,15 +174,17 @@ def test_on_a_phone_names_stay_whole_and_the_navigation_shows_where_one_is(
     page = visitor.page
     page.set_viewport_size({"width": 390, "height": 900})
     page.goto(f"{andy.address}/console/groups")
-    link = page.get_by_role("link", name="Main", exact=True)
-    expect(link).to_be_visible()
-    assert link.evaluate("one => one.getClientRects().length") == 1, "a word is broken in its middle"
-    badge = page.locator("tr .badge").first
+    name = page.locator("a.chat strong").first
+    expect(name).to_be_visible()
+    assert name.evaluate("one => one.getClientRects().length") == 1, "a word is broken in its middle"
+    badge = page.locator("a.chat .badge").first
     heights = badge.evaluate("one => [one.clientHeight, parseFloat(getComputedStyle(one).lineHeight)]")
     assert heights[0] < 2 * heights[1], "a badge is broken in its middle"
-    for place in ("now", "care"):
-        page.goto(f"{andy.address}/console/{place}")
-        expect(page.locator(".side nav a[aria-current]")).to_be_in_viewport(ratio=0.9)
+    page.goto(f"{andy.address}/console/board")
+    expect(page.locator(".side nav a[aria-current]")).to_be_in_viewport(ratio=0.9)
+    page.goto(f"{andy.address}/console/groups/main")
+    expect(page.locator(".side button.here")).to_be_in_viewport(ratio=0.9)
+    expect(page.locator(".tabs a[aria-current]")).to_be_in_viewport(ratio=0.9)
 
 
 def test_a_name_with_a_direction_mark_makes_no_page_wider(visitor: Visit, andy: AndyProcess) -> None:

@@ -50,6 +50,7 @@ def test_the_summary_is_corrected_and_what_was_there_is_restored(visitor: Visit,
     manager.put_summary("Jane likes tea.", instead_of="", now_ms=1)
 
     page.goto(f"{andy.address}/console/mind?group=main")
+    page.locator("summary", has_text="Correct").first.click()
     page.get_by_label("What was said before").fill("x" * 701)
     page.get_by_role("button", name="Save").click()
     expect(page.get_by_role("alert")).to_contain_text("too long")
@@ -61,6 +62,7 @@ def test_the_summary_is_corrected_and_what_was_there_is_restored(visitor: Visit,
     assert andy.rows("SELECT * FROM sessions WHERE group_folder = 'main'") == [], "a new session is told"
 
     manager.put_summary("Jane likes cocoa.", instead_of="Jane likes coffee.", now_ms=3)
+    page.locator("summary", has_text="Correct").first.click()
     page.get_by_label("What was said before").fill("Jane likes water.")
     page.get_by_role("button", name="Save").click()
     expect(page.get_by_role("heading", name="It has changed since")).to_be_visible()

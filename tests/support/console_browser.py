@@ -50,6 +50,12 @@ async def send_form(
     page = await browser.get(f"/console{of}")
     found = re.search(r'name="_form" value="([^"]+)"', page.text)
     assert found
-    seen = re.search(rf'action="/console{path}"[^§]*?name="_seen" value="([^"]+)"', page.text)
-    hidden = {"_form": found[1]} | ({"_seen": unescape(seen[1])} if seen else {})
+    hidden = {**hidden_fields(page.text, path), "_form": found[1]}
     return await browser.post(f"/console{path}", data={**hidden, **fields}, follow_redirects=True)
+
+
+def hidden_fields(page: str, path: str) -> dict[str, str]:
+    """Return what the form of a page that goes to `path` sends by itself: its number and its state."""
+    form = re.search(rf'action="/console{re.escape(path)}"(.*?)</form>', page, re.DOTALL)
+    fields = re.findall(r'name="(_form|_seen)" value="([^"]+)"', form[1]) if form else []
+    return {name: unescape(value) for name, value in fields}

@@ -118,6 +118,8 @@ class View:
         self._signed_in = signed_in
         self.needs = 0
         """The number of things that wait for the owner."""
+        self.group_names: dict[str, str] = {}
+        """The names of the groups that `choices` was called with, by folder."""
         self.error: str | None = None
         """What was wrong with a form that is shown again: the page says it at its top."""
         chosen = request.cookies.get("andy_language", "")
@@ -180,6 +182,7 @@ class View:
     def choices(self, found: Iterable[Group], *, first: str = "base.all_groups") -> list[tuple[str, str]]:
         """Return the options of a select of groups, by name; `first`, if any, is the option for none."""
         named = [(one.folder, all_visible(one.name[:60])) for one in found]
+        self.group_names |= named
         times = Counter(name for _, name in named)
         told_apart = [(key, name if times[name] == 1 else f"{name} ({key})") for key, name in named]
         return [*([("", self.t(first))] if first else []), *told_apart]
@@ -324,6 +327,7 @@ def templates() -> Environment:
         "rich": marks.rich,
         "plain": marks.plain,
         "written_out": marks.written_out,
+        "host_notes": marks.host_notes,
         "is_cut": marks.is_cut,
         "labelled": marks.labelled,
         "languages": LANGUAGES,

@@ -3,19 +3,27 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+import re
+import unicodedata
+from collections import defaultdict
+from collections.abc import Awaitable, Callable, Collection, Mapping
+from functools import partial
+from itertools import chain, count
 
 from pydantic import ValidationError
 from starlette.responses import Response
 
 from orchestrator.domain.errors import AndyError, BadRequest
-from orchestrator.groups import changes
-from orchestrator.groups.registration import Registration
+from orchestrator.groups import changes, settings
+from orchestrator.groups.registration import RESERVED, ProfileRefused, Registration
 from orchestrator.groups.settings import ConfigRefused
+from orchestrator.groups.skills import available
+from orchestrator.reports import costs
 from orchestrator.reports import groups as group_reports
-from orchestrator.store import chats, group_changes, groups
+from orchestrator.store import chats, group_changes, groups, model_services
 from orchestrator.store.group_changes import GroupChange, GroupPart
 from orchestrator.web.api.groups import FurtherChat
+from orchestrator.web.console import settings_form
 from orchestrator.web.console.forms import SentForm, typed
 from orchestrator.web.console.page import Page, View
 
@@ -28,7 +36,7 @@ async def register(view: View, form: SentForm) -> Response:
     """Give a chat an agent; what cannot be read is shown again with the reason."""
     try:
         wish = Registration(
-            folder=form.text("folder"),
+            folder=form.text("folder") or await _free_folder(view, form.text("name")),
             jid=form.text("jid") or None,
             name=form.text("name") or None,
             trigger=form.text("trigger") or None,
@@ -36,8 +44,25 @@ async def register(view: View, form: SentForm) -> Response:
         )
         await view.api.groups.register(wish)
     except (AndyError, ValidationError) as error:
-        return await _show(view, error=str(error), values=form)
-    return view.done(f"/groups/{wish.folder}", view.t(".registered", folder=wish.folder))
+        view.error = str(error)
+        return await _show(view, values=form)
+    return view.done(f"/groups/{wish.folder}", view.t(".registered", name=wish.name or wish.folder))
+
+
+async def _free_folder(view: View, name: str) -> str:
+    """Return a folder's name that is free and like the name of a group."""
+    async with view.web.host.reader.reading() as tx:
+        taken = {one.folder.lower() for one in await groups.every(tx)} | RESERVED
+    return free_folder(name, taken)
+
+
+def free_folder(name: str, taken: Collection[str]) -> str:
+    """Return a folder's name of letters, digits and dashes that is not taken, like `name`. Pure."""
+    plain = unicodedata.normalize("NFKD", name).encode("ascii", "ignore").decode().lower()
+    slug = re.sub(r"[^a-z0-9]+", "-", plain).strip("-")[:40].strip("-")
+    named = [slug] if slug else []
+    numbered = (f"{slug or 'group'}-{number}" for number in count(2 if slug else 1))
+    return next(one for one in chain(named, numbered) if one not in taken)
 
 
 async def add_chat(view: View, form: SentForm) -> Response:
@@ -47,7 +72,8 @@ async def add_chat(view: View, form: SentForm) -> Response:
         wish = FurtherChat(jid=form.text("jid"), is_notify_chat=form.is_set("notify"))
         await view.api.groups.add_chat(folder, wish)
     except (BadRequest, ValidationError) as error:
-        return await _show_group(view, error=str(error))
+        view.error = str(error)
+        return await _show_group(view)
     return view.done(f"/groups/{folder}#chats", view.t(".chats_kept"))
 
 
@@ -68,15 +94,70 @@ async def show_group(view: View) -> Response:
     return await _show_group(view)
 
 
+async def save_settings(view: View, form: SentForm) -> Response:
+    """Save the form of a group's settings: all of it, or nothing with the reason at each field."""
+    folder = view.given("folder")
+    async with view.web.host.reader.reading() as tx:
+        group = await groups.known(tx, folder)
+        services = await model_services.every(tx)
+    wanted = settings_form.read(form, group, services, explain=partial(_explained, view))
+    if wanted.errors:
+        return await _show_group(view, form=form, errors=wanted.errors)
+    by, now_ms = view.signed_in.session.browser, view.now_ms
+    async with view.web.host.database.transaction() as tx:
+        group = await groups.known(tx, folder)
+        form.check_unchanged(settings_form.state(group, partial(_label, view)))
+        before = settings.of(group).to_fields()
+        changed = {
+            name: wanted.fields.get(name)
+            for name in {**before, **wanted.fields}
+            if before.get(name) != wanted.fields.get(name)
+        }
+        after = await changes.set_profile(tx, folder, wanted.profile, by=by, now_ms=now_ms)
+        if changed:
+            await changes.configure(tx, folder, changed, by=by, now_ms=now_ms)
+    await view.api.groups.configured(folder)
+    is_same = not changed and changes.profile_text(group) == changes.profile_text(after)
+    return view.done(f"/groups/{group.folder}", view.t(".same" if is_same else ".saved"))
+
+
+def _explained(view: View, field: str, reason: str) -> str:
+    """Return why a field cannot be used, in the language of the page where it has words for it."""
+    key = f"groups.wrong_{field}"
+    return view.t(key, reason=reason) if view.console.catalogue.has(key) else reason
+
+
+def _option(view: View, field: str, word: str) -> str:
+    """Return what a word of a setting means, as people choose it."""
+    return _label(view, f"option_{field}_{word}", word)
+
+
+def _label(view: View, key: str, default: str = "") -> str:
+    """Return a text of this page, or `default` for a setting that has none yet."""
+    return view.t(f"groups.{key}") if view.console.catalogue.has(f"groups.{key}") else default or key
+
+
 async def change_settings(view: View, form: SentForm) -> Response:
-    return await _change(view, form, GroupPart.SETTINGS)
+    """Change the settings as text."""
+    return await _change_text(view, form, GroupPart.SETTINGS)
 
 
-async def change_memory(view: View, form: SentForm) -> Response:
-    return await _change(view, form, GroupPart.MEMORY)
+async def change_profile(view: View, form: SentForm) -> Response:
+    """Put back a name, a trigger and what calls Andy."""
+    return await _change_text(view, form, GroupPart.PROFILE)
 
 
-async def _change(view: View, form: SentForm, part: GroupPart) -> Response:
+async def _change_text(view: View, form: SentForm, part: GroupPart) -> Response:
+    async def refuse(error: str) -> Response:
+        view.error = error
+        return await _show_group(view, text=form.raw("text") if part is GroupPart.SETTINGS else None)
+
+    return await change_part(view, form, part, path=f"/groups/{view.given('folder')}", refuse=refuse)
+
+
+async def change_part(
+    view: View, form: SentForm, part: GroupPart, *, path: str, refuse: Callable[[str], Awaitable[Response]]
+) -> Response:
     """Show what a change does; make it once it is sent again with `sure`, if nobody changed it meanwhile."""
     folder, text = view.given("folder"), form.raw("text")
     home = view.web.host.home.root
@@ -91,7 +172,7 @@ async def _change(view: View, form: SentForm, part: GroupPart) -> Response:
             check(now)
             after = changes.checked(part, text)
             if after == now:
-                return view.done(f"/groups/{folder}", view.t(".same"))
+                return view.done(path, view.t("groups.same"))
             return await _show_diff(view, part, now, after)
         undoes = form.text("undoes")
         async with view.web.host.database.transaction() as tx:
@@ -106,11 +187,11 @@ async def _change(view: View, form: SentForm, part: GroupPart) -> Response:
                 now_ms=view.now_ms,
                 undoes=int(undoes[:15]) if undoes.isascii() and undoes.isdigit() else None,
             )
-    except (ConfigRefused, changes.GroupChangeRefused) as error:
-        return await _show_group(view, error=str(error), texts={part: text})
-    if part is GroupPart.SETTINGS:
+    except (ConfigRefused, changes.GroupChangeRefused, ProfileRefused) as error:
+        return await refuse(str(error))
+    if part is not GroupPart.MEMORY:
         await view.api.groups.configured(folder)
-    return view.done(f"/groups/{folder}", view.t(f".kept_{part.value}"))
+    return view.done(path, view.t(f"groups.kept_{part.value}"))
 
 
 async def show_change(view: View) -> Response:
@@ -142,7 +223,7 @@ async def remove(view: View, _: SentForm) -> Response:
     return view.done("/groups", str(found["text"]))
 
 
-async def _show(view: View, *, error: str = "", values: SentForm | None = None) -> Response:
+async def _show(view: View, *, values: SentForm | None = None) -> Response:
     async with view.web.host.reader.reading() as tx:
         rows = await group_reports.group_rows(tx)
         seen = [one for one in await group_reports.chat_rows(tx) if one["group"] is None]
@@ -151,39 +232,65 @@ async def _show(view: View, *, error: str = "", values: SentForm | None = None) 
     given["name"] = given["name"] or view.query("name")
     return view.render(
         "groups.html",
-        status=422 if error else 200,
         rows=rows,
         seen=seen,
-        error=error,
         given=given,
         every=values is not None and values.is_set("every"),
     )
 
 
 async def _show_group(
-    view: View, *, error: str = "", texts: Mapping[GroupPart, str] | None = None
+    view: View,
+    *,
+    form: SentForm | None = None,
+    errors: Mapping[str, str] | None = None,
+    text: str | None = None,
 ) -> Response:
-    """Show a group with its settings and memory; `texts` are what was typed and refused."""
-    folder, home = view.given("folder"), view.web.host.home.root
+    """Show a group with its settings; `form` or `text` is what was typed and refused."""
+    folder = view.given("folder")
     async with view.web.host.reader.reading() as tx:
         known = await groups.known(tx, folder)
-        group = group_reports.group_row(known)
         its_chats = await chats.of_group(tx, known)
         free = [one for one in await group_reports.chat_rows(tx) if one["group"] is None]
-        now = {part: await changes.current(tx, home, folder, part) for part in GroupPart}
         changed = await group_reports.change_rows(tx, folder)
+        budgets = await costs.budgets(tx, now_ms=view.now_ms, zone=view.console.zone, folder=known.folder)
+        services = await model_services.every(tx)
+    config = settings.of(known).to_fields()
+    values = settings_form.typed(form) if form else settings_form.shown(config)
+    fields = settings_form.fields()
+    host = view.web.host.settings
     return view.render(
         "groups_one.html",
-        status=422 if error else 200,
-        group=group,
-        parts=[
-            {"name": part.value, "now": text, "typed": (texts or {}).get(part, text)}
-            for part, text in now.items()
-        ],
+        status=422 if errors or view.error else 200,
+        group=known,
+        profile={
+            "name": form.raw("name") if form else known.name,
+            "trigger": form.raw("trigger") if form else known.trigger or "",
+            "every": form.is_set("every") if form else not known.requires_trigger,
+        },
+        fields=fields,
+        option=partial(_option, view),
+        others=[fields[name] for name in settings_form.others()],
+        values=values,
+        errors=defaultdict(str, errors or {}),
+        is_more_open=any(values[name] for name in settings_form.others() if name != "skills")
+        or not values["skills_all"]
+        or any(name in (errors or {}) for name in settings_form.others()),
+        state=settings_form.state(known, partial(_label, view)),
+        models=[f"{one.name}/{one.model}" for one in services if one.model],
+        skills=sorted({*await asyncio.to_thread(available, view.web.host.home.root), *values["skills"]}),
+        defaults={
+            "model": host.andy_model or "",
+            "web_search": host.andy_web_search.value,
+            "timezone": view.console.zone.key,
+            "agent": host.andy_agent,
+        },
+        text=settings.text_of(config),
+        typed_text=settings.text_of(config) if text is None else text,
+        budgets=budgets,
         changed=changed,
         chats=its_chats,
         free=free,
-        error=error,
     )
 
 
@@ -197,11 +304,12 @@ PAGE = Page(
     },
     changes={
         "/groups": register,
-        "/groups/{folder}/settings": change_settings,
-        "/groups/{folder}/memory": change_memory,
         "/groups/join": join_group,
+        "/groups/{folder}/form": save_settings,
         "/groups/{folder}/chats": add_chat,
         "/groups/{folder}/chats/remove": remove_chat,
         "/groups/{folder}/remove": remove,
+        "/groups/{folder}/settings": change_settings,
+        "/groups/{folder}/profile": change_profile,
     },
 )

@@ -1,6 +1,7 @@
-"""Mind: what a group remembers: its summary, plans, decisions, snapshots, and notices to itself.
+"""Memory: what a group remembers: its file, summary, plans, decisions, snapshots and notices to itself.
 
-What is corrected, forgotten or restored here goes the way of `andy context`: `context/owner_changes.py`.
+What is corrected, forgotten or restored here goes the way of `andy context`: `context/owner_changes.py`. The
+memory file is changed as on the page of its group: `groups/changes.py`.
 """
 
 from __future__ import annotations
@@ -16,10 +17,13 @@ from orchestrator.context.owner_changes import ChangeContext, CorrectedTask
 from orchestrator.context.plan_errors import PlanRefused
 from orchestrator.context.snapshots import SnapshotContents
 from orchestrator.domain.values import Group
+from orchestrator.groups import changes
 from orchestrator.reports import context, notices
 from orchestrator.store import groups
+from orchestrator.store.group_changes import GroupPart
 from orchestrator.web.console.forms import SentForm
 from orchestrator.web.console.page import Page, View
+from orchestrator.web.console.pages.groups import change_part
 
 MAX_NOTICES = 100
 MAX_PLAN_TASKS = 200
@@ -32,21 +36,29 @@ async def show(view: View) -> Response:
     return await _show(view, view.query("group"))
 
 
-async def _show(view: View, folder: str, *, error: str = "", summary: str | None = None) -> Response:
-    """Show what is kept of one group; of the first one where none is named."""
+async def _show(
+    view: View, folder: str, *, error: str = "", summary: str | None = None, file: str | None = None
+) -> Response:
+    """Show what is kept of one group; of the first one where none is named.
+
+    `summary` and `file` are what was typed and refused.
+    """
     async with view.web.host.reader.reading() as tx:
         every = await groups.every(tx)
         group = await groups.known(tx, folder or (every[0].folder if every else "main"))
+        memory = await changes.current(tx, view.web.host.home.root, group.folder, GroupPart.MEMORY)
         noticed = await notices.every(tx, group.folder, with_over=False, limit=MAX_NOTICES)
+    view.error = view.error or error or None
     manager = view.web.contexts.manager(group.folder)
     stored, snapshots = await asyncio.to_thread(_stored, manager, view.now_ms)
     now = stored["context"]["conversation"]["running_summary"]
     return view.render(
         "mind.html",
-        status=422 if error else 200,
         error=error,
         group=group.folder,
         choices=view.choices(every, first=""),
+        memory=memory,
+        typed_memory=memory if file is None else file,
         zone=view.web.host.zone_of(group),
         stored=stored,
         summary=now,
@@ -91,6 +103,18 @@ async def _show_plan(view: View, *, error: str = "", form: SentForm | None = Non
         typed={name: form.raw(name) for name in form.names} if form else _seen(plan),
         states=[(one.value, view.t(f".is_{one.value}")) for one in workflow.PlanStatus],
     )
+
+
+async def change_memory(view: View, form: SentForm) -> Response:
+    """Change what the group's agent reads before everything else."""
+    folder = view.given("folder")
+
+    async def refuse(error: str) -> Response:
+        view.error = error
+        return await _show(view, folder, file=form.raw("text"))
+
+    path = f"/mind?group={folder}"
+    return await change_part(view, form, GroupPart.MEMORY, path=path, refuse=refuse)
 
 
 async def correct_summary(view: View, form: SentForm) -> Response:
@@ -219,6 +243,7 @@ PAGE = Page(
         "/mind/{folder}/snapshots/{name}": show_snapshot,
     },
     changes={
+        "/mind/{folder}/memory": change_memory,
         "/mind/{folder}/summary": correct_summary,
         "/mind/{folder}/plans/{plan}": correct_plan,
         "/mind/{folder}/plans/{plan}/forget": forget_plan,

@@ -1,0 +1,278 @@
+"""The form of a group's settings, made from their declaration: each field with its kind, value and error.
+
+A setting that is added to `GroupConfig` stands in the form by itself; its texts are `groups.set_NAME`,
+`groups.set_NAME_hint` and `groups.wrong_NAME`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from types import UnionType
+from typing import Annotated, Any, Literal, Union, get_args, get_origin
+
+from pydantic import ValidationError
+from pydantic.fields import FieldInfo
+
+from orchestrator.domain.errors import BadRequest
+from orchestrator.domain.model_services import ModelService
+from orchestrator.domain.values import Group
+from orchestrator.domain.web_search import SearchService
+from orchestrator.groups import model_choices, registration, settings
+from orchestrator.groups.registration import GroupProfile, ProfileRefused
+from orchestrator.groups.settings import GroupConfig
+from orchestrator.web.console.forms import SentForm
+
+MINUTE_MS = 60_000
+MAX_MINUTES = 1e9
+LISTED, CLOSED = "listed", "none"
+WORK: tuple[str, ...] = ("tasks", "worker", "summaries")
+"""The kinds of work that have a model of their own."""
+SECTIONS: Mapping[str, tuple[str, ...]] = {
+    "model": ("model",),
+    "reach": ("egress", "ask", "web_search", "mounts"),
+    "voice": ("speech",),
+}
+"""The settings that stand in view. All others are behind "More settings"."""
+Kind = Literal[
+    "check", "choice", "number", "text", "lines", "checks", "egress", "ask", "mounts", "models", "skills"
+]
+SPECIAL: Mapping[str, Kind] = {name: name for name in ("egress", "ask", "mounts", "models", "skills")}
+"""Settings of a shape of their own."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SettingField:
+    """A setting as a field of the form."""
+
+    name: str
+    kind: Kind
+    options: tuple[str, ...] = ()
+    """The words to choose from, where there are few."""
+    least: float | None = None
+    most: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wanted:
+    """What a form asks for, and why what cannot be used is not: by field, in words of the page."""
+
+    profile: GroupProfile
+    fields: dict[str, Any]
+    errors: dict[str, str]
+
+
+def fields() -> dict[str, SettingField]:
+    """Return the fields of all settings by name, in the order of their declaration. Pure."""
+    schema = GroupConfig.model_json_schema()["properties"]
+    return {name: _field(name, info, schema[name]) for name, info in GroupConfig.model_fields.items()}
+
+
+def others() -> list[str]:
+    """Return the settings that stand in no section of their own. Pure."""
+    named = {name for section in SECTIONS.values() for name in section}
+    return [name for name in GroupConfig.model_fields if name not in named]
+
+
+def _field(name: str, info: FieldInfo, schema: Mapping[str, Any]) -> SettingField:
+    if name in SPECIAL:
+        return SettingField(name=name, kind=SPECIAL[name])
+    bounds: Mapping[str, float] = schema if "minimum" in schema else schema.get("anyOf", [{}])[0]
+    scale = MINUTE_MS if name == "timeout_ms" else 1
+    least, most = (bounds[side] / scale if side in bounds else None for side in ("minimum", "maximum"))
+    return SettingField(
+        name=name,
+        kind=_kind(info.annotation),
+        options=_options(info.annotation),
+        least=least,
+        most=most,
+    )
+
+
+def _kind(annotation: Any) -> Kind:
+    kinds = _plain_types(annotation)
+    if bool in kinds:
+        return "check"
+    if _options(annotation):
+        return "checks" if tuple in kinds else "choice"
+    if int in kinds or float in kinds:
+        return "number"
+    return "lines" if tuple in kinds else "text"
+
+
+def _plain_types(annotation: Any) -> set[Any]:
+    """Return the types that a value may have, without their bounds. Pure."""
+    origin = get_origin(annotation)
+    if origin is Annotated:
+        return _plain_types(get_args(annotation)[0])
+    if origin in (Union, UnionType):
+        return {one for part in get_args(annotation) for one in _plain_types(part)}
+    return {origin or annotation}
+
+
+def _options(annotation: Any) -> tuple[str, ...]:
+    """Return the words of a `Literal` or an enumeration, however deep it stands. Pure."""
+    if annotation is SearchService:
+        return tuple(one.value for one in SearchService)
+    if get_origin(annotation) is Literal:
+        return tuple(str(one) for one in get_args(annotation))
+    return next((found for part in get_args(annotation) if (found := _options(part))), ())
+
+
+# What is shown
+
+
+def shown(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Return stored settings as the values of the form's fields. Pure."""
+    found = {name: config.get(name, "") for name in GroupConfig.model_fields}
+    listed = config.get("egress", CLOSED)
+    rules = config.get("ask", [])
+    timeout = config.get("timeout_ms")
+    return {
+        **found,
+        "timeout_ms": "" if timeout is None else f"{timeout / MINUTE_MS:g}",
+        "cpus": "" if "cpus" not in config else f"{config['cpus']:g}",
+        "egress": LISTED if isinstance(listed, dict) else listed,
+        "egress_hosts": "\n".join(listed["allowlist"]) if isinstance(listed, dict) else "",
+        "ask_egress": settings.EGRESS_RULE in rules,
+        "ask": "\n".join(one for one in rules if one != settings.EGRESS_RULE),
+        "skills_all": "skills" not in config,
+        "skills": config.get("skills", []),
+        "mounts": [{"name": "", "writable": False, **one} for one in config.get("mounts", [])],
+        "models": config.get("models", {}),
+        "model_features": config.get("model_features", []),
+    }
+
+
+def typed(form: SentForm) -> dict[str, Any]:
+    """Return what was typed, as the values of the fields of a form that is shown again. Pure."""
+    return {
+        **{name: form.raw(name) for name in GroupConfig.model_fields},
+        "speech": form.is_set("speech"),
+        "egress_hosts": form.raw("egress_hosts"),
+        "ask_egress": form.is_set("ask_egress"),
+        "skills_all": form.is_set("skills_all"),
+        "skills": form.all("skills"),
+        "mounts": [{"name": "", **one} for one in _mounts(form)],
+        "models": _models(form, "models"),
+        "model_features": form.all("model_features"),
+    }
+
+
+def state(group: Group, label: Callable[[str], str]) -> dict[str, object]:
+    """Return a group as its form was made of, for people and to see whether somebody else has changed it."""
+    config = settings.of(group).to_fields()
+    profile = {"name": group.name, "trigger": group.trigger or "", "every": not group.requires_trigger}
+    values = {**profile, **{name: config.get(name, "") for name in GroupConfig.model_fields}}
+    return {
+        label(f"set_{name}"): value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+        for name, value in values.items()
+    }
+
+
+# What is sent
+
+
+def read(
+    form: SentForm, group: Group, services: Sequence[ModelService], *, explain: Callable[[str, str], str]
+) -> Wanted:
+    """Return what a form asks for; `explain(field, reason)` says why a field cannot be used."""
+    profile = GroupProfile(name=form.raw("name"), trigger=form.raw("trigger"))
+    if not group.is_main:
+        profile.requires_trigger = not form.is_set("every")
+    sent = {name: READERS[one.kind](form, name) for name, one in fields().items()}
+    given = {name: one for name, one in sent.items() if one is not None}
+    wrong = [*_profile_mistakes(group, profile), *_model_mistakes(form, services)]
+    try:
+        given = GroupConfig.model_validate(given).to_fields()
+    except ValidationError as error:
+        found = error.errors(include_url=False, include_context=False)
+        wrong += [(str(one["loc"][0]), one["msg"].removeprefix("Value error, ")) for one in found]
+    return Wanted(
+        profile=profile,
+        fields=given,
+        errors={name: explain(name, reason) for name, reason in reversed(wrong)},
+    )
+
+
+def _profile_mistakes(group: Group, profile: GroupProfile) -> list[tuple[str, str]]:
+    found = []
+    for part in (GroupProfile(name=profile.name), GroupProfile(trigger=profile.trigger)):
+        try:
+            registration.with_profile(group, part)
+        except ProfileRefused as refused:
+            found.append((refused.field, str(refused)))
+    return found
+
+
+def _model_mistakes(form: SentForm, services: Sequence[ModelService]) -> list[tuple[str, str]]:
+    found = []
+    models = [("model", form.text("model")), *(("models", form.text(f"models_{one}")) for one in WORK)]
+    for name, model in models:
+        try:
+            if model:
+                model_choices.check_choice(model, services)
+        except BadRequest as refused:
+            found.append((name, str(refused)))
+    return found
+
+
+def _number(form: SentForm, name: str) -> float | str | None:
+    """Return a number; what is none stays a text, so that the declaration refuses it by its field."""
+    text = form.text(name)
+    try:
+        number = float(text)
+    except ValueError:
+        return text or None
+    if name == "timeout_ms" and abs(number) < MAX_MINUTES:
+        number = float(round(number * MINUTE_MS))
+    return int(number) if number.is_integer() else number
+
+
+def _egress(form: SentForm, name: str) -> object:
+    if form.text(name) == LISTED:
+        return {"allowlist": _lines(form, "egress_hosts")}
+    return form.text(name) or None
+
+
+def _ask(form: SentForm, name: str) -> list[str] | None:
+    rules = [settings.EGRESS_RULE] if form.is_set("ask_egress") else []
+    return [*rules, *_lines(form, name)] or None
+
+
+def _skills(form: SentForm, name: str) -> list[str] | None:
+    return None if form.is_set("skills_all") else form.all(name)
+
+
+def _mounts(form: SentForm, name: str = "mounts") -> list[dict[str, Any]]:
+    found = []
+    for place in range(settings.MAX_MOUNTS + 1):
+        if path := form.text(f"{name}_path{place}"):
+            called = {"name": text} if (text := form.text(f"{name}_name{place}")) else {}
+            found.append({"path": path, **called, "writable": form.is_set(f"{name}_writable{place}")})
+    return found
+
+
+def _models(form: SentForm, name: str) -> dict[str, str]:
+    return {one: model for one in WORK if (model := form.text(f"{name}_{one}"))}
+
+
+def _lines(form: SentForm, name: str) -> list[str]:
+    return [line.strip() for line in form.raw(name).split("\n") if line.strip()]
+
+
+READERS: Mapping[Kind, Callable[[SentForm, str], object]] = {
+    "check": lambda form, name: form.is_set(name) or None,
+    "checks": lambda form, name: form.all(name) or None,
+    "choice": lambda form, name: form.text(name) or None,
+    "text": lambda form, name: form.text(name) or None,
+    "lines": lambda form, name: _lines(form, name) or None,
+    "number": _number,
+    "egress": _egress,
+    "ask": _ask,
+    "mounts": lambda form, name: _mounts(form, name) or None,
+    "models": lambda form, name: _models(form, name) or None,
+    "skills": _skills,
+}
+"""A kind of field → its value in a form, or None where the host's setting counts."""

@@ -1,0 +1,257 @@
+"""A group in the console: its settings as a form, its memory, its changes; nothing is half saved."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from orchestrator.domain.home import Home
+from orchestrator.groups.settings import GroupConfig, text_of
+from orchestrator.store import group_changes, groups
+from orchestrator.store.database import Tx
+from orchestrator.store.reader import read_once
+from orchestrator.web.console import settings_form
+from orchestrator.web.console.catalogue import LANGUAGES, Catalogue
+from orchestrator.web.console.pages.groups import free_folder
+from tests.support.console_browser import console_browser, hidden_fields, send_form
+
+WORK = "/groups/work"
+
+
+@pytest.fixture
+async def browser(tmp_path: Path) -> AsyncIterator[httpx.AsyncClient]:
+    async with console_browser(tmp_path / "home") as made:
+        yield made
+
+
+def stored(tmp_path: Path, folder: str = "work") -> dict[str, Any]:
+    async def read(tx: Tx) -> dict[str, Any]:
+        group = await groups.known(tx, folder)
+        return {
+            "name": group.name,
+            "trigger": group.trigger,
+            "every": not group.requires_trigger,
+            "config": group.container_config,
+            "changes": [one["part"] for one in await group_changes.rows(tx, group.folder)],
+        }
+
+    return read_once(Home(tmp_path / "home").database, read)
+
+
+WHOLE = {
+    "mounts": [{"path": "~/photos", "name": "photos", "writable": True}],
+    "timeout_ms": 90_000,
+    "memory_mb": 512,
+    "cpus": 0.5,
+    "agent": "offline",
+    "model": "local/m",
+    "models": {"tasks": "far/m"},
+    "timezone": "Asia/Seoul",
+    "egress": {"allowlist": ["example.org:443"]},
+    "web_search": "off",
+    "model_features": ["compaction"],
+    "speech": True,
+    "node_label": "disk=fast",
+    "skills": ["chart"],
+    "ask": ["egress", "mcp:*"],
+}
+SENT = {
+    "name": "The work",
+    "trigger": "@work",
+    "every": "yes",
+    "mounts_path0": "~/photos",
+    "mounts_name0": "photos",
+    "mounts_writable0": "yes",
+    "timeout_ms": "1.5",
+    "memory_mb": "512",
+    "cpus": "0.5",
+    "agent": "offline",
+    "model": "local/m",
+    "models_tasks": "far/m",
+    "timezone": "Asia/Seoul",
+    "egress": "listed",
+    "egress_hosts": " example.org:443 \r\n\r\n",
+    "web_search": "off",
+    "model_features": "compaction",
+    "speech": "yes",
+    "node_label": "disk=fast",
+    "skills": "chart",
+    "ask_egress": "yes",
+    "ask": "mcp:*",
+}
+
+
+async def test_every_setting_is_set_and_taken_back_by_the_form(browser, tmp_path):
+    assert set(WHOLE) == set(GroupConfig.model_fields), "each setting is tried"
+    page = await send_form(browser, f"{WORK}/form", of=WORK, **SENT)
+    assert "Saved." in page.text
+    now = stored(tmp_path)
+    assert (now["name"], now["trigger"], now["every"]) == ("The work", "@work", True)
+    assert now["config"] == WHOLE
+    assert now["changes"][:2] == ["settings", "profile"]
+
+    page = await send_form(browser, f"{WORK}/form", of=WORK, **SENT)
+    assert "Nothing is different" in page.text, "what is shown is what is sent"
+    assert stored(tmp_path)["changes"] == now["changes"]
+
+    await send_form(browser, f"{WORK}/form", of=WORK, name="Work", egress="none", skills_all="yes")
+    assert stored(tmp_path)["config"] == {}
+
+
+@pytest.mark.parametrize("values", [WHOLE, {}], ids=["all", "none"])
+def test_the_values_that_are_shown_are_read_back_the_same(values):
+    shown = settings_form.shown(values)
+    assert set(shown) >= set(GroupConfig.model_fields)
+    assert GroupConfig.model_validate(values).to_fields() == values
+
+
+BAD = [
+    ("name", {"name": " "}),
+    ("trigger", {"trigger": "x" * 65}),
+    ("timeout_ms", {"timeout_ms": "soon"}),
+    ("timeout_ms", {"timeout_ms": "9" * 400}),
+    ("memory_mb", {"memory_mb": "12.5"}),
+    ("cpus", {"cpus": "nan"}),
+    ("agent", {"agent": "robot"}),
+    ("model", {"model": "lokal/m"}),
+    ("models", {"models_worker": "no model"}),
+    ("timezone", {"timezone": "Mars/Olympus"}),
+    ("egress", {"egress": "listed", "egress_hosts": "not a host"}),
+    ("egress", {"egress": "listed"}),
+    ("egress", {"egress": "ajar"}),
+    ("web_search", {"web_search": "altavista"}),
+    ("node_label", {"node_label": "x"}),
+    ("ask", {"ask": "everything"}),
+    ("ask", {"egress": "open", "ask_egress": "yes"}),
+    ("mounts", {"mounts_path0": "~/x", "mounts_name0": "n" * 129}),
+    ("model_features", {"model_features": "magic"}),
+]
+
+
+async def test_a_bad_value_is_said_at_its_field_and_nothing_is_saved(browser, tmp_path):
+    before = stored(tmp_path)
+    for language, (field, sent) in product(LANGUAGES, BAD):
+        browser.cookies.set("andy_language", language)
+        typed = {"name": "Another", "speech": "yes", "skills_all": "yes", **sent}
+        page = await send_form(browser, f"{WORK}/form", of=WORK, **typed)
+        assert page.status_code == 422, sent
+        said = Catalogue.load().text(language, f"groups.wrong_{field}")
+        assert said.replace("'", "&#39;") in page.text, (field, sent)
+        assert "name" in sent or 'value="Another"' in page.text, "what was typed is still there"
+    assert stored(tmp_path) == before
+
+
+@pytest.mark.parametrize("language", LANGUAGES)
+def test_every_setting_has_a_sentence_and_a_reason(language):
+    texts = Catalogue.load().texts[language]
+    wanted = [
+        f"groups.{kind}" for name in GroupConfig.model_fields for kind in (f"set_{name}", f"wrong_{name}")
+    ]
+    wanted += [f"groups.set_{name}_hint" for name in GroupConfig.model_fields if name != "egress"]
+    wanted += [
+        f"groups.option_{one.name}_{word}" for one in settings_form.fields().values() for word in one.options
+    ]
+    assert [key for key in wanted if key not in texts] == []
+
+
+async def test_what_changed_since_the_form_was_opened_is_not_overwritten(browser, tmp_path):
+    opened = await browser.get(f"/console{WORK}")
+    await send_form(browser, f"{WORK}/form", of=WORK, name="Work", egress="open", skills_all="yes")
+    hidden = hidden_fields(opened.text, f"{WORK}/form")
+    page = await browser.post(f"/console{WORK}/form", data={**hidden, "name": "Mine", "egress": "none"})
+    assert page.status_code == 409
+    assert "It has changed since" in page.text
+    assert stored(tmp_path)["name"] == "Work"
+    assert stored(tmp_path)["config"] == {"egress": "open"}
+
+
+async def test_a_name_and_a_trigger_are_put_back(browser, tmp_path):
+    before = stored(tmp_path)
+    await send_form(
+        browser, f"{WORK}/form", of=WORK, name="Other", trigger="@x", egress="none", skills_all="yes"
+    )
+    page = await browser.get(f"/console{WORK}")
+    number = max(int(one.split('"')[0]) for one in page.text.split(f"{WORK}/changes/")[1:])
+    numbers = range(number, number - 2, -1)
+    parts = stored(tmp_path)["changes"][:2]
+    change = f"{WORK}/changes/{numbers[parts.index('profile')]}"
+    page = await send_form(
+        browser,
+        f"{WORK}/profile",
+        of=change,
+        sure="yes",
+        text=json.dumps({"name": before["name"], "trigger": "", "requires_trigger": not before["every"]}),
+    )
+    assert "Name and trigger are saved." in page.text
+    assert stored(tmp_path)["name"] == before["name"]
+
+
+async def test_the_settings_as_text_are_shown_before_they_are_saved(browser, tmp_path):
+    page = await send_form(browser, f"{WORK}/settings", of=WORK, text='{"cpus": 2}')
+    assert "What will be different" in page.text
+    assert stored(tmp_path)["config"].get("cpus") is None
+    page = await send_form(browser, f"{WORK}/settings", of=WORK, text='{"a":' * 3000)
+    assert page.status_code in (400, 422)
+    page = await send_form(browser, f"{WORK}/settings", of=WORK, text="{")
+    assert page.status_code == 422
+    assert "no JSON" in page.text
+
+
+async def test_the_memory_file_is_changed_on_the_page_memory(browser, tmp_path):
+    file = tmp_path / "home" / "groups" / "work" / "CLAUDE.md"
+    page = await send_form(
+        browser, "/mind/work/memory", of="/mind?group=work", text="Tea at five.\n", sure="yes"
+    )
+    assert "The memory is saved." in page.text
+    assert file.read_text() == "Tea at five.\n"
+    page = await send_form(browser, "/mind/work/memory", of="/mind?group=work", text="x" * 20_001)
+    assert page.status_code == 422
+    assert "shorten it" in page.text
+
+
+TABS = {"/groups/work": "Settings", "/mind?group=work": "Memory"}
+"""A page of one group, and the tab that it is."""
+
+
+async def test_pages_of_one_group_have_its_name_and_its_tabs(browser):
+    for path, current in TABS.items():
+        page = (await browser.get(f"/console{path}")).text
+        tabs = page.partition('class="tabs"')[2].partition("</nav>")[0]
+        assert tabs.count("<li>") == 8, path
+        assert f'aria-current="page">{current}<' in tabs, path
+        assert page.partition('class="group-name">')[2].startswith("<bdi>Work</bdi>"), path
+
+
+async def test_a_group_is_registered_by_its_name_alone(browser, tmp_path):
+    page = await send_form(browser, "/groups", of="/groups", name="우리 집")
+    assert "우리 집 is registered" in page.text
+    assert stored(tmp_path, "group-1")["name"] == "우리 집"
+    page = await send_form(browser, "/groups", of="/groups", name="x", folder="no such name!")
+    assert page.status_code == 422
+    assert "is no folder name" in page.text
+
+
+@pytest.mark.parametrize(
+    ("name", "taken", "folder"),
+    [
+        ("The Family!", (), "the-family"),
+        ("Café Zoë", (), "cafe-zoe"),
+        ("Work", ("work", "work-2"), "work-3"),
+        ("가족", ("group-1",), "group-2"),
+        ("x" * 200, (), "x" * 40),
+        ("--", (), "group-1"),
+        ("global", ("global", "errors"), "global-2"),
+    ],
+)
+def test_a_folder_is_like_the_name_and_free(name, taken, folder):
+    assert free_folder(name, taken) == folder
+
+
+def test_the_text_of_settings_is_what_is_undone():
+    assert json.loads(text_of(WHOLE)) == WHOLE
