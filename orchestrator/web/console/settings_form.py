@@ -56,7 +56,7 @@ class SettingField:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wanted:
-    """What a form asks for, and why what cannot be used is not: by field, in words of the page."""
+    """The contents of a form, and by field the reason why a value cannot be used, in words of the page."""
 
     profile: GroupProfile
     fields: dict[str, Any]

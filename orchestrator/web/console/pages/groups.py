@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import re
-import unicodedata
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Collection, Mapping
 from functools import partial
@@ -13,6 +12,7 @@ from itertools import chain, count
 from pydantic import ValidationError
 from starlette.responses import Response
 
+from agent_runner.wire.unicode_forms import normalized
 from orchestrator.domain.errors import AndyError, BadRequest
 from orchestrator.groups import changes, settings
 from orchestrator.groups.registration import RESERVED, ProfileRefused, Registration
@@ -58,7 +58,7 @@ async def _free_folder(view: View, name: str) -> str:
 
 def free_folder(name: str, taken: Collection[str]) -> str:
     """Return a folder's name of letters, digits and dashes that is not taken, like `name`. Pure."""
-    plain = unicodedata.normalize("NFKD", name).encode("ascii", "ignore").decode().lower()
+    plain = normalized("NFKD", name).encode("ascii", "ignore").decode().lower()
     slug = re.sub(r"[^a-z0-9]+", "-", plain).strip("-")[:40].strip("-")
     named = [slug] if slug else []
     numbered = (f"{slug or 'group'}-{number}" for number in count(2 if slug else 1))
