@@ -20,8 +20,6 @@ from orchestrator.domain.values import ChatJid
 if TYPE_CHECKING:
     from orchestrator.channels.context import ChannelContext
 
-CHECKOUT = Path(__file__).parents[2] / "Makefile"
-"""A file beside the package where Andy runs from a clone of his repository."""
 Words = Mapping[str, str]
 """One text by language: `{"en": …, "ko": …}`."""
 
@@ -117,9 +115,7 @@ class ChannelDescription:
     @property
     def install_command(self) -> str:
         """The command that installs its library."""
-        if CHECKOUT.is_file():
-            return "make messengers"
-        return f"pip install 'andy-assistant[{self.extra or self.name}]'"
+        return installation.command_to_add(self.extra or self.name)
 
     @property
     def add_command(self) -> str:
@@ -136,5 +132,5 @@ class ChannelDescription:
         """The sentence for a channel whose library is not installed."""
         return (
             f"{self.title} needs a library that is not installed:"
-            f" {installation.command_to_add(self.extra or self.name)}. Then start Andy again."
+            f" {self.install_command}. Then start Andy again."
         )

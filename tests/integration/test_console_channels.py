@@ -27,7 +27,7 @@ async def test_each_messenger_stands_with_the_line_that_adds_it_and_the_true_num
             assert f"<strong>{name}</strong>" in page
         row = page.partition("<strong>Telegram</strong>")[2].partition("</ol>")[0]
         assert "needs a library" in row
-        assert "<code>make messengers</code>" in row
+        assert "<code>make messengers</code>" in row, "this is a clone"
         assert "<code>andy channels add telegram</code>" in row
         assert "needs a library" not in page.partition("<strong>Matrix</strong>")[2].partition("</ol>")[0]
         local = page.partition("Chats of this machine</h2>")[2]
@@ -55,8 +55,3 @@ async def test_each_messenger_stands_with_the_line_that_adds_it_and_the_true_num
 )
 def test_a_chat_is_counted_for_the_messenger_that_owns_its_address(jid, channel, owner):
     assert messenger_of({"jid": jid, "channel": channel}, discovery.installed()) == owner
-
-
-def test_without_a_checkout_the_package_is_installed(monkeypatch, tmp_path):
-    monkeypatch.setattr("orchestrator.channels.description.CHECKOUT", tmp_path / "Makefile")
-    assert telegram.CHANNEL.install_command == "pip install 'andy-assistant[telegram]'"
