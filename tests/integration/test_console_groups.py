@@ -215,7 +215,14 @@ async def test_the_memory_file_is_changed_on_the_page_memory(browser, tmp_path):
     assert "shorten it" in page.text
 
 
-TABS = {"/groups/work": "Settings", "/mind?group=work": "Memory"}
+TABS = {
+    "/board?group=work": "Board",
+    "/coming?group=work": "Coming",
+    "/mind?group=work": "Memory",
+    "/costs?group=work": "Costs",
+    "/safety?group=work": "Safety",
+    "/groups/work": "Settings",
+}
 """A page of one group, and the tab that it is."""
 
 
