@@ -96,7 +96,7 @@ async def _seen(host: RunningHost, browser: httpx.AsyncClient, times: int) -> Fi
     heard = asyncio.Event()
     async with (
         asyncio.TaskGroup() as tasks,
-        browser.stream("GET", "/console/live/chats?group=family") as stream,
+        browser.stream("GET", "/console/live") as stream,
     ):
         listening = tasks.create_task(_listen(stream, heard), name="bench:listen")
         for number in range(times):
@@ -123,7 +123,7 @@ async def _seen(host: RunningHost, browser: httpx.AsyncClient, times: int) -> Fi
 
 async def _listen(stream: httpx.Response, heard: asyncio.Event) -> None:
     async for line in stream.aiter_lines():
-        if line == "event: live-lines":
+        if line == "event: change":
             heard.set()
 
 
@@ -137,7 +137,7 @@ async def _idle(host: RunningHost, browser: httpx.AsyncClient, effort: Effort) -
     async with AsyncExitStack() as stack, asyncio.TaskGroup() as tasks:
         readers: list[asyncio.Task[Any]] = []
         for number in range(CLIENTS):
-            stream = await stack.enter_async_context(browser.stream("GET", "/console/live/now"))
+            stream = await stack.enter_async_context(browser.stream("GET", "/console/live"))
             assert stream.status_code == 200
             readers.append(tasks.create_task(_listen(stream, asyncio.Event()), name=f"bench:page:{number}"))
         await asyncio.sleep(settling)

@@ -121,7 +121,7 @@ class StatusService:
         image_problem = await selected.image_problem() if has_engine else None
         failing = self._failing()
         channel_states = {
-            one.name: _channel_state(one, failing.get(f"{CHANNEL_PREFIX}{one.name}"))
+            one.name: channel_state(one, failing.get(f"{CHANNEL_PREFIX}{one.name}"))
             for one in self._channels.all
         }
         async with self._host.database.reading() as tx:
@@ -204,7 +204,7 @@ async def gather(tx: Tx, host: HostFacts) -> dict[str, Any]:
     }
 
 
-def _channel_state(channel: Channel, failure: LoopFailure | None) -> dict[str, Any]:
+def channel_state(channel: Channel, failure: LoopFailure | None) -> dict[str, Any]:
     """Return how a channel is; `failure` says that its loop fails, which the channel itself cannot know."""
     try:
         state = channel.status()

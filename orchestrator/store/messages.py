@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
 
 from orchestrator.domain.values import (
     ChatJid,
@@ -21,6 +22,7 @@ from orchestrator.domain.values import (
 from orchestrator.store.database import Tx, returned
 
 OWN_MESSAGE = "own message"
+_READ = "console_read:"
 
 
 async def add(
@@ -411,3 +413,68 @@ def from_row(row: sqlite3.Row) -> Message:
         file=row["file_words"],
         file_until_ms=row["file_until_ms"],
     )
+
+
+MAX_UNREAD = 100
+"""Unread messages of a group that are counted; more are not told apart."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupSummary:
+    """A group as a list of conversations shows it: its newest message, and what the owner has not read."""
+
+    folder: Folder
+    name: str
+    sender: str
+    """The name of the writer of the newest message; empty where there is none yet."""
+    text: str
+    """The beginning of the newest message."""
+    at_ms: int | None
+    unread: int
+    """Messages after the last one that the owner was shown in the console, at most `MAX_UNREAD`."""
+    state: str
+    """`running` or `queued` where a turn is, `failed` where the last question got no answer, else empty."""
+
+
+async def group_summaries(tx: Tx) -> Collection[GroupSummary]:
+    """Return all groups, the one that was written to last first."""
+    # One statement: a query for each of fifty groups took 125 ms.
+    rows = await tx.execute_fetchall(
+        """
+        SELECT g.folder, g.name, m.sent_ms AS at_ms, coalesce(m.sender_name, '') AS sender,
+            coalesce(substr(m.content, 1, 200), '') AS text,
+            (SELECT count(*) FROM (
+                SELECT 1 FROM messages u
+                WHERE u.group_folder = g.folder AND u.seq > CAST(coalesce(r.value, '0') AS INTEGER)
+                LIMIT :most)) AS unread,
+            coalesce(
+                (SELECT max(state) FROM turns
+                 WHERE state IN ('queued', 'running') AND group_folder = g.folder),
+                (SELECT CASE state WHEN 'failed' THEN state ELSE '' END FROM turns
+                 WHERE group_folder = g.folder AND kind = 'chat' ORDER BY id DESC LIMIT 1), '') AS state
+        FROM registered_groups g
+        LEFT JOIN router_state r ON r.key = :read || g.folder
+        LEFT JOIN messages m ON m.seq = (SELECT max(seq) FROM messages WHERE group_folder = g.folder)
+        ORDER BY m.seq DESC NULLS LAST, g.folder
+        """,
+        {"most": MAX_UNREAD, "read": _READ},
+    )
+    return [GroupSummary(**dict(row)) for row in rows]
+
+
+async def mark_read(tx: Tx, folder: Folder, seq: int) -> None:
+    """Note that the owner was shown the messages of a group up to this one; it never goes back."""
+    await tx.execute(
+        """
+        INSERT INTO router_state (key, value) VALUES (:key, :seq)
+        ON CONFLICT (key) DO UPDATE SET value = max(CAST(value AS INTEGER), :seq)
+        """,
+        {"key": _READ + folder, "seq": seq},
+    )
+
+
+async def read_up_to(tx: Tx, folder: Folder) -> int:
+    """Return the last message of a group that the owner was shown in the console; 0 where none was."""
+    cursor = await tx.execute("SELECT value FROM router_state WHERE key = ?", (_READ + folder,))
+    row = await cursor.fetchone()
+    return int(row["value"]) if row else 0

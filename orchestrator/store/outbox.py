@@ -481,6 +481,14 @@ async def unsent(tx: Tx, *, limit: int) -> list[Outgoing]:
     return [_from_row(row) for row in rows]
 
 
+async def given_up(tx: Tx, *, limit: int) -> list[Outgoing]:
+    """Return the messages that are dead, or of which it is unknown whether they arrived, oldest first."""
+    rows = await tx.execute_fetchall(
+        "SELECT * FROM outbox WHERE state IN ('unknown', 'dead') ORDER BY id LIMIT ?", (limit,)
+    )
+    return [_from_row(row) for row in rows]
+
+
 async def counts(tx: Tx) -> dict[str, int]:
     """Count the messages in each state."""
     rows = await tx.execute_fetchall("SELECT state, count(*) AS n FROM outbox GROUP BY state")

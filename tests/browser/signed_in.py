@@ -66,7 +66,7 @@ def visit(context: BrowserContext, andy: AndyProcess) -> Iterator[Visit]:
     yield made
     page.close()
     assert made.foreign() == []
-    assert made.unexpected() == []
+    assert made.unexpected() == [], made.unexpected()
 
 
 def suspend_agent(andy: AndyProcess, folder: str) -> None:

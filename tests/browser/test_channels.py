@@ -72,4 +72,6 @@ def test_a_phone_is_paired_by_letters_or_a_code_and_its_connection_is_followed(
     page.get_by_role("button", name="Apply").click()
     expect(page.get_by_text("휴대전화와 다시 연결하세요")).to_be_visible()
     page.goto(f"{andy.address}/console/now")
-    expect(page.get_by_text("휴대전화와 다시 연결하세요")).to_be_visible()
+    needed = page.get_by_role("region", name="확인할 일").get_by_role("listitem").filter(has_text="WhatsApp")
+    expect(needed).to_contain_text("휴대전화와 다시 연결하세요")
+    expect(needed.get_by_role("link", name="다시 연결하기")).to_be_visible()

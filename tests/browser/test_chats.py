@@ -71,7 +71,7 @@ def test_lines_of_several_days_are_told_apart_and_runs_that_call_nobody_are_coun
     ]
     zone = ZoneInfo("Asia/Seoul")
     assert first_of_days(lines, zone) == {1: "2026-05-29", 3: "2026-05-30", 4: "2026-06-01"}
-    assert first_of_days(lines[:2], zone) == {}
+    assert first_of_days(lines[:2], zone) == {1: "2026-05-29"}
     assert quiet_runs(lines) == {1: 0, 2: 2, 4: 1}
 
 
@@ -100,12 +100,68 @@ def test_a_found_message_stands_marked_in_its_conversation(page: Page, andy: And
     assert_accessible(page)
 
 
+def test_chats_stand_beside_the_one_that_is_read_with_what_is_unread_in_each(page: Page, andy: AndyProcess):
+    first, second = chat_of(andy, "left"), chat_of(andy, "right")
+    andy.say("for the left", group="left", wait=0)
+    andy.say("for the right", group="right", wait=0)
+    page.goto(f"{andy.address}/console/chats")
+    listed = page.get_by_role("navigation", name="Chats")
+    left, right = (listed.get_by_role("link").filter(has_text=name) for name in ("Left", "Right"))
+    expect(left.locator(".count")).to_have_text("1 unread")
+    expect(left).to_contain_text("for the left")
+    expect(page.get_by_text("Choose a conversation.")).to_be_visible()
+    assert_accessible(page)
+
+    left.click()
+    expect(page.get_by_role("heading", level=1)).to_have_text("Left")
+    expect(page.get_by_role("article")).to_contain_text("for the left")
+    expect(left).to_have_attribute("aria-current", "page")
+    expect(left.locator(".count")).to_have_count(0)
+    andy.say("more for the right", group="right", wait=0)
+    expect(right.locator(".count")).to_have_text("2 unread")  # the list is live on a page of another group
+    expect(right).to_contain_text("more for the right")
+    assert_accessible(page)
+
+    page.set_viewport_size({"width": 390, "height": 844})
+    expect(listed).to_be_hidden()
+    settings = page.get_by_role("link", name="Settings of this group")
+    expect(settings).to_have_attribute("href", "/console/groups/left")
+    page.locator(".back").click()
+    expect(left.locator(".count")).to_have_count(0)
+    expect(right.locator(".count")).to_have_text("2 unread")
+    expect(page.get_by_text("Choose a conversation.")).to_be_hidden()
+    page.goto(second)
+    page.goto(f"{andy.address}/console/chats")
+    expect(listed.locator(".unread").filter(has_text="Right")).to_have_count(0)
+    assert first != second
+
+
+def test_the_handle_of_a_message_and_the_fixed_head_are_easy_to_hit(
+    page: Page, andy: AndyProcess, long_chat: str
+):
+    page.goto(long_chat)
+    handle = page.get_by_role("link", name="what became of it").last
+    box = handle.bounding_box()
+    assert box is not None
+    assert min(box["width"], box["height"]) >= 24
+    page.evaluate("document.scrollingElement.scrollTop = 900")
+    expect(page.get_by_role("heading", level=1, name="Long")).to_be_in_viewport()
+    expect(page.get_by_role("searchbox", name="Search this group")).to_be_in_viewport()
+
+    page.get_by_label("you").fill("Mia")
+    page.get_by_label("Write a message").fill("who am I?")
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("article").last).to_contain_text("who am I?")
+    expect(page.get_by_label("you")).to_have_value("Mia")
+
+
 def test_back_leads_to_the_place_that_one_has_left(page: Page, andy: AndyProcess, long_chat: str):
     page.goto(long_chat)
     line = page.locator("article").filter(has_text="long line 90 of")
-    line.scroll_into_view_if_needed()
+    way = line.get_by_role("link", name="what became of it")
+    way.hover()
     before = page.evaluate("document.scrollingElement.scrollTop")
-    line.get_by_role("link", name="what became of it").click()
+    way.click()
     expect(page.locator("ol.way")).to_be_visible()
     page.go_back()
     expect(line).to_be_in_viewport()

@@ -93,8 +93,56 @@ def test_what_waits_is_first_on_now_is_counted_everywhere_and_is_done_in_place(
     write(andy, "DELETE FROM budgets")
     page.reload()
     counted(page, 0)
-    page.locator("summary", has_text="Works:").click()
-    expect(page.locator(".works dl")).to_contain_text("Disk")
+    expect(page.get_by_text("Needs you")).to_have_count(0)
+    page.locator("summary", has_text="works:").click()
+    expect(page.locator("#works dl")).to_contain_text("Disk")
+
+
+def test_what_failed_and_what_was_not_sent_stands_with_its_words_and_is_tried_again_in_place(
+    visitor: Visit, andy: AndyProcess
+) -> None:
+    page, now_ms = visitor.page, int(time.time() * 1000)
+    with andy.http() as http:
+        http.post("/groups", json={"folder": "trip", "name": "Trip to Seoul"}).raise_for_status()
+    (chat,) = andy.rows("SELECT jid FROM registered_groups WHERE folder = 'trip'")
+    write(
+        andy,
+        "INSERT INTO turns (id, group_folder, chat_jid, kind, first_seq, last_seq, attempt, state, reason,"
+        " queued_ms, not_before_ms, started_ms, ended_ms)"
+        " VALUES (9000, 'trip', ?, 'chat', 9000, 9000, 5, 'failed', 'the model did not answer', ?, ?, ?, ?)",
+        *(chat["jid"], now_ms, now_ms, now_ms, now_ms),
+    )
+    write(
+        andy,
+        "INSERT INTO messages (seq, chat_jid, id, sender, sender_name, content, sent_ms, received_ms,"
+        " is_request, turn_id, group_folder)"
+        " VALUES (9000, ?, 'm1', 'mia', 'Mia', '@Andy when does the train leave?', ?, ?, 1, 9000, 'trip')",
+        *(chat["jid"], now_ms, now_ms),
+    )
+    write(
+        andy,
+        "INSERT INTO outbox (group_folder, chat_jid, text, dedupe_key, state, message_id, created_ms,"
+        " next_attempt_ms) VALUES ('trip', ?, 'The tickets are here.', 'k', 'dead', 'm2', ?, ?)",
+        *(chat["jid"], now_ms, now_ms),
+    )
+    page.goto(f"{andy.address}/console/now")
+    failed = page.get_by_role("region", name="Needs you").get_by_role("listitem")
+    asked = failed.filter(has_text="Trip to Seoul got no answer")
+    expect(asked).to_contain_text("@Andy when does the train leave?")
+    expect(asked).to_contain_text("the model did not answer")
+    unsent = failed.filter(has_text="could not be sent")
+    expect(unsent).to_contain_text("The tickets are here.")
+    assert_accessible(page)
+
+    unsent.get_by_role("button", name="Send again").click()
+    expect(page.get_by_text("The message is on its way again.")).to_be_visible()
+    expect(failed.filter(has_text="The tickets are here.")).to_have_count(0)
+    asked.get_by_role("link", name="Trip to Seoul").click()
+    expect(page.locator("article.found")).to_contain_text("when does the train leave?")
+    page.go_back()
+    asked.get_by_role("button", name="Try again").click()
+    expect(failed.filter(has_text="when does the train leave?")).to_have_count(0)
+    assert page.url.endswith("/console/now"), "one stays where the rest waits"
 
 
 def test_messengers_that_are_not_on_are_listed_with_what_adds_them_and_local_chats_are_counted(
@@ -108,5 +156,6 @@ def test_messengers_that_are_not_on_are_listed_with_what_adds_them_and_local_cha
         row = others.get_by_role("listitem").filter(has_text=name)
         expect(row.locator("code")).to_contain_text(f"andy channels add {name.lower()}")
     local = page.locator("section", has=page.get_by_role("heading", name="Chats of this machine"))
-    expect(local).to_contain_text("1 seen, 1 of them with an agent")
+    chats = len(andy.rows("SELECT jid FROM group_chats"))
+    expect(local).to_contain_text(f"{chats} seen, {chats} of them with an agent")
     assert_accessible(page)

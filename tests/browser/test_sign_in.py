@@ -220,3 +220,51 @@ def test_what_is_sent_while_andy_is_away_is_kept_on_the_page_and_sent_when_he_is
     andy.start_at(port)
     box.press("Enter")
     expect(page.locator(".said", has_text="are you there?")).to_be_visible()
+
+
+def test_any_number_of_tabs_is_live_and_hears_all_also_over_a_restart(
+    visitor: Visit, andy: AndyProcess, context: BrowserContext
+):
+    """A browser opens six connections to a host: with one for each tab, the seventh would wait for ever."""
+    visitor.allowed += [
+        "ERR_CONNECTION_REFUSED",
+        "Failed to fetch",
+        "ERR_EMPTY_RESPONSE",
+        "ERR_CONNECTION_RESET",
+    ]
+    tabs = [visitor.page, *(context.new_page() for _ in range(7))]
+    for tab in tabs:
+        tab.goto(f"{visitor.address}/console/chats/main")
+    for tab in tabs:
+        expect(tab.locator("html")).to_have_attribute("data-live", "yes")
+
+    def all_show(text: str) -> None:
+        for tab in tabs:
+            expect(tab.get_by_role("article").filter(has_text=text)).to_have_count(1)
+
+    andy.say("the first for all tabs", wait=0)
+    all_show("the first for all tabs")
+    tabs.pop(0).goto(f"{visitor.address}/console/care")
+    tabs.pop().close()
+    andy.say("and one after a tab was closed", wait=0)
+    all_show("and one after a tab was closed")
+
+    port = andy.address.rpartition(":")[2]
+    andy.kill()
+    for tab in tabs:
+        expect(tab.get_by_text("Andy does not answer")).to_be_visible()
+    andy.start_at(port)
+    andy.say("said after the restart", wait=0)
+    all_show("said after the restart")
+    for tab in tabs:
+        expect(tab.get_by_text("Andy does not answer")).to_be_hidden()
+        tab.close()
+
+
+def test_a_browser_without_shared_workers_is_live_too(visitor: Visit, andy: AndyProcess):
+    page = visitor.page
+    page.add_init_script("delete window.SharedWorker")
+    page.goto(f"{visitor.address}/console/chats/main")
+    expect(page.locator("html")).to_have_attribute("data-live", "yes")
+    andy.say("for who has no worker", wait=0)
+    expect(page.get_by_text("for who has no worker")).to_have_count(1)

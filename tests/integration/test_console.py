@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import re
 
 import pytest
 
 from orchestrator.base.event_bus import RING
 from orchestrator.store import audit, web_sessions
+from orchestrator.web.console.app import find_pages
 from orchestrator.web.console.forms import (
     ChangedSince,
     FormCutOff,
@@ -16,7 +18,7 @@ from orchestrator.web.console.forms import (
     FormSentTwice,
     SentForm,
 )
-from orchestrator.web.console.live import LiveStreams, Watch
+from orchestrator.web.console.live import LiveStreams
 from orchestrator.web.console.sessions import CODE_MS, SessionService, SignedIn, SignInRefused, TooManyTries
 from tests.support.store_harness import StoreHarness
 
@@ -177,48 +179,49 @@ async def welcome() -> bool:
     return True
 
 
-def kind_of(sent: str) -> str:
-    return sent.partition("\n")[0].removeprefix("event: ")
+def told_by(sent: str) -> tuple[str, str]:
+    """The name and the data of one event."""
+    kind, _, data = sent.rstrip("\n").split("\n")
+    return kind.removeprefix("event: "), data.removeprefix("data: ")
 
 
-async def first(streams: LiveStreams, after: str, *, group: str | None = None) -> list[str]:
-    """What a page that comes back is told at once."""
-    watch = Watch(parts={"work": ("turn.*",), "all": ("*",)}, group=group, after=after)
+async def first(streams: LiveStreams, after: str) -> list[tuple[str, str]]:
+    """What a browser that comes back is told at once."""
     told = []
-    events = streams.events(watch, is_welcome=welcome)
+    events = streams.events(after, is_welcome=welcome)
     async for event in events:
-        told.append(kind_of(event))
-        if told[-1] == "live":
+        told.append(told_by(event))
+        if told[-1][0] == "live":
             break
     await events.aclose()
     return told[:-1]
 
 
-async def test_a_page_that_comes_back_hears_what_changed_meanwhile_and_nothing_else(store_harness):
-    streams = LiveStreams(store_harness.bus, start="s")
+async def test_a_browser_that_comes_back_hears_what_happened_meanwhile_and_nothing_else(store_harness):
+    streams = LiveStreams(store_harness.bus, start="s", kinds=("turn.*", "host.*"))
     store_harness.bus.publish("turn.started", group="family")
     mark = streams.now
     assert await first(streams, mark) == []
-    store_harness.bus.publish("group.configured", group="family")
-    assert await first(streams, mark) == ["live-all"]
     store_harness.bus.publish("turn.answered", group="work")
-    assert await first(streams, mark, group="family") == ["live-all"]
-    assert await first(streams, mark) == ["live-all", "live-work"]
+    store_harness.bus.publish("turn.answered", group="work")
+    store_harness.bus.publish("host.started")
+    store_harness.bus.publish("group.configured", group="family")
+    assert await first(streams, mark) == [("change", '[["host.started",null],["turn.answered","work"]]')]
 
 
 @pytest.mark.parametrize("after", ["", "other-1", "s-", "s-x", "-1", "s-99999999999999999999"])
-async def test_a_page_of_another_start_is_told_to_make_everything_anew(store_harness, after):
+async def test_a_browser_of_another_start_is_told_to_make_everything_anew(store_harness, after):
     store_harness.bus.publish("host.started")
-    assert await first(LiveStreams(store_harness.bus, start="s"), after) == ["live-all", "live-work"]
+    assert await first(LiveStreams(store_harness.bus, start="s"), after) == [("all", "")]
 
 
-async def test_a_page_that_missed_more_than_is_kept_is_told_to_make_everything_anew(store_harness):
+async def test_a_browser_that_missed_more_than_is_kept_is_told_to_make_everything_anew(store_harness):
     streams = LiveStreams(store_harness.bus, start="s")
     store_harness.bus.publish("turn.started")
     mark = streams.now
     for _ in range(RING + 1):
         store_harness.bus.publish("group.configured")
-    assert await first(streams, mark) == ["live-all", "live-work"]
+    assert await first(streams, mark) == [("all", "")]
 
 
 async def test_a_stream_ends_when_its_session_is_over(store_harness, monkeypatch):
@@ -228,6 +231,24 @@ async def test_a_stream_ends_when_its_session_is_over(store_harness, monkeypatch
     async def gone() -> bool:
         return False
 
-    watch = Watch(parts={"all": ("*",)}, group=None, after=streams.now)
-    told = [kind_of(event) async for event in streams.events(watch, is_welcome=gone)]
-    assert told == ["live", "live-over"]
+    told = [event.partition("\n")[0] async for event in streams.events(streams.now, is_welcome=gone)]
+    assert told == ["event: live", ": ping", "event: live-over"]
+
+
+async def test_the_id_of_a_change_covers_no_event_that_it_does_not_tell(store_harness):
+    """A browser that is cut off after a change asks from its id on: what is not in it comes then."""
+    streams = LiveStreams(store_harness.bus, start="s")
+    events = streams.events(streams.now, is_welcome=welcome)
+    assert told_by(await anext(events)) == ("live", "")
+    store_harness.bus.publish("turn.started", group="family")
+    change = await anext(events)
+    assert told_by(change) == ("change", '[["turn.started","family"]]')
+    store_harness.bus.publish("turn.answered", group="family")
+    await events.aclose()
+    after = change.split("\n")[1].removeprefix("id: ")
+    assert await first(streams, after) == [("change", '[["turn.answered","family"]]')]
+
+
+def test_pages_name_events_in_a_form_that_browsers_read():
+    kinds = {kind for page in find_pages() for part in page.live.values() for kind in part}
+    assert [kind for kind in kinds if not re.fullmatch(r"[a-z_.:-]+(\.\*)?", kind)] == []

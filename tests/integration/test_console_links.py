@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import AsyncIterator
 from html.parser import HTMLParser
 from pathlib import Path
@@ -15,7 +16,9 @@ from orchestrator.web.console.catalogue import LANGUAGES
 from tests.support.console_browser import console_browser
 
 PAGES_OF_ALL = sorted(path for page in find_pages() for path in page.shows if "{" not in path)
-NO_PAGES = ("/console/live/", "/console/static/")
+NO_PAGES = ("/console/live", "/console/static/")
+MOST_BYTES = 110_000
+"""Bytes that a page and all that it loads may have on their way."""
 MOST = 600
 """Addresses that are asked at most: more means that links lead on without an end."""
 
@@ -76,3 +79,20 @@ def links(page: httpx.Response) -> list[str]:
         if one.startswith(str(page.url.join("/console/")))
     ]
     return [f"{one.path}?{one.query}".rstrip("?") for one in own if not one.path.startswith(NO_PAGES)]
+
+
+async def test_a_page_with_all_that_it_loads_is_light(browser):
+    page = await browser.get("/console/chats/family")
+    loaded = set(re.findall(r'(?:src|href|data-worker)="(/console/static/[^"#]+)', page.text))
+    assert {Path(path).suffix for path in loaded} >= {".js", ".css", ".svg", ".webmanifest"}
+    weight = len(page.content)
+    for path in loaded:
+        async with browser.stream("GET", path) as answer:
+            weight += len(b"".join([chunk async for chunk in answer.aiter_raw()]))
+            is_packed = answer.headers.get("content-encoding") == "gzip"
+        assert is_packed == (Path(path).suffix != ".png"), path
+    assert weight < MOST_BYTES
+    plain = await browser.get(
+        next(one for one in loaded if one.endswith(".css")), headers={"accept-encoding": "identity"}
+    )
+    assert "content-encoding" not in plain.headers

@@ -106,7 +106,7 @@ def test_every_vendored_file_is_the_one_its_manifest_names():
     listed = {name: one["sha256"] for part in manifest.values() for name, one in part["files"].items()}
     assert {name: hashlib.sha256((STATIC / name).read_bytes()).hexdigest() for name in listed} == listed
     icons = {"icons.svg", "andy.svg", "andy-192.png", "andy-512.png", "andy-maskable.png"}
-    own = {"console.js", "console.css", "vendored.toml", *icons}
+    own = {"console.js", "live.js", "console.css", "vendored.toml", *icons}
     assert {path.name for path in STATIC.iterdir()} == {*listed, *own}
 
 

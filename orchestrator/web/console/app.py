@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import hashlib
 import json
 import pkgutil
@@ -31,7 +32,7 @@ from orchestrator.web.console.catalogue import LANGUAGES, Catalogue
 from orchestrator.web.console.doctor import BackgroundDoctor
 from orchestrator.web.console.form_bodies import read_form
 from orchestrator.web.console.forms import FIELD, ChangedSince, FormGuard, SentForm
-from orchestrator.web.console.live import LiveStreams, TooManyPages, Watch
+from orchestrator.web.console.live import LiveStreams, TooManyPages
 from orchestrator.web.console.page import (
     NEEDS,
     ROOT,
@@ -62,7 +63,7 @@ if TYPE_CHECKING:
 
 log = structlog.get_logger(__name__)
 
-NO_PAGES = (f"{ROOT}/static/", f"{ROOT}/live/")
+NO_PAGES = (f"{ROOT}/static/", f"{ROOT}/live")
 """The beginnings of paths that lead to no page."""
 FINDS_OWN_NAME = ("Chrome/", "Firefox/")
 """Parts of the `User-Agent` of browsers that resolve `*.localhost` to this machine by themselves."""
@@ -98,6 +99,8 @@ def build_console(
 ) -> ASGIApp:
     """Build the app for everything below `/console`. Reads templates and texts from the disk: blocks."""
     host = web.host
+    pages = find_pages()
+    kinds = {*NEEDS, *(kind for page in pages for part in page.live.values() for kind in part)}
     origin = urlsplit(host.settings.andy_web_origin or "")
     files = {path.name: path.read_bytes() for path in sorted(STATIC.iterdir()) if path.suffix in KINDS}
     files[MANIFEST] = _manifest(files)
@@ -106,10 +109,10 @@ def build_console(
         api=api,
         sessions=sessions,
         forms=FormGuard(host.database, clock=host.clock),
-        live=LiveStreams(host.bus, start=str(web.started_ms)),
+        live=LiveStreams(host.bus, start=str(web.started_ms), kinds=kinds),
         catalogue=Catalogue.load(),
         templates=templates(),
-        pages=find_pages(),
+        pages=pages,
         clock=host.clock,
         zone=host.settings.zone,
         doctor=BackgroundDoctor(host.home.root, clock=host.clock),
@@ -197,7 +200,7 @@ class _Routes:
             Route("/sign-in", self._sign_in, methods=["POST"]),
             Route("/sign-out", self._changing(None, self._sign_out), methods=["POST"]),
             Route("/preferences", self._changing(None, self._prefer), methods=["POST"]),
-            Route("/live/{page}", self._stream),
+            Route("/live", self._stream),
         ]
 
     def of(self, page: Page) -> list[Route]:
@@ -367,23 +370,18 @@ class _Routes:
         return answer
 
     async def _stream(self, request: Request) -> Response:
-        page = self._console.page(request.path_params["page"])
         signed_in = await self._who(request)
-        if signed_in is None or page is None:
-            return Response(status_code=401 if signed_in is None else 404)
-        watch = Watch(
-            parts=page.live,
-            everywhere={"needs": NEEDS},
-            group=request.query_params.get("group"),
-            after=request.headers.get("last-event-id") or request.query_params.get("since", ""),
-        )
+        if signed_in is None:
+            return Response(status_code=401)
 
         async def is_welcome() -> bool:
             return await self._console.sessions.find(signed_in.cookie, agent=_agent(request)) is not None
 
         if self._console.live.is_full:
             raise TooManyPages
-        return EventStream(self._console.live.events(watch, is_welcome=is_welcome))
+        return EventStream(
+            self._console.live.events(request.query_params.get("since", ""), is_welcome=is_welcome)
+        )
 
     # Errors in words
 
@@ -461,14 +459,18 @@ def _manifest(files: Mapping[str, bytes]) -> bytes:
 
 
 def _static(files: Mapping[str, bytes]) -> Callable[[Request], Awaitable[Response]]:
+    # Pages are not compressed: how short one becomes would tell something of the secrets in it.
+    packed = {name: gzip.compress(content) for name, content in files.items() if not name.endswith(".png")}
+
     async def answer(request: Request) -> Response:
         name = request.path_params["name"]
         if name not in files:
             raise HTTPException(404)
         kind = KINDS[Path(name).suffix]
-        headers = {
-            "Cache-Control": FOR_EVER if request.path_params["hash"] == _hash(files[name]) else "no-store"
-        }
+        is_current = request.path_params["hash"] == _hash(files[name])
+        headers = {"Cache-Control": FOR_EVER if is_current else "no-store", "Vary": "Accept-Encoding"}
+        if name in packed and "gzip" in request.headers.get("accept-encoding", ""):
+            return Response(packed[name], media_type=kind, headers={**headers, "Content-Encoding": "gzip"})
         return Response(files[name], media_type=kind, headers=headers)
 
     return answer

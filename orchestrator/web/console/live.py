@@ -1,16 +1,16 @@
-"""Live updates of pages: one stream for each page, which names the parts of it that have changed.
+"""Live updates of pages: one stream for all open pages of a browser, with the kinds of what happened.
 
-A stream carries no contents. The page asks for the parts that are named and puts them in the place of the
-old ones, so a line can neither be lost nor come twice, whatever was missed. The id of an event is
-`START-NUMBER`: a page that comes back after a cut hears of what changed meanwhile, and of everything after a
-restart or where the host no longer knows.
+A stream carries no contents. A page asks anew for those of its parts that the events concern, and puts them
+in the place of the old ones, so a line can neither be lost nor come twice, whatever was missed. The id of an
+event is `START-NUMBER`: a browser that comes back after a cut hears of what happened meanwhile, and that all
+may have changed after a restart or where the host no longer knows. The other end is `static/live.js`.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
-from dataclasses import dataclass, field
+import json
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping
 from fnmatch import fnmatchcase
 
 from orchestrator.base.event_bus import EventBus, HostEvent
@@ -19,10 +19,12 @@ from orchestrator.web.event_stream import PING, PING_SECONDS, server_sent
 
 MAX_STREAMS = 128
 COLLECT_SECONDS = 0.05
-"""Events that come this close together are told as one change."""
+"""Events that come this close together are sent as one."""
 
 Parts = Mapping[str, tuple[str, ...]]
 """The name of a part → the kinds of events that may change it, such as `turn.*`."""
+Change = tuple[str, str | None]
+"""The kind of an event, and the group that it is of."""
 
 
 class TooManyPages(BadRequest):
@@ -32,31 +34,14 @@ class TooManyPages(BadRequest):
     http_status = 503
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Watch:
-    """The events that one page subscribes to, and the parts of it that they change."""
-
-    parts: Parts
-    everywhere: Parts = field(default_factory=dict)
-    """Parts that events of every group may change."""
-    group: str | None
-    """Only events of this group and those of no group change `parts`."""
-    after: str
-    """The id of the last event that the page knows."""
-
-    def touched(self, event: HostEvent) -> set[str]:
-        is_own = self.group is None or event.group in (self.group, None)
-        found = {**self.everywhere, **self.parts} if is_own else self.everywhere
-        return {name for name, kinds in found.items() if any(fnmatchcase(event.kind, kind) for kind in kinds)}
-
-
 class LiveStreams:
-    """Hands out the streams of all pages; an open page costs a queue and a timer, none costs nothing."""
+    """Hands out the streams of all browsers; an open one costs a queue and a timer, none costs nothing."""
 
-    def __init__(self, bus: EventBus, *, start: str) -> None:
-        """`start` tells this start of the host from others."""
+    def __init__(self, bus: EventBus, *, start: str, kinds: Iterable[str] = ("*",)) -> None:
+        """`start` tells this start of the host from others; `kinds` are those that any page asks for."""
         self._bus = bus
         self._start = start
+        self._kinds = tuple(sorted(set(kinds)))
         self._open = 0
 
     @property
@@ -66,54 +51,56 @@ class LiveStreams:
     @property
     def now(self) -> str:
         """The id of the newest event."""
-        return self._id_of(self._bus.ring[-1].n if self._bus.ring else 0)
+        return f"{self._start}-{self._bus.ring[-1].n if self._bus.ring else 0}"
 
-    async def events(self, watch: Watch, *, is_welcome: Callable[[], Awaitable[bool]]) -> AsyncGenerator[str]:
-        """Yield server-sent events until the page goes or `is_welcome` says that its session is over."""
+    async def events(self, after: str, *, is_welcome: Callable[[], Awaitable[bool]]) -> AsyncGenerator[str]:
+        """Yield server-sent events until the browser goes or `is_welcome` says that its session is over.
+
+        `after` is the id of the last event that the browser knows.
+        """
         self._open += 1
         try:
-            with self._bus.listening(with_passing=True) as queue:
-                for name in sorted(self._missed(watch)):
-                    yield self._event(f"live-{name}")
-                yield self._event("live")
+            with self._bus.listening(*self._kinds, with_passing=True) as queue:
+                known, missed = self.now, self._missed(after)
+                if missed is None:
+                    yield server_sent("all", id=known, data="")
+                elif missed:
+                    yield server_sent("change", id=known, data=_listed(missed))
+                yield server_sent("live", id=known, data="")
                 while True:
-                    named = await self._changes(watch, queue)
-                    if not named:
-                        if not await is_welcome():
-                            yield self._event("live-over")
-                            return
-                        yield PING
-                    for name in sorted(named):
-                        yield self._event(f"live-{name}")
+                    changes = await self._changes(queue)
+                    # The id is taken with the changes: what comes while they are sent is after it.
+                    yield server_sent("change", id=self.now, data=_listed(changes)) if changes else PING
+                    if not changes and not await is_welcome():
+                        yield server_sent("live-over", id=self.now, data="")
+                        return
         finally:
             self._open -= 1
 
-    async def _changes(self, watch: Watch, queue: asyncio.Queue[HostEvent]) -> set[str]:
-        """Wait for the next parts that change; none where nothing did for a while."""
-        named: set[str] = set()
+    async def _changes(self, queue: asyncio.Queue[HostEvent]) -> set[Change]:
+        """Wait for the next events; none where nothing happened for a while."""
         try:
             async with asyncio.timeout(PING_SECONDS):
-                while not named:
-                    named = watch.touched(await queue.get())
+                found = [await queue.get()]
         except TimeoutError:
-            return named
+            return set()
         await asyncio.sleep(COLLECT_SECONDS)
         while not queue.empty():
-            named |= watch.touched(queue.get_nowait())
-        return named
+            found.append(queue.get_nowait())
+        return {(event.kind, event.group) for event in found}
 
-    def _missed(self, watch: Watch) -> set[str]:
-        """The parts that changed since the page was made, or all where that cannot be told."""
-        start, _, number = watch.after.rpartition("-")
+    def _missed(self, after: str) -> set[Change] | None:
+        """Return what happened after an event, or None where that cannot be told."""
+        start, _, number = after.rpartition("-")
         ring = self._bus.ring
-        after = int(number) if number.isascii() and number.isdigit() and len(number) < 16 else -1
-        is_known = start == self._start and (not ring or after >= ring[0].n - 1)
-        if not is_known:
-            return {*watch.parts, *watch.everywhere}
-        return {name for event in ring if event.n > after for name in watch.touched(event)}
+        seen = int(number) if number.isascii() and number.isdigit() and len(number) < 16 else -1
+        if start != self._start or (ring and seen < ring[0].n - 1):
+            return None
+        return {(event.kind, event.group) for event in ring if event.n > seen and self._is_wanted(event)}
 
-    def _event(self, kind: str) -> str:
-        return server_sent(kind, id=self.now, data="")
+    def _is_wanted(self, event: HostEvent) -> bool:
+        return any(fnmatchcase(event.kind, kind) for kind in self._kinds)
 
-    def _id_of(self, number: int) -> str:
-        return f"{self._start}-{number}"
+
+def _listed(changes: set[Change]) -> str:
+    return json.dumps(sorted(changes, key=str), separators=(",", ":"))

@@ -3,18 +3,33 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from orchestrator.channels.description import ChannelDescription
+from orchestrator.domain.values import Outgoing
 from orchestrator.reports.needs import OwnerNeeds, owner_needs
-from orchestrator.store import groups
+from orchestrator.reports.status import channel_state
+from orchestrator.store import groups, outbox
 
 if TYPE_CHECKING:
     from orchestrator.web.console.page import View
 
+ENDED = ("logged_out", "banned", "replaced", "outdated", "unusable")
+"""States of a messenger that end only by what its owner does."""
+MAX_UNSENT = 20
 OLD_BACKUP_MS = 7 * 24 * 3_600_000
 """Milliseconds after which a backup is too old."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EndedLogin:
+    """A messenger that stays away until its owner does something."""
+
+    messenger: ChannelDescription
+    status: Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -22,12 +37,17 @@ class Waiting:
     """The things that wait for the owner, and whether the backup is old."""
 
     needs: OwnerNeeds
+    logins: tuple[EndedLogin, ...]
+    unsent: list[Outgoing]
+    """Messages that were given up, or of which it is unknown whether they arrived."""
+    names: Mapping[str, str]
+    """The name of each group, by its folder."""
     backup_ms: int | None
     """The time when the newest backup was made; None where there is none."""
     is_backup_old: bool
 
     def __len__(self) -> int:
-        return len(self.needs) + self.is_backup_old
+        return len(self.needs) + len(self.logins) + len(self.unsent) + self.is_backup_old
 
 
 async def look(view: View) -> Waiting:
@@ -35,11 +55,28 @@ async def look(view: View) -> Waiting:
     host = view.web.host
     async with host.reader.reading() as tx:
         found = await owner_needs(tx, now_ms=view.now_ms, zone=view.console.zone, zone_of=host.zone_of)
-        registered_ms = min((group.added_ms for group in await groups.every(tx)), default=view.now_ms)
+        every = await groups.every(tx)
+        unsent = await outbox.given_up(tx, limit=MAX_UNSENT)
     backup_ms = await asyncio.to_thread(_newest_backup_ms, host.home.root / "backups")
+    registered_ms = min((group.added_ms for group in every), default=view.now_ms)
     # A home of today has nothing yet that a backup should have.
     since_ms = registered_ms if backup_ms is None else backup_ms
-    return Waiting(needs=found, backup_ms=backup_ms, is_backup_old=view.now_ms - since_ms > OLD_BACKUP_MS)
+    return Waiting(
+        needs=found,
+        logins=tuple(_ended_logins(view)),
+        unsent=unsent,
+        names={group.folder: group.name for group in every},
+        backup_ms=backup_ms,
+        is_backup_old=view.now_ms - since_ms > OLD_BACKUP_MS,
+    )
+
+
+def _ended_logins(view: View) -> Iterator[EndedLogin]:
+    channels = {one.name: one for one in view.web.channels.all}
+    for messenger in view.web.channels.messengers:
+        status = channel_state(channels[messenger.name], None)
+        if status.get("state") in ENDED:
+            yield EndedLogin(messenger=messenger, status=status)
 
 
 def _newest_backup_ms(folder: Path) -> int | None:

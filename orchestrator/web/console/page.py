@@ -60,6 +60,8 @@ class Page:
     changes: Mapping[str, Callable[[View, SentForm], Awaitable[Response]]] = field(default_factory=dict)
     """The handlers of `POST`, by path. They are called after the form was checked."""
     live: Parts = field(default_factory=dict)
+    of_all_groups: tuple[str, ...] = ()
+    """Names of `live` parts that events of every group change, on a page of one group too."""
     is_daily: bool = False
     """Whether the page stands in the first part of the navigation, which a phone shows as tabs."""
     upload_bytes: int = 0
@@ -206,6 +208,24 @@ class View:
             moment.isoformat(timespec="seconds"), f"{moment:%Y-%m-%d %H:%M:%S %Z}", shown
         )
 
+    def minute(self, at_ms: int) -> Markup:
+        """Return a moment as its time of the day, for what stands below its date."""
+        moment = datetime.fromtimestamp(at_ms / 1000, UTC).astimezone(self.console.zone)
+        return Markup('<time datetime="{}" title="{}">{}</time>').format(
+            moment.isoformat(timespec="seconds"), f"{moment:%Y-%m-%d %H:%M:%S %Z}", f"{moment:%H:%M}"
+        )
+
+    def when(self, at_ms: int) -> Markup:
+        """Return a moment as briefly as a list has room for: the time of today, else the day."""
+        moment = datetime.fromtimestamp(at_ms / 1000, UTC).astimezone(self.console.zone)
+        today = datetime.fromtimestamp(self.now_ms / 1000, self.console.zone).date()
+        is_today = moment.date() == today
+        return Markup('<time datetime="{}" title="{}">{}</time>').format(
+            moment.isoformat(timespec="seconds"),
+            f"{moment:%Y-%m-%d %H:%M:%S %Z}",
+            f"{moment:%H:%M}" if is_today else self.date(moment.date(), today),
+        )
+
     def second(self, at_ms: int | None) -> Markup:
         """Return a moment to the second, as a timeline needs it."""
         if at_ms is None:
@@ -266,6 +286,15 @@ class View:
     def flash(self) -> str | None:
         """Return what was done by the form before, once."""
         return self.console.flashes.pop(self._signed_in.session.id, None) if self._signed_in else None
+
+    def live_parts(self) -> str:
+        """Return which events concern which part of this page, as `console.js` reads it."""
+        parts = self.page.live if self.page else {}
+        everywhere = {"needs": NEEDS} | {
+            name: parts[name] for name in (self.page.of_all_groups if self.page else ())
+        }
+        own = {name: kinds for name, kinds in parts.items() if name not in everywhere}
+        return json.dumps({"parts": own, "everywhere": everywhere}, separators=(",", ":"))
 
     def asset(self, name: str) -> str:
         return self.console.assets[name]

@@ -23,6 +23,7 @@ from orchestrator.reports.audit import detail_text
 from orchestrator.store import audit, chats, groups, outbox, runs, turns
 from orchestrator.store import messages as message_store
 from orchestrator.store.database import Tx
+from orchestrator.store.messages import MAX_UNREAD
 from orchestrator.web import downloads
 from orchestrator.web.console.forms import SentForm, UploadedFile
 from orchestrator.web.console.page import Page, View
@@ -39,14 +40,12 @@ MAX_UPLOAD_BYTES = 512 * 1024 * 1024
 
 
 async def index(view: View) -> Response:
-    """Every group with its newest message."""
-    rows: list[dict[str, Any]] = []
+    """Every group with its newest message; `?open=` names the one whose conversation stands beside them."""
     async with view.web.host.reader.reading() as tx:
-        for group in await groups.every(tx):
-            newest = await messages.rows(tx, group.folder, limit=1)
-            rows.append({"group": group, "last": newest[0] if newest else None})
-    rows.sort(key=lambda row: -(row["last"]["at_ms"] if row["last"] else 0))
-    return view.render("chats.html", rows=rows)
+        summaries = await message_store.group_summaries(tx)
+    return view.render(
+        "chats.html", summaries=summaries, most=MAX_UNREAD, opened=view.query("open") if view.part else ""
+    )
 
 
 async def conversation(view: View) -> Response:
@@ -76,16 +75,20 @@ async def _conversation(
         if first and not before:
             lines = [line for line in lines if line["seq"] >= first] or lines[-SHOWN:]
         work = await _work(tx, group) if not before else None
-        every = await groups.every(tx)
+        summaries = await message_store.group_summaries(tx) if view.part is None else ()
+        read = await message_store.read_up_to(tx, group.folder)
         several = await chats.of_group(tx, group) if len(group.chats) > 1 else []
     chosen = chat or registration.writing_chat(group)
+    await _mark_read(view, group, lines, read)
     if work is not None and not work["said"]:
         work["draft"] = await view.web.containers.pool.draft(work["turn"].run_id, work["turn"].id)
     return view.render(
         "chats_group.html",
         status=status,
         group=group,
-        groups=every,
+        summaries=summaries,
+        most=MAX_UNREAD,
+        opened=group.folder,
         lines=lines,
         days=first_of_days(lines, view.console.zone),
         quiet=quiet_runs(lines),
@@ -101,6 +104,13 @@ async def _conversation(
         files=[FILE.findall(line["text"]) for line in lines],
         box={"text": text, "speaker": speaker or "member", "sender": sender, "error": error},
     )
+
+
+async def _mark_read(view: View, group: Group, lines: Rows, read: int) -> None:
+    """Note how far the owner has read: it is one person, on all browsers, so that the store has it."""
+    if lines and lines[-1]["seq"] > read and view.part in (None, "lines"):
+        async with view.web.host.database.transaction() as tx:
+            await message_store.mark_read(tx, group.folder, lines[-1]["seq"])
 
 
 async def _window(tx: Tx, view: View, folder: str) -> tuple[int, int]:
@@ -119,12 +129,9 @@ async def _window(tx: Tx, view: View, folder: str) -> tuple[int, int]:
 
 
 def first_of_days(lines: Rows, zone: ZoneInfo) -> dict[int, str]:
-    """Map the first message of each local day to its date; none where all are of one day. Pure."""
+    """Map the first message of each local day to its date. Pure."""
     dates = [(line["seq"], local_iso(line["at_ms"], zone)[:10]) for line in lines]
-    starts = {
-        seq: date for place, (seq, date) in enumerate(dates) if not place or dates[place - 1][1] != date
-    }
-    return starts if len(starts) > 1 else {}
+    return {seq: date for place, (seq, date) in enumerate(dates) if not place or dates[place - 1][1] != date}
 
 
 def quiet_runs(lines: Rows) -> dict[int, int]:
@@ -167,12 +174,15 @@ async def one_message(view: View) -> Response:
     folder = view.given("folder")
     async with view.web.host.reader.reading() as tx:
         found = await message_timeline.find(tx, folder, view.given("message"))
+        name = (await groups.known(tx, folder)).name
         message = (
             await message_store.at(tx, found["group"], found["message"]["seq"]) if found["message"] else None
         )
     found = await asyncio.to_thread(message_timeline.with_logs, found, view.web.host.home.logs)
     files = FILE.findall(found["message"]["text"]) if found["message"] else []
-    return view.render("chats_message.html", found=found, message=message, folder=folder, files=files)
+    return view.render(
+        "chats_message.html", found=found, message=message, folder=folder, name=name, files=files
+    )
 
 
 async def say(view: View, form: SentForm) -> Response:
@@ -252,6 +262,7 @@ def _number(form: SentForm) -> int:
     return int(text) if text.isascii() and text.isdigit() and len(text) < 16 else 0
 
 
+CHANGES_LIST = ("message.*", "turn.*", "group.*")
 PAGE = Page(
     name="chats",
     order=20,
@@ -269,10 +280,11 @@ PAGE = Page(
         "/chats/{folder}/again": ask_again,
     },
     live={
-        "list": ("message.*", "turn.*", "group.*"),
+        "list": CHANGES_LIST,
         "lines": ("message.*", "turn.*", "run.ended"),
         "work": ("turn.*", "run.*", "command.*", "conversation.*", "agent.*"),
         "way": ("message.*", "turn.*", "run.*", "command.*", "agent.tool"),
     },
+    of_all_groups=("list",),
     upload_bytes=MAX_UPLOAD_BYTES,
 )

@@ -4,27 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import date, datetime
 from functools import partial
 from typing import Any, Literal
 
 from starlette.responses import Response
 
 from orchestrator.channels.description import ChannelDescription
-from orchestrator.reports import costs, queues
-from orchestrator.store import outbox
+from orchestrator.domain.dashboard import BoardTask
+from orchestrator.reports import costs
+from orchestrator.store import messages, outbox
 from orchestrator.web.console import needs
 from orchestrator.web.console.forms import SentForm
 from orchestrator.web.console.page import NEEDS, Page, View
 from orchestrator.web.console.pages import board, channels
 
 WORK = ("turn.*", "run.*", "message.queued", "conversation.*")
+NEXT = ("command.*", "task.*", "reminder.*", "turn.answered")
 LIGHTS = ("channel.*", "run.ended", "turn.failed", "message.*", "host.*", "command.model_missing")
 GIB = 2**30
 LOW_BYTES, FULL_BYTES = 5 * GIB, GIB
-ENDED = ("logged_out", "banned", "replaced", "outdated", "unusable")
-"""States of a messenger that end only by what its owner does."""
-MAX_GIVEN_UP = 20
 
 Colour = Literal["ok", "warn", "bad", "quiet"]
 
@@ -37,7 +36,8 @@ class TrafficLight:
     colour: Colour
     text: str
     fix: str = ""
-    link: str = ""
+    page: str = ""
+    """The name of the page that has more of it."""
 
 
 async def show(view: View) -> Response:
@@ -45,7 +45,7 @@ async def show(view: View) -> Response:
     host = view.web.host
     waiting = await needs.look(view)
     async with host.reader.reading() as tx:
-        unsent = await queues.outbox_rows(tx, limit=200)
+        asked = {one.id: await messages.requests_of(tx, one.id, limit=1) for one in waiting.needs.failed}
         days = await costs.usage(tx, None, by="day", now_ms=view.now_ms, zone=host.settings.zone)
     today = datetime.fromtimestamp(view.now_ms / 1000, host.settings.zone).date().isoformat()
     lights = list(_lights(view, found))
@@ -58,10 +58,14 @@ async def show(view: View) -> Response:
         "now.html",
         found=found,
         waiting=waiting,
+        asked={turn: found[0].text for turn, found in asked.items() if found},
         seen_of=partial(board.seen_row, view),
+        lateness=partial(_lateness, view),
+        advice=partial(channels.advice, view),
+        local_ms=local_ms,
         troubles=troubles,
         works=[one for one in lights if one.colour not in ("bad", "warn")],
-        given_up=[row for row in unsent if row["state"] in ("unknown", "dead")][:MAX_GIVEN_UP],
+        today_date=today,
         today=next((row for row in days["rows"] if row["day"] == today), None),
         budgets=[one for one in days["budgets"] if one["group"] is None],
         held=sum(one["state"] not in ("left", "ready") for one in found["containers"]),
@@ -85,41 +89,49 @@ async def retry(view: View, _: SentForm) -> Response:
 def _lights(view: View, found: dict[str, Any]) -> Iterator[TrafficLight]:
     yield _key(view, found)
     for messenger in view.web.channels.messengers:
-        yield _connection(view, messenger, found["channels"].get(messenger.name, {}))
+        status = found["channels"].get(messenger.name, {})
+        if status.get("state") not in needs.ENDED:
+            yield _connection(view, messenger, status)
     yield _engine(view, found)
     yield _disk(view, found["disk_free_bytes"])
-    yield _outbox(view, found["outbox"])
+    if not found["outbox"]["dead"] and not found["outbox"]["unknown"]:
+        text = view.t(".outbox_ok", n=found["outbox"]["waiting"])
+        yield TrafficLight(name=view.t(".outbox"), colour="ok", text=text)
     for one in found["failing"]:
         yield TrafficLight(
             name=one["name"],
             colour="bad",
             text=view.t(".part_fails", reason=one["reason"], ago=view.ago(one["since_ms"])),
             fix=view.t(".part_fails_fix"),
-            link=view.url("/log") if view.console.page("log") else "",
+            page="log",
         )
 
 
-def _outbox(view: View, counts: dict[str, int]) -> TrafficLight:
-    name = view.t(".outbox")
-    if counts["dead"]:
-        text, fix = view.t(".outbox_dead", n=counts["dead"]), view.t(".outbox_fix")
-        return TrafficLight(name=name, colour="bad", text=text, fix=fix, link="#dead")
-    if counts["unknown"]:
-        text, fix = view.t(".outbox_unknown", n=counts["unknown"]), view.t(".outbox_unknown_fix")
-        return TrafficLight(name=name, colour="warn", text=text, fix=fix, link="#dead")
-    return TrafficLight(name=name, colour="ok", text=view.t(".outbox_ok", n=counts["waiting"]))
+def _lateness(view: View, task: BoardTask) -> str:
+    """Return since when a task is late: days for one that was due on a day, else as exactly as it was due."""
+    assert task.deadline is not None, "what has no deadline is not late"
+    if task.deadline.date is None:
+        return view.t(".late", span=view.span((view.now_ms - task.deadline.at_ms) / 1000))
+    today = datetime.fromtimestamp(view.now_ms / 1000, view.console.zone).date()
+    days = (today - date.fromisoformat(task.deadline.date)).days
+    return view.t(".late_day") if days == 1 else view.t(".late_days", n=days)
+
+
+def local_ms(text: str) -> int:
+    """Return a local time as a report writes it in epoch milliseconds. Pure."""
+    return int(datetime.fromisoformat(text).timestamp() * 1000)
 
 
 def _connection(view: View, messenger: ChannelDescription, status: dict[str, Any]) -> TrafficLight:
     state = str(status.get("state", "unpaired"))
-    colours: dict[str, Colour] = {"connected": "ok", "unpaired": "quiet", **dict.fromkeys(ENDED, "bad")}
+    colours: dict[str, Colour] = {"connected": "ok", "unpaired": "quiet"}
     known = view.console.catalogue.has(f"now.channel_{state}")
     return TrafficLight(
         name=messenger.title,
         colour=colours.get(state, "warn"),
         text=view.t(f".channel_{state}") if known else state.replace("_", " "),
         fix=channels.advice(view, messenger, status),
-        link=view.url("/channels") if view.console.page("channels") else "",
+        page="channels",
     )
 
 
@@ -184,5 +196,11 @@ PAGE = Page(
     is_daily=True,
     shows={"/now": show, "/needs": show_count},
     changes={"/now/outbox/{number}/retry": retry},
-    live={"waiting": NEEDS, "lights": LIGHTS, "work": WORK, "cost": ("turn.answered", "turn.failed")},
+    live={
+        "waiting": NEEDS,
+        "lights": LIGHTS,
+        "work": WORK,
+        "next": NEXT,
+        "cost": ("turn.answered", "turn.failed"),
+    },
 )

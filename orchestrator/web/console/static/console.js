@@ -1,40 +1,52 @@
 // What the console does in the browser besides htmx: it says when Andy is away, and keeps a chat at its end.
 (() => {
   "use strict";
-  const live = () => document.getElementById("live");
   const banner = (name) => {
     for (const one of document.querySelectorAll("[data-banner]")) one.hidden = one.dataset.banner !== name;
     document.documentElement.dataset.live = name ? "no" : "yes";
   };
-  let timer = 0;
 
-  // The first connection is a request like any other, which htmx does not repeat when it fails.
-  const connectAgain = () => {
-    clearTimeout(timer);
-    timer = setTimeout(() => {
-      const element = live();
-      if (element && !element._htmx?.sse) {
-        htmx.ajax("GET", element.getAttribute("hx-sse:connect"), { source: element });
-      }
-    }, 2000);
+  // What happened, as `live.js` hears it for all pages of the browser: parts that it concerns are made anew. A page in
+  // the background waits with that until it is looked at.
+  const listen = (live) => {
+    const { parts, everywhere } = JSON.parse(live.dataset.parts);
+    const query = new URLSearchParams(live.dataset.query);
+    const group = query.get("group");
+    const isOf = (kind, wanted) => (wanted.endsWith("*") ? kind.startsWith(wanted.slice(0, -1)) : kind === wanted);
+    const touched = (changes, all, table) => Object.keys(table).filter(
+      (name) => all || changes.some(([kind]) => table[name].some((wanted) => isOf(kind, wanted)))
+    );
+    const waiting = new Set();
+    const flush = () => {
+      if (document.hidden) return;
+      for (const name of waiting) htmx.trigger(document.body, `live-${name}`);
+      waiting.clear();
+    };
+    let since = query.get("since");
+    const take = ({ state, id, all, changes }) => {
+      if (state) return banner(state === "live" ? "" : state);
+      since = id;
+      const own = changes.filter(([, of]) => !group || of === null || of === group);
+      for (const name of [...touched(own, all, parts), ...touched(changes, all, everywhere)]) waiting.add(name);
+      flush();
+    };
+    let say = null;
+    const join = () => say({ since, isVisible: !document.hidden });
+    const alone = () => { say = joinNews(take); join(); };
+    try {
+      const worker = new SharedWorker(live.dataset.worker, { name: "andy-news" });
+      worker.onerror = alone;
+      worker.port.onmessage = ({ data }) => take(data);
+      say = (said) => worker.port.postMessage(said);
+      join();
+    } catch { alone(); }
+    document.addEventListener("visibilitychange", () => { say({ isVisible: !document.hidden }); flush(); });
+    window.addEventListener("pagehide", () => say({ isGone: true }));
+    window.addEventListener("pageshow", ({ persisted }) => { if (persisted) join(); });
   };
-
-  document.addEventListener("htmx:sse:after:connection", () => {
-    banner("");
-  });
-  document.addEventListener("htmx:sse:error", (event) => {
-    banner(event.detail.status === 401 ? "over" : "away");
-  });
-  document.addEventListener("htmx:sse:close", (event) => {
-    if (event.detail.reason === "ended") connectAgain();
-  });
-  document.addEventListener("live-over", () => banner("over"));
   document.addEventListener("htmx:error", (event) => {
     const id = event.target?.id ?? "";
-    if (id === "live") {
-      banner("away");
-      connectAgain();
-    } else if (id.startsWith("part-")) {
+    if (id.startsWith("part-")) {
       // The news that had it fetched does not come again: without another try it would stay as it was.
       setTimeout(() => htmx.trigger(document.body, id.replace("part-", "live-")), 2000);
     }
@@ -164,6 +176,14 @@
   document.addEventListener("input", ({ target }) => {
     if (target.dataset?.draft !== undefined) sessionStorage.setItem(keyOf(target, "draft"), target.value);
   });
+  // Who writes, and as whom, stays for the next message.
+  const keptKey = (one) => `keep:${one.form.action}:${one.name}`;
+  const restoreKept = () => {
+    for (const one of document.querySelectorAll("[data-keep]")) one.value = sessionStorage.getItem(keptKey(one)) ?? one.value;
+  };
+  document.addEventListener("change", ({ target }) => {
+    if (target.dataset?.keep !== undefined) sessionStorage.setItem(keptKey(target), target.value);
+  });
   document.addEventListener("submit", (event) => {
     if (event.defaultPrevented) return;
     for (const box of event.target.querySelectorAll("textarea[data-draft]")) {
@@ -187,7 +207,10 @@
   };
 
   const start = () => {
+    const live = document.getElementById("live");
+    if (live) listen(live);
     restoreDrafts();
+    restoreKept();
     restoreUnsaved();
     toEnd(document);
     if (!returnToPlace()) pageToEnd();
