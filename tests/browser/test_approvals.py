@@ -161,7 +161,7 @@ def test_a_place_that_was_refused_is_allowed_where_it_stands(
     assert "hello from outside" in reached
     assert "hello from outside" not in refused
 
-    standing = page.locator("#part-approvals li").filter(has_text=place)
+    standing = page.locator("#part-approvals > ul > li").filter(has_text=place)
     standing.get_by_role("button", name="Take back").click()
     expect(page.get_by_text(f"Taken back: {place}")).to_be_visible()
     row.get_by_role("button", name="Not again").click()
