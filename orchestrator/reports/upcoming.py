@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Annotated, TypedDict
 from zoneinfo import ZoneInfo
 
 from orchestrator.base.clock import local_iso
 from orchestrator.base.tables import table
-from orchestrator.domain.dashboard import NotificationStatus
+from orchestrator.domain.dashboard import Notification, NotificationStatus
 from orchestrator.domain.values import ScheduledTask, TaskStatus
 from orchestrator.reports import tasks
 from orchestrator.scheduler import timing
@@ -48,6 +47,8 @@ class UpcomingView(TypedDict):
     what: str
     times: Annotated[int, "Of a task: how often it comes on this day, at most 100."]
     last_due: Annotated[str | None, "Of a task: its last time on this day."]
+    text: Annotated[str, "All of what is said, asked or awaited; `what` is its beginning on one line."]
+    at: Annotated[list[str], "The times of this day, as `HH:MM` by the clocks of Andy's zone."]
 
 
 async def rows(tx: Tx, folder: str | None, *, with_over: bool, zone: ZoneInfo) -> list[TimetableRow]:
@@ -58,9 +59,8 @@ async def rows(tx: Tx, folder: str | None, *, with_over: bool, zone: ZoneInfo) -
         for task in await tasks.every(tx, folder, with_over=with_over)
     ]
     statuses = () if with_over else TO_COME
-    for one in await dashboard_notifications.listed(tx, known, statuses=statuses):
-        kind, name = ("notification", one.id) if one.number is None else ("reminder", str(one.number))
-        found.append(_row(zone, one.due_ms, kind, name, one.folder, one.status.value, one.message))
+    listed = await dashboard_notifications.listed(tx, known, statuses=statuses)
+    found += [_notification_row(zone, one) for one in listed]
     return sorted(found, key=lambda row: (row["due_ms"] is None, row["due_ms"] or 0, row["id"]))
 
 
@@ -76,25 +76,26 @@ async def week(
     until_ms = _midnight_ms(now_ms, zone, days_on=days + 1)
     found = [
         _on_day(
-            _row(zone, day.first_ms, "task", task.id, task.folder, task.status.value, task.prompt),
-            day.first_ms,
+            _row(zone, day[0], "task", task.id, task.folder, task.status.value, task.prompt),
+            task.prompt,
+            day,
             now_ms=now_ms,
             zone=zone,
-            task_day=day,
         )
         for task in await tasks.every(tx, folder, with_over=False)
         if task.status is TaskStatus.ACTIVE
         for day in _days(task, until_ms, zone)
     ]
     found += [
-        _on_day(one, due_ms, now_ms=now_ms, zone=zone)
-        for one in await rows(tx, folder, with_over=False, zone=zone)
-        if one["kind"] != "task" and (due_ms := one["due_ms"]) is not None and due_ms < until_ms
+        _on_day(_notification_row(zone, one), one.message, (one.due_ms,), now_ms=now_ms, zone=zone)
+        for one in await dashboard_notifications.listed(tx, known, statuses=TO_COME)
+        if one.due_ms < until_ms
     ]
     found += [
         _on_day(
             _row(zone, next_ms, "wake", loop.folder, loop.folder, loop.status.value, loop.reason),
-            next_ms,
+            loop.reason,
+            (next_ms,),
             now_ms=now_ms,
             zone=zone,
         )
@@ -104,46 +105,39 @@ async def week(
     return sorted(found, key=lambda row: (row["due_ms"], row["kind"], row["id"]))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _TaskDay:
-    """A day on which a task comes: its first and last time there (epoch ms), and how many there are."""
-
-    first_ms: int
-    last_ms: int
-    times: int
-
-
 def _on_day(
-    row: TimetableRow, due_ms: int, *, now_ms: int, zone: ZoneInfo, task_day: _TaskDay | None = None
+    row: TimetableRow, text: str, due_ms: tuple[int, ...], *, now_ms: int, zone: ZoneInfo
 ) -> UpcomingView:
-    due = local_iso(due_ms, zone)
+    due = [local_iso(one, zone) for one in due_ms]
     return {
-        "due": due,
-        "due_ms": due_ms,
+        "due": due[0],
+        "due_ms": due_ms[0],
         "kind": row["kind"],
         "id": row["id"],
         "group": row["group"],
         "status": row["status"],
         "what": row["what"],
-        "date": due[:10],
-        "is_overdue": due_ms < now_ms,
-        "times": 1 if task_day is None else task_day.times,
-        "last_due": None if task_day is None else local_iso(task_day.last_ms, zone),
+        "text": text,
+        "date": due[0][:10],
+        "is_overdue": due_ms[0] < now_ms,
+        "times": len(due),
+        "at": [one[11:16] for one in due],
+        "last_due": due[-1] if row["kind"] == "task" else None,
     }
 
 
-def _days(task: ScheduledTask, until_ms: int, zone: ZoneInfo) -> Iterator[_TaskDay]:
+def _days(task: ScheduledTask, until_ms: int, zone: ZoneInfo) -> Iterator[tuple[int, ...]]:
+    """Return the times of a task in epoch milliseconds, day by day; days without any are left out."""
     due_ms = task.next_ms
     while due_ms is not None and due_ms < until_ms:
-        first_ms = last_ms = due_ms
-        midnight_ms, times = _midnight_ms(due_ms, zone, days_on=1), 1
+        found, midnight_ms = [due_ms], _midnight_ms(due_ms, zone, days_on=1)
         following_ms = timing.following_ms(task.schedule, due_ms, after_ms=due_ms)
-        while following_ms is not None and following_ms < midnight_ms and times < MAX_TIMES_A_DAY:
-            last_ms, times = following_ms, times + 1
-            following_ms = timing.following_ms(task.schedule, last_ms, after_ms=last_ms)
-        yield _TaskDay(first_ms=first_ms, last_ms=last_ms, times=times)
+        while following_ms is not None and following_ms < midnight_ms and len(found) < MAX_TIMES_A_DAY:
+            found.append(following_ms)
+            following_ms = timing.following_ms(task.schedule, found[-1], after_ms=found[-1])
+        yield tuple(found)
         # From the day's end on, so that a task that comes every minute costs no more than a hundred steps.
-        due_ms = timing.following_ms(task.schedule, last_ms, after_ms=max(last_ms, midnight_ms - 1))
+        due_ms = timing.following_ms(task.schedule, found[-1], after_ms=max(found[-1], midnight_ms - 1))
 
 
 def _midnight_ms(at_ms: int, zone: ZoneInfo, *, days_on: int) -> int:
@@ -165,6 +159,11 @@ def lines(found: list[TimetableRow]) -> list[str]:
 
 def _minute(due: str | None) -> str:
     return f"{datetime.fromisoformat(due):%a %Y-%m-%d %H:%M}" if due else ""
+
+
+def _notification_row(zone: ZoneInfo, one: Notification) -> TimetableRow:
+    kind, name = ("notification", one.id) if one.number is None else ("reminder", str(one.number))
+    return _row(zone, one.due_ms, kind, name, one.folder, one.status.value, one.message)
 
 
 def _row(

@@ -291,6 +291,15 @@ async def apply_action(
     return task
 
 
+async def change(
+    tx: Tx, task_id: str, request: ScheduledTaskRequest, times: ScheduleReader, *, now_ms: int
+) -> ScheduledTask:
+    """Change a scheduled task for the owner, audited. Raises what `find` and `update` raise."""
+    task = await update(tx, await find(tx, task_id), request, times, now_ms=now_ms)
+    await _record(tx, task, "change", now_ms=now_ms)
+    return task
+
+
 async def _record(tx: Tx, task: ScheduledTask, action: str, *, now_ms: int) -> None:
     event = audit.AuditEvent(
         at_ms=now_ms, kind=f"task.{action}", folder=task.folder, detail={"task": task.id}

@@ -2,18 +2,57 @@
 
 from __future__ import annotations
 
+import re
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from zoneinfo import ZoneInfo
 
 from agent_runner.wire import times
 from agent_runner.wire.times import Duration, Instant, Language, Reason, Recurrence, Shift, TimeRefusal
+from orchestrator.base.clock import local_iso
 from orchestrator.domain.errors import BadTime
 
 FURTHEST = timedelta(days=3660)
 POLICY = times.TimePolicy(days_ahead=FURTHEST.days)
 FORMS = "give an ISO time such as 2026-11-22T18:30, a duration such as 1h30m, or words such as 'tomorrow 9am'"
 _ANY_DAYS = 400_000
+_CRON = re.compile(r"[\d*][\d*/,L#-]*( [\w*][\w*/,#-]*){4}", re.ASCII)
+"""Five fields of cron, as opposed to words."""
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+class RefusedTime(BadTime):
+    """The reader of times refused a text. `refusal` has the reason, and the times that it can mean."""
+
+    def __init__(self, text: str, refusal: TimeRefusal, why: str) -> None:
+        super().__init__(why)
+        self.text = text
+        self.refusal = refusal
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WrittenSchedule:
+    """A schedule as one text names it: the type and the value that `timing.plan` takes."""
+
+    kind: str
+    value: str
+
+
+def schedule(text: str, *, now_ms: int, zone: ZoneInfo) -> WrittenSchedule:
+    """Return what `every Monday at 9`, `every 2 hours`, `0 9 * * 1` or `tomorrow at 8` names.
+
+    Raises:
+        BadTime: it names nothing, no time of day, or several times; see `RefusedTime.refusal`.
+    """
+    words = " ".join(text.split())
+    if _CRON.fullmatch(words):
+        return WrittenSchedule(kind="cron", value=words)
+    repeated = recurrence(words, now_ms=now_ms, zone=zone)
+    if repeated is not None:
+        kind, value = repeated.schedule
+        return WrittenSchedule(kind=kind, value=value)
+    at_ms = point_ms(words, now_ms=now_ms, zone=zone)
+    return WrittenSchedule(kind="once", value=local_iso(at_ms, zone))
 
 
 def point_ms(text: str, *, now_ms: int, zone: ZoneInfo) -> int:
@@ -29,7 +68,7 @@ def point_ms(text: str, *, now_ms: int, zone: ZoneInfo) -> int:
     read = times.read(text, now=now, zone=zone, policy=POLICY)
     match read:
         case TimeRefusal():
-            raise BadTime(_why(text, read, now.astimezone(zone)))
+            raise _refused(text, read, now.astimezone(zone))
         case Instant(shift=Shift.SKIPPED):
             raise BadTime(f"{text} does not exist in {zone.key}: the clocks skip it that day.")
         case Recurrence():
@@ -38,7 +77,7 @@ def point_ms(text: str, *, now_ms: int, zone: ZoneInfo) -> int:
             due_ms = round(read.at.timestamp() * 1000)
     if due_ms <= now_ms:
         past = TimeRefusal(reason=Reason.PAST, at=read.at)
-        raise BadTime(_why(text, past, now.astimezone(zone)))
+        raise _refused(text, past, now.astimezone(zone))
     return now_ms + _ms(read) if isinstance(read, Duration) and not (read.days or read.months) else due_ms
 
 
@@ -59,14 +98,18 @@ def recurrence(text: str, *, now_ms: int, zone: ZoneInfo) -> Recurrence | None:
     now = datetime.fromtimestamp(now_ms / 1000, UTC)
     read = times.read(text, now=now, zone=zone, policy=POLICY)
     if isinstance(read, TimeRefusal) and read.reason is Reason.NEEDS_CLOCK:
-        raise BadTime(f"'{text}' needs a time of day: write '{text} at 9:00'.")
+        raise RefusedTime(text, read, f"'{text}' needs a time of day: write '{text} at 9:00'.")
     if isinstance(read, TimeRefusal) and len(read.choices) > 1:
-        raise BadTime(_why(text, read, now.astimezone(zone)))
+        raise _refused(text, read, now.astimezone(zone))
     return read if isinstance(read, Recurrence) else None
 
 
 def _ms(read: Duration) -> int:
     return round(read.elapsed / timedelta(milliseconds=1))
+
+
+def _refused(text: str, refusal: TimeRefusal, now: datetime) -> RefusedTime:
+    return RefusedTime(text, refusal, _why(text, refusal, now))
 
 
 def _why(text: str, refusal: TimeRefusal, now: datetime) -> str:

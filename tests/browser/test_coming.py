@@ -8,32 +8,37 @@ from tests.browser.signed_in import Visit, assert_accessible
 from tests.processes.andy import AndyProcess
 
 
-def test_a_reminder_is_set_moved_and_cancelled(visitor: Visit, andy: AndyProcess) -> None:
+def test_a_reminder_is_set_changed_and_deleted_where_it_stands(visitor: Visit, andy: AndyProcess) -> None:
     visitor.allowed.append("422")
     page = visitor.page
     page.goto(f"{andy.address}/console/coming")
-    page.get_by_label("What to say").fill("Water the plants")
-    page.get_by_label("When").fill("some day")
+    page.locator("summary", has_text="New").click()
+    page.get_by_label("Text").fill("Water the plants")
+    page.get_by_label("When").fill("tomorrow at 5")
     page.get_by_role("button", name="Save").click()
     expect(page.get_by_role("alert")).to_be_visible()
+    expect(page.get_by_text("Which one?")).to_be_visible()
+    assert_accessible(page)
 
-    page.get_by_label("When").fill("in 2 hours")
-    page.get_by_role("button", name="Save").click()
+    page.get_by_role("button", name="17:00").click()
     week = page.locator("#part-week")
-    expect(week.get_by_text("Water the plants")).to_be_visible()
+    expect(week.get_by_text("Water the plants", exact=True)).to_be_visible()
     (before,) = andy.listed("reminders", "list")
     assert_accessible(page)
 
-    week.locator("summary", has_text="Change").click()
-    week.get_by_label("Move to").fill("in 5 hours")
-    week.get_by_role("button", name="Move").click()
-    expect(page.get_by_text("The reminder is moved.")).to_be_visible()
+    week.get_by_role("link", name="Change: Water the plants").click()
+    expect(week.get_by_label("What will be said")).to_have_value("Water the plants")
+    week.get_by_label("When").fill("tomorrow at 6pm")
+    assert_accessible(page)
+    week.get_by_role("button", name="Save").click()
+    expect(page.get_by_text("It is changed.")).to_be_visible()
     (after,) = andy.listed("reminders", "list")
-    assert after["due_ms"] > before["due_ms"]
+    assert after["due_ms"] - before["due_ms"] == 3_600_000
 
-    week.locator("summary", has_text="Change").click()
-    week.get_by_role("button", name="Cancel it").click()
-    expect(page.get_by_text("The reminder is cancelled.")).to_be_visible()
+    week.get_by_role("link", name="Change: Water the plants").click()
+    week.locator("summary", has_text="Delete").click()
+    week.get_by_role("button", name="Delete").click()
+    expect(page.get_by_text("The reminder is deleted.")).to_be_visible()
     assert andy.listed("reminders", "list") == []
 
 
@@ -50,7 +55,7 @@ def test_a_scheduled_task_is_paused_and_goes_on(visitor: Visit, andy: AndyProces
     page = visitor.page
     page.goto(f"{andy.address}/console/coming")
     page.get_by_role("button", name="Pause").click()
-    expect(page.get_by_text("The task is paused.")).to_be_visible()
+    expect(page.get_by_text("It is paused.")).to_be_visible()
     page.get_by_role("button", name="Resume").click()
-    expect(page.get_by_text("The task goes on.")).to_be_visible()
+    expect(page.get_by_text("It goes on.")).to_be_visible()
     assert_accessible(page)

@@ -121,18 +121,24 @@ class ReminderService:
         made = await self.set(tx, group, text, due_ms, now_ms=now_ms)
         return await self._done(tx, "add", made, now_ms=now_ms)
 
-    async def move(self, tx: Tx, reminder: str, at: str, *, now_ms: int) -> ReminderView:
-        """Let a reminder be due at another time, and return its row.
+    async def move(
+        self, tx: Tx, reminder: str, at: str | None, *, now_ms: int, text: str | None = None
+    ) -> ReminderView:
+        """Let a reminder be due at another time, or say another text, and return its row.
+
+        What is None stays as it is.
 
         Raises:
-            UnknownReminder, BadTime
+            UnknownReminder, BadTime, TextEmpty, TextTooLong
             ReminderRefused: it was sent or cancelled.
         """
         one = await _known(tx, reminder)
         _check_open(one)
+        if text is not None:
+            check_text(text)
         ctx = self._context(tx, await self._group(tx, one), now_ms=now_ms)
         try:
-            await notifications.update(ctx, notification_id=one.id, scheduled_at=at)
+            await notifications.update(ctx, notification_id=one.id, scheduled_at=at, message=text)
         except ToolRefused as refused:
             raise (BadTime if refused.code in _OF_TIME else ReminderRefused)(str(refused)) from refused
         return await self._done(tx, "move", await ctx.notification(one.id), now_ms=now_ms)

@@ -56,8 +56,10 @@ class ReminderHandler:
             lambda tx, now_ms: self._service.add(tx, asked.group, asked.text, asked.at, now_ms=now_ms)
         )
 
-    async def move(self, reminder: str, at: str) -> ReminderView:
-        return await self._change(lambda tx, now_ms: self._service.move(tx, reminder, at, now_ms=now_ms))
+    async def move(self, reminder: str, at: str | None, *, text: str | None = None) -> ReminderView:
+        return await self._change(
+            lambda tx, now_ms: self._service.move(tx, reminder, at, text=text, now_ms=now_ms)
+        )
 
     async def cancel(self, reminder: str) -> ReminderView:
         return await self._change(lambda tx, now_ms: self._service.cancel(tx, reminder, now_ms=now_ms))

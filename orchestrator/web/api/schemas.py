@@ -362,7 +362,7 @@ class NodeSchema(ApiSchema):
     problem: str | None = Field(description="Why it takes none, with the fix.")
 
 
-UpcomingSchema = schema_of(UpcomingView, "UpcomingSchema", times=1, last_due=None)
+UpcomingSchema = schema_of(UpcomingView, "UpcomingSchema", times=1, last_due=None, text="", at=[])
 
 
 class LoopSchema(ApiSchema):

@@ -75,6 +75,14 @@ class TaskApi:
             )
         )
 
+    async def change(
+        self, task_id: str, asked: scheduled_task_service.ScheduledTaskRequest
+    ) -> dict[str, Any]:
+        """Raises what `scheduled_task_service.change` raises."""
+        return await self._change(
+            lambda tx, now_ms: scheduled_task_service.change(tx, task_id, asked, self._times, now_ms=now_ms)
+        )
+
     async def _change(self, act: Callable[[Tx, int], Awaitable[ScheduledTask]]) -> dict[str, Any]:
         async with self._database.transaction() as tx:
             task = await act(tx, self._clock.now_ms())

@@ -43,6 +43,7 @@ from orchestrator.web.console.page import (
     came_from,
     own_path,
     policy,
+    status_of,
     templates,
 )
 from orchestrator.web.console.sessions import SessionService, SignedIn
@@ -313,7 +314,7 @@ class _Routes:
 
     def _sign_in_page(self, request: Request, error: BadRequest | None = None) -> Response:
         view = View(self._console, request, page=None, signed_in=None)
-        view.error = _text_of(view, error) if error else None
+        view.error = view.why(error) if error else None
         status = error.http_status if error else 200
         is_lost = error is None and request.query_params.get("lost") == "form"
         return view.render("sign_in.html", status=status, next=_wanted(request) or "", is_lost=is_lost)
@@ -387,11 +388,11 @@ class _Routes:
 
     async def explain(self, request: Request, error: Exception) -> Response:
         """Answer an error as a page that says what is wrong and what to do."""
-        status = _status_of(error)
+        status = status_of(error)
         signed_in = await self._who(request)
         view = View(self._console, request, page=None, signed_in=signed_in)
         changed = error if isinstance(error, ChangedSince) else None
-        text = _text_of(view, error)
+        text = view.why(error)
         if status >= 500:
             log.warning("console.failed", path=request.url.path, reason=str(error))
         back = came_from(request)
@@ -406,20 +407,6 @@ class _Routes:
         answer = await self.explain(request, HTTPException(500))
         add_security_headers(answer.headers)
         return answer
-
-
-def _status_of(error: Exception) -> int:
-    if isinstance(error, HTTPException):
-        return error.status_code
-    return error.http_status if isinstance(error, BadRequest) else 503
-
-
-def _text_of(view: View, error: Exception) -> str:
-    """The words for an error: the catalogue's where it has some for its code, else its own."""
-    code = getattr(error, "code", None) or f"http_{_status_of(error)}"
-    if view.console.catalogue.has(f"errors.{code}"):
-        return view.t(f"errors.{code}")
-    return str(error) if isinstance(error, AndyError) else view.t("errors.http_other")
 
 
 def _next_query(request: Request) -> str:

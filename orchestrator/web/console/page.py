@@ -21,11 +21,14 @@ from zoneinfo import ZoneInfo
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
+from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 
+from agent_runner.wire.times import TimeRefusal
 from orchestrator.base.clock import Clock
 from orchestrator.base.terminal_escaping import all_visible
+from orchestrator.domain.errors import AndyError, BadRequest
 from orchestrator.domain.values import Group
 from orchestrator.reports.audit import AuditCheck
 from orchestrator.web.console import marks
@@ -196,6 +199,19 @@ class View:
         whole = f"{self.page.name}{key}" if key.startswith(".") and self.page else key
         return self.console.catalogue.text(self.language, whole, **values)
 
+    def why(self, error: Exception) -> str:
+        """Return the words for an error: the catalogue's where it has some for its code, else its own.
+
+        What the error carries besides its text, as the name of a group, stands in them.
+        """
+        own = str(error) if isinstance(error, AndyError) else ""
+        values = {name: str(value)[:500] for name, value in vars(error).items()} | {"own": own}
+        refusal = getattr(error, "refusal", None)
+        codes = [f"time_{refusal.reason}"] if isinstance(refusal, TimeRefusal) else []
+        codes.append(str(getattr(error, "code", None) or f"http_{status_of(error)}").lower())
+        known = next((code for code in codes if self.console.catalogue.has(f"errors.{code}")), None)
+        return self.t(f"errors.{known}", **values) if known else own or self.t("errors.http_other")
+
     def at(self, at_ms: int | None, *, zone: ZoneInfo | None = None) -> Markup:
         """Return a moment as local time, short, with the whole of it as its title."""
         if at_ms is None:
@@ -365,6 +381,13 @@ def templates() -> Environment:
     for name in found.list_templates():
         found.get_template(name)
     return found
+
+
+def status_of(error: Exception) -> int:
+    """Return the HTTP status of the answer to an error."""
+    if isinstance(error, HTTPException):
+        return error.status_code
+    return error.http_status if isinstance(error, BadRequest) else 503
 
 
 def came_from(request: Request) -> str:

@@ -1,19 +1,46 @@
-"""Coming: a week of reminders, tasks, notifications and wakes, to make, move, pause and cancel."""
+"""Coming: the days ahead with what happens by itself, and all that is scheduled, to change in place."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import date, datetime, timedelta
+from typing import Literal
+from urllib.parse import parse_qs, urlencode, urlsplit
+from zoneinfo import ZoneInfo
+
+from pydantic import ValidationError
 from starlette.responses import Response
 
-from orchestrator.domain.errors import AndyError, BadRequest
+from agent_runner.wire import times
+from agent_runner.wire.order import ECHO
+from orchestrator.base.clock import local_iso
+from orchestrator.domain.dashboard import Notification
+from orchestrator.domain.errors import AndyError, BadRequest, UnknownReminder
+from orchestrator.domain.values import Folder, Group, Schedule, ScheduledTask, ScheduleKind, TaskStatus
+from orchestrator.inbound.intake import check_text
 from orchestrator.reports import tasks, upcoming
 from orchestrator.reports.upcoming import UpcomingView
-from orchestrator.store import groups
+from orchestrator.scheduler import scheduled_task_service, when
+from orchestrator.scheduler.scheduled_task_service import ScheduledTaskRequest
+from orchestrator.store import dashboard_notifications, groups
+from orchestrator.store.database import Tx
 from orchestrator.web.api.reminders import NewReminder
+from orchestrator.web.api.tasks import NewTask
 from orchestrator.web.console.forms import SentForm, typed
 from orchestrator.web.console.page import Page, View
 
 TASK_ACTIONS = ("pause", "resume", "run", "cancel")
 CHANGES = ("reminder.*", "task.*", "notification.*", "cycle.*", "turn.*", "loop.*")
+DAYS = 7
+MAX_ROWS_A_DAY = 20
+"""Lines of a day that are shown at first; the number of the others is said, with a link to them."""
+MAX_SCHEDULED = 50
+"""Scheduled tasks and later reminders that are shown at first."""
+CLOCKS_SHOWN = 4
+"""Times of a day that are named of a task that comes more often."""
+
+Kind = Literal["reminder", "request", "notification", "wake"]
 
 
 class NoSuchAction(BadRequest):
@@ -22,29 +49,138 @@ class NoSuchAction(BadRequest):
     code = "no_such_action"
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DayLine:
+    """One line of a day: what happens, and when."""
+
+    id: str
+    kind: Kind
+    group: str
+    """The group's name."""
+    text: str
+    """What people will read: the words of a reminder, the request to an agent."""
+    clock: str
+    rhythm: str
+    """How it repeats, in words; empty for what comes once."""
+    is_overdue: bool
+    is_task: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Day:
+    """A day with its lines; `left_out` of them are not shown."""
+
+    date: str
+    lines: list[DayLine]
+    left_out: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scheduled:
+    """A scheduled task, or a reminder by its number, as it is listed and changed."""
+
+    id: str
+    is_task: bool
+    kind: Kind
+    group: str
+    text: str
+    rhythm: str
+    next_ms: int | None
+    is_paused: bool
+    at: str
+    """The schedule as it is written to change it: `every Monday at 09:00`, `2026-11-28 08:00`."""
+
+    @property
+    def state(self) -> dict[str, object]:
+        """The state that a change is made from."""
+        return {"text": self.text, "when": self.at}
+
+
 async def show(view: View) -> Response:
     return await _show(view)
 
 
-async def add_reminder(view: View, form: SentForm) -> Response:
-    """Set a reminder; one that cannot be read is shown again with the reason."""
+async def add(view: View, form: SentForm) -> Response:
+    """Set a reminder or schedule a request; what cannot be read is shown again with the reason."""
     try:
-        wish = NewReminder(group=form.text("whose"), text=form.text("text"), at=form.text("at") or " ")
-        row = await view.api.reminders.add(wish)
-    except (AndyError, ValueError) as error:
-        why = str(error) if isinstance(error, AndyError) else view.t(".incomplete")
-        return await _show(view, error=why, form=form)
-    return view.done("/coming", view.t(".added", number=row["id"]))
+        await _add(view, form.text("whose"), form.text("kind"), form.text("text"), form.text("at"))
+    except (AndyError, ValidationError) as error:
+        return await _show(view, problem=error, form=form)
+    return view.done(_back(view), view.t(".added"))
 
 
-async def move_reminder(view: View, form: SentForm) -> Response:
-    await view.api.reminders.move(view.given("id"), form.text("at"))
-    return view.done("/coming", view.t(".moved"))
+async def _add(view: View, folder: str, kind: str, text: str, at: str) -> None:
+    """Raises `AndyError`, and `ValidationError` of what is too long to be taken."""
+    async with view.web.host.reader.reading() as tx:
+        group = await groups.known(tx, folder)
+    check_text(text)
+    planned = when.schedule(at, now_ms=view.now_ms, zone=view.web.host.zone_of(group))
+    is_reminder = kind != "request"
+    if is_reminder and planned.kind == ScheduleKind.ONCE:
+        await view.api.reminders.add(NewReminder(group=folder, text=text, at=planned.value))
+        return
+    prompt = ECHO + text if is_reminder else text
+    asked = {"schedule_type": planned.kind, "schedule_value": planned.value}
+    await view.api.tasks.add(NewTask.model_validate({"group": folder, "prompt": prompt, **asked}))
+
+
+async def change_reminder(view: View, form: SentForm) -> Response:
+    """Say something else, or at another time; one that is to repeat becomes a scheduled task."""
+    number = view.given("id")
+    one = await _reminder(view, number)
+    form.check_unchanged(one.state)
+    text, at = form.text("text"), form.text("at")
+    try:
+        await _change_reminder(view, one, text, at)
+    except (AndyError, ValidationError) as error:
+        return await _show(view, problem=error, form=form, editing=number)
+    return view.done(_back(view), view.t(".changed"))
+
+
+async def _change_reminder(view: View, one: Scheduled, text: str, at: str) -> None:
+    said = None if text == one.text else text
+    if at == one.at:
+        if said is not None:
+            await view.api.reminders.move(one.id, None, text=said)
+        return
+    async with view.web.host.reader.reading() as tx:
+        found = await _found_reminder(tx, one.id)
+        group = await groups.by_folder(tx, found.folder)
+    planned = when.schedule(at, now_ms=view.now_ms, zone=_zone(view, group))
+    if planned.kind == ScheduleKind.ONCE:
+        await view.api.reminders.move(one.id, planned.value, text=said)
+    else:
+        await _add(view, found.folder, "reminder", text, at)
+        await view.api.reminders.cancel(one.id)
 
 
 async def cancel_reminder(view: View, _: SentForm) -> Response:
     await view.api.reminders.cancel(view.given("id"))
-    return view.done("/coming", view.t(".cancelled"))
+    return view.done(_back(view), view.t(".cancelled"))
+
+
+async def change_task(view: View, form: SentForm) -> Response:
+    """Change what an agent is asked, or when; a schedule that stays the same goes on in step."""
+    async with view.web.host.reader.reading() as tx:
+        task = await scheduled_task_service.find(tx, view.given("id"))
+        group = await groups.known(tx, task.folder)
+    one = _scheduled_task(view, task, {})
+    form.check_unchanged(one.state)
+    text, at = form.text("text"), form.text("at")
+    try:
+        check_text(text)
+        planned = (
+            None if at == one.at else when.schedule(at, now_ms=view.now_ms, zone=view.web.host.zone_of(group))
+        )
+        request = ScheduledTaskRequest(
+            prompt=ECHO + text if one.kind == "reminder" else text,
+            kind=planned.kind if planned else None,
+            value=planned.value if planned else None,
+        )
+        await view.api.tasks.change(task.id, request)
+    except AndyError as error:
+        return await _show(view, problem=error, form=form, editing=task.id)
+    return view.done(_back(view), view.t(".changed"))
 
 
 async def act_on_task(view: View, _: SentForm) -> Response:
@@ -52,37 +188,202 @@ async def act_on_task(view: View, _: SentForm) -> Response:
     if view.given("action") not in TASK_ACTIONS:
         raise NoSuchAction
     await view.api.tasks.act(view.given("id"), view.given("action"))
-    return view.done("/coming", view.t(f".task_{view.given('action')}"))
+    return view.done(_back(view), view.t(f".task_{view.given('action')}"))
 
 
-async def _show(view: View, *, error: str = "", form: SentForm | None = None) -> Response:
-    folder, zone = view.query("group") or None, view.console.zone
-    given = typed(form, "text", "at", "whose")
+def _asked(view: View, name: str) -> str:
+    """Return what the address of the page says that was asked for, or on which a form was sent."""
+    return parse_qs(urlsplit(view.here).query).get(name, [""])[-1]
+
+
+def _back(view: View) -> str:
+    """Return the page that a form was on, without what was open there for a change."""
+    group = _asked(view, "group")
+    return f"/coming?{urlencode({'group': group})}" if group else "/coming"
+
+
+async def _show(
+    view: View,
+    *,
+    problem: Exception | None = None,
+    form: SentForm | None = None,
+    editing: str = "",
+) -> Response:
+    folder, zone = _asked(view, "group") or None, view.console.zone
+    editing = editing or view.query("edit")
+    if problem is not None:
+        view.error = view.why(problem) if isinstance(problem, AndyError) else view.t(".incomplete")
     async with view.web.host.reader.reading() as tx:
-        found = await upcoming.week(tx, folder, now_ms=view.now_ms, zone=zone)
-        scheduled = await tasks.every(tx, folder, with_over=True)
         every = await groups.every(tx)
+        found = await upcoming.week(tx, folder, now_ms=view.now_ms, zone=zone, days=DAYS)
+        listed = await tasks.every(tx, folder, with_over=False)
+        to_come = await dashboard_notifications.reminders(tx, Folder(folder) if folder else None)
+    by_folder = {str(one.folder): one for one in every}
+    reminders = [_scheduled_reminder(view, one, by_folder) for one in to_come]
+    scheduled = [_scheduled_task(view, one, by_folder) for one in listed]
+    days = _days(view, found, {one.id: one for one in scheduled}, by_folder)
+    later = [*scheduled, *(one for one in reminders if _is_later(view, one))]
+    is_whole = view.query("all") == "yes"
     return view.render(
         "coming.html",
-        status=422 if error else 200,
-        days=_by_day(found),
-        most_times=upcoming.MAX_TIMES_A_DAY,
-        scheduled=[one for one in scheduled if one.status in ("active", "paused")],
+        days=days,
+        is_empty=not any(day.lines for day in days),
+        scheduled=later if is_whole else later[:MAX_SCHEDULED],
+        left_out=0 if is_whole else max(0, len(later) - MAX_SCHEDULED),
+        editing=next((one for one in [*scheduled, *reminders] if one.id == editing), None),
+        on=_open_at(view, editing, days),
+        here=view.url("/coming") + (f"?{urlencode({'group': folder})}&" if folder else "?"),
         group=folder or "",
         choices=view.choices(every),
         folders=view.choices(every, first=""),
-        error=error,
-        given=given,
-        whose=given["whose"] or folder or "",
+        given=typed(form, "text", "at", "whose", "kind"),
+        meanings=_meanings(view, problem),
     )
 
 
-def _by_day(rows: list[UpcomingView]) -> dict[str, list[UpcomingView]]:
-    """Return the rows under their days, in the order in which they come. Pure."""
-    days: dict[str, list[UpcomingView]] = {}
-    for row in rows:
-        days.setdefault(row["date"], []).append(row)
+def _open_at(view: View, editing: str, days: list[Day]) -> str:
+    """Return the day on which a line is open for a change; empty where that is the list below the days."""
+    dates = [day.date for day in days if any(line.id == editing for line in day.lines)]
+    asked = _asked(view, "on")
+    if asked in dates or (asked == "" and editing.startswith("task-")):
+        return asked
+    return dates[0] if dates else ""
+
+
+def _meanings(view: View, problem: Exception | None) -> list[tuple[str, str]]:
+    """Return the times that a text can mean, each as it is written to mean only that, and in words."""
+    if not isinstance(problem, when.RefusedTime):
+        return []
+    return [
+        (times.say(one, times.Language.ENGLISH), times.say(one, times.Language(view.language)))
+        for one in problem.refusal.choices
+    ]
+
+
+# What is shown
+
+
+def _days(
+    view: View, found: list[UpcomingView], known: dict[str, Scheduled], by_folder: Mapping[str, Group]
+) -> list[Day]:
+    """Return the days to come, those without anything too, after those on which something is overdue."""
+    today = _today(view)
+    dates = {row["date"] for row in found} | {str(today + timedelta(days=n)) for n in range(DAYS + 1)}
+    days = []
+    for day in sorted(dates):
+        lines = [_line(view, row, known, by_folder) for row in found if row["date"] == day]
+        shown = len(lines) if view.query("day") == day else MAX_ROWS_A_DAY
+        days.append(Day(date=day, lines=lines[:shown], left_out=max(0, len(lines) - shown)))
     return days
+
+
+def _today(view: View) -> date:
+    return datetime.fromtimestamp(view.now_ms / 1000, view.console.zone).date()
+
+
+def _line(
+    view: View, row: UpcomingView, known: dict[str, Scheduled], by_folder: Mapping[str, Group]
+) -> DayLine:
+    task = known.get(row["id"]) if row["kind"] == "task" else None
+    rhythm = task.rhythm if task else ""
+    if row["times"] > 1:
+        clocks = ", ".join(row["at"][:CLOCKS_SHOWN]) + (" …" if row["times"] > CLOCKS_SHOWN else "")
+        is_cut = row["times"] >= upcoming.MAX_TIMES_A_DAY
+        rhythm = view.t(
+            ".very_often" if is_cut else ".often", rhythm=rhythm, times=row["times"], clocks=clocks
+        )
+    kinds: dict[str, Kind] = {"reminder": "reminder", "notification": "notification", "wake": "wake"}
+    return DayLine(
+        id=row["id"],
+        kind=task.kind if task else kinds.get(row["kind"], "request"),
+        group=_name(by_folder, row["group"]),
+        text=task.text if task else row["text"],
+        clock=row["at"][0],
+        rhythm=rhythm,
+        is_overdue=row["is_overdue"],
+        is_task=row["kind"] == "task",
+    )
+
+
+def _scheduled_task(view: View, task: ScheduledTask, by_folder: Mapping[str, Group]) -> Scheduled:
+    is_reminder = task.prompt.startswith(ECHO)
+    return Scheduled(
+        id=task.id,
+        is_task=True,
+        kind="reminder" if is_reminder else "request",
+        group=_name(by_folder, task.folder),
+        text=task.prompt.removeprefix(ECHO).strip(),
+        rhythm=rhythm_text(view, task.schedule),
+        next_ms=task.next_ms,
+        is_paused=task.status is TaskStatus.PAUSED,
+        at=_written(view, task),
+    )
+
+
+def _scheduled_reminder(view: View, one: Notification, by_folder: Mapping[str, Group]) -> Scheduled:
+    return Scheduled(
+        id=str(one.number),
+        is_task=False,
+        kind="reminder",
+        group=_name(by_folder, one.folder),
+        text=one.message.strip(),
+        rhythm="",
+        next_ms=one.due_ms,
+        is_paused=False,
+        at=_minute(local_iso(one.due_ms, _zone(view, by_folder.get(one.folder)))),
+    )
+
+
+def _name(by_folder: Mapping[str, Group], folder: str) -> str:
+    return by_folder[folder].name if folder in by_folder else folder
+
+
+def _zone(view: View, group: Group | None) -> ZoneInfo:
+    """Return the zone in which a group's times are read; that of Andy for a group that is gone."""
+    return view.web.host.zone_of(group) if group else view.console.zone
+
+
+def _is_later(view: View, one: Scheduled) -> bool:
+    """Return whether it comes after the days that are shown."""
+    day = datetime.fromtimestamp((one.next_ms or 0) / 1000, view.console.zone).date()
+    return day > _today(view) + timedelta(days=DAYS)
+
+
+def rhythm_text(view: View, schedule: Schedule) -> str:
+    """Return how a schedule repeats, in words; empty for one that comes once."""
+    if schedule.kind is ScheduleKind.ONCE:
+        return ""
+    first = datetime.fromtimestamp(0, view.console.zone)  # no word says when it comes first
+    rhythm = times.Recurrence.of_schedule(schedule.kind.value, schedule.value, first=first)
+    if rhythm is None:
+        return view.t(".cron", value=schedule.value)
+    return times.say(rhythm, times.Language(view.language))
+
+
+def _written(view: View, task: ScheduledTask) -> str:
+    """Return a schedule as its field shows it: `when.schedule` reads it as the same again."""
+    if task.schedule.kind is ScheduleKind.ONCE:
+        return _minute(task.schedule.value)
+    first = datetime.fromtimestamp(0, view.console.zone)
+    rhythm = times.Recurrence.of_schedule(task.schedule.kind.value, task.schedule.value, first=first)
+    return times.say(rhythm, times.Language(view.language)) if rhythm else task.schedule.value
+
+
+def _minute(iso: str) -> str:
+    return iso[:16].replace("T", " ")
+
+
+async def _found_reminder(tx: Tx, number: str) -> Notification:
+    found = await dashboard_notifications.by_number(tx, int(number))
+    if found is None or found.number is None:
+        raise UnknownReminder(number)
+    return found
+
+
+async def _reminder(view: View, number: str) -> Scheduled:
+    async with view.web.host.reader.reading() as tx:
+        every = {str(one.folder): one for one in await groups.every(tx)}
+        return _scheduled_reminder(view, await _found_reminder(tx, number), every)
 
 
 PAGE = Page(
@@ -91,9 +392,10 @@ PAGE = Page(
     is_daily=True,
     shows={"/coming": show},
     changes={
-        "/coming/reminders": add_reminder,
-        "/coming/reminders/{id:number}/move": move_reminder,
+        "/coming/new": add,
+        "/coming/reminders/{id:number}/change": change_reminder,
         "/coming/reminders/{id:number}/cancel": cancel_reminder,
+        "/coming/tasks/{id}/change": change_task,
         "/coming/tasks/{id}/{action}": act_on_task,
     },
     live={"week": CHANGES, "tasks": CHANGES},

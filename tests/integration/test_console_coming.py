@@ -1,0 +1,181 @@
+"""The console page Coming: what happens by itself is made, changed and ended in words, where it stands."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import AsyncIterator
+from html import unescape
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+import pytest_asyncio
+
+from agent_runner.wire.order import ECHO
+from orchestrator.domain.home import Home
+from orchestrator.store import dashboard_notifications, tasks
+from orchestrator.store.database import Tx
+from orchestrator.store.reader import read_once
+from orchestrator.web.console.pages import coming
+from tests.support.console_browser import console_browser, send_form
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("coming") / "home"
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def of_module(root: Path) -> AsyncIterator[httpx.AsyncClient]:
+    """One host for all tests: each makes what it looks at."""
+    async with console_browser(root) as made:
+        yield made
+
+
+@pytest.fixture
+def browser(of_module: httpx.AsyncClient) -> httpx.AsyncClient:
+    of_module.cookies.delete("andy_language") if "andy_language" in of_module.cookies else None
+    return of_module
+
+
+def scheduled(root: Path) -> dict[str, Any]:
+    """Return the scheduled tasks by their prompt, and the texts of reminders to come."""
+
+    async def read(tx: Tx) -> dict[str, Any]:
+        found = await tasks.every(tx, None)
+        reminders = await dashboard_notifications.reminders(tx)
+        return {"tasks": {one.prompt: one for one in found}, "reminders": [one.message for one in reminders]}
+
+    return read_once(Home(root).database, read)
+
+
+async def add(browser: httpx.AsyncClient, text: str, at: str, kind: str = "reminder") -> httpx.Response:
+    return await send_form(browser, "/coming/new", of="/coming", kind=kind, whose="family", text=text, at=at)
+
+
+async def page_text(browser: httpx.AsyncClient, path: str = "/coming") -> str:
+    page = await browser.get(f"/console{path}")
+    assert page.status_code == 200
+    return re.sub(r"\s+", " ", unescape(re.sub(r"<[^>]+>", " ", page.text)))
+
+
+async def test_what_repeats_is_taken_in_one_field_and_is_one_line_a_day_in_words(browser, root):
+    added = await add(browser, "Water the plants", "every Monday at 9")
+    assert added.status_code == 200
+    task = scheduled(root)["tasks"][f"{ECHO}Water the plants"]
+    assert (task.schedule.kind.value, task.schedule.value) == ("cron", "0 9 * * 1")
+
+    await add(browser, "Look at the oven", "every 2 hours", kind="request")
+    assert "Look at the oven" in scheduled(root)["tasks"]
+    text = await page_text(browser)
+    assert "every Monday at 09:00" in text
+    assert re.search(r"every 2 hours, 12 times: 0\d:\d\d, 0\d:\d\d, 0\d:\d\d, 0\d:\d\d …", text)
+    assert ECHO.strip() not in text, "words for a machine are not shown"
+    days = re.findall(r'class="date[^"]*" id="day-([\d-]+)"', (await browser.get("/console/coming")).text)
+    assert len(days) >= coming.DAYS + 1
+
+
+async def test_a_reminder_that_comes_once_is_no_task(browser, root):
+    before = scheduled(root)["tasks"].keys()
+    await add(browser, "Take the bins out", "tomorrow at 8pm")
+    after = scheduled(root)
+    assert "Take the bins out" in after["reminders"]
+    assert after["tasks"].keys() == before
+
+
+async def test_a_time_that_can_mean_two_is_asked_about_with_a_button_for_each(browser, root):
+    page = await add(browser, "Call the plumber", "tomorrow at 5")
+    assert page.status_code == 422
+    buttons = re.findall(r'<button name="at" value="([^"]+)">', page.text)
+    assert [one[-5:] for one in buttons] == ["05:00", "17:00"]
+    assert "Call the plumber" in page.text, "what was typed stays"
+    assert "Call the plumber" not in scheduled(root)["reminders"]
+
+    await add(browser, "Call the plumber", buttons[1])
+    assert "Call the plumber" in scheduled(root)["reminders"]
+
+
+@pytest.mark.parametrize("at", ["some day", "every Monday", "yesterday at 8", "1 2 3 4 99", "x" * 5_000, ""])
+async def test_a_time_that_is_none_is_said_so_and_nothing_is_made(browser, root, at):
+    before = scheduled(root)["tasks"].keys()
+    page = await add(browser, "Stretch", at)
+    assert page.status_code == 422
+    assert 'role="alert"' in page.text
+    assert scheduled(root)["tasks"].keys() == before
+    assert "Stretch" not in scheduled(root)["reminders"]
+
+
+async def change(browser: httpx.AsyncClient, kind: str, row_id: str, **fields: str) -> httpx.Response:
+    return await send_form(browser, f"/coming/{kind}/{row_id}/change", of=f"/coming?edit={row_id}", **fields)
+
+
+async def test_a_task_is_changed_where_it_stands_and_its_schedule_goes_on_where_only_words_change(
+    browser, root
+):
+    await add(browser, "do it", "every 12 hours", kind="request")
+    task = scheduled(root)["tasks"]["do it"]
+    page = await browser.get(f"/console/coming?edit={task.id}")
+    assert 'value="every 12 hours"' in page.text, "the schedule is shown in words"
+
+    await change(browser, "tasks", task.id, text="do it well", at="every 12 hours")
+    changed = scheduled(root)["tasks"]["do it well"]
+    assert (changed.id, changed.next_ms, changed.schedule) == (task.id, task.next_ms, task.schedule)
+
+    await change(browser, "tasks", task.id, text="do it well", at="every day at 7am")
+    assert scheduled(root)["tasks"]["do it well"].schedule.value == "0 7 * * *"
+    refused = await change(browser, "tasks", task.id, text="do it well", at="never")
+    assert refused.status_code == 422
+    assert 'id="change"' in refused.text
+
+
+async def test_of_two_who_change_a_task_the_second_is_shown_both_states(browser, root):
+    await add(browser, "zeroth", "every 12 hours", kind="request")
+    task = scheduled(root)["tasks"]["zeroth"]
+    page = await browser.get(f"/console/coming?edit={task.id}")
+    seen = unescape(re.findall(r'name="_seen" value="([^"]+)"', page.text)[-1])
+    await change(browser, "tasks", task.id, text="first", at="every 12 hours")
+    refused = await change(browser, "tasks", task.id, text="second", at="every 12 hours", _seen=seen)
+    assert refused.status_code == 409
+    assert "first" in scheduled(root)["tasks"]
+
+
+async def test_a_reminder_says_another_text_moves_and_can_be_made_to_repeat(browser, root):
+    await add(browser, "pill", "tomorrow at 8pm")
+
+    async def read(tx: Tx) -> str:
+        found = await dashboard_notifications.reminders(tx)
+        return str(next(one.number for one in found if one.message == "pill"))
+
+    number = read_once(Home(root).database, read)
+    page = await browser.get(f"/console/coming?edit={number}")
+    at = re.findall(r'name="at" type="text" value="([^"]+)"', page.text)[-1]
+    await change(browser, "reminders", number, text="pill, with water", at=at)
+    assert "pill, with water" in scheduled(root)["reminders"]
+
+    await change(browser, "reminders", number, text="pill, with water", at="every day at 8am")
+    after = scheduled(root)
+    assert "pill, with water" not in after["reminders"]
+    assert f"{ECHO}pill, with water" in after["tasks"]
+
+
+async def test_a_full_day_says_how_many_lines_are_left_out_and_leads_to_them(browser, root, monkeypatch):
+    monkeypatch.setattr(coming, "MAX_ROWS_A_DAY", 1)
+    monkeypatch.setattr(coming, "MAX_SCHEDULED", 1)
+    page = await browser.get("/console/coming")
+    text = await page_text(browser)
+    assert re.search(r"\b[1-9] more\b", text)
+    rest = unescape(re.findall(r'href="(/console/coming\?day=[^"#]+)', page.text)[-1])
+    assert (await page_text(browser, rest.removeprefix("/console"))).count("do 2") > text.count("do 2")
+    whole = await page_text(browser, "/coming?all=yes")
+    assert whole.count("do 2") > text.count("do 2")
+
+
+async def test_in_korean_the_schedule_and_the_question_are_korean(browser):
+    browser.cookies.set("andy_language", "ko")
+    await add(browser, "화분에 물 주기", "매주 월요일 9시")
+    assert "매주 월요일 09:00" in await page_text(browser)
+    page = await add(browser, "배관공에게 전화", "내일 5시")
+    assert "어느 쪽인가요?" in page.text
