@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
-from dataclasses import asdict, dataclass
-from datetime import datetime
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, replace
+from datetime import datetime, timedelta
 from decimal import Decimal
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 from zoneinfo import ZoneInfo
 
 from orchestrator.base.clock import local_iso
@@ -22,7 +23,7 @@ from orchestrator.store import groups
 from orchestrator.store import usage as usage_store
 from orchestrator.store.budgets import Period, Unit
 from orchestrator.store.database import Tx
-from orchestrator.store.usage import Sums
+from orchestrator.store.usage import Sums, UsagePart
 
 By = Literal["day", "group", "task", "kind", "model", "service", "agent"]
 
@@ -34,6 +35,8 @@ _COLUMNS = {
     "service": "service",
     "agent": "is_subagent",
 }
+_OTHERS: tuple[By, ...] = ("task", "service", "agent")
+"""The ways to tell costs apart that the overview shows when it is asked for them."""
 _AGENTS = {0: "the agent itself", 1: "subagents"}
 _UNKNOWN = {"task": "no task", "kind": "outside a turn", "model": "unknown", "service": OF_DOTENV}
 _AMOUNT = re.compile(
@@ -41,6 +44,8 @@ _AMOUNT = re.compile(
 )
 
 
+NANO_USD = rules.NANO
+"""Billionths in a dollar."""
 LEAST_NANO_USD = rules.NANO // 100
 """Billionths of a dollar that a budget of money has at least: one cent, the least that is shown."""
 LEAST_BARE_TOKENS = 10_000
@@ -51,6 +56,14 @@ class BadAmount(BadRequest):
     """The amount cannot be used."""
 
     code = "bad_amount"
+
+
+class NoBudget(BadRequest):
+    """There is no such budget."""
+
+    def __init__(self, budget_id: int) -> None:
+        self.number = budget_id
+        super().__init__(f"There is no budget {budget_id}: see 'andy budget list'.")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -155,6 +168,97 @@ def sums_row(sums: Sums) -> dict[str, Any]:
     return {**fields, "cost_usd": None if is_unknown else nano / rules.NANO}
 
 
+# The costs of a day, a week or a month, for the console
+
+Span = Literal["day", "week", "month"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CostLine:
+    """The usage under one key: a day, a group, a model, a kind of turn."""
+
+    key: str | None
+    usd: float | None
+    """None where no price is known."""
+    tokens: int
+    answers: int
+    percent: float
+    """The length of its bar: of the money of the dearest line, or of its tokens where nothing has a price."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CostOverview:
+    """The costs of a span, and of the other spans in one figure each."""
+
+    figures: dict[Span, CostLine]
+    total: dict[str, Any]
+    days: list[CostLine]
+    """Each day of the span, the oldest first; days without use too."""
+    groups: list[CostLine]
+    models: list[CostLine]
+    kinds: list[CostLine]
+    others: list[CostLine]
+    """By the column that was asked for besides: tasks, services, or agents and subagents."""
+
+
+async def overview(
+    tx: Tx, folder: str | None, *, span: Span, other: By | None = None, now_ms: int, zone: ZoneInfo
+) -> CostOverview:
+    """Return what today, this week or this month cost, the dearest first. Raises `UnknownGroup`."""
+    known = (await groups.known(tx, folder)).folder if folder is not None else None
+    today = datetime.fromtimestamp(now_ms / 1000, zone).replace(hour=0, minute=0, second=0, microsecond=0)
+    starts = {"day": today, "week": today - timedelta(days=today.weekday()), "month": today.replace(day=1)}
+    first = min(starts.values())
+    days = [first + timedelta(days=number) for number in range((today - first).days + 1)]
+    starts_ms = [round(day.timestamp() * 1000) for day in days]
+    sums = await usage_store.summed_by_spans(tx, starts_ms, until_ms=now_ms + 1, folder=known)
+    by_day = dict(zip(days, sums, strict=True))
+    parts = await usage_store.parts(
+        tx,
+        since_ms=round(starts[span].timestamp() * 1000),
+        folder=known,
+        other=_COLUMNS[other] if other in _OTHERS else None,
+    )
+    in_span = {day.date().isoformat(): each for day, each in by_day.items() if day >= starts[span]}
+    figures = {
+        name: sum((each for day, each in by_day.items() if day >= start), start=Sums())
+        for name, start in starts.items()
+    }
+    return CostOverview(
+        figures=dict(zip(get_args(Span), cost_lines(figures), strict=True)),
+        total=sums_row(figures[span]),
+        days=cost_lines(in_span),
+        groups=_dearest(parts, lambda part: part.group),
+        models=_dearest(parts, lambda part: part.model),
+        kinds=_dearest(parts, lambda part: part.kind),
+        others=_dearest(parts, lambda part: None if part.other is None else str(part.other)),
+    )
+
+
+def cost_lines(sums: Mapping[Any, Sums]) -> list[CostLine]:
+    """Return a line for each of the sums, in their order. Pure."""
+    money = {key: each.cost_nano_usd for key, each in sums.items()}
+    measure = money if any(money.values()) else {key: each.tokens for key, each in sums.items()}
+    most = max(measure.values(), default=0) or 1
+    return [
+        CostLine(
+            key=key,
+            usd=sums_row(each)["cost_usd"],
+            tokens=each.tokens,
+            answers=each.requests,
+            percent=round(100 * measure[key] / most, 1),
+        )
+        for key, each in sums.items()
+    ]
+
+
+def _dearest(parts: list[UsagePart], key_of: Callable[[UsagePart], str | None]) -> list[CostLine]:
+    found: dict[str | None, Sums] = {}
+    for part in parts:
+        found[key_of(part)] = found.get(key_of(part), Sums()) + part.sums
+    return sorted(cost_lines(found), key=lambda line: (-line.percent, -line.tokens, line.key or ""))
+
+
 def usage_lines(found: dict[str, Any]) -> list[str]:
     if not found["rows"]:
         return ["The model was not asked yet.", *_budget_block(found["budgets"])]
@@ -210,8 +314,8 @@ async def budgets(tx: Tx, *, now_ms: int, zone: ZoneInfo, folder: Folder | None 
             "background": standing.budget.is_background,
             "period": standing.budget.period.value,
             "unit": standing.budget.unit.value,
-            "amount": _in_unit(standing.budget.unit, standing.budget.amount),
-            "used": _in_unit(standing.budget.unit, standing.used),
+            "amount": in_unit(standing.budget.unit, standing.budget.amount),
+            "used": in_unit(standing.budget.unit, standing.used),
             "percent": standing.percent,
             "unpriced": standing.unpriced,
             "ends": local_iso(standing.span.end_ms, zone),
@@ -220,7 +324,8 @@ async def budgets(tx: Tx, *, now_ms: int, zone: ZoneInfo, folder: Folder | None 
     ]
 
 
-def _in_unit(unit: Unit, value: int) -> float:
+def in_unit(unit: Unit, value: int) -> float:
+    """Return an amount of a budget in tokens or dollars."""
     return value if unit is Unit.TOKENS else value / rules.NANO
 
 
@@ -291,10 +396,27 @@ async def set_budget(
     )
 
 
+async def budget(tx: Tx, budget_id: int) -> budget_store.Budget:
+    """Return a budget. Raises `BadRequest` when there is none."""
+    found = await budget_store.get(tx, budget_id)
+    if found is None:
+        raise NoBudget(budget_id)
+    return found
+
+
+async def change_budget(tx: Tx, found: budget_store.Budget, amount: BudgetAmount, *, now_ms: int) -> None:
+    """Change the amount of a budget, audited; it stays the budget that it is."""
+    await budget_store.change(tx, found.id, amount.value, now_ms=now_ms)
+    detail = asdict(replace(found, amount=amount.value))
+    await audit_store.append(
+        tx, audit_store.AuditEvent(at_ms=now_ms, kind="budget.set", folder=found.folder, detail=detail)
+    )
+
+
 async def remove_budget(tx: Tx, budget_id: int, *, now_ms: int) -> None:
     """Remove a budget, audited. Raises `BadRequest` when there is none."""
     if not await budget_store.remove(tx, budget_id):
-        raise BadRequest(f"There is no budget {budget_id}: see 'andy budget list'.")
+        raise NoBudget(budget_id)
     await audit_store.append(
         tx, audit_store.AuditEvent(at_ms=now_ms, kind="budget.removed", detail={"id": budget_id})
     )

@@ -79,6 +79,16 @@ async def put(
     return _from_row(await returned(cursor))
 
 
+async def get(tx: Tx, budget_id: int) -> Budget | None:
+    rows = await tx.execute_fetchall("SELECT * FROM budgets WHERE id = ?", (budget_id,))
+    return next((_from_row(row) for row in rows), None)
+
+
+async def change(tx: Tx, budget_id: int, amount: int, *, now_ms: int) -> None:
+    """Set another amount, in the budget's own unit."""
+    await tx.execute("UPDATE budgets SET amount = ?, set_ms = ? WHERE id = ?", (amount, now_ms, budget_id))
+
+
 async def remove(tx: Tx, budget_id: int) -> bool:
     """Delete a budget and return whether there was one."""
     cursor = await tx.execute("DELETE FROM budgets WHERE id = ?", (budget_id,))

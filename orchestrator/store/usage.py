@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -95,6 +95,17 @@ class Sums:
         return Sums(**{name: getattr(self, name) + getattr(other, name) for name in self.__slots__})
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UsagePart:
+    """The usage of one group by one model in one kind of turn, and by what is asked for besides."""
+
+    group: str
+    model: str | None
+    kind: str | None
+    other: Any
+    sums: Sums
+
+
 @dataclass(frozen=True, slots=True)
 class Share:
     """The key of a group's usage by one kind of turn; the kind is None for usage outside of turns."""
@@ -172,6 +183,53 @@ async def spent(tx: Tx, *, folder: Folder | None, since_ms: int, only_background
         {"since": since_ms, "folder": folder, "background": only_background},
     )
     return _sums(await returned(cursor))
+
+
+async def parts(
+    tx: Tx, *, since_ms: int, folder: Folder | None = None, other: str | None = None
+) -> list[UsagePart]:
+    """Return the usage since a time in parts, in one pass; `other` is one more column to tell apart."""
+    assert other in {None, "task_id", "service", "is_subagent"}
+    # The name goes into the SQL text, so only these are let through.
+    rows = await tx.execute_fetchall(
+        f"""
+        SELECT group_folder, model, kind, {other or "NULL"} AS other, {_SUMS}
+        FROM usage WHERE at_ms >= :since AND (:folder IS NULL OR group_folder = :folder)
+        GROUP BY group_folder, model, kind, other
+        """,  # noqa: S608 - our own text
+        {"since": since_ms, "folder": folder},
+    )
+    return [
+        UsagePart(
+            group=row["group_folder"],
+            model=row["model"],
+            kind=row["kind"],
+            other=row["other"],
+            sums=_sums(row),
+        )
+        for row in rows
+    ]
+
+
+async def summed_by_spans(
+    tx: Tx, starts_ms: Sequence[int], *, until_ms: int, folder: Folder | None = None
+) -> list[Sums]:
+    """Return the sums of spans, each of which ends where the next begins, and the last at `until_ms`."""
+    ends_ms = [*starts_ms[1:], until_ms]
+    values = ", ".join(["(?, ?, ?)"] * len(starts_ms))
+    numbers = [
+        one for place, span in enumerate(zip(starts_ms, ends_ms, strict=True)) for one in (place, *span)
+    ]
+    rows = await tx.execute_fetchall(
+        f"""
+        WITH spans (place, start_ms, end_ms) AS (VALUES {values})
+        SELECT place, {_SUMS} FROM spans JOIN usage ON at_ms >= start_ms AND at_ms < end_ms
+        WHERE ? IS NULL OR group_folder = ? GROUP BY place
+        """,  # noqa: S608 - our own text
+        (*numbers, folder, folder),
+    )
+    found = {row["place"]: _sums(row) for row in rows}
+    return [found.get(place, Sums()) for place in range(len(starts_ms))]
 
 
 async def summed(tx: Tx, column: str, *, folder: Folder | None = None) -> dict[Any, Sums]:

@@ -33,7 +33,7 @@ from orchestrator.web.console.page import Page, View
 TASK_ACTIONS = ("pause", "resume", "run", "cancel")
 CHANGES = ("reminder.*", "task.*", "notification.*", "cycle.*", "turn.*", "loop.*")
 DAYS = 7
-MAX_ROWS_A_DAY = 20
+MAX_ROWS_A_DAY = 12
 """Lines of a day that are shown at first; the number of the others is said, with a link to them."""
 MAX_SCHEDULED = 50
 """Scheduled tasks and later reminders that are shown at first."""
@@ -58,10 +58,10 @@ class DayLine:
     group: str
     """The group's name."""
     text: str
-    """What people will read: the words of a reminder, the request to an agent."""
+    """The words that people read: those of a reminder, or the request to an agent."""
     clock: str
     rhythm: str
-    """How it repeats, in words; empty for what comes once."""
+    """The words for its repetition; empty for one that comes once."""
     is_overdue: bool
     is_task: bool
 

@@ -1,41 +1,36 @@
-"""Costs: what was used of the model, what it cost about, and what it may cost."""
+"""Costs: what the model cost today, this week and this month, of what, and what it may cost."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from datetime import date, timedelta
 from typing import Any, get_args
 
 from starlette.responses import Response
 
-from orchestrator.base.clock import local_iso
-from orchestrator.domain.values import Folder
+from orchestrator.base.terminal_escaping import all_visible
+from orchestrator.domain.errors import BadRequest
+from orchestrator.domain.values import Folder, Group
+from orchestrator.proxies.model.token_usage import AS_OF
 from orchestrator.reports import audit as reports_audit
 from orchestrator.reports import costs
 from orchestrator.store import audit, groups
-from orchestrator.store.budgets import Budget
+from orchestrator.store import budgets as budget_store
+from orchestrator.store.budgets import Budget, Unit
 from orchestrator.store.database import Tx
 from orchestrator.web.console.forms import SentForm, typed
 from orchestrator.web.console.page import Page, View
 
-DAYS = 30
+REFUSED_DAYS = 30
 DAY_MS = 86_400_000
 REFUSALS = 20
-BAR_HEIGHT = 100.0
-BY: tuple[costs.By, ...] = get_args(costs.By)
+SPANS: tuple[costs.Span, ...] = get_args(costs.Span)
+OTHERS: tuple[costs.By, ...] = ("task", "service", "agent")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Bar:
-    """A day in the chart. `x`, `y`, `width` and `height` are in a picture of 600 by 100."""
+class BudgetExists(BadRequest):
+    """There is a budget for this already: change that one."""
 
-    day: str
-    usd: float
-    tokens: int
-    x: float
-    y: float
-    width: float
-    height: float
+    code = "budget_exists"
+    http_status = 409
 
 
 async def show(view: View) -> Response:
@@ -43,38 +38,79 @@ async def show(view: View) -> Response:
 
 
 async def set_budget(view: View, form: SentForm) -> Response:
+    """Set a new budget; one that would stop its group at once only after a second word."""
+    whose, is_background = form.text("whose") or None, form.is_set("background")
     try:
         amount = costs.parse_amount_of(form.text("amount"), costs.parse_unit(form.text("unit")))
         period = costs.parse_period(form.text("period"))
-    except costs.BadAmount as error:
-        return await _show(view, error=str(error), form=form)
-    whose, is_background = form.text("whose") or None, form.is_set("background")
-    async with view.web.host.database.transaction() as tx:
-        folder = (await groups.known(tx, whose)).folder if whose is not None else None
-        budget = Budget(
-            id=0,
-            folder=folder,
-            is_background=is_background,
-            period=period,
-            unit=amount.unit,
-            amount=amount.value,
-        )
-        is_sure = form.text("sure") == "yes"
-        stops = not is_sure and await costs.is_spent_already(
-            tx, budget, now_ms=view.now_ms, zone=view.console.zone
-        )
-        if not stops:
-            await costs.set_budget(
-                tx,
-                amount,
-                period=period,
+        async with view.web.host.database.transaction() as tx:
+            folder = (await groups.known(tx, whose)).folder if whose is not None else None
+            budget = Budget(
+                id=0,
                 folder=folder,
                 is_background=is_background,
-                now_ms=view.now_ms,
+                period=period,
+                unit=amount.unit,
+                amount=amount.value,
             )
+            stops = await _stops(view, tx, budget, form)
+            if not stops:
+                await _check_new(tx, budget)
+                await costs.set_budget(
+                    tx,
+                    amount,
+                    period=period,
+                    folder=folder,
+                    is_background=is_background,
+                    now_ms=view.now_ms,
+                )
+    except BadRequest as error:
+        view.error = view.why(error)
+        return await _show(view, form=form)
     if stops:
         return await _show(view, form=form, stops=folder or view.t("base.all_groups"))
-    return view.done("/costs", view.t(".set", amount=costs.amount_text(amount)))
+    return view.done("/costs", view.t(".set", amount=amount_text(view, amount.unit, amount.value)))
+
+
+async def change_budget(view: View, form: SentForm) -> Response:
+    """Raise or lower a budget; its unit, its period and whose it is stay."""
+    number = int(view.given("id"))
+    try:
+        async with view.web.host.database.transaction() as tx:
+            budget = await costs.budget(tx, number)
+            amount = costs.parse_amount_of(form.text("amount"), budget.unit)
+            form.check_unchanged({"amount": costs.in_unit(budget.unit, budget.amount)})
+            changed = Budget(**{**_fields(budget), "amount": amount.value})
+            stops = await _stops(view, tx, changed, form)
+            if not stops:
+                await costs.change_budget(tx, budget, amount, now_ms=view.now_ms)
+    except costs.BadAmount as error:
+        view.error = view.why(error)
+        return await _show(view, form=form, changing=number)
+    if stops:
+        return await _show(view, form=form, changing=number, stops=budget.folder or view.t("base.all_groups"))
+    return view.done("/costs", view.t(".set", amount=amount_text(view, amount.unit, amount.value)))
+
+
+def _fields(budget: Budget) -> dict[str, Any]:
+    return {name: getattr(budget, name) for name in Budget.__slots__}
+
+
+async def _stops(view: View, tx: Tx, budget: Budget, form: SentForm) -> bool:
+    """Return whether a budget would stop its group at once, which nobody has confirmed yet."""
+    return form.text("sure") != "yes" and await costs.is_spent_already(
+        tx, budget, now_ms=view.now_ms, zone=view.console.zone
+    )
+
+
+async def _check_new(tx: Tx, budget: Budget) -> None:
+    """Raises `BudgetExists` of a second one for the same group, work and period, in whatever unit."""
+
+    def scope(one: Budget) -> tuple[object, ...]:
+        return one.folder, one.is_background, one.period
+
+    if any(scope(one) == scope(budget) for one in await budget_store.every(tx)):
+        raise BudgetExists
 
 
 async def remove_budget(view: View, _: SentForm) -> Response:
@@ -83,30 +119,66 @@ async def remove_budget(view: View, _: SentForm) -> Response:
     return view.done("/costs", view.t(".removed"))
 
 
-async def _show(view: View, *, form: SentForm | None = None, error: str = "", stops: str = "") -> Response:
+async def _show(view: View, *, form: SentForm | None = None, changing: int = 0, stops: str = "") -> Response:
     """Show the page; `stops` names the group that the budget of `form` would stop at once."""
     folder = view.query("group") or None
-    by: costs.By = next((one for one in BY if one == view.query("by")), "group")
+    span: costs.Span = next((one for one in SPANS if one == view.query("span")), "week")
+    other = next((one for one in OTHERS if one == view.query("by")), None)
     now_ms, zone = view.now_ms, view.console.zone
     async with view.web.host.reader.reading() as tx:
-        found = await costs.usage(tx, folder, by=by, now_ms=now_ms, zone=zone)
-        by_day = await costs.usage(tx, folder, by="day", now_ms=now_ms, zone=zone)
+        found = await costs.overview(tx, folder, span=span, other=other, now_ms=now_ms, zone=zone)
+        known = (await groups.known(tx, folder)).folder if folder else None
+        budgets = await costs.budgets(tx, now_ms=now_ms, zone=zone, folder=known)
         every = await groups.every(tx)
-        refused = await _refusals(tx, folder, since_ms=now_ms - DAYS * DAY_MS)
+        refused = await _refusals(tx, folder, since_ms=now_ms - REFUSED_DAYS * DAY_MS)
     return view.render(
         "costs.html",
         status=422 if form else 200,
-        error=error,
-        stops=stops,
-        typed=typed(form, "amount", "unit", "period", "whose", "background"),
         found=found,
-        by=by,
-        ways=[(one, view.t(f".by_{one}")) for one in BY],
+        span=span,
+        spans=SPANS,
+        other=other,
+        others=OTHERS,
+        prices_as_of=AS_OF,
+        budgets=sorted(budgets, key=lambda one: -one["percent"]),
+        stops=all_visible(_name(every, stops)[:60]) if stops else "",
+        changing=changing,
+        typed=typed(form, "amount", "unit", "period", "whose", "background"),
         group=folder or "",
         choices=view.choices(every),
-        bars=bars(by_day["rows"], until=date.fromisoformat(local_iso(now_ms, zone)[:10]), days=DAYS),
+        names={str(one.folder): one.name for one in every},
         refused=refused,
+        money=lambda usd: money_text(view, usd),
+        limit=lambda one, name: amount_text(view, Unit(one["unit"]), one[name], is_nano=False),
+        raised=raised,
     )
+
+
+def money_text(view: View, usd: float | None) -> str:
+    """Return money in dollars and cents; what is less than a cent is said so."""
+    if usd is None:
+        return view.t(".unknown")
+    return "< $0.01" if 0 < usd < 0.005 else f"${usd:,.2f}"
+
+
+def amount_text(view: View, unit: Unit, value: float, *, is_nano: bool = True) -> str:
+    """Return an amount of a budget: `$5.00`, `200,000 tokens`."""
+    if unit is Unit.TOKENS:
+        return view.t(".tokens", n=f"{value:,.0f}")
+    return money_text(view, value / costs.NANO_USD if is_nano else value)
+
+
+def raised(budget: dict[str, Any]) -> str:
+    """Return the amount that is proposed for a budget: doubled until it is more than is used. Pure."""
+    amount = budget["amount"]
+    if budget["percent"] >= 100:
+        while amount <= budget["used"]:
+            amount *= 2
+    return f"{amount:.0f}" if budget["unit"] == Unit.TOKENS else f"{amount:.2f}"
+
+
+def _name(every: list[Group], folder: str) -> str:
+    return next((one.name for one in every if one.folder == folder), folder)
 
 
 async def _refusals(tx: Tx, folder: str | None, *, since_ms: int) -> list[dict[str, Any]]:
@@ -122,36 +194,14 @@ async def _refusals(tx: Tx, folder: str | None, *, since_ms: int) -> list[dict[s
     return [{**row, "why": reports_audit.detail_text(row["detail"])} for row in own[:REFUSALS]]
 
 
-def bars(rows: list[dict[str, Any]], *, until: date, days: int) -> list[Bar]:
-    """Return one bar for each of the last `days` days, the newest last; days without use are flat. Pure.
-
-    `rows` are those of `costs.usage` by day. Heights follow the money, or the tokens where no price is known.
-    """
-    known = {row["day"]: row for row in rows}
-    shown = [(until - timedelta(days=days - 1 - number)).isoformat() for number in range(days)]
-    picked = [known.get(day, {}) for day in shown]
-    money = [float(row.get("cost_usd") or 0) for row in picked]
-    tokens = [sum(int(count) for name, count in row.items() if name.endswith("_tokens")) for row in picked]
-    measure = money if any(money) else [float(one) for one in tokens]
-    most, step = max(measure, default=0.0) or 1.0, 600 / days
-    return [
-        Bar(
-            day=day,
-            usd=money[number],
-            tokens=tokens[number],
-            x=round(number * step + 2, 1),
-            y=round(BAR_HEIGHT - measure[number] / most * BAR_HEIGHT, 1),
-            width=round(step - 4, 1),
-            height=round(measure[number] / most * BAR_HEIGHT, 1),
-        )
-        for number, day in enumerate(shown)
-    ]
-
-
 PAGE = Page(
     name="costs",
     order=70,
     shows={"/costs": show},
-    changes={"/costs/budgets": set_budget, "/costs/budgets/{id:number}/remove": remove_budget},
-    live={"used": ("turn.*", "run.ended"), "budgets": ("turn.*", "run.ended")},
+    changes={
+        "/costs/budgets": set_budget,
+        "/costs/budgets/{id:number}/change": change_budget,
+        "/costs/budgets/{id:number}/remove": remove_budget,
+    },
+    live=dict.fromkeys(("figures", "budgets", "used"), ("turn.*", "run.ended")),
 )
