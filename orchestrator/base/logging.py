@@ -13,8 +13,8 @@ import queue
 import re
 import sys
 import time
-from collections.abc import Callable, Hashable
-from dataclasses import dataclass
+from collections.abc import Callable, Hashable, Mapping
+from dataclasses import dataclass, field
 from datetime import datetime
 from io import TextIOWrapper
 from logging.handlers import QueueHandler, QueueListener, RotatingFileHandler
@@ -30,8 +30,14 @@ from orchestrator.base.terminal_escaping import one_line, raw_stream, visible
 _NOISY = ("asyncio", "uvicorn.error")
 """Loggers that say a line, or a traceback, for whatever a stranger at a socket does."""
 
-_LEVEL = re.compile(r"\[(debug|info|warning|error|critical)\b")
-"""The level in a line that structlog writes for a terminal."""
+_LEVEL = re.compile(r"(?:\[|\b)(debug|info|warning|error|critical)\b(?=\s*\]|\s)", re.IGNORECASE)
+"""The level in a line that structlog or `logging` writes for a terminal."""
+_CONSOLE = re.compile(
+    r"(?P<at>\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d\S*) \[(?P<level>[a-z]+) *\] "
+    r"(?P<event>.*?)(?: +(?P<rest>\w+=.*))?"
+)
+_FIELD = re.compile(r"(\w+)=('[^']*'|\"[^\"]*\"|\S+)")
+_COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 FILE_BYTES = 5 * 1024 * 1024
 OLDER_FILES = 3
 MAX_WAITING_LINES = 10_000
@@ -178,6 +184,12 @@ class HostLogLine:
     level: str
     """debug, info, warning, error or critical; empty where the line does not say."""
     text: str
+    at: datetime | None = None
+    """The local time of the event; None of a line that is not one of ours."""
+    event: str = ""
+    fields: Mapping[str, str] = field(default_factory=dict)
+    """What the event names besides, as text: `group`, `run`, `turn`, …"""
+    exception: str = ""
 
 
 def read_line(line: str, zone: ZoneInfo) -> HostLogLine:
@@ -190,12 +202,38 @@ def read_line(line: str, zone: ZoneInfo) -> HostLogLine:
         event, level = str(fields.pop("event")), str(fields.pop("level", ""))
         at = datetime.fromisoformat(str(fields.pop("timestamp"))).astimezone(zone)
     except (ValueError, LookupError, TypeError, AttributeError, OverflowError, RecursionError):
-        found = _LEVEL.search(line)
-        return HostLogLine(level=found[1] if found else "", text=line)
+        return _read_console_line(line, zone)
     exception = fields.pop("exception", "")
     rest = " ".join(f"{name}={value}" for name, value in fields.items() if value is not None)
     text = f"{at:%Y-%m-%d %H:%M:%S} [{level}] {event}" + (f"  {rest}" if rest else "")
-    return HostLogLine(level=level, text=f"{text}\n{exception}" if exception else text)
+    return HostLogLine(
+        level=level,
+        text=f"{text}\n{exception}" if exception else text,
+        at=at,
+        event=event,
+        fields={name: str(value) for name, value in fields.items() if value is not None},
+        exception=str(exception),
+    )
+
+
+def _read_console_line(line: str, zone: ZoneInfo) -> HostLogLine:
+    """Return a line as it is written for a terminal; one that is no such line stays as it is."""
+    bare = _COLOUR.sub("", line)
+    found = _CONSOLE.fullmatch(bare)
+    if found is None:
+        level = _LEVEL.search(bare)
+        return HostLogLine(level=level[1].lower() if level else "", text=bare)
+    try:
+        at = datetime.fromisoformat(found["at"])
+    except ValueError:
+        return HostLogLine(level=found["level"], text=bare)
+    return HostLogLine(
+        level=found["level"],
+        text=bare,
+        at=at.astimezone(zone) if at.tzinfo else at.replace(tzinfo=zone),
+        event=found["event"],
+        fields={name: value.strip("'\"") for name, value in _FIELD.findall(found["rest"] or "")},
+    )
 
 
 def _complain(stream: TextIO, text: str) -> None:

@@ -25,6 +25,14 @@ OWN_MESSAGE = "own message"
 _READ = "console_read:"
 
 
+@dataclass(frozen=True, slots=True)
+class FirstOfTurn:
+    """The first message that a turn answers, and the folder of its group."""
+
+    folder: Folder
+    seq: Seq
+
+
 async def add(
     tx: Tx,
     message: Inbound,
@@ -250,6 +258,20 @@ async def asked_in_groups(tx: Tx, *, is_running: bool) -> dict[TurnId, Message]:
         {"is_running": is_running},
     )
     return {TurnId(row["turn"]): from_row(row) for row in rows}
+
+
+async def first_of_turns(tx: Tx, turn_ids: Collection[int]) -> dict[int, FirstOfTurn]:
+    """Return the first message that each of the turns answers; a turn that answers none is left out."""
+    marks = ", ".join("?" * len(turn_ids))
+    rows = await tx.execute_fetchall(
+        f"""
+        SELECT turns.id, turns.group_folder, min(messages.seq) AS seq
+        FROM turns JOIN messages ON messages.turn_id = turns.id
+        WHERE turns.id IN ({marks}) GROUP BY turns.id
+        """,  # noqa: S608 - only question marks
+        tuple(turn_ids),
+    )
+    return {row["id"]: FirstOfTurn(folder=Folder(row["group_folder"]), seq=Seq(row["seq"])) for row in rows}
 
 
 async def asker_of(tx: Tx, *turn_ids: TurnId | int | None) -> str | None:

@@ -1,60 +1,174 @@
-"""Log: what is logged, live and filtered; and a search over the messages of all groups."""
+"""Log: what is logged, in rows that lead to their messages and runs; and a search over all messages."""
 
 from __future__ import annotations
 
 import asyncio
-from dataclasses import replace
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
+from urllib.parse import quote, urlencode
+from zoneinfo import ZoneInfo
 
 from starlette.responses import Response
 
 from orchestrator.base.logging import HostLogLine, read_line
 from orchestrator.base.redaction import redact
-from orchestrator.containers.logs import reading
+from orchestrator.containers.logs import files, reading
 from orchestrator.domain.errors import BadRequest
 from orchestrator.reports import queues, search
-from orchestrator.store import groups
+from orchestrator.store import groups, messages
 from orchestrator.web.console.page import Page, View
 
 LINES, READ_LINES = 200, 5_000
 """Lines that are shown, and those of the end of a log that are looked through for them."""
 FOUND = 30
 RUNS = 30
+OF_HOST = "host"
+"""The choice of Andy's own log in the list of a group's runs."""
 LEVELS = {"": (), "warning": ("warning", "error", "critical"), "error": ("error", "critical")}
-"""The least level that is to be shown of the host's own log → the levels that are shown."""
+"""The least level that is to be shown → the levels that are shown."""
+_FAILED = ("failed", "broke", "crashed")
+_NOT_WELL = ("put_back", "stopped", "lost", "refused", "denied")
+"""Ends of the kinds of a run's events that are errors and warnings: these have no level."""
+_OF_CONTAINER = re.compile(r"(?P<at>\S+Z) stderr@\d+\| (?P<text>.*)")
+_ROW = re.compile(r"[0-9]{1,15}", re.ASCII)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogRow:
+    """A line as it is shown. One that is not in a known form has its text alone."""
+
+    line: HostLogLine
+    folder: str
+    """The group that it is about, as it says; empty where it says none."""
+    link: str
+    """The page of the message or run that it names; empty where it names none."""
 
 
 async def show(view: View) -> Response:
     folder, run, level = view.query("group") or None, view.query("run") or None, view.query("level")
+    words, problem = view.query("words").strip().casefold(), ""
+    lines: list[HostLogLine] = []
     async with view.web.host.reader.reading() as tx:
         every = await groups.every(tx)
         if folder:
             await groups.known(tx, folder)  # it becomes part of a path
         runs = await queues.run_rows(tx, folder, limit=RUNS) if folder else []
-    words, problem = view.query("words").strip().casefold(), ""
-    lines: list[HostLogLine] = []
+    level = level if level in LEVELS else ""
+    fits = _filter(words, LEVELS[level], folder if run == OF_HOST else None)
     try:
-        lines = await asyncio.to_thread(_lines, view, folder, run)
+        lines = await asyncio.to_thread(_lines, view, folder, run, fits)
     except BadRequest as error:
-        problem = str(error)
-    levels = LEVELS.get(level, ()) if folder is None else ()
-    shown = [
-        replace(line, text=redact(line.text))
-        for line in lines
-        if (not words or words in line.text.casefold()) and (not levels or line.level in levels)
-    ]
+        problem = view.why(error)
     return view.render(
         "log.html",
-        lines=shown[-LINES:],
+        rows=await _rows(view, lines, folder),
+        day_of=lambda at: view.day(at.date().isoformat()),
         problem=problem,
         group=folder or "",
         run=run or "",
-        level=level if level in LEVELS else "",
+        level=level,
         words=view.query("words"),
+        names={str(one.folder): one.name for one in every},
         choices=view.choices(every, first=".host"),
         levels=[(one, view.t(f".level_{one or 'all'}")) for one in LEVELS],
-        runs=[("", view.t(".newest")), *((one["id"], _name(view, one)) for one in runs)],
+        runs=[
+            ("", view.t(".newest")),
+            (OF_HOST, view.t(".host_about")),
+            *((one["id"], _name(view, one)) for one in runs),
+        ],
     )
+
+
+def _filter(words: str, levels: tuple[str, ...], folder: str | None) -> Callable[[HostLogLine], bool]:
+    """Return whether a line is shown: by its words, its level and the group that it names."""
+
+    def fits(line: HostLogLine) -> bool:
+        return (
+            (not words or words in line.text.casefold())
+            and (not levels or line.level in levels)
+            and (folder is None or line.fields.get("group") == folder)
+        )
+
+    return fits
+
+
+def _lines(
+    view: View, folder: str | None, run: str | None, fits: Callable[[HostLogLine], bool]
+) -> list[HostLogLine]:
+    """Return the newest lines of a run's log, or of the host's own, that fit. Raises `NoLog`. Blocks."""
+    home, zone = view.web.host.home, view.console.zone
+    if folder is None or run == OF_HOST:
+        path, read_as = home.host_log, read_line
+    else:
+        path, read_as = reading.run_log(home.logs, folder, run).path, read_run_line
+    found: list[HostLogLine] = []
+    # From the end: most often the newest lines are enough, so that the others need not be read.
+    for text in reversed(reading.last_lines(path, READ_LINES)[0]):
+        line = read_as(text, zone)
+        if fits(line):
+            found.append(line)
+        if len(found) == LINES:
+            break
+    return found[::-1]
+
+
+def read_run_line(line: str, zone: ZoneInfo) -> HostLogLine:
+    """Return a line of a run's log: an event, or what its container said; any other as it is. Pure."""
+    event = files.read_event(line)
+    if event is not None:
+        kind = event.kind
+        level = "error" if kind.endswith(_FAILED) else "warning" if kind.endswith(_NOT_WELL) else "info"
+        at = datetime.fromtimestamp(event.at_ms / 1000, zone)
+        return HostLogLine(level=level, text=line, at=at, event=kind, fields=event.facts)
+    said = _OF_CONTAINER.fullmatch(line)
+    if said is None:
+        return read_line(line, zone)
+    try:
+        at = datetime.fromisoformat(said["at"]).astimezone(zone)
+    except (ValueError, OverflowError):
+        return HostLogLine(level="", text=line)
+    return HostLogLine(level=read_line(said["text"], zone).level, text=line, at=at, event=said["text"])
+
+
+async def _rows(view: View, lines: list[HostLogLine], folder: str | None) -> list[LogRow]:
+    turns = {int(turn) for turn in (_number(line, "turn") for line in lines) if turn}
+    async with view.web.host.reader.reading() as tx:
+        firsts = await messages.first_of_turns(tx, turns)
+    rows = []
+    for line in lines:
+        about = line.fields.get("group", folder or "")
+        first = firsts.get(int(_number(line, "turn") or 0))
+        rows.append(LogRow(line=redacted(line), folder=about, link=_link(view, line, about, first)))
+    return rows
+
+
+def redacted(line: HostLogLine) -> HostLogLine:
+    """Return a line without what looks like a secret. Pure."""
+    return HostLogLine(
+        level=line.level,
+        text=redact(line.text),
+        at=line.at,
+        event=redact(line.event),
+        fields={name: redact(value) for name, value in line.fields.items()},
+        exception=redact(line.exception),
+    )
+
+
+def _number(line: HostLogLine, name: str) -> str:
+    """Return a number that a line names, as its digits; empty where that is none."""
+    text = line.fields.get(name, "")
+    return text if _ROW.fullmatch(text) else ""
+
+
+def _link(view: View, line: HostLogLine, folder: str, first: messages.FirstOfTurn | None) -> str:
+    if first is not None:
+        return view.url(f"/chats/{quote(first.folder)}/messages/{first.seq}")
+    run = line.fields.get("run", "")
+    is_other = run != view.query("run")
+    return view.url(f"/log?{urlencode({'group': folder, 'run': run})}") if folder and run and is_other else ""
 
 
 async def find(view: View) -> Response:
@@ -69,7 +183,7 @@ async def find(view: View) -> Response:
                 before = view.number("before") or None
                 found = await search.rows(tx, text, folder=folder, before=before, limit=FOUND + 1)
             except BadRequest as error:
-                problem = str(error)
+                problem = view.why(error)
     return view.render(
         "log_search.html",
         q=text,
@@ -79,14 +193,6 @@ async def find(view: View) -> Response:
         group=folder or "",
         choices=view.choices(every),
     )
-
-
-def _lines(view: View, folder: str | None, run: str | None) -> list[HostLogLine]:
-    """Return the end of a run's log, or of the host's own without a group. Raises `NoLog`. Blocks."""
-    home = view.web.host.home
-    path = home.host_log if folder is None else reading.run_log(home.logs, folder, run).path
-    zone = view.console.zone
-    return [read_line(line, zone) for line in reading.last_lines(path, READ_LINES)[0]]
 
 
 def _name(view: View, run: dict[str, Any]) -> str:
