@@ -188,7 +188,7 @@ class HostLogLine:
     """The local time of the event; None of a line that is not one of ours."""
     event: str = ""
     fields: Mapping[str, str] = field(default_factory=dict)
-    """What the event names besides, as text: `group`, `run`, `turn`, …"""
+    """Its other fields, as text: `group`, `run`, `turn` and whatever else it has."""
     exception: str = ""
 
 

@@ -16,6 +16,8 @@ from orchestrator.store.database import Tx
 from orchestrator.store.loops import LoopStatus, NextWake
 
 FIRST_MS = 15_000
+SWITCHED_ON = "the loop was switched on"
+"""The reason for the first wake."""
 """Milliseconds from switching a loop on to its first cycle."""
 ACTIONS = ("on", "off", "pause", "resume", "wake")
 MANUAL = "manual"
@@ -100,7 +102,7 @@ async def _switch_on(
     first = NextWake(
         at_ms=now_ms + FIRST_MS,
         set_by=wake_policy.SetBy.USER,
-        reason="the loop was switched on",
+        reason=SWITCHED_ON,
         trace=(f"switched on: first in {format_span(FIRST_MS)}",),
     )
     await loops.switch_on(tx, group.folder, auto_ms=rules.base_ms, next_wake=first, now_ms=now_ms)

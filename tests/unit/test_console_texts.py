@@ -11,13 +11,18 @@ from typing import get_args
 
 import pytest
 
+from orchestrator.domain.errors import BadRequest
+from orchestrator.domain.settings import Settings
 from orchestrator.reports.costs import By
 from orchestrator.web.console import catalogue
 from orchestrator.web.console.app import STATIC, find_pages
 from orchestrator.web.console.catalogue import Catalogue, TextMissing, preferred_language
 from orchestrator.web.console.page import TEMPLATES
+from orchestrator.web.console.reasons import KEYS, key_of
 
 CONSOLE = TEMPLATES.parent
+IN_CODE = ("settings", "services", "reasons")
+"""Files whose English stands in the code that says it."""
 TEXTS = Catalogue.load()
 IN_TEMPLATE = re.compile(r"""\bt\(\s*["']([\w.]+)["']\s*([~)(,])""")
 KEY = re.compile(r"^(\w*)\.(\w+)$")
@@ -52,11 +57,35 @@ def whole_key(key: str, page: str) -> str:
 
 
 def test_every_text_is_there_in_both_languages_with_the_same_values():
-    english, korean = TEXTS.texts["en"], TEXTS.texts["ko"]
+    english = TEXTS.texts["en"]
+    korean = {key: text for key, text in TEXTS.texts["ko"].items() if key.partition(".")[0] not in IN_CODE}
     assert set(english) == set(korean)
     fields = {key: (fields_of(text), fields_of(korean[key])) for key, text in english.items()}
     assert {key: both for key, both in fields.items() if both[0] != both[1]} == {}
     assert [key for table in TEXTS.texts.values() for key, text in table.items() if not text.strip()] == []
+
+
+def test_every_setting_and_every_refusal_has_korean_words_too():
+    import orchestrator.web.feature  # noqa: F401 - whose imports define all that is refused
+
+    settings = {f"settings.{name}" for name in Settings.model_fields}
+    codes = {str(one.code) for one in subclasses(BadRequest) if getattr(one, "code", "")}
+    known = set(TEXTS.texts["ko"])
+    refusals = {code for code in codes if not {f"errors.{code}", f"services.{code}"} & known}
+    assert settings - known == set()
+    assert refusals == set()
+
+
+def test_every_stored_reason_has_korean_words_and_none_that_nobody_stores():
+    korean = {key for key in TEXTS.texts["ko"] if key.startswith("reasons.")}
+    assert korean == {key_of(text) for text in KEYS}
+    assert key_of("somebody else's words") is None
+
+
+def subclasses(kind: type) -> set[type]:
+    """Return all classes below a class that are part of the host."""
+    below = {one for each in kind.__subclasses__() for one in {each, *subclasses(each)}}
+    return {one for one in below if one.__module__.startswith("orchestrator.")}
 
 
 def fields_of(text: str) -> set[str]:

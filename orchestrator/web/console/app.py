@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import SplitResult, urlencode, urlsplit
 
 import structlog
+from pydantic import ValidationError
 from starlette.applications import Starlette
 from starlette.convertors import Convertor, register_url_convertor
 from starlette.datastructures import MutableHeaders
@@ -131,6 +132,7 @@ def build_console(
             AndyError: routes.explain,
             HTTPException: routes.explain,
             RecursionError: routes.explain_depth,
+            ValidationError: routes.explain_shape,
             Exception: routes.explain_fault,
         },
     )
@@ -401,6 +403,10 @@ class _Routes:
     async def explain_depth(self, request: Request, _: Exception) -> Response:
         """Answer JSON that is nested so deeply that a part of the host cannot follow it."""
         return await self.explain(request, BadBody("The text is nested too deeply."))
+
+    async def explain_shape(self, request: Request, _: Exception) -> Response:
+        """Answer fields that are not of the shape that a service takes, as one that is too long."""
+        return await self.explain(request, BadBody("A field is empty, too long, or of the wrong kind."))
 
     async def explain_fault(self, request: Request, _: Exception) -> Response:
         """Answer a fault of Andy's own, which the server logs with its traceback."""

@@ -15,6 +15,13 @@ class TextMissing(KeyError):
     """No text has this key in this language: a bug, which a test finds."""
 
 
+class _Shown(dict[str, str]):
+    """The values of a text; one that is not there is left out."""
+
+    def __missing__(self, key: str) -> str:
+        return "…"
+
+
 class Catalogue:
     """All texts by language and key; the key of a text is `FILE.NAME`."""
 
@@ -38,6 +45,14 @@ class Catalogue:
         except KeyError as error:
             raise TextMissing(f"{key} in {language}") from error
         return found.format(**values) if values else found
+
+    def translated(self, language: str, key: str, own: str, values: Mapping[str, str]) -> str:
+        """Return words that the code has in English: the language's own where it has some, else `own`.
+
+        The files `settings`, `services` and `reasons` have no English, so that no sentence is written twice.
+        """
+        found = self.texts[language].get(key)
+        return own if found is None else found.format_map(_Shown(values))
 
     def has(self, key: str) -> bool:
         return key in self.texts[DEFAULT]

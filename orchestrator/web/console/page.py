@@ -36,6 +36,7 @@ from orchestrator.web.console.catalogue import LANGUAGES, Catalogue, preferred_l
 from orchestrator.web.console.doctor import BackgroundDoctor
 from orchestrator.web.console.forms import FormGuard, SentForm, shown_state
 from orchestrator.web.console.live import LiveStreams, Parts
+from orchestrator.web.console.reasons import key_of
 from orchestrator.web.console.sessions import SessionService, SignedIn
 
 if TYPE_CHECKING:
@@ -209,8 +210,22 @@ class View:
         refusal = getattr(error, "refusal", None)
         codes = [f"time_{refusal.reason}"] if isinstance(refusal, TimeRefusal) else []
         codes.append(str(getattr(error, "code", None) or f"http_{status_of(error)}").lower())
-        known = next((code for code in codes if self.console.catalogue.has(f"errors.{code}")), None)
-        return self.t(f"errors.{known}", **values) if known else own or self.t("errors.http_other")
+        catalogue = self.console.catalogue
+        for code in codes:
+            if catalogue.has(f"errors.{code}"):
+                return self.t(f"errors.{code}", **values)
+            if own != (found := catalogue.translated(self.language, f"services.{code}", own, values)):
+                return found
+        return own or self.t("errors.http_other")
+
+    def reason(self, text: str | None) -> str:
+        """Return why something was not done, in the language of the page where Andy worded it himself."""
+        key = key_of(text or "")
+        return self.translated(key, text or "") if key else text or ""
+
+    def translated(self, key: str, own: str) -> str:
+        """Return words that the code has in English, in the language of the page where it has them."""
+        return self.console.catalogue.translated(self.language, key, own, {})
 
     def at(self, at_ms: int | None, *, zone: ZoneInfo | None = None) -> Markup:
         """Return a moment as local time, short, with the whole of it as its title."""

@@ -254,8 +254,11 @@ async def found_backup(view: View) -> Path:
     """Return the path of the backup that the address names. Raises `NoSuchBackup`."""
     name = view.given("name")
     path = view.web.host.home.root / "backups" / name
-    is_file = await asyncio.to_thread(lambda: path.is_file() and not path.is_symlink())
-    if not BACKUP.fullmatch(name) or not is_file:
+    # Its form first: the system itself fails at a name that is too long.
+    is_known = BACKUP.fullmatch(name) is not None and await asyncio.to_thread(
+        lambda: path.is_file() and not path.is_symlink()
+    )
+    if not is_known:
         raise NoSuchBackup(view.t(".no_such", name=name[:100]))
     return path
 
@@ -289,7 +292,7 @@ def _settings(view: View) -> list[SettingRow]:
             name=name.upper(),
             value=shown_setting(name, value, view.web.containers.redactor),
             source=running.origins.get(name, ""),
-            about=config.Settings.model_fields[name].description or "",
+            about=view.translated(f"settings.{name}", config.Settings.model_fields[name].description or ""),
             changed=None
             if then[name] == value
             else shown_setting(name, then[name], view.web.containers.redactor),

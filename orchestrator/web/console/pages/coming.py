@@ -297,7 +297,7 @@ def _line(
         id=row["id"],
         kind=task.kind if task else kinds.get(row["kind"], "request"),
         group=_name(by_folder, row["group"]),
-        text=task.text if task else row["text"],
+        text=task.text if task else view.reason(row["text"]),
         clock=row["at"][0],
         rhythm=rhythm,
         is_overdue=row["is_overdue"],

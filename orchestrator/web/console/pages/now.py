@@ -195,7 +195,7 @@ PAGE = Page(
     order=10,
     is_daily=True,
     shows={"/now": show, "/needs": show_count},
-    changes={"/now/outbox/{number}/retry": retry},
+    changes={"/now/outbox/{number:number}/retry": retry},
     live={
         "waiting": NEEDS,
         "lights": LIGHTS,

@@ -1,0 +1,90 @@
+"""No address and no form of the console ends in a fault or a dropped connection, whatever stands in it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from urllib.parse import quote
+
+import httpx
+import pytest
+import pytest_asyncio
+
+from orchestrator.web.console.app import find_pages
+from orchestrator.web.console.page import TEMPLATES
+from tests.support.console_browser import console_browser
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+HOSTILE = {
+    "400 digits": "9" * 400,
+    "negative": "-9223372036854775809",
+    "digits of another script": quote("٣٤٥"),
+    "a digit that is none": quote("²"),
+    "deep JSON": quote('{"a":' * 3_000),
+    "deep lists": quote("[" * 3_000),
+    "NUL": "a%00b",
+    "a lone surrogate": "%ED%A0%80",
+    "no UTF-8": "%FF%FE",
+    "beyond what SQLite counts": "9223372036854775808",
+    "a float": "1e999",
+    "markup": quote('"><script>alert(1)</script>'),
+}
+"""Values as they stand in an address or a form, percent-encoded."""
+IN_CODE = re.compile(r"""\b(?:query|number|text|raw|all|is_set|_asked)\(\s*(?:view,\s*)?["'](\w+)["']""")
+PLACE = re.compile(r"\{(\w+)(?::\w+)?\}")
+TOO_MUCH = ("/care/backups", "/care/doctor", "/care/uploads")
+"""Forms that have no fields but begin something long, or take files."""
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def browser(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[httpx.AsyncClient]:
+    async with console_browser(tmp_path_factory.mktemp("hostile") / "home") as made:
+        yield made
+
+
+def names_in_code() -> list[str]:
+    """Return each name of a query or a field that a page's code asks for."""
+    sources = (Path(TEMPLATES).parent / "pages").glob("*.py")
+    return sorted({name for path in sources for name in IN_CODE.findall(path.read_text(encoding="utf-8"))})
+
+
+def addresses(kind: str, value: str) -> Iterator[str]:
+    """Return each route with `value` in its places, and with a real group in all but the last of them."""
+    for page in find_pages():
+        for path in getattr(page, kind):
+            if path in TOO_MUCH and kind == "changes":
+                continue
+            yield "/console" + PLACE.sub(value, path)
+            beginning, _, last = path.rpartition("{")
+            if beginning:
+                yield "/console" + PLACE.sub("family", beginning) + PLACE.sub(value, "{" + last)
+
+
+@pytest.mark.parametrize("what", HOSTILE)
+async def test_no_page_fails(browser, what):
+    value = HOSTILE[what]
+    query = "&".join(f"{name}={value}" for name in names_in_code())
+    assert query
+    for path in dict.fromkeys(addresses("shows", value)):
+        for address in (path, f"{path}?{query}&{query}"):
+            answer = await browser.get(address[:60_000])
+            assert answer.status_code < 500, (address[:200], answer.text[-500:])
+
+
+@pytest.mark.parametrize("what", HOSTILE)
+async def test_no_form_fails(browser, what):
+    value = HOSTILE[what]
+    fields = "&".join(f"{name}={value}" for name in names_in_code())
+    for path in dict.fromkeys(addresses("changes", value)):
+        page = await browser.get("/console/coming")
+        (number, *_) = re.findall(r'name="_form" value="([^"]+)"', page.text)
+        answer = await browser.post(
+            path[:60_000],
+            content=f"_form={number}&_seen={value}&{fields}&{fields}",
+            headers={"Content-Type": "application/x-www-form-urlencoded"},
+        )
+        assert answer.status_code < 500, (path[:200], answer.text[-500:])
+        assert "form_forged" not in answer.text
+        assert "script>alert" not in answer.text.replace("&lt;script>alert", "")
