@@ -122,7 +122,8 @@ class CredentialSource:
         self._environment = environment
         self._problem: SettingError | None = None
         try:
-            self._environment = with_secret_files(environment)
+            if secrets := secrets_of_files(environment):
+                self._environment = {**environment, **secrets}
         except SettingError as error:
             self._problem = error
         self._read = _DotEnv(stamp=None)
@@ -208,21 +209,22 @@ def _parse(path: Path) -> dict[str, str]:
     from dotenv import dotenv_values
 
     values = dotenv_values(path, interpolate=False, encoding="utf-8")
-    return with_secret_files({name: value for name, value in values.items() if value is not None})
+    known = {name: value for name, value in values.items() if value is not None}
+    return known | secrets_of_files(known)
 
 
-def with_secret_files(values: Mapping[str, str]) -> dict[str, str]:
-    """Return `values` with the secret `NAME` of each file that `NAME_FILE` names, as Docker mounts secrets.
+def secrets_of_files(values: Mapping[str, str]) -> dict[str, str]:
+    """Return the secret `NAME` of each file that `NAME_FILE` names, as Docker mounts secrets.
 
-    A name that has a value of its own keeps it. Names of no secret, such as `SSL_CERT`, are left alone.
+    A name that has a value of its own keeps that. Names of no secret, such as `SSL_CERT`, are left alone.
 
     Raises:
         SettingError: the file of a credential of the model service cannot be read; the text names it.
     """
-    found = dict(values)
+    found: dict[str, str] = {}
     for file_name, path in values.items():
         name = file_name.removesuffix("_FILE")
-        if name == file_name or not path or found.get(name) or not is_telling(name):
+        if name == file_name or not path or values.get(name) or not is_telling(name):
             continue
         try:
             found[name] = _text_of(Path(path))
