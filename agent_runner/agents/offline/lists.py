@@ -218,6 +218,9 @@ class Lists(RequestHandler):
         self._ask_if_new()
         items = [line.strip() for line in self.slot("items").splitlines() if line.strip()]
         items += entries(self.slot("more"), self.parsed.language)
+        if all(map(PATTERNS["no_entry"].fullmatch, items)):
+            self.parsed = self.parsed.of("add_items", list=self.name)
+            raise self.question("what", self.say("which_entry"))
         added = self._files.add(self.name, items)
         if added.new:
             self._did("remove_items", items="\n".join(added.new))

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import islice
+from itertools import islice, pairwise
 
 from agent_runner.agents.offline import spelling, wording
 from agent_runner.agents.offline.intents import PATTERNS, ROWS, ParsedRequest, in_language, patterns_of
@@ -34,6 +34,8 @@ def read(text: str) -> list[ParsedRequest]:
     """
     # Long gaps would cost patterns with several gaps their cube: nothing is written with them.
     text = _LONG_GAP.sub(_short_gap, times.normalized(plain(text)).strip())
+    text = PATTERNS["sharp"].sub(lambda found: found["time"] or found["time_ko"], text)
+    text = PATTERNS["first_thing"].sub(lambda found: f"{found['day'] or 'tomorrow'} morning", text)
     if not text:
         return [ParsedRequest(intent="called", language=Language.ENGLISH)]
     found = _split(text) if len(text) <= MAX_CHARS else []
@@ -41,8 +43,20 @@ def read(text: str) -> list[ParsedRequest]:
         found = spelling.corrected(text, _split) or found
     if not 0 < len(found) <= MAX_REQUESTS:
         return [_unknown(text)]
+    found = _about_what_came_before(found)
     parts = [one.of("unknown_part", **one.slots) if one.intent == "unknown" else one for one in found]
     return found if len(found) == 1 else parts
+
+
+def _about_what_came_before(found: list[ParsedRequest]) -> list[ParsedRequest]:
+    """Read `add a task pay taxes, remind me on Thursday at 9` as a reminder of that task or to-do."""
+    read = found[:1]
+    for before, one in pairwise(found):
+        is_todo = before.intent == "add_items" and before.slot("list") == TODO
+        about = before.slot("title" if before.intent == "add_task" else "items" if is_todo else "")
+        is_bare = one.intent == "remind" and one.slot("when") and not one.slot("what")
+        read.append(one.having(what=about) if is_bare and "\n" not in about else one)
+    return read
 
 
 def _short_gap(gap: re.Match[str]) -> str:
@@ -206,6 +220,7 @@ def _offers(text: str) -> list[ParsedRequest]:
     offered = [] if is_question else wording.reminders(text, language_of(text))
     whats = [parsed.slot("what") for parsed in offered if parsed.slot("when")]
     is_known = len(whats) == len(offered) and all(whats)
+    is_known = is_known and not any(map(PATTERNS["a_zone"].fullmatch, whats))
     if is_known and offered and not any(map(PATTERNS["only_polite"].fullmatch, whats)):
         return [parsed.having(offered="yes") for parsed in offered]
     return [_unknown(text)]
