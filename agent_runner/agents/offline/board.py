@@ -371,6 +371,11 @@ class Board(RequestHandler):
         tasks = [task for task in await self._open_tasks() if _is_late(task, self.context.now)]
         return self._due(tasks, "late") or self.say("nothing_late")
 
+    async def do_blocked(self) -> str:
+        """Say which tasks are blocked."""
+        tasks = [task for task in await self._open_tasks() if task["blocked"]]
+        return self._due(tasks, "blocked") or self.say("nothing_blocked")
+
     async def _due_between(self, since: str, until: str) -> list[OpenTask]:
         """Return the tasks that are due from an ISO day to another; without a deadline, before every day."""
         return [task for task in await self._open_tasks() if since <= _due_day(task) <= until]
