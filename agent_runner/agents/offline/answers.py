@@ -87,6 +87,8 @@ def _what(request: ParsedRequest, text: str) -> ParsedRequest:
 def _when(request: ParsedRequest, text: str, context: RequestContext) -> ParsedRequest | None:
     """Join the answer to what was known of the time, or take it in its place."""
     said = _without_frame(_without_frame(text))
+    if PATTERNS["no_offer"].match(said):
+        return None
     if request.slot("unsure"):
         return _sure_time(request, said, context)
     if when := _chosen(request, said, context):
@@ -113,6 +115,9 @@ def _sure_time(request: ParsedRequest, said: str, context: RequestContext) -> Pa
         when = named or ("" if "weekday" in written else when)
     if not times.is_time(when):
         return None
+    if PATTERNS["left_of_time"].search(what) or PATTERNS["depends"].search(what):
+        # What is left of the message may still be about the time: it is asked for instead of set.
+        return request.having(what="", when=when, trouble="no_text", unsure="", sure="yes")
     return request.having(what=what, when=when, unsure="", sure="yes")
 
 

@@ -72,6 +72,8 @@ class Board(RequestHandler):
             read = TimeRefusal(reason=Reason.NO_SUCH_DAY)
         if isinstance(read, TimeRefusal):
             raise self.question("when", self.say("deadline_wrong", title=title, why=self.unclear(read)))
+        if isinstance(read, times.Duration) and not read.elapsed:  # "in two weeks" names no hour
+            return read.at.date().isoformat()
         return read.day.isoformat() if isinstance(read, DateOnly) else read.at.isoformat(timespec="minutes")
 
     async def _create(self, title: str, deadline: str) -> str:

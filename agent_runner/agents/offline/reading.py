@@ -214,6 +214,7 @@ def _offers(text: str) -> list[ParsedRequest]:
     is_question = (
         "?" in text
         or PATTERNS["negated"].search(text)
+        or PATTERNS["no_offer"].match(text)
         or PATTERNS["starts_question"].match(text)
         or PATTERNS["ends_question_ko"].search(text.rstrip(" .!"))
     )

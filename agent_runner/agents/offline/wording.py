@@ -66,6 +66,8 @@ def _doubt(parsed: ParsedRequest) -> str:
     limited = PATTERNS["month_limit"].sub("", words)  # the reader of times knows months left out
     limited = limited if PATTERNS["interval"].search(words) else PATTERNS["clock_limit"].sub("", limited)
     is_limited = PATTERNS["repeats"].search(words) and PATTERNS["limits"].search(limited)
+    if is_reminder and PATTERNS["next_days"].search(words):
+        return "repeat_limited"
     if is_reminder and is_limited and not _between_days(words, parsed.language):  # which days, is asked
         return "repeat_limited"
     is_added = parsed.intent in ("add_items", "add_todo")
@@ -79,9 +81,13 @@ def _doubt(parsed: ParsedRequest) -> str:
 def entries(text: str, language: Language, list_name: str = "") -> list[str]:
     """Return the single entries of `milk, eggs and bread`; to-dos are cut at commas alone."""
     kind = "between_todos" if list_name == TODO else f"between_entries_{language.value}"
-    found = [
-        without_ending("object", entry) for entry in PATTERNS[kind].split(text) if entry and entry.strip(" .")
-    ]
+    quoted = PATTERNS["quoted_entry"].findall(text)  # what stands in quotes is one entry
+    for place, one in enumerate(quoted):
+        text = text.replace(one, f"\0{place}\0", 1)
+    parts = (PATTERNS["oh"].sub("", part) for part in PATTERNS[kind].split(text) if part)
+    found = [without_ending("object", part) for part in parts if part.strip(" .")]
+    for place, one in enumerate(quoted):
+        found = [part.replace(f"\0{place}\0", one[1:-1]) for part in found]
     return list(dict.fromkeys(found))
 
 
@@ -108,6 +114,8 @@ def _todos(parsed: ParsedRequest) -> list[ParsedRequest]:
     found = []
     for item in entries(parsed.slot("items"), parsed.language, TODO):
         title, deadline = until(item, parsed.language, is_task=False)
+        if not deadline and PATTERNS["deadline_left"].search(item):
+            return [parsed.of("two_meanings")]
         if deadline:
             found.append(parsed.of("add_task", title=title, when=deadline))
         elif two := PATTERNS["two_things"].fullmatch(item):
