@@ -115,7 +115,7 @@ def _sure_time(request: ParsedRequest, said: str, context: RequestContext) -> Pa
         when = named or ("" if "weekday" in written else when)
     if not times.is_time(when):
         return None
-    if PATTERNS["left_of_time"].search(what) or PATTERNS["depends"].search(what):
+    if any(PATTERNS[name].search(what) for name in ("left_of_time", "depends", "dangling")):
         # What is left of the message may still be about the time: it is asked for instead of set.
         return request.having(what="", when=when, trouble="no_text", unsure="", sure="yes")
     return request.having(what=what, when=when, unsure="", sure="yes")

@@ -479,13 +479,14 @@ class Board(RequestHandler):
         (task,) = found
         day = date.fromisoformat(_due_day(task)) - timedelta(days=self._days_before())
         what = self.say("before_deadline", title=task["title"], date=self._date(task["deadline"]))
-        when = f"{day.isoformat()} {self.slot('clock') or '09:00'}"
+        usual = "18:00" if PATTERNS["day_before_late"].match(self.slot("before")) else "09:00"
+        when = f"{day.isoformat()} {self.slot('clock') or usual}"
         known = {"whom": self.slot("whom"), "task_id": task["id"]}
         return await carry_out(self.parsed.of("remind", what=what, when=when, **known), self.context)
 
     def _days_before(self) -> int:
         """Read `two days before`, `이틀 전`; what names no days (`당일`) is the day itself."""
-        words = self.slot("before").lower().replace("the day", "a day").replace("전날", "하루")
+        words = PATTERNS["day_before"].sub("a day", self.slot("before").lower()).replace("전날", "하루")
         span = self.context.read_time(words.removesuffix("before").removesuffix("전"))
         return span.days if isinstance(span, Duration) else 0
 

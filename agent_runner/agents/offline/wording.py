@@ -66,6 +66,9 @@ def _doubt(parsed: ParsedRequest) -> str:
     limited = PATTERNS["month_limit"].sub("", words)  # the reader of times knows months left out
     limited = limited if PATTERNS["interval"].search(words) else PATTERNS["clock_limit"].sub("", limited)
     is_limited = PATTERNS["repeats"].search(words) and PATTERNS["limits"].search(limited)
+    condition = PATTERNS["condition"].match(parsed.slot("body")) if is_reminder else None
+    if condition and times.leading(parsed.slot("first")) is None and times.trailing(words) is None:
+        return "no_condition"
     if is_reminder and PATTERNS["next_days"].search(words):
         return "repeat_limited"
     if is_reminder and is_limited and not _between_days(words, parsed.language):  # which days, is asked
