@@ -115,6 +115,8 @@ def _sure_time(request: ParsedRequest, said: str, context: RequestContext) -> Pa
         when = named or ("" if "weekday" in written else when)
     if not times.is_time(when):
         return None
+    if PATTERNS["repeats"].search(request.slot("what")) and not PATTERNS["repeats"].search(when):
+        return None  # it was to repeat: a single time would lose that
     if any(PATTERNS[name].search(what) for name in ("left_of_time", "depends", "dangling")):
         # What is left of the message may still be about the time: it is asked for instead of set.
         return request.having(what="", when=when, trouble="no_text", unsure="", sure="yes")

@@ -35,6 +35,7 @@ def read(text: str) -> list[ParsedRequest]:
     # Long gaps would cost patterns with several gaps their cube: nothing is written with them.
     text = _LONG_GAP.sub(_short_gap, times.normalized(plain(text)).strip())
     text = PATTERNS["sharp"].sub(lambda found: found["time"] or found["time_ko"], text)
+    text = PATTERNS["midnight_ko"].sub("자정", PATTERNS["half_month"].sub("15일", text))
     text = PATTERNS["first_thing"].sub(lambda found: f"{found['day'] or 'tomorrow'} morning", text)
     if not text:
         return [ParsedRequest(intent="called", language=Language.ENGLISH)]
@@ -215,6 +216,7 @@ def _offers(text: str) -> list[ParsedRequest]:
         "?" in text
         or PATTERNS["negated"].search(text)
         or PATTERNS["no_offer"].match(text)
+        or PATTERNS["asks_in_text"].search(text)
         or PATTERNS["starts_question"].match(text)
         or PATTERNS["ends_question_ko"].search(text.rstrip(" .!"))
     )

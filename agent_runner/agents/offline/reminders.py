@@ -373,6 +373,12 @@ class Reminders(RequestHandler):
             raise self.question("sure", self.listed(text, lines))
         texts = [await answered(self._cancel(one.entry)) for one in chosen]
         refusals = [text for text in texts if text]
+        gone = [one for one, text in zip(chosen, texts, strict=True) if not text and not one.repeats]
+        of = self.parsed.of
+        self.did(*(of("remind_again", label=one.entry.label, at=one.slots["at"]) for one in gone))
+        if len(gone) < len(chosen) - len(refusals):  # one that repeats cannot be put back
+            self.context.undo.clear()
+            self.remember(undo=())
         done = self.say("all_cancelled", count=len(chosen) - len(refusals))
         return "\n".join([done, *dict.fromkeys(refusals)])
 
@@ -465,7 +471,9 @@ class Reminders(RequestHandler):
         number = PATTERNS["quoted_number"].search(quoted)
         names = {number["number"] or number["number_ko"]} if number else set()
         replied = [one for one in upcoming if _BELL + one.text == quoted or one.number in names]
-        found = replied or [one for one in upcoming if last is not None and one.entry.id == last.id]
+        # A reply to something else is no reply to what was spoken of last: which one, is asked.
+        is_last = last is not None and not quoted
+        found = replied or [one for one in upcoming if is_last and last and one.entry.id == last.id]
         return [] if self.slot("item") else found
 
     async def _cancel(self, entry: ShownEntry) -> str:

@@ -66,6 +66,8 @@ def _doubt(parsed: ParsedRequest) -> str:
     limited = PATTERNS["month_limit"].sub("", words)  # the reader of times knows months left out
     limited = limited if PATTERNS["interval"].search(words) else PATTERNS["clock_limit"].sub("", limited)
     is_limited = PATTERNS["repeats"].search(words) and PATTERNS["limits"].search(limited)
+    if is_reminder and PATTERNS["past_day"].match(words):
+        return "past_day"
     condition = PATTERNS["condition"].match(parsed.slot("body")) if is_reminder else None
     if condition and times.leading(parsed.slot("first")) is None and times.trailing(words) is None:
         return "no_condition"
@@ -111,6 +113,10 @@ def _todos(parsed: ParsedRequest) -> list[ParsedRequest]:
     """Read to-dos. One with a time after `by` is a task; `call Bob and buy stamps` may be one or two."""
     if parsed.slot("bare"):
         parts = entries(parsed.slot("bare"), parsed.language)
+        named = PATTERNS["entries_of_list_ko"].fullmatch(parsed.slot("bare"))
+        if named and parsed.language is Language.KOREAN:  # a list that may be new: it is asked about
+            items = "\n".join(entries(named["items"], parsed.language))
+            return [parsed.of("add_items", items=items, list=named["list"], doubt="yes")]
         if len(parts) > 1 and all(map(PATTERNS["entry_of_list"].fullmatch, parts)):
             return [parsed.of("add_items", items=part) for part in parts]
         return [parsed.of("add_items", items="\n".join(parts))]
@@ -247,6 +253,8 @@ def _reminder(body: str, language: Language) -> ParsedRequest:
         return several
     what, when = cut or (body, "")
     what_to_do = _without_joint(what)
+    if not when:
+        what_to_do = PATTERNS["vague_lead"].sub("", what_to_do)
     if language is Language.KOREAN:
         what_to_do = without_ending("note", what_to_do)
     slots = {"what": what_to_do, "when": when.strip(_BETWEEN)}
