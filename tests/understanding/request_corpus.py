@@ -263,7 +263,15 @@ REFUSALS = (
     *("unknown", "unknown_part", "no_reminder", "no_reminders", "nothing_to_finish", "task_unknown"),
     *("list_error.no_item", "list_error.many_items", "list_error.no_list", "list_error.bad_name"),
     *("nothing_to_move", "undo", "which_number", "never_mind", "forget_nothing", "not_on_list"),
-    *("other_zone", "repeat_limited", "no_condition", "past_day", "two_meanings", "move_repeat", "nothing_to_reopen"),
+    *(
+        "other_zone",
+        "repeat_limited",
+        "no_condition",
+        "past_day",
+        "two_meanings",
+        "move_repeat",
+        "nothing_to_reopen",
+    ),
 )
 """Answers that nothing was done, which say why."""
 

@@ -204,9 +204,18 @@ class Board(RequestHandler):
         item = self.slot("item")
         parts = entries(item, self.parsed.language)
         if len(parts) < 2:
-            return self.say("nothing_to_finish", item=item)
+            return await self._ended_already() or self.say("nothing_to_finish", item=item)
         each = [Board(self.parsed.having(item=part), self.context) for part in parts]
         return "\n".join(filter(None, [await answered(one.do_finish()) for one in each]))
+
+    async def _ended_already(self) -> str:
+        """Say that an entry of a list is ticked off already; nothing where none is."""
+        lists = Lists(self.parsed, self.context)
+        for one in await lists.entries([], is_open=False):
+            if _fits(self.slot("item"), one.label):
+                lists.name = one.list
+                return lists.say("on_list_done", item=one.label)
+        return ""
 
     async def _finishable(self, fits: Callable[[str, str], bool] = _fits) -> list[Option]:
         """Return everything open that a number or a text can mean; a number means the list shown last."""

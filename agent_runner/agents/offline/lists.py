@@ -261,7 +261,10 @@ class Lists(RequestHandler):
         whole, texts = self.slot("item"), [item.text for item in self._files.items(self.name)]
         self._ask_if_unseen(whole)
         several = entries(whole, self.parsed.language)
-        known = [one for one in several if any(has_words(text, one) for text in texts)]
+        same = [text.casefold() for text in texts]  # of one letter, too, which has no words
+        known = [
+            one for one in several if one.casefold() in same or any(has_words(text, one) for text in texts)
+        ]
         is_whole = whole.isdecimal() or whole.casefold() in [text.casefold() for text in texts]
         near = [] if known or is_whole else [text for text in texts if is_slip(whole, text)]
         if near:
