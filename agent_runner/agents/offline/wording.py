@@ -92,7 +92,8 @@ def entries(text: str, language: Language, list_name: str = "") -> list[str]:
     parts = (PATTERNS["oh"].sub("", part) for part in PATTERNS[kind].split(text) if part)
     found = [without_ending("object", part) for part in parts if part.strip(" .")]
     for place, one in enumerate(quoted):
-        found = [part.replace(f"\0{place}\0", one[1:-1]) for part in found]
+        mark = f"\0{place}\0"
+        found = [one[1:-1] if part == mark else part.replace(mark, one) for part in found]
     return list(dict.fromkeys(found))
 
 

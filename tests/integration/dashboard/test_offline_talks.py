@@ -108,8 +108,6 @@ TALKS = {
         Still open: I'm not sure which words are the time.
         > never mind
         > remind me at 5pm sharp on Sunday to cook
-        I'm not sure which words are the time.
-        > Sunday 5pm
         I'll remind you on Sun 2026-02-15 17:00: cook
         > add a task pay the electrician by the weekend
         When?
