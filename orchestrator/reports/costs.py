@@ -145,6 +145,14 @@ async def usage(tx: Tx, folder: str | None, *, by: By, now_ms: int, zone: ZoneIn
     }
 
 
+async def of_today(tx: Tx, *, now_ms: int, zone: ZoneInfo) -> dict[str, Any] | None:
+    """Return what all groups used since midnight; None where that is nothing."""
+    today = datetime.fromtimestamp(now_ms / 1000, zone).replace(hour=0, minute=0, second=0, microsecond=0)
+    start_ms = round(today.timestamp() * 1000)
+    (sums,) = await usage_store.summed_by_spans(tx, [start_ms], until_ms=now_ms + 1)
+    return {"day": today.date().isoformat(), **sums_row(sums)} if sums.requests else None
+
+
 async def _by_day(tx: Tx, folder: Folder | None, zone: ZoneInfo) -> dict[str, Sums]:
     days: dict[str, Sums] = {}
     for at_ms, each in (await usage_store.summed_by_time(tx, folder=folder)).items():
@@ -320,7 +328,7 @@ async def budgets(tx: Tx, *, now_ms: int, zone: ZoneInfo, folder: Folder | None 
             "unpriced": standing.unpriced,
             "ends": local_iso(standing.span.end_ms, zone),
         }
-        for standing in await rules.standings(tx, found, now_ms=now_ms, zone=zone)
+        for standing in await rules.all_standings(tx, found, now_ms=now_ms, zone=zone)
     ]
 
 

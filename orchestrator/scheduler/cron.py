@@ -11,6 +11,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from datetime import date, datetime, timedelta
+from functools import lru_cache
 from zoneinfo import ZoneInfo
 
 from agent_runner.wire.times import LAST, Rhythm, StepUnit
@@ -154,6 +155,8 @@ def usual_dst(expression: str) -> Dst:
     return Dst.BOTH if expression.split()[1].startswith("*") else Dst.ONCE
 
 
+# Pages ask for the same days of the same tasks again and again, and an expression is costly to read.
+@lru_cache(maxsize=8_192)
 def next_ms(expression: str, *, after_ms: int, zone: ZoneInfo, dst: Dst) -> int:
     """Return the first due time later than `after_ms`, epoch ms. Raises `BadSchedule` when there is none."""
     after = after_ms // 1000

@@ -265,10 +265,13 @@ async def summed_of_turn(tx: Tx, turn_id: TurnId, *, since_ms: int) -> dict[Turn
     return {TurnShare(row["model"], bool(row["is_subagent"])): _sums(row) for row in rows}
 
 
-async def shares(tx: Tx) -> dict[Share, Sums]:
-    """Return the sums by group and kind."""
+async def shares(tx: Tx, *, since_ms: int = 0) -> dict[Share, Sums]:
+    """Return the sums by group and kind, since a time."""
     rows = await tx.execute_fetchall(
-        f"SELECT group_folder, kind, {_SUMS} FROM usage GROUP BY group_folder, kind"  # noqa: S608 - ours
+        f"""
+        SELECT group_folder, kind, {_SUMS} FROM usage WHERE at_ms >= ? GROUP BY group_folder, kind
+        """,  # noqa: S608 - our own text
+        (since_ms,),
     )
     return {Share(Folder(row["group_folder"]), row["kind"]): _sums(row) for row in rows}
 

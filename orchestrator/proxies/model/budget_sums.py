@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 from zoneinfo import ZoneInfo
 
 from orchestrator.base.clock import local_minute
-from orchestrator.domain.values import Folder
+from orchestrator.domain.values import Folder, TurnKind
 from orchestrator.store import usage
 from orchestrator.store.budgets import Budget, Period, Unit
 from orchestrator.store.database import Tx
@@ -101,6 +101,27 @@ async def standings(
         span = span_of(budget.period, now_ms, zone)
         found.append(standing_of(budget, span, await spent_of(tx, budget, span)))
     return found
+
+
+async def all_standings(
+    tx: Tx, budgets: Iterable[Budget], *, now_ms: int, zone: ZoneInfo
+) -> list[BudgetStanding]:
+    """Look up what is used of many budgets, in one pass for all that begin at the same time."""
+    found: list[BudgetStanding] = []
+    shares: dict[int, dict[usage.Share, usage.Sums]] = {}
+    for budget in budgets:
+        span = span_of(budget.period, now_ms, zone)
+        if span.start_ms not in shares:
+            shares[span.start_ms] = await usage.shares(tx, since_ms=span.start_ms)
+        sums = [each for share, each in shares[span.start_ms].items() if _counts(budget, share)]
+        found.append(standing_of(budget, span, sum(sums, start=usage.Sums())))
+    return found
+
+
+def _counts(budget: Budget, share: usage.Share) -> bool:
+    """Return whether a budget counts what a group used by a kind of turn."""
+    is_chat = share.kind == TurnKind.CHAT
+    return budget.folder in (None, share.folder) and not (budget.is_background and is_chat)
 
 
 async def spent_budget(

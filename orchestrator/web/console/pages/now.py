@@ -46,8 +46,9 @@ async def show(view: View) -> Response:
     waiting = await needs.look(view)
     async with host.reader.reading() as tx:
         asked = {one.id: await messages.requests_of(tx, one.id, limit=1) for one in waiting.needs.failed}
-        days = await costs.usage(tx, None, by="day", now_ms=view.now_ms, zone=host.settings.zone)
-    today = datetime.fromtimestamp(view.now_ms / 1000, host.settings.zone).date().isoformat()
+        today = await costs.of_today(tx, now_ms=view.now_ms, zone=host.settings.zone)
+        budgets = await costs.budgets(tx, now_ms=view.now_ms, zone=host.settings.zone)
+    today_date = datetime.fromtimestamp(view.now_ms / 1000, host.settings.zone).date().isoformat()
     lights = list(_lights(view, found))
     troubles = [one for one in lights if one.colour in ("bad", "warn")]
     if not waiting.is_backup_old:
@@ -65,9 +66,9 @@ async def show(view: View) -> Response:
         local_ms=local_ms,
         troubles=troubles,
         works=[one for one in lights if one.colour not in ("bad", "warn")],
-        today_date=today,
-        today=next((row for row in days["rows"] if row["day"] == today), None),
-        budgets=[one for one in days["budgets"] if one["group"] is None],
+        today_date=today_date,
+        today=today,
+        budgets=[one for one in budgets if one["group"] is None],
         held=sum(one["state"] not in ("left", "ready") for one in found["containers"]),
     )
 
