@@ -222,6 +222,8 @@ TABS = {
     "/costs?group=work": "Costs",
     "/safety?group=work": "Safety",
     "/groups/work": "Settings",
+    "/log?group=work": "Log",
+    "/chats/work": "Chat",
 }
 """A page of one group, and the tab that it is."""
 
@@ -232,7 +234,8 @@ async def test_pages_of_one_group_have_its_name_and_its_tabs(browser):
         tabs = page.partition('class="tabs"')[2].partition("</nav>")[0]
         assert tabs.count("<li>") == 8, path
         assert f'aria-current="page">{current}<' in tabs, path
-        assert page.partition('class="group-name">')[2].startswith("<bdi>Work</bdi>"), path
+        name = 'class="grow"><h1>' if current == "Chat" else 'class="group-name">'
+        assert page.partition(name)[2].startswith("<bdi>Work</bdi>"), path
 
 
 async def test_a_group_is_registered_by_its_name_alone(browser, tmp_path):
