@@ -24,7 +24,9 @@ def chromium() -> Iterator[Browser]:
         pytest.skip("no chromium on PATH (Debian: apt-get install chromium fonts-noto-cjk)")
     with sync_playwright() as playwright:
         # As root, Chromium has no sandbox of its own; only pages of this host are opened.
-        browser = playwright.chromium.launch(executable_path=path, chromium_sandbox=False)
+        # A shared worker does not know what its page was told of certificates.
+        options = ["--ignore-certificate-errors"]
+        browser = playwright.chromium.launch(executable_path=path, chromium_sandbox=False, args=options)
         yield browser
         browser.close()
 

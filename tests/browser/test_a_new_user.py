@@ -42,7 +42,9 @@ def test_a_first_day_needs_no_key_no_phone_and_no_terminal(visitor: Visit, andy:
     page = visitor.page
 
     def open_page(name: str) -> None:
-        page.get_by_role("navigation", name="Pages").get_by_role("link", name=name, exact=True).click()
+        page.get_by_role("navigation", name="Pages", exact=True).get_by_role(
+            "link", name=name, exact=True
+        ).click()
         page.wait_for_url(f"**/console/{name.lower()}")
 
     open_page("Chats")
@@ -52,17 +54,18 @@ def test_a_first_day_needs_no_key_no_phone_and_no_terminal(visitor: Visit, andy:
     expect(page.locator("article.own").filter(has_text="I'm Andy")).to_be_visible()
 
     open_page("Groups")
-    page.get_by_label("Folder").fill("garden")
+    page.locator("summary", has_text="Register a group").click()
     page.get_by_label("Name").fill("The garden")
     page.get_by_role("button", name="Register", exact=True).click()
-    expect(page.get_by_text("'garden' is registered")).to_be_visible()
+    expect(page.get_by_text("The garden is registered")).to_be_visible()
 
     open_page("Coming")
-    page.get_by_label("Group").last.select_option("garden")
-    page.get_by_label("What to say").fill("Water the roses")
+    page.locator("summary", has_text="New").click()
+    page.get_by_label("Group").first.select_option(label="The garden")
+    page.get_by_label("Text").fill("Water the roses")
     page.get_by_label("When").fill("in 3 seconds")
     page.get_by_role("button", name="Save").click()
-    expect(page.get_by_text("is set")).to_be_visible()
+    expect(page.locator(".banner.ok")).to_be_visible()
     open_page("Chats")
     page.get_by_role("link", name="The garden").click()
     expect(page.locator("article.own").filter(has_text="Water the roses")).to_be_visible(timeout=60_000)
@@ -145,9 +148,10 @@ def test_the_keyboard_alone_is_enough(context: BrowserContext, andy: AndyProcess
     expect(page.get_by_text("it was stopped by hand").first).to_be_visible()
 
     keys.open("Groups")
-    keys.write("Folder", "chess")
+    keys.press("Register a group")
+    keys.write("Name", "chess")
     keys.press("Register")
-    expect(page.get_by_text("'chess' is registered")).to_be_visible()
+    expect(page.get_by_text("chess is registered")).to_be_visible()
 
     with andy.http() as http:
         asked = {"question": "Which hall shall we take?"}
@@ -155,16 +159,16 @@ def test_the_keyboard_alone_is_enough(context: BrowserContext, andy: AndyProcess
         wish = {"group": "main", "text": "Pack the tent", "at": "in 3 hours"}
         assert http.post("/reminders", json=wish).is_success
     keys.open("Board")
-    keys.press("Answer")
     keys.write("Your answer", "The big one")
     keys.press("Send the answer")
     expect(page.get_by_text("The question is answered.")).to_be_visible()
 
     keys.open("Coming")
     keys.press("Change")
-    keys.write("Move to", "in 5 hours")
-    keys.press("Move")
-    expect(page.get_by_text("The reminder is moved.")).to_be_visible()
+    page.wait_for_url(lambda address: "edit=" in address)
+    keys.write("When", "in 5 hours")
+    keys.press("Save")
+    expect(page.locator(".banner.ok")).to_be_visible()
 
     keys.open("Channels")
     keys.press("Show a QR code")

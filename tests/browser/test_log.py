@@ -12,11 +12,11 @@ def test_a_groups_log_grows_while_its_agent_works(visitor: Visit, andy: AndyProc
     page = visitor.page
     andy.say("help")
     page.goto(f"{andy.address}/console/log?group=main")
-    expect(page.locator("ol.log")).to_contain_text("turn")
+    expect(page.locator(".log ol")).to_contain_text("turn")
     assert_accessible(page)
-    before = page.locator("ol.log > li").count()
+    before = page.locator(".log ol > li").count()
     andy.say("what is on today?")
-    expect(page.locator("ol.log > li").nth(before)).to_be_visible()
+    expect(page.locator(".log ol > li").nth(before)).to_be_visible()
 
     page.get_by_label("With the words").fill("nothing has these words")
     page.get_by_role("button", name="Show").click()

@@ -119,6 +119,7 @@ def test_wrong_tokens_are_tried_a_few_times_only_and_codes_still_count(
 def test_language_and_look_are_applied_by_a_button_and_what_is_typed_stays(visitor: Visit):
     page = visitor.page
     page.goto(f"{visitor.address}/console/costs")
+    page.locator("summary", has_text="New budget").click()
     page.get_by_label("Amount").fill("17")
     page.get_by_text("Preferences").click()
     page.get_by_label("Language").focus()
