@@ -438,7 +438,7 @@ def from_row(row: sqlite3.Row) -> Message:
 
 
 MAX_UNREAD = 100
-"""Unread messages of a group that are counted; more are not told apart."""
+"""The most unread messages of a group that are counted."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -179,18 +179,18 @@ async def welcome() -> bool:
     return True
 
 
-def told_by(sent: str) -> tuple[str, str]:
-    """The name and the data of one event."""
+def event_of(sent: str) -> tuple[str, str]:
+    """Return the name and the data of one event."""
     kind, _, data = sent.rstrip("\n").split("\n")
     return kind.removeprefix("event: "), data.removeprefix("data: ")
 
 
 async def first(streams: LiveStreams, after: str) -> list[tuple[str, str]]:
-    """What a browser that comes back is told at once."""
+    """Return the events that a browser which comes back is sent at once."""
     told = []
     events = streams.events(after, is_welcome=welcome)
     async for event in events:
-        told.append(told_by(event))
+        told.append(event_of(event))
         if told[-1][0] == "live":
             break
     await events.aclose()
@@ -239,10 +239,10 @@ async def test_the_id_of_a_change_covers_no_event_that_it_does_not_tell(store_ha
     """A browser that is cut off after a change asks from its id on: what is not in it comes then."""
     streams = LiveStreams(store_harness.bus, start="s")
     events = streams.events(streams.now, is_welcome=welcome)
-    assert told_by(await anext(events)) == ("live", "")
+    assert event_of(await anext(events)) == ("live", "")
     store_harness.bus.publish("turn.started", group="family")
     change = await anext(events)
-    assert told_by(change) == ("change", '[["turn.started","family"]]')
+    assert event_of(change) == ("change", '[["turn.started","family"]]')
     store_harness.bus.publish("turn.answered", group="family")
     await events.aclose()
     after = change.split("\n")[1].removeprefix("id: ")

@@ -1,4 +1,4 @@
-"""What shells and editors are given, as they read it."""
+"""The scripts for shells and the schema for editors, read as bash and a validator read them."""
 
 from __future__ import annotations
 

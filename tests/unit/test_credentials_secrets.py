@@ -184,5 +184,12 @@ def test_a_file_of_the_key_that_cannot_be_read_is_named(
         source(tmp_path, dotenv, **environment).current()
 
 
+def test_a_pipe_is_no_file_of_a_secret(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(SettingError, match="it is no file"):
+        source(tmp_path, ANTHROPIC_API_KEY_FILE=str(tmp_path / "pipe")).current()
+    assert source(tmp_path, OTHER_TOKEN_FILE=str(tmp_path / "pipe")).current() is None
+
+
 def test_a_file_of_somebody_elses_secret_is_no_business_of_andys(tmp_path: Path) -> None:
     assert source(tmp_path, MYSQL_PASSWORD_FILE=str(tmp_path / "absent")).current() is None

@@ -265,7 +265,7 @@ class Lists(RequestHandler):
         known = [
             one for one in several if one.casefold() in same or any(has_words(text, one) for text in texts)
         ]
-        is_whole = whole.isdecimal() or whole.casefold() in [text.casefold() for text in texts]
+        is_whole = whole.isdecimal() or whole.casefold() in same
         near = [] if known or is_whole else [text for text in texts if is_slip(whole, text)]
         if near:
             options = [self.option(f"'{text}'", item=text, list=self.name) for text in near]

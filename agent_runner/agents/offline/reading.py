@@ -34,9 +34,6 @@ def read(text: str) -> list[ParsedRequest]:
     """
     # Long gaps would cost patterns with several gaps their cube: nothing is written with them.
     text = _LONG_GAP.sub(_short_gap, times.normalized(plain(text)).strip())
-    text = PATTERNS["sharp"].sub(lambda found: found["time"] or found["time_ko"], text)
-    text = PATTERNS["midnight_ko"].sub("자정", PATTERNS["half_month"].sub("15일", text))
-    text = PATTERNS["first_thing"].sub(lambda found: f"{found['day'] or 'tomorrow'} morning", text)
     if not text:
         return [ParsedRequest(intent="called", language=Language.ENGLISH)]
     found = _split(text) if len(text) <= MAX_CHARS else []

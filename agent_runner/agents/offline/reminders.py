@@ -472,8 +472,8 @@ class Reminders(RequestHandler):
         names = {number["number"] or number["number_ko"]} if number else set()
         replied = [one for one in upcoming if _BELL + one.text == quoted or one.number in names]
         # A reply to something else is no reply to what was spoken of last: which one, is asked.
-        is_last = last is not None and not quoted
-        found = replied or [one for one in upcoming if is_last and last and one.entry.id == last.id]
+        spoken_of = last.id if last is not None and not quoted else None
+        found = replied or [one for one in upcoming if one.entry.id == spoken_of]
         return [] if self.slot("item") else found
 
     async def _cancel(self, entry: ShownEntry) -> str:

@@ -13,7 +13,7 @@ FLAGS = re.IGNORECASE | re.ASCII
 """ASCII beside Hangul: no foreign digits, no letters that look alike."""
 FEW = 3
 """The number that `a few` and `몇` are read as; the moment is always said back."""
-_DAYS_KO = {"하루": 1, "이틀": 2, "사흘": 3, "나흘": 4, "닷새": 5, "열흘": 10}
+_DAYS_KO = {"하루": 1, "이틀": 2, "사흘": 3, "나흘": 4, "닷새": 5, "열흘": 10, "보름": 15}
 _DIGITS = r"\d{1,12}(?:\.\d{1,6})?|\.\d{1,6}"
 _FRACTIONS = {"1/4": 0.25, "1/2": 0.5, "3/4": 0.75}
 _VAGUE = {"couple": 2, "pair": 2, "두어": 2, "few": FEW, "몇": FEW, "half": 0.5}

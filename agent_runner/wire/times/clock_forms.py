@@ -36,6 +36,8 @@ _LEAD = rf"(?:(?:for\s+)?{_AT}|for\s+|{_ABOUT})?"
 _MERIDIEM = r"(?:\s*(?P<half>[ap]\.?\s?m\b\.?))"
 _LETTER = r"(?P<letter>[ap]\b\.?)"
 _ZONE = rf"(?:\s?(?P<offset>Z|[+-]\d{{2}}:?\d{{2}})(?![\d\w])|\s*\(?(?P<zone>{ZONE_WORD})\b\)?)?"
+_SHARP = r"(?:\s+(?:sharp|exactly|on\s+the\s+dot|prompt)\b)?"
+"""A word that says nothing which the time before it does not."""
 _HOUR = rf"(?P<hour>\d{{1,2}}|{HOUR_WORD_EN})"
 _OCLOCK = r"(?:\s*o'?\s?clock\b)"
 _ISH = r"(?:\s?-?ish\b|\s+approximately\b)?"
@@ -193,6 +195,15 @@ def _part_en(match: re.Match[str]) -> Parts:
     return Parts(day=DaysAhead(days=0) if is_today else None, half=half_en(match["half"]))
 
 
+def _first_thing(_match: re.Match[str]) -> Parts:
+    return Parts(half=Half.MORNING)
+
+
+def _nothing(_match: re.Match[str]) -> Parts:
+    """Read `first thing` before a part of the day, which says all of it."""
+    return Parts()
+
+
 def _part_ko(match: re.Match[str]) -> Parts:
     return Parts(half=HALVES_KO[match["half"]])
 
@@ -204,6 +215,17 @@ _RELATIVE = (
 )
 
 FORMS: tuple[Form, ...] = (
+    Form(
+        "twelve at night",
+        "the midnight to come",
+        shapes=(
+            Shape(
+                r"(?:오늘\s*)?밤\s*(?:12|열두)\s*시(?!\s*(?:반|\d))(?:에)?",
+                _midnight,
+                ("오늘 밤 12시", "밤 열두 시에"),
+            ),
+        ),
+    ),
     Form(
         "between two hours",
         "`between 3 and 4 pm`, `오후 3시에서 4시 사이` are asked about: at the beginning or at the end",
@@ -227,7 +249,7 @@ FORMS: tuple[Form, ...] = (
         " are asked about, `01:00` is not",
         shapes=(
             Shape(
-                rf"{_LEAD}{_DIGITS}(?:{_MERIDIEM}|{_LETTER})?{_ISH}{_ZONE}(?:에)?",
+                rf"{_LEAD}{_DIGITS}(?:{_MERIDIEM}|{_LETTER})?{_ISH}{_SHARP}{_ZONE}(?:에)?",
                 _clock_en,
                 (
                     "18:30",
@@ -236,12 +258,13 @@ FORMS: tuple[Form, ...] = (
                     "2026-12-01T18:00+09:00",
                     "18:00 CET",
                     "18:00 London time",
+                    "at 17:00 sharp",
                 ),
             ),
             Shape(
-                rf"{_LEAD}{_HOUR}(?:[\s-](?P<minute>{_MINUTE_WORD}))?{_OCLOCK}?{_ISH}{_MERIDIEM}{_ISH}{_ZONE}",
+                rf"{_LEAD}{_HOUR}(?:[\s-](?P<minute>{_MINUTE_WORD}))?{_OCLOCK}?{_ISH}{_MERIDIEM}{_ISH}{_SHARP}{_ZONE}",
                 _clock_en,
-                ("9am", "at 6 p.m.", "seven thirty pm"),
+                ("9am", "at 6 p.m.", "seven thirty pm", "5pm sharp"),
             ),
             Shape(rf"{_AT}(?P<hour>\d{{1,2}}){_LETTER}", _clock_en, ("at 3p",)),
             Shape(rf"(?P<at>{_AT})(?P<hour>\d{{1,2}})h(?P<minute>\d{{2}})?\b{_ZONE}", _french, ("at 15h30",)),
@@ -259,7 +282,7 @@ FORMS: tuple[Form, ...] = (
             Shape(
                 rf"{_THERE}(?:(?P<half>{HALF_KO})\s*)?(?P<hour>{NUMBER_KO})\s*시(?!간)"
                 rf"(?:\s*(?:(?P<minute>{NUMBER_KO})\s*분(?:\s*(?P<second>{NUMBER_KO})\s*초|\s*(?P<before>전))?"
-                r"(?!\s*(?:뒤|후))|(?P<semi>반)(?=에|까|[\s,:]|$)))?(?:에)?",
+                r"(?!\s*(?:뒤|후))|(?P<semi>반)(?=에|까|[\s,:]|$)|정각))?(?:에)?",
                 _clock_ko,
                 ("오전 9시", "저녁 7시 반", "18시", "오후 네 시 십오 분 전", "뉴욕 시간 오후 3시"),
             ),
@@ -339,6 +362,12 @@ FORMS: tuple[Form, ...] = (
         meaning="beside an hour, its half; else 06:00 dawn, 09:00 morning, 12:00 midday, 14:00 afternoon, "
         "18:00 evening, 21:00 night",
         shapes=(
+            Shape(
+                rf"first\s+thing(?=\s+(?:\S+\s+){{0,2}}(?:in\s+the\s+)?{PART_EN}\b)",
+                _nothing,
+                ("first thing tomorrow morning",),
+            ),
+            Shape(r"first\s+thing\b", _first_thing, ("first thing tomorrow", "first thing on Friday")),
             Shape(rf"(?P<this>this\s+)(?P<half>{PART_EN})\b", _part_en, ("this evening",)),
             Shape(
                 rf"(?:in\s+(?:the\s+)?|at\s+)?(?P<half>{PART_EN})\b",

@@ -238,6 +238,8 @@ def secrets_of_files(values: Mapping[str, str]) -> dict[str, str]:
 
 def _text_of(path: Path) -> str:
     """Return the text of a small file, without space around it. Raises `OSError`, `ValueError`."""
+    if not path.is_file():  # a pipe would be waited for without end
+        raise OSError("it is no file")
     with path.open("rb") as file:
         text = file.read(MAX_SECRET_BYTES + 1)
     if len(text) > MAX_SECRET_BYTES:

@@ -90,7 +90,7 @@ class LiveStreams:
         return {(event.kind, event.group) for event in found}
 
     def _missed(self, after: str) -> set[Change] | None:
-        """Return what happened after an event, or None where that cannot be told."""
+        """Return what happened after an event, or None where that is not known any more."""
         start, _, number = after.rpartition("-")
         ring = self._bus.ring
         seen = int(number) if number.isascii() and number.isdigit() and len(number) < 16 else -1

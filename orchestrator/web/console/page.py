@@ -127,7 +127,7 @@ class View:
         self.group_names: dict[str, str] = {}
         """The names of the groups that `choices` was called with, by folder."""
         self.error: str | None = None
-        """What was wrong with a form that is shown again: the page says it at its top."""
+        """The reason why a form was refused; the page that shows it again says so at its top."""
         chosen = request.cookies.get("andy_language", "")
         self.language = (
             chosen if chosen in LANGUAGES else preferred_language(request.headers.get("accept-language", ""))
@@ -190,8 +190,8 @@ class View:
         named = [(one.folder, all_visible(one.name[:60])) for one in found]
         self.group_names |= named
         times = Counter(name for _, name in named)
-        told_apart = [(key, name if times[name] == 1 else f"{name} ({key})") for key, name in named]
-        return [*([("", self.t(first))] if first else []), *told_apart]
+        named_apart = [(key, name if times[name] == 1 else f"{name} ({key})") for key, name in named]
+        return [*([("", self.t(first))] if first else []), *named_apart]
 
     # What is said
 

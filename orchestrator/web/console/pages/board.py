@@ -1,4 +1,4 @@
-"""Board: what groups have to do and are asked; of one group also what it is told when, and its history."""
+"""Board: the tasks and questions of all groups; of one group also its notifications and its history."""
 
 from __future__ import annotations
 
@@ -286,13 +286,13 @@ async def _board_of(tx: Tx, group: Group, *, many: int, now_ms: int) -> Boards:
     """Return the whole board of one group, with `many` rows of its history and one more."""
     seen = await board.snapshot(tx, group.folder)
     since_ms = now_ms - TOLD_DAYS * DAY_MS
-    told = await dashboard_notifications.listed(tx, group.folder, statuses=OVER, from_ms=since_ms)
+    over = await dashboard_notifications.listed(tx, group.folder, statuses=OVER, from_ms=since_ms)
     return Boards(
         group=group,
         tasks=list(seen.tasks if seen else ()),
         questions=list(seen.questions if seen else ()),
         archived=await dashboard_tasks.history(tx, group.folder, limit=many + 1),
-        notifications=[*(seen.notifications if seen else ()), *told[::-1][:MAX_TOLD]],
+        notifications=[*(seen.notifications if seen else ()), *over[::-1][:MAX_TOLD]],
     )
 
 
