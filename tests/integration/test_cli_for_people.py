@@ -223,7 +223,6 @@ def test_words_that_cannot_be_read_exit_with_two_whenever_that_is_found(
         ("stop", "Ctrl-C in the terminal of 'andy up'"),
         ("restart", "docker compose restart andy"),
         ("config", "into .env"),
-        ("settings", "into .env"),
         ("upgrade", "git pull"),
         ("model", "andy models use"),
         ("key", "ANTHROPIC_API_KEY"),

@@ -9,6 +9,7 @@ import pytest
 from agent_runner.ans import subscriber_store
 from agent_runner.ans.event import EventLevel, NoticeEvent
 from agent_runner.ans.subscriber import BadSubscriber, parse_subscriber
+from orchestrator.containers.image.context import ImageSources
 
 SHIPPED = sorted((subscriber_store.SHIPPED / "subscribers").glob("*.toml"))
 LEAST = """
@@ -203,9 +204,7 @@ def test_the_host_and_others_are_heard_too():
 def test_the_package_takes_the_files_with_it():
     """The wheel and the image have what the tree has."""
     project = Path(__file__).resolve().parents[3]
-    from orchestrator.containers.image.context import source_files
-
-    shipped = source_files(project)
+    shipped = ImageSources.below(project).files()
     for folder, pattern in (("subscribers", "*.toml"), ("templates", "*.j2")):
         for path in (subscriber_store.SHIPPED / folder).glob(pattern):
             assert path.relative_to(project).as_posix() in shipped
