@@ -88,7 +88,8 @@ async def test_a_body_that_needs_more_processor_time_than_it_may_ends_its_child_
         child = parsing._ordinary.process
         assert child is not None
         assert await check(parsing, parts, EVE) == 400
-        assert child.returncode == -signal.SIGPROF
+        # 255 is what asyncio says where the host's own `kill` met the dead child before the watcher did.
+        assert child.returncode in {-signal.SIGPROF, 255}
         assert await check(parsing, LARGE) is None
 
 
