@@ -54,6 +54,12 @@ COMMANDS = (
     ),
     CommandEntry("backup", "backup:backup", CARE, "Write a home to one file, also while Andy runs."),
     CommandEntry("budget", "accounts:budget_app", CHANGE, "Limit the use of the model, in tokens or money."),
+    CommandEntry(
+        "calendar",
+        "calendar:calendar_app",
+        CHANGE,
+        "Give calendar programs an address of what is to come in a group.",
+    ),
     CommandEntry("channels", "channels:channels_app", CHANGE, "Add, remove and check messengers."),
     CommandEntry("chat", "chat:chat", TALK, "Write to a group from this terminal and read its replies."),
     CommandEntry(
@@ -276,9 +282,7 @@ INTENTS = (
         "'andy tasks add family \"news\" --every 1d'",
         ("schedule", "task", "job", "jobs"),
     ),
-    Intent(
-        "see what is to come", "'andy cron list'", ("calendar", "upcoming", "coming", "agenda", "timetable")
-    ),
+    Intent("see what is to come", "'andy cron list'", ("upcoming", "coming", "agenda", "timetable")),
     Intent("see what is to be done", "'andy dashboard show family'", ("todo", "todos", "board", "questions")),
     Intent(
         "begin a conversation anew",

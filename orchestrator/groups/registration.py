@@ -15,6 +15,7 @@ from orchestrator.groups import settings
 from orchestrator.store import (
     approvals,
     audit,
+    calendar_feeds,
     chats,
     dashboard_notifications,
     groups,
@@ -256,6 +257,7 @@ async def unregister(tx: Tx, folder: str, *, now_ms: int) -> Departure:
         raise BadRequest("The main group cannot be removed: it administers the others.")
     await groups.remove(tx, group.folder)
     await approvals.remove_of(tx, group.folder)
+    await calendar_feeds.remove_of(tx, group.folder)
     paused = await task_stops.stop_of_group(tx, group.folder, reason=GONE, now_ms=now_ms)
     waiting = [turn for turn in await turns.unsettled_of(tx, group.folder) if turn.state is TurnState.QUEUED]
     for turn in waiting:

@@ -167,7 +167,8 @@ class WebFeature:
             from orchestrator.web.api.routes import more_routes
 
             services = self._services(chat, status)
-            return [*more_routes(services), *self._console(services, sessions, on_refusal)]
+            console = self._console(services, sessions, on_refusal)
+            return [*more_routes(services), *self._calendars(services), *console]
 
         return web_app(
             first_routes(chat, written, status.status, host.bus),
@@ -234,6 +235,14 @@ class WebFeature:
             ),
             bus=self.host.bus,
         )
+
+    def _calendars(self, services: ApiServices) -> list[BaseRoute]:
+        from orchestrator.web.calendars import CalendarService, calendar_routes
+
+        calendars = CalendarService(
+            database=self.host.database, source=services.lists, zone_of=self.host.zone_of
+        )
+        return [*calendar_routes(calendars)]
 
     def _console(
         self, services: ApiServices, sessions: SessionService, on_refusal: Callable[..., None]

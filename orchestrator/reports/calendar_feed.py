@@ -1,0 +1,86 @@
+"""Writes what is to come in a group as a calendar (RFC 5545), for programs such as Thunderbird or a phone's.
+
+Each reminder and deadline is an event. A scheduled task that comes once on a day is an event of that day; one
+that comes more often is an event of the whole day, which lists its times.
+"""
+
+from __future__ import annotations
+
+import unicodedata
+from collections.abc import Sequence
+from datetime import UTC, date, datetime, timedelta
+from zoneinfo import ZoneInfo
+
+from icalendar import Calendar, Event
+
+from agent_runner.wire.order import ECHO
+from orchestrator.domain.values import Group
+from orchestrator.reports import upcoming
+from orchestrator.reports.upcoming import UpcomingView
+from orchestrator.store.database import Tx
+
+DAYS = 60
+"""Days after today that a calendar shows."""
+MAX_EVENTS = 5_000
+"""The most events of a calendar; the earliest are taken."""
+LONG = timedelta(minutes=15)
+"""The length of an event: long enough to be seen, and to be touched, in a day of a calendar."""
+ASKED_EVERY = timedelta(hours=1)
+"""The pause after which a program is asked to fetch a calendar again."""
+KINDS = frozenset({"reminder", "task", "deadline"})
+"""The kinds of `UpcomingView` that are a calendar's; the others are about Andy's own work."""
+MAX_TITLE_CHARS = 200
+CLOCKS_SHOWN = 6
+
+
+async def read(tx: Tx, group: Group, *, now_ms: int, zone: ZoneInfo) -> bytes:
+    """Return the calendar of a group as iCalendar text in UTF-8. `zone` says where a day begins."""
+    found = await upcoming.week(tx, group.folder, now_ms=now_ms, zone=zone, days=DAYS)
+    return written(group, found, now_ms=now_ms)
+
+
+def written(group: Group, found: Sequence[UpcomingView], *, now_ms: int) -> bytes:
+    """Return rows of `upcoming.week` as iCalendar text in UTF-8."""
+    calendar = Calendar()
+    calendar.add("prodid", "-//Andy//Andy//EN")
+    calendar.add("version", "2.0")
+    calendar.add("method", "PUBLISH")
+    calendar.add("x-wr-calname", f"Andy: {_line(group.name)}")
+    calendar.add("refresh-interval", ASKED_EVERY, parameters={"VALUE": "DURATION"})
+    calendar.add("x-published-ttl", "PT1H")
+    rows = [row for row in found if row["kind"] in KINDS]
+    for row in rows[:MAX_EVENTS]:
+        calendar.add_component(_event(row, now_ms=now_ms))
+    return bytes(calendar.to_ical())
+
+
+def _event(row: UpcomingView, *, now_ms: int) -> Event:
+    text = row["text"].removeprefix(ECHO).strip()
+    title = _line(text)[:MAX_TITLE_CHARS]
+    # A task has an event a day, and a moved reminder is the same event at another time.
+    day = f"-{row['date']}" if row["kind"] == "task" else ""
+    event = Event()
+    event.add("uid", f"{row['kind']}-{row['id']}{day}@{row['group']}.andy")
+    event.add("dtstamp", datetime.fromtimestamp(now_ms / 1000, UTC))
+    if row["times"] > 1:
+        clocks = ", ".join(row["at"][:CLOCKS_SHOWN]) + (" …" if row["times"] > CLOCKS_SHOWN else "")
+        title = f"{title} ({row['times']} times: {clocks})"
+        event.add("dtstart", date.fromisoformat(row["date"]))
+    else:
+        start = datetime.fromtimestamp(row["due_ms"] // 1000, UTC)
+        event.add("dtstart", start)
+        event.add("dtend", start + LONG)
+    event.add("summary", f"Due: {title}" if row["kind"] == "deadline" else title)
+    event.add("description", _plain(text))
+    event.add("transp", "TRANSPARENT")
+    return event
+
+
+def _line(text: str) -> str:
+    return " ".join(_plain(text).split())
+
+
+def _plain(text: str) -> str:
+    """Return a text without what RFC 5545 forbids: control characters but line ends, and half characters."""
+    whole = text.encode("utf-8", "replace").decode()
+    return "".join(one for one in whole if one == "\n" or unicodedata.category(one) != "Cc")

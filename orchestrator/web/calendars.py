@@ -1,0 +1,69 @@
+"""Calendars of groups, for programs that know the secret address: `GET /calendar/SECRET.ics`."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from zoneinfo import ZoneInfo
+
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from orchestrator.domain.values import Group
+from orchestrator.groups import calendar_feeds
+from orchestrator.reports import calendar_feed
+from orchestrator.store import calendar_feeds as feeds
+from orchestrator.store import groups
+from orchestrator.store.calendar_feeds import CalendarFeed, UnknownCalendar
+from orchestrator.store.database import Database, Tx
+from orchestrator.web.api.lists import ApiSource
+
+FETCHED_EVERY_MS = 60_000
+"""A fetch is noted at most once in so many milliseconds."""
+AT_ONCE = 2
+"""Calendars that are made at a time; further requests wait."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CalendarService:
+    """Answers whoever shows the secret of a calendar."""
+
+    database: Database
+    source: ApiSource
+    zone_of: Callable[[Group], ZoneInfo]
+    _turns: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(AT_ONCE))
+
+    async def read(self, secret: str) -> bytes:
+        """Return the calendar that a secret opens, and note the fetch. Raises `UnknownCalendar`."""
+        now_ms = self.source.clock.now_ms()
+
+        async def look(tx: Tx) -> tuple[CalendarFeed, bytes]:
+            feed = await feeds.by_secret(tx, calendar_feeds.hashed(secret))
+            group = await groups.by_folder(tx, feed.folder) if feed else None
+            if feed is None or group is None:
+                raise UnknownCalendar("There is no such calendar: its address was revoked, or is incomplete.")
+            return feed, await calendar_feed.read(tx, group, now_ms=now_ms, zone=self.zone_of(group))
+
+        async with self._turns:
+            feed, body = await self.source.look(look)
+        if feed.fetched_ms is None or abs(now_ms - feed.fetched_ms) >= FETCHED_EVERY_MS:
+            async with self.database.transaction() as tx:
+                await feeds.note_fetch(tx, feed.id, now_ms=now_ms)
+        return body
+
+
+def calendar_routes(service: CalendarService) -> list[Route]:
+    """Return the route by which calendar programs fetch a calendar."""
+
+    async def get(request: Request) -> Response:
+        body = await service.read(request.path_params["secret"])
+        headers = {
+            "Cache-Control": "no-store",
+            "Content-Disposition": 'inline; filename="andy.ics"',
+            "X-Content-Type-Options": "nosniff",
+        }
+        return Response(body, media_type="text/calendar; charset=utf-8", headers=headers)
+
+    return [Route(calendar_feeds.PATH + "{secret}.ics", get)]
