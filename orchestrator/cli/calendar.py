@@ -1,4 +1,4 @@
-"""`andy calendar`: the addresses by which calendar programs read what is to come in a group."""
+"""`andy calendar`: addresses for calendar programs, and the calendars that groups follow."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from orchestrator.cli.options import HomeOption, JsonOption, read, show
 if TYPE_CHECKING:
     from orchestrator.groups.calendar_feeds import NewFeed
     from orchestrator.store.calendar_feeds import CalendarFeed
+    from orchestrator.store.followed_calendars import FollowedCalendar
 
 calendar_app = App(name="calendar")
 
@@ -73,6 +74,163 @@ def revoke(
 
     feed = asyncio.run(terminal.change(home, partial(_revoke, calendar)))
     print(f"Calendar {feed.id} of '{feed.folder}' is revoked: its address opens nothing any more.")
+
+
+@calendar_app.command
+def follow(
+    group: Annotated[str, Parameter(help="The folder of the group.")],
+    address: Annotated[str, Parameter(help="Its https:// address, or the NAME under which .env has that.")],
+    /,
+    *,
+    name: Annotated[str, Parameter(help="What it is called in the group.")] = "calendar",
+    user: Annotated[str | None, Parameter(help="The user at its server.")] = None,
+    password_env: Annotated[
+        str | None, Parameter(help="The name under which .env has the password, such as WORK_PASSWORD.")
+    ] = None,
+    notice: Annotated[
+        int, Parameter(help="Minutes before an event at which the chat gets a message; 0: none.")
+    ] = 30,
+    home: HomeOption = None,
+) -> None:
+    """Have a group's agent know a calendar of yours, and its chat get a message before each event.
+
+    The host reads it, never changes it, and looks again every 15 minutes. It is an iCalendar file or a
+    CalDAV calendar; of Google's it is the "secret address in iCal format", which belongs into .env.
+
+    Example: `andy calendar follow family https://example.org/holidays.ics --name holidays --notice 0`
+
+    Example: `andy calendar follow family https://dav.example.org/ada/ --user ada --password-env ADA_PASSWORD`
+    """
+    from orchestrator.cli import terminal
+
+    terminal.say_aside("Reading the calendar …")
+    count = asyncio.run(
+        _follow(
+            home,
+            group,
+            {
+                "name": name,
+                "address": address,
+                "user": user,
+                "password_env": password_env,
+                "notice_minutes": notice or None,
+            },
+        )
+    )
+    print(f"'{group}' follows '{name}': {count} events in the next 60 days.")
+
+
+@calendar_app.command
+def unfollow(
+    group: Annotated[str, Parameter(help="The folder of the group.")],
+    name: Annotated[str, Parameter(help="Its name in 'andy calendar followed'.")],
+    /,
+    *,
+    home: HomeOption = None,
+) -> None:
+    """Have a group follow a calendar no more. Works with Andy down.
+
+    Example: `andy calendar unfollow family holidays`
+    """
+    from orchestrator.cli import terminal
+
+    asyncio.run(terminal.change(home, partial(_unfollow, group, name)))
+    print(f"'{group}' follows '{name}' no more.")
+
+
+@calendar_app.command
+def followed(
+    group: Annotated[str | None, Parameter(help="The folder of the group; without it, all groups.")] = None,
+    /,
+    *,
+    as_json: JsonOption = False,
+    home: HomeOption = None,
+) -> None:
+    """List the calendars that groups follow, and how the last look at each went. Works with Andy down.
+
+    Example: `andy calendar followed`
+    """
+    from orchestrator.cli import terminal
+
+    read(
+        home,
+        partial(_followed_rows, group),
+        partial(_followed_lines, zone=terminal.zone_of(home)),
+        as_json=as_json,
+    )
+
+
+async def _follow(home: Path | None, group: str, given: dict[str, Any]) -> int:
+    """Look at a calendar, and store it with its events if it can be read. Return how many there are."""
+    import os
+
+    from orchestrator.base.clock import SystemClock
+    from orchestrator.calendars import client, service
+    from orchestrator.cli import terminal
+    from orchestrator.groups import settings
+    from orchestrator.proxies.model.credentials import CredentialSource
+    from orchestrator.store import followed_calendars, groups
+
+    zone, now_ms = terminal.zone_of(home), SystemClock().now_ms()
+    secret = CredentialSource(terminal.home_of(home).root, os.environ).value
+    async with terminal.opened(home) as database:
+        async with database.transaction() as tx:
+            zone = settings.zone_of(await groups.known(tx, group), default=zone)
+            asked = await service.checked(tx, group, **given)
+        found = await client.events(service.login_of(asked, secret), zone=zone, now_ms=now_ms)
+        async with database.transaction() as tx:
+            made = await service.follow(tx, asked, now_ms=now_ms)
+            await followed_calendars.note_read(tx, made.id, found, now_ms=now_ms)
+    return len(found)
+
+
+async def _unfollow(group: str, name: str, tx: Any, now_ms: int) -> None:
+    from orchestrator.calendars import service
+
+    await service.unfollow(tx, group, name, now_ms=now_ms)
+
+
+async def _followed_rows(group: str | None, tx: Any) -> list[dict[str, Any]]:
+    from orchestrator.store import followed_calendars, groups
+
+    folder = None if group is None else (await groups.known(tx, group)).folder
+    return [_followed_row(one) for one in await followed_calendars.every(tx, folder)]
+
+
+def _followed_row(one: FollowedCalendar) -> dict[str, Any]:
+    from urllib.parse import urlsplit
+
+    return {
+        "group": one.folder,
+        "name": one.name,
+        # The path of an address may be a secret.
+        "server": urlsplit(one.address).hostname or one.address,
+        "notice_minutes": one.notice_minutes,
+        "read_ms": one.read_ms,
+        "problem": one.problem,
+    }
+
+
+def _followed_lines(rows: list[dict[str, Any]], *, zone: Any) -> list[str]:
+    from orchestrator.base.clock import local_minute
+    from orchestrator.base.tables import table
+
+    if not rows:
+        return ["No group follows a calendar: see 'andy calendar follow --help'."]
+    return table(
+        ("group", "name", "server", "message before", "last read", "problem"),
+        [
+            (
+                row["group"],
+                row["name"],
+                row["server"],
+                f"{row['notice_minutes']} min" if row["notice_minutes"] else "none",
+                "never" if row["read_ms"] is None else local_minute(row["read_ms"], zone),
+                row["problem"] or "",
+            )
+            for row in rows
+        ],
+    )
 
 
 async def _add(group: str, name: str, tx: Any, now_ms: int) -> NewFeed:

@@ -58,7 +58,7 @@ COMMANDS = (
         "calendar",
         "calendar:calendar_app",
         CHANGE,
-        "Give calendar programs an address of what is to come in a group.",
+        "Show what is to come in calendar programs, and have groups follow calendars.",
     ),
     CommandEntry("channels", "channels:channels_app", CHANGE, "Add, remove and check messengers."),
     CommandEntry("chat", "chat:chat", TALK, "Write to a group from this terminal and read its replies."),

@@ -18,6 +18,7 @@ from orchestrator.store import (
     calendar_feeds,
     chats,
     dashboard_notifications,
+    followed_calendars,
     groups,
     outbox,
     task_stops,
@@ -258,6 +259,7 @@ async def unregister(tx: Tx, folder: str, *, now_ms: int) -> Departure:
     await groups.remove(tx, group.folder)
     await approvals.remove_of(tx, group.folder)
     await calendar_feeds.remove_of(tx, group.folder)
+    await followed_calendars.remove_of(tx, group.folder)
     paused = await task_stops.stop_of_group(tx, group.folder, reason=GONE, now_ms=now_ms)
     waiting = [turn for turn in await turns.unsettled_of(tx, group.folder) if turn.state is TurnState.QUEUED]
     for turn in waiting:

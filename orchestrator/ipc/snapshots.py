@@ -1,4 +1,4 @@
-"""Write what a container may know of the host: `tasks.json` and `groups.json` in `data/env/{folder}/`.
+"""Write what a container may know of the host into `data/env/{folder}/`: tasks, groups, calendar (`.json`).
 
 The directory is read-only in the container. The files are copies; the store is what counts.
 """
@@ -19,14 +19,19 @@ import structlog
 from agent_runner.wire.files import write_whole
 from orchestrator.base.clock import Clock, local_iso
 from orchestrator.base.event_bus import EventBus, HostEvent
+from orchestrator.calendars.service import rows
 from orchestrator.domain.values import Chat, Folder, Group, ScheduledTask, TurnId, TurnKind
 from orchestrator.scheduler.scheduled_task_service import to_row
-from orchestrator.store import chats, groups, tasks, turns
+from orchestrator.store import chats, followed_calendars, groups, tasks, turns
 from orchestrator.store.database import Database, Tx
+from orchestrator.store.followed_calendars import FollowedEvent
 
 log = structlog.get_logger(__name__)
 
 SWEEP_SECONDS = 60.0
+DAY_MS = 24 * 3_600_000
+EVENT_DAYS = 60
+"""Days ahead whose events are written into `calendar.json`."""
 ALTERING = frozenset(
     f"command.{name}"
     for name in (
@@ -50,19 +55,21 @@ ALTERING = frozenset(
     "task.due",
     "task.skipped",
     "task.paused",
+    "calendar.read",
 }
 """Events after which a snapshot may no longer be true."""
-FILES = ("tasks.json", "groups.json")
+FILES = ("tasks.json", "groups.json", "calendar.json")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupView:
-    """The tasks and chats that one group may see."""
+    """The tasks, chats and events that one group may see."""
 
     group: Group
     tasks: Sequence[ScheduledTask]
     chats: Sequence[Chat]
     registered: frozenset[str]
+    events: Sequence[FollowedEvent]
 
 
 class SnapshotWriter:
@@ -98,7 +105,8 @@ class SnapshotWriter:
         """Update the files of every group whose container has been prepared once."""
         async with self._lock:
             async with self._database.reading() as tx:
-                views = [await _view_of(tx, group) for group in await groups.every(tx)]
+                now_ms = self._clock.now_ms()
+                views = [await _view_of(tx, group, now_ms=now_ms) for group in await groups.every(tx)]
             for view in views:
                 await self._write(view)
 
@@ -107,7 +115,8 @@ class SnapshotWriter:
         async with self._lock:
             async with self._database.reading() as tx:
                 group = await groups.by_folder(tx, folder)
-                seen = None if group is None else await _view_of(tx, group)
+                now_ms = self._clock.now_ms()
+                seen = None if group is None else await _view_of(tx, group, now_ms=now_ms)
             for name in FILES:
                 self._written.pop(self._root / folder / name, None)
             if seen is not None:
@@ -132,9 +141,10 @@ class SnapshotWriter:
         zone = self._zone_of(seen.group)
         known = known_chats(seen, zone)
         now = local_iso(self._clock.now_ms(), zone)
-        tasks_file, groups_file = (self._root / seen.group.folder / name for name in FILES)
+        tasks_file, groups_file, calendar_file = (self._root / seen.group.folder / name for name in FILES)
         await self._put(tasks_file, [to_row(task) for task in seen.tasks])
         await self._put(groups_file, {"groups": known}, {"lastSync": now})
+        await self._put(calendar_file, rows(seen.events, zone))
 
     async def _put(self, path: Path, content: Any, beside: dict[str, str] | None = None) -> None:
         """Write a file if its content changed; what stands `beside` it is no change."""
@@ -152,14 +162,20 @@ class SnapshotWriter:
         self._written[path] = text
 
 
-async def _view_of(tx: Tx, group: Group) -> GroupView:
-    """Return what a group may see: main all tasks and chats, others their own tasks, and chats if several."""
+async def _view_of(tx: Tx, group: Group, *, now_ms: int) -> GroupView:
+    """Return what a group may see: main all tasks and chats, others their own tasks, and chats if several.
+
+    Each sees the events of its own calendars alone.
+    """
     return GroupView(
         group=group,
         tasks=await tasks.every(tx, None if group.is_main else group.folder),
         chats=await _chats_of(tx, group),
         registered=frozenset(
             jid for one in (await groups.every(tx) if group.is_main else [group]) for jid in one.chats
+        ),
+        events=await followed_calendars.between(
+            tx, group.folder, now_ms - DAY_MS, now_ms + EVENT_DAYS * DAY_MS
         ),
     )
 

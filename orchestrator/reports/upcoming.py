@@ -9,12 +9,14 @@ from zoneinfo import ZoneInfo
 
 from orchestrator.base.clock import local_iso
 from orchestrator.base.tables import table
+from orchestrator.calendars.service import words
 from orchestrator.domain.dashboard import Notification, NotificationStatus
 from orchestrator.domain.values import ScheduledTask, TaskStatus
 from orchestrator.reports import tasks
 from orchestrator.scheduler import timing
-from orchestrator.store import dashboard_notifications, groups, loops
+from orchestrator.store import dashboard_notifications, followed_calendars, groups, loops
 from orchestrator.store.database import Tx
+from orchestrator.store.followed_calendars import FollowedEvent
 
 MAX_TIMES_A_DAY = 100
 """Times of one task that are counted in a day; a task that comes more often is shown as coming that often."""
@@ -40,7 +42,7 @@ class UpcomingView(TypedDict):
     due_ms: int
     date: str
     is_overdue: bool
-    kind: Annotated[str, "task, notification, reminder or wake."]
+    kind: Annotated[str, "task, notification, reminder, wake or event (of a calendar that is followed)."]
     id: str
     group: str
     status: str
@@ -48,7 +50,7 @@ class UpcomingView(TypedDict):
     times: Annotated[int, "Of a task: how often it comes on this day, at most 100."]
     last_due: Annotated[str | None, "Of a task: its last time on this day."]
     text: Annotated[str, "All of what is said, asked or awaited; `what` is its beginning on one line."]
-    at: Annotated[list[str], "The times of this day, as `HH:MM` by the clocks of Andy's zone."]
+    at: Annotated[list[str], "The times of this day, as `HH:MM` in Andy's zone; empty text for a whole day."]
 
 
 async def rows(tx: Tx, folder: str | None, *, with_over: bool, zone: ZoneInfo) -> list[TimetableRow]:
@@ -102,7 +104,19 @@ async def week(
         for loop in await loops.alive(tx)
         if known in (None, loop.folder) and (next_ms := loop.next_wake_ms) is not None and next_ms < until_ms
     ]
+    found += [
+        _event_row(one, now_ms=now_ms, zone=zone)
+        for one in await followed_calendars.between(tx, known, now_ms, until_ms)
+    ]
     return sorted(found, key=lambda row: (row["due_ms"], row["kind"], row["id"]))
+
+
+def _event_row(one: FollowedEvent, *, now_ms: int, zone: ZoneInfo) -> UpcomingView:
+    """Return an event of a calendar; one that has begun stands at now."""
+    event, due_ms = one.event, max(one.event.start_ms, now_ms)
+    row = _row(zone, due_ms, "event", event.id, one.calendar.folder, "", event.title)
+    found = _on_day(row, words(one), (due_ms,), now_ms=now_ms, zone=zone)
+    return {**found, "at": [""]} if event.is_all_day else found
 
 
 def _on_day(

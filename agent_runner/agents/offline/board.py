@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Iterable, Sequence
 from datetime import date, datetime, timedelta
 from typing import Any, TypedDict
 
+from agent_runner.agents.offline import calendar
 from agent_runner.agents.offline.answers import NOON, bare_clock, joined_time
 from agent_runner.agents.offline.conversation import Option, ShownEntry
 from agent_runner.agents.offline.handler import AnswerNow, RequestHandler, answered, carry_out, take_back
@@ -429,8 +431,10 @@ class Board(RequestHandler):
         return await self._plan(day, day, head, name, [*self._sections(tasks, todos), trouble])
 
     async def _plan(self, first: date, last: date, head: str, nothing: str, parts: Sequence[str]) -> str:
-        """Put the reminders from a day to another before the other parts, under a head."""
-        lines = await Reminders(self.parsed, self.context).between(first, last)
+        """Put the events and reminders from a day to another before the other parts, under a head."""
+        events = await asyncio.to_thread(calendar.events, self.context.workspace.snapshots, self.context.zone)
+        lines = calendar.between(events, first, last, self.parsed.language)
+        lines += await Reminders(self.parsed, self.context).between(first, last)
         return self.joined(head, "\n".join(lines), *parts) or self.say("agenda_nothing", day=nothing)
 
     def _date(self, at: str | None) -> str:

@@ -40,7 +40,7 @@ MAX_SCHEDULED = 50
 CLOCKS_SHOWN = 4
 """Times of a day that are named of a task that comes more often."""
 
-Kind = Literal["reminder", "request", "notification", "wake"]
+Kind = Literal["reminder", "request", "notification", "wake", "event"]
 
 
 class NoSuchAction(BadRequest):
@@ -292,7 +292,12 @@ def _line(
         rhythm = view.t(
             ".very_often" if is_cut else ".often", rhythm=rhythm, times=row["times"], clocks=clocks
         )
-    kinds: dict[str, Kind] = {"reminder": "reminder", "notification": "notification", "wake": "wake"}
+    kinds: dict[str, Kind] = {
+        "reminder": "reminder",
+        "notification": "notification",
+        "wake": "wake",
+        "event": "event",
+    }
     return DayLine(
         id=row["id"],
         kind=task.kind if task else kinds.get(row["kind"], "request"),

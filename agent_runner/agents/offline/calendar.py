@@ -1,0 +1,58 @@
+"""The events of calendars that the group follows, as the host wrote them into `calendar.json`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import date, datetime, time, timedelta, tzinfo
+from pathlib import Path
+
+from pydantic import BaseModel, TypeAdapter, ValidationError
+
+from agent_runner.wire import times
+
+FILE = "calendar.json"
+MAX_SHOWN = 20
+"""The most events of an answer; the earliest are shown."""
+
+
+class Event(BaseModel):
+    """One event; `start` and `end` are dates where it is of whole days."""
+
+    start: datetime | date
+    end: datetime | date
+    title: str
+    place: str
+    calendar: str
+
+    def moments(self, zone: tzinfo) -> tuple[datetime, datetime]:
+        """Return its start and its end."""
+        return _moment(self.start, zone), _moment(self.end, zone)
+
+
+def events(snapshots: Path, zone: tzinfo) -> list[tuple[datetime, datetime, Event]]:
+    """Return the events with start and end, by their start; none where there is no file. Blocks."""
+    try:
+        found = TypeAdapter(list[Event]).validate_json((snapshots / FILE).read_bytes())
+    except (OSError, ValidationError):
+        return []
+    return sorted(((*one.moments(zone), one) for one in found), key=lambda one: one[0])
+
+
+def between(
+    found: Sequence[tuple[datetime, datetime, Event]], first: date, last: date, language: times.Language
+) -> list[str]:
+    """Return the events that touch days from `first` to `last`, one a line."""
+    lines = []
+    for start, end, event in found:
+        begin = _moment(first, start.tzinfo)
+        if start.date() > last or max(end, start + timedelta(microseconds=1)) <= begin:
+            continue
+        day = "" if first == last else f"{times.say_day(start.date(), language)} "
+        clock = f"{start:%H:%M}" if isinstance(event.start, datetime) and start.date() >= first else ""
+        words = f"{event.title or '…'}{f' · {event.place}' if event.place else ''} ({event.calendar})"
+        lines.append(f"📅 {day}{clock} {words}".replace("  ", " "))
+    return [*lines[:MAX_SHOWN], *(["…"] if len(lines) > MAX_SHOWN else [])]
+
+
+def _moment(at: datetime | date, zone: tzinfo | None) -> datetime:
+    return at.astimezone(zone) if isinstance(at, datetime) else datetime.combine(at, time(), zone)

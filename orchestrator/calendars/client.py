@@ -1,0 +1,153 @@
+"""Fetch a calendar by its address: an iCalendar file, or else a CalDAV collection."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import sys
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, timedelta
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+from zoneinfo import ZoneInfo
+
+from orchestrator.calendars import reading
+from orchestrator.domain.errors import AndyError
+from orchestrator.store.followed_calendars import CalendarEvent
+
+if TYPE_CHECKING:
+    import httpx
+
+DAYS = 60
+"""Days from today on of which events are known."""
+FETCH_SECONDS = 30.0
+READ_SECONDS = 60.0
+"""Seconds in which the process that reads a calendar must end; its bound on processor time is tighter."""
+CPU_SECONDS = 20
+"""Seconds of processor time that reading a calendar may take: some hundred times what a large one needs."""
+MAX_BYTES = 8 * 1024 * 1024
+MAX_REDIRECTS = 3
+QUERY = """<?xml version="1.0" encoding="utf-8"?>
+<c:calendar-query xmlns:d="DAV:" xmlns:c="urn:ietf:params:xml:ns:caldav">
+  <d:prop><c:calendar-data/></d:prop>
+  <c:filter><c:comp-filter name="VCALENDAR"><c:comp-filter name="VEVENT">
+    <c:time-range start="{start}" end="{end}"/>
+  </c:comp-filter></c:comp-filter></c:filter>
+</c:calendar-query>"""
+
+
+class CalendarUnreadable(AndyError):
+    """A calendar cannot be read; the text says why, and what to do."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CalendarLogin:
+    """The address of a calendar with what it asks for."""
+
+    address: str
+    user: str | None = None
+    password: str | None = None
+
+
+async def events(login: CalendarLogin, *, zone: ZoneInfo, now_ms: int) -> list[CalendarEvent]:
+    """Return the events of the next `DAYS` days. Raises `CalendarUnreadable`."""
+    today = datetime.fromtimestamp(now_ms / 1000, zone).date()
+    return await read(await fetch(login, first=today), zone=zone, first=today)
+
+
+async def fetch(login: CalendarLogin, *, first: date) -> bytes:
+    """Return what the server says: iCalendar text, or the XML of CalDAV. Raises `CalendarUnreadable`."""
+    import httpx
+
+    auth = httpx.BasicAuth(login.user, login.password or "") if login.user else None
+    try:
+        async with (
+            asyncio.timeout(FETCH_SECONDS),
+            httpx.AsyncClient(auth=auth, follow_redirects=True, max_redirects=MAX_REDIRECTS) as client,
+        ):
+            status, body = await _body(client, client.build_request("GET", login.address))
+            if status == httpx.codes.OK and b"BEGIN:VCALENDAR" in body[:1024]:
+                return body
+            if status not in (httpx.codes.UNAUTHORIZED, httpx.codes.FORBIDDEN):
+                status, body = await _body(client, _query(client, login.address, first))
+    except (TimeoutError, httpx.HTTPError, httpx.InvalidURL, ValueError) as error:
+        reason = str(error) or f"no answer in {FETCH_SECONDS:g} s"
+        raise CalendarUnreadable(f"It cannot be reached: {_without_address(reason, login)}.") from error
+    if status == httpx.codes.MULTI_STATUS:
+        return body
+    raise CalendarUnreadable(_refused(status))
+
+
+def _query(client: httpx.AsyncClient, address: str, first: date) -> httpx.Request:
+    start = datetime(first.year, first.month, first.day, tzinfo=UTC) - timedelta(days=1)
+    stamps = {
+        name: f"{at:%Y%m%dT%H%M%SZ}" for name, at in (("start", start), ("end", start + timedelta(DAYS + 2)))
+    }
+    headers = {"Depth": "1", "Content-Type": "application/xml; charset=utf-8"}
+    return client.build_request("REPORT", address, content=QUERY.format(**stamps), headers=headers)
+
+
+async def _body(client: httpx.AsyncClient, request: httpx.Request) -> tuple[int, bytes]:
+    """Return status and body. Raises `CalendarUnreadable` of one that is too large."""
+    answer = await client.send(request, stream=True)
+    try:
+        chunks, size = [], 0
+        async for chunk in answer.aiter_bytes():
+            size += len(chunk)
+            if size > MAX_BYTES:
+                raise CalendarUnreadable(f"It is larger than {MAX_BYTES >> 20} MiB: follow a smaller one.")
+            chunks.append(chunk)
+        return answer.status_code, b"".join(chunks)
+    finally:
+        await answer.aclose()
+
+
+def _refused(status: int) -> str:
+    if status in (401, 403):
+        return f"Its server refuses the user or the password ({status}): check --user and --password-env."
+    if status == 404:
+        return "Its server knows no such calendar (404): copy its address anew."
+    return f"It is no calendar (status {status}): give the address of one calendar, not of the account."
+
+
+def _without_address(reason: str, login: CalendarLogin) -> str:
+    """Return a reason without the calendar's address, which may be a secret."""
+    return reason.replace(login.address, urlsplit(login.address).hostname or "the address")
+
+
+async def read(body: bytes, *, zone: ZoneInfo, first: date) -> list[CalendarEvent]:
+    """Return the events in what a server said, read in a process of its own. Raises `CalendarUnreadable`."""
+    names = ("PATH", "PYTHONPATH", "PYTHONHOME", "LANG")
+    child = await asyncio.create_subprocess_exec(
+        sys.executable,
+        "-m",
+        reading.__name__,
+        zone.key,
+        first.isoformat(),
+        str(DAYS),
+        str(CPU_SECONDS),
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.DEVNULL,
+        env={name: os.environ[name] for name in names if name in os.environ},
+        start_new_session=True,  # Ctrl+C in a terminal is for the host, which ends the child itself
+    )
+    try:
+        async with asyncio.timeout(READ_SECONDS):
+            said, _ = await child.communicate(body)
+    except TimeoutError as error:
+        raise CalendarUnreadable("It takes too long to read: follow a smaller one.") from error
+    finally:
+        if child.returncode is None:
+            child.kill()
+            await child.wait()
+    if child.returncode != 0:
+        raise CalendarUnreadable("It takes too much time or memory to read: follow a smaller one.")
+    return _events(json.loads(said))
+
+
+def _events(answer: dict[str, Any]) -> list[CalendarEvent]:
+    if "refused" in answer:
+        raise CalendarUnreadable(f"It is no calendar: {answer['refused']}.")
+    return [CalendarEvent(**one) for one in answer["events"]]

@@ -1,0 +1,153 @@
+"""Read the calendars that groups follow, again and again, and send a message before each event."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from datetime import datetime
+from typing import Any
+
+import structlog
+
+from orchestrator.calendars import client, service
+from orchestrator.calendars.client import CalendarUnreadable
+from orchestrator.domain.values import Group, Turn
+from orchestrator.groups import owner
+from orchestrator.groups.host_context import HostContext
+from orchestrator.store import followed_calendars, groups, outbox
+from orchestrator.store.database import Tx
+from orchestrator.store.followed_calendars import FollowedCalendar, FollowedEvent
+
+Brief = Callable[[Tx, Turn, Group], Awaitable[str | None]]
+"""Returns what an agent reads with a message about its group; None where there is nothing."""
+
+log = structlog.get_logger(__name__)
+
+READ_AGAIN_MS = 15 * 60_000
+"""A calendar that was read is read again after so many milliseconds."""
+TRY_AGAIN_MS = 60_000
+"""One that could not be read is tried again after so many, and twice as many after each further time."""
+SWEEP_SECONDS = 60.0
+AT_ONCE = 4
+NOTIFIED_AT = 2
+"""Failures in a row after which the owner gets a message: the first may be a hiccup of the network."""
+
+
+class CalendarFeature:
+    """The calendars of a host. `secret` reads a line of `.env`."""
+
+    def __init__(self, host: HostContext, *, secret: Callable[[str], str | None]) -> None:
+        self._host = host
+        self._secret = secret
+        self._turns = asyncio.Semaphore(AT_ONCE)
+
+    def loops(self) -> dict[str, Callable[[], Any]]:
+        """Return the endless loops by the name of their task."""
+        return {"calendars": self._read_all, "calendar-notices": self._announce_all}
+
+    def beside(self, board: Brief) -> Brief:
+        """Return a function that gives a group's dashboard, and what is on in its calendars."""
+
+        async def brief(tx: Tx, turn: Turn, group: Group) -> str | None:
+            zone, now_ms = self._host.zone_of(group), self._host.clock.now_ms()
+            events = await service.brief(tx, group, zone=zone, now_ms=now_ms)
+            return "\n\n".join(filter(None, (await board(tx, turn, group), events))) or None
+
+        return brief
+
+    # Reading
+
+    async def _read_all(self) -> None:
+        while True:
+            await self.read_due()
+            await asyncio.sleep(SWEEP_SECONDS)
+
+    async def read_due(self) -> None:
+        """Read the calendars whose time has come; a slow one holds up none."""
+        now_ms = self._host.clock.now_ms()
+        async with self._host.reader.reading() as tx:
+            due = [one for one in await followed_calendars.every(tx) if _is_due(one, now_ms)]
+        async with asyncio.TaskGroup() as tasks:
+            for one in due:
+                tasks.create_task(self._read(one), name=f"calendar:{one.id}")
+
+    async def _read(self, calendar: FollowedCalendar) -> None:
+        async with self._host.reader.reading() as tx:
+            group = await groups.by_folder(tx, calendar.folder)
+        if group is None:
+            return
+        now_ms = self._host.clock.now_ms()
+        try:
+            login = service.login_of(calendar, self._secret)
+            async with self._turns:
+                found = await client.events(login, zone=self._host.zone_of(group), now_ms=now_ms)
+        except CalendarUnreadable as error:
+            await self._note_failure(calendar, str(error))
+            return
+        async with self._host.database.transaction() as tx:
+            await followed_calendars.note_read(tx, calendar.id, found, now_ms=now_ms)
+        self._host.bus.publish("calendar.read", group=calendar.folder)
+
+    async def _note_failure(self, calendar: FollowedCalendar, problem: str) -> None:
+        now_ms = self._host.clock.now_ms()
+        async with self._host.database.transaction() as tx:
+            failures = await followed_calendars.note_failure(tx, calendar.id, problem, now_ms=now_ms)
+            if failures == NOTIFIED_AT:
+                text = (
+                    f"⚠️ I cannot read the calendar '{calendar.name}' of {calendar.folder}. {problem}"
+                    " I keep trying; 'andy calendar followed' shows how it stands."
+                )
+                await owner.notify_anew(tx, text, about=f"calendar:{calendar.id}", now_ms=now_ms)
+                self._host.wakeups.outbox.set()
+        log.warning("calendar.unreadable", group=calendar.folder, calendar=calendar.name, reason=problem)
+
+    # Messages before events
+
+    async def _announce_all(self) -> None:
+        with self._host.bus.listening() as events:
+            while True:
+                seconds = await self.announce()
+                try:
+                    async with asyncio.timeout(seconds):
+                        while (await events.get()).kind != "calendar.read":
+                            continue
+                except TimeoutError:
+                    continue
+
+    async def announce(self) -> float:
+        """Queue the messages that are due, each once, and return in how many seconds to look again."""
+        now_ms = self._host.clock.now_ms()
+        async with self._host.reader.reading() as tx:
+            due = await followed_calendars.to_announce(tx, now_ms=now_ms)
+            next_ms = await followed_calendars.next_notice_ms(tx, now_ms=now_ms)
+        if due:
+            async with self._host.database.transaction() as tx:
+                for one in due:
+                    await self._announce(tx, one, now_ms=now_ms)
+            self._host.wakeups.outbox.set()
+        if next_ms is None:
+            return SWEEP_SECONDS
+        return min(SWEEP_SECONDS, max(0.05, (next_ms - now_ms) / 1000))
+
+    async def _announce(self, tx: Tx, one: FollowedEvent, *, now_ms: int) -> None:
+        group = await groups.by_folder(tx, one.calendar.folder)
+        if group is None:
+            return
+        start = datetime.fromtimestamp(one.event.start_ms / 1000, self._host.zone_of(group))
+        key = f"calendar:{one.calendar.id}:{one.event.id}:{one.event.start_ms}"
+        await outbox.add(
+            tx,
+            chat_jid=group.jid,
+            folder=group.folder,
+            text=f"📅 {start:%H:%M} {service.words(one)}",
+            dedupe_key=key,
+            now_ms=now_ms,
+        )
+
+
+def _is_due(calendar: FollowedCalendar, now_ms: int) -> bool:
+    """Return whether a calendar is to be read now; also where the clock was set back."""
+    if calendar.looked_ms is None or calendar.looked_ms > now_ms:
+        return True
+    wait_ms = min(READ_AGAIN_MS, TRY_AGAIN_MS << min(calendar.failures, 5) >> 1)
+    return now_ms - calendar.looked_ms >= (wait_ms if calendar.failures else READ_AGAIN_MS)

@@ -1,0 +1,152 @@
+"""Read iCalendar text (RFC 5545), or a CalDAV server's answer (RFC 4791), in a process of its own.
+
+Anyone who may send an invitation writes what is read here: a rule that comes every second, nested XML, a
+title of a megabyte. So the process has bounds on time and memory.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import resource
+import sys
+import unicodedata
+from collections.abc import Iterator
+from dataclasses import asdict
+from datetime import date, datetime, timedelta
+from typing import Any
+from xml.etree import ElementTree as ET
+from zoneinfo import ZoneInfo
+
+from orchestrator.store.followed_calendars import CalendarEvent
+
+MAX_EVENTS = 1_000
+"""The most events of a calendar; the earliest are taken."""
+MAX_TEXT_CHARS = 200
+MEMORY_BYTES = 1024**3
+MULTISTATUS = "{DAV:}multistatus"
+CALENDAR_DATA = "{urn:ietf:params:xml:ns:caldav}calendar-data"
+DAY = timedelta(days=1)
+
+
+class NotACalendar(ValueError):
+    """The bytes are no calendar."""
+
+
+def read(body: bytes, *, zone: ZoneInfo, first: date, days: int) -> list[CalendarEvent]:
+    """Return the events of `days` days from `first` on, by their start.
+
+    `zone` is that of times without one, and says where a whole day begins. Raises `NotACalendar`.
+    """
+    since = datetime(first.year, first.month, first.day, tzinfo=zone)
+    until = since + days * DAY
+    found = [
+        _event(event, zone)
+        for calendar in _calendars(body)
+        for event in _between(calendar, since, until)
+        if event.get("STATUS") != "CANCELLED"
+    ]
+    return sorted(found, key=lambda one: (one.start_ms, one.title, one.id))[:MAX_EVENTS]
+
+
+def _between(calendar: Any, since: datetime, until: datetime) -> list[Any]:
+    """Return the events of a stretch of time. One that cannot be understood is left out with its series."""
+    import recurring_ical_events
+
+    # RFC 5545 lets a start be left out of invitations; the library takes it for granted.
+    calendar.subcomponents = [
+        one for one in calendar.subcomponents if one.name != "VEVENT" or "DTSTART" in one
+    ]
+    try:
+        return list(recurring_ical_events.of(calendar, skip_bad_series=True).between(since, until))
+    except Exception:  # noqa: BLE001 - whatever one event has: the others are read without it
+        series = _series(calendar)
+        if len(series) == 1:
+            return []
+        return [event for one in series for event in _between(one, since, until)]
+
+
+def _series(calendar: Any) -> list[Any]:
+    """Return a calendar for each series of events, with the time zones of the whole."""
+    by_uid: dict[str, list[Any]] = {}
+    for one in calendar.walk("VEVENT"):
+        by_uid.setdefault(str(one.get("UID")), []).append(one)
+    zones = calendar.walk("VTIMEZONE")
+    found = []
+    for events in by_uid.values():
+        alone = type(calendar)()
+        alone.subcomponents = [*zones, *events]
+        found.append(alone)
+    return found
+
+
+def _calendars(body: bytes) -> Iterator[Any]:
+    from icalendar import Calendar
+
+    is_caldav = body.lstrip()[:1] == b"<"
+    try:
+        texts = _from_caldav(body) if is_caldav else [body.decode("utf-8-sig", "replace")]
+        found = [one for text in texts for one in Calendar.from_ical(text, multiple=True)]
+    except (ValueError, ET.ParseError, LookupError) as error:
+        raise NotACalendar(str(error)[:MAX_TEXT_CHARS]) from error
+    calendars = [one for one in found if one.name == "VCALENDAR"]
+    if not calendars and not is_caldav:
+        raise NotACalendar("it has no VCALENDAR")
+    yield from calendars
+
+
+def _from_caldav(body: bytes) -> list[str]:
+    """Return the calendars in the answer to a `calendar-query`. Raises `ValueError`, `ParseError`."""
+    root = ET.fromstring(body)  # noqa: S314 - expat bounds entities, this process time and memory
+    if root.tag != MULTISTATUS:
+        raise NotACalendar(f"it is XML of another kind: {root.tag}")
+    return [one.text for one in root.iter(CALENDAR_DATA) if one.text]
+
+
+def _event(event: Any, zone: ZoneInfo) -> CalendarEvent:
+    start, end = event.start, event.end
+    uid = str(event.get("UID") or event.get("SUMMARY", ""))
+    return CalendarEvent(
+        id=hashlib.sha256(uid.encode("utf-8", "replace")).hexdigest()[:16],
+        start_ms=_ms(start, zone),
+        end_ms=_ms(end, zone),
+        is_all_day=not isinstance(start, datetime),
+        title=_line(event.get("SUMMARY", "")),
+        place=_line(event.get("LOCATION", "")),
+    )
+
+
+def _ms(at: date, zone: ZoneInfo) -> int:
+    if not isinstance(at, datetime):
+        at = datetime(at.year, at.month, at.day, tzinfo=zone)
+    return round((at if at.tzinfo else at.replace(tzinfo=zone)).timestamp() * 1000)
+
+
+def _line(text: Any) -> str:
+    """Return a text on one line, without control characters and marks that turn the direction of writing."""
+    whole = str(text).encode("utf-8", "replace").decode()[: 10 * MAX_TEXT_CHARS]
+    plain = "".join(" " if unicodedata.category(one) in {"Cc", "Zl", "Zp"} else one for one in whole)
+    visible = "".join(one for one in plain if unicodedata.bidirectional(one) not in _TURNS)
+    return " ".join(visible.split())[:MAX_TEXT_CHARS]
+
+
+_TURNS = frozenset({"LRE", "RLE", "LRO", "RLO", "PDF", "LRI", "RLI", "FSI", "PDI"})
+
+
+def main() -> None:
+    """Read a calendar from stdin, and write its events, or the reason why there are none, as JSON."""
+    zone, first, days, cpu_seconds = sys.argv[1:5]
+    resource.setrlimit(resource.RLIMIT_CPU, (int(cpu_seconds), int(cpu_seconds)))
+    resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
+    try:
+        found = read(
+            sys.stdin.buffer.read(), zone=ZoneInfo(zone), first=date.fromisoformat(first), days=int(days)
+        )
+    except NotACalendar as error:
+        json.dump({"refused": str(error)}, sys.stdout)
+        return
+    json.dump({"events": [asdict(one) for one in found]}, sys.stdout)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,208 @@
+"""`followed_calendars` and `calendar_events`: calendars of the owner's, and what was read of them last."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from orchestrator.domain.errors import BadRequest
+from orchestrator.domain.values import Folder
+from orchestrator.store.database import Tx, returned
+
+
+class UnknownFollowedCalendar(BadRequest):
+    """The group follows no calendar of this name."""
+
+    code = "unknown_calendar"
+    http_status = 404
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FollowedCalendar:
+    """One calendar that is read for a group. Times are epoch milliseconds."""
+
+    id: int = 0
+    folder: Folder
+    name: str
+    address: str
+    """Its `https://` address, or the name under which `.env` has it."""
+    user: str | None
+    password_env: str | None
+    """The name under which `.env` has the password."""
+    notice_minutes: int | None
+    """Minutes before an event at which the chat gets a message; None for no message."""
+    created_ms: int = 0
+    looked_ms: int | None = None
+    """The last time when it was asked."""
+    read_ms: int | None = None
+    """The last time when it could be read."""
+    failures: int = 0
+    """Times in a row that it could not be read."""
+    problem: str | None = None
+    """The reason why it could not be read last; None where it could."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CalendarEvent:
+    """One event to come; of a series, one of its times."""
+
+    id: str
+    """The same for all times of a series."""
+    start_ms: int
+    end_ms: int
+    is_all_day: bool
+    """Whether it is of whole days: from midnight in the zone of the group, to midnight."""
+    title: str
+    place: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FollowedEvent:
+    """An event with the calendar that it is of."""
+
+    calendar: FollowedCalendar
+    event: CalendarEvent
+
+
+async def add(tx: Tx, calendar: FollowedCalendar, *, now_ms: int) -> FollowedCalendar:
+    """Store a calendar and return it with its id; one of the same name is replaced, with its events."""
+    one = calendar
+    await tx.execute(
+        "DELETE FROM followed_calendars WHERE group_folder = ? AND name = ?", (one.folder, one.name)
+    )
+    cursor = await tx.execute(
+        """
+        INSERT INTO followed_calendars
+            (group_folder, name, address, user, password_env, notice_minutes, created_ms)
+        VALUES (?, ?, ?, ?, ?, ?, ?) RETURNING *
+        """,
+        (one.folder, one.name, one.address, one.user, one.password_env, one.notice_minutes, now_ms),
+    )
+    return _calendar(await returned(cursor))
+
+
+async def every(tx: Tx, folder: str | None = None) -> list[FollowedCalendar]:
+    """Return the calendars that a group follows, or all groups."""
+    rows = await tx.execute_fetchall(
+        "SELECT * FROM followed_calendars WHERE ? IS NULL OR group_folder = ? ORDER BY group_folder, name",
+        (folder, folder),
+    )
+    return [_calendar(row) for row in rows]
+
+
+async def remove(tx: Tx, folder: str, name: str) -> None:
+    """Remove a calendar with its events. Raises `UnknownFollowedCalendar`."""
+    cursor = await tx.execute(
+        "DELETE FROM followed_calendars WHERE group_folder = ? AND name = ?", (folder, name)
+    )
+    if not cursor.rowcount:
+        raise UnknownFollowedCalendar(
+            f"'{folder}' follows no calendar '{name}': see 'andy calendar followed'."
+        )
+
+
+async def remove_of(tx: Tx, folder: Folder) -> None:
+    """Remove the calendars of a group that is unregistered: another may be given its folder."""
+    await tx.execute("DELETE FROM followed_calendars WHERE group_folder = ?", (folder,))
+
+
+async def note_read(tx: Tx, calendar_id: int, events: Iterable[CalendarEvent], *, now_ms: int) -> bool:
+    """Put events in the place of those that were read before. Return False where the calendar is gone."""
+    cursor = await tx.execute(
+        "UPDATE followed_calendars SET looked_ms = ?, read_ms = ?, failures = 0, problem = NULL WHERE id = ?",
+        (now_ms, now_ms, calendar_id),
+    )
+    if not cursor.rowcount:
+        return False
+    await tx.execute("DELETE FROM calendar_events WHERE calendar_id = ?", (calendar_id,))
+    await tx.executemany(
+        "INSERT OR IGNORE INTO calendar_events VALUES (?, ?, ?, ?, ?, ?, ?)",
+        [
+            (calendar_id, one.id, one.start_ms, one.end_ms, one.is_all_day, one.title, one.place)
+            for one in events
+        ],
+    )
+    return True
+
+
+async def note_failure(tx: Tx, calendar_id: int, problem: str, *, now_ms: int) -> int:
+    """Record why a calendar could not be read. Return how often in a row; 0 where the calendar is gone."""
+    cursor = await tx.execute(
+        "UPDATE followed_calendars SET looked_ms = ?, failures = failures + 1, problem = ? WHERE id = ?"
+        " RETURNING failures",
+        (now_ms, problem, calendar_id),
+    )
+    row = await cursor.fetchone()
+    return int(row["failures"]) if row else 0
+
+
+async def between(tx: Tx, folder: str | None, from_ms: int, until_ms: int) -> list[FollowedEvent]:
+    """Return the events of a group, or of all, that touch a stretch of time, by their start."""
+    rows = await tx.execute_fetchall(
+        """
+        SELECT c.*, e.id AS event_id, e.start_ms, e.end_ms, e.is_all_day, e.title, e.place
+        FROM calendar_events e JOIN followed_calendars c ON c.id = e.calendar_id
+        WHERE (? IS NULL OR c.group_folder = ?) AND e.start_ms < ? AND max(e.end_ms, e.start_ms + 1) > ?
+        ORDER BY e.start_ms, e.title, e.id
+        """,
+        (folder, folder, until_ms, from_ms),
+    )
+    return [_followed(row) for row in rows]
+
+
+async def to_announce(tx: Tx, *, now_ms: int) -> list[FollowedEvent]:
+    """Return the events before which a message is due now."""
+    rows = await tx.execute_fetchall(
+        """
+        SELECT c.*, e.id AS event_id, e.start_ms, e.end_ms, e.is_all_day, e.title, e.place
+        FROM calendar_events e JOIN followed_calendars c ON c.id = e.calendar_id
+        WHERE NOT e.is_all_day AND e.start_ms > ? AND e.start_ms - c.notice_minutes * 60000 <= ?
+        ORDER BY e.start_ms, e.title, e.id
+        """,
+        (now_ms, now_ms),
+    )
+    return [_followed(row) for row in rows]
+
+
+async def next_notice_ms(tx: Tx, *, now_ms: int) -> int | None:
+    """Return the time of the next message before an event, in epoch milliseconds."""
+    cursor = await tx.execute(
+        """
+        SELECT min(e.start_ms - c.notice_minutes * 60000) AS next_ms
+        FROM calendar_events e JOIN followed_calendars c ON c.id = e.calendar_id
+        WHERE NOT e.is_all_day AND e.start_ms - c.notice_minutes * 60000 > ?
+        """,
+        (now_ms,),
+    )
+    row = await returned(cursor)
+    return None if row["next_ms"] is None else int(row["next_ms"])
+
+
+def _followed(row: sqlite3.Row) -> FollowedEvent:
+    event = CalendarEvent(
+        id=row["event_id"],
+        start_ms=row["start_ms"],
+        end_ms=row["end_ms"],
+        is_all_day=bool(row["is_all_day"]),
+        title=row["title"],
+        place=row["place"],
+    )
+    return FollowedEvent(calendar=_calendar(row), event=event)
+
+
+def _calendar(row: sqlite3.Row) -> FollowedCalendar:
+    return FollowedCalendar(
+        id=row["id"],
+        folder=Folder(row["group_folder"]),
+        name=row["name"],
+        address=row["address"],
+        user=row["user"],
+        password_env=row["password_env"],
+        notice_minutes=row["notice_minutes"],
+        created_ms=row["created_ms"],
+        looked_ms=row["looked_ms"],
+        read_ms=row["read_ms"],
+        failures=row["failures"],
+        problem=row["problem"],
+    )
