@@ -143,7 +143,7 @@ def test_an_image_is_current_until_a_source_changes(
 ) -> None:
     project = checkout(tmp_path)
     build_changed(docker_client, project, "built")
-    assert build.is_current(docker_client, TEST_TAG, project)
+    assert build.is_current(docker_client, TEST_TAG, ImageSources.below(project))
     (project / "agent_runner" / "new.py").write_text("changed since")
-    assert not build.is_current(docker_client, TEST_TAG, project)
+    assert not build.is_current(docker_client, TEST_TAG, ImageSources.below(project))
     docker_client.remove_image(TEST_TAG)
