@@ -17,7 +17,7 @@ from orchestrator.base.clock import Clock
 from orchestrator.base.event_bus import EventBus
 from orchestrator.base.wakeups import Wakeups
 from orchestrator.dashboard.files import export, import_files
-from orchestrator.dashboard.services import knowledge, notifications, questions, tasks
+from orchestrator.dashboard.services import answers, knowledge, notifications, questions, tasks
 from orchestrator.dashboard.services.context import BoardLimits, ServiceContext
 from orchestrator.dashboard.services.reminders import ReminderService
 from orchestrator.dashboard.views import board
@@ -66,7 +66,7 @@ SERVICES: Mapping[str, Callable[..., Awaitable[ToolResult]]] = {
     "move_to_history": tasks.move_to_history,
     "archive_task": tasks.move_to_history,
     "create_task": tasks.create,
-    "answer_question": questions.answer,
+    "answer_question": answers.answer,
     "save_insight": knowledge.save_insight,
     "set_recurring": tasks.set_recurring,
 }

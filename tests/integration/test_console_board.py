@@ -17,6 +17,7 @@ from orchestrator.store.reader import read_once
 from orchestrator.web.console.catalogue import LANGUAGES, Catalogue
 from tests.support.console_browser import console_browser, send_form
 
+SOON = (datetime.now(UTC).date() + timedelta(days=30)).isoformat()
 CODE = re.compile(r"\b(VALIDATION|BAD_DATE|NOTHING_TO_CHANGE|UNKNOWN_\w+|STALE|CAP)\b")
 
 
@@ -105,6 +106,56 @@ async def test_what_cannot_be_is_said_in_words_and_what_was_typed_stays(browser,
             new = await send_form(browser, "/board/tasks", of="/board", whose="work", title="", deadline="")
             assert (new.status_code, CODE.search(new.text)) == (422, None)
     assert task(home, task_id)["title"] == "Paint"
+
+
+async def test_a_refused_change_opens_its_own_form_and_no_other(browser, tmp_path):
+    home = tmp_path / "home"
+    task_id = await tool(browser, home, "work", "create_task", title="Paint")
+    sent = {"title": "Paint it", "deadline": "the day of never", "priority": "medium", "progress": "0"}
+    page = await send_form(browser, f"/board/work/tasks/{task_id}/edit", of="/board", **sent)
+    assert page.status_code == 422
+    assert re.search(rf'<details class="edit" id="d-work-{task_id}" open>', page.text)
+    assert re.search(r'<details class="new" id="new-task">', page.text)
+    page = await send_form(
+        browser, "/board/tasks", of="/board", whose="work", title="Old", deadline="never ever"
+    )
+    assert re.search(r'<details class="new" id="new-task" open>', page.text)
+    assert 'value="never ever"' in page.text
+
+
+async def test_a_deadline_that_is_over_is_taken_and_said_to_be(browser, tmp_path):
+    day = (datetime.now(UTC).date() - timedelta(days=10)).isoformat()
+    page = await send_form(browser, "/board/tasks", of="/board", whose="work", title="Old", deadline=day)
+    assert "Its deadline is over already" in page.text
+    assert 'id="outcome" tabindex="-1" autofocus=""' in page.text, "the keyboard goes on from there"
+    page = await send_form(
+        browser, "/board/tasks", of="/board", whose="work", title="New", deadline="tomorrow"
+    )
+    assert "over already" not in page.text
+
+
+@pytest.mark.parametrize(
+    ("question", "said", "outcome", "changed"),
+    [
+        ("Is it done?", "yes", "the task is done", {"status": "completed"}),
+        ("When is it due?", SOON, "its new deadline", {"deadline_date": SOON}),
+        ("How far is it?", "60 %", "its new progress", {"pct": 60}),
+        ("When is it due?", "when Bob is back", "Without a model nobody reads", {"deadline_date": None}),
+        ("When is it due?", "2001-12-24", "Without a model nobody reads", {"deadline_date": None}),
+        ("Which colour?", "100 %", "Without a model nobody reads", {"status": "active"}),
+    ],
+)
+async def test_an_answer_changes_what_it_says_without_doubt(
+    browser, tmp_path, question, said, outcome, changed
+):
+    home = tmp_path / "home"
+    task_id = await tool(browser, home, "work", "create_task", title="Paint")
+    asked = await tool(browser, home, "work", "create_question", question=question, related_task_id=task_id)
+    page = await send_form(browser, f"/board/work/questions/{asked}/answer", of="/board", answer=said)
+    assert outcome in page.text
+    assert f"/questions/{asked}/answer" not in page.text, "the question is settled"
+    found = task(home, task_id)
+    assert {name: found[name] for name in changed} == changed
 
 
 def test_every_refusal_of_the_dashboard_has_words():

@@ -122,7 +122,7 @@ def test_one_line_brings_agents_to_another_node_where_a_new_container_of_andy_ta
     stack.up()
     andy(stack, "groups", "config", "main", "--set", '{"node_label": "compose=here"}')
 
-    assert stack.say("todo one")["outcome"] == "answered"
+    assert stack.say("todo apples")["outcome"] == "answered"
     assert set(where(nodes, stack).values()) == {away}
     seen = json.loads(andy(stack, "nodes", "--json"))
     assert [node["groups"] for node in seen if "compose=here" in node["labels"]] == [["main"]]
@@ -130,13 +130,13 @@ def test_one_line_brings_agents_to_another_node_where_a_new_container_of_andy_ta
     assert reaches(stack, away, agent) == ["reached", "refused", "closed"]
 
     kill(stack)
-    assert stack.say("todo two")["outcome"] == "answered"
+    assert stack.say("todo bread")["outcome"] == "answered"
     stack.client.remove_container(stack.container("andy")["Id"], force=True)
     stack.up()
-    assert stack.say("todo three")["outcome"] == "answered"
+    assert stack.say("todo carrots")["outcome"] == "answered"
     assert set(where(nodes, stack)) == {agent}
     todo = (stack.root / "groups" / "main" / "todo.md").read_text()
-    assert todo.split("- [ ] ")[1:] == ["one\n", "two\n", "three\n"]
+    assert todo.split("- [ ] ")[1:] == ["apples\n", "bread\n", "carrots\n"]
 
     stack.compose("down", "--volumes")
     until(lambda: not where(nodes, stack), what="the swarm's container is gone")
@@ -149,26 +149,26 @@ def test_another_runtime_ends_what_the_one_before_left_and_an_engine_that_restar
     stack, nodes
 ):
     stack.up()
-    stack.say("todo one")
+    stack.say("todo apples")
     stack.client.remove_container(stack.container("andy")["Id"], force=True)
     (stack.root / ".env").write_text("ANDY_RUNTIME=docker\n")
     stack.up()
     until(lambda: not left_on_swarm(stack), what="nothing is left on the swarm")
     until(lambda: not where(nodes, stack), what="the swarm's container is gone")
-    assert stack.say("todo two")["outcome"] == "answered"
+    assert stack.say("todo bread")["outcome"] == "answered"
     assert [one["Id"] for one in stack.agents()] == list(where(nodes, stack))
 
     stack.client.remove_container(stack.container("andy")["Id"], force=True)
     (stack.root / ".env").write_text("ANDY_RUNTIME=swarm\n")
     stack.up()
-    assert stack.say("todo three")["outcome"] == "answered"
+    assert stack.say("todo carrots")["outcome"] == "answered"
     assert [network["Driver"] for network in networks_of(stack)] == ["overlay"]
 
     nodes.manager.restart_engine()
     stack.until_up()
-    assert stack.say("todo four")["outcome"] == "answered"
+    assert stack.say("todo dates")["outcome"] == "answered"
     stack.compose("down", "--volumes")
     until(lambda: not where(nodes, stack), what="the swarm's container is gone")
     assert left_on_swarm(stack) == []
     todo = (stack.root / "groups" / "main" / "todo.md").read_text()
-    assert todo.split("- [ ] ")[1:] == ["one\n", "two\n", "three\n", "four\n"]
+    assert todo.split("- [ ] ")[1:] == ["apples\n", "bread\n", "carrots\n", "dates\n"]

@@ -34,13 +34,13 @@ def test_a_home_goes_on_on_a_swarm_and_back_with_its_files_and_one_agent(nodes, 
                 if "andy.run" in one["Labels"]
             }
 
-        first.say("todo one")
+        first.say("todo apples")
         assert first.terminate() == 0
         assert kinds() == {False}
 
         with andy_on(home, "swarm", nodes, agent_image) as second:
             assert kinds() == set()
-            second.say("todo two")
+            second.say("todo bread")
             assert kinds() == {True}
             assert second.terminate() == 0
             assert kinds() == {True}, "a stop leaves it for the next start"
@@ -48,9 +48,9 @@ def test_a_home_goes_on_on_a_swarm_and_back_with_its_files_and_one_agent(nodes, 
             with andy_on(home, "docker", nodes, agent_image) as third:
                 until(lambda: not kinds(), what="the swarm's container is gone")
                 assert not engine.services(filters={"label": [mine]})
-                third.say("todo three")
+                third.say("todo carrots")
                 assert kinds() == {False}
-                assert todo.read_text().split("- [ ] ")[1:] == ["one\n", "two\n", "three\n"]
+                assert todo.read_text().split("- [ ] ")[1:] == ["apples\n", "bread\n", "carrots\n"]
 
 
 def all_containers(nodes: SwarmNodes, label: str) -> list[dict[str, dict[str, str]]]:

@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-from agent_runner.wire.dashboard import asks_if_done
-from orchestrator.dashboard.delivery import reply_parser
-from orchestrator.dashboard.services import notifications, questions, tasks
+from collections.abc import Mapping
+from typing import Any
+
+from orchestrator.dashboard.services import answers, notifications, questions, tasks
 from orchestrator.dashboard.services.context import ServiceContext
-from orchestrator.dashboard.words import rule_texts, when
+from orchestrator.dashboard.words import reply_parser, rule_texts, when
 from orchestrator.domain.dashboard import (
     BoardTaskStatus,
     Notification,
     NotificationRequest,
     NotificationStatus,
     NotificationType,
-    Question,
     ToolRefused,
 )
 from orchestrator.domain.values import Quote
-from orchestrator.store import dashboard_notifications, dashboard_questions, dashboard_tasks
+from orchestrator.store import dashboard_notifications, dashboard_questions
 
 LIST_MS = 3_600_000
 """So long the numbers of a list hold, and for one message."""
@@ -101,9 +101,13 @@ async def _done(ctx: ServiceContext, notification: Notification, words: rule_tex
 
 async def _complete(ctx: ServiceContext, task_id: str, words: rule_texts.AnswerTexts) -> str:
     result = await tasks.update(ctx, task_id, tasks.TaskChanges(status=BoardTaskStatus.COMPLETED))
-    cancelled = result.data.get("cancelled_notifications") or 0
+    return _completed_line(result.data, words)
+
+
+def _completed_line(task: Mapping[str, Any], words: rule_texts.AnswerTexts) -> str:
+    cancelled = task.get("cancelled_notifications") or 0
     more = words.cancelled.format(count=cancelled) if cancelled else ""
-    return f"✅ {result.data['title']}{more}"
+    return f"✅ {task['title']}{more}"
 
 
 async def _later(ctx: ServiceContext, notification: Notification, pause_ms: int | None, words: str) -> str:
@@ -143,20 +147,20 @@ async def _by_number(ctx: ServiceContext, text: str) -> str | None:
     # All answers first: a task that is completed closes its other questions.
     for question, said in answered:
         await questions.answer(ctx, question_id=question.id, answer=said)
-    lines = [
-        await _complete(ctx, question.task_id, words)
-        for question, said in answered
-        if question.task_id is not None and await _is_done(ctx, question, said)
-    ]
+    effects = [await answers.carry_out(ctx, question, said) for question, said in answered]
+    lines = [_effect_line(effect, words) for effect in effects if effect is not None]
     await dashboard_questions.use_list(ctx.tx, ctx.folder, now_ms=ctx.now_ms)
     if noted := len(given) - len(lines):
         lines.append(words.noted.format(count=noted))
     return "\n".join(lines)
 
 
-async def _is_done(ctx: ServiceContext, question: Question, answer: str) -> bool:
-    """Return whether an answer says that the question's task, which is open, is done."""
-    if question.task_id is None or not (asks_if_done(question.question) and reply_parser.means_done(answer)):
-        return False
-    task = await dashboard_tasks.get(ctx.tx, ctx.folder, question.task_id)
-    return task is not None and not task.status.is_terminal
+def _effect_line(effect: answers.Effect, words: rule_texts.AnswerTexts) -> str:
+    task = effect.result.data
+    match effect.name:
+        case "completed":
+            return _completed_line(task, words)
+        case "deadline":
+            return f"📅 {task['title']}: {str(task['deadline'])[:16].replace('T', ' ')}"
+        case "progress":
+            return f"📈 {task['title']}: {task['progress']} %"

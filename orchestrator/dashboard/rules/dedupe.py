@@ -25,6 +25,7 @@ NOTIFIED_INSTEAD = "a notification says it"
 LONG_LIST = "the list is long"
 NOBODY_ANSWERED = "nobody answered in 14 days"
 TASK_OVER = "its task is over"
+TASK_CHANGED = "its task was changed"
 TASK_COMPLETED, TASK_CANCELLED = "Task completed", "Task cancelled"
 UNSETTLED = (
     ANOTHER_IS_OPEN,
@@ -32,6 +33,7 @@ UNSETTLED = (
     LONG_LIST,
     NOBODY_ANSWERED,
     TASK_OVER,
+    TASK_CHANGED,
     TASK_COMPLETED,
     TASK_CANCELLED,
 )

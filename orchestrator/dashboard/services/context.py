@@ -58,6 +58,18 @@ class ServiceContext:
         self.chat_jid = chat_jid
         self._version: int | None = None
 
+    def of(self, caller: Caller) -> ServiceContext:
+        """Return the same context for another caller."""
+        return ServiceContext(
+            self.tx,
+            self.folder,
+            caller,
+            zone=self.zone,
+            limits=self.limits,
+            can_deliver=self.can_deliver,
+            chat_jid=self.chat_jid,
+        )
+
     @property
     def now_ms(self) -> int:
         return self.caller.now_ms

@@ -9,7 +9,15 @@ from orchestrator.dashboard.services import notifications
 from orchestrator.dashboard.services.context import ServiceContext, new_id
 from orchestrator.dashboard.views import serializers
 from orchestrator.dashboard.words import texts, when
-from orchestrator.domain.dashboard import Priority, Question, QuestionType, ToolRefused, ToolResult
+from orchestrator.domain.dashboard import (
+    Actor,
+    BoardTask,
+    Priority,
+    Question,
+    QuestionType,
+    ToolRefused,
+    ToolResult,
+)
 from orchestrator.store import dashboard_questions
 
 MAX_QUESTION = 1_000
@@ -133,6 +141,28 @@ async def close_of_task(ctx: ServiceContext, task_id: str, reason: str) -> int:
     for one in open_ones:
         await _close(ctx, one, reason)
     return len(open_ones)
+
+
+async def close_outdated(ctx: ServiceContext, before: BoardTask, after: BoardTask) -> int:
+    """Close the open questions that a change of their task has answered or made untrue; return how many.
+
+    One about the deadline goes with the deadline, one about what holds it up with that. The rules name a task
+    by its title, so that theirs go with the title; they ask anew where there is still a reason.
+    """
+    kinds: set[QuestionType] = set()
+    if before.deadline != after.deadline:
+        kinds |= {QuestionType.DEADLINE_CHECK, QuestionType.COMPLETION_CHECK, QuestionType.START_CHECK}
+    if before.is_blocked != after.is_blocked:
+        kinds |= {QuestionType.BLOCKER_CHECK}
+    is_renamed = before.title != after.title
+    found = [
+        one
+        for one in await dashboard_questions.unanswered(ctx.tx, ctx.folder, after.id)
+        if one.type in kinds or (is_renamed and one.created_by is Actor.WORKER)
+    ]
+    for one in found:
+        await _close(ctx, one, dedupe.TASK_CHANGED)
+    return len(found)
 
 
 async def _close(ctx: ServiceContext, one: Question, reason: str) -> Question:

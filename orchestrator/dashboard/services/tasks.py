@@ -258,6 +258,7 @@ async def _follow(ctx: ServiceContext, before: BoardTask, after: BoardTask) -> _
         return await _ended(ctx, after)
     if before.status.is_terminal:
         await _have_alerted(ctx, after)
+    await questions.close_outdated(ctx, before, after)
     if _moment(before.deadline) != _moment(after.deadline):
         await _have_alerted(ctx, after)
         shown = serializers.deadline(after.deadline, ctx.zone) or "none"

@@ -100,6 +100,13 @@ def parse_deadline(text: str, *, now_ms: int, zone: ZoneInfo) -> Deadline | None
     return day_deadline(point.day, zone, text=text.strip())
 
 
+def is_over(deadline: Deadline, *, now_ms: int, zone: ZoneInfo) -> bool:
+    """Return whether a deadline is over: one of a day is at the end of that day."""
+    if deadline.date is None:
+        return deadline.at_ms <= now_ms
+    return deadline.date < datetime.fromtimestamp(now_ms / 1000, zone).date().isoformat()
+
+
 def day_deadline(day: date, zone: ZoneInfo, *, text: str) -> Deadline:
     """Return a day as a deadline, which counts from the start of the day."""
     return Deadline(at_ms=local_ms(datetime.combine(day, time()), zone), date=day.isoformat(), text=text)

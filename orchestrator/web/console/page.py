@@ -314,6 +314,10 @@ class View:
         """Return what a form was made of, for `SentForm.check_unchanged`."""
         return json.dumps(shown_state(state), ensure_ascii=False)
 
+    def refused(self, action: str) -> bool:
+        """Return whether the form of this address was refused: the page is shown again for it."""
+        return self.error is not None and self.request.url.path == self.url(action)
+
     def flash(self) -> str | None:
         """Return what was done by the form before, once."""
         return self.console.flashes.pop(self._signed_in.session.id, None) if self._signed_in else None

@@ -140,7 +140,9 @@ async def test_a_settled_question_about_a_deadline_does_not_come_back(harness, d
     (question,) = await harness.questions()
     assert question["type"] == "deadline_check"
     if way == "answered":
-        assert (await harness.call_tool("answer_question", question_id=question["id"], answer="Friday")).ok
+        assert (
+            await harness.call_tool("answer_question", question_id=question["id"], answer="I am on it")
+        ).ok
     else:
         assert (await harness.call_tool("remove_question", question_id=question["id"])).ok
 
@@ -160,6 +162,29 @@ async def test_another_deadline_is_asked_about_anew(harness):
     await harness.call_tool("update_task", task_id="task_001", deadline="2026-02-10", progress=95)
     await harness.cycle("2026-02-11 09:00")
     assert len(await harness.questions()) == 2
+
+
+@pytest.mark.parametrize(
+    ("kind", "changes"),
+    [
+        ("deadline_check", {"deadline": "2026-02-20"}),
+        ("deadline_check", {"deadline": ""}),
+        ("start_check", {"deadline": "2026-02-20"}),
+        ("blocker_check", {"blocked": True, "blocker_note": "rain"}),
+        ("status_check", {"title": "Write the book"}),
+    ],
+)
+async def test_a_question_ends_with_its_reason(harness, kind, changes):
+    await harness.put(a_task(deadline="2026-02-07"))
+    await harness.put(
+        a_question("q_001", type=QuestionType(kind), task_id="task_001", created_by=Actor.WORKER),
+        a_question("q_002", question="Which colour?", task_id="task_001", created_by=Actor.MAIN_AGENT),
+    )
+    assert (await harness.call_tool("update_task", task_id="task_001", progress=10)).ok
+    assert {row["id"] for row in await harness.questions() if row["closed_ms"] is None} == {"q_001", "q_002"}
+    assert (await harness.call_tool("update_task", task_id="task_001", **changes)).ok
+    rows = {row["id"]: row["closed_reason"] for row in await harness.questions()}
+    assert rows == {"q_001": "its task was changed", "q_002": None}
 
 
 @pytest.mark.parametrize("way", ["answered", "removed"])

@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from orchestrator.dashboard.delivery import reply_parser
-from orchestrator.dashboard.delivery.reply_parser import DoneReply, LaterReply
+from orchestrator.dashboard.words import reply_parser
+from orchestrator.dashboard.words.reply_parser import DoneReply, LaterReply
 
 HOUR, MINUTE = 3_600_000, 60_000
 

@@ -137,6 +137,7 @@ async def change_task(view: View, form: SentForm) -> Response:
 
 
 async def answer(view: View, form: SentForm) -> Response:
+    """Answer a question; what it says without doubt is done to its task at once."""
     given = {"question_id": view.given("id"), "answer": form.text("answer")}
     return await _change(view, form, "answer_question", given, done=".did_answer")
 
@@ -187,7 +188,32 @@ async def _use(
     if not result["ok"]:
         view.error = refusal(view, tool, result["code"])
         return await _show(view, folder if came_from_group(view) else "", form=form)
-    return view.done(_back(view, folder), view.t(done))
+    async with view.web.host.reader.reading() as tx:
+        group = await groups.known(tx, folder)
+    return view.done(_back(view, folder), _done_text(view, group, tool, done, result["data"]))
+
+
+def _done_text(view: View, group: Group, tool: str, done: str, data: Mapping[str, Any]) -> str:
+    """Return what was done, and what a person may not expect of it."""
+    if tool == "answer_question":
+        has_model = view.web.containers.orders.agent(group) == "claude"
+        return view.t(f".did_answer_{data.get('effect') or ('model' if has_model else 'noted')}")
+    deadline = data.get("deadline") if tool in ("create_task", "update_task") else None
+    if (
+        done in (".added", ".did_edit")
+        and deadline
+        and _is_over(view, deadline, view.web.host.zone_of(group))
+    ):
+        return f"{view.t(done)} {view.t('.deadline_over')}"
+    return view.t(done)
+
+
+def _is_over(view: View, deadline: str, zone: ZoneInfo) -> bool:
+    """Return whether a deadline is over, as a tool gives it: `2026-12-24`, or a moment with its offset."""
+    now = datetime.fromtimestamp(view.now_ms / 1000, zone)
+    if len(deadline) == len("2026-12-24"):
+        return date.fromisoformat(deadline) < now.date()
+    return datetime.fromisoformat(deadline) <= now
 
 
 def came_from_group(view: View) -> bool:
@@ -273,7 +299,7 @@ async def _show(view: View, wanted: str, *, form: SentForm | None = None) -> Res
         older=view.url(f"/board?group={wanted}&history={many + HISTORY_STEP}#part-history")
         if len(seen.archived) > many
         else "",
-        given=typed(form, "title", "deadline", "whose"),
+        given=typed(form if view.refused("/board/tasks") else None, "title", "deadline", "whose"),
         typed_at=view.request.path_params.get("id", "") if form else "",
         form=form,
         seen_of=lambda row: seen_row(view, row, zones.get(row.folder, view.console.zone)),

@@ -1,0 +1,94 @@
+"""Take the answer to a question, and do to its task what a person's answer says without doubt."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from agent_runner.wire.dashboard import asks_if_done
+from orchestrator.dashboard.services import questions, tasks
+from orchestrator.dashboard.services.context import ServiceContext
+from orchestrator.dashboard.words import reply_parser, when
+from orchestrator.domain.dashboard import (
+    Actor,
+    BoardTaskStatus,
+    Question,
+    QuestionType,
+    ToolRefused,
+    ToolResult,
+)
+from orchestrator.store import dashboard_questions, dashboard_tasks
+
+_ASKS_WHEN = re.compile(r"\bwhen\b|\bdeadline\b|\bdue\b|언제|마감|기한", re.IGNORECASE)
+_SHARE = re.compile(
+    r"(?:about\s+|약\s*)?(\d{1,3})\s*(?:%|percent|퍼센트|프로)(?:\s*(?:done|정도))?\.?", re.IGNORECASE
+)
+
+
+EffectName = Literal["completed", "deadline", "progress"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Effect:
+    """The change that an answer made to its question's task."""
+
+    name: EffectName
+    result: ToolResult
+
+
+async def answer(ctx: ServiceContext, *, question_id: str, answer: str) -> ToolResult:
+    """Record an answer like `questions.answer`, and carry it out if a person gave it.
+
+    `effect` of the data is the name of its `Effect`; it is missing where the answer is only recorded, for an
+    agent to read.
+    """
+    result = await questions.answer(ctx, question_id=question_id, answer=answer)
+    question = await dashboard_questions.get(ctx.tx, ctx.folder, question_id)
+    if question is None or ctx.caller.actor is not Actor.USER:
+        return result
+    effect = await carry_out(ctx, question, answer)
+    return result if effect is None else replace(result, data={**result.data, "effect": effect.name})
+
+
+async def carry_out(ctx: ServiceContext, question: Question, answer: str) -> Effect | None:
+    """Change the task of a question as an answer says; None where that takes somebody who reads it.
+
+    "yes" to "is it done?" completes it, a time for its deadline moves that, "60 %" is its progress.
+    """
+    task = await dashboard_tasks.get(ctx.tx, ctx.folder, question.task_id) if question.task_id else None
+    if task is None or task.status.is_terminal:
+        return None
+    meant = _meant(ctx, question, answer)
+    if meant is None:
+        return None
+    name, changes = meant
+    # The version that the person saw is that of the question.
+    own = ctx.of(replace(ctx.caller, expect_version=None))
+    try:
+        return Effect(name=name, result=await tasks.update(own, task.id, changes))
+    except ToolRefused:
+        return None
+
+
+def _meant(
+    ctx: ServiceContext, question: Question, answer: str
+) -> tuple[EffectName, tasks.TaskChanges] | None:
+    if asks_if_done(question.question) and reply_parser.means_done(answer):
+        return "completed", tasks.TaskChanges(status=BoardTaskStatus.COMPLETED)
+    share = _SHARE.fullmatch(answer.strip())
+    if share and int(share[1]) < 100:
+        return "progress", tasks.TaskChanges(progress=int(share[1]))
+    is_about_time = question.type is QuestionType.DEADLINE_CHECK or _ASKS_WHEN.search(question.question)
+    if is_about_time and _is_to_come(ctx, answer):
+        return "deadline", tasks.TaskChanges(deadline=answer)
+    return None
+
+
+def _is_to_come(ctx: ServiceContext, text: str) -> bool:
+    """Return whether a text is a day or a moment that is not over, as a deadline is written."""
+    try:
+        deadline = when.parse_deadline(text, now_ms=ctx.now_ms, zone=ctx.zone)
+    except ToolRefused:
+        return False
+    return deadline is not None and not when.is_over(deadline, now_ms=ctx.now_ms, zone=ctx.zone)
