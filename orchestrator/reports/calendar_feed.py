@@ -65,6 +65,7 @@ def _event(row: UpcomingView, *, now_ms: int) -> Event:
     if row["times"] > 1:
         clocks = ", ".join(row["at"][:CLOCKS_SHOWN]) + (" …" if row["times"] > CLOCKS_SHOWN else "")
         title = f"{title} ({row['times']} times: {clocks})"
+    if row["times"] > 1 or not row["at"][0]:
         event.add("dtstart", date.fromisoformat(row["date"]))
     else:
         start = datetime.fromtimestamp(row["due_ms"] // 1000, UTC)

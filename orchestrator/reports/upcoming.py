@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from datetime import datetime, timedelta
-from typing import Annotated, TypedDict
+from typing import Annotated, TypedDict, cast
 from zoneinfo import ZoneInfo
 
 from orchestrator.base.clock import local_iso
 from orchestrator.base.tables import table
 from orchestrator.calendars.service import words
-from orchestrator.domain.dashboard import Notification, NotificationStatus
+from orchestrator.domain.dashboard import BoardTask, Deadline, Notification, NotificationStatus
 from orchestrator.domain.values import ScheduledTask, TaskStatus
 from orchestrator.reports import tasks
 from orchestrator.scheduler import timing
-from orchestrator.store import dashboard_notifications, followed_calendars, groups, loops
+from orchestrator.store import dashboard_notifications, dashboard_tasks, followed_calendars, groups, loops
 from orchestrator.store.database import Tx
 from orchestrator.store.followed_calendars import FollowedEvent
 
@@ -42,7 +42,10 @@ class UpcomingView(TypedDict):
     due_ms: int
     date: str
     is_overdue: bool
-    kind: Annotated[str, "task, notification, reminder, wake or event (of a calendar that is followed)."]
+    kind: Annotated[
+        str,
+        "task, notification, reminder, wake, deadline (of a task of the board), or event (of a calendar).",
+    ]
     id: str
     group: str
     status: str
@@ -108,7 +111,29 @@ async def week(
         _event_row(one, now_ms=now_ms, zone=zone)
         for one in await followed_calendars.between(tx, known, now_ms, until_ms)
     ]
+    found += [
+        _deadline_row(one, one.deadline, now_ms=now_ms, zone=zone)
+        for one in await dashboard_tasks.due_between(
+            tx, known, _midnight_ms(now_ms, zone, days_on=-1), until_ms
+        )
+        if one.deadline is not None and _is_to_come(one.deadline, now_ms=now_ms, zone=zone)
+    ]
     return sorted(found, key=lambda row: (row["due_ms"], row["kind"], row["id"]))
+
+
+def _is_to_come(deadline: Deadline, *, now_ms: int, zone: ZoneInfo) -> bool:
+    """Return whether a deadline is not over; one of a day is of today to its end."""
+    if deadline.date is None:
+        return deadline.at_ms > now_ms
+    return deadline.date >= local_iso(now_ms, zone)[:10]
+
+
+def _deadline_row(one: BoardTask, deadline: Deadline, *, now_ms: int, zone: ZoneInfo) -> UpcomingView:
+    """Return the deadline of a task that is not over yet; one of a day stands at the day's beginning."""
+    row = _row(zone, deadline.at_ms, "deadline", one.id, one.folder, one.status.value, one.title)
+    found = _on_day(row, one.title, (deadline.at_ms,), now_ms=now_ms, zone=zone)
+    of_day = {"date": deadline.date, "at": [""]} if deadline.date else {}
+    return cast("UpcomingView", {**found, **of_day, "is_overdue": False})
 
 
 def _event_row(one: FollowedEvent, *, now_ms: int, zone: ZoneInfo) -> UpcomingView:

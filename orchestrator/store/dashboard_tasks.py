@@ -55,6 +55,20 @@ async def on_boards_of_all(tx: Tx, *, limit: int) -> list[BoardTask]:
     return [_from_row(row) for row in rows]
 
 
+async def due_between(tx: Tx, folder: Folder | None, from_ms: int, until_ms: int) -> list[BoardTask]:
+    """Return the active tasks of a group, or of all, whose deadline, or its day's start, is in a span."""
+    rows = await tx.execute_fetchall(
+        """
+        SELECT * FROM dashboard_tasks
+        WHERE archived_ms IS NULL AND status = 'active' AND deadline_ms >= ? AND deadline_ms < ?
+            AND (? IS NULL OR group_folder = ?)
+        ORDER BY deadline_ms, group_folder, id
+        """,
+        (from_ms, until_ms, folder, folder),
+    )
+    return [_from_row(row) for row in rows]
+
+
 async def past_deadline(tx: Tx, *, now_ms: int, limit: int) -> list[BoardTask]:
     """Return the active tasks of all groups whose deadline, or its day, has begun; the longest ago first."""
     rows = await tx.execute_fetchall(

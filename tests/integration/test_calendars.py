@@ -94,6 +94,8 @@ def test_a_deadline_says_so_and_andys_own_work_is_left_out():
         a_row(kind="deadline", text="write the blog"), a_row(kind="wake"), a_row(kind="notification")
     )
     assert event["summary"] == "Due: write the blog"
+    (event,) = written(a_row(kind="deadline", text="write the blog", at=[""]))
+    assert event.decoded("dtstart") == date(2026, 12, 1), "a day's deadline is of the whole day"
 
 
 @pytest.mark.parametrize(

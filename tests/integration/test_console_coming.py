@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import AsyncIterator
+from datetime import UTC, datetime, timedelta
 from html import unescape
 from pathlib import Path
 from typing import Any
@@ -179,3 +180,36 @@ async def test_in_korean_the_schedule_and_the_question_are_korean(browser):
     assert "매주 월요일 09:00" in await page_text(browser)
     page = await add(browser, "배관공에게 전화", "내일 5시")
     assert "어느 쪽인가요?" in page.text
+
+
+async def test_a_deadline_of_the_board_stands_on_its_day_and_leads_to_its_task(browser, root):
+    today = datetime.now(UTC).astimezone()
+    for title, deadline in (
+        ("Write the blog", (today + timedelta(days=2)).date().isoformat()),
+        ("Call the bank", (today + timedelta(days=3)).strftime("%Y-%m-%d 11:30")),
+        ("Long over", (today - timedelta(days=3)).date().isoformat()),
+        ("Far away", (today + timedelta(days=30)).date().isoformat()),
+    ):
+        added = await send_form(
+            browser, "/board/tasks", of="/board", whose="family", title=title, deadline=deadline
+        )
+        assert added.status_code == 200
+    page = (await browser.get("/console/coming")).text
+    day = page.partition(f'id="day-{(today + timedelta(days=2)).date()}"')[2].partition("</section>")[0]
+    assert "Write the blog" in day
+    assert "Deadline of a task" in day
+    assert re.search(r'href="/console/board\?group=family#edit-family-task_\w+"', day)
+    assert ">11:30</span>" in page
+    assert "Call the bank" in page
+    assert "Long over" not in page
+    assert "Far away" not in page
+
+
+async def test_what_is_scheduled_is_deleted_from_its_row(browser, root):
+    await add(browser, "Feed the cat", "every day at 7:15")
+    page = (await browser.get("/console/coming")).text
+    task = scheduled(root)["tasks"][f"{ECHO}Feed the cat"]
+    row = page.partition("Feed the cat")[2].partition("</li>")[0]
+    assert f'action="/console/coming/tasks/{task.id}/cancel"' in row
+    await send_form(browser, f"/coming/tasks/{task.id}/cancel", of="/coming")
+    assert "Feed the cat" not in (await browser.get("/console/coming")).text

@@ -31,7 +31,16 @@ from orchestrator.web.console.forms import SentForm, typed
 from orchestrator.web.console.page import Page, View
 
 TASK_ACTIONS = ("pause", "resume", "run", "cancel")
-CHANGES = ("reminder.*", "task.*", "notification.*", "cycle.*", "turn.*", "loop.*")
+CHANGES = (
+    "dashboard.*",
+    "calendar.read",
+    "reminder.*",
+    "task.*",
+    "notification.*",
+    "cycle.*",
+    "turn.*",
+    "loop.*",
+)
 DAYS = 7
 MAX_ROWS_A_DAY = 12
 """Lines of a day that are shown at first; the number of the others is said, with a link to them."""
@@ -40,7 +49,7 @@ MAX_SCHEDULED = 50
 CLOCKS_SHOWN = 4
 """Times of a day that are named of a task that comes more often."""
 
-Kind = Literal["reminder", "request", "notification", "wake", "event"]
+Kind = Literal["reminder", "request", "notification", "wake", "event", "deadline"]
 
 
 class NoSuchAction(BadRequest):
@@ -55,6 +64,7 @@ class DayLine:
 
     id: str
     kind: Kind
+    folder: str
     group: str
     """The group's name."""
     text: str
@@ -297,10 +307,12 @@ def _line(
         "notification": "notification",
         "wake": "wake",
         "event": "event",
+        "deadline": "deadline",
     }
     return DayLine(
         id=row["id"],
         kind=task.kind if task else kinds.get(row["kind"], "request"),
+        folder=row["group"],
         group=_name(by_folder, row["group"]),
         text=task.text if task else view.reason(row["text"]),
         clock=row["at"][0],
