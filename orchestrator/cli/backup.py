@@ -1,19 +1,25 @@
-"""`andy backup` and `andy restore`: write all of a home to one file, and put it back."""
+"""`andy backup`, `restore` and `export`: a home to one file and back, and a group to a folder for people."""
 
 from __future__ import annotations
 
 import os
 import sys
+from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
 from orchestrator.base.clock import SystemClock
 from orchestrator.cli.exit_codes import UsageError
-from orchestrator.cli.options import HomeOption
-from orchestrator.cli.terminal import home_of, say_aside, zone_of
+from orchestrator.cli.options import GroupArgument, HomeOption, JsonOption, show
+from orchestrator.cli.terminal import LocalNow, home_of, moment, read, say_aside, zone_of
 from orchestrator.domain.errors import SettingError
+from orchestrator.domain.home import Home
+
+if TYPE_CHECKING:
+    from orchestrator.backup.group_export import GroupExport
+    from orchestrator.store.database import Tx
 
 
 def _check_no_option(_: object, file: Path) -> None:
@@ -65,6 +71,53 @@ def restore(
     """
     for line in _restore(home, file, force=force):
         print(line)
+
+
+def export(
+    group: GroupArgument,
+    /,
+    *,
+    to: Annotated[
+        Path | None, Parameter(help="The folder to write, which is new or empty. [GROUP-export]")
+    ] = None,
+    as_json: JsonOption = False,
+    home: HomeOption = None,
+) -> None:
+    """Write what a group has to a folder that people can read. Works with Andy down.
+
+    In it: the conversation, the agent's notes, scheduled tasks, reminders and the board as Markdown, the last
+    three also as JSON; a calendar, and the files of the chats. A folder that is not empty is refused.
+
+    Example: `andy export family --to ~/family`
+    """
+    from orchestrator.backup import group_export
+
+    found, at = home_of(home), moment(home)
+    target = group_export.checked_target(found, to or Path(f"{group}-export"))
+    show(
+        read(home, partial(_export, found, group, target, at)).to_row(),
+        group_export.summary_lines,
+        as_json=as_json,
+    )
+
+
+async def _export(home: Home, name: str, target: Path, at: LocalNow, tx: Tx) -> GroupExport:
+    from orchestrator.backup import archive, group_export
+    from orchestrator.groups import settings
+    from orchestrator.reports import calendar_feed
+    from orchestrator.store import groups
+
+    group = await groups.known(tx, name)
+    zone = settings.zone_of(group, default=at.zone)
+    return await group_export.write(
+        tx,
+        home,
+        group,
+        target,
+        calendar=await calendar_feed.read(tx, group, now_ms=at.now_ms, zone=zone),
+        zone=zone,
+        progress=archive.BackupProgress(say_aside, clock=SystemClock()),
+    )
 
 
 def _back_up(given: Path | None, target: Path, *, with_env: bool, force: bool) -> list[str]:

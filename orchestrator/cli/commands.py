@@ -83,6 +83,7 @@ COMMANDS = (
     ),
     CommandEntry("doctor", "doctor:doctor", CARE, "Look for faults, and name the fix of each."),
     CommandEntry("events", "activity:events", LOOK, "Show the latest events of a running Andy."),
+    CommandEntry("export", "backup:export", CARE, "Write what a group has to a folder that people can read."),
     CommandEntry("groups", "groups:groups_app", CHANGE, "Register chats, configure and remove them."),
     CommandEntry("image", "up:image_app", CARE, "Build and push the agents' container image."),
     CommandEntry("logs", "logs:logs", LOOK, "Show the log of a group's newest container, or of the host."),
@@ -296,7 +297,7 @@ INTENTS = (
     ),
     Intent("open the console in a browser", "'andy open'", ("console", "web", "ui", "browser", "gui")),
     Intent("build the agents' image", "'andy image build'", ("build", "docker")),
-    Intent("save everything to a file", "'andy backup andy.tar.gz'", ("export", "save", "dump")),
+    Intent("save everything to a file", "'andy backup andy.tar.gz'", ("save", "dump")),
     Intent("bring it back from a file", "'andy restore andy.tar.gz'", ("import", "load")),
     Intent(
         "teach agents a skill",

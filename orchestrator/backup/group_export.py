@@ -1,0 +1,410 @@
+"""Write what a group has into a folder that a person can read: all of it, or nothing is there.
+
+Containers write the folder of a group, so no link in it is followed and no name of it is taken as it is.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+from zoneinfo import ZoneInfo
+
+from orchestrator.backup import readable
+from orchestrator.backup.archive import BackupContents, BackupProgress
+from orchestrator.backup.readable import ExportedMessage
+from orchestrator.base.clock import local_iso
+from orchestrator.base.dirfd import inner, opened
+from orchestrator.base.terminal_escaping import visible
+from orchestrator.containers.logs.files import printable
+from orchestrator.domain.dashboard import BoardTask, Notification
+from orchestrator.domain.errors import BackupError
+from orchestrator.domain.home import Home
+from orchestrator.domain.values import Group
+from orchestrator.groups import attachments
+from orchestrator.scheduler import scheduled_task_service
+from orchestrator.store import (
+    dashboard_notifications,
+    dashboard_tasks,
+    message_history,
+    tasks,
+)
+from orchestrator.store.database import Tx
+
+PARTIAL = ".partial"
+NOTES = ("memory", "conversations")
+"""Folders of a group whose notes (`.md`) are part of its memory, besides those beside CLAUDE.md."""
+MAX_FILES = 100_000
+MAX_DEPTH = 5
+FLUSHED_PARTS = 1_000
+MAX_FILE_BYTES = 2**32
+HOLLOW_BYTES, HOLLOW_TIMES = 2**20, 16
+"""A file that is larger, and so many times larger than what it fills, is a hole: made to fill a disk."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupExport:
+    """The result of an export."""
+
+    group: str
+    path: Path
+    messages: int
+    files: dict[str, int]
+    """The path of each file in the folder, and its bytes."""
+    left_out: list[str]
+    """Files of the group that cannot be taken along: links, pipes, holes, what cannot be read."""
+
+    def to_row(self) -> dict[str, Any]:
+        return {**asdict(self), "path": str(self.path)}
+
+
+def checked_target(home: Home, target: Path) -> Path:
+    """Return where an export is written, as a whole path.
+
+    Raises:
+        BackupError: something is there already, or the folder would be inside the home's own.
+    """
+    target = target.expanduser().absolute()
+    if not target.parent.is_dir():
+        raise BackupError(f"{target} cannot be written: name a folder in a directory that is there.")
+    if target.is_symlink() or (target.exists() and (not target.is_dir() or any(target.iterdir()))):
+        raise BackupError(f"{target} is not empty: name another folder with --to.")
+    partial = target.with_name(target.name + PARTIAL)
+    if partial.exists() or partial.is_symlink():
+        raise BackupError(f"{partial} is there: an export is under way, or broke off; then remove it.")
+    own = (home.groups, home.data, home.database.parent)
+    if any(target.parent.resolve().is_relative_to(folder.resolve()) for folder in own):
+        raise BackupError(f"{target} would be inside the home's own folders: choose a place outside.")
+    return target
+
+
+async def write(
+    tx: Tx,
+    home: Home,
+    group: Group,
+    target: Path,
+    *,
+    calendar: bytes,
+    zone: ZoneInfo,
+    progress: BackupProgress,
+) -> GroupExport:
+    """Write the folder, readable by its owner alone, from one moment of the store. Blocks.
+
+    `calendar` is what is to come in the group, as iCalendar text. `target` is checked.
+
+    Raises:
+        BackupError: it cannot be written; nothing is left of it.
+    """
+    partial = target.with_name(target.name + PARTIAL)
+    try:
+        partial.mkdir(mode=0o700)
+        try:
+            folder = _ExportFolder(partial, progress)
+            _copy_notes(home, group, folder)
+            files = _copy_attachments(home, group, folder)
+            messages = await _write_messages(tx, home, group, folder, files=files, zone=zone)
+            await _write_lists(tx, group, folder, zone=zone)
+            folder.write("calendar.ics", calendar)
+            folder.write("README.md", _contents_page(group, folder, messages).encode())
+            partial.rename(target)
+        except BaseException:
+            shutil.rmtree(partial, ignore_errors=True)
+            raise
+    except OSError as error:
+        raise BackupError(
+            f"The export {target} cannot be written ({error}): nothing is left of it."
+        ) from error
+    return GroupExport(
+        group=group.folder, path=target, messages=messages, files=folder.files, left_out=folder.left_out
+    )
+
+
+@dataclass(slots=True)
+class _ExportFolder:
+    """The folder that is being written, and what is in it so far."""
+
+    root: Path
+    progress: BackupProgress
+    files: dict[str, int] = field(default_factory=dict)
+    left_out: list[str] = field(default_factory=list)
+    contents: BackupContents = field(default_factory=BackupContents)
+
+    def write(self, name: str, body: bytes) -> None:
+        """Write a new file, or add to the one that this export has begun."""
+        path = self.root / name
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        mode = "ab" if name in self.files else "xb"
+        with open(path, mode, opener=_private) as file:
+            file.write(body)
+        self._count(name, len(body))
+
+    def leave_out(self, source: str) -> None:
+        self.left_out.append(printable(source))
+
+    def copy(self, home: Home, folder: str, source: str, name: str) -> str | None:
+        """Copy a file of the group, and return its name here; None where it is none that can be copied."""
+        name = self._free(name)
+        path = self.root / name
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        try:
+            with attachments.open_own(home.root, folder, source, limit=MAX_FILE_BYTES) as body:
+                seen = os.fstat(body.fileno())
+                if seen.st_size > HOLLOW_BYTES and seen.st_blocks * 512 * HOLLOW_TIMES < seen.st_size:
+                    self.leave_out(source)
+                    return None
+                with open(path, "xb", opener=_private) as file:
+                    shutil.copyfileobj(attachments.LimitedReader(body, seen.st_size), file)
+        except attachments.FileRefused:
+            self.leave_out(source)
+            return None
+        self._count(name, path.stat().st_size)
+        return name
+
+    def _free(self, name: str) -> str:
+        whole = Path(name)
+        taken = {one.casefold() for one in self.files}  # some disks do not tell case apart
+        for number in range(1, MAX_FILES):
+            free = name if number == 1 else str(whole.with_name(f"{whole.stem}-{number}{whole.suffix}"))
+            if free.casefold() not in taken:
+                break
+        return free
+
+    def _count(self, name: str, size: int) -> None:
+        self.files[name] = self.files.get(name, 0) + size
+        self.contents = BackupContents(files=len(self.files), bytes=self.contents.bytes + size)
+        self.progress.at(self.contents)
+
+
+def _private(path: str, flags: int) -> int:
+    return os.open(path, flags | os.O_NOFOLLOW, 0o600)
+
+
+def _safe_path(path: str) -> str:
+    """Return a path whose parts are names that any disk and any reader takes."""
+    return "/".join(attachments.safe_name(part) or "file" for part in path.split("/"))
+
+
+def _copy_notes(home: Home, group: Group, folder: _ExportFolder) -> None:
+    for source in _files_of(home, group, "", folder, depth=1):
+        if source.endswith(".md"):
+            folder.copy(home, group.folder, source, f"memory/{_safe_path(source)}")
+    for place in NOTES:
+        for source in _files_of(home, group, place, folder, depth=MAX_DEPTH):
+            if source.endswith(".md"):
+                inside = source.removeprefix("memory/")
+                folder.copy(home, group.folder, source, f"memory/{_safe_path(inside)}")
+
+
+def _copy_attachments(home: Home, group: Group, folder: _ExportFolder) -> dict[str, str]:
+    """Return the path in the export of each file that was copied, by its name in the group's attachments."""
+    copied = {}
+    for source in _files_of(home, group, attachments.FOLDER, folder, depth=MAX_DEPTH):
+        name = folder.copy(home, group.folder, source, _safe_path(source))
+        if name is not None:
+            copied[source.removeprefix(f"{attachments.FOLDER}/")] = name
+    return copied
+
+
+def _files_of(home: Home, group: Group, place: str, folder: _ExportFolder, *, depth: int) -> list[str]:
+    """Return the paths of what lies in a folder of the group; what cannot be looked into is left out."""
+    try:
+        with ExitStack() as stack:
+            here = stack.enter_context(opened(home.groups))
+            for part in (group.folder, *([place] if place else [])):
+                here = stack.enter_context(inner(here, part))
+            found = list(_walked(here, f"{place}/" if place else "", folder.leave_out, depth))
+    except FileNotFoundError:
+        return []
+    except OSError:
+        folder.leave_out(place or group.folder)
+        return []
+    return found
+
+
+def _walked(descriptor: int, prefix: str, leave_out: Callable[[str], None], depth: int) -> Iterator[str]:
+    with os.scandir(descriptor) as listed:
+        entries = sorted(listed, key=lambda entry: entry.name)
+    for entry in entries[:MAX_FILES]:
+        if entry.name.startswith("."):
+            continue
+        if entry.is_symlink():
+            leave_out(prefix + entry.name)
+        elif not entry.is_dir(follow_symlinks=False):
+            yield prefix + entry.name
+        elif depth > 1:
+            with inner(descriptor, entry.name) as below:
+                yield from _walked(below, f"{prefix}{entry.name}/", leave_out, depth - 1)
+
+
+async def _write_messages(
+    tx: Tx, home: Home, group: Group, folder: _ExportFolder, *, files: Mapping[str, str], zone: ZoneInfo
+) -> int:
+    pages = _Conversation(folder, name=group.name, files=files, zone=zone)
+    archived = set()
+    for row in _archived_messages(home, group):
+        archived.add(row["seq"])
+        pages.add(_message(row, ""))
+    has_several = len(group.chats) > 1
+    async for found in message_history.by_time(tx, group.folder):
+        if found["seq"] not in archived:  # a row is in both until the sweep that moves it has ended
+            pages.add(_message(dict(found), found["chat_name"] if has_several else ""))
+    pages.flush()
+    return pages.count
+
+
+@dataclass(slots=True)
+class _Conversation:
+    """Writes messages to a page a month. They come by time."""
+
+    folder: _ExportFolder
+    name: str
+    files: Mapping[str, str]
+    zone: ZoneInfo
+    count: int = 0
+    page: str = ""
+    day: str = ""
+    parts: list[str] = field(default_factory=list)
+
+    def add(self, one: ExportedMessage) -> None:
+        at = readable.local(one.at_ms, self.zone)
+        page, day = f"conversation/{readable.month_of(at)}.md", f"{at:%Y-%m-%d}"
+        if page != self.page or len(self.parts) > FLUSHED_PARTS:
+            self.flush()
+        if page != self.page:
+            self.page, self.day = page, ""
+            if page not in self.folder.files:
+                self.parts.append(readable.month_heading(self.name, at))
+        if day != self.day:
+            self.day = day
+            self.parts.append(readable.day_heading(at))
+        self.parts.append(readable.message(one, at, self.files))
+        self.count += 1
+
+    def flush(self) -> None:
+        if self.parts:
+            self.folder.write(self.page, "".join(self.parts).encode())
+            self.parts.clear()
+
+
+def _message(row: Mapping[str, Any], chat: str) -> ExportedMessage:
+    return ExportedMessage(
+        at_ms=row["sent_ms"],
+        sender=row["sender_name"],
+        text=row["content"],
+        chat=chat,
+        quoted_sender=row.get("quoted_sender") or "",
+        quoted=row.get("quoted_content") or "",
+        file_words=row.get("file_words") or "",
+        sent_file=row.get("sent_file") or "",
+    )
+
+
+def _archived_messages(home: Home, group: Group) -> list[dict[str, Any]]:
+    """Return the messages of a group that have left the database, oldest first."""
+    found = {}
+    for path in sorted(home.archive.glob("*.jsonl")):
+        with path.open("rb") as lines:
+            for text in lines:
+                row = _archived_row(text)
+                if row.get("table") == "messages" and row.get("group_folder") == group.folder:
+                    found[row["seq"]] = row
+    return sorted((row for row in found.values() if row["content"]), key=lambda row: row["sent_ms"])
+
+
+def _archived_row(text: bytes) -> dict[str, Any]:
+    """Return the row of a line; an empty one of half a line, whose row is still in the database."""
+    try:
+        row = json.loads(text) if b'"messages"' in text else {}
+    except ValueError:
+        return {}
+    return row if isinstance(row, dict) else {}
+
+
+async def _write_lists(tx: Tx, group: Group, folder: _ExportFolder, *, zone: ZoneInfo) -> None:
+    scheduled = [
+        {**scheduled_task_service.to_row(task), "when": scheduled_task_service.describe(task)}
+        for task in await tasks.every(tx, group.folder, with_over=True)
+    ]
+    _write_list(folder, "scheduled-tasks", "Scheduled tasks", scheduled, heading="prompt")
+    coming = [_reminder(one, zone) for one in await dashboard_notifications.reminders(tx, group.folder)]
+    _write_list(folder, "reminders", "Reminders to come", coming, heading="text")
+    board = [
+        _board_task(one, zone)
+        for one in (
+            *await dashboard_tasks.on_board(tx, group.folder),
+            *await dashboard_tasks.history(tx, group.folder),
+        )
+    ]
+    _write_list(folder, "board-tasks", "Tasks of the board", board, heading="title")
+
+
+def _write_list(
+    folder: _ExportFolder, name: str, title: str, rows: list[dict[str, Any]], *, heading: str
+) -> None:
+    page = readable.entries(title, rows, heading=heading, nothing="There are none.")
+    folder.write(f"{name}.md", page.encode())
+    # What is written out as `\u202e` stands for the same character in JSON.
+    folder.write(f"{name}.json", visible(json.dumps(rows, indent=2, ensure_ascii=False) + "\n").encode())
+
+
+def _reminder(one: Notification, zone: ZoneInfo) -> dict[str, Any]:
+    return {"id": one.number, "text": one.message, "due": _iso(one.due_ms, zone), "when": one.due_text}
+
+
+def _board_task(one: BoardTask, zone: ZoneInfo) -> dict[str, Any]:
+    deadline = one.deadline
+    return {
+        "id": one.id,
+        "title": one.title,
+        "status": one.status.value,
+        "priority": one.priority.value,
+        "percent_done": one.pct,
+        "deadline": None if deadline is None else deadline.date or _iso(deadline.at_ms, zone),
+        "progress": one.progress_note,
+        "blocked_by": one.blocker_note,
+        "context": one.context,
+        "tags": list(one.tags),
+        "links": dict(one.links),
+        "recurring": None if one.recurring is None else dict(one.recurring),
+        "reflection": one.reflection,
+        "created": _iso(one.created_ms, zone),
+        "completed": _iso(one.completed_ms, zone),
+    }
+
+
+def _iso(at_ms: int | None, zone: ZoneInfo) -> str | None:
+    return None if at_ms is None else local_iso(at_ms, zone)
+
+
+def _contents_page(group: Group, folder: _ExportFolder, messages: int) -> str:
+    """Return the page that says what is where."""
+    kinds = [
+        ("conversation", f"the conversation, a file a month ({messages:,} messages)"),
+        ("memory", "the notes of the agent, as they are"),
+        ("attachments", "the files of the chats, as far as they are stored"),
+    ]
+    pages = [
+        ("scheduled-tasks.md", "requests that are made to the agent at set times"),
+        ("reminders.md", "reminders to come"),
+        ("board-tasks.md", "things to do, and those that are done"),
+        ("calendar.ics", "the next 60 days, for calendar programs"),
+    ]
+    has = {name.partition("/")[0] for name in folder.files}
+    lines = [f"- {readable.link(f'{name}/', name)}: {text}" for name, text in kinds if name in has]
+    lines += [f"- {readable.link(name, name)}: {text}" for name, text in pages]
+    return f"# {readable.line(group.name)}\n\n" + "\n".join(lines) + "\n"
+
+
+def summary_lines(row: Mapping[str, Any]) -> list[str]:
+    """Return what a person reads about an export that was written."""
+    size = sum(row["files"].values()) / 2**20
+    lines = [f"{row['path']}: {row['messages']:,} messages, {len(row['files']):,} files, {size:,.1f} MiB."]
+    if row["left_out"]:
+        named = ", ".join(row["left_out"][:5]) + (" …" if len(row["left_out"]) > 5 else "")
+        lines.append(f"Left out, for they are links or cannot be read: {named}")
+    return lines
