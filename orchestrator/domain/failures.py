@@ -15,6 +15,11 @@ TELL_OUTAGE_AFTER_MS = 30_000
 LONGEST_OUTAGE_PAUSE_MS = 60_000
 
 
+STOPPED_BY_HAND = "it was stopped by hand."
+STOPPED_TEXT = "⏹️ I was stopped before I answered this. Ask again if you still want to know."
+"""The message of a turn that the owner stopped: unlike what failed, nothing tries it again."""
+
+
 class ModelError(StrEnum):
     """The reason why the model service did not answer a request."""
 

@@ -11,6 +11,7 @@ import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from difflib import unified_diff
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -107,6 +108,8 @@ async def set_profile(
     """
     group = await groups.known(tx, folder)
     wanted = registration.with_profile(group, profile)
+    if wanted.name.casefold() != group.name.casefold():
+        await registration.check_name_is_free(tx, wanted)
     await groups.set_profile(tx, wanted)
     before, after = profile_text(group), profile_text(wanted)
     change = _change(group, GroupPart.PROFILE, before, after, by=by, now_ms=now_ms)
@@ -156,6 +159,67 @@ async def apply(
     await _note(tx, replace(change, undoes=undoes), "group.memory_changed", {})
     # Last, so that a disk that refuses it takes the row back, too.
     await asyncio.to_thread(memory_templates.write_memory, home, group.folder, after)
+
+
+async def put_back(
+    tx: Tx, home: Path, folder: str, number: int, *, by: str, now_ms: int
+) -> tuple[GroupPart, ...]:
+    """Put back what was before a change, and before those made with it. Return the parts.
+
+    Raises like `apply`, and:
+        UnknownGroupChange: there is no such change.
+        GroupChangeRefused: a part was changed since.
+    """
+    change = await group_changes.get(tx, (await groups.known(tx, folder)).folder, number)
+    found = await group_changes.made_with(tx, change)
+    for one in found:
+        await apply(
+            tx,
+            home,
+            folder,
+            one.part,
+            one.before,
+            check=partial(_check_is, one.after),
+            by=by,
+            now_ms=now_ms,
+            undoes=one.number,
+        )
+    return tuple(one.part for one in found)
+
+
+def _check_is(expected: str, now: str) -> None:
+    if now != expected:
+        raise GroupChangeRefused(
+            "It was changed again since: open the change, and look what undoing it does."
+        )
+
+
+async def forget_line(
+    tx: Tx, home: Path, folder: str, line: str, place: int, *, by: str, now_ms: int
+) -> None:
+    """Take one line out of a group's memory file: the one at `place`, counted from 0, if it is still this.
+
+    If lines before it came or went, it is looked for by its text, where that stands once.
+
+    Raises like `apply`, and:
+        GroupChangeRefused: the line is not there any more, or stands there several times.
+    """
+    lines = (await current(tx, home, folder, GroupPart.MEMORY)).split("\n")
+    # A browser sends what ends a line of some editors as another sign.
+    places = [at for at, one in enumerate(lines) if one.rstrip("\r") == line.rstrip("\r\n")]
+    if place not in places and len(places) != 1:
+        raise GroupChangeRefused("The memory was changed meanwhile: look again which line you mean.")
+    del lines[place if place in places else places[0]]
+    await apply(
+        tx,
+        home,
+        folder,
+        GroupPart.MEMORY,
+        "\n".join(lines),
+        check=lambda _: None,
+        by=by,
+        now_ms=now_ms,
+    )
 
 
 def _change(group: Group, part: GroupPart, before: str, after: str, *, by: str, now_ms: int) -> GroupChange:

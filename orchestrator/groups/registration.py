@@ -142,6 +142,16 @@ class ProfileRefused(BadRequest):
         self.field = field
 
 
+class NameTaken(ProfileRefused):
+    """Another group has this name."""
+
+    def __init__(self, other: Group) -> None:
+        super().__init__(
+            "name", f"'{other.folder}' is called '{other.name}' already: choose another name for this group."
+        )
+        self.folder = other.folder
+
+
 class AlreadyRegistered(BadRequest):
     """The chat or the folder is registered already."""
 
@@ -222,7 +232,21 @@ def _checked_trigger(text: str | None) -> str | None:
     trigger = " ".join((text or "").replace("\0", "").split())
     if len(trigger) > MAX_TRIGGER_CHARS:
         raise ProfileRefused("trigger", f"A trigger has at most {MAX_TRIGGER_CHARS} characters.")
+    is_word = any(one.isalnum() for one in trigger) and "`" not in trigger and "://" not in trigger
+    if trigger and not (is_word and trigger.isprintable()):
+        raise ProfileRefused(
+            "trigger",
+            "A trigger is what people type, such as @house: it has a letter or a digit, nothing that cannot"
+            " be seen, and is no link.",
+        )
     return trigger or None
+
+
+async def check_name_is_free(tx: Tx, group: Group) -> None:
+    """Raise `NameTaken` where another group has the name that this one is to have."""
+    for one in await groups.every(tx):
+        if one.folder != group.folder and one.name.casefold() == group.name.casefold():
+            raise NameTaken(one)
 
 
 def with_profile(group: Group, profile: GroupProfile) -> Group:

@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 
 from orchestrator.domain.errors import BadRequest, UnknownTurn
+from orchestrator.domain.failures import STOPPED_BY_HAND
 from orchestrator.domain.values import RunId, Turn, TurnId, TurnKind, TurnState
 from orchestrator.groups.host_context import HostContext
 from orchestrator.queue import retries
 from orchestrator.store import audit, groups, turns
 from orchestrator.store.database import Tx
-
-STOPPED = "it was stopped by hand."
 
 
 class TurnIsOver(BadRequest):
@@ -49,13 +48,13 @@ class TurnActions:
                 raise TurnIsOver
             await _note(tx, turn, "turn.stop", now_ms)
             if turn.state is TurnState.QUEUED:
-                await retries.fail(tx, turn, reason=STOPPED, now_ms=now_ms, is_own_fault=False)
+                await retries.fail(tx, turn, reason=STOPPED_BY_HAND, now_ms=now_ms, is_own_fault=False)
         if turn.state is TurnState.QUEUED:
-            self._host.bus.publish("turn.failed", group=turn.folder, turn=turn.id, reason=STOPPED)
+            self._host.bus.publish("turn.failed", group=turn.folder, turn=turn.id, reason=STOPPED_BY_HAND)
             self._host.wakeups.outbox.set()
             self._host.wakeups.lanes.set()
         elif turn.run_id is not None:
-            await self._stop_run(turn.run_id, STOPPED)
+            await self._stop_run(turn.run_id, STOPPED_BY_HAND)
         return turn
 
     async def ask_again(self, turn_id: int) -> Turn:

@@ -141,6 +141,8 @@ async def fail(tx: Tx, turn: Turn, *, reason: str, now_ms: int, is_own_fault: bo
     await turns.settle(tx, turn.id, TurnState.FAILED, reason=reason, now_ms=now_ms, is_own_fault=is_own_fault)
     if turn.kind is TurnKind.CHAT:
         text = f"⚠️ I could not answer this: {reason} Your next message tries again."
+        if reason == failures.STOPPED_BY_HAND:
+            text = failures.STOPPED_TEXT
         await outbox.add_failure(tx, turn, text, now_ms=now_ms)
     elif turn.kind is TurnKind.TASK:
         await scheduled_task_turns.report_failure(tx, turn, reason=reason, now_ms=now_ms)

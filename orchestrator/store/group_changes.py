@@ -138,6 +138,15 @@ async def get(tx: Tx, folder: Folder, number: int) -> GroupChange:
     return _from_row(row)
 
 
+async def made_with(tx: Tx, change: GroupChange) -> list[GroupChange]:
+    """Return a change and those that were made with it, at the same moment by the same hand; newest first."""
+    rows = await tx.execute_fetchall(
+        "SELECT * FROM group_changes WHERE group_folder = ? AND at_ms = ? AND by_whom = ? ORDER BY id DESC",
+        (change.folder, change.at_ms, change.by),
+    )
+    return [_from_row(row) for row in rows]
+
+
 def _from_row(row: sqlite3.Row) -> GroupChange:
     return GroupChange(
         number=row["id"],

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import AsyncIterator
+from html import unescape
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -265,3 +267,104 @@ def test_a_folder_is_like_the_name_and_free(name, taken, folder):
 
 def test_the_text_of_settings_is_what_is_undone():
     assert json.loads(text_of(WHOLE)) == WHOLE
+
+
+async def saved(browser: httpx.AsyncClient, **changed: str) -> httpx.Response:
+    """Send the form of the group's settings with some fields changed."""
+    return await send_form(browser, f"{WORK}/form", of=WORK, **{"name": "Work", "trigger": "", **changed})
+
+
+async def press(browser: httpx.AsyncClient, page: httpx.Response, label: str = "Undo") -> httpx.Response:
+    """Press the button beside what was just done."""
+    found = re.search(r'id="outcome".*?<form method="post" action="/console([^"]+)"', page.text, re.DOTALL)
+    assert found, label
+    number = re.search(r'name="_form" value="([^"]+)"', page.text[found.start() :])
+    assert number
+    return await browser.post(f"/console{found[1]}", data={"_form": number[1]}, follow_redirects=True)
+
+
+async def test_what_was_saved_is_said_in_sentences_and_undone_with_one_button(browser, tmp_path):
+    before = stored(tmp_path)
+    page = await saved(browser, name="Office", trigger="@Bob")
+    assert "It is called Office now. @Bob calls Andy here now, besides @Andy." in page.text
+    assert stored(tmp_path)["trigger"] == "@Bob"
+    page = await press(browser, page)
+    assert "It is as before." in page.text
+    now = stored(tmp_path)
+    assert (now["name"], now["trigger"]) == (before["name"], before["trigger"])
+    await press(browser, page)
+    assert stored(tmp_path)["trigger"] == "@Bob", "an undo is undone, too"
+
+
+async def test_an_undo_overwrites_nothing_that_came_later(browser, tmp_path):
+    page = await saved(browser, trigger="@Bob")
+    await saved(browser, trigger="@Eve")
+    refused = await press(browser, page)
+    assert refused.status_code == 422
+    assert stored(tmp_path)["trigger"] == "@Eve"
+
+
+@pytest.mark.parametrize(
+    "trigger", ["...", ".*", "`andy`", "https://x.example/andy", "\u202e\u200b", "x" * 65]
+)
+async def test_a_trigger_that_nobody_can_type_is_refused_at_its_field(browser, tmp_path, trigger):
+    before = stored(tmp_path)
+    page = await saved(browser, trigger=trigger)
+    assert page.status_code == 422
+    assert "A call is what people type, such as @house" in page.text
+    assert stored(tmp_path) == before
+
+
+async def test_a_group_is_not_given_the_name_of_another(browser, tmp_path):
+    page = await saved(browser, name="fAMILY")
+    assert page.status_code == 422
+    assert "family has this name already. Choose another." in page.text
+    assert stored(tmp_path)["name"] == "Work"
+
+
+def memory(tmp_path: Path, text: str | None = None) -> str:
+    path = tmp_path / "home" / "groups" / "work" / "CLAUDE.md"
+    if text is not None:
+        path.write_bytes(text.encode())
+    return path.read_bytes().decode()
+
+
+async def forget(browser: httpx.AsyncClient, words: str) -> httpx.Response:
+    """Press "Forget" beside the first fact with these words."""
+    page = await browser.get("/console/mind?group=work")
+    row = next(one for one in page.text.split("<li") if words in one and "/memory/forget" in one)
+    fields = {name: unescape(value) for name, value in re.findall(r'name="(\w+)" value="([^"]*)"', row)}
+    return await browser.post("/console/mind/work/memory/forget", data=fields, follow_redirects=True)
+
+
+async def test_a_fact_is_forgotten_with_one_button_and_comes_back_with_another(browser, tmp_path):
+    text = (
+        "# Work\n\n- The code of the shed is 42\n- [x] Mia & Jon <like> *tea*\r\n1. one\n---\n- 우유 좋아함\n"
+    )
+    memory(tmp_path, text)
+    page = await browser.get("/console/mind?group=work")
+    assert page.text.count("/memory/forget") == 4, "a heading and a rule are no facts"
+    page = await forget(browser, "The code of the shed")
+    assert "It is taken out of the memory" in page.text
+    assert memory(tmp_path) == text.replace("- The code of the shed is 42\n", "")
+    assert "It is as before." in (await press(browser, page)).text
+    assert memory(tmp_path) == text
+    await forget(browser, "Mia &amp; Jon")
+    assert "Mia" not in memory(tmp_path)
+
+
+async def test_only_the_line_that_was_meant_is_forgotten(browser, tmp_path):
+    memory(tmp_path, "- one\n- two\n- two\n- three\n")
+    page = (await browser.get("/console/mind?group=work")).text
+    form = re.search(r'name="_form" value="([^"]+)"', page.partition("/memory/forget")[2])
+    assert form
+    memory(tmp_path, "- new\n- one\n- two\n- two\n- three\n")
+    refused = await browser.post(
+        "/console/mind/work/memory/forget", data={"_form": form[1], "line": "- two", "place": "1"}
+    )
+    assert refused.status_code == 422
+    assert "The memory was changed meanwhile" in refused.text
+    assert memory(tmp_path).count("- two") == 2
+    moved = await forget(browser, "three")
+    assert moved.status_code == 200
+    assert memory(tmp_path) == "- new\n- one\n- two\n- two\n"

@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 from orchestrator.domain.errors import UnknownTurn
+from orchestrator.domain.failures import STOPPED_BY_HAND, STOPPED_TEXT
 from orchestrator.domain.values import RunId, TurnState
-from orchestrator.queue.owner_actions import STOPPED, TurnActions, TurnIsOver, TurnNotRepeatable
+from orchestrator.queue.owner_actions import TurnActions, TurnIsOver, TurnNotRepeatable
 from orchestrator.store import audit, turns
 from tests.support.host_contexts import host_context
 from tests.support.store_harness import StoreHarness
@@ -43,7 +44,8 @@ async def state_of(harness: StoreHarness, turn_id: int) -> tuple[TurnState, str 
 async def test_a_turn_that_waits_is_failed_and_the_chat_is_told(family, actions, stopped):
     accepted = await family.hear("@Andy hi")
     await actions.stop(accepted.turn_id)
-    assert await state_of(family, accepted.turn_id) == (TurnState.FAILED, STOPPED)
+    assert await state_of(family, accepted.turn_id) == (TurnState.FAILED, STOPPED_BY_HAND)
+    assert [one.text for one in await family.outgoing()] == [STOPPED_TEXT], "nothing tries it again"
     assert stopped == []
     assert "turn.failed" in [event.kind for event in family.bus.ring]
     with pytest.raises(TurnIsOver):
@@ -57,7 +59,7 @@ async def test_a_turn_that_runs_is_ended_with_its_run(family, actions, stopped):
     await family.hear("@Andy hi")
     turn, run, _ = await family.start_next()
     await actions.stop(turn.id)
-    assert stopped == [(run.id, STOPPED)]
+    assert stopped == [(run.id, STOPPED_BY_HAND)]
 
 
 async def test_a_failed_turn_is_asked_again_with_what_was_asked_since(family, actions):

@@ -52,6 +52,15 @@ NEEDS = ("approval.*", "dashboard.*", "command.dashboard", "turn.*", "channel.*"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Flash:
+    """What was just done, as the next page says it once."""
+
+    text: str
+    undo: str
+    """The address of a form that takes it back; empty where none does."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Page:
     """One entry of the navigation, with all the routes that belong to it. Paths begin after `/console`."""
 
@@ -100,7 +109,7 @@ class Console:
     audit_check: AuditCheck = field(default_factory=AuditCheck)
     troubles: int = 0
     """The number of parts that did not work when the page Now was made last."""
-    flashes: dict[str, str] = field(default_factory=dict)
+    flashes: dict[str, Flash] = field(default_factory=dict)
     """A session → what its next page says was done."""
 
     def page(self, name: str) -> Page | None:
@@ -318,7 +327,7 @@ class View:
         """Return whether the form of this address was refused: the page is shown again for it."""
         return self.error is not None and self.request.url.path == self.url(action)
 
-    def flash(self) -> str | None:
+    def flash(self) -> Flash | None:
         """Return what was done by the form before, once."""
         return self.console.flashes.pop(self._signed_in.session.id, None) if self._signed_in else None
 
@@ -352,8 +361,10 @@ class View:
             html = "".join(found.root_render_func(context))
         return HTMLResponse(html, status_code=status, headers={"Content-Security-Policy": policy(self.nonce)})
 
-    def done(self, path: str, text: str | None = None) -> Response:
+    def done(self, path: str, text: str | None = None, *, undo: str = "") -> Response:
         """Send the browser to a page after a change, which then says `text` once.
+
+        `undo` is the address of a form without fields that takes it back: a button beside the text.
 
         A form on Now leads back there: what else waits is on it.
         """
@@ -362,7 +373,7 @@ class View:
         if text is not None:
             if len(self.console.flashes) >= MAX_FLASHES:
                 self.console.flashes.clear()
-            self.console.flashes[self.signed_in.session.id] = text
+            self.console.flashes[self.signed_in.session.id] = Flash(text=text, undo=undo)
         return RedirectResponse(ROOT + path, status_code=303)
 
 

@@ -8,7 +8,7 @@ from orchestrator.containers import frame_effects, reattach, start
 from orchestrator.domain import failures
 from orchestrator.inbound import amendments, intake, senders, triggers
 from orchestrator.loop import cycle_starter, service
-from orchestrator.queue import owner_actions, retries, stop_requests
+from orchestrator.queue import retries, stop_requests
 from orchestrator.store import messages
 
 # By the constants of the code that stores them, so that no text is written twice.
@@ -27,7 +27,7 @@ KEYS: Mapping[str, str] = {
     amendments.WITHDRAWN: "withdrawn",
     amendments.EDIT_OF_READ: "edit_of_read",
     amendments.FILE_CAME: "file_came",
-    owner_actions.STOPPED: "stopped_by_hand",
+    failures.STOPPED_BY_HAND: "stopped_by_hand",
     stop_requests.REASON: "stopped_in_chat",
     frame_effects.SESSION_GONE: "session_gone",
     start.NO_GROUP: "no_group",

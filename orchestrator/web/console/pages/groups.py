@@ -14,13 +14,15 @@ from starlette.responses import Response
 
 from agent_runner.wire.unicode_forms import normalized
 from orchestrator.domain.errors import AndyError, BadRequest
+from orchestrator.domain.values import Folder, Group
 from orchestrator.groups import changes, settings
-from orchestrator.groups.registration import RESERVED, ProfileRefused, Registration
+from orchestrator.groups.registration import RESERVED, NameTaken, ProfileRefused, Registration
 from orchestrator.groups.settings import ConfigRefused
 from orchestrator.groups.skills import available
 from orchestrator.reports import costs
 from orchestrator.reports import groups as group_reports
 from orchestrator.store import chats, group_changes, groups, model_services
+from orchestrator.store.database import Tx
 from orchestrator.store.group_changes import GroupChange, GroupPart
 from orchestrator.web.api.groups import FurtherChat
 from orchestrator.web.console import settings_form
@@ -104,21 +106,62 @@ async def save_settings(view: View, form: SentForm) -> Response:
     if wanted.errors:
         return await _show_group(view, form=form, errors=wanted.errors)
     by, now_ms = view.signed_in.session.browser, view.now_ms
-    async with view.web.host.database.transaction() as tx:
-        group = await groups.known(tx, folder)
-        form.check_unchanged(settings_form.state(group, partial(_label, view)))
-        before = settings.of(group).to_fields()
-        changed = {
-            name: wanted.fields.get(name)
-            for name in {**before, **wanted.fields}
-            if before.get(name) != wanted.fields.get(name)
-        }
-        after = await changes.set_profile(tx, folder, wanted.profile, by=by, now_ms=now_ms)
-        if changed:
-            await changes.configure(tx, folder, changed, by=by, now_ms=now_ms)
+    try:
+        async with view.web.host.database.transaction() as tx:
+            group = await groups.known(tx, folder)
+            form.check_unchanged(settings_form.state(group, partial(_label, view)))
+            before = settings.of(group).to_fields()
+            changed = {
+                name: wanted.fields.get(name)
+                for name in {**before, **wanted.fields}
+                if before.get(name) != wanted.fields.get(name)
+            }
+            after = await changes.set_profile(tx, folder, wanted.profile, by=by, now_ms=now_ms)
+            if changed:
+                await changes.configure(tx, folder, changed, by=by, now_ms=now_ms)
+            undo = await undo_path(tx, folder, now_ms)
+    except NameTaken as error:
+        return await _show_group(view, form=form, errors={"name": view.t(".name_taken", folder=error.folder)})
     await view.api.groups.configured(folder)
-    is_same = not changed and changes.profile_text(group) == changes.profile_text(after)
-    return view.done(f"/groups/{group.folder}", view.t(".same" if is_same else ".saved"))
+    said = _said(view, group, after, is_configured=bool(changed))
+    return view.done(f"/groups/{group.folder}", said or view.t(".same"), undo=undo)
+
+
+def _said(view: View, before: Group, after: Group, *, is_configured: bool) -> str:
+    """Return what of a group is different now, in sentences; empty where nothing is."""
+    said = []
+    if after.name != before.name:
+        said.append(view.t(".saved_name", name=after.name))
+    if after.trigger != before.trigger:
+        name, trigger = view.web.host.settings.assistant_name, after.trigger
+        key = ".saved_trigger" if trigger else ".saved_no_trigger"
+        said.append(view.t(key, trigger=trigger or "", name=name))
+    if after.requires_trigger != before.requires_trigger:
+        said.append(view.t(".saved_called" if after.requires_trigger else ".saved_every"))
+    return " ".join([*said, *([view.t(".saved")] if is_configured else [])])
+
+
+async def undo_path(tx: Tx, folder: str, at_ms: int) -> str:
+    """Return the address of the form that undoes what was changed at a moment; empty if nothing was."""
+    newest = next(iter(await group_changes.rows(tx, Folder(folder))), None)
+    is_of_now = newest is not None and newest["at_ms"] == at_ms
+    return f"/groups/{folder}/changes/{newest['number']}/undo" if newest and is_of_now else ""
+
+
+async def put_back(view: View, _: SentForm) -> Response:
+    """Put back what was before a change and those made with it; what was changed since is shown instead."""
+    folder, number, now_ms = view.given("folder"), int(view.given("number")), view.now_ms
+    home, by = view.web.host.home.root, view.signed_in.session.browser
+    try:
+        async with view.web.host.database.transaction() as tx:
+            parts = await changes.put_back(tx, home, folder, number, by=by, now_ms=now_ms)
+            again = await undo_path(tx, folder, now_ms)
+    except (ConfigRefused, changes.GroupChangeRefused, ProfileRefused) as error:
+        view.error = view.why(error)
+        return await show_change(view)
+    await view.api.groups.configured(folder)
+    path = f"/mind?group={folder}" if GroupPart.MEMORY in parts else f"/groups/{folder}"
+    return view.done(path, view.t(".undone"), undo=again)
 
 
 def _explained(view: View, field: str, reason: str) -> str:
@@ -174,7 +217,7 @@ async def change_part(
             if after == now:
                 return view.done(path, view.t("groups.same"))
             return await _show_diff(view, part, now, after)
-        undoes = form.text("undoes")
+        undoes, now_ms = form.text("undoes"), view.now_ms
         async with view.web.host.database.transaction() as tx:
             await changes.apply(
                 tx,
@@ -184,14 +227,15 @@ async def change_part(
                 text,
                 check=check,
                 by=view.signed_in.session.browser,
-                now_ms=view.now_ms,
+                now_ms=now_ms,
                 undoes=int(undoes[:15]) if undoes.isascii() and undoes.isdigit() else None,
             )
+            undo = await undo_path(tx, folder, now_ms)
     except (ConfigRefused, changes.GroupChangeRefused, ProfileRefused) as error:
         return await refuse(str(error))
     if part is not GroupPart.MEMORY:
         await view.api.groups.configured(folder)
-    return view.done(path, view.t(f"groups.kept_{part.value}"))
+    return view.done(path, view.t(f"groups.kept_{part.value}"), undo=undo)
 
 
 async def show_change(view: View) -> Response:
@@ -311,5 +355,6 @@ PAGE = Page(
         "/groups/{folder}/remove": remove,
         "/groups/{folder}/settings": change_settings,
         "/groups/{folder}/profile": change_profile,
+        "/groups/{folder}/changes/{number:number}/undo": put_back,
     },
 )

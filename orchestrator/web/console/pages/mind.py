@@ -7,6 +7,8 @@ memory file is changed as on the page of its group: `groups/changes.py`.
 from __future__ import annotations
 
 import asyncio
+import re
+from dataclasses import dataclass
 from typing import Any
 
 from starlette.responses import Response
@@ -23,13 +25,28 @@ from orchestrator.store import groups
 from orchestrator.store.group_changes import GroupPart
 from orchestrator.web.console.forms import SentForm
 from orchestrator.web.console.page import Page, View
-from orchestrator.web.console.pages.groups import change_part
+from orchestrator.web.console.pages.groups import change_part, undo_path
 
 MAX_NOTICES = 100
 MAX_PLAN_TASKS = 200
 """So many tasks of a plan are in its form."""
+_HEADING = re.compile(r"#{1,6}\s")
+_MARK = re.compile(r"^(?:#{1,6}\s+|[-*+]\s+(?:\[[ xX]\]\s+)?|\d+[.)]\s+)")
 TOLD = ("turn.answered", "conversation.restored", "group.configured")
 NOTICED = ("notice.*", "command.notify_self", "command.acknowledge_notification", "command.cancel_notice")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fact:
+    """One line of the memory file."""
+
+    place: int
+    """Its place in the file, counted from 0."""
+    line: str
+    """The line as it stands in the file."""
+    text: str
+    """The line as people read it: without the mark of a list or a heading."""
+    is_heading: bool
 
 
 async def show(view: View) -> Response:
@@ -58,6 +75,7 @@ async def _show(
         group=group.folder,
         choices=view.choices(every, first=""),
         memory=memory,
+        facts=facts(memory),
         typed_memory=memory if file is None else file,
         zone=view.web.host.zone_of(group),
         stored=stored,
@@ -115,6 +133,20 @@ async def change_memory(view: View, form: SentForm) -> Response:
 
     path = f"/mind?group={folder}"
     return await change_part(view, form, GroupPart.MEMORY, path=path, refuse=refuse)
+
+
+async def forget_fact(view: View, form: SentForm) -> Response:
+    """Take one line out of the memory file."""
+    folder, place, now_ms = view.given("folder"), form.text("place"), view.now_ms
+    home, by = view.web.host.home.root, view.signed_in.session.browser
+    try:
+        async with view.web.host.database.transaction() as tx:
+            at = int(place[:6]) if place.isascii() and place.isdigit() else -1
+            await changes.forget_line(tx, home, folder, form.raw("line"), at, by=by, now_ms=now_ms)
+            undo = await undo_path(tx, folder, now_ms)
+    except changes.GroupChangeRefused:
+        return await _show(view, folder, error=view.t(".fact_gone"))
+    return view.done(f"/mind?group={folder}", view.t(".forgot_fact"), undo=undo)
 
 
 async def correct_summary(view: View, form: SentForm) -> Response:
@@ -219,6 +251,18 @@ def _done(view: View, key: str) -> Response:
     return view.done(f"/mind?group={view.given('folder')}", view.t(key))
 
 
+def facts(memory: str) -> list[Fact]:
+    """Return the lines of a memory file that say something, each with its place in the file. Pure."""
+    found = []
+    for place, line in enumerate(memory.split("\n")):
+        text = line.strip()
+        is_heading = _HEADING.match(text) is not None
+        shown = _MARK.sub("", text)
+        if any(one.isalnum() for one in shown):
+            found.append(Fact(place=place, line=line, text=shown, is_heading=is_heading))
+    return found
+
+
 def _seen(plan: workflow.Plan) -> dict[str, object]:
     """Return the fields of the form about a plan, as it stands. Pure."""
     found: dict[str, object] = {"title": plan.title, "objective": plan.objective}
@@ -244,6 +288,7 @@ PAGE = Page(
     },
     changes={
         "/mind/{folder}/memory": change_memory,
+        "/mind/{folder}/memory/forget": forget_fact,
         "/mind/{folder}/summary": correct_summary,
         "/mind/{folder}/plans/{plan}": correct_plan,
         "/mind/{folder}/plans/{plan}/forget": forget_plan,
