@@ -53,7 +53,7 @@ NEEDS = ("approval.*", "dashboard.*", "command.dashboard", "turn.*", "channel.*"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Flash:
-    """What was just done, as the next page says it once."""
+    """A text about what was just done, which the next page shows once."""
 
     text: str
     undo: str
