@@ -194,22 +194,24 @@ def _check_is(expected: str, now: str) -> None:
         )
 
 
-async def forget_line(
-    tx: Tx, home: Path, folder: str, line: str, place: int, *, by: str, now_ms: int
+async def forget_lines(
+    tx: Tx, home: Path, folder: str, text: str, place: int, *, by: str, now_ms: int
 ) -> None:
-    """Take one line out of a group's memory file: the one at `place`, counted from 0, if it is still this.
+    """Take lines out of a group's memory file: those from `place` on, from 0, if they are still these.
 
-    If lines before it came or went, it is looked for by its text, where that stands once.
+    If lines before them came or went, they are looked for by their text, where that stands once.
 
     Raises like `apply`, and:
-        GroupChangeRefused: the line is not there any more, or stands there several times.
+        GroupChangeRefused: the lines are not there any more, or stand there several times.
     """
     lines = (await current(tx, home, folder, GroupPart.MEMORY)).split("\n")
-    # A browser sends what ends a line of some editors as another sign.
-    places = [at for at, one in enumerate(lines) if one.rstrip("\r") == line.rstrip("\r\n")]
+    # A browser ends the lines that it sends in its own way, as some editors do in the file.
+    plain, wanted = [one.rstrip("\r") for one in lines], text.replace("\r\n", "\n").rstrip("\r\n").split("\n")
+    places = [at for at in range(len(lines)) if plain[at : at + len(wanted)] == wanted]
     if place not in places and len(places) != 1:
-        raise GroupChangeRefused("The memory was changed meanwhile: look again which line you mean.")
-    del lines[place if place in places else places[0]]
+        raise GroupChangeRefused("The memory was changed meanwhile: look again which lines you mean.")
+    first = place if place in places else places[0]
+    del lines[first : first + len(wanted)]
     await apply(
         tx,
         home,

@@ -47,17 +47,22 @@ def test_a_group_is_registered_set_up_and_unregistered(visitor: Visit, andy: And
     expect(page.get_by_text("'the-garden' is no longer registered")).to_be_visible()
 
 
-def test_a_trigger_is_changed_and_put_back_in_three_clicks(visitor: Visit, andy: AndyProcess) -> None:
+def test_a_trigger_is_changed_and_put_back_by_keyboard_where_it_is_said(
+    visitor: Visit, andy: AndyProcess
+) -> None:
     page = visitor.page
     andy.cli("groups", "register", "kitchen")
     page.goto(f"{andy.address}/console/groups/kitchen")
     page.get_by_label("A call of its own").fill("@cook")
     page.keyboard.press("Enter")
-    expect(page.get_by_text("Saved.", exact=False)).to_be_visible()
-    page.get_by_role("row").filter(has_text="Name and trigger").get_by_role("link").click()
-    expect(page.locator(".diff ins")).to_contain_text('"trigger": "@cook"')
-    page.get_by_role("button", name="Undo it").click()
-    expect(page.get_by_text("Name and trigger are saved.")).to_be_visible()
+    outcome = page.locator("#outcome")
+    expect(outcome).to_contain_text("@cook calls Andy here now, besides @Andy.")
+    expect(outcome).to_be_focused()
+    assert_accessible(page)
+    page.keyboard.press("Tab")
+    expect(outcome.get_by_role("button", name="Undo")).to_be_focused()
+    page.keyboard.press("Enter")
+    expect(outcome).to_contain_text("It is as before.")
     expect(page.get_by_label("A call of its own")).to_have_value("")
 
 

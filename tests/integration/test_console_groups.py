@@ -351,6 +351,12 @@ async def test_a_fact_is_forgotten_with_one_button_and_comes_back_with_another(b
     assert memory(tmp_path) == text
     await forget(browser, "Mia &amp; Jon")
     assert "Mia" not in memory(tmp_path)
+    memory(tmp_path, "A paragraph of\ntwo lines.\n\n- An entry\n  of two lines\n- another\n")
+    page = await browser.get("/console/mind?group=work")
+    assert page.text.count("/memory/forget") == 3
+    await forget(browser, "An entry of two lines")
+    await forget(browser, "A paragraph of two lines.")
+    assert memory(tmp_path) == "\n- another\n"
 
 
 async def test_only_the_line_that_was_meant_is_forgotten(browser, tmp_path):
@@ -360,7 +366,7 @@ async def test_only_the_line_that_was_meant_is_forgotten(browser, tmp_path):
     assert form
     memory(tmp_path, "- new\n- one\n- two\n- two\n- three\n")
     refused = await browser.post(
-        "/console/mind/work/memory/forget", data={"_form": form[1], "line": "- two", "place": "1"}
+        "/console/mind/work/memory/forget", data={"_form": form[1], "lines": "- two", "place": "1"}
     )
     assert refused.status_code == 422
     assert "The memory was changed meanwhile" in refused.text

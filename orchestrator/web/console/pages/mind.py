@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from starlette.responses import Response
@@ -30,7 +30,9 @@ from orchestrator.web.console.pages.groups import change_part, undo_path
 MAX_NOTICES = 100
 MAX_PLAN_TASKS = 200
 """So many tasks of a plan are in its form."""
-_HEADING = re.compile(r"#{1,6}\s")
+_HEADING = re.compile(r"\s*#{1,6}\s")
+_BEGINS = re.compile(r"\s*(?:#{1,6}\s|[-*+]\s|\d+[.)]\s|[-*_]{3,}\s*$)")
+"""The beginning of a line that does not go on with the one before it."""
 _MARK = re.compile(r"^(?:#{1,6}\s+|[-*+]\s+(?:\[[ xX]\]\s+)?|\d+[.)]\s+)")
 TOLD = ("turn.answered", "conversation.restored", "group.configured")
 NOTICED = ("notice.*", "command.notify_self", "command.acknowledge_notification", "command.cancel_notice")
@@ -38,15 +40,21 @@ NOTICED = ("notice.*", "command.notify_self", "command.acknowledge_notification"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fact:
-    """One line of the memory file."""
+    """A paragraph, an entry of a list or a heading of the memory file."""
 
     place: int
-    """Its place in the file, counted from 0."""
-    line: str
-    """The line as it stands in the file."""
-    text: str
-    """The line as people read it: without the mark of a list or a heading."""
-    is_heading: bool
+    """The place of its first line in the file, counted from 0."""
+    lines: tuple[str, ...]
+    """Its lines as they stand in the file."""
+
+    @property
+    def is_heading(self) -> bool:
+        return _HEADING.match(self.lines[0]) is not None
+
+    @property
+    def text(self) -> str:
+        """Return it as people read it: without the mark of a list or a heading, and without line ends."""
+        return _MARK.sub("", " ".join(one.strip() for one in self.lines))
 
 
 async def show(view: View) -> Response:
@@ -136,13 +144,13 @@ async def change_memory(view: View, form: SentForm) -> Response:
 
 
 async def forget_fact(view: View, form: SentForm) -> Response:
-    """Take one line out of the memory file."""
+    """Take one fact out of the memory file."""
     folder, place, now_ms = view.given("folder"), form.text("place"), view.now_ms
     home, by = view.web.host.home.root, view.signed_in.session.browser
     try:
         async with view.web.host.database.transaction() as tx:
             at = int(place[:6]) if place.isascii() and place.isdigit() else -1
-            await changes.forget_line(tx, home, folder, form.raw("line"), at, by=by, now_ms=now_ms)
+            await changes.forget_lines(tx, home, folder, form.raw("lines"), at, by=by, now_ms=now_ms)
             undo = await undo_path(tx, folder, now_ms)
     except changes.GroupChangeRefused:
         return await _show(view, folder, error=view.t(".fact_gone"))
@@ -252,15 +260,17 @@ def _done(view: View, key: str) -> Response:
 
 
 def facts(memory: str) -> list[Fact]:
-    """Return the lines of a memory file that say something, each with its place in the file. Pure."""
-    found = []
+    """Return what a memory file says, in its order. Pure."""
+    found: list[Fact] = []
+    is_open = False
     for place, line in enumerate(memory.split("\n")):
-        text = line.strip()
-        is_heading = _HEADING.match(text) is not None
-        shown = _MARK.sub("", text)
-        if any(one.isalnum() for one in shown):
-            found.append(Fact(place=place, line=line, text=shown, is_heading=is_heading))
-    return found
+        begins = _BEGINS.match(line) is not None
+        if is_open and line.strip() and not begins:
+            found[-1] = replace(found[-1], lines=(*found[-1].lines, line))
+        elif line.strip():
+            found.append(Fact(place=place, lines=(line,)))
+        is_open = bool(line.strip()) and not _HEADING.match(line)
+    return [one for one in found if any(sign.isalnum() for sign in one.text)]
 
 
 def _seen(plan: workflow.Plan) -> dict[str, object]:
