@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 
 from orchestrator.base.tables import Rows, table
 from orchestrator.domain.errors import BadRequest
-from orchestrator.domain.failures import ServiceTrouble, service_trouble
+from orchestrator.domain.failures import ModelError, ServiceTrouble, service_trouble
 from orchestrator.domain.model_services import (
     LEAST_WINDOW,
     OF_DOTENV,
@@ -204,6 +204,7 @@ async def conditions(tx: Tx, router: ModelRouter, *, is_live: bool = True) -> li
                 "is_usable": router.is_usable(name),
                 "used_by": list(uses),
                 "down_since_ms": trouble.since_ms if trouble else None,
+                "trouble": trouble.kind.value if trouble else None,
                 "cause": trouble.words.cause if trouble else None,
                 "mend": trouble.words.fix if trouble else None,
                 "stand_in": next(iter(up), None) if trouble else None,
@@ -214,6 +215,7 @@ async def conditions(tx: Tx, router: ModelRouter, *, is_live: bool = True) -> li
 
 @dataclass(frozen=True, slots=True)
 class _Trouble:
+    kind: ModelError
     words: ServiceTrouble
     since_ms: int
 
@@ -238,12 +240,12 @@ async def _troubles(tx: Tx, service_of: Callable[[str], ModelService | None]) ->
     for refusal in await model_refusals.open_ones(tx):
         if refusal.model is None:  # else the service answers who asks for another model
             words = service_trouble(refusal.cause, setting=refusal.setting, model=None, status=refusal.status)
-            found[OF_DOTENV] = _Trouble(words, refusal.since_ms)
+            found[OF_DOTENV] = _Trouble(refusal.cause, words, refusal.since_ms)
     for outage in await turn_moves.outages(tx):
         service = service_of(outage.service)
         setting = service.key_env if service is not None else None
         words = service_trouble(outage.cause, setting=setting, model=None, status=outage.status)
-        found[outage.service] = _Trouble(words, outage.since_ms)
+        found[outage.service] = _Trouble(outage.cause, words, outage.since_ms)
     return found
 
 
