@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import statistics
 import time
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -18,17 +19,32 @@ from benchmarks.places import Effort, progress
 from orchestrator.channels.local.channel import written
 from orchestrator.cli.terminal import change
 from orchestrator.domain.values import ChatJid
-from orchestrator.groups.registration import local_address
+from orchestrator.groups import registration
+from orchestrator.groups.registration import Registration, local_address
 from orchestrator.store import messages
 from orchestrator.store.database import Tx
+from orchestrator.web.console.app import find_pages
 
 STORED, TIMES, SEEN = 10_000, 30, 30
-PAGE_MS, PAGE_KB, SEEN_MS = 100.0, 100.0, 200.0
+PAGE_MS, PAGE_KB, SEEN_MS = 50.0, 100.0, 200.0
+GROUPS = 50
 CLIENTS, CLIENT_PERCENT, CLIENT_MIB = 100, 1.0, 20.0
 SETTLE_SECONDS = 3.0
 IDLE_SECONDS = 32.0
 """Longer than two pings of each stream."""
 LONG, FAMILY = "long", "family"
+OF_ONE_GROUP = (
+    "/chats/{}",
+    "/groups/{}",
+    "/board?group={}",
+    "/coming?group={}",
+    "/mind?group={}",
+    "/costs?group={}",
+    "/safety?group={}",
+    "/log?group={}",
+    "/log/search?q=day",
+)
+"""Pages of one group, and a search that finds every message."""
 
 
 async def measure(effort: Effort) -> list[Figure]:
@@ -37,6 +53,7 @@ async def measure(effort: Effort) -> list[Figure]:
         async with _browser(host) as browser:
             return [
                 await _page(browser, effort.times(TIMES)),
+                await _pages(browser, effort.times(TIMES)),
                 await _seen(host, browser, effort.times(SEEN)),
                 await _idle(host, browser, effort),
             ]
@@ -44,6 +61,8 @@ async def measure(effort: Effort) -> list[Figure]:
 
 def _fill(host: RunningHost) -> None:
     async def add(tx: Tx, now_ms: int) -> None:
+        for number in range(GROUPS - 2):
+            await registration.register(tx, Registration(folder=f"group-{number}").to_group(now_ms))
         jid = ChatJid(local_address(LONG))
         for number in range(STORED):
             one = written(
@@ -54,7 +73,7 @@ def _fill(host: RunningHost) -> None:
             )
 
     asyncio.run(change(host.home.root, add))
-    progress(f"{STORED:,} messages are stored")
+    progress(f"{STORED:,} messages and {GROUPS} groups are stored")
 
 
 @asynccontextmanager
@@ -87,6 +106,28 @@ async def _page(browser: httpx.AsyncClient, times: int) -> Figure:
             Check(what="median", value=measured.median, limit=PAGE_MS, unit="ms"),
             Check(what="size", value=size / 1000, limit=PAGE_KB, unit="kB"),
         ),
+    )
+
+
+async def _pages(browser: httpx.AsyncClient, times: int) -> Figure:
+    """Each page of the console, from the request to its last byte."""
+    of_all = sorted(path for page in find_pages() for path in page.shows if "{" not in path)
+    paths = [*of_all, *(one.format(LONG) for one in OF_ONE_GROUP)]
+    found: dict[str, list[float]] = {path: [] for path in paths}
+    for number in range(times + 2):
+        for path in paths:
+            began = time.perf_counter()
+            answer = await browser.get(f"/console{path}")
+            if number >= 2:  # the first ones load and compile
+                found[path].append(1000 * (time.perf_counter() - began))
+            assert answer.status_code == 200, (path, answer.status_code)
+    medians = sorted(((statistics.median(took), path) for path, took in found.items()), reverse=True)
+    slowest, path = medians[0]
+    progress(", ".join(f"{name} {took:.0f} ms" for took, name in medians[:5]))
+    return Figure(
+        name=f"{len(paths)} pages of the console, with {STORED:,} messages and {GROUPS} groups",
+        measured=Series(name="median of each page", unit="ms", values=tuple(took for took, _ in medians)),
+        checks=(Check(what=f"the slowest, {path}", value=slowest, limit=PAGE_MS, unit="ms"),),
     )
 
 
