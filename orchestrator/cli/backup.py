@@ -4,21 +4,33 @@ from __future__ import annotations
 
 import os
 import sys
+import tempfile
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from cyclopts import Parameter
 
 from orchestrator.base.clock import SystemClock
 from orchestrator.cli.exit_codes import UsageError
 from orchestrator.cli.options import GroupArgument, HomeOption, JsonOption, show
-from orchestrator.cli.terminal import LocalNow, home_of, moment, read, say_aside, zone_of
+from orchestrator.cli.terminal import (
+    LocalNow,
+    change,
+    home_of,
+    moment,
+    read,
+    run_async,
+    say_aside,
+    task_times,
+    zone_of,
+)
 from orchestrator.domain.errors import SettingError
 from orchestrator.domain.home import Home
 
 if TYPE_CHECKING:
     from orchestrator.backup.group_export import GroupExport
+    from orchestrator.backup.move_in import MoveResult
     from orchestrator.store.database import Tx
 
 
@@ -99,6 +111,46 @@ def export(
         group_export.summary_lines,
         as_json=as_json,
     )
+
+
+def import_(
+    program: Annotated[Literal["nanoclaw"], Parameter(help="The program that made it.")],
+    folder: Annotated[Path, Parameter(help="Its home, of which nothing is changed.")],
+    /,
+    *,
+    dry_run: Annotated[
+        bool, Parameter(negative="", help="Only say what would come, and what is left.")
+    ] = False,
+    as_json: JsonOption = False,
+    home: HomeOption = None,
+) -> None:
+    """Take over groups, notes, scheduled tasks and messages from another assistant's home.
+
+    Stop the other program first, or both do its tasks. A second import adds nothing twice. What cannot come
+    is listed with the reason.
+
+    Example: `andy import nanoclaw ~/nanoclaw --dry-run`
+    """
+    from orchestrator.backup import move_in
+
+    result = _import(home, program, folder.expanduser(), is_dry_run=dry_run)
+    show(result.to_row(), move_in.summary_lines, as_json=as_json)
+
+
+def _import(given: Path | None, program: str, folder: Path, *, is_dry_run: bool) -> MoveResult:
+    """Read the other home whole, then take it over in one transaction. Blocks."""
+    from orchestrator.backup import move_in, nanoclaw
+
+    readers = {"nanoclaw": nanoclaw.read}
+    with tempfile.TemporaryDirectory(prefix="andy-import-") as scratch:
+        foreign = readers[program](folder.absolute(), Path(scratch))
+    work = move_in.Import(
+        home=home_of(given), foreign=foreign, times=task_times(given), is_dry_run=is_dry_run
+    )
+    try:
+        return run_async(change(given, work.run))
+    except move_in.DryRunEnded as ended:
+        return ended.result
 
 
 async def _export(home: Home, name: str, target: Path, at: LocalNow, tx: Tx) -> GroupExport:

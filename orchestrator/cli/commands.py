@@ -86,6 +86,12 @@ COMMANDS = (
     CommandEntry("export", "backup:export", CARE, "Write what a group has to a folder that people can read."),
     CommandEntry("groups", "groups:groups_app", CHANGE, "Register chats, configure and remove them."),
     CommandEntry("image", "up:image_app", CARE, "Build and push the agents' container image."),
+    CommandEntry(
+        "import",
+        "backup:import_",
+        CARE,
+        "Take over groups, notes, scheduled tasks and messages from another assistant's home.",
+    ),
     CommandEntry("logs", "logs:logs", LOOK, "Show the log of a group's newest container, or of the host."),
     CommandEntry("loop", "loop:loop_app", CHANGE, "Let a group's agent wake by itself."),
     CommandEntry("mcp", "mcp:mcp_app", CHANGE, "Connect MCP servers, whose secrets agents never see."),
@@ -298,7 +304,7 @@ INTENTS = (
     Intent("open the console in a browser", "'andy open'", ("console", "web", "ui", "browser", "gui")),
     Intent("build the agents' image", "'andy image build'", ("build", "docker")),
     Intent("save everything to a file", "'andy backup andy.tar.gz'", ("save", "dump")),
-    Intent("bring it back from a file", "'andy restore andy.tar.gz'", ("import", "load")),
+    Intent("bring it back from a file", "'andy restore andy.tar.gz'", ("load",)),
     Intent(
         "teach agents a skill",
         "a folder in skills/, see docs/skills.md",

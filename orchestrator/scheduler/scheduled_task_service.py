@@ -98,8 +98,11 @@ async def create(
     *,
     now_ms: int,
     asked_in: ChatJid | None = None,
+    task_id: str | None = None,
 ) -> ScheduledTask:
     """Create a scheduled task of a group. Its answers go to the chat in which it was asked for.
+
+    `task_id` is the id of one that comes from elsewhere; others get a new one.
 
     Raises:
         BadSchedule, BadTime: it can never be due, or not as it is asked for.
@@ -109,7 +112,7 @@ async def create(
         raise TaskRefused(f"There are {MAX_OPEN} tasks already: cancel some first.")
     planned = times.plan(group, request.kind or "", request.value or "", dst=request.dst, now_ms=now_ms)
     task = ScheduledTask(
-        id=f"task-{secrets.token_hex(4)}",
+        id=task_id or f"task-{secrets.token_hex(4)}",
         folder=group.folder,
         chat_jid=group.chat_for(asked_in),
         prompt=request.prompt or "",

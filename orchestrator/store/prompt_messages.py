@@ -9,9 +9,10 @@ from orchestrator.store.database import Tx, returned
 from orchestrator.store.messages import from_row
 
 # The cursor is the group's: while a turn of one chat waits, the answer in another may move it past the turn's
-# messages, which are therefore found by their turn as well.
+# messages, which are therefore found by their turn as well. What an import has brought is long answered.
 _SINCE = """
-    m.group_folder = :folder AND m.seq > :cursor AND m.seq <= :last AND (m.chat_jid = :jid OR NOT EXISTS (
+    m.group_folder = :folder AND m.seq > :cursor AND m.seq <= :last AND m.ignored_reason IS NOT 'imported'
+    AND (m.chat_jid = :jid OR NOT EXISTS (
         SELECT 1 FROM turns t WHERE t.id = m.turn_id AND t.state IN ('queued', 'running')))
 """
 _SAID = """

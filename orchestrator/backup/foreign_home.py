@@ -1,0 +1,260 @@
+"""What another program's home holds, as Andy takes it over, and how its files are read without a change.
+
+A home of another program may come from anywhere: no link in it is followed, and all that is read has a bound.
+Databases are copied and the copy is opened, since SQLite writes beside a database even where it only reads.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sqlite3
+import stat
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path, PurePosixPath
+from typing import Any, BinaryIO
+
+from orchestrator.base.dirfd import inner, open_file, opened
+from orchestrator.domain.errors import BackupError
+from orchestrator.groups.attachments import LimitedReader
+
+MAX_DATABASE_BYTES = 2**32
+MAX_NOTE_BYTES = 2**20
+MAX_NOTES = 2_000
+"""Notes of one group, at most."""
+MAX_GROUPS, MAX_TASKS, MAX_MESSAGES = 1_000, 10_000, 1_000_000
+MAX_DEPTH = 5
+MAX_ID_CHARS, MAX_NAME_CHARS, MAX_TEXT_CHARS = 200, 200, 65_536
+MAX_STEPS = 10_000_000_000
+"""Steps of SQLite's machine that one read may take, in thousands of thousands: a made-up schema ends too."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ForeignNote:
+    """A memory file: its path in the group's folder, and its text."""
+
+    path: str
+    body: bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ForeignMessage:
+    """A message of the past."""
+
+    id: str
+    sender: str
+    sender_name: str
+    text: str
+    sent_ms: int
+    is_bot: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ForeignTask:
+    """A request at set times. `kind` and `value` are as `timing.plan` reads them."""
+
+    id: str
+    prompt: str
+    kind: str
+    value: str
+    is_paused: bool = False
+    is_in_conversation: bool = False
+    """Whether it was asked in the group's conversation, and not in one of its own."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ForeignGroup:
+    """A group with what belongs to it."""
+
+    key: str
+    """Its identity in the other program: a second import finds the group by it."""
+    folder: str
+    name: str
+    chat: str
+    """The address of its chat, as far as it is one of a messenger that Andy has; else empty."""
+    is_main: bool = False
+    trigger: str | None = None
+    requires_trigger: bool = True
+    notes: list[ForeignNote] = field(default_factory=list)
+    messages: list[ForeignMessage] = field(default_factory=list)
+    tasks: list[ForeignTask] = field(default_factory=list)
+
+
+@dataclass(slots=True, kw_only=True)
+class ForeignHome:
+    """All that is taken over from a home, and what is left."""
+
+    program: str
+    groups: list[ForeignGroup] = field(default_factory=list)
+    left: list[str] = field(default_factory=list)
+    """What is not taken over, each with the reason."""
+
+
+@contextmanager
+def readable_file(root: Path, path: str) -> Iterator[BinaryIO]:
+    """Yield a regular file below `root`, by a path without links. Raises `OSError`."""
+    *folders, name = PurePosixPath(path).parts
+    with ExitStack() as stack:
+        here = stack.enter_context(opened(root))
+        for folder in folders:
+            here = stack.enter_context(inner(here, folder))
+        body = stack.enter_context(os.fdopen(open_file(here, name), "rb"))
+        if not stat.S_ISREG(os.fstat(body.fileno()).st_mode):
+            raise FileNotFoundError(path)
+        yield body
+
+
+def has_file(root: Path, path: str) -> bool:
+    """Return whether there is a regular file below `root` by a path without links."""
+    try:
+        with readable_file(root, path):
+            return True
+    except OSError:
+        return False
+
+
+@contextmanager
+def database(root: Path, path: str, scratch: Path) -> Iterator[sqlite3.Connection]:
+    """Yield a copy of a database below `root`, which is not touched.
+
+    Raises:
+        BackupError: it is none, is damaged, or larger than `MAX_DATABASE_BYTES`.
+    """
+    copy = scratch / "copy.db"
+    try:
+        for ending in ("", "-wal"):
+            with suppress(FileNotFoundError) if ending else ExitStack():
+                _copy(root, path + ending, Path(f"{copy}{ending}"))
+        connection = sqlite3.connect(copy)
+    except OSError as error:
+        raise BackupError(f"{root / path} cannot be read ({error.strerror}).") from error
+    try:
+        connection.row_factory = sqlite3.Row
+        connection.text_factory = lambda raw: raw.decode("utf-8", "replace")
+        connection.execute("PRAGMA trusted_schema = OFF")
+        steps = iter(range(MAX_STEPS // 1_000_000))
+        connection.set_progress_handler(lambda: next(steps, None) is None, 1_000_000)
+        if connection.execute("PRAGMA quick_check(1)").fetchone()[0] != "ok":
+            raise sqlite3.DatabaseError("it is damaged")
+        yield connection
+    except sqlite3.Error as error:
+        raise BackupError(
+            f"{root / path} cannot be read ({error}): stop the program that writes it, and try again."
+        ) from error
+    finally:
+        connection.close()
+        for ending in ("", "-wal", "-shm"):
+            Path(f"{copy}{ending}").unlink(missing_ok=True)
+
+
+def _copy(root: Path, path: str, target: Path) -> None:
+    with readable_file(root, path) as body:
+        if os.fstat(body.fileno()).st_size > MAX_DATABASE_BYTES:
+            raise BackupError(f"{root / path} is larger than {MAX_DATABASE_BYTES // 2**30} GiB.")
+        with target.open("xb") as file:
+            shutil.copyfileobj(LimitedReader(body, MAX_DATABASE_BYTES), file)
+
+
+def columns(connection: sqlite3.Connection, table: str) -> frozenset[str]:
+    """Return the names of the plain columns of a plain table; none where it is missing or something else."""
+    found = connection.execute(
+        "SELECT 1 FROM sqlite_schema WHERE type = 'table' AND name = ? AND rootpage > 0", (table,)
+    ).fetchone()
+    if found is None:
+        return frozenset()
+    listed = connection.execute("SELECT name, hidden FROM pragma_table_xinfo(?)", (table,))
+    return frozenset(row["name"] for row in listed if row["hidden"] == 0)
+
+
+def rows(
+    connection: sqlite3.Connection, table: str, *, limit: int, order: str = "rowid"
+) -> Iterator[dict[str, Any]]:
+    """Yield the newest rows of a table, oldest first, with their plain columns. Both names are constants."""
+    names = ", ".join(f'"{name}"' for name in sorted(columns(connection, table)) if '"' not in name)
+    if names:
+        found = connection.execute(
+            f"""
+            SELECT {names} FROM {table}
+            WHERE rowid IN (SELECT rowid FROM {table} ORDER BY {order} DESC, rowid DESC LIMIT ?)
+            ORDER BY {order}, rowid
+            """,  # noqa: S608 - constants, and names without a quote
+            (limit,),
+        )
+        yield from (dict(row) for row in found)
+
+
+def text(row: Mapping[str, Any], name: str, *, limit: int = MAX_NAME_CHARS) -> str:
+    """Return a text of a row, cut where it is too long; empty for what is no text."""
+    value = row.get(name)
+    if isinstance(value, int) and not isinstance(value, bool):
+        value = str(value)
+    return value.replace("\0", "")[:limit] if isinstance(value, str) else ""
+
+
+def moment_ms(value: object, *, zone_of_naive: Any = UTC) -> int | None:
+    """Return a time in epoch milliseconds: of ISO text, or of a number of milliseconds. None of others."""
+    if isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < 10**14:
+        return int(value)
+    try:
+        at = datetime.fromisoformat(value) if isinstance(value, str) else None
+    except ValueError:
+        return None
+    if at is None or not 1971 <= at.year <= 9000:
+        return None
+    return round((at if at.tzinfo else at.replace(tzinfo=zone_of_naive)).timestamp() * 1000)
+
+
+def notes(
+    root: Path, folder: str, *, deep: tuple[str, ...], leave: Callable[[str], None]
+) -> list[ForeignNote]:
+    """Return the notes (`.md`) of a folder, and those of the folders `deep` in it."""
+    found: list[ForeignNote] = []
+    try:
+        with ExitStack() as stack:
+            here = stack.enter_context(opened(root))
+            for part in PurePosixPath(folder).parts:
+                here = stack.enter_context(inner(here, part))
+            _gather(here, "", deep, found, leave, MAX_DEPTH)
+    except OSError as error:
+        leave(f"the notes in {folder}: {error.strerror}")
+    return found
+
+
+def _gather(
+    here: int,
+    prefix: str,
+    deep: tuple[str, ...],
+    found: list[ForeignNote],
+    leave: Callable[[str], None],
+    depth: int,
+) -> None:
+    with os.scandir(here) as listed:
+        entries = sorted(listed, key=lambda entry: entry.name)
+    for entry in entries:
+        path = prefix + entry.name
+        if entry.name.startswith(".") or entry.is_symlink() or not path.isprintable():
+            continue
+        if entry.is_dir(follow_symlinks=False):
+            if depth > 1 and (prefix or entry.name in deep):
+                with inner(here, entry.name) as below:
+                    _gather(below, f"{path}/", deep, found, leave, depth - 1)
+        elif entry.name.endswith(".md") and len(found) < MAX_NOTES:
+            body = _note(here, entry.name)
+            if body is None:
+                leave(f"the note {path}: it is no file of at most {MAX_NOTE_BYTES // 2**20} MiB")
+            else:
+                found.append(ForeignNote(path=path, body=body))
+
+
+def _note(here: int, name: str) -> bytes | None:
+    try:
+        with os.fdopen(open_file(here, name), "rb") as file:
+            seen = os.fstat(file.fileno())
+            if not stat.S_ISREG(seen.st_mode) or seen.st_size > MAX_NOTE_BYTES:
+                return None
+            return file.read(MAX_NOTE_BYTES)
+    except OSError:
+        return None

@@ -1,0 +1,137 @@
+"""Reads a home of NanoClaw 1: `store/messages.db` and `groups/`."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from orchestrator.backup import foreign_home
+from orchestrator.backup.foreign_home import (
+    MAX_GROUPS,
+    MAX_ID_CHARS,
+    MAX_MESSAGES,
+    MAX_TASKS,
+    MAX_TEXT_CHARS,
+    ForeignGroup,
+    ForeignHome,
+    ForeignMessage,
+    ForeignTask,
+    moment_ms,
+    text,
+)
+from orchestrator.domain.errors import BackupError
+
+DATABASE = "store/messages.db"
+NEWER_DATABASE = "data/v2.db"
+NEEDED = {
+    "messages": {"id", "chat_jid", "sender", "sender_name", "content", "timestamp", "is_from_me"},
+    "registered_groups": {"jid", "name", "folder", "trigger_pattern"},
+    "scheduled_tasks": {"id", "group_folder", "prompt", "schedule_type", "schedule_value", "status"},
+}
+NOTE_FOLDERS = ("conversations", "memory")
+MAIN = "main"
+
+
+def read(root: Path, scratch: Path) -> ForeignHome:
+    """Return what a home holds. Blocks.
+
+    Raises:
+        BackupError: it is no home of a version that is known, or cannot be read.
+    """
+    if not foreign_home.has_file(root, DATABASE):
+        if foreign_home.has_file(root, NEWER_DATABASE):
+            raise BackupError(f"{root} is of NanoClaw 2, which cannot be read yet: only version 1 can.")
+        raise BackupError(f"{root} is no home of NanoClaw: it has no {DATABASE}.")
+    found = ForeignHome(program="nanoclaw")
+    with foreign_home.database(root, DATABASE, scratch) as database:
+        for table, needed in NEEDED.items():
+            if not needed <= foreign_home.columns(database, table):
+                raise BackupError(f"{root / DATABASE} is of a version of NanoClaw that is not known.")
+        _read_groups(database, root, found)
+        _read_tasks(database, found)
+        _read_messages(database, found)
+        sessions = list(foreign_home.rows(database, "sessions", limit=MAX_GROUPS))
+    if sessions:
+        found.left.append(f"{len(sessions)} sessions of agents: Andy's begin anew, with the notes")
+    return found
+
+
+def _read_groups(database: sqlite3.Connection, root: Path, found: ForeignHome) -> None:
+    for row in foreign_home.rows(database, "registered_groups", limit=MAX_GROUPS):
+        folder, chat = text(row, "folder"), text(row, "jid")
+        if not folder or not chat:
+            found.left.append("a group without a folder or chat")
+            continue
+        if row.get("container_config"):
+            found.left.append(f"{folder}: its container settings, such as folders that it may read")
+        needs = row.get("requires_trigger")
+        is_path = "/" not in folder and folder not in (".", "..")
+        found.groups.append(
+            ForeignGroup(
+                key=chat,
+                folder=folder,
+                name=text(row, "name") or folder,
+                chat=chat,
+                is_main=bool(row.get("is_main")) or folder == MAIN,
+                # NanoClaw's trigger is `@Andy`; Andy answers to his name by himself.
+                trigger=text(row, "trigger_pattern") or None,
+                requires_trigger=needs is None or bool(needs),
+                notes=foreign_home.notes(root, f"groups/{folder}", deep=NOTE_FOLDERS, leave=found.left.append)
+                if is_path
+                else [],
+            )
+        )
+
+
+def _read_tasks(database: sqlite3.Connection, found: ForeignHome) -> None:
+    by_folder = {group.folder: group for group in found.groups}
+    for row in foreign_home.rows(database, "scheduled_tasks", limit=MAX_TASKS):
+        group, name = by_folder.get(text(row, "group_folder")), text(row, "id", limit=MAX_ID_CHARS)
+        if text(row, "status") not in ("active", "paused"):
+            continue  # it is over
+        if group is None:
+            found.left.append(f"task {name}: its group is not registered")
+            continue
+        if row.get("script"):
+            found.left.append(f"{group.folder}: the script of task {name}, which is written for NanoClaw")
+        group.tasks.append(
+            ForeignTask(
+                id=name,
+                prompt=text(row, "prompt", limit=MAX_TEXT_CHARS),
+                kind=text(row, "schedule_type"),
+                value=text(row, "schedule_value"),
+                is_paused=text(row, "status") == "paused",
+                is_in_conversation=text(row, "context_mode") == "group",
+            )
+        )
+
+
+def _read_messages(database: sqlite3.Connection, found: ForeignHome) -> None:
+    by_chat = {group.chat: group for group in found.groups}
+    strange = 0
+    for row in foreign_home.rows(database, "messages", limit=MAX_MESSAGES, order="timestamp"):
+        group, one = by_chat.get(text(row, "chat_jid")), _message(row)
+        if group is None or one is None:
+            strange += bool(text(row, "content"))
+        else:
+            group.messages.append(one)
+    if strange:
+        found.left.append(f"{strange:,} messages: they are in no registered group, or not whole")
+
+
+def _message(row: Mapping[str, Any]) -> ForeignMessage | None:
+    sent_ms, content = moment_ms(row["timestamp"]), text(row, "content", limit=MAX_TEXT_CHARS)
+    name = text(row, "id", limit=MAX_ID_CHARS)
+    if sent_ms is None or not content or not name:
+        return None
+    is_bot = row["is_bot_message"] if "is_bot_message" in row else row["is_from_me"]
+    return ForeignMessage(
+        id=name,
+        sender=text(row, "sender"),
+        sender_name=text(row, "sender_name") or text(row, "sender"),
+        text=content,
+        sent_ms=sent_ms,
+        is_bot=bool(is_bot),
+    )

@@ -1,0 +1,302 @@
+"""What `andy import` takes over from homes of other assistants, and that a hostile one does no harm."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+import os
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from orchestrator.cli.main import app
+from orchestrator.domain.errors import BackupError, StoreError
+from orchestrator.domain.home import Home
+from orchestrator.domain.values import ChatJid
+from orchestrator.groups import registration
+from orchestrator.store.database import Database
+from tests.doubles.clock import FakeClock
+from tests.support.store_harness import StoreHarness, a_message
+
+FAMILY = "120363001@g.us"
+NANOCLAW = """
+CREATE TABLE chats (jid TEXT PRIMARY KEY, name TEXT, last_message_time TEXT, channel TEXT,
+    is_group INTEGER DEFAULT 0);
+CREATE TABLE messages (id TEXT, chat_jid TEXT, sender TEXT, sender_name TEXT, content TEXT, timestamp TEXT,
+    is_from_me INTEGER, is_bot_message INTEGER DEFAULT 0, PRIMARY KEY (id, chat_jid),
+    FOREIGN KEY (chat_jid) REFERENCES chats(jid));
+CREATE TABLE scheduled_tasks (id TEXT PRIMARY KEY, group_folder TEXT NOT NULL, chat_jid TEXT NOT NULL,
+    prompt TEXT NOT NULL, schedule_type TEXT NOT NULL, schedule_value TEXT NOT NULL, next_run TEXT,
+    last_run TEXT, last_result TEXT, status TEXT DEFAULT 'active', created_at TEXT NOT NULL,
+    context_mode TEXT DEFAULT 'isolated');
+CREATE TABLE sessions (group_folder TEXT PRIMARY KEY, session_id TEXT NOT NULL);
+CREATE TABLE registered_groups (jid TEXT PRIMARY KEY, name TEXT NOT NULL, folder TEXT NOT NULL UNIQUE,
+    trigger_pattern TEXT NOT NULL, added_at TEXT NOT NULL, container_config TEXT,
+    requires_trigger INTEGER DEFAULT 1);
+"""
+
+
+@pytest.fixture
+async def home(tmp_path: Path) -> Home:
+    home = Home(tmp_path / "home")
+    home.make()
+    database = await Database.open(home.database)
+    async with database.transaction() as tx:
+        await registration.ensure_main(tx, now_ms=1)
+    await database.close()
+    return home
+
+
+@pytest.fixture
+def nanoclaw(tmp_path: Path) -> Path:
+    """A home as NanoClaw 1 makes it: two groups with notes, tasks and messages."""
+    root = tmp_path / "nanoclaw"
+    for name, text in {
+        "groups/main/CLAUDE.md": "I am the owner's.",
+        "groups/family/CLAUDE.md": "Jane likes tea.",
+        "groups/family/conversations/2026-01-01.md": "An old talk.",
+        "groups/family/node_modules/readme.md": "of nobody",
+        "groups/family/.env": "KEY=secret",
+        ".env": "ANTHROPIC_API_KEY=secret",
+    }.items():
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_text(text)
+    (root / "store").mkdir()
+    write(root, NANOCLAW)
+    write(
+        root,
+        "INSERT INTO registered_groups VALUES (?, ?, ?, ?, '2026-01-01T00:00:00.000Z', ?, ?)",
+        ("me@s.whatsapp.net", "Me", "main", "@Andy", None, 0),
+        (FAMILY, "Family", "family", "@Andy", '{"additionalMounts":[]}', 1),
+        ("slack:C1", "Work", "work", "@Andy", None, 1),
+    )
+    write(
+        root,
+        "INSERT INTO messages VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+        ("A1", FAMILY, "1@s.whatsapp.net", "Jane", "우유 사기", "2026-01-02T10:00:00.000Z", 0, 0),
+        ("A2", FAMILY, "2@s.whatsapp.net", "Andy", "Done.", "2026-01-02T10:00:05.000Z", 1, 1),
+        ("B1", "me@s.whatsapp.net", "me@s.whatsapp.net", "Me", "note", "2026-01-01T10:00:00.000Z", 0, 0),
+        ("C1", "slack:C1", "U1", "Bob", "standup?", "2026-01-03T10:00:00.000Z", 0, 0),
+        ("D1", "stranger@g.us", "x", "X", "not registered", "2026-01-03T10:00:00.000Z", 0, 0),
+        ("D2", FAMILY, "x", "X", "no time", "yesterday", 0, 0),
+    )
+    write(
+        root,
+        "INSERT INTO scheduled_tasks VALUES (?, ?, ?, ?, ?, ?, NULL, NULL, NULL, ?, '2026', ?)",
+        ("t1", "family", FAMILY, "news", "cron", "0 9 * * 1", "active", "group"),
+        ("t2", "family", FAMILY, "water", "interval", "3600000", "paused", "isolated"),
+        ("t3", "family", FAMILY, "gone", "once", "2020-01-01T10:00:00", "active", "isolated"),
+        ("t4", "family", FAMILY, "over", "once", "2020-01-01T10:00:00", "completed", "isolated"),
+        ("t5", "nobody", FAMILY, "lost", "cron", "0 9 * * 1", "active", "isolated"),
+    )
+    write(root, "INSERT INTO sessions VALUES ('family', 'abc')", ())
+    return root
+
+
+def write(root: Path, sql: str, *parameters: tuple[Any, ...], name: str = "store/messages.db") -> None:
+    with closing(sqlite3.connect(root / name)) as database, database:
+        if parameters:
+            database.executemany(sql, parameters)
+        else:
+            database.executescript(sql)
+
+
+def rows(home: Home, sql: str) -> list[tuple[Any, ...]]:
+    with closing(sqlite3.connect(home.database)) as database:
+        return database.execute(sql).fetchall()
+
+
+def moved(home: Home, capsys: pytest.CaptureFixture[str], *words: str) -> dict[str, Any]:
+    capsys.readouterr()
+    app(["import", *words, "--json", "--home", str(home.root)], result_action="return_value")
+    found: dict[str, Any] = json.loads(capsys.readouterr().out)
+    return found
+
+
+def state_of(root: Path) -> dict[str, tuple[str, int]]:
+    return {
+        str(path): (hashlib.sha256(path.read_bytes()).hexdigest(), path.stat().st_mtime_ns)
+        for path in sorted(root.rglob("*"))
+        if path.is_file()
+    }
+
+
+def test_a_home_of_nanoclaw_comes_whole_and_is_not_changed(home, nanoclaw, capsys):
+    before = state_of(nanoclaw)
+    found = moved(home, capsys, "nanoclaw", str(nanoclaw))
+    assert state_of(nanoclaw) == before
+    main, family, work = found["groups"]
+    assert (main["folder"], main["is_new"], main["messages"]) == ("main", False, 1)
+    assert (family["folder"], family["chat"], family["messages"]) == ("family", FAMILY, 2)
+    assert family["notes"] == ["CLAUDE.md", "conversations/2026-01-01.md"]
+    assert (work["folder"], work["chat"], work["messages"]) == ("work", "local:work", 1)
+    assert rows(home, "SELECT folder, jid, name, requires_trigger, is_main FROM registered_groups") == [
+        ("main", "local:main", "Main", 0, 1),
+        ("family", FAMILY, "Family", 1, 0),
+        ("work", "local:work", "Work", 1, 0),
+    ]
+    assert rows(home, "SELECT chat_jid, id, content, is_bot_message FROM messages ORDER BY sent_ms") == [
+        ("local:main", "nanoclaw:me@s.whatsapp.net:B1", "note", 0),
+        (FAMILY, "A1", "우유 사기", 0),
+        (FAMILY, "A2", "Done.", 1),
+        ("local:work", "nanoclaw:slack:C1:C1", "standup?", 0),
+    ]
+    tasks = "SELECT prompt, schedule_type, schedule_value, context_mode, status FROM scheduled_tasks"
+    assert rows(home, f"{tasks} ORDER BY prompt") == [
+        ("news", "cron", "0 9 * * 1", "group", "active"),
+        ("water", "interval", "3600000", "isolated", "paused"),
+    ]
+    assert (home.groups / "family" / "CLAUDE.md").read_text() == "Jane likes tea."
+    assert not (home.groups / "family" / "node_modules").exists()
+    left = "\n".join(found["left"])
+    for reason in (
+        "t3 (once",
+        "t5: its group",
+        "container settings",
+        "2 messages",
+        "1 sessions",
+        "only you give",
+    ):
+        assert reason in left
+    assert "secret" not in json.dumps(found)
+
+
+async def test_the_past_is_not_asked_anew(home, nanoclaw, capsys):
+    await asyncio.to_thread(moved, home, capsys, "nanoclaw", str(nanoclaw))
+    assert rows(home, "SELECT count(*) FROM turns") == [(0,)]
+    database = await Database.open(home.database)
+    harness = StoreHarness(database, FakeClock())
+    await harness.intake.accept(a_message("@Andy hello", chat_jid=ChatJid(FAMILY)))
+    _, _, order = await harness.start_next("family")
+    await database.close()
+    assert "hello" in order.prompt
+    assert "우유" not in order.prompt
+
+
+def test_a_second_import_adds_nothing_twice(home, nanoclaw, capsys):
+    moved(home, capsys, "nanoclaw", str(nanoclaw))
+    (home.groups / "family" / "CLAUDE.md").write_text("changed here since")
+    write(
+        nanoclaw,
+        "INSERT INTO messages VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+        ("A3", FAMILY, "1@s.whatsapp.net", "Jane", "more", "2026-02-02T10:00:00.000Z", 0, 0),
+    )
+    counts = "SELECT (SELECT count(*) FROM registered_groups), (SELECT count(*) FROM scheduled_tasks)"
+    before = rows(home, counts)
+    found = moved(home, capsys, "nanoclaw", str(nanoclaw))
+    assert [(one["messages"], one["notes"], one["tasks"]) for one in found["groups"]] == [
+        (0, [], []), (1, [], []), (0, [], []),
+    ]  # fmt: skip
+    assert rows(home, counts) == before
+    assert (home.groups / "family" / "CLAUDE.md").read_text() == "changed here since"
+
+
+def test_a_note_that_is_there_stays_and_the_other_comes_beside_it(home, nanoclaw, capsys):
+    (home.groups / "main").mkdir()
+    (home.groups / "main" / "CLAUDE.md").write_text("Andy's own")
+    found = moved(home, capsys, "nanoclaw", str(nanoclaw))
+    assert found["groups"][0]["notes"] == ["CLAUDE.from-nanoclaw.md"]
+    assert (home.groups / "main" / "CLAUDE.md").read_text() == "Andy's own"
+    assert (home.groups / "main" / "CLAUDE.from-nanoclaw.md").read_text() == "I am the owner's."
+
+
+def test_a_dry_run_says_the_same_and_changes_nothing(home, nanoclaw, capsys):
+    before = (
+        state_of(home.groups),
+        rows(home, "SELECT * FROM router_state"),
+        rows(home, "SELECT * FROM audit"),
+    )
+    tried = moved(home, capsys, "nanoclaw", str(nanoclaw), "--dry-run")
+    assert before == (
+        state_of(home.groups), rows(home, "SELECT * FROM router_state"), rows(home, "SELECT * FROM audit"),
+    )  # fmt: skip
+    assert rows(home, "SELECT count(*) FROM messages") == [(0,)]
+    assert {**moved(home, capsys, "nanoclaw", str(nanoclaw)), "is_dry_run": True} == tried
+
+
+def test_a_group_of_the_same_name_stays_apart(home, nanoclaw, capsys):
+    app(["groups", "register", "family", "--home", str(home.root)], result_action="return_value")
+    found = moved(home, capsys, "nanoclaw", str(nanoclaw))
+    assert found["groups"][1]["folder"] == "family-nanoclaw"
+    assert moved(home, capsys, "nanoclaw", str(nanoclaw))["groups"][1]["folder"] == "family-nanoclaw"
+
+
+def test_a_hostile_home_leads_nowhere(home, nanoclaw, tmp_path, capsys):
+    secret = tmp_path / "secret.md"
+    secret.write_text("of the owner")
+    (nanoclaw / "groups" / "family" / "linked.md").symlink_to(secret)
+    (nanoclaw / "groups" / "work").symlink_to(tmp_path)
+    os.mkfifo(nanoclaw / "groups" / "family" / "pipe.md")
+    with (nanoclaw / "groups" / "family" / "huge.md").open("wb") as huge:
+        huge.truncate(2**33)
+    write(
+        nanoclaw,
+        "INSERT INTO registered_groups VALUES (?, ?, ?, ?, '2026', NULL, 1)",
+        ("1@g.us", "Up", "../../etc", "@Andy"),
+        ("2@g.us", "Dots", "..", "@Andy"),
+        ("local:main", "Fake", "fake", "@Andy"),
+        ("3@g.us", "\u202e" * 300, "x" * 300, "@Andy"),
+        ("4@g.us", b"\xff\x00bytes", "bytes", "y" * 9_000),
+    )
+    write(
+        nanoclaw,
+        "INSERT INTO messages VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+        (b"\xff", FAMILY, 5, None, "x" * 1_000_000, "2026-01-02T10:00:00.000Z", "a", "b"),
+        ("E1", FAMILY, "s", "n", "far", "+9999999-01-01", 0, 0),
+    )
+    found = moved(home, capsys, "nanoclaw", str(nanoclaw))
+    folders = {one["folder"]: one for one in found["groups"]}
+    assert set(folders) == {"main", "family", "work", "fake", "bytes"}
+    assert folders["fake"]["chat"] == "local:fake"
+    assert folders["family"]["notes"] == ["CLAUDE.md", "conversations/2026-01-01.md"]
+    assert "of the owner" not in "".join(path.read_text() for path in home.groups.rglob("*.md"))
+    assert not (home.root / "etc").exists()
+    assert rows(home, "SELECT count(*) FROM messages WHERE length(content) > 65536") == [(0,)]
+
+
+@pytest.mark.parametrize(
+    ("made", "word"),
+    [
+        ("DROP TABLE registered_groups", "not known"),
+        ("ALTER TABLE messages RENAME COLUMN chat_jid TO chat_id", "not known"),
+        ("DROP TABLE messages; CREATE VIEW messages AS SELECT 1 AS id", "not known"),
+    ],
+)
+def test_an_unknown_version_is_refused(home, nanoclaw, made, word):
+    write(nanoclaw, made)
+    with pytest.raises(BackupError, match=word):
+        app(["import", "nanoclaw", str(nanoclaw), "--home", str(home.root)], result_action="return_value")
+
+
+def test_a_folder_that_is_no_home_is_refused(home, nanoclaw, tmp_path):
+    def andy(folder: Path, root: Path) -> None:
+        app(["import", "nanoclaw", str(folder), "--home", str(root)], result_action="return_value")
+
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(BackupError, match="is no home of NanoClaw"):
+        andy(tmp_path / "empty", home.root)
+    (tmp_path / "linked" / "store").mkdir(parents=True)
+    (tmp_path / "linked" / "store" / "messages.db").symlink_to(nanoclaw / "store" / "messages.db")
+    with pytest.raises(BackupError, match="is no home of NanoClaw"):
+        andy(tmp_path / "linked", home.root)
+    with pytest.raises(StoreError):
+        andy(nanoclaw, tmp_path / "nowhere")
+    (nanoclaw / "store" / "messages.db").write_bytes(b"no database" * 1000)
+    with pytest.raises(BackupError, match="cannot be read"):
+        andy(nanoclaw, home.root)
+
+
+def test_what_nanoclaw_has_not_written_back_yet_comes_too(home, nanoclaw, capsys):
+    with closing(sqlite3.connect(nanoclaw / "store" / "messages.db")) as live:
+        live.execute("PRAGMA journal_mode = WAL")
+        live.execute(
+            "INSERT INTO messages VALUES ('W1', ?, 's', 'n', 'fresh', '2026-03-01T00:00:00.000Z', 0, 0)",
+            (FAMILY,),
+        )
+        live.commit()
+        found = moved(home, capsys, "nanoclaw", str(nanoclaw))
+    assert found["groups"][1]["messages"] == 3
