@@ -1,4 +1,4 @@
-"""What another program's home holds, as Andy takes it over, and how its files are read without a change.
+"""Declares what is taken over from another program's home, and reads its files without a change.
 
 A home of another program may come from anywhere: no link in it is followed, and all that is read has a bound.
 Databases are copied and the copy is opened, since SQLite writes beside a database even where it only reads.
@@ -90,7 +90,7 @@ class ForeignHome:
     program: str
     groups: list[ForeignGroup] = field(default_factory=list)
     left: list[str] = field(default_factory=list)
-    """What is not taken over, each with the reason."""
+    """The parts that are not taken over, each with the reason."""
 
 
 @contextmanager

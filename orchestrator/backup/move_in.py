@@ -32,7 +32,7 @@ MAX_LEFT_SHOWN = 50
 
 @dataclass(slots=True, kw_only=True)
 class MovedGroup:
-    """What came into one group."""
+    """The result of an import for one group."""
 
     folder: str
     chat: str
