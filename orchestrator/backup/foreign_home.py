@@ -60,6 +60,8 @@ class ForeignTask:
     prompt: str
     kind: str
     value: str
+    zone: str = ""
+    """The time zone of its times, where it is said."""
     is_paused: bool = False
     is_in_conversation: bool = False
     """Whether it was asked in the group's conversation, and not in one of its own."""
@@ -74,7 +76,9 @@ class ForeignGroup:
     folder: str
     name: str
     chat: str
-    """The address of its chat, as far as it is one of a messenger that Andy has; else empty."""
+    """The address of its chat, as the other program writes it; empty where it has none."""
+    channel: str = ""
+    """The name of its messenger, where `chat` is the messenger's own id of the chat."""
     is_main: bool = False
     trigger: str | None = None
     requires_trigger: bool = True
@@ -88,6 +92,8 @@ class ForeignHome:
     """All that is taken over from a home, and what is left."""
 
     program: str
+    has_chat_ids: bool = False
+    """Whether its messages have the ids that the messenger gave them."""
     groups: list[ForeignGroup] = field(default_factory=list)
     left: list[str] = field(default_factory=list)
     """The parts that are not taken over, each with the reason."""

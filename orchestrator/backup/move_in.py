@@ -83,7 +83,7 @@ class Import:
             program=self.foreign.program, is_dry_run=self.is_dry_run, left=list(self.foreign.left)
         )
         await registration.ensure_main(tx, now_ms=now_ms)
-        for one in self.foreign.groups:
+        for one in (replace(group, chat=_address(group)) for group in self.foreign.groups):
             try:
                 group, is_new = await self._group(tx, one, now_ms=now_ms)
             except BadRequest as refused:
@@ -109,7 +109,7 @@ class Import:
             return next(group for group in await groups.every(tx) if group.is_main), False
         key = f"{self.foreign.program}:group:{one.key}"
         noted = await message_history.import_note(tx, key)
-        chat = ChatJid(one.chat) if _is_known(one.chat) else None
+        chat = ChatJid(one.chat) if one.chat else None
         known = await groups.by_folder(tx, noted) if noted else None
         known = known or (await groups.by_jid(tx, chat) if chat else None)
         if known is not None:
@@ -135,15 +135,16 @@ class Import:
         raise BadRequest("there are too many groups of this name.")
 
     async def _add_messages(self, tx: Tx, one: ForeignGroup, group: Group, *, now_ms: int) -> int:
-        has_own_ids = one.chat in group.chats
+        is_own_chat = one.chat in group.chats
         count = 0
         for message in one.messages:
             # In its own chat a message has the messenger's id, so that it is known when it comes again.
-            name = message.id if has_own_ids else f"{self.foreign.program}:{one.key}:{message.id}"
+            is_own_id = is_own_chat and self.foreign.has_chat_ids
+            name = message.id if is_own_id else f"{self.foreign.program}:{one.key}:{message.id}"
             seq = await message_history.add_imported(
                 tx,
                 group.folder,
-                ChatJid(one.chat) if has_own_ids else group.jid,
+                ChatJid(one.chat) if is_own_chat else group.jid,
                 MessageId(name),
                 sender=message.sender,
                 sender_name=message.sender_name,
@@ -174,6 +175,9 @@ class Import:
     async def _add_task(self, tx: Tx, task: ForeignTask, group: Group, name: str, *, now_ms: int) -> None:
         if not task.prompt.strip():
             raise BadRequest("it asks nothing.")
+        zone = self.times.plan(group, "interval", "1h", dst=None, now_ms=now_ms).schedule.timezone
+        if task.kind == "cron" and task.zone not in ("", zone):
+            raise BadRequest(f"its times are those of {task.zone}, and the group's of {zone}.")
         request = ScheduledTaskRequest(
             prompt=task.prompt,
             kind=task.kind,
@@ -213,10 +217,19 @@ class Import:
         return beside
 
 
-def _is_known(chat: str) -> bool:
-    """Return whether a chat is of a messenger that Andy has; no other program has chats of this machine."""
-    found = (one for one in discovery.installed() if one.name != discovery.ALWAYS_ON)
-    return bool(chat) and any(one.owns(ChatJid(chat)) for one in found)
+def _address(group: ForeignGroup) -> str:
+    """Return the address of a group's chat in a messenger that Andy has; empty where there is none.
+
+    No other program has chats of this machine.
+    """
+    for one in discovery.installed():
+        texts = (group.chat, one.prefix + group.chat) if group.channel else (group.chat,)
+        if one.name == discovery.ALWAYS_ON or group.channel not in ("", one.name) or not group.chat:
+            continue
+        for text in texts:
+            if one.owns(ChatJid(text)):
+                return text
+    return ""
 
 
 def _own_trigger(trigger: str | None) -> str | None:

@@ -44,7 +44,7 @@ def read(root: Path, scratch: Path) -> ForeignHome:
         if foreign_home.has_file(root, NEWER_DATABASE):
             raise BackupError(f"{root} is of NanoClaw 2, which cannot be read yet: only version 1 can.")
         raise BackupError(f"{root} is no home of NanoClaw: it has no {DATABASE}.")
-    found = ForeignHome(program="nanoclaw")
+    found = ForeignHome(program="nanoclaw", has_chat_ids=True)
     with foreign_home.database(root, DATABASE, scratch) as database:
         for table, needed in NEEDED.items():
             if not needed <= foreign_home.columns(database, table):

@@ -62,6 +62,8 @@ class ChannelDescription:
     """One sentence: what it is and what it needs."""
     owns: Callable[[ChatJid], bool]
     """Return whether a chat's address is one of this channel. Pure; never raises."""
+    prefix: str = ""
+    """The beginning of its addresses that the messenger's own id of a chat does not have."""
     build: Callable[[ChannelContext], Channel]
     """Make the channel, importing what it needs. Raises `ImportError` when its library is not installed."""
     features: frozenset[Feature]

@@ -114,7 +114,9 @@ def export(
 
 
 def import_(
-    program: Annotated[Literal["nanoclaw"], Parameter(help="The program that made it.")],
+    program: Annotated[
+        Literal["nanoclaw", "openclaw", "nanobot"], Parameter(help="The program that made it.")
+    ],
     folder: Annotated[Path, Parameter(help="Its home, of which nothing is changed.")],
     /,
     *,
@@ -139,9 +141,13 @@ def import_(
 
 def _import(given: Path | None, program: str, folder: Path, *, is_dry_run: bool) -> MoveResult:
     """Read the other home whole, then take it over in one transaction. Blocks."""
-    from orchestrator.backup import move_in, nanoclaw
+    from orchestrator.backup import move_in, nanoclaw, session_homes
 
-    readers = {"nanoclaw": nanoclaw.read}
+    readers = {
+        "nanoclaw": nanoclaw.read,
+        "openclaw": session_homes.read_openclaw,
+        "nanobot": session_homes.read_nanobot,
+    }
     with tempfile.TemporaryDirectory(prefix="andy-import-") as scratch:
         foreign = readers[program](folder.absolute(), Path(scratch))
     work = move_in.Import(

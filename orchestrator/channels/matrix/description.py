@@ -88,6 +88,7 @@ CHANNEL = ChannelDescription(
         "ko": "Matrix(Element 등)의 방입니다. 아무 홈서버에나 만든 Andy 자신의 계정을 씁니다.",
     },
     owns=owns,
+    prefix=PREFIX,
     build=build,
     features=frozenset(Feature),
     max_text_chars=MAX_TEXT_CHARS,

@@ -87,6 +87,7 @@ CHANNEL = ChannelDescription(
         "ko": "텔레그램의 대화와 그룹입니다. @BotFather에서 만든 내 봇을 씁니다.",
     },
     owns=owns,
+    prefix=PREFIX,
     build=build,
     features=frozenset(Feature) - {Feature.IDEMPOTENT, Feature.DELETIONS, Feature.READ_RECEIPTS},
     max_text_chars=MAX_TEXT_CHARS,

@@ -300,3 +300,186 @@ def test_what_nanoclaw_has_not_written_back_yet_comes_too(home, nanoclaw, capsys
         live.commit()
         found = moved(home, capsys, "nanoclaw", str(nanoclaw))
     assert found["groups"][1]["messages"] == 3
+
+
+# OpenClaw and nanobot: one agent for all chats
+
+
+@pytest.fixture
+def openclaw(tmp_path: Path) -> Path:
+    """A home as OpenClaw makes it: its owner's chat, others, the session of a job, jobs and notes."""
+    root = tmp_path / "openclaw"
+    sessions = {
+        "agent:main:main": {"sessionId": "s-main", "updatedAt": 1},
+        "agent:main:telegram:group:-100123:topic:4": {"sessionId": "s-group", "updatedAt": 1},
+        "agent:main:whatsapp:direct:+4912": {"sessionId": "s-direct", "updatedAt": 1},
+        "cron:job-1": {"sessionId": "s-cron", "updatedAt": 1},
+        "agent:main:telegram:group:-5": {"sessionId": "../../../secret", "updatedAt": 1},
+    }
+    jobs = [
+        {
+            "id": "job-1", "name": "brief", "enabled": True, "sessionTarget": "isolated",
+            "schedule": {"kind": "cron", "expr": "0 7 * * *"},
+            "payload": {"kind": "agentTurn", "message": "summarize"},
+            "delivery": {"mode": "announce", "channel": "telegram", "to": "telegram:group:-100123:topic:4"},
+        },
+        {
+            "id": "job-2", "name": "stretch", "enabled": False, "sessionTarget": "main",
+            "schedule": {"kind": "every", "everyMs": 3_600_000},
+            "payload": {"kind": "systemEvent", "text": "stretch"},
+        },
+        {
+            "id": "job-3", "name": "past", "enabled": True,
+            "schedule": {"kind": "at", "at": "2026-02-01T16:00:00Z"},
+            "payload": {"kind": "systemEvent", "text": "past"},
+        },
+        {
+            "id": "job-4", "name": "far", "enabled": True,
+            "schedule": {"kind": "cron", "expr": "0 7 * * *", "tz": "America/Los_Angeles"},
+            "payload": {"kind": "agentTurn", "message": "elsewhere"},
+        },
+        {"id": "job-5", "schedule": {"kind": "lunar"}, "payload": {"kind": "agentTurn", "message": "moon"}},
+    ]  # fmt: skip
+    files = {
+        "openclaw.json": '{"gateway": {"auth": {"token": "secret"}}}',
+        "workspace/MEMORY.md": "She likes tea.",
+        "workspace/memory/2026-01-01.md": "A day.",
+        "workspace/skills/x/SKILL.md": "of a skill",
+        "agents/work/sessions/sessions.json": "{}",
+        "agents/main/sessions/sessions.json": json.dumps(sessions),
+        "cron/jobs.json": json.dumps({"version": 1, "jobs": jobs}),
+    }
+    for name in ("main", "group", "direct", "cron"):
+        lines = [
+            {"type": "session", "version": 3, "id": f"s-{name}", "timestamp": "2026-01-01T09:00:00.000Z"},
+            {
+                "type": "message", "id": "a1", "parentId": None, "timestamp": "2026-01-01T09:00:01.000Z",
+                "message": {"role": "user", "content": [{"type": "text", "text": f"hello {name}"}]},
+            },
+            {
+                "type": "message", "id": "a2", "parentId": "a1", "timestamp": "2026-01-01T09:00:02.000Z",
+                "message": {
+                    "role": "assistant",
+                    "content": [
+                        {"type": "thinking", "thinking": "hm"},
+                        {"type": "text", "text": "hi"},
+                        {"type": "toolCall", "id": "t", "name": "exec", "arguments": {}},
+                    ],
+                },
+            },
+            {
+                "type": "message", "id": "a3", "parentId": "a2", "timestamp": "2026-01-01T09:00:03.000Z",
+                "message": {"role": "toolResult", "content": [{"type": "text", "text": "output"}]},
+            },
+        ]  # fmt: skip
+        files[f"agents/main/sessions/s-{name}.jsonl"] = "\n".join([*map(json.dumps, lines), "no json", "[]"])
+    fill(root, files)
+    return root
+
+
+@pytest.fixture
+def nanobot(tmp_path: Path) -> Path:
+    """A home as nanobot makes it: two chats, notes and a scheduled job."""
+    root = tmp_path / "nanobot"
+    job = {
+        "id": "n1", "name": "water", "enabled": True, "schedule": {"kind": "every", "everyMs": 7_200_000},
+        "payload": {"kind": "agent_turn", "message": "water", "channel": "telegram", "to": "42"},
+        "state": {}, "createdAtMs": 1, "updatedAtMs": 1, "deleteAfterRun": False,
+    }  # fmt: skip
+    upkeep = {
+        "id": "dream",
+        "schedule": {"kind": "every", "everyMs": 60_000},
+        "payload": {"kind": "system_event"},
+    }
+    files = {
+        "config.json": '{"providers": {"openrouter": {"apiKey": "secret"}}}',
+        "workspace/memory/MEMORY.md": "He runs.",
+        "cron/jobs.json": json.dumps({"version": 1, "jobs": [job, upkeep]}),
+        "workspace/sessions/strange.jsonl": '{"role": "user", "content": "whose?"}',
+    }
+    for key in ("cli:direct", "telegram:42"):
+        lines = [
+            {"_type": "metadata", "key": key, "created_at": "2026-01-01T00:00:00", "last_consolidated": 0},
+            {"role": "user", "content": f"from {key}", "timestamp": "2026-01-01T10:00:00.123456"},
+            {"role": "assistant", "content": None, "tool_calls": [], "timestamp": "2026-01-01T10:00:01"},
+            {"role": "assistant", "content": "sure", "timestamp": "2026-01-01T10:00:02"},
+            {"role": "tool", "content": "output", "timestamp": "2026-01-01T10:00:03"},
+            {"role": "user", "content": "no time"},
+        ]
+        files[f"workspace/sessions/{key.replace(':', '_')}.jsonl"] = "\n".join(map(json.dumps, lines))
+    fill(root, files)
+    return root
+
+
+def fill(root: Path, files: dict[str, str]) -> None:
+    for name, body in files.items():
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_text(body)
+
+
+def test_a_home_of_openclaw_comes_as_far_as_it_is_in_files(home, openclaw, tmp_path, capsys):
+    (tmp_path / "secret.jsonl").write_text('{"type": "message"}')
+    before = state_of(openclaw)
+    found = moved(home, capsys, "openclaw", str(openclaw))
+    assert state_of(openclaw) == before
+    assert [(one["folder"], one["chat"], one["messages"]) for one in found["groups"]] == [
+        ("main", "local:main", 2),
+        ("telegram-100123", "tg:-100123", 2),
+        ("whatsapp-4912", "local:whatsapp-4912", 2),
+        ("telegram-5", "tg:-5", 0),
+    ]
+    assert found["groups"][0]["notes"] == ["MEMORY.md", "memory/2026-01-01.md"]
+    assert rows(home, "SELECT content, is_bot_message FROM messages WHERE chat_jid = 'tg:-100123'") == [
+        ("hello group", 0),
+        ("hi", 1),
+    ]
+    tasks = "SELECT group_folder, prompt, schedule_value, context_mode, status FROM scheduled_tasks"
+    assert rows(home, f"{tasks} ORDER BY prompt") == [
+        ("main", "stretch", "3600000", "group", "paused"),
+        ("telegram-100123", "summarize", "0 7 * * *", "isolated", "active"),
+    ]
+    left = "\n".join(found["left"])
+    for reason in ("job-3 (once", "those of America/Los_Angeles", "job-5 (lunar", "agents/work"):
+        assert reason in left
+    again = moved(home, capsys, "openclaw", str(openclaw))
+    assert all((one["messages"], one["notes"], one["tasks"]) == (0, [], []) for one in again["groups"])
+
+
+def test_a_home_of_nanobot_comes_as_far_as_it_is_in_files(home, nanobot, capsys):
+    (nanobot / "workspace" / "sessions.db").write_bytes(b"newer")
+    before = state_of(nanobot)
+    found = moved(home, capsys, "nanobot", str(nanobot))
+    assert state_of(nanobot) == before
+    assert [(one["folder"], one["chat"], one["messages"]) for one in found["groups"]] == [
+        ("main", "local:main", 2),
+        ("telegram-42", "tg:42", 2),
+    ]
+    assert found["groups"][0]["notes"] == ["memory/MEMORY.md"]
+    assert rows(home, "SELECT group_folder, prompt, schedule_value FROM scheduled_tasks") == [
+        ("telegram-42", "water", "7200000")
+    ]
+    left = "\n".join(found["left"])
+    assert "strange.jsonl" in left
+    assert "sessions.db" in left
+    again = moved(home, capsys, "nanobot", str(nanobot))
+    assert all((one["messages"], one["notes"], one["tasks"]) == (0, [], []) for one in again["groups"])
+
+
+@pytest.mark.parametrize("program", ["openclaw", "nanobot"])
+@pytest.mark.parametrize("body", ['{"version": 2, "jobs": []}', "[]", "{", "[" * 200_000])
+def test_jobs_of_an_unknown_version_are_refused(home, program, body, request):
+    root = request.getfixturevalue(program)
+    (root / "cron" / "jobs.json").write_text(body)
+    with pytest.raises(BackupError, match=r"jobs\.json"):
+        app(["import", program, str(root), "--home", str(home.root)], result_action="return_value")
+    assert rows(home, "SELECT count(*) FROM messages") == [(0,)]
+
+
+@pytest.mark.parametrize("program", ["openclaw", "nanobot"])
+def test_an_empty_folder_is_the_home_of_no_program(home, program, tmp_path):
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(BackupError, match="is no home of"):
+        app(
+            ["import", program, str(tmp_path / "empty"), "--home", str(home.root)],
+            result_action="return_value",
+        )
