@@ -103,6 +103,8 @@ class ForeignHome:
 def readable_file(root: Path, path: str) -> Iterator[BinaryIO]:
     """Yield a regular file below `root`, by a path without links. Raises `OSError`."""
     *folders, name = PurePosixPath(path).parts
+    if ".." in folders:
+        raise FileNotFoundError(path)
     with ExitStack() as stack:
         here = stack.enter_context(opened(root))
         for folder in folders:

@@ -1,4 +1,4 @@
-"""Reads a home of NanoClaw 1: `store/messages.db` and `groups/`."""
+"""Reads a home of NanoClaw: of version 1, which is `store/messages.db` and `groups/`, or of version 2."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from orchestrator.backup import foreign_home
+from orchestrator.backup import foreign_home, nanoclaw_v2
 from orchestrator.backup.foreign_home import (
     MAX_GROUPS,
     MAX_ID_CHARS,
@@ -24,7 +24,6 @@ from orchestrator.backup.foreign_home import (
 from orchestrator.domain.errors import BackupError
 
 DATABASE = "store/messages.db"
-NEWER_DATABASE = "data/v2.db"
 NEEDED = {
     "messages": {"id", "chat_jid", "sender", "sender_name", "content", "timestamp", "is_from_me"},
     "registered_groups": {"jid", "name", "folder", "trigger_pattern"},
@@ -40,9 +39,9 @@ def read(root: Path, scratch: Path) -> ForeignHome:
     Raises:
         BackupError: it is no home of a version that is known, or cannot be read.
     """
+    if foreign_home.has_file(root, nanoclaw_v2.DATABASE):
+        return nanoclaw_v2.read(root, scratch)
     if not foreign_home.has_file(root, DATABASE):
-        if foreign_home.has_file(root, NEWER_DATABASE):
-            raise BackupError(f"{root} is of NanoClaw 2, which cannot be read yet: only version 1 can.")
         raise BackupError(f"{root} is no home of NanoClaw: it has no {DATABASE}.")
     found = ForeignHome(program="nanoclaw", has_chat_ids=True)
     with foreign_home.database(root, DATABASE, scratch) as database:

@@ -302,6 +302,93 @@ def test_what_nanoclaw_has_not_written_back_yet_comes_too(home, nanoclaw, capsys
     assert found["groups"][1]["messages"] == 3
 
 
+# NanoClaw 2: one database of groups, two of each session
+
+CENTRAL = """
+CREATE TABLE agent_groups (id TEXT PRIMARY KEY, name TEXT NOT NULL, folder TEXT NOT NULL UNIQUE,
+    agent_provider TEXT, created_at TEXT NOT NULL);
+CREATE TABLE messaging_groups (id TEXT PRIMARY KEY, channel_type TEXT NOT NULL, platform_id TEXT NOT NULL,
+    instance TEXT NOT NULL, name TEXT, is_group INTEGER DEFAULT 0);
+CREATE TABLE messaging_group_agents (id TEXT PRIMARY KEY, messaging_group_id TEXT NOT NULL,
+    agent_group_id TEXT NOT NULL, engage_mode TEXT NOT NULL DEFAULT 'mention', engage_pattern TEXT);
+CREATE TABLE sessions (id TEXT PRIMARY KEY, agent_group_id TEXT NOT NULL, messaging_group_id TEXT);
+INSERT INTO agent_groups VALUES ('ag-1', 'Family', 'family', NULL, '2026'),
+    ('ag-2', 'Up', '..', NULL, '2026');
+INSERT INTO messaging_groups VALUES ('mg-1', 'telegram', 'telegram:-100123', 'telegram', 'Family', 1),
+    ('mg-2', 'discord', 'discord:9', 'discord', 'Game', 1);
+INSERT INTO messaging_group_agents VALUES ('w-1', 'mg-1', 'ag-1', 'pattern', '.'),
+    ('w-2', 'mg-2', 'ag-1', 'mention', NULL);
+INSERT INTO sessions VALUES ('sess-1', 'ag-1', 'mg-1'), ('../../..', 'ag-1', 'mg-1'),
+    ('sess-2', 'ag-9', NULL);
+"""
+INBOUND = """
+CREATE TABLE messages_in (id TEXT PRIMARY KEY, seq INTEGER UNIQUE, kind TEXT NOT NULL,
+    timestamp TEXT NOT NULL, status TEXT DEFAULT 'pending', process_after TEXT, recurrence TEXT,
+    series_id TEXT, content TEXT NOT NULL);
+INSERT INTO messages_in VALUES
+    ('m1', 2, 'chat', '2026-01-02T10:00:00.000Z', 'completed', NULL, NULL, NULL,
+     '{"text": "우유 사기", "sender": "Jane", "senderId": "telegram:7"}'),
+    ('m2', 4, 'chat', '2026-01-02 10:00:09', 'completed', NULL, NULL, NULL, 'no JSON'),
+    ('t1', 6, 'task', '2026-01-02 10:00:09', 'completed', '2026-01-02T09:00:00Z', NULL, 'series',
+     '{"prompt": "news"}'),
+    ('t2', 8, 'task', '2026-01-02 10:00:09', 'pending', '2026-01-03T09:00:00Z', '0 9 * * *', 'series',
+     '{"prompt": "news", "script": "echo"}'),
+    ('t3', 10, 'task', '2026-01-02 10:00:09', 'paused', '2020-01-03T09:00:00Z', NULL, 't3',
+     '{"prompt": "past"}');
+"""
+OUTBOUND = """
+CREATE TABLE messages_out (id TEXT PRIMARY KEY, seq INTEGER UNIQUE, timestamp TEXT NOT NULL,
+    kind TEXT NOT NULL, content TEXT NOT NULL);
+INSERT INTO messages_out VALUES ('o1', 3, '2026-01-02 10:00:05', 'chat', '{"text": "Done."}'),
+    ('o2', 5, '2026-01-02 10:00:06', 'system', '{"action": "schedule_task"}');
+"""
+
+
+@pytest.fixture
+def nanoclaw_v2(tmp_path: Path) -> Path:
+    root = tmp_path / "nanoclaw"
+    fill(root, {"groups/family/CLAUDE.local.md": "Jane likes tea.", "data/v2-sessions/ag-1/sess-1/.x": ""})
+    write(root, CENTRAL, name="data/v2.db")
+    write(root, INBOUND, name="data/v2-sessions/ag-1/sess-1/inbound.db")
+    write(root, OUTBOUND, name="data/v2-sessions/ag-1/sess-1/outbound.db")
+    return root
+
+
+def test_a_home_of_nanoclaw_2_comes_with_its_sessions(home, nanoclaw_v2, capsys):
+    before = state_of(nanoclaw_v2)
+    found = moved(home, capsys, "nanoclaw", str(nanoclaw_v2))
+    assert state_of(nanoclaw_v2) == before
+    (family,) = found["groups"]
+    assert (family["folder"], family["chat"], family["notes"]) == (
+        "family",
+        "tg:-100123",
+        ["CLAUDE.local.md"],
+    )
+    assert rows(home, "SELECT sender_name, content, is_bot_message FROM messages ORDER BY sent_ms") == [
+        ("Jane", "우유 사기", 0),
+        ("Andy", "Done.", 1),
+    ]
+    assert rows(home, "SELECT prompt, schedule_value, status FROM scheduled_tasks") == [
+        ("news", "0 9 * * *", "active")
+    ]
+    assert rows(home, "SELECT requires_trigger FROM registered_groups WHERE folder = 'family'") == [(0,)]
+    left = "\n".join(found["left"])
+    for reason in ("discord 9", "the group ..", "script of task t2", "task t3 (once"):
+        assert reason in left
+    again = moved(home, capsys, "nanoclaw", str(nanoclaw_v2))["groups"][0]
+    assert (again["messages"], again["notes"], again["tasks"]) == (0, [], [])
+
+
+def test_a_session_that_is_broken_is_left_and_an_unknown_version_refused(home, nanoclaw_v2, capsys):
+    (nanoclaw_v2 / "data/v2-sessions/ag-1/sess-1/outbound.db").write_bytes(b"broken" * 1000)
+    found = moved(home, capsys, "nanoclaw", str(nanoclaw_v2), "--dry-run")
+    assert found["groups"][0]["messages"] == 1
+    assert "outbound.db" in "".join(found["left"])
+    write(nanoclaw_v2, "DROP TABLE messaging_groups", name="data/v2.db")
+    with pytest.raises(BackupError, match="not known"):
+        app(["import", "nanoclaw", str(nanoclaw_v2), "--home", str(home.root)], result_action="return_value")
+
+
 # OpenClaw and nanobot: one agent for all chats
 
 

@@ -1,0 +1,160 @@
+"""Reads a home of NanoClaw 2: `data/v2.db`, two databases for each session, and `groups/`."""
+
+from __future__ import annotations
+
+import json
+import re
+import sqlite3
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from orchestrator.backup import foreign_home
+from orchestrator.backup.foreign_home import (
+    MAX_GROUPS,
+    MAX_ID_CHARS,
+    MAX_MESSAGES,
+    MAX_TASKS,
+    MAX_TEXT_CHARS,
+    ForeignGroup,
+    ForeignHome,
+    ForeignMessage,
+    ForeignTask,
+    moment_ms,
+    text,
+)
+from orchestrator.domain.errors import BackupError
+
+DATABASE = "data/v2.db"
+NEEDED = {
+    "agent_groups": {"id", "name", "folder"},
+    "messaging_groups": {"id", "channel_type", "platform_id"},
+    "messaging_group_agents": {"messaging_group_id", "agent_group_id"},
+    "sessions": {"id", "agent_group_id"},
+}
+MAX_SESSIONS = 10_000
+NOTE_FOLDERS = ("conversations", "memory")
+EVERY_MESSAGE = "."
+"""The pattern by which a group answers all that is said."""
+_ID = re.compile(r"[A-Za-z0-9_-]{1,120}")
+_FOLDER = re.compile(r"[^/\0]{1,64}")
+
+
+def read(root: Path, scratch: Path) -> ForeignHome:
+    """Return what a home holds. Blocks. Raises `BackupError` for a version that is not known."""
+    found = ForeignHome(program="nanoclaw")
+    with foreign_home.database(root, DATABASE, scratch) as database:
+        for table, needed in NEEDED.items():
+            if not needed <= foreign_home.columns(database, table):
+                raise BackupError(f"{root / DATABASE} is of a version of NanoClaw that is not known.")
+        groups = _groups(database, root, found)
+        sessions = list(foreign_home.rows(database, "sessions", limit=MAX_SESSIONS))
+    for row in sessions:
+        agent, name = text(row, "agent_group_id"), text(row, "id")
+        if agent in groups and _ID.fullmatch(agent) and _ID.fullmatch(name):
+            _read_session(root, f"data/v2-sessions/{agent}/{name}", groups[agent], scratch, found)
+    for group in found.groups:
+        group.messages.sort(key=lambda one: one.sent_ms)
+    return found
+
+
+def _groups(database: sqlite3.Connection, root: Path, found: ForeignHome) -> dict[str, ForeignGroup]:
+    """Return the groups by the ids of their agents."""
+    chats = {
+        text(row, "id"): row for row in foreign_home.rows(database, "messaging_groups", limit=MAX_GROUPS)
+    }
+    wirings: dict[str, list[dict[str, Any]]] = {}
+    for row in foreign_home.rows(database, "messaging_group_agents", limit=MAX_GROUPS):
+        wirings.setdefault(text(row, "agent_group_id"), []).append(row)
+    groups = {}
+    for row in foreign_home.rows(database, "agent_groups", limit=MAX_GROUPS):
+        name, folder = text(row, "id"), text(row, "folder")
+        if not _FOLDER.fullmatch(folder) or folder in (".", ".."):
+            found.left.append(f"the group {folder}: its folder has no name that can be used")
+            continue
+        first, *others = [
+            one for one in wirings.get(name, []) if text(one, "messaging_group_id") in chats
+        ] or [{}]
+        channel, chat = _chat(chats.get(text(first, "messaging_group_id"), {}))
+        for one in others:
+            more = " ".join(_chat(chats[text(one, "messaging_group_id")]))
+            found.left.append(
+                f"{folder}: its chat {more}: 'andy groups add-chat {folder} CHAT' adds one more"
+            )
+        groups[name] = ForeignGroup(
+            key=name,
+            folder=folder,
+            name=text(row, "name") or folder,
+            channel=channel,
+            chat=chat,
+            requires_trigger=text(first, "engage_pattern") != EVERY_MESSAGE,
+            notes=foreign_home.notes(root, f"groups/{folder}", deep=NOTE_FOLDERS, leave=found.left.append),
+        )
+    found.groups.extend(groups.values())
+    return groups
+
+
+def _chat(row: Mapping[str, Any]) -> tuple[str, str]:
+    """Return the messenger of a chat and the messenger's own id of it."""
+    channel = text(row, "channel_type")
+    return channel, text(row, "platform_id").removeprefix(f"{channel}:")
+
+
+def _read_session(root: Path, folder: str, group: ForeignGroup, scratch: Path, found: ForeignHome) -> None:
+    for name, table, is_bot in (("inbound.db", "messages_in", False), ("outbound.db", "messages_out", True)):
+        path = f"{folder}/{name}"
+        if not foreign_home.has_file(root, path):
+            continue
+        try:
+            with foreign_home.database(root, path, scratch) as database:
+                for row in foreign_home.rows(database, table, limit=MAX_MESSAGES):
+                    session = folder.rpartition("/")[2]
+                    _add_row(row, group, found, session=session, is_bot=is_bot)
+        except BackupError as error:
+            found.left.append(f"{path}: {error}")
+
+
+def _add_row(
+    row: Mapping[str, Any], group: ForeignGroup, found: ForeignHome, *, session: str, is_bot: bool
+) -> None:
+    kind, content, name = row.get("kind"), _content(row), text(row, "id", limit=MAX_ID_CHARS)
+    if kind == "task" and not is_bot:
+        if row.get("status") in ("pending", "paused") and len(group.tasks) < MAX_TASKS:
+            group.tasks.append(_task(row, content, name))
+        if content.get("script"):
+            found.left.append(f"{group.folder}: the script of task {name}, which is written for NanoClaw")
+        return
+    words, sent_ms = text(content, "text", limit=MAX_TEXT_CHARS), moment_ms(row.get("timestamp"))
+    if kind == "chat" and words.strip() and sent_ms is not None and len(group.messages) < MAX_MESSAGES:
+        sender = text(content, "sender") or "someone"
+        group.messages.append(
+            ForeignMessage(
+                id=f"{session}:{name}",
+                sender=text(content, "senderId") or sender,
+                sender_name="Andy" if is_bot else sender,
+                text=words,
+                sent_ms=sent_ms,
+                is_bot=is_bot,
+            )
+        )
+
+
+def _task(row: Mapping[str, Any], content: Mapping[str, Any], name: str) -> ForeignTask:
+    cron, at_ms = text(row, "recurrence"), moment_ms(row.get("process_after"))
+    once = "" if at_ms is None else text(row, "process_after")
+    return ForeignTask(
+        # Each time of a repeated task is a row of its own, of the same series.
+        id=text(row, "series_id", limit=MAX_ID_CHARS) or name,
+        prompt=text(content, "prompt", limit=MAX_TEXT_CHARS),
+        kind="cron" if cron else "once",
+        value=cron or once,
+        is_paused=row.get("status") == "paused",
+    )
+
+
+def _content(row: Mapping[str, Any]) -> Mapping[str, Any]:
+    try:
+        value = json.loads(text(row, "content", limit=2**22))
+    except (ValueError, RecursionError):
+        return {}
+    return value if isinstance(value, dict) else {}
