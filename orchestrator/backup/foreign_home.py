@@ -226,6 +226,8 @@ def notes(
             for part in PurePosixPath(folder).parts:
                 here = stack.enter_context(inner(here, part))
             _gather(here, "", deep, found, leave, MAX_DEPTH)
+    except FileNotFoundError:
+        return []
     except OSError as error:
         leave(f"the notes in {folder}: {error.strerror}")
     return found

@@ -26,6 +26,7 @@ from orchestrator.scheduler import scheduled_task_service
 from orchestrator.scheduler.scheduled_task_service import ScheduledTaskRequest, ScheduleReader
 from orchestrator.store import groups, message_history, tasks
 from orchestrator.store.database import Tx
+from orchestrator.store.message_history import ImportedMessage
 
 MAX_LEFT_SHOWN = 50
 
@@ -136,25 +137,21 @@ class Import:
 
     async def _add_messages(self, tx: Tx, one: ForeignGroup, group: Group, *, now_ms: int) -> int:
         is_own_chat = one.chat in group.chats
-        count = 0
-        for message in one.messages:
-            # In its own chat a message has the messenger's id, so that it is known when it comes again.
-            is_own_id = is_own_chat and self.foreign.has_chat_ids
-            name = message.id if is_own_id else f"{self.foreign.program}:{one.key}:{message.id}"
-            seq = await message_history.add_imported(
-                tx,
-                group.folder,
-                ChatJid(one.chat) if is_own_chat else group.jid,
-                MessageId(name),
+        # In its own chat a message has the messenger's id, so that it is known when it comes again.
+        prefix = "" if is_own_chat and self.foreign.has_chat_ids else f"{self.foreign.program}:{one.key}:"
+        imported = (
+            ImportedMessage(
+                id=MessageId(f"{prefix}{message.id}"),
                 sender=message.sender,
                 sender_name=message.sender_name,
                 text=message.text,
                 sent_ms=message.sent_ms,
                 is_own=message.is_bot,
-                now_ms=now_ms,
             )
-            count += seq is not None
-        return count
+            for message in one.messages
+        )
+        chat = ChatJid(one.chat) if is_own_chat else group.jid
+        return await message_history.add_imported(tx, group.folder, chat, imported, now_ms=now_ms)
 
     async def _add_tasks(
         self, tx: Tx, one: ForeignGroup, group: Group, leave: Callable[[str], None], *, now_ms: int

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable
+from dataclasses import dataclass
 
-from orchestrator.domain.values import ChatJid, Folder, MessageId, Seq
+from orchestrator.domain.values import ChatJid, Folder, MessageId
 from orchestrator.store.database import Tx
 from orchestrator.store.messages import OWN_MESSAGE
 
@@ -34,42 +35,46 @@ async def by_time(tx: Tx, folder: Folder) -> AsyncIterator[sqlite3.Row]:
             yield row
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ImportedMessage:
+    """A message of the past, which nobody answers."""
+
+    id: MessageId
+    sender: str
+    sender_name: str
+    text: str
+    sent_ms: int
+    is_own: bool
+
+
 async def add_imported(
-    tx: Tx,
-    folder: Folder,
-    chat_jid: ChatJid,
-    message_id: MessageId,
-    *,
-    sender: str,
-    sender_name: str,
-    text: str,
-    sent_ms: int,
-    is_own: bool,
-    now_ms: int,
-) -> Seq | None:
-    """Store a message of the past, which nobody answers; None where the chat has one of this id already."""
-    cursor = await tx.execute(
+    tx: Tx, folder: Folder, chat_jid: ChatJid, messages: Iterable[ImportedMessage], *, now_ms: int
+) -> int:
+    """Store messages of the past, and return how many; those whose id the chat has already are left out."""
+    cursor = await tx.executemany(
         """
         INSERT INTO messages (chat_jid, id, sender, sender_name, content, sent_ms, received_ms,
                               is_from_me, is_bot_message, ignored_reason, group_folder)
         VALUES (:jid, :id, :sender, :name, :text, :sent, :now, :own, :own, :reason, :folder)
-        ON CONFLICT (chat_jid, id) DO NOTHING RETURNING seq
+        ON CONFLICT (chat_jid, id) DO NOTHING
         """,
-        {
-            "jid": chat_jid,
-            "id": message_id,
-            "sender": "andy" if is_own else sender,
-            "name": sender_name,
-            "text": text,
-            "sent": sent_ms,
-            "now": now_ms,
-            "own": is_own,
-            "reason": OWN_MESSAGE if is_own else IMPORTED,
-            "folder": folder,
-        },
+        [
+            {
+                "jid": chat_jid,
+                "id": one.id,
+                "sender": "andy" if one.is_own else one.sender,
+                "name": one.sender_name,
+                "text": one.text,
+                "sent": one.sent_ms,
+                "now": now_ms,
+                "own": one.is_own,
+                "reason": OWN_MESSAGE if one.is_own else IMPORTED,
+                "folder": folder,
+            }
+            for one in messages
+        ],
     )
-    row = await cursor.fetchone()
-    return Seq(row["seq"]) if row else None
+    return max(0, cursor.rowcount)
 
 
 async def import_note(tx: Tx, key: str) -> str | None:

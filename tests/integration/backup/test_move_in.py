@@ -218,6 +218,24 @@ def test_a_dry_run_says_the_same_and_changes_nothing(home, nanoclaw, capsys):
     assert {**moved(home, capsys, "nanoclaw", str(nanoclaw)), "is_dry_run": True} == tried
 
 
+def test_a_person_reads_what_would_come_and_what_is_left(home, nanoclaw, capsys):
+    write(
+        nanoclaw,
+        "INSERT INTO registered_groups VALUES ('9@g.us', 'X', ?, '@Andy', '2026', NULL, 1)",
+        ("\x1b[2J",),
+    )
+    capsys.readouterr()
+    app(
+        ["import", "nanoclaw", str(nanoclaw), "--dry-run", "--home", str(home.root)],
+        result_action="return_value",
+    )
+    lines = capsys.readouterr().out.splitlines()
+    assert f"family (new), {FAMILY}: 2 messages, 2 notes, 2 tasks would come." in lines
+    assert "Left:" in lines
+    assert any("\\u001b[2J" in line for line in lines)
+    assert not any("\x1b" in line for line in lines)
+
+
 def test_a_group_of_the_same_name_stays_apart(home, nanoclaw, capsys):
     app(["groups", "register", "family", "--home", str(home.root)], result_action="return_value")
     found = moved(home, capsys, "nanoclaw", str(nanoclaw))
@@ -375,6 +393,7 @@ def test_a_home_of_nanoclaw_2_comes_with_its_sessions(home, nanoclaw_v2, capsys)
     left = "\n".join(found["left"])
     for reason in ("discord 9", "the group ..", "script of task t2", "task t3 (once"):
         assert reason in left
+    assert "task series" not in left
     again = moved(home, capsys, "nanoclaw", str(nanoclaw_v2))["groups"][0]
     assert (again["messages"], again["notes"], again["tasks"]) == (0, [], [])
 
