@@ -137,3 +137,29 @@ async def test_whatever_could_mislead_in_a_request_is_written_out(browser, tmp_p
 )
 def test_an_encoded_host_is_read_with_its_scripts(subject, notes):
     assert marks.host_notes(subject) == notes
+
+
+async def test_a_row_of_the_audit_is_a_sentence_and_of_an_unknown_kind_what_is_recorded(browser, tmp_path):
+    database = await Database.open(Home(tmp_path / "home").database)
+    async with database.transaction() as tx:
+        for kind, detail in (
+            ("egress.refused", {"target": "shop\u202eevil.example:443", "reason": "it is not on the list"}),
+            ("command", {"type": "dashboard.create_task", "ok": False, "code": "CAP"}),
+            ("task.pause", {"task": "t1"}),
+            ("someday.new", {"a": [{"deep": "<b>"}]}),
+            ("mcp.request", {}),
+        ):
+            await audit.append(
+                tx, audit.AuditEvent(at_ms=1, kind=kind, folder=Folder("family"), detail=detail)
+            )
+    await database.close()
+    page = (await browser.get("/console/safety/audit")).text
+    assert re.search(r"The agent wanted to reach shop.{1,40}evil.example:443 and was refused", page)
+    assert "\u202e" not in page
+    assert "The agent asked Andy: create task" in page
+    assert "A scheduled task was changed by hand: pause" in page
+    assert "someday.new" in page
+    assert "The agent used the MCP server –" in page
+    assert "<b>" not in page
+    browser.cookies.set("andy_language", "ko")
+    assert "예약된 일을 직접 바꿨습니다: pause" in (await browser.get("/console/safety/audit")).text

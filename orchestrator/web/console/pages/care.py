@@ -92,6 +92,11 @@ class SettingRow:
     changed: str | None
     """The value that the next start would read, where it is another; else None."""
 
+    @property
+    def is_own(self) -> bool:
+        """Whether the owner has set it, now or for the next start."""
+        return bool(self.source) or self.changed is not None
+
 
 async def show(view: View) -> Response:
     home = view.web.host.home

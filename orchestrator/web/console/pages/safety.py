@@ -26,6 +26,9 @@ from orchestrator.store import groups
 from orchestrator.web.console.forms import SentForm
 from orchestrator.web.console.page import Page, View
 
+NAMED = ("type", "target", "server", "service", "name", "model", "calendar", "path", "what", "tool")
+"""Names in the detail of a row of the audit, of which the first that is there says what it is about."""
+MAX_NAMED_CHARS = 120
 ROWS, FEW, MANY = 50, 10, 200
 FOLDS_AT = 160
 """Characters of what an agent asks with that are shown before the rest is folded."""
@@ -222,12 +225,13 @@ async def show_audit(view: View) -> Response:
     return view.render(
         "safety_audit.html",
         verdict=verdict,
-        rows=shown,
+        rows=[{**one, "said": sentence(view, one["kind"], one["detail"])} for one in shown],
         older=shown[-1]["id"] if len(rows) > ROWS else None,
         is_first=before is None,
         group=folder or "",
         only_refused=only_refused,
         choices=choices,
+        names=view.group_names,
     )
 
 
@@ -260,6 +264,21 @@ def _reach(view: View, group: Group, extra: Extra, servers: list[dict[str, Any]]
         servers=tuple(one["name"] for one in servers if group.folder in one["groups"]),
         ask=config.ask,
     )
+
+
+def sentence(view: View, kind: str, detail: Mapping[str, Any]) -> str:
+    """Return what a row of the audit is about, in words; empty for a kind that has none yet."""
+    family, _, action = kind.partition(".")
+    key = f"safety.row_{kind.replace('.', '_')}"
+    if not view.console.catalogue.has(key):
+        key, detail = f"safety.row_{family}", {"type": action}
+    if not view.console.catalogue.has(key):
+        return ""
+    named = (detail.get(name) for name in NAMED)
+    what = str(next((one for one in named if one not in (None, "")), "–"))[:MAX_NAMED_CHARS]
+    is_command = kind in ("command", "dashboard") or family in ("reminder", "task", "restore")
+    shown = what.removeprefix("dashboard.").replace("_", " ") if is_command else what
+    return view.t(key, what=all_visible(shown))
 
 
 def _newest_first(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
