@@ -110,6 +110,7 @@ def test_a_backup_from_elsewhere_is_restored_under_an_open_page_which_comes_back
     page = visitor.page
     page.goto(f"{andy.address}/console/care")
     page.get_by_label("File").set_input_files(tmp_path / "old (1).tar.gz")
+    page.locator("summary", has_text="A backup from elsewhere").click()
     page.get_by_role("button", name="Send in").click()
     expect(page.get_by_text("old-1.tar.gz was sent in")).to_be_visible()
     expect(page.get_by_role("row").filter(has_text="Messages")).to_contain_text("2")
@@ -147,6 +148,7 @@ def test_a_file_that_is_no_backup_is_refused(visitor: Visit, andy: AndyProcess, 
     page = visitor.page
     page.goto(f"{andy.address}/console/care")
     page.get_by_label("File").set_input_files(tmp_path / "cat.tar.gz")
+    page.locator("summary", has_text="A backup from elsewhere").click()
     page.get_by_role("button", name="Send in").click()
     expect(page.get_by_text("That is no backup")).to_be_visible()
     assert not list((andy.home / "backups").glob("*cat*"))
