@@ -128,8 +128,7 @@ def import_(
 ) -> None:
     """Take over groups, notes, scheduled tasks and messages from another assistant's home.
 
-    Stop the other program first, or both do its tasks. A second import adds nothing twice. What cannot come
-    is listed with the reason.
+    Stop both programs first. A second import adds nothing twice. What cannot come is listed with the reason.
 
     Example: `andy import nanoclaw ~/nanoclaw --dry-run`
     """
@@ -142,7 +141,10 @@ def import_(
 def _import(given: Path | None, program: str, folder: Path, *, is_dry_run: bool) -> MoveResult:
     """Read the other home whole, then take it over in one transaction. Blocks."""
     from orchestrator.backup import move_in, nanoclaw, session_homes
+    from orchestrator.store.database import refuse_missing
 
+    own = home_of(given)
+    refuse_missing(own.database)
     readers = {
         "nanoclaw": nanoclaw.read,
         "openclaw": session_homes.read_openclaw,
@@ -150,13 +152,15 @@ def _import(given: Path | None, program: str, folder: Path, *, is_dry_run: bool)
     }
     with tempfile.TemporaryDirectory(prefix="andy-import-") as scratch:
         foreign = readers[program](folder.absolute(), Path(scratch))
-    work = move_in.Import(
-        home=home_of(given), foreign=foreign, times=task_times(given), is_dry_run=is_dry_run
-    )
+    work = move_in.Import(home=own, foreign=foreign, times=task_times(given), is_dry_run=is_dry_run)
+    # A long transaction would keep a running Andy from storing what comes in meanwhile.
+    lock = own.lock()
     try:
         return run_async(change(given, work.run))
     except move_in.DryRunEnded as ended:
         return ended.result
+    finally:
+        lock.release()
 
 
 async def _export(home: Home, name: str, target: Path, at: LocalNow, tx: Tx) -> GroupExport:

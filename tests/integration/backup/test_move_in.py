@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from orchestrator.cli.main import app
-from orchestrator.domain.errors import BackupError, StoreError
+from orchestrator.domain.errors import BackupError, HomeError, StoreError
 from orchestrator.domain.home import Home
 from orchestrator.domain.values import ChatJid
 from orchestrator.groups import registration
@@ -234,6 +234,16 @@ def test_a_person_reads_what_would_come_and_what_is_left(home, nanoclaw, capsys)
     assert "Left:" in lines
     assert any("\\u001b[2J" in line for line in lines)
     assert not any("\x1b" in line for line in lines)
+
+
+def test_nothing_comes_while_andy_runs(home, nanoclaw):
+    lock = home.lock()
+    try:
+        with pytest.raises(HomeError, match="is running"):
+            app(["import", "nanoclaw", str(nanoclaw), "--home", str(home.root)], result_action="return_value")
+    finally:
+        lock.release()
+    assert rows(home, "SELECT count(*) FROM messages") == [(0,)]
 
 
 def test_a_group_of_the_same_name_stays_apart(home, nanoclaw, capsys):
