@@ -38,6 +38,7 @@ class Wakeups:
     reaper: Wakeup = field(default_factory=Wakeup)
     notifications: Wakeup = field(default_factory=Wakeup)
     outages: Wakeup = field(default_factory=Wakeup)
+    calendars: Wakeup = field(default_factory=Wakeup)
     image: Wakeup = field(default_factory=Wakeup)
     """Set when a container could not be started for want of the image."""
     foresight: Wakeup = field(default_factory=Wakeup)

@@ -60,7 +60,7 @@ class CalendarFeature:
     async def _read_all(self) -> None:
         while True:
             await self.read_due()
-            await asyncio.sleep(SWEEP_SECONDS)
+            await self._host.wakeups.calendars.wait(at_most_seconds=SWEEP_SECONDS)
 
     async def read_due(self) -> None:
         """Read the calendars whose time has come; a slow one holds up none."""

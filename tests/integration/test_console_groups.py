@@ -22,6 +22,7 @@ from orchestrator.web.console import settings_form
 from orchestrator.web.console.catalogue import LANGUAGES, Catalogue
 from orchestrator.web.console.pages.groups import free_folder
 from tests.support.console_browser import console_browser, hidden_fields, send_form
+from tests.support.until import until
 
 WORK = "/groups/work"
 
@@ -374,3 +375,48 @@ async def test_only_the_line_that_was_meant_is_forgotten(browser, tmp_path):
     moved = await forget(browser, "three")
     assert moved.status_code == 200
     assert memory(tmp_path) == "- new\n- one\n- two\n- two\n"
+
+
+async def test_calendars_are_given_out_and_followed_in_the_settings(browser, tmp_path):
+    page = await send_form(browser, f"{WORK}/calendars", of=WORK, name="my phone")
+    found = re.search(r"It is shown only now: (http://[^ <]+/calendar/[\w-]+\.ics)", page.text)
+    assert found
+    async with httpx.AsyncClient(trust_env=False) as program:
+        assert (await program.get(found[1])).text.startswith("BEGIN:VCALENDAR")
+        again = await browser.get(f"/console{WORK}")
+        assert "my phone" in again.text
+        assert found[1].rpartition("/")[2] not in again.text
+        revoke = re.search(r"/groups/work/calendars/\d+/revoke", again.text)
+        assert revoke
+        await send_form(browser, revoke[0], of=WORK)
+        assert (await program.get(found[1])).status_code == 404
+
+    for fields, why in (
+        ({"address": "ftp://x"}, "The address begins with https://"),
+        ({"address": "https://ada:secret@x.example/"}, "without user and password in it"),
+        ({"name": "a/b"}, "up to 40 letters"),
+        ({"notice": "soon"}, "a number from 0 to 10080"),
+        ({"password_env": "pass word"}, "the NAME of a line of .env"),
+    ):
+        sent = {"address": "https://127.0.0.1:1/x.ics", "name": "work", "notice": "30", "user": "", **fields}
+        page = await send_form(browser, f"{WORK}/follow", of=WORK, **{"password_env": "", **sent})
+        assert page.status_code == 422
+        assert why in page.text
+        assert re.search(r'<details class="new" id="new-follow" open>', page.text)
+        assert "secret@" not in page.text or fields.get("address", "").startswith("https://ada")
+    sent = {
+        "address": "https://127.0.0.1:1/x.ics",
+        "name": "work",
+        "notice": "0",
+        "user": "",
+        "password_env": "",
+    }
+    page = await send_form(browser, f"{WORK}/follow", of=WORK, **sent)
+    assert "It is read now, and then every 15 minutes." in page.text
+
+    async def is_tried() -> bool:
+        return "cannot be read" in (await browser.get(f"/console{WORK}")).text
+
+    await until(is_tried, "the host tried to read it at once")
+    page = await send_form(browser, f"{WORK}/unfollow", of=WORK, name="work")
+    assert "not followed any more" in page.text

@@ -8,26 +8,32 @@ from collections import defaultdict
 from collections.abc import Awaitable, Callable, Collection, Mapping
 from functools import partial
 from itertools import chain, count
+from urllib.parse import urlsplit
 
 from pydantic import ValidationError
 from starlette.responses import Response
 
 from agent_runner.wire.unicode_forms import normalized
+from orchestrator.calendars import service as following
 from orchestrator.domain.errors import AndyError, BadRequest
 from orchestrator.domain.values import Folder, Group
-from orchestrator.groups import changes, settings
+from orchestrator.groups import calendar_feeds, changes, settings
 from orchestrator.groups.registration import RESERVED, NameTaken, ProfileRefused, Registration
 from orchestrator.groups.settings import ConfigRefused
 from orchestrator.groups.skills import available
 from orchestrator.reports import costs
 from orchestrator.reports import groups as group_reports
-from orchestrator.store import chats, group_changes, groups, model_services
+from orchestrator.store import calendar_feeds as feed_store
+from orchestrator.store import chats, followed_calendars, group_changes, groups, model_services
 from orchestrator.store.database import Tx
 from orchestrator.store.group_changes import GroupChange, GroupPart
 from orchestrator.web.api.groups import FurtherChat
 from orchestrator.web.console import settings_form
 from orchestrator.web.console.forms import SentForm, typed
 from orchestrator.web.console.page import Page, View
+
+FOLLOWED_FIELDS = ("address", "name", "user", "password_env", "notice")
+"""Fields of the form with which a group follows a calendar."""
 
 
 async def show(view: View) -> Response:
@@ -262,6 +268,53 @@ async def _show_diff(
     )
 
 
+async def add_calendar(view: View, form: SentForm) -> Response:
+    """Make an address for calendar programs; the next page shows it, and no other."""
+    folder = view.given("folder")
+    async with view.web.host.database.transaction() as tx:
+        made = await calendar_feeds.add(tx, folder, name=form.text("name"), now_ms=view.now_ms)
+    address = f"{view.request.url.scheme}://{view.request.url.netloc}{made.path}"
+    origin = view.web.host.settings.andy_web_origin
+    address = f"{origin}{made.path}" if origin else address
+    return view.done(f"/groups/{folder}#calendars", view.t(".calendar_added", address=address))
+
+
+async def revoke_calendar(view: View, _: SentForm) -> Response:
+    async with view.web.host.database.transaction() as tx:
+        await calendar_feeds.revoke(tx, int(view.given("number")), now_ms=view.now_ms)
+    return view.done(f"/groups/{view.given('folder')}#calendars", view.t(".calendar_revoked"))
+
+
+async def follow_calendar(view: View, form: SentForm) -> Response:
+    """Have a group follow a calendar. It is read at once, and the page shows how that went."""
+    folder, notice = view.given("folder"), form.text("notice")
+    minutes = int(notice) if notice.isascii() and notice.isdigit() and len(notice) < 7 else -1
+    try:
+        async with view.web.host.database.transaction() as tx:
+            asked = await following.checked(
+                tx,
+                folder,
+                name=form.text("name"),
+                address=form.text("address"),
+                user=form.text("user") or None,
+                password_env=form.text("password_env") or None,
+                notice_minutes=minutes or None,
+            )
+            await following.follow(tx, asked, now_ms=view.now_ms)
+    except following.CalendarRefused as error:
+        view.error = view.t(f".follow_wrong_{error.field}")
+        return await _show_group(view, calendar=typed(form, *FOLLOWED_FIELDS))
+    view.web.host.wakeups.calendars.set()
+    return view.done(f"/groups/{folder}#calendars", view.t(".followed"))
+
+
+async def unfollow_calendar(view: View, form: SentForm) -> Response:
+    folder = view.given("folder")
+    async with view.web.host.database.transaction() as tx:
+        await following.unfollow(tx, folder, form.text("name"), now_ms=view.now_ms)
+    return view.done(f"/groups/{folder}#calendars", view.t(".unfollowed"))
+
+
 async def remove(view: View, _: SentForm) -> Response:
     found = await view.api.groups.unregister(view.given("folder"))
     return view.done("/groups", str(found["text"]))
@@ -289,8 +342,9 @@ async def _show_group(
     form: SentForm | None = None,
     errors: Mapping[str, str] | None = None,
     text: str | None = None,
+    calendar: Mapping[str, str] | None = None,
 ) -> Response:
-    """Show a group with its settings; `form` or `text` is what was typed and refused."""
+    """Show a group with its settings; `form`, `text` or `calendar` is what was typed and refused."""
     folder = view.given("folder")
     async with view.web.host.reader.reading() as tx:
         known = await groups.known(tx, folder)
@@ -299,6 +353,8 @@ async def _show_group(
         changed = await group_reports.change_rows(tx, folder)
         budgets = await costs.budgets(tx, now_ms=view.now_ms, zone=view.console.zone, folder=known.folder)
         services = await model_services.every(tx)
+        feeds = await feed_store.every(tx, known.folder)
+        followed = await followed_calendars.every(tx, known.folder)
     config = settings.of(known).to_fields()
     values = settings_form.typed(form) if form else settings_form.shown(config)
     fields = settings_form.fields()
@@ -332,6 +388,10 @@ async def _show_group(
         text=settings.text_of(config),
         typed_text=settings.text_of(config) if text is None else text,
         budgets=budgets,
+        feeds=feeds,
+        followed=followed,
+        server_of=lambda address: urlsplit(address).hostname or address,
+        calendar=calendar or {**dict.fromkeys(FOLLOWED_FIELDS, ""), "notice": "30"},
         changed=changed,
         chats=its_chats,
         free=free,
@@ -352,9 +412,14 @@ PAGE = Page(
         "/groups/{folder}/form": save_settings,
         "/groups/{folder}/chats": add_chat,
         "/groups/{folder}/chats/remove": remove_chat,
+        "/groups/{folder}/calendars": add_calendar,
+        "/groups/{folder}/calendars/{number:number}/revoke": revoke_calendar,
+        "/groups/{folder}/follow": follow_calendar,
+        "/groups/{folder}/unfollow": unfollow_calendar,
         "/groups/{folder}/remove": remove,
         "/groups/{folder}/settings": change_settings,
         "/groups/{folder}/profile": change_profile,
         "/groups/{folder}/changes/{number:number}/undo": put_back,
     },
+    live={"calendars": ("calendar.read",)},
 )
