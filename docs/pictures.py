@@ -41,7 +41,12 @@ MODELS = (
     ("use", "local/qwen3", "--group", "family"),
     ("fallback", "local/qwen3", "deepseek/deepseek-chat"),
 )
-EXTRA = {"chats_group": "/chats/family", "chats_message": "/chats/family/messages/2"}
+EXTRA = {
+    "chats_group": "/chats/family",
+    "chats_message": "/chats/family/messages/2",
+    "groups_one": "/groups/family",
+    "safety_audit": "/safety/audit",
+}
 ON_A_PHONE = ("now", "chats_group")
 
 
