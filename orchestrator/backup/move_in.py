@@ -119,9 +119,10 @@ class Import:
             return known, False
         folder = await self._free_folder(tx, one.folder)
         wanted = Registration(
-            folder=folder, jid=chat, name=one.name, trigger=one.trigger, requires_trigger=one.requires_trigger
+            folder=folder, jid=chat, name=one.name, requires_trigger=one.requires_trigger
         ).to_group(now_ms)
-        group = await registration.register(tx, replace(wanted, trigger=_own_trigger(wanted.trigger)))
+        # As it is: what has called the assistant there goes on doing so.
+        group = await registration.register(tx, replace(wanted, trigger=_own_trigger(one.trigger)))
         await message_history.set_import_note(tx, key, group.folder)
         return group, True
 

@@ -58,7 +58,7 @@ class Registration(BaseModel):
             jid=ChatJid(self.jid) if self.jid else local_address(self.folder),
             name=self.name or self.folder,
             folder=Folder(self.folder),
-            trigger=self.trigger,
+            trigger=typeable(self.trigger),
             requires_trigger=self.requires_trigger,
             container_config=self.config,
             added_ms=now_ms,
@@ -232,14 +232,33 @@ def _checked_trigger(text: str | None) -> str | None:
     trigger = " ".join((text or "").replace("\0", "").split())
     if len(trigger) > MAX_TRIGGER_CHARS:
         raise ProfileRefused("trigger", f"A trigger has at most {MAX_TRIGGER_CHARS} characters.")
+    return trigger or None
+
+
+def typeable(trigger: str | None) -> str | None:
+    """Return a trigger that a person chose, if people can type it and it can call Andy.
+
+    Those that are stored or come from elsewhere are only bounded: a group goes on with what it has.
+
+    Raises:
+        ProfileRefused: they cannot.
+    """
+    trigger = _checked_trigger(trigger)
+    if trigger is None:
+        return None
     is_word = any(one.isalnum() for one in trigger) and "`" not in trigger and "://" not in trigger
-    if trigger and not (is_word and trigger.isprintable()):
+    if not is_word or not trigger.isprintable():
         raise ProfileRefused(
             "trigger",
             "A trigger is what people type, such as @house: it has a letter or a digit, nothing that cannot"
             " be seen, and is no link.",
         )
-    return trigger or None
+    return trigger
+
+
+def _chosen(now: str | None, wanted: str) -> str | None:
+    """Return the trigger that a profile asks for; the one that the group has may stay whatever it is."""
+    return now if wanted == (now or "") else typeable(wanted)
 
 
 async def check_name_is_free(tx: Tx, group: Group) -> None:
@@ -260,7 +279,7 @@ def with_profile(group: Group, profile: GroupProfile) -> Group:
     return replace(
         group,
         name=group.name if profile.name is None else _checked_name(profile.name),
-        trigger=group.trigger if profile.trigger is None else _checked_trigger(profile.trigger),
+        trigger=group.trigger if profile.trigger is None else _chosen(group.trigger, profile.trigger),
         requires_trigger=group.requires_trigger
         if profile.requires_trigger is None
         else profile.requires_trigger,

@@ -32,6 +32,7 @@ SWEEP_SECONDS = 60.0
 DAY_MS = 24 * 3_600_000
 EVENT_DAYS = 60
 """Days ahead whose events are written into `calendar.json`."""
+MAX_EVENTS = 1_000
 ALTERING = frozenset(
     f"command.{name}"
     for name in (
@@ -144,7 +145,7 @@ class SnapshotWriter:
         tasks_file, groups_file, calendar_file = (self._root / seen.group.folder / name for name in FILES)
         await self._put(tasks_file, [to_row(task) for task in seen.tasks])
         await self._put(groups_file, {"groups": known}, {"lastSync": now})
-        await self._put(calendar_file, rows(seen.events, zone))
+        await self._put(calendar_file, rows(seen.events[:MAX_EVENTS], zone))
 
     async def _put(self, path: Path, content: Any, beside: dict[str, str] | None = None) -> None:
         """Write a file if its content changed; what stands `beside` it is no change."""
