@@ -41,10 +41,10 @@ def read(body: bytes, *, zone: ZoneInfo, first: date, days: int) -> list[Calenda
     since = datetime(first.year, first.month, first.day, tzinfo=zone)
     until = since + days * DAY
     found = [
-        _event(event, zone)
+        event
         for calendar in _calendars(body)
-        for event in _between(calendar, since, until)
-        if event.get("STATUS") != "CANCELLED"
+        for one in _between(calendar, since, until)
+        if (event := _event(one, zone)) is not None
     ]
     return sorted(found, key=lambda one: (one.start_ms, one.title, one.id))[:MAX_EVENTS]
 
@@ -69,7 +69,8 @@ def _between(calendar: Any, since: datetime, until: datetime) -> list[Any]:
 def _series(calendar: Any) -> list[Any]:
     """Return a calendar for each series of events, with the time zones of the whole."""
     by_uid: dict[str, list[Any]] = {}
-    for one in calendar.walk("VEVENT"):
+    # Not those inside of others: a series would hold two again, for ever.
+    for one in (each for each in calendar.subcomponents if each.name == "VEVENT"):
         by_uid.setdefault(str(one.get("UID")), []).append(one)
     zones = calendar.walk("VTIMEZONE")
     found = []
@@ -87,7 +88,7 @@ def _calendars(body: bytes) -> Iterator[Any]:
     try:
         texts = _from_caldav(body) if is_caldav else [body.decode("utf-8-sig", "replace")]
         found = [one for text in texts for one in Calendar.from_ical(text, multiple=True)]
-    except (ValueError, ET.ParseError, LookupError) as error:
+    except Exception as error:  # the parser meets bytes of anybody's, and fails in ways of its own
         raise NotACalendar(str(error)[:MAX_TEXT_CHARS]) from error
     calendars = [one for one in found if one.name == "VCALENDAR"]
     if not calendars and not is_caldav:
@@ -103,17 +104,22 @@ def _from_caldav(body: bytes) -> list[str]:
     return [one.text for one in root.iter(CALENDAR_DATA) if one.text]
 
 
-def _event(event: Any, zone: ZoneInfo) -> CalendarEvent:
-    start, end = event.start, event.end
-    uid = str(event.get("UID") or event.get("SUMMARY", ""))
-    return CalendarEvent(
-        id=hashlib.sha256(uid.encode("utf-8", "replace")).hexdigest()[:16],
-        start_ms=_ms(start, zone),
-        end_ms=_ms(end, zone),
-        is_all_day=not isinstance(start, datetime),
-        title=_line(event.get("SUMMARY", "")),
-        place=_line(event.get("LOCATION", "")),
-    )
+def _event(event: Any, zone: ZoneInfo) -> CalendarEvent | None:
+    """Return an event as it is stored; None of one that is called off or has a value that is none."""
+    try:
+        if event.get("STATUS") == "CANCELLED":
+            return None
+        uid = str(event.get("UID") or event.get("SUMMARY", ""))
+        return CalendarEvent(
+            id=hashlib.sha256(uid.encode("utf-8", "replace")).hexdigest()[:16],
+            start_ms=_ms(event.start, zone),
+            end_ms=_ms(event.end, zone),
+            is_all_day=not isinstance(event.start, datetime),
+            title=_line(event.get("SUMMARY", "")),
+            place=_line(event.get("LOCATION", "")),
+        )
+    except Exception:  # noqa: BLE001 - as in `_between`
+        return None
 
 
 def _ms(at: date, zone: ZoneInfo) -> int:

@@ -86,6 +86,12 @@ def shown(found: list[CalendarEvent]) -> list[tuple[str, str]]:
         ),
         ("DTSTART:20261130T000000Z\nSUMMARY:a\\nb\\, c\u202e evil\u0007", [("11-30 09:00", "a b, c evil")]),
         ("DTSTART:20261130T000000Z", [("11-30 09:00", "")]),
+        ("DTSTART;TZID=.:20261130T140000\nSUMMARY:a folder", [("11-30 14:00", "a folder")]),
+        (
+            "DTSTART:20261130T000000Z\nSTATUS:CANCELLED\nSTATUS:CONFIRMED\nSUMMARY:twice",
+            [("11-30 09:00", "twice")],
+        ),
+        ("RRULE:FREQ=NEVERLY\nDTSTART:20261130T0\nBEGIN:VEVENT\nUID:in\nDTSTART:x\nRRULE:y\nEND:VEVENT", []),
         ("SUMMARY:no start", []),
         ("DTSTART:nonsense\nSUMMARY:bad", []),
         ("DTSTART:20261130T000000Z\nRRULE:FREQ=NEVERLY\nSUMMARY:bad rule", []),
