@@ -65,15 +65,18 @@ class Board(RequestHandler):
 
     do_add_tasks = do_add_task
 
-    def _deadline(self, title: str) -> str:
-        """Return the deadline as the host's tool takes it, empty where none is named."""
+    def _deadline(self, title: str, *, unclear: str = "deadline_wrong") -> str:
+        """Return the deadline as the host's tool takes it, empty where none is named.
+
+        `unclear` is the name of the question about a time that is none.
+        """
         if not self.slot("when"):
             return ""
         read = self.context.read_time(self.slot("when"))
         if isinstance(read, Recurrence):
             read = TimeRefusal(reason=Reason.NO_SUCH_DAY)
         if isinstance(read, TimeRefusal):
-            raise self.question("when", self.say("deadline_wrong", title=title, why=self.unclear(read)))
+            raise self.question("when", self.say(unclear, title=title, why=self.unclear(read)))
         if isinstance(read, times.Duration) and not read.elapsed:  # "in two weeks" names no hour
             return read.at.date().isoformat()
         return read.day.isoformat() if isinstance(read, DateOnly) else read.at.isoformat(timespec="minutes")
@@ -172,7 +175,7 @@ class Board(RequestHandler):
             raise self.question("when", self.unclear(TimeRefusal(reason=Reason.WHICH_HALF, choices=halves)))
         when = joined_time(known, said, self.context) or said
         self.parsed = self.parsed.having(when=when)
-        deadline = self._deadline(task["title"])
+        deadline = self._deadline(task["title"], unclear="deadline_unclear")
         await self.use("update_task", task_id=task["id"], deadline=deadline)
         self.did(self.parsed.having(when=before), last=_entry(task))
         return self.say("deadline_moved", title=task["title"], date=self._date(deadline))

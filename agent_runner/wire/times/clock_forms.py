@@ -30,7 +30,8 @@ _SAID_BEFORE = (5, 10, 15, 20, 25)
 """Minutes before an hour that need no unit: `ten to nine`."""
 
 _ABOUT = r"(?:(?:around|about|approximately)\s+)"
-_AT = rf"(?:(?:at\b\s*|@\s*){_ABOUT}?)"
+_WHEN = r"(?:when\s+it(?:['’]s|\s+is)\s+)"
+_AT = rf"(?:{_WHEN}|(?:at\b\s*|@\s*){_ABOUT}?)"
 _LEAD = rf"(?:(?:for\s+)?{_AT}|for\s+|{_ABOUT})?"
 """Words that may stand before a time that is sure to be one."""
 _MERIDIEM = r"(?:\s*(?P<half>[ap]\.?\s?m\b\.?))"
