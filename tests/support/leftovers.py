@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import sqlite3
 import threading
 import time
 from collections.abc import Generator, Iterator
@@ -20,6 +21,7 @@ LASTING_THREADS = ("pytest_timeout", "execnet")
 APART = ("docker", "host", "browser", "swarm")
 """The marks of tests that speak with servers of the whole session: connections to these are kept for the next
 test, and some of the servers are killed and started again. So neither of the two is looked at there."""
+DATABASE_FILES = (".db", ".db-wal", ".db-shm")
 _lasting: set[str] = set()
 """Things that stay to the end of the test process."""
 
@@ -94,8 +96,22 @@ def left_behind(known: set[str], *, is_apart: bool = False) -> set[str]:
         # A thread that was asked to end may hold what closes only when it is collected: SQLite keeps the
         # files of a closed connection open as long as one of its statements lives.
         gc.collect()
+        if all(one.endswith(DATABASE_FILES) for one in left) and not _open_databases():
+            return set()
         time.sleep(LOOK_SECONDS)
     return left
+
+
+def _open_databases() -> bool:
+    """Return whether a connection to SQLite is open; one that was closed may still wait for a statement."""
+    for one in gc.get_objects():
+        if isinstance(one, sqlite3.Connection):
+            try:
+                _ = one.total_changes
+            except sqlite3.ProgrammingError:
+                continue
+            return True
+    return False
 
 
 def held() -> set[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sqlite3
 import subprocess
 import sys
 import threading
@@ -42,6 +43,19 @@ def test_what_ends_by_itself_is_waited_for() -> None:
     thread.start()
 
     assert left_behind(known) == set()
+
+
+def test_a_database_that_is_open_is_named_and_one_that_waits_for_a_statement_is_not(
+    tmp_path: Path, monkeypatch
+) -> None:
+    monkeypatch.setattr(leftovers, "DEADLINE_SECONDS", 0.01)
+    known = held()
+    connection = sqlite3.connect(tmp_path / "a.db")
+    statement = connection.execute("SELECT 1 UNION SELECT 2")
+    assert any(one.endswith("a.db") for one in left_behind(known))
+    connection.close()
+    assert left_behind(known) == set()
+    statement.close()
 
 
 def an_item(*scopes: str) -> Any:
