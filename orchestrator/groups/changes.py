@@ -7,6 +7,7 @@ memory file at any time. So every change first compares what is there with what 
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -108,7 +109,7 @@ async def set_profile(
     """
     group = await groups.known(tx, folder)
     wanted = registration.with_profile(group, profile)
-    if wanted.name.casefold() != group.name.casefold():
+    if wanted.name != group.name:
         await registration.check_name_is_free(tx, wanted)
     await groups.set_profile(tx, wanted)
     before, after = profile_text(group), profile_text(wanted)
@@ -194,23 +195,31 @@ def _check_is(expected: str, now: str) -> None:
         )
 
 
-async def forget_lines(
-    tx: Tx, home: Path, folder: str, text: str, place: int, *, by: str, now_ms: int
-) -> None:
-    """Take lines out of a group's memory file: those from `place` on, from 0, if they are still these.
+def memory_digest(text: str) -> str:
+    """Return what tells a memory file from another: 16 hex digits. Pure."""
+    return hashlib.sha256(text.encode("utf-8", "replace")).hexdigest()[:16]
 
-    If lines before them came or went, they are looked for by their text, where that stands once.
+
+async def forget_lines(
+    tx: Tx, home: Path, folder: str, text: str, place: int, *, shown: str, by: str, now_ms: int
+) -> None:
+    """Take lines out of a group's memory file: those from `place` on, from 0, of the file as it was shown.
+
+    `shown` is the `memory_digest` of that. If the file was changed meanwhile, they are looked for by their
+    text, where that stands once.
 
     Raises like `apply`, and:
         GroupChangeRefused: the lines are not there any more, or stand there several times.
     """
-    lines = (await current(tx, home, folder, GroupPart.MEMORY)).split("\n")
+    now = await current(tx, home, folder, GroupPart.MEMORY)
+    lines = now.split("\n")
     # A browser ends the lines that it sends in its own way, as some editors do in the file.
     plain, wanted = [one.rstrip("\r") for one in lines], text.replace("\r\n", "\n").rstrip("\r\n").split("\n")
     places = [at for at in range(len(lines)) if plain[at : at + len(wanted)] == wanted]
-    if place not in places and len(places) != 1:
+    is_sure = place in places and memory_digest(now) == shown
+    if not is_sure and len(places) != 1:
         raise GroupChangeRefused("The memory was changed meanwhile: look again which lines you mean.")
-    first = place if place in places else places[0]
+    first = place if is_sure else places[0]
     del lines[first : first + len(wanted)]
     await apply(
         tx,

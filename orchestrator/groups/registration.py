@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import sqlite3
+import unicodedata
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -264,8 +265,14 @@ def _chosen(now: str | None, wanted: str) -> str | None:
 async def check_name_is_free(tx: Tx, group: Group) -> None:
     """Raise `NameTaken` where another group has the name that this one is to have."""
     for one in await groups.every(tx):
-        if one.folder != group.folder and one.name.casefold() == group.name.casefold():
+        if one.folder != group.folder and _as_read(one.name) == _as_read(group.name):
             raise NameTaken(one)
+
+
+def _as_read(name: str) -> str:
+    """Return a name without what nobody sees of it: case, forms of a letter, marks without a width."""
+    folded = unicodedata.normalize("NFKC", name).casefold()
+    return "".join(one for one in folded if unicodedata.category(one) != "Cf")
 
 
 def with_profile(group: Group, profile: GroupProfile) -> Group:

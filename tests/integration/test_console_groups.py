@@ -372,6 +372,18 @@ async def test_only_the_line_that_was_meant_is_forgotten(browser, tmp_path):
     assert refused.status_code == 422
     assert "The memory was changed meanwhile" in refused.text
     assert memory(tmp_path).count("- two") == 2
+    # The place that was sent holds a line with the same words by now, and it is another's.
+    memory(tmp_path, "# Mia\n- tea\n# Jon\n- tea\n")
+    form = re.search(r'name="_form" value="([^"]+)"', page.partition("/memory/forget")[2])
+    page = (await browser.get("/console/mind?group=work")).text
+    jon = re.findall(r'action="/console/mind/work/memory/forget".*?</form>', page, re.DOTALL)[1]
+    fields = {name: unescape(value) for name, value in re.findall(r'name="(\w+)" value="([^"]*)"', jon)}
+    assert fields["place"] == "3"
+    memory(tmp_path, "new\n\n# Mia\n- tea\n# Jon\n- tea\n")
+    refused = await browser.post("/console/mind/work/memory/forget", data=fields)
+    assert refused.status_code == 422
+    assert memory(tmp_path).count("- tea") == 2
+    memory(tmp_path, "- new\n- one\n- two\n- two\n- three\n")
     moved = await forget(browser, "three")
     assert moved.status_code == 200
     assert memory(tmp_path) == "- new\n- one\n- two\n- two\n"

@@ -84,6 +84,7 @@ async def _show(
         choices=view.choices(every, first=""),
         memory=memory,
         facts=facts(memory),
+        shown=changes.memory_digest(memory),
         typed_memory=memory if file is None else file,
         zone=view.web.host.zone_of(group),
         stored=stored,
@@ -150,7 +151,10 @@ async def forget_fact(view: View, form: SentForm) -> Response:
     try:
         async with view.web.host.database.transaction() as tx:
             at = int(place[:6]) if place.isascii() and place.isdigit() else -1
-            await changes.forget_lines(tx, home, folder, form.raw("lines"), at, by=by, now_ms=now_ms)
+            shown = form.text("shown")
+            await changes.forget_lines(
+                tx, home, folder, form.raw("lines"), at, shown=shown, by=by, now_ms=now_ms
+            )
             undo = await undo_path(tx, folder, now_ms)
     except changes.GroupChangeRefused:
         return await _show(view, folder, error=view.t(".fact_gone"))
