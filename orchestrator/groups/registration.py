@@ -10,6 +10,7 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from agent_runner.wire.unicode_forms import normalized
 from orchestrator.domain.errors import BadRequest
 from orchestrator.domain.values import ChatJid, Folder, Group, Turn, TurnKind, TurnState
 from orchestrator.groups import settings
@@ -271,7 +272,7 @@ async def check_name_is_free(tx: Tx, group: Group) -> None:
 
 def _as_read(name: str) -> str:
     """Return a name without what nobody sees of it: case, forms of a letter, marks without a width."""
-    folded = unicodedata.normalize("NFKC", name).casefold()
+    folded = normalized(name).casefold()
     return "".join(one for one in folded if unicodedata.category(one) != "Cf")
 
 
