@@ -272,7 +272,7 @@ async def check_name_is_free(tx: Tx, group: Group) -> None:
 
 def _as_read(name: str) -> str:
     """Return a name without what nobody sees of it: case, forms of a letter, marks without a width."""
-    folded = normalized(name).casefold()
+    folded = normalized("NFKC", name).casefold()
     return "".join(one for one in folded if unicodedata.category(one) != "Cf")
 
 
