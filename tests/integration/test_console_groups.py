@@ -317,9 +317,10 @@ async def test_a_trigger_that_nobody_can_type_is_refused_at_its_field(browser, t
 
 
 async def test_a_group_is_not_given_the_name_of_another(browser, tmp_path):
-    page = await saved(browser, name="fAMILY")
-    assert page.status_code == 422
-    assert "family has this name already. Choose another." in page.text
+    for name in ("fAMILY", "Fam\u200bily", "\uff26amily"):
+        page = await saved(browser, name=name)
+        assert page.status_code == 422
+        assert "family has this name already. Choose another." in page.text
     assert stored(tmp_path)["name"] == "Work"
 
 
