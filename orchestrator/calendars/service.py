@@ -19,7 +19,7 @@ MAX_CALENDARS = 10
 """The most calendars that one group follows."""
 MAX_NOTICE_MINUTES = 7 * 24 * 60
 BRIEF_DAYS = 2
-"""Days from today on whose events an agent is told with a message; the rest is in `calendar.json`."""
+"""Days from today on whose events stand beside a message to an agent; the rest is in `calendar.json`."""
 MAX_BRIEF = 15
 _NAME = re.compile(r"[\w][\w .-]{0,39}")
 _VARIABLE = re.compile(r"[A-Z][A-Z0-9_]{2,63}")

@@ -327,7 +327,7 @@ async def _register_here(home: Home, wish: Registration) -> None:
 
     async def act(tx: Tx, now_ms: int) -> Group:
         await registration.ensure_main(tx, now_ms=now_ms)
-        return await registration.register(tx, wish.to_group(now_ms))
+        return await registration.register_by_hand(tx, wish, now_ms=now_ms)
 
     group = await terminal.change(home.root, act, makes_home=True)
     memory_templates.ensure_memory(home.root, group, assistant=assistant)

@@ -263,6 +263,14 @@ def _chosen(now: str | None, wanted: str) -> str | None:
     return now if wanted == (now or "") else typeable(wanted)
 
 
+async def register_by_hand(tx: Tx, wish: Registration, *, now_ms: int) -> Group:
+    """Register what a person asks for; a name that they give is no other group's. Raises like `register`."""
+    group = wish.to_group(now_ms)
+    if wish.name is not None:
+        await check_name_is_free(tx, group)
+    return await register(tx, group)
+
+
 async def check_name_is_free(tx: Tx, group: Group) -> None:
     """Raise `NameTaken` where another group has the name that this one is to have."""
     for one in await groups.every(tx):

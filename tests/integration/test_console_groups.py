@@ -433,3 +433,24 @@ async def test_calendars_are_given_out_and_followed_in_the_settings(browser, tmp
     await until(is_tried, "the host tried to read it at once")
     page = await send_form(browser, f"{WORK}/unfollow", of=WORK, name="work")
     assert "not followed any more" in page.text
+
+
+async def test_a_group_is_registered_by_hand_with_a_name_of_its_own(browser, tmp_path):
+    for name, why in (
+        ("   ", "Write what people call the group"),
+        ("fAMILY", "family has this name already"),
+    ):
+        page = await send_form(browser, "/groups", of="/groups", name=name, folder="", jid="")
+        assert page.status_code == 422
+        assert why in page.text
+    token = {"Authorization": f"Bearer {Home(tmp_path / 'home').token()}"}
+    async with httpx.AsyncClient(base_url=browser.base_url, headers=token, trust_env=False) as program:
+        refused = await program.post("/groups", json={"folder": "other", "name": "Family"})
+    assert refused.status_code == 422
+    assert "choose another name" in refused.text
+
+
+async def test_a_chat_names_all_that_calls_andy_there(browser):
+    await saved(browser, trigger="@Bob")
+    page = (await browser.get("/console/chats/work")).text
+    assert "Andy answers when he is called: @Andy, @Bob." in page

@@ -41,7 +41,7 @@ class GroupApi:
     async def register(self, asked: Registration) -> dict[str, Any]:
         """Raises what `registration.register` raises."""
         async with self._database.transaction() as tx:
-            group = await registration.register(tx, asked.to_group(self._clock.now_ms()))
+            group = await registration.register_by_hand(tx, asked, now_ms=self._clock.now_ms())
         self._bus.publish("group.registered", group=group.folder)
         return group_row(group)
 

@@ -1,4 +1,4 @@
-"""What `andy export` writes, and that nobody's words or file names do harm in it."""
+"""`andy export` writes all that a group has, and nobody's words or file names do harm in it."""
 
 from __future__ import annotations
 

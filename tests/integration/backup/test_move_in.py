@@ -1,4 +1,4 @@
-"""What `andy import` takes over from homes of other assistants, and that a hostile one does no harm."""
+"""`andy import` takes over homes of other assistants, and a hostile one does no harm."""
 
 from __future__ import annotations
 

@@ -418,6 +418,16 @@ TALKS = {
         > 알림 목록
         알림이 없어요.
     """,
+    "waiting moves nothing": """
+        > add a task: book the camping site by Friday
+        On the dashboard: book the camping site, due Fri 2026-02-13.
+        > wait 60 seconds
+        I can't do that
+        > wait a minute
+        I can't do that
+        > wait, Saturday
+        Moved: book the camping site is due Sat 2026-02-14.
+    """,
     "deadlines": """
         > add a task: pay rent tomorrow
         On the dashboard: pay rent, due Tue 2026-02-10.

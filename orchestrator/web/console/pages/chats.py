@@ -86,6 +86,7 @@ async def _conversation(
         "chats_group.html",
         status=status,
         group=group,
+        calls=", ".join(filter(None, (f"@{view.web.host.settings.assistant_name}", group.trigger))),
         summaries=summaries,
         most=MAX_UNREAD,
         opened=group.folder,

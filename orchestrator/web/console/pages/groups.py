@@ -42,6 +42,9 @@ async def show(view: View) -> Response:
 
 async def register(view: View, form: SentForm) -> Response:
     """Give a chat an agent; what cannot be read is shown again with the reason."""
+    if not (form.text("name") or form.text("folder")):
+        view.error = view.t(".wrong_name")
+        return await _show(view, values=form)
     try:
         wish = Registration(
             folder=form.text("folder") or await _free_folder(view, form.text("name")),
@@ -51,6 +54,9 @@ async def register(view: View, form: SentForm) -> Response:
             requires_trigger=not form.is_set("every"),
         )
         await view.api.groups.register(wish)
+    except NameTaken as error:
+        view.error = view.t(".name_taken", folder=error.folder)
+        return await _show(view, values=form)
     except (AndyError, ValidationError) as error:
         view.error = str(error)
         return await _show(view, values=form)
