@@ -8,11 +8,17 @@ from __future__ import annotations
 import os
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from agent_runner.wire.document import WIRE_VERSION
 from orchestrator.containers.image.base import BaseImage, inspect, labels_of, provide_base
-from orchestrator.containers.image.context import DOCKERFILE, ImageSources, build_context
+from orchestrator.containers.image.context import (
+    DOCKERFILE,
+    HOST_AUTHORITIES,
+    ImageSources,
+    build_context,
+)
 from orchestrator.containers.image.progress import BuildProgress, Say, follow_build
 from orchestrator.domain.errors import EngineGone, ImageNotBuilt
 
@@ -64,18 +70,21 @@ def build(
     base: BaseImage = BaseImage.AUTO,
     layers: Collection[str] | None = None,
     sources: ImageSources,
+    authorities: Path = HOST_AUTHORITIES,
+    about: Mapping[str, str] | None = None,
     say: Say,
 ) -> str:
     """Build the image, telling its progress to `say` line by line, and return its id.
 
     Takes minutes the first time and seconds after a change of the runner. `layers` are of `LAYERS`; None
-    stands for those of the image that is there.
+    stands for those of the image that is there. The certificate authorities in the folder `authorities` are
+    put into the image, and the labels `about`.
 
     Raises:
         EngineGone: no engine answers.
         ImageNotBuilt: it cannot be built here; the text names the fix.
     """
-    labels, context = _labels(sources), build_context(sources)
+    labels, context = {**(about or {}), **_labels(sources)}, build_context(sources, authorities)
     with _engine_errors():
         before = inspect(client, tag)
         chosen = layers_of(client, tag) if layers is None else tuple(sorted(set(layers)))

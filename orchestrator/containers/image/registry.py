@@ -44,8 +44,15 @@ def repository_of(name: str) -> str:
     return name if not head or "/" in last else head
 
 
+def tag_of(name: str) -> str:
+    """Return the tag in the name of an image; `latest` where it has none, or a digest."""
+    return (
+        name[len(repository_of(name)) + 1 :] if "@" not in name and repository_of(name) != name else "latest"
+    )
+
+
 def push(client: docker.APIClient, image: str, registry: str, *, say: Say) -> str:
-    """Push an image to a registry and return its name with the digest, by which nodes can be told it.
+    """Push an image under its own tag and return its name with the digest, by which nodes can be told it.
 
     `registry` is a host with or without a port and a path: `registry:5000`, `ghcr.io/me`.
 
@@ -63,10 +70,11 @@ def push(client: docker.APIClient, image: str, registry: str, *, say: Say) -> st
         raise ImageMissing
     last = repository_of(image).rpartition("/")[2]
     name = registry if registry.rpartition("/")[2] == last else f"{registry}/{last}"
-    client.tag(image, name, tag="latest", force=True)
+    tag = tag_of(image)
+    client.tag(image, name, tag=tag, force=True)
     say(f"Pushing {name} …")
     try:
-        digest = _follow(client.push(name, tag="latest", stream=True, decode=True), say)
+        digest = _follow(client.push(name, tag=tag, stream=True, decode=True), say)
     except RegistryRefused as error:
         raise RegistryRefused(f"{host} did not take the image: {_with_fix(str(error), host)}") from None
     return f"{name}@{digest}"

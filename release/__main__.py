@@ -1,0 +1,252 @@
+"""Make a release, or try to: `make release`, `make release DRY=1`, `make release-push`.
+
+Commit, tag, files and images are made in a scratch clone and tried as users would; only then does the tree
+take them over. A failure on the way leaves the tree as it was.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import partial
+from pathlib import Path
+
+import docker
+from docker.utils import kwargs_from_env
+
+from release import artifacts, trial
+from release.decisions import (
+    IMAGES,
+    LOOPBACK,
+    ReleaseRefused,
+    Tree,
+    choose_version,
+    compose_file,
+    next_steps,
+    notes_of,
+    released_changelog,
+    version_of,
+    with_version,
+)
+
+ENGINE_SECONDS = 900
+CHANGELOG, CODE = "CHANGELOG.md", "orchestrator/__init__.py"
+READABLE = 0o022
+"""The mask of a release: files of an image are read by another user than their owner."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wanted:
+    """The words of the command line."""
+
+    version: str | None
+    is_dry: bool
+    registry: str | None
+
+
+def main() -> int:
+    """Read the command line and do what it says; refuse with one line."""
+    parser = argparse.ArgumentParser(prog="python -m release", description=__doc__)
+    parser.add_argument(
+        "--version", help="such as 0.2.0; else the one of the code, where it is not tagged yet"
+    )
+    parser.add_argument("--registry", help="the registry that the images are for, such as ghcr.io/me")
+    parser.add_argument("--dry-run", action="store_true", help="make and try all of it, and keep nothing")
+    parser.add_argument("--push", action="store_true", help="push the images of a release that was made")
+    given = parser.parse_args()
+    os.umask(READABLE)
+    try:
+        if given.push:
+            push(Path.cwd(), given.version, given.registry)
+        else:
+            release(Path.cwd(), Wanted(version=given.version, is_dry=given.dry_run, registry=given.registry))
+    except ReleaseRefused as error:
+        print(error, file=sys.stderr)
+        return 1
+    return 0
+
+
+def release(root: Path, wanted: Wanted) -> None:
+    """Make the release of the tree in `root`, and take it over unless this is a dry run.
+
+    Raises:
+        ReleaseRefused: it cannot be made; the tree is as it was.
+    """
+    if wanted.is_dry and wanted.registry and not LOOPBACK.fullmatch(wanted.registry):
+        raise ReleaseRefused("A dry run pushes to this machine alone: REGISTRY=127.0.0.1:5000, or none.")
+    tree = read_tree(root)
+    version = choose_version(tree, wanted.version, is_dry=wanted.is_dry)
+    trial.compose_program()
+    with engine() as client, tempfile.TemporaryDirectory(prefix="andy-release-") as folder:
+        scratch, made = Path(folder) / "clone", Path(folder) / "made"
+        clone(root, scratch)
+        commit(scratch, tree, version)
+        made.mkdir()
+        images = make(client, scratch, made, version, is_dry=wanted.is_dry)
+        is_taken = False
+        try:
+            try_out(client, made, Path(folder) / "trial", version, images, wanted)
+            if not wanted.is_dry:
+                take_over(root, scratch, made, version)
+                is_taken = True
+        finally:
+            if not is_taken:
+                artifacts.remove_images(client, images)
+    print(
+        f"A release of {version} can be made: 'make release VERSION={version}'. Nothing was changed."
+        if wanted.is_dry
+        else next_steps(version, branch=tree.branch or "main", registry=wanted.registry)
+    )
+
+
+def read_tree(root: Path) -> Tree:
+    """Return what a release has to know of the tree. Raises `ReleaseRefused` where it is no checkout."""
+    git = partial(artifacts.run, "git", cwd=root)
+    changed = git("status", "--porcelain", "--untracked-files=all").splitlines()
+    return Tree(
+        version=version_of((root / CODE).read_text(encoding="utf-8")),
+        changelog=(root / CHANGELOG).read_text(encoding="utf-8"),
+        changed=[line[3:] for line in changed],
+        tags=git("tag", "--list").split(),
+        branch=git("branch", "--show-current").strip() or None,
+    )
+
+
+@contextmanager
+def engine() -> Iterator[docker.APIClient]:
+    """Give a client of the Docker engine. Raises `ReleaseRefused` where none answers."""
+    try:
+        client = docker.APIClient(**kwargs_from_env(), timeout=ENGINE_SECONDS)
+    except docker.errors.DockerException as error:
+        raise ReleaseRefused(
+            "No Docker engine answers, which builds the images: start it; 'docker info' says what ails it."
+        ) from error
+    with closing(client):
+        yield client
+
+
+def clone(root: Path, scratch: Path) -> None:
+    """Clone the tree, for commits of the same person."""
+    artifacts.run("git", "clone", "--quiet", "--no-hardlinks", root, scratch, cwd=root)
+    for key in ("user.name", "user.email"):
+        # Ended with a default, git says nothing of a name that only its global settings have.
+        if found := artifacts.run("git", "config", "--default", "", "--get", key, cwd=root).strip():
+            artifacts.run("git", "config", key, found, cwd=scratch)
+
+
+def commit(scratch: Path, tree: Tree, version: str) -> None:
+    """Write version and changelog in the clone, commit and tag."""
+    day = datetime.now(UTC).date().isoformat()
+    changelog = released_changelog(tree.changelog, version, day)
+    (scratch / CHANGELOG).write_text(changelog, encoding="utf-8")
+    code = scratch / CODE
+    code.write_text(with_version(code.read_text(encoding="utf-8"), version), encoding="utf-8")
+    git = partial(artifacts.run, "git", cwd=scratch)
+    git("commit", "--quiet", "--all", "--message", f"Release {version}")
+    git("tag", "--annotate", f"v{version}", "--message", f"Andy {version}\n\n{notes_of(tree.changelog)}")
+
+
+def make(
+    client: docker.APIClient, scratch: Path, made: Path, version: str, *, is_dry: bool
+) -> dict[str, str]:
+    """Write all files of the release into `made`, build the images, and return their names.
+
+    In a dry run they have another tag, and may trust the authorities of this machine, for they stay on it.
+    """
+    git = partial(artifacts.run, "git", cwd=scratch)
+    epoch, revision = git("log", "-1", "--format=%ct %H").split()
+    artifacts.write_packages(scratch, made, epoch=epoch)
+    artifacts.write_parts_lists(scratch, made, version)
+    notes = notes_of(git("show", f"HEAD~:{CHANGELOG}"))
+    (made / artifacts.CHANGES).write_text(notes, encoding="utf-8")
+    images = artifacts.build_images(
+        client,
+        scratch,
+        tag=f"{version}-dry-run-{revision[:12]}" if is_dry else version,
+        version=version,
+        revision=revision,
+        created=datetime.fromtimestamp(int(epoch), UTC).isoformat(),
+        takes_authorities=is_dry,
+    )
+    write_compose_file(scratch, made, images, version)
+    return images
+
+
+def write_compose_file(source: Path, made: Path, images: dict[str, str], version: str) -> None:
+    """Write the Compose file of a release with these images, and the checksums of all its files."""
+    text = artifacts.run("git", "show", f"v{version}:{artifacts.COMPOSE}", cwd=source)
+    (made / artifacts.COMPOSE).write_text(compose_file(text, images, version), encoding="utf-8")
+    artifacts.write_checksums(made)
+
+
+def try_out(
+    client: docker.APIClient,
+    made: Path,
+    folder: Path,
+    version: str,
+    images: dict[str, str],
+    wanted: Wanted,
+) -> None:
+    """Try wheel and Compose file; in a dry run with a registry, with images that come from there."""
+    (wheel,) = made.glob("*.whl")
+    trial.try_wheel(wheel, folder, version)
+    if not (wanted.is_dry and wanted.registry):
+        trial.try_compose(made, folder / "compose")
+        return
+    pushed = artifacts.push_images(client, images, wanted.registry)
+    artifacts.remove_images(client, pushed)  # for Compose to pull them
+    write_compose_file(made.parent / "clone", made, pushed_by_name(pushed), version)
+    try:
+        trial.try_compose(made, folder / "compose")
+    finally:
+        artifacts.remove_images(client, pushed)
+
+
+def pushed_by_name(pushed: dict[str, str]) -> dict[str, str]:
+    """Return the names with digests by those in docker-compose.yml."""
+    return {f"{name.partition(':')[0]}:latest": digest for name, digest in pushed.items()}
+
+
+def take_over(root: Path, scratch: Path, made: Path, version: str) -> None:
+    """Give the tree the commit and the tag of the clone, and the files into `dist/`.
+
+    Raises:
+        ReleaseRefused: the tree has changed in the meantime.
+    """
+    git = partial(artifacts.run, "git", cwd=root)
+    target, part = root / "dist" / version, root / "dist" / f".{version}.part"
+    for left in (target, part):  # of a release that was taken back, or broken off
+        shutil.rmtree(left, ignore_errors=True)
+    shutil.copytree(made, part)
+    git("fetch", "--quiet", "--no-tags", scratch, "HEAD")
+    git("merge", "--quiet", "--ff-only", "FETCH_HEAD")
+    git("fetch", "--quiet", "--no-tags", scratch, f"refs/tags/v{version}:refs/tags/v{version}")
+    part.rename(target)
+
+
+def push(root: Path, version: str | None, registry: str | None) -> None:
+    """Push the images of a release to a registry, and write their digests into its Compose file.
+
+    Raises:
+        ReleaseRefused: there is no such release here, or the registry does not take them.
+    """
+    if not version or not registry:
+        raise ReleaseRefused("Say which and where to: 'make release-push VERSION=0.2.0 REGISTRY=ghcr.io/me'.")
+    made = root / "dist" / version
+    if not (made / artifacts.COMPOSE).is_file():
+        raise ReleaseRefused(f"There is no dist/{version}: 'make release VERSION={version}' makes it.")
+    with engine() as client:
+        pushed = artifacts.push_images(client, {name: f"{name}:{version}" for name in IMAGES}, registry)
+    write_compose_file(root, made, pushed_by_name(pushed), version)
+    print(f"{made / artifacts.COMPOSE} names the images by their digests now.")
+
+
+if __name__ == "__main__":
+    sys.exit(main())
