@@ -158,7 +158,7 @@ def next_steps(version: str, *, branch: str, registry: str | None) -> str:
     return "\n".join(
         (
             f"{version} is made: {where}. Nothing has left this machine; what does, in this order:",
-            f"  make release-push VERSION={version} REGISTRY={registry or 'ghcr.io/YOU'}    # images, by digest",
+            f"  make release-push VERSION={version} REGISTRY={registry or 'ghcr.io/YOU'}    # both images",
             f"  git push --atomic origin {branch} v{version}",
             f"  pipx run twine upload {where}/*.whl {where}/*.tar.gz    # PyPI",
             f"  gh release create v{version} --verify-tag --notes-file {where}/CHANGES.md {where}/*",

@@ -25,6 +25,7 @@ from orchestrator.containers.firewall import Firewall, FirewallOutOfReach
 from orchestrator.containers.process.runtime import ProcessRuntime
 from orchestrator.domain.errors import ContainerError
 from orchestrator.domain.protocols import ContainerRuntime
+from orchestrator.domain.setting_sources import COMPOSE_HOME
 
 if TYPE_CHECKING:
     from docker import APIClient
@@ -434,14 +435,15 @@ def has_image(tag: str) -> bool:
 
 def image_fix() -> str:
     """Return how an image comes to be on this machine, as the owner of this install would do it."""
-    if is_behind_filter():
-        return "docker compose build agent"
-    return "andy image build"
+    if not is_behind_filter():
+        return "andy image build"
+    is_clone = (Path(COMPOSE_HOME) / installation.DOCKERFILE).is_file()
+    return f"docker compose {'build' if is_clone else 'pull'} agent"
 
 
 def _no_image(tag: str) -> str:
     return (
-        f"No agent starts, for the image {tag} is missing: build it with '{image_fix()}';"
+        f"No agent starts, for the image {tag} is missing: get it with '{image_fix()}';"
         " what waits is answered then."
     )
 
@@ -456,8 +458,8 @@ def build_image(tag: str, *, base: str, say: Say, layers: Collection[str] | None
     sources = image_sources()
     if sources is None:
         raise ContainerError(
-            f"There is no source here to build {tag} from: 'docker compose build agent' does it with"
-            " Compose; else install Andy again."
+            f"There is no source here to build {tag} from: "
+            + (f"type '{image_fix()}' on the host." if is_behind_filter() else "install Andy again.")
         )
     with docker_client.translated():
         client = docker_client.connect(seconds=BUILD_SECONDS)

@@ -3,12 +3,8 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
 import subprocess
-import sys
-import sysconfig
-import venv
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +14,8 @@ import pytest
 
 from orchestrator.containers.image import build
 from orchestrator.containers.image.context import ImageSources
+from release.artifacts import write_packages
+from release.trial import clean_environment, install_wheel
 
 PROJECT = Path(__file__).parents[2]
 TAG = "andy-agent-test:wheel"
@@ -48,12 +46,7 @@ class Installed:
 
     @property
     def environment(self) -> dict[str, str]:
-        kept = {
-            name: value
-            for name, value in os.environ.items()
-            if not name.startswith(("ANDY_", "XDG_", "PYTHON"))
-        }
-        return {**kept, "HOME": str(self.owner), "ANDY_IMAGE": TAG}
+        return {**clean_environment(self.owner), "ANDY_IMAGE": TAG}
 
 
 @pytest.fixture(scope="module")
@@ -65,19 +58,11 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Installed:
         shutil.copytree(PROJECT / name, source / name, ignore=shutil.ignore_patterns("__pycache__"))
     for name in ("pyproject.toml", "README.md"):
         shutil.copy2(PROJECT / name, source / name)
-    build_wheel = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--no-build-isolation"]
-    subprocess.run([*build_wheel, "-w", root, source], check=True, capture_output=True)
-    (wheel,) = root.glob("*.whl")
-    venv.create(root / "env", symlinks=True, with_pip=True)
-    python = root / "env" / "bin" / "python"
-    subprocess.run(
-        [python, "-m", "pip", "install", "--quiet", "--no-deps", wheel], check=True, capture_output=True
-    )
-    packages = Path(sysconfig.get_path("purelib", vars={"base": str(root / "env")}))
-    (packages / "libraries.pth").write_text(sysconfig.get_path("purelib") + "\n")  # after the wheel's own
+    (root / "made").mkdir()
+    andy = install_wheel(write_packages(source, root / "made", epoch="1700000000"), root / "env")
     for name in ("empty", "owner"):
         (root / name).mkdir()
-    return Installed(andy=root / "env" / "bin" / "andy", folder=root / "empty", owner=root / "owner")
+    return Installed(andy=andy, folder=root / "empty", owner=root / "owner")
 
 
 @pytest.fixture

@@ -61,6 +61,14 @@ def test_what_andy_uses_is_allowed(method, target, kind):
     assert asked(method, target).kind is kind
 
 
+def test_an_image_by_its_digest_is_asked_for_as_docker_py_writes_it():
+    digest = f"sha256:{'a' * 64}"
+    made = asked("GET", f"/v1.41/images/registry:5000/andy-agent%40{digest}/json")
+
+    assert made.ref == f"registry:5000/andy-agent@{digest}"
+    assert made.target == f"/v1.41/images/registry:5000/andy-agent@{digest}/json"
+
+
 def test_a_container_of_the_template_is_written_anew_with_all_its_fields():
     made = asked("POST", CREATE, agent_body())
 

@@ -17,15 +17,18 @@ class Engine:
         self.events = events
         self.tagged: list[tuple[str, str]] = []
         self.pushed: list[str] = []
+        self.tags: list[object] = []
 
     def inspect_image(self, _: str) -> dict:
         return {"Id": "sha256:1"}
 
-    def tag(self, image: str, name: str, **_: object) -> None:
+    def tag(self, image: str, name: str, *, tag: str, **_: object) -> None:
         self.tagged.append((image, name))
+        self.tags.append(tag)
 
-    def push(self, name: str, **_: object):
+    def push(self, name: str, *, tag: str, **_: object):
         self.pushed.append(name)
+        self.tags.append(tag)
         return iter(self.events)
 
 
@@ -52,6 +55,21 @@ def test_a_push_returns_the_name_with_the_digest(image, to, name):
     engine = Engine(*PUSHED)
     assert registry.push(engine, image, to, say=lambda _: None) == f"{name}@{DIGEST}"
     assert (engine.tagged, engine.pushed) == ([(image, name)], [name])
+
+
+@pytest.mark.parametrize(
+    ("image", "tag"),
+    [
+        ("andy-agent:0.2.0", "0.2.0"),
+        ("old:5000/andy-agent:0.2.0", "0.2.0"),
+        ("old:5000/andy-agent", "latest"),
+        (f"old:5000/andy-agent:0.2.0@{DIGEST}", "latest"),
+    ],
+)
+def test_an_image_has_the_same_tag_in_the_registry(image, tag):
+    engine = Engine(*PUSHED)
+    registry.push(engine, image, "r:5000", say=lambda _: None)
+    assert engine.tags == [tag, tag]
 
 
 def test_progress_is_said(monkeypatch):

@@ -99,7 +99,11 @@ async def test_an_image_that_was_asked_for_or_is_too_old_is_a_reason_to_stop(
         await choose(wanted, tmp_path)
 
 
-def test_the_fix_for_a_missing_image_fits_the_install(monkeypatch):
+def test_the_fix_for_a_missing_image_fits_the_install(monkeypatch, tmp_path):
     assert runtime_selection.image_fix() == "andy image build"
     monkeypatch.setenv("DOCKER_HOST", f"unix://{FILTER_SOCKET}")
+    monkeypatch.setattr(runtime_selection, "COMPOSE_HOME", str(tmp_path))
+    assert runtime_selection.image_fix() == "docker compose pull agent"
+    (tmp_path / "container").mkdir()
+    (tmp_path / "container" / "Dockerfile").touch()
     assert runtime_selection.image_fix() == "docker compose build agent"

@@ -162,6 +162,8 @@ def read(method: str, target: str, body: bytes) -> EngineRequest:
         RequestForbidden: no rule does, or a parameter or a field is not in it.
     """
     path, _, query = target.partition("?")
+    # docker-py writes the '@' of an image by its digest like this; no other rule has one.
+    path = path.replace("%40", "@")
     version = VERSION.match(path)
     bare = path[version.end() :] if version else path
     rule, found = _matching(method, bare)
