@@ -21,6 +21,7 @@ from pathlib import Path
 import docker
 from docker.utils import kwargs_from_env
 
+from orchestrator.containers.image import registry
 from release import artifacts, trial
 from release.decisions import (
     IMAGES,
@@ -98,7 +99,7 @@ def release(root: Path, wanted: Wanted) -> None:
                 is_taken = True
         finally:
             if not is_taken:
-                artifacts.remove_images(client, images)
+                artifacts.remove_images(client, images.values())
     print(
         f"A release of {version} can be made: 'make release VERSION={version}'. Nothing was changed."
         if wanted.is_dry
@@ -201,12 +202,13 @@ def try_out(
         trial.try_compose(made, folder / "compose")
         return
     pushed = artifacts.push_images(client, images, wanted.registry)
-    artifacts.remove_images(client, pushed)  # for Compose to pull them
+    tagged = [f"{registry.repository_of(pushed[name])}:{registry.tag_of(name)}" for name in pushed]
+    artifacts.remove_images(client, [*pushed.values(), *tagged])  # for Compose to pull them
     write_compose_file(made.parent / "clone", made, pushed_by_name(pushed), version)
     try:
         trial.try_compose(made, folder / "compose")
     finally:
-        artifacts.remove_images(client, pushed)
+        artifacts.remove_images(client, pushed.values())
 
 
 def pushed_by_name(pushed: dict[str, str]) -> dict[str, str]:
@@ -231,19 +233,19 @@ def take_over(root: Path, scratch: Path, made: Path, version: str) -> None:
     part.rename(target)
 
 
-def push(root: Path, version: str | None, registry: str | None) -> None:
+def push(root: Path, version: str | None, to: str | None) -> None:
     """Push the images of a release to a registry, and write their digests into its Compose file.
 
     Raises:
         ReleaseRefused: there is no such release here, or the registry does not take them.
     """
-    if not version or not registry:
+    if not version or not to:
         raise ReleaseRefused("Say which and where to: 'make release-push VERSION=0.2.0 REGISTRY=ghcr.io/me'.")
     made = root / "dist" / version
     if not (made / artifacts.COMPOSE).is_file():
         raise ReleaseRefused(f"There is no dist/{version}: 'make release VERSION={version}' makes it.")
     with engine() as client:
-        pushed = artifacts.push_images(client, {name: f"{name}:{version}" for name in IMAGES}, registry)
+        pushed = artifacts.push_images(client, {name: f"{name}:{version}" for name in IMAGES}, to)
     write_compose_file(root, made, pushed_by_name(pushed), version)
     print(f"{made / artifacts.COMPOSE} names the images by their digests now.")
 

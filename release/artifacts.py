@@ -9,7 +9,7 @@ import subprocess
 import sys
 import tarfile
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 import docker
@@ -166,9 +166,9 @@ def push_images(client: docker.APIClient, images: Mapping[str, str], to: str) ->
     return pushed
 
 
-def remove_images(client: docker.APIClient, names: Mapping[str, str]) -> None:
+def remove_images(client: docker.APIClient, names: Iterable[str]) -> None:
     """Remove images by name; layers that other images have stay."""
-    for name in names.values():
+    for name in names:
         try:
             client.remove_image(name)
         except docker.errors.APIError as error:

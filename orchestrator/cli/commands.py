@@ -198,7 +198,8 @@ INTENTS = (
         "upgrade Andy",
         "stop it, 'git pull', 'make setup', 'andy up';"
         " with Compose 'git pull' and 'docker compose up -d --build';"
-        " without a clone 'pipx upgrade andy-assistant' or 'uv tool upgrade andy-assistant'",
+        " without a clone 'pipx upgrade andy-assistant', 'uv tool upgrade andy-assistant' or, with Compose,"
+        " the new docker-compose.yml and 'docker compose up -d'",
         ("upgrade", "update"),
     ),
     Intent(
