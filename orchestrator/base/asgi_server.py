@@ -161,6 +161,9 @@ class BoundedProtocol(H11Protocol):
         _loop: asyncio.AbstractEventLoop | None = None,
     ) -> None:
         super().__init__(config, server_state, {**app_state, STOPPING: config.stopping}, _loop)
+        self.access_log = (
+            False  # uvicorn logs paths, where a secret may be, as soon as any logger has a handler
+        )
         self.number = next(self._numbers)
         """Counts up with each connection: a smaller number is an older connection."""
         self._head_seconds = config.head_seconds

@@ -12,9 +12,9 @@ from cyclopts import App, Parameter
 from orchestrator.cli.options import HomeOption, JsonOption, read, show
 
 if TYPE_CHECKING:
-    from orchestrator.groups.calendar_feeds import NewFeed
-    from orchestrator.store.calendar_feeds import CalendarFeed
+    from orchestrator.groups.secret_addresses import NewAddress
     from orchestrator.store.followed_calendars import FollowedCalendar
+    from orchestrator.store.secret_addresses import SecretAddress
 
 calendar_app = App(name="calendar")
 
@@ -37,8 +37,8 @@ def add(
     from orchestrator.cli import terminal
 
     made = asyncio.run(terminal.change(home, partial(_add, group, name)))
-    origin = _origin(home)
-    row = _row(made.feed) | {"address": f"{origin}{made.path}"}
+    origin = terminal.web_origin(home)
+    row = _row(made.address) | {"address": f"{origin}{made.path}"}
     show(row, partial(_made_lines, is_public=origin.startswith("https:")), as_json=as_json)
 
 
@@ -72,8 +72,8 @@ def revoke(
     """
     from orchestrator.cli import terminal
 
-    feed = asyncio.run(terminal.change(home, partial(_revoke, calendar)))
-    print(f"Calendar {feed.id} of '{feed.folder}' is revoked: its address opens nothing any more.")
+    revoked = asyncio.run(terminal.change(home, partial(_revoke, calendar)))
+    print(f"Calendar {revoked.id} of '{revoked.folder}' is revoked: its address opens nothing any more.")
 
 
 @calendar_app.command
@@ -233,47 +233,36 @@ def _followed_lines(rows: list[dict[str, Any]], *, zone: Any) -> list[str]:
     )
 
 
-async def _add(group: str, name: str, tx: Any, now_ms: int) -> NewFeed:
-    from orchestrator.groups import calendar_feeds
+async def _add(group: str, name: str, tx: Any, now_ms: int) -> NewAddress:
+    from orchestrator.groups import secret_addresses
+    from orchestrator.store.secret_addresses import AddressKind
 
-    return await calendar_feeds.add(tx, group, name=name, now_ms=now_ms)
+    return await secret_addresses.add(tx, AddressKind.CALENDAR, group, name=name, now_ms=now_ms)
 
 
-async def _revoke(feed_id: int, tx: Any, now_ms: int) -> CalendarFeed:
-    from orchestrator.groups import calendar_feeds
+async def _revoke(address_id: int, tx: Any, now_ms: int) -> SecretAddress:
+    from orchestrator.groups import secret_addresses
+    from orchestrator.store.secret_addresses import AddressKind
 
-    return await calendar_feeds.revoke(tx, feed_id, now_ms=now_ms)
+    return await secret_addresses.revoke(tx, AddressKind.CALENDAR, address_id, now_ms=now_ms)
 
 
 async def _rows(group: str | None, tx: Any) -> list[dict[str, Any]]:
-    from orchestrator.store import calendar_feeds, groups
+    from orchestrator.store import groups, secret_addresses
+    from orchestrator.store.secret_addresses import AddressKind
 
     folder = None if group is None else (await groups.known(tx, group)).folder
-    return [_row(one) for one in await calendar_feeds.every(tx, folder)]
+    return [_row(one) for one in await secret_addresses.every(tx, AddressKind.CALENDAR, folder)]
 
 
-def _row(feed: CalendarFeed) -> dict[str, Any]:
+def _row(address: SecretAddress) -> dict[str, Any]:
     return {
-        "id": feed.id,
-        "group": feed.folder,
-        "name": feed.name,
-        "since_ms": feed.created_ms,
-        "fetched_ms": feed.fetched_ms,
+        "id": address.id,
+        "group": address.folder,
+        "name": address.name,
+        "since_ms": address.created_ms,
+        "fetched_ms": address.used_ms,
     }
-
-
-def _origin(home: Path | None) -> str:
-    """Return the server's address: that of the reverse proxy, of the running Andy, or of the settings."""
-    from orchestrator.cli import terminal
-
-    found = terminal.home_of(home)
-    settings = terminal.settings_of(found)
-    if settings.andy_web_origin:
-        return settings.andy_web_origin
-    try:
-        return found.address_file.read_text(encoding="utf-8").strip()
-    except (OSError, ValueError):
-        return f"http://127.0.0.1:{settings.andy_port}"
 
 
 def _made_lines(row: dict[str, Any], *, is_public: bool) -> list[str]:

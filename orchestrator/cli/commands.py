@@ -85,6 +85,9 @@ COMMANDS = (
     CommandEntry("events", "activity:events", LOOK, "Show the latest events of a running Andy."),
     CommandEntry("export", "backup:export", CARE, "Write what a group has to a folder that people can read."),
     CommandEntry("groups", "groups:groups_app", CHANGE, "Register chats, configure and remove them."),
+    CommandEntry(
+        "hooks", "hooks:hooks_app", CHANGE, "Let a program bring texts into one group, and nothing else."
+    ),
     CommandEntry("image", "up:image_app", CARE, "Build and push the agents' container image."),
     CommandEntry(
         "import",

@@ -83,6 +83,18 @@ class LocalNow:
     zone: ZoneInfo
 
 
+def web_origin(given: Path | None) -> str:
+    """Return the server's address: that of the reverse proxy, of the running Andy, or of the settings."""
+    home = home_of(given)
+    settings = settings_of(home)
+    if settings.andy_web_origin:
+        return settings.andy_web_origin
+    try:
+        return home.address_file.read_text(encoding="utf-8").strip()
+    except (OSError, ValueError):
+        return f"http://127.0.0.1:{settings.andy_port}"
+
+
 def moment(given: Path | None) -> LocalNow:
     """Return now, in the time zone of a home. Raises `SettingError`."""
     return LocalNow(SystemClock().now_ms(), zone_of(given))

@@ -31,6 +31,14 @@ def person_of(sender: str) -> str:
     return hashlib.sha256(sender.encode("utf-8", "replace")).hexdigest()[:16] if sender else ""
 
 
+HOOK_PREFIX = "hook:"
+
+
+def is_hook(sender: str) -> bool:
+    """Return whether a sender is a program behind a hook, which is no person and no member of a chat."""
+    return sender.startswith(HOOK_PREFIX)
+
+
 class TurnState(StrEnum):
     QUEUED = "queued"
     RUNNING = "running"

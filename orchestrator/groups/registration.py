@@ -17,12 +17,12 @@ from orchestrator.groups import settings
 from orchestrator.store import (
     approvals,
     audit,
-    calendar_feeds,
     chats,
     dashboard_notifications,
     followed_calendars,
     groups,
     outbox,
+    secret_addresses,
     task_stops,
     tasks,
     turns,
@@ -317,7 +317,7 @@ async def unregister(tx: Tx, folder: str, *, now_ms: int) -> Departure:
         raise BadRequest("The main group cannot be removed: it administers the others.")
     await groups.remove(tx, group.folder)
     await approvals.remove_of(tx, group.folder)
-    await calendar_feeds.remove_of(tx, group.folder)
+    await secret_addresses.remove_of(tx, group.folder)
     await followed_calendars.remove_of(tx, group.folder)
     paused = await task_stops.stop_of_group(tx, group.folder, reason=GONE, now_ms=now_ms)
     waiting = [turn for turn in await turns.unsettled_of(tx, group.folder) if turn.state is TurnState.QUEUED]

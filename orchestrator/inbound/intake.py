@@ -23,6 +23,7 @@ from orchestrator.domain.values import (
     Seq,
     SessionCommand,
     TurnId,
+    is_hook,
 )
 from orchestrator.groups import owner
 from orchestrator.groups.host_context import HostContext
@@ -47,9 +48,9 @@ HOUR_MS = 3_600_000
 DAY_MS = 24 * HOUR_MS
 UNREADABLE = "its words could not be read"
 LOCAL = "chat"
+"""The kind of a wake request by a message that came through the terminal or HTTP."""
 API = "api"
 """Source of a wake by a message that came over HTTP: the command line and the console use it too."""
-"""The kind of a wake request by a message that came through the terminal or HTTP."""
 AT_ONCE = "without an agent"
 _FIELDS = tuple(field.name for field in fields(Inbound))
 
@@ -236,6 +237,9 @@ class Intake:
 
     async def _take_registered(self, tx: Tx, message: Inbound, group: Group, *, may_ask: bool) -> Accepted:
         """Take a new message of a registered chat: an edit, a deletion, a command, a request or talk."""
+        if is_hook(message.sender):
+            # No word of a program commands, stops or approves anything, nor answers a reminder.
+            return await self._store(tx, message, group, may_ask=may_ask)
         if message.deletes is not None:
             return _amended(await amendments.delete(tx, message, now_ms=self._clock.now_ms()))
         if message.edits is not None:

@@ -10,7 +10,7 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from orchestrator.domain.values import Inbound
+from orchestrator.domain.values import Inbound, is_hook
 from orchestrator.groups.owner import OwnerRules
 
 FILE = "sender-allowlist.json"
@@ -49,12 +49,15 @@ class SenderVerdict(StrEnum):
 def judge(message: Inbound, found: OwnerRules[SenderRules]) -> SenderVerdict:
     """Return what the sender of a message may do.
 
-    Without a file everybody may ask; with a broken one only the owner, who always may.
+    Without a file everybody may ask; with a broken one only the owner, who always may. A hook is let in by
+    the owner who gave it out, and not by the list of people.
     """
     if message.is_from_me:
         return SenderVerdict.ALLOWED
     if found.rules is None:
         return SenderVerdict.NO_TRIGGER if found.trouble else SenderVerdict.ALLOWED
+    if is_hook(message.sender):
+        return SenderVerdict.ALLOWED
     rule = found.rules.chats.get(message.chat_jid, found.rules.default)
     if rule.allow == "*" or message.sender in rule.allow:
         return SenderVerdict.ALLOWED

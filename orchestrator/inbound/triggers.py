@@ -11,6 +11,7 @@ from agent_runner.wire.unicode_forms import composed
 from orchestrator.domain.values import Group, Inbound, SessionCommand
 
 NO_TRIGGER = "no trigger"
+HOOK = "a hook that calls nobody"
 EMPTY = "empty text"
 CALL_WORDS = 3
 """Among so many words at its start a voice note names whom it calls."""

@@ -7,7 +7,7 @@ import sqlite3
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from orchestrator.domain.values import Folder, SessionCommand, TurnId, TurnKind, TurnState
+from orchestrator.domain.values import Folder, SessionCommand, TurnId, TurnKind, TurnState, is_hook
 from orchestrator.store.database import Tx
 
 MAX_REQUESTS = 200
@@ -102,13 +102,18 @@ async def _asked(tx: Tx, turn: TurnId, prompt: str | None) -> tuple[AskingMessag
     rows = await tx.execute_fetchall(
         """
         SELECT * FROM (
-            SELECT seq, sender_name, content FROM messages
+            SELECT seq, sender, sender_name, content FROM messages
             WHERE turn_id = ? AND is_request = 1 AND trim(content) <> '' ORDER BY seq DESC LIMIT ?)
         ORDER BY seq
         """,
         (turn, MAX_REQUESTS),
     )
-    return tuple(AskingMessage(text=row["content"], sender=row["sender_name"]) for row in rows)
+    return tuple(AskingMessage(text=_text_of(row), sender=row["sender_name"]) for row in rows)
+
+
+def _text_of(row: sqlite3.Row) -> str:
+    """Return the text of a message. That of a hook is one line: a second could pass for another sender's."""
+    return " ".join(row["content"].split()) if is_hook(row["sender"]) else row["content"]
 
 
 async def _said(tx: Tx, turn: TurnId) -> tuple[str, ...]:

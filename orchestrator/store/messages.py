@@ -8,6 +8,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from orchestrator.domain.values import (
+    HOOK_PREFIX,
     ChatJid,
     ChatMember,
     Folder,
@@ -18,6 +19,7 @@ from orchestrator.domain.values import (
     Quote,
     Seq,
     TurnId,
+    is_hook,
 )
 from orchestrator.store.database import Tx, returned
 
@@ -257,7 +259,8 @@ async def asked_in_groups(tx: Tx, *, is_running: bool) -> dict[TurnId, Message]:
         """,
         {"is_running": is_running},
     )
-    return {TurnId(row["turn"]): from_row(row) for row in rows}
+    # No messenger knows the message of a hook.
+    return {TurnId(row["turn"]): from_row(row) for row in rows if not is_hook(row["sender"])}
 
 
 async def first_of_turns(tx: Tx, turn_ids: Collection[int]) -> dict[int, FirstOfTurn]:
@@ -275,16 +278,19 @@ async def first_of_turns(tx: Tx, turn_ids: Collection[int]) -> dict[int, FirstOf
 
 
 async def asker_of(tx: Tx, *turn_ids: TurnId | int | None) -> str | None:
-    """The address of who asked last, but for the account itself, in the first of these turns that has one."""
+    """The address of who asked last, but for the account itself and hooks, in the first of these turns that
+    has one.
+    """
     for turn_id in turn_ids:
         # The account itself is left out: an owner who writes from the assistant's own number is nobody to
         # mention.
         cursor = await tx.execute(
             """
-            SELECT sender FROM messages WHERE turn_id = ? AND is_request = 1 AND is_from_me = 0
+            SELECT sender FROM messages
+            WHERE turn_id = ? AND is_request = 1 AND is_from_me = 0 AND substr(sender, 1, ?) <> ?
             ORDER BY seq DESC LIMIT 1
             """,
-            (turn_id,),
+            (turn_id, len(HOOK_PREFIX), HOOK_PREFIX),
         )
         row = await cursor.fetchone()
         if row is not None:
@@ -294,6 +300,8 @@ async def asker_of(tx: Tx, *turn_ids: TurnId | int | None) -> str | None:
 
 async def author(tx: Tx, chat_jid: ChatJid, sender: str) -> ChatMember | None:
     """Somebody who has written in a group, by the name that they have now; None of a chat between two."""
+    if is_hook(sender):
+        return None
     # A mention needs the name by which the chat knows somebody; who never wrote here has none.
     cursor = await tx.execute(
         """
@@ -309,7 +317,7 @@ async def author(tx: Tx, chat_jid: ChatJid, sender: str) -> ChatMember | None:
 async def to_quote(tx: Tx, turn_id: TurnId, chat_jid: ChatJid) -> Message | None:
     """The message that a turn answers, if others wrote since it, and since the turn spoke last."""
     asked = await requests_of(tx, turn_id, limit=1)
-    if not asked or asked[0].chat_jid != chat_jid:
+    if not asked or asked[0].chat_jid != chat_jid or is_hook(asked[0].sender):
         return None
     # Without other messages in between a quote tells people nothing that they do not see.
     cursor = await tx.execute(

@@ -14,6 +14,7 @@ from starlette.routing import BaseRoute, Match, Route, Router
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from orchestrator.domain.errors import AndyError, BadRequest
+from orchestrator.groups.secret_addresses import without_secret
 from orchestrator.web.bodies import BadBody
 from orchestrator.web.guard import AccessGuard, IsSession
 from orchestrator.web.refusals import OnRefusal
@@ -84,7 +85,7 @@ async def _explain(_: Request, error: Exception) -> Response:
 async def _explain_route(request: Request, error: Exception) -> Response:
     """Tell what Starlette refuses: a path that leads nowhere, or a method that is not for it."""
     assert isinstance(error, HTTPException)
-    path = request.url.path[:MAX_PATH_CHARS]
+    path = without_secret(request.url.path)[:MAX_PATH_CHARS]
     code, message, headers = "refused", error.detail, error.headers
     if error.status_code == 404:
         code, message = "not_found", f"There is nothing at {path}."

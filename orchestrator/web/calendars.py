@@ -12,12 +12,12 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from orchestrator.domain.values import Group
-from orchestrator.groups import calendar_feeds
+from orchestrator.groups import secret_addresses
 from orchestrator.reports import calendar_feed
-from orchestrator.store import calendar_feeds as feeds
 from orchestrator.store import groups
-from orchestrator.store.calendar_feeds import CalendarFeed, UnknownCalendar
+from orchestrator.store import secret_addresses as addresses
 from orchestrator.store.database import Database, Tx
+from orchestrator.store.secret_addresses import AddressKind, SecretAddress, UnknownAddress
 from orchestrator.web.api.lists import ApiSource
 
 FETCHED_EVERY_MS = 60_000
@@ -36,21 +36,24 @@ class CalendarService:
     _turns: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(AT_ONCE))
 
     async def read(self, secret: str) -> bytes:
-        """Return the calendar that a secret opens, and note the fetch. Raises `UnknownCalendar`."""
+        """Return the calendar that a secret opens, and note the fetch. Raises `UnknownAddress`."""
         now_ms = self.source.clock.now_ms()
 
-        async def look(tx: Tx) -> tuple[CalendarFeed, bytes]:
-            feed = await feeds.by_secret(tx, calendar_feeds.hashed(secret))
+        async def look(tx: Tx) -> tuple[SecretAddress, bytes]:
+            feed = await addresses.by_secret(tx, AddressKind.CALENDAR, secret_addresses.hashed(secret))
             group = await groups.by_folder(tx, feed.folder) if feed else None
             if feed is None or group is None:
-                raise UnknownCalendar("There is no such calendar: its address was revoked, or is incomplete.")
+                raise UnknownAddress(
+                    AddressKind.CALENDAR,
+                    "There is no such calendar: its address was revoked, or is incomplete.",
+                )
             return feed, await calendar_feed.read(tx, group, now_ms=now_ms, zone=self.zone_of(group))
 
         async with self._turns:
             feed, body = await self.source.look(look)
-        if feed.fetched_ms is None or abs(now_ms - feed.fetched_ms) >= FETCHED_EVERY_MS:
+        if feed.used_ms is None or abs(now_ms - feed.used_ms) >= FETCHED_EVERY_MS:
             async with self.database.transaction() as tx:
-                await feeds.note_fetch(tx, feed.id, now_ms=now_ms)
+                await addresses.note_use(tx, feed.id, now_ms=now_ms)
         return body
 
 
@@ -66,4 +69,4 @@ def calendar_routes(service: CalendarService) -> list[Route]:
         }
         return Response(body, media_type="text/calendar; charset=utf-8", headers=headers)
 
-    return [Route(calendar_feeds.PATH + "{secret}.ics", get)]
+    return [Route(secret_addresses.CALENDARS + "{secret}.ics", get)]

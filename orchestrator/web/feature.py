@@ -168,7 +168,7 @@ class WebFeature:
 
             services = self._services(chat, status)
             console = self._console(services, sessions, on_refusal)
-            return [*more_routes(services), *self._calendars(services), *console]
+            return [*more_routes(services), *self._addresses(services, on_refusal), *console]
 
         return web_app(
             first_routes(chat, written, status.status, host.bus),
@@ -236,13 +236,21 @@ class WebFeature:
             bus=self.host.bus,
         )
 
-    def _calendars(self, services: ApiServices) -> list[BaseRoute]:
+    def _addresses(self, services: ApiServices, on_refusal: Callable[..., None]) -> list[BaseRoute]:
+        """Return the routes of who has a secret address instead of the token."""
         from orchestrator.web.calendars import CalendarService, calendar_routes
+        from orchestrator.web.hooks import HookService, hook_routes
 
         calendars = CalendarService(
             database=self.host.database, source=services.lists, zone_of=self.host.zone_of
         )
-        return [*calendar_routes(calendars)]
+        hooks = HookService(
+            database=self.host.database,
+            reader=self.host.reader,
+            intake=self.intake,
+            clock=self.host.clock,
+        )
+        return [*calendar_routes(calendars), *hook_routes(hooks, on_refusal)]
 
     def _console(
         self, services: ApiServices, sessions: SessionService, on_refusal: Callable[..., None]

@@ -16,7 +16,7 @@ from starlette.requests import cookie_parser
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from orchestrator.groups.calendar_feeds import PATH as CALENDARS
+from orchestrator.groups import secret_addresses
 from orchestrator.web.connections import mark_admitted
 from orchestrator.web.refusals import OnRefusal, RefusedRequest
 
@@ -133,11 +133,10 @@ class _Refusal:
 
 
 def _knock(scope: Scope, refusal: _Refusal) -> RefusedRequest:
-    # The path of a calendar ends in its secret.
     client = scope.get("client")
     return RefusedRequest(
         error=refusal.error,
-        path=f"{CALENDARS}…" if scope["path"].startswith(CALENDARS) else scope["path"],
+        path=secret_addresses.without_secret(scope["path"]),
         method=scope["method"],
         peer=client[0] if client else None,
         given=refusal.given,
@@ -145,8 +144,8 @@ def _knock(scope: Scope, refusal: _Refusal) -> RefusedRequest:
 
 
 def _is_open(path: str) -> bool:
-    """Whether a path is for who has no token: the console's own, the way to it, and calendars."""
-    return path in OPEN_PATHS or path.startswith(CALENDARS) or _is_console(path)
+    """Whether a path is for who has no token: the console's own, the way to it, calendars and hooks."""
+    return path in OPEN_PATHS or path.startswith(secret_addresses.SECRET_PATHS) or _is_console(path)
 
 
 def is_from_elsewhere(headers: Headers) -> bool:

@@ -17,10 +17,11 @@ from icalendar import Calendar
 from agent_runner.wire.order import ECHO
 from orchestrator.cli.main import app
 from orchestrator.domain.errors import BadRequest, UnknownGroup
-from orchestrator.groups import calendar_feeds, registration
+from orchestrator.groups import registration, secret_addresses
 from orchestrator.reports import audit, calendar_feed
 from orchestrator.reports.upcoming import UpcomingView
-from orchestrator.store import calendar_feeds as feeds
+from orchestrator.store import secret_addresses as addresses
+from orchestrator.store.secret_addresses import AddressKind, UnknownAddress
 from orchestrator.web.app import web_app
 from orchestrator.web.refusals import RefusedRequest
 from tests.support.console_browser import console_browser, send_form
@@ -126,18 +127,23 @@ def test_the_events_are_bounded():
 async def test_a_secret_opens_one_calendar_until_it_is_revoked(store_harness: StoreHarness) -> None:
     await store_harness.add_group("family")
     async with store_harness.database.transaction() as tx:
-        made = await calendar_feeds.add(tx, "family", name="  my \n phone ", now_ms=1)
+        made = await secret_addresses.add(tx, AddressKind.CALENDAR, "family", name="  my \n phone ", now_ms=1)
     secret = made.path.removeprefix("/calendar/").removesuffix(".ics")
     async with store_harness.database.reading() as tx:
-        assert await feeds.by_secret(tx, calendar_feeds.hashed(secret)) == made.feed
-        assert await feeds.by_secret(tx, calendar_feeds.hashed(secret[:-1])) is None
-    assert made.feed.name == "my phone"
-    stored = [tuple(row) for row in await store_harness.rows("SELECT * FROM calendar_feeds")]
+        assert (
+            await addresses.by_secret(tx, AddressKind.CALENDAR, secret_addresses.hashed(secret))
+            == made.address
+        )
+        assert (
+            await addresses.by_secret(tx, AddressKind.CALENDAR, secret_addresses.hashed(secret[:-1])) is None
+        )
+    assert made.address.name == "my phone"
+    stored = [tuple(row) for row in await store_harness.rows("SELECT * FROM secret_addresses")]
     assert secret not in str(stored)
     async with store_harness.database.transaction() as tx:
-        await calendar_feeds.revoke(tx, made.feed.id, now_ms=2)
+        await secret_addresses.revoke(tx, AddressKind.CALENDAR, made.address.id, now_ms=2)
     async with store_harness.database.reading() as tx:
-        assert await feeds.by_secret(tx, calendar_feeds.hashed(secret)) is None
+        assert await addresses.by_secret(tx, AddressKind.CALENDAR, secret_addresses.hashed(secret)) is None
         kinds = [row["kind"] for row in await audit.rows(tx, "family", since=0, limit=2)]
     assert kinds == ["calendar.added", "calendar.revoked"]
 
@@ -145,18 +151,18 @@ async def test_a_secret_opens_one_calendar_until_it_is_revoked(store_harness: St
 async def test_calendars_go_with_their_group_and_are_bounded(store_harness: StoreHarness) -> None:
     await store_harness.add_group("family")
     async with store_harness.database.transaction() as tx:
-        for _ in range(calendar_feeds.MAX_FEEDS):
-            await calendar_feeds.add(tx, "family", name="", now_ms=1)
+        for _ in range(secret_addresses.MAX_ADDRESSES):
+            await secret_addresses.add(tx, AddressKind.CALENDAR, "family", name="", now_ms=1)
         with pytest.raises(BadRequest, match="revoke one"):
-            await calendar_feeds.add(tx, "family", name="", now_ms=1)
+            await secret_addresses.add(tx, AddressKind.CALENDAR, "family", name="", now_ms=1)
         with pytest.raises(BadRequest, match="at most 60 characters"):
-            await calendar_feeds.add(tx, "family", name="x" * 61, now_ms=1)
+            await secret_addresses.add(tx, AddressKind.CALENDAR, "family", name="x" * 61, now_ms=1)
         with pytest.raises(UnknownGroup):
-            await calendar_feeds.add(tx, "nobody", name="", now_ms=1)
-        with pytest.raises(feeds.UnknownCalendar):
-            await calendar_feeds.revoke(tx, 99, now_ms=1)
+            await secret_addresses.add(tx, AddressKind.CALENDAR, "nobody", name="", now_ms=1)
+        with pytest.raises(UnknownAddress):
+            await secret_addresses.revoke(tx, AddressKind.CALENDAR, 99, now_ms=1)
         await registration.unregister(tx, "family", now_ms=2)
-        assert await feeds.every(tx) == []
+        assert await addresses.every(tx, AddressKind.CALENDAR) == []
 
 
 # The whole host

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import re
+import sqlite3
 from collections.abc import AsyncIterator
+from contextlib import closing
 from html import unescape
 from itertools import product
 from pathlib import Path
@@ -433,6 +435,41 @@ async def test_calendars_are_given_out_and_followed_in_the_settings(browser, tmp
     await until(is_tried, "the host tried to read it at once")
     page = await send_form(browser, f"{WORK}/unfollow", of=WORK, name="work")
     assert "not followed any more" in page.text
+
+
+async def test_hooks_are_given_out_counted_and_revoked_in_the_settings(browser, tmp_path):
+    page = await send_form(browser, f"{WORK}/hooks", of=WORK, name="door <b>", asks="yes")
+    found = re.search(r"It is shown only now: (http://[^ <]+/hooks/[\w-]+)", page.text)
+    assert found
+    async with httpx.AsyncClient(trust_env=False) as program:
+        assert (await program.post(found[1], data={"text": "rings"})).status_code == 202
+        again = (await browser.get(f"/console{WORK}")).text
+        hooks = again.partition('id="hooks"')[2].partition("</section>")[0]
+        assert "door &lt;b&gt;" in hooks
+        assert "asks the agent" in hooks
+        assert "uses: 1, the last" in hooks
+        assert found[1].rpartition("/")[2] not in again
+        for language, why in (("en", "There is a hook of this name already"), ("ko", "같은 이름의 훅이")):
+            browser.cookies.set("andy_language", language)
+            refused = await send_form(browser, f"{WORK}/hooks", of=WORK, name="DOOR <b>")
+            assert refused.status_code == 422
+            assert why in refused.text
+            assert 'value="DOOR &lt;b&gt;"' in refused.text
+        revoke = re.search(r"/groups/work/hooks/\d+/revoke", again)
+        assert revoke
+        await send_form(browser, revoke[0], of=WORK)
+        assert (await program.post(found[1], data={"text": "rings"})).status_code == 404
+
+
+async def test_main_has_no_form_for_hooks_and_takes_none(browser, tmp_path):
+    with closing(sqlite3.connect(Home(tmp_path / "home").database)) as store, store:
+        store.execute("UPDATE registered_groups SET is_main = 1 WHERE folder = 'work'")
+    page = await browser.get(f"/console{WORK}")
+    assert page.status_code == 200
+    assert 'id="hooks"' not in page.text
+    refused = await send_form(browser, f"{WORK}/hooks", of=WORK, name="door")
+    assert refused.status_code == 422
+    assert "Main takes no hook" in refused.text
 
 
 async def test_a_group_is_registered_by_hand_with_a_name_of_its_own(browser, tmp_path):

@@ -15,11 +15,14 @@ import pytest
 
 from orchestrator.backup import write_ahead_log
 from orchestrator.domain.errors import OutcomeUnknown, StoreError, StoreTooNew
-from orchestrator.domain.values import ChatJid
+from orchestrator.domain.values import ChatJid, Folder
+from orchestrator.groups import secret_addresses
 from orchestrator.store import database as databases
 from orchestrator.store import outbox
+from orchestrator.store import secret_addresses as addresses
 from orchestrator.store.database import Database, after_commit, migrations
 from orchestrator.store.reader import read_once
+from orchestrator.store.secret_addresses import AddressKind
 from tests.support.store_harness import StoreHarness
 from tests.support.until import until
 
@@ -129,6 +132,57 @@ async def test_what_was_dead_because_it_may_have_arrived_is_unknown_from_now_on(
     await database.close()
     assert [tuple(row) for row in found] == [(3, "unknown", None), (4, "dead", 3), (10, "pending", None)]
     assert read(database_path, "PRAGMA foreign_key_check") == []
+
+
+async def test_addresses_of_calendars_stay_valid_beside_hooks_and_no_number_is_given_twice(database_path):
+    before = next(at for at, script in enumerate(migrations()) if "secret_addresses" in script)
+    database_path.parent.mkdir()
+    with closing(sqlite3.connect(database_path)) as old:
+        for script in migrations()[:before]:
+            old.executescript(script)
+        old.executemany(
+            "INSERT INTO calendar_feeds (id, group_folder, name, secret_hash, created_ms, fetched_ms)"
+            " VALUES (?, 'family', 'phone', ?, 5, ?)",
+            [(3, secret_addresses.hashed("secret"), 7), (9, "h", None)],
+        )
+        old.execute("DELETE FROM calendar_feeds WHERE id = 9")
+        old.execute(f"PRAGMA user_version = {before}")
+        old.commit()
+    database = await Database.open(database_path)
+    async with database.transaction() as tx:
+        found = await addresses.by_secret(tx, AddressKind.CALENDAR, secret_addresses.hashed("secret"))
+        assert found is not None
+        assert (found.id, found.folder, found.name) == (3, "family", "phone")
+        assert (found.created_ms, found.used_ms) == (5, 7)
+        hook = await addresses.add(
+            tx, AddressKind.HOOK, Folder("family"), name="x", is_request=False, secret_hash="i", now_ms=1
+        )
+        assert hook.id == 10
+    await database.close()
+
+
+@pytest.mark.parametrize("given", [0, 1])
+async def test_what_was_given_out_before_decides_the_next_number(database_path, given):
+    before = next(at for at, script in enumerate(migrations()) if "secret_addresses" in script)
+    database_path.parent.mkdir()
+    with closing(sqlite3.connect(database_path)) as old:
+        for script in migrations()[:before]:
+            old.executescript(script)
+        for _ in range(given):
+            old.execute(
+                "INSERT INTO calendar_feeds (group_folder, name, secret_hash, created_ms)"
+                " VALUES ('f', '', 'h', 5)"
+            )
+            old.execute("DELETE FROM calendar_feeds")
+        old.execute(f"PRAGMA user_version = {before}")
+        old.commit()
+    database = await Database.open(database_path)
+    async with database.transaction() as tx:
+        hook = await addresses.add(
+            tx, AddressKind.HOOK, Folder("family"), name="x", is_request=False, secret_hash="i", now_ms=1
+        )
+    await database.close()
+    assert hook.id == given + 1
 
 
 async def test_a_failed_migration_leaves_the_old_version_and_the_good_ones_before_it(

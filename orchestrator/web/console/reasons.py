@@ -15,6 +15,7 @@ from orchestrator.store import messages
 KEYS: Mapping[str, str] = {
     triggers.NO_TRIGGER: "no_trigger",
     triggers.EMPTY: "empty",
+    triggers.HOOK: "hook",
     triggers.ONLY_OWNER: "only_owner",
     senders.NOT_ALLOWED: "not_allowed",
     messages.OWN_MESSAGE: "own_message",

@@ -17,16 +17,18 @@ from agent_runner.wire.unicode_forms import normalized
 from orchestrator.calendars import service as following
 from orchestrator.domain.errors import AndyError, BadRequest
 from orchestrator.domain.values import Folder, Group
-from orchestrator.groups import calendar_feeds, changes, settings
+from orchestrator.groups import changes, secret_addresses, settings
 from orchestrator.groups.registration import RESERVED, NameTaken, ProfileRefused, Registration
+from orchestrator.groups.secret_addresses import AddressRefused
 from orchestrator.groups.settings import ConfigRefused
 from orchestrator.groups.skills import available
 from orchestrator.reports import costs
 from orchestrator.reports import groups as group_reports
-from orchestrator.store import calendar_feeds as feed_store
 from orchestrator.store import chats, followed_calendars, group_changes, groups, model_services
+from orchestrator.store import secret_addresses as address_store
 from orchestrator.store.database import Tx
 from orchestrator.store.group_changes import GroupChange, GroupPart
+from orchestrator.store.secret_addresses import AddressKind
 from orchestrator.web.api.groups import FurtherChat
 from orchestrator.web.console import settings_form
 from orchestrator.web.console.forms import SentForm, typed
@@ -274,21 +276,31 @@ async def _show_diff(
     )
 
 
-async def add_calendar(view: View, form: SentForm) -> Response:
-    """Make an address for calendar programs; the next page shows it, and no other."""
+async def add_address(view: View, form: SentForm, *, kind: AddressKind) -> Response:
+    """Make an address for a program; the next page shows it, and no other."""
     folder = view.given("folder")
-    async with view.web.host.database.transaction() as tx:
-        made = await calendar_feeds.add(tx, folder, name=form.text("name"), now_ms=view.now_ms)
-    address = f"{view.request.url.scheme}://{view.request.url.netloc}{made.path}"
-    origin = view.web.host.settings.andy_web_origin
-    address = f"{origin}{made.path}" if origin else address
-    return view.done(f"/groups/{folder}#calendars", view.t(".calendar_added", address=address))
+    try:
+        async with view.web.host.database.transaction() as tx:
+            made = await secret_addresses.add(
+                tx,
+                kind,
+                folder,
+                name=form.text("name"),
+                is_request=form.is_set("asks"),
+                now_ms=view.now_ms,
+            )
+    except AddressRefused as error:
+        view.error = view.t(f".address_wrong_{error.field}")
+        return await _show_group(view, address_form=form)
+    url = view.request.url
+    address = f"{view.web.host.settings.andy_web_origin or f'{url.scheme}://{url.netloc}'}{made.path}"
+    return view.done(f"/groups/{folder}#{kind}s", view.t(f".{kind}_added", address=address))
 
 
-async def revoke_calendar(view: View, _: SentForm) -> Response:
+async def revoke_address(view: View, _: SentForm, *, kind: AddressKind) -> Response:
     async with view.web.host.database.transaction() as tx:
-        await calendar_feeds.revoke(tx, int(view.given("number")), now_ms=view.now_ms)
-    return view.done(f"/groups/{view.given('folder')}#calendars", view.t(".calendar_revoked"))
+        await secret_addresses.revoke(tx, kind, int(view.given("number")), now_ms=view.now_ms)
+    return view.done(f"/groups/{view.given('folder')}#{kind}s", view.t(f".{kind}_revoked"))
 
 
 async def follow_calendar(view: View, form: SentForm) -> Response:
@@ -349,8 +361,9 @@ async def _show_group(
     errors: Mapping[str, str] | None = None,
     text: str | None = None,
     calendar: Mapping[str, str] | None = None,
+    address_form: SentForm | None = None,
 ) -> Response:
-    """Show a group with its settings; `form`, `text` or `calendar` is what was typed and refused."""
+    """Show a group with its settings; what was typed and refused is given to be shown again."""
     folder = view.given("folder")
     async with view.web.host.reader.reading() as tx:
         known = await groups.known(tx, folder)
@@ -359,7 +372,8 @@ async def _show_group(
         changed = await group_reports.change_rows(tx, folder)
         budgets = await costs.budgets(tx, now_ms=view.now_ms, zone=view.console.zone, folder=known.folder)
         services = await model_services.every(tx)
-        feeds = await feed_store.every(tx, known.folder)
+        feeds = await address_store.every(tx, AddressKind.CALENDAR, known.folder)
+        hooks = await address_store.every(tx, AddressKind.HOOK, known.folder)
         followed = await followed_calendars.every(tx, known.folder)
     config = settings.of(known).to_fields()
     values = settings_form.typed(form) if form else settings_form.shown(config)
@@ -396,6 +410,9 @@ async def _show_group(
         budgets=budgets,
         feeds=feeds,
         followed=followed,
+        hooks=hooks,
+        address_name=address_form.raw("name") if address_form else "",
+        is_asking=address_form is not None and address_form.is_set("asks"),
         server_of=lambda address: urlsplit(address).hostname or address,
         calendar=calendar or {**dict.fromkeys(FOLLOWED_FIELDS, ""), "notice": "30"},
         changed=changed,
@@ -418,8 +435,11 @@ PAGE = Page(
         "/groups/{folder}/form": save_settings,
         "/groups/{folder}/chats": add_chat,
         "/groups/{folder}/chats/remove": remove_chat,
-        "/groups/{folder}/calendars": add_calendar,
-        "/groups/{folder}/calendars/{number:number}/revoke": revoke_calendar,
+        **{
+            f"/groups/{{folder}}/{kind}s{end}": partial(change, kind=kind)
+            for kind in AddressKind
+            for end, change in (("", add_address), ("/{number:number}/revoke", revoke_address))
+        },
         "/groups/{folder}/follow": follow_calendar,
         "/groups/{folder}/unfollow": unfollow_calendar,
         "/groups/{folder}/remove": remove,

@@ -1,0 +1,150 @@
+"""`andy hooks`: addresses by which programs bring a text into one group."""
+
+from __future__ import annotations
+
+import asyncio
+from functools import partial
+from typing import TYPE_CHECKING, Annotated, Any
+
+from cyclopts import App, Parameter
+
+from orchestrator.cli.options import HomeOption, JsonOption, read, show
+
+if TYPE_CHECKING:
+    from orchestrator.groups.secret_addresses import NewAddress
+    from orchestrator.store.secret_addresses import SecretAddress
+
+hooks_app = App(name="hooks")
+
+
+@hooks_app.command
+def add(
+    group: Annotated[str, Parameter(help="The folder of the group.")],
+    /,
+    *,
+    name: Annotated[
+        str, Parameter(help="What brings the texts, such as door: they come from 'door (hook)'.")
+    ],
+    asks: Annotated[
+        bool,
+        Parameter(negative="", help="Have each text ask the group's agent; without it, none calls anybody."),
+    ] = False,
+    as_json: JsonOption = False,
+    home: HomeOption = None,
+) -> None:
+    """Make an address to which a program posts a text, which becomes a message of the group.
+
+    Whoever has the address can do that, and nothing else: 10 texts a minute and 200 a day, of at most 4,000
+    characters. It is shown only now. Works with Andy down.
+
+    Example: `andy hooks add family --name door`
+
+    Example: `andy hooks add work --name CI --asks`
+    """
+    from orchestrator.cli import terminal
+
+    made = asyncio.run(terminal.change(home, partial(_add, group, name, asks)))
+    row = _row(made.address) | {"address": f"{terminal.web_origin(home)}{made.path}"}
+    show(row, _made_lines, as_json=as_json)
+
+
+@hooks_app.command(name="list")
+def list_hooks(
+    group: Annotated[str | None, Parameter(help="The folder of the group; without it, all groups.")] = None,
+    /,
+    *,
+    as_json: JsonOption = False,
+    home: HomeOption = None,
+) -> None:
+    """List the hooks, without their secrets: how often each was used, and when last. Works with Andy down.
+
+    Example: `andy hooks list family`
+    """
+    from orchestrator.cli import terminal
+
+    read(home, partial(_rows, group), partial(_lines, zone=terminal.zone_of(home)), as_json=as_json)
+
+
+@hooks_app.command
+def revoke(
+    hook: Annotated[int, Parameter(help="Its id in 'andy hooks list'.")],
+    /,
+    *,
+    home: HomeOption = None,
+) -> None:
+    """Make the address of a hook useless, at once. Works with Andy down.
+
+    Example: `andy hooks revoke 3`
+    """
+    from orchestrator.cli import terminal
+
+    revoked = asyncio.run(terminal.change(home, partial(_revoke, hook)))
+    print(f"Hook {revoked.id} of '{revoked.folder}' is revoked: its address takes nothing any more.")
+
+
+async def _add(group: str, name: str, asks: bool, tx: Any, now_ms: int) -> NewAddress:  # noqa: FBT001
+    from orchestrator.groups import secret_addresses
+    from orchestrator.store.secret_addresses import AddressKind
+
+    return await secret_addresses.add(tx, AddressKind.HOOK, group, name=name, is_request=asks, now_ms=now_ms)
+
+
+async def _revoke(address_id: int, tx: Any, now_ms: int) -> SecretAddress:
+    from orchestrator.groups import secret_addresses
+    from orchestrator.store.secret_addresses import AddressKind
+
+    return await secret_addresses.revoke(tx, AddressKind.HOOK, address_id, now_ms=now_ms)
+
+
+async def _rows(group: str | None, tx: Any) -> list[dict[str, Any]]:
+    from orchestrator.store import groups, secret_addresses
+    from orchestrator.store.secret_addresses import AddressKind
+
+    folder = None if group is None else (await groups.known(tx, group)).folder
+    return [_row(one) for one in await secret_addresses.every(tx, AddressKind.HOOK, folder)]
+
+
+def _row(hook: SecretAddress) -> dict[str, Any]:
+    return {
+        "id": hook.id,
+        "group": hook.folder,
+        "name": hook.name,
+        "asks": hook.is_request,
+        "since_ms": hook.created_ms,
+        "used_ms": hook.used_ms,
+        "uses": hook.uses,
+    }
+
+
+def _made_lines(row: dict[str, Any]) -> list[str]:
+    becomes = "asks the agent" if row["asks"] else "is a message that calls nobody"
+    return [
+        row["address"],
+        f"What is posted to it {becomes} in '{row['group']}', from '{row['name']} (hook)'. Try it:",
+        f"  curl -d text=hello {row['address']}",
+        f"It is shown only now. To make it useless: andy hooks revoke {row['id']}",
+        "docs/hooks.md says what it takes, and how other machines reach it.",
+    ]
+
+
+def _lines(rows: list[dict[str, Any]], *, zone: Any) -> list[str]:
+    from orchestrator.base.clock import local_minute
+    from orchestrator.base.tables import table
+
+    if not rows:
+        return ["There is no hook: see 'andy hooks add --help'."]
+    return table(
+        ("id", "group", "name", "asks", "since", "used", "last used"),
+        [
+            (
+                str(row["id"]),
+                row["group"],
+                row["name"],
+                "yes" if row["asks"] else "no",
+                local_minute(row["since_ms"], zone),
+                str(row["uses"]),
+                "never" if row["used_ms"] is None else local_minute(row["used_ms"], zone),
+            )
+            for row in rows
+        ],
+    )

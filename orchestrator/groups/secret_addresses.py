@@ -1,0 +1,156 @@
+"""Give out and revoke secret addresses: programs read a group's calendar, or bring a text into a group."""
+
+from __future__ import annotations
+
+import re
+import secrets
+import unicodedata
+from dataclasses import dataclass
+from hashlib import sha256
+
+from agent_runner.wire.unicode_forms import normalized
+from orchestrator.domain.errors import BadRequest
+from orchestrator.store import audit, groups
+from orchestrator.store import secret_addresses as addresses
+from orchestrator.store.database import Tx
+from orchestrator.store.secret_addresses import (
+    DAY_MS,
+    MINUTE_MS,
+    AddressKind,
+    SecretAddress,
+    UnknownAddress,
+)
+
+CALENDARS = "/calendar/"
+"""Calendars are served below it, without the token: `/calendar/SECRET.ics`."""
+HOOKS = "/hooks/"
+"""Hooks are taken below it, without the token: `/hooks/SECRET`."""
+SECRET_PATHS = (CALENDARS, HOOKS)
+MAX_ADDRESSES = 20
+"""The most addresses of one kind that a group has."""
+MAX_NAME_CHARS = 60
+SECRET_BYTES = 32
+HOOK_USES_A_MINUTE, HOOK_USES_A_DAY = 10, 200
+
+_LIST = {AddressKind.CALENDAR: "andy calendar list", AddressKind.HOOK: "andy hooks list"}
+_FORM = {AddressKind.CALENDAR: f"{CALENDARS}{{}}.ics", AddressKind.HOOK: f"{HOOKS}{{}}"}
+# Anywhere in the path: a client that writes `//hooks/SECRET` is refused, and its path recorded.
+_SECRET = re.compile(
+    rf"(/(?:{'|'.join(path.strip('/') for path in SECRET_PATHS)})/).+", re.IGNORECASE | re.DOTALL
+)
+_UNSEEN = frozenset({"Cc", "Cf", "Cs", "Co", "Zl", "Zp"})
+
+
+class AddressRefused(BadRequest):
+    """An address cannot be given out as it was asked for."""
+
+    code = "bad_address"
+
+    def __init__(self, field: str, reason: str) -> None:
+        """`field` says what is wrong: `main`, `count`, or of the name `long`, `blank` or `taken`."""
+        super().__init__(reason)
+        self.field = field
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewAddress:
+    """An address that was just made, with its path, which is not shown again."""
+
+    address: SecretAddress
+    path: str
+
+
+async def add(
+    tx: Tx, kind: AddressKind, folder: str, *, name: str, is_request: bool = False, now_ms: int
+) -> NewAddress:
+    """Make an address of a group. With `is_request` the text of a hook asks the group's agent.
+
+    Raises:
+        UnknownGroup
+        AddressRefused: the name cannot be used, the group has too many addresses, or it is main and takes no
+            hook.
+    """
+    group = await groups.known(tx, folder)
+    if kind is AddressKind.HOOK and group.is_main:
+        raise AddressRefused(
+            "main", "Main takes no hook: what is said there administers all groups. Choose another group."
+        )
+    given = await addresses.every(tx, kind, group.folder)
+    name = _checked_name(kind, name, given)
+    if len(given) >= MAX_ADDRESSES:
+        raise AddressRefused(
+            "count",
+            f"'{group.folder}' has {MAX_ADDRESSES} {kind}s: revoke one first, see '{_LIST[kind]}'.",
+        )
+    secret = secrets.token_urlsafe(SECRET_BYTES)
+    address = await addresses.add(
+        tx,
+        kind,
+        group.folder,
+        name=name,
+        is_request=is_request,
+        secret_hash=hashed(secret),
+        now_ms=now_ms,
+    )
+    await _note(tx, "added", address, now_ms=now_ms)
+    return NewAddress(address=address, path=_FORM[kind].format(secret))
+
+
+async def revoke(tx: Tx, kind: AddressKind, address_id: int, *, now_ms: int) -> SecretAddress:
+    """Make an address useless. Raises `UnknownAddress`."""
+    address = await addresses.remove(tx, kind, address_id)
+    if address is None:
+        raise UnknownAddress(kind, f"There is no {kind} {address_id}: see '{_LIST[kind]}'.")
+    await _note(tx, "revoked", address, now_ms=now_ms)
+    return address
+
+
+def hashed(secret: str) -> str:
+    """Return what the store has of a secret."""
+    return sha256(secret.encode("utf-8", "replace")).hexdigest()
+
+
+def without_secret(path: str) -> str:
+    """Return the path of a request as it may be recorded and shown. Pure."""
+    return _SECRET.sub(r"\1…", path)
+
+
+def hook_wait_ms(hook: SecretAddress, now_ms: int) -> int:
+    """Return in how many milliseconds a hook takes the next text, 0 for at once. Pure."""
+    if hook.used_ms is None:
+        return 0
+    waits = [
+        period_ms - now_ms % period_ms
+        for period_ms, uses, most in (
+            (MINUTE_MS, hook.minute_uses, HOOK_USES_A_MINUTE),
+            (DAY_MS, hook.day_uses, HOOK_USES_A_DAY),
+        )
+        if uses >= most and hook.used_ms // period_ms == now_ms // period_ms
+    ]
+    return max(waits, default=0)
+
+
+def _checked_name(kind: AddressKind, name: str, given: list[SecretAddress]) -> str:
+    """Return a name in one line of characters that are seen. Raises `AddressRefused`."""
+    seen = "".join(" " if unicodedata.category(one) in _UNSEEN else one for one in name)
+    name = " ".join(seen.split())
+    if len(name) > MAX_NAME_CHARS:
+        raise AddressRefused("long", f"The name of a {kind} has at most {MAX_NAME_CHARS} characters.")
+    if kind is AddressKind.HOOK:
+        if not name:
+            raise AddressRefused("blank", "Name the hook after what brings the texts, such as --name door.")
+        if _folded(name) in {_folded(one.name) for one in given}:
+            raise AddressRefused(
+                "taken", f"This group has a hook '{name}' already: choose another name, or revoke that one."
+            )
+    return name
+
+
+def _folded(name: str) -> str:
+    return normalized("NFKC", name).casefold()
+
+
+async def _note(tx: Tx, change: str, address: SecretAddress, *, now_ms: int) -> None:
+    detail = {address.kind.value: address.id, "name": address.name}
+    kind = f"{address.kind}.{change}"
+    await audit.append(tx, audit.AuditEvent(at_ms=now_ms, kind=kind, folder=address.folder, detail=detail))

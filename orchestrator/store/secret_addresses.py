@@ -1,0 +1,127 @@
+"""`secret_addresses`: what was given out to programs: calendars to read, and hooks to bring a text in.
+
+An address holds a secret, of which the store has the hash alone: a copy of the database opens nothing.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from dataclasses import dataclass
+from enum import StrEnum
+
+from orchestrator.domain.errors import BadRequest
+from orchestrator.domain.values import Folder
+from orchestrator.store.database import Tx, returned
+
+MINUTE_MS, DAY_MS = 60_000, 86_400_000
+
+
+class AddressKind(StrEnum):
+    """The one thing that an address can do."""
+
+    CALENDAR = "calendar"
+    HOOK = "hook"
+
+
+class UnknownAddress(BadRequest):
+    """There is no such address."""
+
+    http_status = 404
+
+    def __init__(self, kind: AddressKind, text: str) -> None:
+        super().__init__(text)
+        self.code = f"unknown_{kind}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SecretAddress:
+    """One address that was given out."""
+
+    id: int
+    kind: AddressKind
+    folder: Folder
+    name: str
+    """The device, person or program that it was made for; may be empty of a calendar."""
+    is_request: bool
+    """Whether the text of a hook asks the group's agent for something."""
+    created_ms: int
+    used_ms: int | None
+    """The time when it was used last, in epoch milliseconds; None before the first time."""
+    uses: int
+    minute_uses: int
+    """Uses in the minute of the last one."""
+    day_uses: int
+    """Uses in the day of the last one, in UTC."""
+
+
+async def add(
+    tx: Tx, kind: AddressKind, folder: Folder, *, name: str, is_request: bool, secret_hash: str, now_ms: int
+) -> SecretAddress:
+    cursor = await tx.execute(
+        """
+        INSERT INTO secret_addresses (kind, group_folder, name, is_request, secret_hash, created_ms)
+        VALUES (?, ?, ?, ?, ?, ?) RETURNING *
+        """,
+        (kind, folder, name, is_request, secret_hash, now_ms),
+    )
+    return _from_row(await returned(cursor))
+
+
+async def every(tx: Tx, kind: AddressKind, folder: str | None = None) -> list[SecretAddress]:
+    """Return the addresses of a kind, of a group or of all groups; the oldest first."""
+    rows = await tx.execute_fetchall(
+        "SELECT * FROM secret_addresses WHERE kind = ?1 AND (?2 IS NULL OR group_folder = ?2) ORDER BY id",
+        (kind, folder),
+    )
+    return [_from_row(row) for row in rows]
+
+
+async def by_secret(tx: Tx, kind: AddressKind, secret_hash: str) -> SecretAddress | None:
+    cursor = await tx.execute(
+        "SELECT * FROM secret_addresses WHERE secret_hash = ? AND kind = ?", (secret_hash, kind)
+    )
+    row = await cursor.fetchone()
+    return _from_row(row) if row else None
+
+
+async def note_use(tx: Tx, address_id: int, *, now_ms: int) -> None:
+    """Count a use of an address."""
+    await tx.execute(
+        f"""
+        UPDATE secret_addresses SET uses = uses + 1, used_ms = :now,
+            minute_uses =
+                CASE WHEN used_ms / {MINUTE_MS} = :now / {MINUTE_MS} THEN minute_uses ELSE 0 END + 1,
+            day_uses = CASE WHEN used_ms / {DAY_MS} = :now / {DAY_MS} THEN day_uses ELSE 0 END + 1
+        WHERE id = :id
+        """,  # noqa: S608 - only numbers
+        {"id": address_id, "now": now_ms},
+    )
+
+
+async def remove_of(tx: Tx, folder: Folder) -> None:
+    """Remove the addresses of a group that is unregistered: another may be given its folder."""
+    await tx.execute("DELETE FROM secret_addresses WHERE group_folder = ?", (folder,))
+
+
+async def remove(tx: Tx, kind: AddressKind, address_id: int) -> SecretAddress | None:
+    """Remove an address and return it; None where there is none of this kind."""
+    cursor = await tx.execute(
+        "DELETE FROM secret_addresses WHERE id = ? AND kind = ? RETURNING *", (address_id, kind)
+    )
+    row = await cursor.fetchone()
+    return _from_row(row) if row else None
+
+
+def _from_row(row: sqlite3.Row) -> SecretAddress:
+    return SecretAddress(
+        id=row["id"],
+        kind=AddressKind(row["kind"]),
+        folder=Folder(row["group_folder"]),
+        name=row["name"],
+        is_request=bool(row["is_request"]),
+        created_ms=row["created_ms"],
+        used_ms=row["used_ms"],
+        uses=row["uses"],
+        minute_uses=row["minute_uses"],
+        day_uses=row["day_uses"],
+    )

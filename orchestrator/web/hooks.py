@@ -1,0 +1,221 @@
+"""Hooks: programs that know a secret address bring a text into one group: `POST /hooks/SECRET`.
+
+The text is untrusted: it comes from the sender "NAME (hook)", who is no person and may command nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import secrets
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import parse_qsl
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+
+from orchestrator.base.clock import Clock
+from orchestrator.domain.errors import BadRequest, TextTooLong
+from orchestrator.domain.values import HOOK_PREFIX, Group, Inbound, MessageId
+from orchestrator.groups.secret_addresses import HOOKS, hashed, hook_wait_ms
+from orchestrator.inbound import triggers
+from orchestrator.inbound.intake import Intake, Taken
+from orchestrator.store import groups
+from orchestrator.store import secret_addresses as addresses
+from orchestrator.store.database import Database, Tx
+from orchestrator.store.secret_addresses import AddressKind, SecretAddress, UnknownAddress
+from orchestrator.web.bodies import BadBody, parse_object, read_body
+from orchestrator.web.refusals import OnRefusal, RefusedRequest
+
+MAX_CHARS = 4_000
+MAX_BODY_BYTES = 64 * 1024
+"""Room for `MAX_CHARS` characters in each form: one outside of the BMP takes 12 bytes in JSON or a form."""
+BODY_SECONDS = 10.0
+"""Seconds in which a body has to come."""
+TYPES = ("text/plain", "application/json", "application/x-www-form-urlencoded")
+# Controls but tabs and line ends, and what turns the direction of writing.
+_UNSEEN = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]")
+_CHARSET = re.compile(r';\s*charset\s*=\s*"?([^\s;"]*)')
+_UTF8 = frozenset({"utf-8", "utf8"})
+_LINE_ENDS = re.compile("\r\n|[\r\u2028\u2029]")
+
+
+class UnreadableType(BadRequest):
+    """Send the text as text/plain, as JSON {"text": …} or as the field "text" of a form, in UTF-8."""
+
+    code = "unsupported_type"
+    http_status = 415
+
+
+class BodyTooSlow(BadRequest):
+    """The body did not come in time."""
+
+    code = "body_too_slow"
+    http_status = 408
+
+
+class HookOverused(BadRequest):
+    """The hook has brought as much as it may for now."""
+
+    code = "too_many_texts"
+    http_status = 429
+
+    def __init__(self, wait_ms: int) -> None:
+        super().__init__("This hook has brought as many texts as it may for now: wait as Retry-After says.")
+        self.wait_seconds = -(-wait_ms // 1000)
+
+
+class _HookBody(BaseModel):
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HookService:
+    """Takes texts from whoever shows the secret of a hook."""
+
+    database: Database
+    reader: Database
+    intake: Intake
+    clock: Clock
+
+    async def check(self, secret: str) -> None:
+        """Check that a secret opens a hook that takes a text now. Raises `UnknownAddress`, `HookOverused`."""
+        async with self.reader.reading() as tx:
+            await self._opened(tx, secret, now_ms=self.clock.now_ms())
+
+    async def bring(self, secret: str, text: str) -> None:
+        """Store a text as a message of the hook's group, and count it.
+
+        Raises:
+            UnknownAddress, HookOverused, TextEmpty, TextTooLong: nothing was stored.
+        """
+        text = cleaned(text)
+        if len(text) > MAX_CHARS:
+            raise TextTooLong(len(text), MAX_CHARS)
+
+        async def take(tx: Tx) -> Taken:
+            now_ms = self.clock.now_ms()
+            hook, group = await self._opened(tx, secret, now_ms=now_ms)
+            await addresses.note_use(tx, hook.id, now_ms=now_ms)
+            return await self.intake.take(tx, message_of(hook, group, text, now_ms=now_ms))
+
+        self.intake.announce(await self.database.write(take))
+
+    async def _opened(self, tx: Tx, secret: str, *, now_ms: int) -> tuple[SecretAddress, Group]:
+        hook = await addresses.by_secret(tx, AddressKind.HOOK, hashed(secret))
+        group = await groups.by_folder(tx, hook.folder) if hook else None
+        if hook is None or group is None or group.is_main:
+            raise UnknownAddress(
+                AddressKind.HOOK, "There is no such hook: its address was revoked, or is incomplete."
+            )
+        wait_ms = hook_wait_ms(hook, now_ms)
+        if wait_ms:
+            raise HookOverused(wait_ms)
+        return hook, group
+
+
+def message_of(hook: SecretAddress, group: Group, text: str, *, now_ms: int) -> Inbound:
+    """Return the text of a hook as a message of its group's notify chat. Pure but for the new id."""
+    return Inbound(
+        chat_jid=group.jid,
+        id=MessageId(f"H{secrets.token_hex(10)}"),
+        sender=f"{HOOK_PREFIX}{hook.id}",
+        sender_name=f"{hook.name} (hook)",
+        text=text,
+        sent_ms=now_ms,
+        is_call=hook.is_request,
+        ignored=None if hook.is_request else triggers.HOOK,
+    )
+
+
+def cleaned(text: str) -> str:
+    """Return a text without what a screen does not show as itself; lines end in `\\n`. Pure."""
+    return _UNSEEN.sub("", _LINE_ENDS.sub("\n", text)).strip()
+
+
+def text_in(body: bytes, content_type: str) -> str:
+    """Return the text in the body of a request. Pure.
+
+    Raises:
+        UnreadableType: it is of another type, or not in UTF-8.
+        BadBody: there is no text in it, or something else as well.
+    """
+    kind = content_type.partition(";")[0].strip().lower() or TYPES[0]
+    if kind not in TYPES or not _UTF8.issuperset(_CHARSET.findall(content_type.lower())):
+        raise UnreadableType
+    try:
+        text = body.decode("utf-8-sig")
+        found: dict[str, Any]
+        match kind:
+            case "application/json":
+                found = parse_object(text.encode())
+            case "application/x-www-form-urlencoded":
+                found = _form(text)
+            case _:
+                found = {"text": text}
+        return _HookBody.model_validate(found).text
+    except UnicodeDecodeError as error:
+        raise UnreadableType from error
+    except ValidationError as error:
+        raise BadBody('Send one text and nothing else, such as {"text": "…"}.') from error
+
+
+def _form(text: str) -> dict[str, str]:
+    """Return the one field of a form. Raises `BadBody` of any other form."""
+    try:
+        fields = parse_qsl(
+            text, keep_blank_values=True, strict_parsing=True, errors="strict", max_num_fields=2
+        )
+    except UnicodeDecodeError:
+        raise
+    except ValueError as error:
+        raise BadBody("Send the text as the field 'text' of the form: text=…") from error
+    if len(fields) != 1:
+        raise BadBody("Send the field 'text' and no other.")
+    return dict(fields)
+
+
+def hook_routes(service: HookService, on_refusal: OnRefusal) -> list[Route]:
+    """Return the route by which programs bring a text in. No answer says anything about the group."""
+
+    async def bring(request: Request) -> Response:
+        try:
+            return await _bring(request)
+        except (UnknownAddress, HookOverused) as error:
+            on_refusal(_knock(request, error.code))
+            headers = {"Retry-After": str(error.wait_seconds)} if isinstance(error, HookOverused) else None
+            return JSONResponse(
+                {"error": {"code": error.code, "message": str(error)}},
+                status_code=error.http_status,
+                headers=headers,
+            )
+
+    async def _bring(request: Request) -> Response:
+        secret = request.path_params["secret"]
+        # Who has no address is answered before a byte of the body is read.
+        await service.check(secret)
+        if request.headers.get("content-encoding", "identity") != "identity":
+            raise UnreadableType
+        try:
+            async with asyncio.timeout(BODY_SECONDS):
+                body = await read_body(request, limit=MAX_BODY_BYTES)
+        except TimeoutError as error:
+            raise BodyTooSlow from error
+        await service.bring(secret, text_in(body, request.headers.get("content-type", "")))
+        return Response(status_code=202)
+
+    return [Route(HOOKS + "{secret}", bring, methods=["POST"])]
+
+
+def _knock(request: Request, code: str) -> RefusedRequest:
+    return RefusedRequest(
+        error=code,
+        path=f"{HOOKS}…",
+        method=request.method,
+        peer=request.client.host if request.client else None,
+    )
