@@ -125,8 +125,13 @@ def has_file(root: Path, path: str) -> bool:
 
 
 @contextmanager
-def database(root: Path, path: str, scratch: Path) -> Iterator[sqlite3.Connection]:
+def database(
+    root: Path, path: str, scratch: Path, *, has_function_checks: bool = False
+) -> Iterator[sqlite3.Connection]:
     """Yield a copy of a database below `root`, which is not touched.
+
+    With `has_function_checks` its tables may have checks that call functions such as `json_valid`. SQLite
+    calls that unsafe; no check is evaluated here, and a connection of ours has SQLite's own functions only.
 
     Raises:
         BackupError: it is none, is damaged, or larger than `MAX_DATABASE_BYTES`.
@@ -142,7 +147,8 @@ def database(root: Path, path: str, scratch: Path) -> Iterator[sqlite3.Connectio
     try:
         connection.row_factory = sqlite3.Row
         connection.text_factory = lambda raw: raw.decode("utf-8", "replace")
-        connection.execute("PRAGMA trusted_schema = OFF")
+        connection.execute("PRAGMA ignore_check_constraints = ON")
+        connection.execute(f"PRAGMA trusted_schema = {'ON' if has_function_checks else 'OFF'}")
         steps = iter(range(MAX_STEPS // 1_000_000))
         connection.set_progress_handler(lambda: next(steps, None) is None, 1_000_000)
         if connection.execute("PRAGMA quick_check(1)").fetchone()[0] != "ok":
@@ -255,7 +261,7 @@ def _gather(
             body = _note(here, entry.name)
             if body is None:
                 leave(f"the note {path}: it is no file of at most {MAX_NOTE_BYTES // 2**20} MiB")
-            else:
+            elif body:
                 found.append(ForeignNote(path=path, body=body))
 
 

@@ -11,14 +11,17 @@ import os
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field, replace
+from datetime import UTC, datetime, timedelta
 from pathlib import Path, PurePosixPath
 from typing import Any
+from zoneinfo import ZoneInfo
 
 from orchestrator.backup.foreign_home import ForeignGroup, ForeignHome, ForeignNote, ForeignTask
 from orchestrator.base.dirfd import give_to_owner_of, inner, opened
 from orchestrator.channels import discovery
 from orchestrator.domain.errors import BadRequest, BadTime
 from orchestrator.domain.home import Home
+from orchestrator.domain.setting_sources import known_zone
 from orchestrator.domain.values import ChatJid, Folder, Group, MessageId
 from orchestrator.groups import registration
 from orchestrator.groups.registration import Registration
@@ -174,8 +177,8 @@ class Import:
         if not task.prompt.strip():
             raise BadRequest("it asks nothing.")
         zone = self.times.plan(group, "interval", "1h", dst=None, now_ms=now_ms).schedule.timezone
-        if task.kind == "cron" and task.zone not in ("", zone):
-            raise BadRequest(f"its times are those of {task.zone}, and the group's of {zone}.")
+        if task.kind == "cron" and task.zone:
+            _refuse_other_clock(task.zone, zone, group, now_ms=now_ms)
         request = ScheduledTaskRequest(
             prompt=task.prompt,
             kind=task.kind,
@@ -228,6 +231,21 @@ def _address(group: ForeignGroup) -> str:
             if one.owns(ChatJid(text)):
                 return text
     return ""
+
+
+def _refuse_other_clock(one: str, other: str, group: Group, *, now_ms: int) -> None:
+    """Raise `BadRequest` where two zones will show other times; `UTC` and `Etc/UTC` do not."""
+    try:
+        zones = [ZoneInfo(known_zone(name)) for name in (one, other)]
+    except ValueError:
+        raise BadRequest(f"its times are those of {one}, which is no time zone that is known.") from None
+    days = (datetime.fromtimestamp(now_ms / 1000, UTC) + timedelta(days=day) for day in range(0, 1_000, 7))
+    if any(len({day.astimezone(zone).utcoffset() for zone in zones}) > 1 for day in days):
+        fix = f"""andy groups config {group.folder} --set '{{"timezone": "{one}"}}'"""
+        raise BadRequest(
+            f"its times are those of {one}, and the group's of {other}:"
+            f" after {fix} a second import brings it."
+        )
 
 
 def _own_trigger(trigger: str | None) -> str | None:

@@ -31,6 +31,7 @@ NEEDED = {
 }
 NOTE_FOLDERS = ("conversations", "memory")
 MAIN = "main"
+SHARED_NOTES = "groups/global/CLAUDE.md"
 
 
 def read(root: Path, scratch: Path) -> ForeignHome:
@@ -52,6 +53,10 @@ def read(root: Path, scratch: Path) -> ForeignHome:
         _read_tasks(database, found)
         _read_messages(database, found)
         sessions = list(foreign_home.rows(database, "sessions", limit=MAX_GROUPS))
+    if foreign_home.has_file(root, SHARED_NOTES):
+        found.left.append(
+            f"{SHARED_NOTES}: it is for all groups; copy what shall stay to Andy's {SHARED_NOTES}"
+        )
     if sessions:
         found.left.append(f"{len(sessions)} sessions of agents: Andy's begin anew, with the notes")
     return found

@@ -6,6 +6,7 @@ import json
 import re
 import sqlite3
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from orchestrator.backup.foreign_home import (
     ForeignGroup,
     ForeignHome,
     ForeignMessage,
+    ForeignNote,
     ForeignTask,
     moment_ms,
     text,
@@ -36,8 +38,13 @@ MAX_SESSIONS = 10_000
 NOTE_FOLDERS = ("conversations", "memory")
 EVERY_MESSAGE = "."
 """The pattern by which a group answers all that is said."""
+CHAT_KINDS = ("chat", "chat-sdk")
+"""The kinds of messages that people write: of NanoClaw's own messengers, and of those of its Chat SDK."""
+MEMORY, COMPOSED = "CLAUDE.local.md", b"<!-- Composed at spawn"
+"""The file with a group's memory, and how a `CLAUDE.md` begins that NanoClaw writes anew at each start."""
 _ID = re.compile(r"[A-Za-z0-9_-]{1,120}")
 _FOLDER = re.compile(r"[^/\0]{1,64}")
+_PLAIN_PATTERN = re.compile(r"@?\w[\w -]*")
 
 
 def read(root: Path, scratch: Path) -> ForeignHome:
@@ -75,7 +82,9 @@ def _groups(database: sqlite3.Connection, root: Path, found: ForeignHome) -> dic
         first, *others = [
             one for one in wirings.get(name, []) if text(one, "messaging_group_id") in chats
         ] or [{}]
-        channel, chat = _chat(chats.get(text(first, "messaging_group_id"), {}))
+        chat_row = chats.get(text(first, "messaging_group_id"), {})
+        channel, chat = _chat(chat_row)
+        pattern = text(first, "engage_pattern")
         for one in others:
             more = " ".join(_chat(chats[text(one, "messaging_group_id")]))
             found.left.append(
@@ -84,14 +93,28 @@ def _groups(database: sqlite3.Connection, root: Path, found: ForeignHome) -> dic
         groups[name] = ForeignGroup(
             key=name,
             folder=folder,
-            name=text(row, "name") or folder,
+            # An agent's name is that of the assistant, which is the same in many groups.
+            name=text(chat_row, "name") or text(row, "name") or folder,
             channel=channel,
             chat=chat,
-            requires_trigger=text(first, "engage_pattern") != EVERY_MESSAGE,
-            notes=foreign_home.notes(root, f"groups/{folder}", deep=NOTE_FOLDERS, leave=found.left.append),
+            trigger=pattern if _PLAIN_PATTERN.fullmatch(pattern) else None,
+            requires_trigger=pattern != EVERY_MESSAGE,
+            notes=_notes(root, f"groups/{folder}", found),
         )
     found.groups.extend(groups.values())
     return groups
+
+
+def _notes(root: Path, folder: str, found: ForeignHome) -> list[ForeignNote]:
+    """Return the notes of a group. Its memory comes as `CLAUDE.md`, which Andy's agents read."""
+    notes = [
+        note
+        for note in foreign_home.notes(root, folder, deep=NOTE_FOLDERS, leave=found.left.append)
+        if not (note.path == "CLAUDE.md" and note.body.startswith(COMPOSED))
+    ]
+    if any(note.path == "CLAUDE.md" for note in notes):
+        return notes
+    return [replace(note, path="CLAUDE.md") if note.path == MEMORY else note for note in notes]
 
 
 def _chat(row: Mapping[str, Any]) -> tuple[str, str]:
@@ -119,13 +142,17 @@ def _add_row(
 ) -> None:
     kind, content, name = row.get("kind"), _content(row), text(row, "id", limit=MAX_ID_CHARS)
     if kind == "task" and not is_bot:
-        if row.get("status") in ("pending", "paused") and len(group.tasks) < MAX_TASKS:
-            group.tasks.append(_task(row, content, name))
+        task = _task(row, content, name)
+        # A task without a time is a request of NanoClaw's own, such as to welcome a new chat.
+        if task.value and row.get("status") in ("pending", "paused") and len(group.tasks) < MAX_TASKS:
+            group.tasks.append(task)
         if content.get("script"):
             found.left.append(f"{group.folder}: the script of task {name}, which is written for NanoClaw")
         return
     words, sent_ms = text(content, "text", limit=MAX_TEXT_CHARS), moment_ms(row.get("timestamp"))
-    if kind == "chat" and words.strip() and sent_ms is not None and len(group.messages) < MAX_MESSAGES:
+    if "operation" in content or kind not in CHAT_KINDS:
+        return  # a change of a message, or a word between programs
+    if words.strip() and sent_ms is not None and len(group.messages) < MAX_MESSAGES:
         sender = text(content, "sender") or "someone"
         group.messages.append(
             ForeignMessage(

@@ -140,15 +140,15 @@ def import_(
 
 def _import(given: Path | None, program: str, folder: Path, *, is_dry_run: bool) -> MoveResult:
     """Read the other home whole, then take it over in one transaction. Blocks."""
-    from orchestrator.backup import move_in, nanoclaw, session_homes
+    from orchestrator.backup import move_in, nanobot, nanoclaw, openclaw
     from orchestrator.store.database import refuse_missing
 
     own = home_of(given)
     refuse_missing(own.database)
     readers = {
         "nanoclaw": nanoclaw.read,
-        "openclaw": session_homes.read_openclaw,
-        "nanobot": session_homes.read_nanobot,
+        "openclaw": openclaw.read,
+        "nanobot": nanobot.read,
     }
     with tempfile.TemporaryDirectory(prefix="andy-import-") as scratch:
         foreign = readers[program](folder.absolute(), Path(scratch))

@@ -6,7 +6,9 @@ import asyncio
 import hashlib
 import json
 import os
+import shlex
 import sqlite3
+import time
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -61,6 +63,7 @@ def nanoclaw(tmp_path: Path) -> Path:
         "groups/family/conversations/2026-01-01.md": "An old talk.",
         "groups/family/node_modules/readme.md": "of nobody",
         "groups/family/.env": "KEY=secret",
+        "groups/global/CLAUDE.md": "Be brief.",
         ".env": "ANTHROPIC_API_KEY=secret",
     }.items():
         (root / name).parent.mkdir(parents=True, exist_ok=True)
@@ -158,6 +161,7 @@ def test_a_home_of_nanoclaw_comes_whole_and_is_not_changed(home, nanoclaw, capsy
         "t5: its group",
         "container settings",
         "2 messages",
+        "groups/global/CLAUDE.md",
         "1 sessions",
         "only you give",
     ):
@@ -340,12 +344,12 @@ CREATE TABLE messaging_groups (id TEXT PRIMARY KEY, channel_type TEXT NOT NULL, 
 CREATE TABLE messaging_group_agents (id TEXT PRIMARY KEY, messaging_group_id TEXT NOT NULL,
     agent_group_id TEXT NOT NULL, engage_mode TEXT NOT NULL DEFAULT 'mention', engage_pattern TEXT);
 CREATE TABLE sessions (id TEXT PRIMARY KEY, agent_group_id TEXT NOT NULL, messaging_group_id TEXT);
-INSERT INTO agent_groups VALUES ('ag-1', 'Family', 'family', NULL, '2026'),
-    ('ag-2', 'Up', '..', NULL, '2026');
+INSERT INTO agent_groups VALUES ('ag-1', 'Andy', 'family', NULL, '2026'),
+    ('ag-2', 'Up', '..', NULL, '2026'), ('ag-3', 'Andy', 'work', NULL, '2026');
 INSERT INTO messaging_groups VALUES ('mg-1', 'telegram', 'telegram:-100123', 'telegram', 'Family', 1),
-    ('mg-2', 'discord', 'discord:9', 'discord', 'Game', 1);
+    ('mg-2', 'discord', 'discord:9', 'discord', 'Game', 1), ('mg-3', 'slack', 'slack:C1', 'slack', 'Work', 1);
 INSERT INTO messaging_group_agents VALUES ('w-1', 'mg-1', 'ag-1', 'pattern', '.'),
-    ('w-2', 'mg-2', 'ag-1', 'mention', NULL);
+    ('w-2', 'mg-2', 'ag-1', 'mention', NULL), ('w-3', 'mg-3', 'ag-3', 'pattern', '@Bot');
 INSERT INTO sessions VALUES ('sess-1', 'ag-1', 'mg-1'), ('../../..', 'ag-1', 'mg-1'),
     ('sess-2', 'ag-9', NULL);
 """
@@ -362,20 +366,33 @@ INSERT INTO messages_in VALUES
     ('t2', 8, 'task', '2026-01-02 10:00:09', 'pending', '2026-01-03T09:00:00Z', '0 9 * * *', 'series',
      '{"prompt": "news", "script": "echo"}'),
     ('t3', 10, 'task', '2026-01-02 10:00:09', 'paused', '2020-01-03T09:00:00Z', NULL, 't3',
-     '{"prompt": "past"}');
+     '{"prompt": "past"}'),
+    ('onboard-1', 12, 'task', '2026-01-02T10:00:09.000Z', 'pending', NULL, NULL, 'onboard-1',
+     '{"prompt": "Welcome the user."}'),
+    ('m3', 14, 'chat-sdk', '2026-01-02T10:00:10.000Z', 'completed', NULL, NULL, NULL,
+     '{"id": "5:6", "text": "and bread", "sender": "Bob", "senderId": "8"}');
 """
 OUTBOUND = """
 CREATE TABLE messages_out (id TEXT PRIMARY KEY, seq INTEGER UNIQUE, timestamp TEXT NOT NULL,
     kind TEXT NOT NULL, content TEXT NOT NULL);
 INSERT INTO messages_out VALUES ('o1', 3, '2026-01-02 10:00:05', 'chat', '{"text": "Done."}'),
-    ('o2', 5, '2026-01-02 10:00:06', 'system', '{"action": "schedule_task"}');
+    ('o2', 5, '2026-01-02 10:00:06', 'system', '{"action": "schedule_task"}'),
+    ('o3', 7, '2026-01-02 10:00:07', 'chat', '{"operation": "edit", "messageId": "1", "text": "Done!"}');
 """
 
 
 @pytest.fixture
 def nanoclaw_v2(tmp_path: Path) -> Path:
     root = tmp_path / "nanoclaw"
-    fill(root, {"groups/family/CLAUDE.local.md": "Jane likes tea.", "data/v2-sessions/ag-1/sess-1/.x": ""})
+    fill(
+        root,
+        {
+            "groups/family/CLAUDE.md": "<!-- Composed at spawn — do not edit. -->\n@./.claude-shared.md\n",
+            "groups/family/CLAUDE.local.md": "Jane likes tea.",
+            "groups/work/CLAUDE.local.md": "",
+            "data/v2-sessions/ag-1/sess-1/.x": "",
+        },
+    )
     write(root, CENTRAL, name="data/v2.db")
     write(root, INBOUND, name="data/v2-sessions/ag-1/sess-1/inbound.db")
     write(root, OUTBOUND, name="data/v2-sessions/ag-1/sess-1/outbound.db")
@@ -386,15 +403,18 @@ def test_a_home_of_nanoclaw_2_comes_with_its_sessions(home, nanoclaw_v2, capsys)
     before = state_of(nanoclaw_v2)
     found = moved(home, capsys, "nanoclaw", str(nanoclaw_v2))
     assert state_of(nanoclaw_v2) == before
-    (family,) = found["groups"]
-    assert (family["folder"], family["chat"], family["notes"]) == (
-        "family",
-        "tg:-100123",
-        ["CLAUDE.local.md"],
-    )
+    family, work = found["groups"]
+    assert (family["folder"], family["chat"], family["notes"]) == ("family", "tg:-100123", ["CLAUDE.md"])
+    assert (work["folder"], work["chat"], work["notes"]) == ("work", "local:work", [])
+    assert (home.groups / "family" / "CLAUDE.md").read_text() == "Jane likes tea."
+    assert rows(home, "SELECT name, trigger_pattern FROM registered_groups WHERE folder != 'main'") == [
+        ("Family", None),
+        ("Work", "@Bot"),
+    ]
     assert rows(home, "SELECT sender_name, content, is_bot_message FROM messages ORDER BY sent_ms") == [
         ("Jane", "우유 사기", 0),
         ("Andy", "Done.", 1),
+        ("Bob", "and bread", 0),
     ]
     assert rows(home, "SELECT prompt, schedule_value, status FROM scheduled_tasks") == [
         ("news", "0 9 * * *", "active")
@@ -404,6 +424,7 @@ def test_a_home_of_nanoclaw_2_comes_with_its_sessions(home, nanoclaw_v2, capsys)
     for reason in ("discord 9", "the group ..", "script of task t2", "task t3 (once"):
         assert reason in left
     assert "task series" not in left
+    assert "onboard" not in left
     again = moved(home, capsys, "nanoclaw", str(nanoclaw_v2))["groups"][0]
     assert (again["messages"], again["notes"], again["tasks"]) == (0, [], [])
 
@@ -411,7 +432,7 @@ def test_a_home_of_nanoclaw_2_comes_with_its_sessions(home, nanoclaw_v2, capsys)
 def test_a_session_that_is_broken_is_left_and_an_unknown_version_refused(home, nanoclaw_v2, capsys):
     (nanoclaw_v2 / "data/v2-sessions/ag-1/sess-1/outbound.db").write_bytes(b"broken" * 1000)
     found = moved(home, capsys, "nanoclaw", str(nanoclaw_v2), "--dry-run")
-    assert found["groups"][0]["messages"] == 1
+    assert found["groups"][0]["messages"] == 2
     assert "outbound.db" in "".join(found["left"])
     write(nanoclaw_v2, "DROP TABLE messaging_groups", name="data/v2.db")
     with pytest.raises(BackupError, match="not known"):
@@ -599,3 +620,291 @@ def test_an_empty_folder_is_the_home_of_no_program(home, program, tmp_path):
             ["import", program, str(tmp_path / "empty"), "--home", str(home.root)],
             result_action="return_value",
         )
+
+
+# Homes as newer versions make them
+
+
+def test_the_times_of_another_zone_come_once_the_group_is_in_it(home, openclaw, capsys):
+    (home.root / ".env").write_text("TZ=Etc/UTC\n")
+    jobs = [
+        {
+            "id": f"job-{number}", "schedule": {"kind": "cron", "expr": "0 7 * * *", "tz": zone},
+            "payload": {"kind": "agentTurn", "message": zone},
+        }
+        for number, zone in enumerate(("UTC", "Europe/Berlin", "Moon/Crater"))
+    ]  # fmt: skip
+    (openclaw / "cron" / "jobs.json").write_text(json.dumps({"version": 1, "jobs": jobs}))
+    left = "\n".join(moved(home, capsys, "openclaw", str(openclaw))["left"])
+    assert rows(home, "SELECT prompt, timezone FROM scheduled_tasks") == [("UTC", "Etc/UTC")]
+    fix = """andy groups config main --set '{"timezone": "Europe/Berlin"}'"""
+    assert fix in left
+    assert "Moon/Crater, which is no time zone" in left
+    app([*shlex.split(fix)[1:], "--home", str(home.root)], result_action="return_value")
+    again = moved(home, capsys, "openclaw", str(openclaw))
+    assert len(again["groups"][0]["tasks"]) == 1
+    assert ("Europe/Berlin", "Europe/Berlin") in rows(home, "SELECT prompt, timezone FROM scheduled_tasks")
+
+
+@pytest.fixture
+def nanobot_0_3(tmp_path: Path) -> Path:
+    """A home as nanobot 0.3 makes it: conversations beside the workspace, jobs in `action.jsonl`."""
+    root = tmp_path / "nanobot"
+    sessions = "sessions/4c43ad77364c4461a17fc56574fcd895"
+    job = {
+        "id": "n1", "name": "water", "enabled": True, "schedule": {"kind": "every", "everyMs": 7_200_000},
+        "payload": {"kind": "agent_turn", "message": "water", "sessionKey": "cli:direct"},
+    }  # fmt: skip
+    tomorrow_ms = int(time.time() * 1000) + 86_400_000
+    added = {
+        "id": "n2", "enabled": True, "schedule": {"kind": "at", "at_ms": tomorrow_ms, "tz": None},
+        "payload": {"kind": "agent_turn", "message": "news", "session_key": "telegram:42"},
+    }  # fmt: skip
+    changes = [
+        {"action": "add", "params": added},
+        {"action": "add", "params": {**added, "id": "n3"}},
+        {"action": "del", "params": {"job_id": "n3"}},
+        {"action": "add", "params": "nothing"},
+    ]
+    summary = {
+        "cursor": 1,
+        "timestamp": "2026-01-01 10:00",
+        "content": "She runs.",
+        "session_key": "cli:direct",
+    }
+    files = {
+        "config.json": "{}",
+        f"{sessions}/.workspace": "/home/jane/.nanobot/workspace",
+        "workspace/memory/history.jsonl": json.dumps(summary),
+        "workspace/cron/jobs.json": json.dumps({"version": 1, "jobs": [job]}),
+        "workspace/cron/action.jsonl": "\n".join(map(json.dumps, changes)),
+    }
+    for name, key in (("Y2xpOmRpcmVjdA", "cli:direct"), ("dGVs", "telegram:42"), ("ZHJl", "dream:20260101")):
+        lines = [
+            {"_type": "metadata", "key": key, "metadata": {"_last_usage": {}}},
+            {"role": "user", "content": f"from {key}", "timestamp": "2026-01-01T10:00:00.123456"},
+            {"role": "user", "content": "due", "timestamp": "2026-01-01T10:00:01", "_automation_turn": True},
+        ]
+        files[f"{sessions}/{name}.jsonl"] = "\n".join(map(json.dumps, lines))
+    fill(root, files)
+    return root
+
+
+def test_a_home_of_nanobot_0_3_comes_with_what_waits_in_it(home, nanobot_0_3, capsys):
+    before = state_of(nanobot_0_3)
+    found = moved(home, capsys, "nanobot", str(nanobot_0_3))
+    assert state_of(nanobot_0_3) == before
+    assert [(one["folder"], one["messages"], len(one["tasks"])) for one in found["groups"]] == [
+        ("main", 1, 1),
+        ("telegram-42", 1, 1),
+    ]
+    assert rows(home, "SELECT group_folder, prompt FROM scheduled_tasks ORDER BY prompt") == [
+        ("telegram-42", "news"),
+        ("main", "water"),
+    ]
+    assert "She runs." in (home.groups / "main" / "memory" / "history.md").read_text()
+    assert found["left"] == []
+    again = moved(home, capsys, "nanobot", str(nanobot_0_3))
+    assert all((one["messages"], one["notes"], one["tasks"]) == (0, [], []) for one in again["groups"])
+
+
+OPENCLAW_AGENT = """
+CREATE TABLE session_nodes (session_key TEXT NOT NULL PRIMARY KEY, current_session_id TEXT NOT NULL,
+    entry_json TEXT NOT NULL, updated_at INTEGER NOT NULL) STRICT;
+CREATE TABLE session_windows (session_id TEXT NOT NULL PRIMARY KEY, session_key TEXT NOT NULL) STRICT;
+CREATE TABLE session_transcript_archives (session_id TEXT NOT NULL, archive_blob BLOB NOT NULL) STRICT;
+CREATE TABLE transcript_events (session_id TEXT NOT NULL, seq INTEGER NOT NULL, event_json TEXT,
+    created_at INTEGER NOT NULL, event_zstd BLOB, navigation_json TEXT, PRIMARY KEY (session_id, seq),
+    CHECK (navigation_json IS NULL OR CASE WHEN json_valid(navigation_json)
+        THEN octet_length(navigation_json) <= 16384 ELSE 0 END)) STRICT;
+CREATE VIRTUAL TABLE session_transcript_fts USING fts5(text, session_id UNINDEXED, message_id UNINDEXED,
+    role UNINDEXED, timestamp UNINDEXED);
+"""
+OPENCLAW_STATE = """
+CREATE TABLE cron_jobs (store_key TEXT NOT NULL, job_id TEXT NOT NULL, enabled INTEGER NOT NULL,
+    job_json TEXT NOT NULL, PRIMARY KEY (store_key, job_id)) STRICT;
+"""
+
+
+def openclaw_event(
+    name: str, role: str, content: object, at: str = "2026-01-01T09:00:01.000Z"
+) -> dict[str, Any]:
+    return {"type": "message", "id": name, "timestamp": at, "message": {"role": role, "content": content}}
+
+
+@pytest.fixture
+def openclaw_2026_9(tmp_path: Path) -> Path:
+    """A home as OpenClaw 2026.9 makes it: conversations in one database, jobs in another."""
+    root = tmp_path / "openclaw"
+    agent, state = "agents/main/agent/openclaw-agent.sqlite", "state/openclaw.sqlite"
+    fill(root, {"workspace/MEMORY.md": "She likes tea.", "agents/main/agent/.x": "", "state/.x": ""})
+    with closing(sqlite3.connect(root / agent)) as database, database:
+        database.create_function("octet_length", 1, len, deterministic=True)  # older SQLite has none
+        database.executescript(OPENCLAW_AGENT)
+    write(root, OPENCLAW_STATE, name=state)
+    sessions = {
+        "s-main": "agent:main:main",
+        "s-group": "agent:main:telegram:group:-100123",
+        "s-direct": "agent:main:whatsapp:default:direct:+4912345",
+        "s-room": "agent:main:matrix:channel:!abc:example.org",
+        "s-cron": "agent:main:cron:job-1",
+    }
+    entry = json.dumps({"delivery": {"kind": "route", "context": {"to": "room:!AbC:example.org"}}})
+    write(
+        root,
+        "INSERT INTO session_nodes VALUES (?, ?, ?, 1)",
+        *((key, name, entry if "matrix" in key else "{") for name, key in sessions.items()),
+        name=agent,
+    )
+    write(root, "INSERT INTO session_windows VALUES (?, ?)", ("s-old", sessions["s-group"]), name=agent)
+    write(root, "INSERT INTO session_transcript_archives VALUES ('s-gone', x'00')", (), name=agent)
+    about = {"chat_id": "telegram:-100123", "sender": "7"}
+    framed = (
+        "Conversation info (untrusted metadata):\n```json\n" + json.dumps(about, indent=2) + "\n```\n\n"
+        'Sender (untrusted metadata):\n```json\n{"label": "Jane (7)", "name": "Jane"}\n```\n\n'
+        "[Thu 2026-01-01 09:00 UTC] [1] 우유 사기"
+    )
+    said = [
+        ("s-main", openclaw_event("a1", "user", "System: [2026-01-01 09:00:00 UTC] Online.\n\nhello")),
+        ("s-main", openclaw_event("a2", "user", "[OpenClaw heartbeat poll]")),
+        ("s-main", openclaw_event("a3", "assistant", [{"type": "text", "text": "NO_REPLY"}])),
+        ("s-old", openclaw_event("b0", "user", "before", "2026-01-01T08:00:00.000Z")),
+        ("s-group", openclaw_event("b1", "user", framed)),
+        ("s-group", openclaw_event("b4", "toolResult", "output")),
+        ("s-direct", openclaw_event("c1", "user", "안녕하세요")),
+        ("s-cron", openclaw_event("d1", "user", "due")),
+        ("s-nobody", openclaw_event("e1", "user", "lost")),
+        ("s-group", "[" * 100_000),
+    ]
+    packed = [("b2", "assistant"), ("b3", "user"), ("b5", "toolResult")]
+    with closing(sqlite3.connect(root / agent)) as database, database:
+        database.create_function("octet_length", 1, len, deterministic=True)
+        for seq, (session, event) in enumerate(said):
+            text = event if isinstance(event, str) else json.dumps(event)
+            database.execute(
+                "INSERT INTO transcript_events VALUES (?, ?, ?, ?, NULL, NULL)", (session, seq, text, seq)
+            )
+        for seq, (name, role) in enumerate(packed, 100):
+            navigation = json.dumps({"navigation": {"id": name, "message": {"role": role}}})
+            database.execute(
+                "INSERT INTO transcript_events VALUES ('s-group', ?, NULL, ?, x'28b52ffd', ?)",
+                (seq, seq, navigation),
+            )
+        database.executemany(
+            "INSERT INTO session_transcript_fts VALUES (?, ?, ?, ?, ?)",
+            [
+                ("hello", "s-main", "a1", "user", 1_767_258_001_000.0),
+                ("word " * 500, "s-group", "b2", "assistant", 1_767_258_002_000.0),
+            ],
+        )
+    daily = {"kind": "every", "everyMs": 86_400_000}
+    jobs = [
+        {
+            "id": "job-1", "schedule": daily, "payload": {"kind": "agentTurn", "message": "brief"},
+            "delivery": {"mode": "announce", "channel": "telegram", "to": "-100123"},
+        },
+        {"id": "job-2", "schedule": daily, "payload": {"kind": "heartbeat"}},
+        {
+            "id": "job-3", "schedule": daily, "declarationKey": "memory-core:memory-dreaming-promotion",
+            "payload": {"kind": "agentTurn", "message": "promote"},
+        },
+        {
+            "id": "job-4", "schedule": daily, "agentId": "work",
+            "payload": {"kind": "agentTurn", "message": "x"},
+        },
+        {
+            "id": "job-5", "schedule": daily, "trigger": {"script": "return true"},
+            "payload": {"kind": "agentTurn", "message": "x"},
+        },
+    ]  # fmt: skip
+    write(
+        root,
+        "INSERT INTO cron_jobs VALUES ('k', ?, 1, ?)",
+        *((job["id"], json.dumps(job)) for job in jobs),
+        ("job-6", "[" * 100_000),
+        name=state,
+    )
+    return root
+
+
+def test_a_home_of_openclaw_2026_9_comes_out_of_its_databases(home, openclaw_2026_9, capsys):
+    before = state_of(openclaw_2026_9)
+    found = moved(home, capsys, "openclaw", str(openclaw_2026_9))
+    assert state_of(openclaw_2026_9) == before
+    assert {one["folder"]: (one["chat"], one["messages"]) for one in found["groups"]} == {
+        "main": ("local:main", 1),
+        "telegram-100123": ("tg:-100123", 3),
+        "whatsapp-4912345": ("4912345@s.whatsapp.net", 1),
+        "matrix-AbC-example-org": ("matrix:!AbC:example.org", 0),
+    }
+    assert rows(home, "SELECT content FROM messages WHERE chat_jid = 'local:main'") == [("hello",)]
+    group = "SELECT sender_name, content FROM messages WHERE chat_jid = 'tg:-100123' ORDER BY sent_ms"
+    assert rows(home, group) == [("someone", "before"), ("Jane", "[1] 우유 사기"), ("Andy", "word " * 500)]
+    assert rows(home, "SELECT group_folder, prompt FROM scheduled_tasks") == [("telegram-100123", "brief")]
+    left = "\n".join(found["left"])
+    for reason in (
+        "1 conversations of jobs",
+        "2 messages between OpenClaw",
+        "1 long messages",
+        "1 conversations in agents/main/agent/openclaw-agent.sqlite that were",
+        "job-4: it is of the agent 'work'",
+        "job-5: a script",
+        "1 jobs that cannot be read",
+    ):
+        assert reason in left
+    assert "job-3" not in left
+    again = moved(home, capsys, "openclaw", str(openclaw_2026_9))
+    assert all((one["messages"], one["notes"], one["tasks"]) == (0, [], []) for one in again["groups"])
+
+
+@pytest.mark.parametrize("name", ["agents/main/agent/openclaw-agent.sqlite", "state/openclaw.sqlite"])
+@pytest.mark.parametrize("made", ["broken", "other tables", "a link"])
+def test_a_database_of_openclaw_that_cannot_be_read_is_left(
+    home, openclaw_2026_9, name, made, tmp_path, capsys
+):
+    path = openclaw_2026_9 / name
+    if made == "broken":
+        path.write_bytes(b"broken" * 10_000)
+    elif made == "a link":
+        path.rename(tmp_path / "elsewhere.sqlite")
+        path.symlink_to(tmp_path / "elsewhere.sqlite")
+        fill(openclaw_2026_9, {"agents/main/sessions/sessions.json": "{}"})
+    else:
+        path.unlink()
+        write(openclaw_2026_9, "CREATE TABLE x (y)", name=name)
+    found = moved(home, capsys, "openclaw", str(openclaw_2026_9))
+    assert found["groups"][0]["notes"] == ["MEMORY.md"]
+    if made == "broken":
+        assert f"{name}: " in "\n".join(found["left"])
+
+
+def test_what_files_and_databases_of_openclaw_both_have_comes_once(home, openclaw_2026_9, capsys):
+    fill(
+        openclaw_2026_9,
+        {
+            "agents/main/sessions/sessions.json": json.dumps(
+                {
+                    "agent:main:telegram:group:-100123:topic:4": {"sessionId": "s-topic"},
+                    "agent:main:telegram:group:-100123": {"sessionId": "s-group"},
+                }
+            ),
+            "agents/main/sessions/s-topic-topic-4.jsonl": json.dumps(openclaw_event("t1", "user", "a topic")),
+            "agents/main/sessions/s-group.jsonl": json.dumps(openclaw_event("b1", "user", "우유 사기")),
+            "agents/main/sessions/s-x.jsonl.reset.2026-01-01T00-00-00.000Z": "{}",
+        },
+    )
+    found = moved(home, capsys, "openclaw", str(openclaw_2026_9))
+    groups = {one["folder"]: one for one in found["groups"]}
+    assert groups["telegram-100123"]["messages"] == 4
+    assert "1 conversations in agents/main/sessions that were begun anew" in "\n".join(found["left"])
+
+
+@pytest.mark.parametrize("program", ["openclaw", "nanobot"])
+def test_conversations_that_are_no_plain_text_do_no_harm(home, program, request, capsys):
+    root = request.getfixturevalue(program)
+    for path in root.rglob("*.jsonl"):
+        with path.open("ab") as file:
+            file.write(b"\n" + '{"caf\u00e9": 1}'.encode("latin-1") + b"\n\x00\xff\xfe\n" + b"[" * 300_000)
+            file.write(b'\n{"type": "message", "message": 5, "role": ["user"], "content": {"a": 1}}\n')
+    found = moved(home, capsys, program, str(root))
+    assert [one["messages"] for one in found["groups"]][:2] == [2, 2]

@@ -1,0 +1,152 @@
+"""Reads a home of nanobot: conversations as JSON lines, scheduled jobs, and a workspace with its memory."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from orchestrator.backup import foreign_home
+from orchestrator.backup.foreign_home import (
+    MAX_GROUPS,
+    MAX_NOTE_BYTES,
+    MAX_TASKS,
+    MAX_TEXT_CHARS,
+    ForeignGroup,
+    ForeignHome,
+    ForeignMessage,
+    ForeignNote,
+    text,
+)
+from orchestrator.backup.session_homes import (
+    Reading,
+    jobs_of,
+    lines_of,
+    message,
+    names_in,
+    part_of,
+    task_of,
+)
+from orchestrator.domain.errors import BackupError
+
+SESSIONS = "sessions"
+SESSION_FOLDERS = (f"workspace/{SESSIONS}", SESSIONS)
+"""The folders of conversations in older homes; newer ones have `sessions/ID/`, one for each workspace."""
+DATABASES = ("workspace/sessions.db", *(f"{folder}/sessions.sqlite3" for folder in SESSION_FOLDERS))
+CRON_FOLDERS = ("cron", "workspace/cron")
+SUMMARIES = "workspace/memory/history.jsonl"
+OWN_CHANNELS = ("cli", "unified")
+"""The channels of the owner alone, or of all chats in one."""
+UPKEEP = ("cron", "dream", "heartbeat", "system")
+"""The channels in which nanobot speaks with itself."""
+HIDDEN = ("_hidden_history", "_automation_turn", "_cron_turn")
+"""The marks of messages that nanobot does not show in a conversation."""
+_WORKSPACE_ID = re.compile(r"[0-9a-f]{32}")
+_KEY = re.compile(r"([a-z0-9_-]{1,40}):(\S{1,160})")
+_CAPITAL = re.compile(r"_([a-z])")
+
+
+def read(root: Path, scratch: Path) -> ForeignHome:
+    """Return what a home holds, as far as it is in files. Blocks.
+
+    Raises:
+        BackupError: it is none, or of a version that is not known.
+    """
+    del scratch
+    newer = [f"{SESSIONS}/{name}" for name in names_in(root, SESSIONS) if _WORKSPACE_ID.fullmatch(name)]
+    names = [
+        f"{folder}/{name}"
+        for folder in (*SESSION_FOLDERS, *newer)
+        for name in names_in(root, folder)
+        if name.endswith(".jsonl") and not name.startswith(".")
+    ]
+    if not names and not foreign_home.has_file(root, "config.json"):
+        raise BackupError(f"{root} is no home of nanobot: it has neither config.json nor sessions.")
+    reading = Reading(root, ForeignHome(program="nanobot"))
+    reading.add_notes()
+    _add_summaries(reading)
+    for path in names[:MAX_GROUPS]:
+        _add_session(reading, path)
+    _add_jobs(reading)
+    for path in DATABASES:
+        if foreign_home.has_file(root, path):
+            reading.found.left.append(f"{path}: a database, which no nanobot that is known here has made")
+    return reading.found
+
+
+def _add_session(reading: Reading, path: str) -> None:
+    lines = lines_of(reading.root, path)
+    head = next(lines, {})
+    key = text(head, "key") if head.get("_type") == "metadata" else ""
+    if key.partition(":")[0] in UPKEEP:
+        return
+    group = _group(reading, key)
+    if group is None:
+        reading.found.left.append(f"{path}: it does not say which chat it is of")
+    else:
+        reading.add(group, (_message(line) for line in lines))
+
+
+def _group(reading: Reading, key: str) -> ForeignGroup | None:
+    parts = _KEY.fullmatch(key)
+    if parts is None:
+        return None
+    channel, chat = parts.groups()
+    return reading.main() if channel in OWN_CHANNELS else reading.chat(channel, chat)
+
+
+def _message(line: Mapping[str, Any]) -> ForeignMessage | None:
+    if any(line.get(mark) for mark in HIDDEN):
+        return None
+    return message(line, line.get("timestamp"), "")
+
+
+def _add_summaries(reading: Reading) -> None:
+    """Add what nanobot noted of conversations that were begun anew, as a note of main."""
+    entries = [
+        f"## {text(line, 'timestamp')} {text(line, 'session_key')}".rstrip()
+        + f"\n\n{text(line, 'content', limit=MAX_TEXT_CHARS).strip()}\n"
+        for line in lines_of(reading.root, SUMMARIES)
+        if text(line, "content").strip()
+    ]
+    body = "\n".join(entries).encode("utf-8", "replace")
+    if len(body) > MAX_NOTE_BYTES:
+        reading.found.left.append(f"{SUMMARIES}: it is longer than {MAX_NOTE_BYTES // 2**20} MiB")
+    elif body:
+        reading.main().notes.append(ForeignNote(path="memory/history.md", body=body))
+
+
+def _add_jobs(reading: Reading) -> None:
+    """Add the scheduled jobs. Raises `BackupError` for a version that is not known."""
+    jobs = {}
+    for folder in CRON_FOLDERS:
+        jobs.update({text(job, "id"): job for job in jobs_of(reading.root, f"{folder}/jobs.json")})
+        # Changes that were asked for while its gateway did not run are in a file beside.
+        for line in lines_of(reading.root, f"{folder}/action.jsonl"):
+            change = _camel(part_of(line, "params"))
+            if line.get("action") == "del":
+                jobs.pop(text(change, "jobId"), None)
+            elif "action" in line and change.get("id"):
+                jobs[text(change, "id")] = change
+    for job in list(jobs.values())[:MAX_TASKS]:
+        if part_of(job, "payload").get("kind") != "system_event":  # nanobot's own upkeep
+            _job_group(reading, part_of(job, "payload")).tasks.append(task_of(job))
+
+
+def _camel(row: Mapping[str, Any], depth: int = 2) -> dict[str, Any]:
+    """Return a job with the names that it has in `jobs.json`."""
+    return {
+        _CAPITAL.sub(lambda found: found[1].upper(), name): _camel(value, depth - 1)
+        if isinstance(value, dict) and depth
+        else value
+        for name, value in row.items()
+    }
+
+
+def _job_group(reading: Reading, payload: Mapping[str, Any]) -> ForeignGroup:
+    """Return the group of the chat that a job answers in; main where that is none that is known."""
+    key = text(payload, "sessionKey")
+    if key and key.partition(":")[0] not in UPKEEP:
+        return _group(reading, key) or reading.main()
+    return reading.groups.get(f"{text(payload, 'channel')}:{text(payload, 'to')}") or reading.main()
