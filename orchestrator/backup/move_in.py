@@ -32,6 +32,8 @@ from orchestrator.store.database import Tx
 from orchestrator.store.message_history import ImportedMessage
 
 MAX_LEFT_SHOWN = 50
+PHONE_CHAT_ENDING = "@s.whatsapp.net"
+"""The ending of an address that is a phone number, where the other program writes the number alone."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -223,8 +225,10 @@ def _address(group: ForeignGroup) -> str:
 
     No other program has chats of this machine.
     """
+    number = group.chat.removeprefix("+")
+    phone = (number + PHONE_CHAT_ENDING,) if number.isdecimal() else ()
     for one in discovery.installed():
-        texts = (group.chat, one.prefix + group.chat) if group.channel else (group.chat,)
+        texts = (group.chat, one.prefix + group.chat, *phone) if group.channel else (group.chat,)
         if one.name == discovery.ALWAYS_ON or group.channel not in ("", one.name) or not group.chat:
             continue
         for text in texts:

@@ -39,7 +39,6 @@ JOBS_VERSION = 1
 MAIN = "main"
 WORKSPACE = "workspace"
 NOTE_FOLDERS = ("memory",)
-_PHONE_NUMBER = re.compile(r"\+(\d{5,15})")
 
 
 @dataclass(slots=True)
@@ -70,13 +69,12 @@ class Reading:
         is_direct: bool = False,
     ) -> ForeignGroup:
         if key not in self.groups:
-            number = _PHONE_NUMBER.fullmatch(chat) if channel == "whatsapp" else None
             self.groups[key] = ForeignGroup(
                 key=key or MAIN,
                 folder=folder,
                 name=f"{channel} {chat}".strip() or MAIN,
                 channel=channel,
-                chat=f"{number[1]}@s.whatsapp.net" if number else chat,
+                chat=chat,
                 is_main=is_main,
                 requires_trigger=not is_direct,
             )
