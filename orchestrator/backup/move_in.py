@@ -226,9 +226,9 @@ def _address(group: ForeignGroup) -> str:
     No other program has chats of this machine.
     """
     number = group.chat.removeprefix("+")
-    phone = (number + PHONE_CHAT_ENDING,) if number.isdecimal() else ()
+    phone = [number + PHONE_CHAT_ENDING] if number.isdecimal() else []
     for one in discovery.installed():
-        texts = (group.chat, one.prefix + group.chat, *phone) if group.channel else (group.chat,)
+        texts = [group.chat, one.prefix + group.chat, *phone] if group.channel else [group.chat]
         if one.name == discovery.ALWAYS_ON or group.channel not in ("", one.name) or not group.chat:
             continue
         for text in texts:

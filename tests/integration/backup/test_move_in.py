@@ -562,7 +562,7 @@ def test_a_home_of_openclaw_comes_as_far_as_it_is_in_files(home, openclaw, tmp_p
     assert [(one["folder"], one["chat"], one["messages"]) for one in found["groups"]] == [
         ("main", "local:main", 2),
         ("telegram-100123", "tg:-100123", 2),
-        ("whatsapp-4912", "local:whatsapp-4912", 2),
+        ("whatsapp-4912", "4912@s.whatsapp.net", 2),
         ("telegram-5", "tg:-5", 0),
     ]
     assert found["groups"][0]["notes"] == ["MEMORY.md", "memory/2026-01-01.md"]
