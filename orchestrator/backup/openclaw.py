@@ -54,14 +54,14 @@ _KEY = re.compile(
 )
 _ENDED_SESSION = re.compile(r"\.jsonl\.(?:reset|deleted)\.")
 _EVENTS = re.compile(r"\A(?:System(?: \(untrusted\))?: \[[^\n]*\n*)+")
-"""What has happened meanwhile, which OpenClaw writes before what was said."""
+"""The news of what has happened meanwhile, which OpenClaw writes before what was said."""
 _STAMP = re.compile(r"\A\n*\[(?:[^\]\n]{1,160} )?[A-Z][a-z]{2} \d{4}-\d\d-\d\d \d\d:\d\d[^\]\n]{0,40}\] ?")
 """The time, and in older versions the chat, that OpenClaw writes before what was said."""
 _ABOUT = re.compile(
     r"\s*[^\n]{1,160}(?:\(untrusted[^\n)]{0,40}\):|⟦openclaw:ctx⟧)[ \t]*\n```json\n(.*?)\n```[ \t]*\n?",
     re.DOTALL,
 )
-"""What OpenClaw writes before what was said, about who said it where."""
+"""The description of who said it where, which OpenClaw writes before what was said."""
 
 
 @dataclass(slots=True)
@@ -72,7 +72,7 @@ class _OpenClaw(Reading):
     others: set[str] = field(default_factory=set)
     """The names of conversations that are of no chat."""
     upkeep: int = 0
-    """How many messages OpenClaw said to itself."""
+    """The number of messages that OpenClaw said to itself."""
     seen: set[tuple[str, str]] = field(default_factory=set)
 
 
