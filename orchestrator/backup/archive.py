@@ -29,6 +29,7 @@ LEFT_OUT = frozenset(
         "install",
         "ipc",
         "logs",
+        "mcp-logins",
         "mcp-session-key",
         "orchestrator.lock",
         "zone",  # written at each start

@@ -144,6 +144,7 @@ def _checks(
         ("credential", partial(doctor_checks.credential, home, settings, running, is_online=is_online)),
         ("models", partial(doctor_checks.models, home, settings, running, is_online=is_online)),
         ("search", partial(doctor_checks.search, home, settings)),
+        ("mcp", partial(doctor_checks.mcp_servers, home)),
         *((one.name, partial(doctor_checks.channel, home, one)) for one in messengers),
     )
 

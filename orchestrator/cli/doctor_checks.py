@@ -22,6 +22,8 @@ from zoneinfo import ZoneInfo
 
 from agent_runner.wire.document import WIRE_VERSION
 from orchestrator.base.asgi_server import listen
+from orchestrator.base.clock import SystemClock
+from orchestrator.base.tables import Rows
 from orchestrator.channels.description import ChannelDescription, ChannelFinding
 from orchestrator.cli import commands
 from orchestrator.cli.channels import connection_status
@@ -42,10 +44,11 @@ from orchestrator.proxies.feature import PORT_FILES
 from orchestrator.proxies.model import abilities, headers
 from orchestrator.proxies.model.credentials import Credential, CredentialSource
 from orchestrator.proxies.model.routing import ModelRouter, prices_of
+from orchestrator.reports import mcp
 from orchestrator.reports import models as model_reports
 from orchestrator.reports.status_lines import outage_text, service_trouble_text
 from orchestrator.store import database, groups, model_services
-from orchestrator.store.database import Database
+from orchestrator.store.database import Database, Tx
 from orchestrator.store.reader import read_once
 
 TIGHT_BYTES, LOW_BYTES = 200 * 1024**2, 2 * 1024**3
@@ -475,6 +478,23 @@ async def search(home: Home, settings: Settings) -> DoctorFinding:
         except web_search.SearchFailed as failure:
             return bad("search", f"{service.value}: {failure}", fix=failure.fix or "")
     return ok("search", f"the web is searched by {', '.join(sorted(used))}")
+
+
+async def mcp_servers(home: Home) -> DoctorFinding:
+    """Check that each MCP server of the owner's has its folder, its secret or a login that counts."""
+    source, now_ms = CredentialSource(home.root, os.environ), SystemClock().now_ms()
+
+    async def rows(tx: Tx) -> Rows:
+        return await mcp.rows(tx, lambda name: source.value(name) is not None, home=home.root, now_ms=now_ms)
+
+    found: Rows = []
+    if home.database.exists():
+        with suppress(sqlite3.Error):  # a damaged store: its own check says so
+            found = await asyncio.to_thread(read_once, home.database, rows)
+    for row in found:
+        if (problem := mcp.problem(row)) is not None:
+            return bad("mcp", problem[0], fix=problem[1])
+    return ok("mcp", f"{len(found)} servers of yours" if found else "no servers of yours")
 
 
 async def channel(home: Home, messenger: ChannelDescription) -> DoctorFinding:

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+from functools import partial
+from pathlib import Path
 from typing import Annotated
 
 from cyclopts import App, Parameter
+from cyclopts.validators import Number
 
+from orchestrator.base.clock import SystemClock
 from orchestrator.cli.exit_codes import UsageError
 from orchestrator.cli.options import GroupOption, HomeOption, JsonOption, read
 
@@ -47,6 +51,7 @@ def add(
     """
     from orchestrator.cli import terminal
     from orchestrator.domain.values import Folder
+    from orchestrator.proxies import mcp_logins
     from orchestrator.reports import mcp
     from orchestrator.store.mcp_servers import McpServer
 
@@ -62,12 +67,15 @@ def add(
         groups=(folder,),
     )
     asyncio.run(terminal.change(home, lambda tx, now_ms: mcp.add(tx, server, home=root, now_ms=now_ms)))
+    mcp_logins.forget_foreign(terminal.home_of(home).data, server)
     print(f"The agent of {folder} may call '{name}': see 'andy mcp list'.")
+    if url is not None and secret_env is None:
+        print(f"If it wants a login: andy mcp login {name}")
 
 
 @mcp_app.command(name="list")
 def list_servers(*, as_json: JsonOption = False, home: HomeOption = None) -> None:
-    """List the MCP servers, who may use them, and whether their secrets are set. Works with Andy down.
+    """List the MCP servers, who may use them, and how Andy proves who he is. Works with Andy down.
 
     Example: `andy mcp list`
     """
@@ -77,11 +85,11 @@ def list_servers(*, as_json: JsonOption = False, home: HomeOption = None) -> Non
     from orchestrator.proxies.model.credentials import CredentialSource
     from orchestrator.reports import mcp
 
-    root = terminal.home_of(home).root
+    root, now_ms = terminal.home_of(home).root, SystemClock().now_ms()
     source = CredentialSource(root, os.environ)
     read(
         home,
-        lambda tx: mcp.rows(tx, lambda name: source.value(name) is not None, home=root),
+        lambda tx: mcp.rows(tx, lambda name: source.value(name) is not None, home=root, now_ms=now_ms),
         mcp.lines,
         as_json=as_json,
     )
@@ -100,7 +108,95 @@ def remove(
     Example: `andy mcp remove notes --group family`
     """
     from orchestrator.cli import terminal
+    from orchestrator.proxies import mcp_logins
     from orchestrator.reports import mcp
 
-    asyncio.run(terminal.change(home, lambda tx, now_ms: mcp.remove(tx, name, group, now_ms=now_ms)))
+    left = asyncio.run(terminal.change(home, lambda tx, now_ms: mcp.remove(tx, name, group, now_ms=now_ms)))
+    if not left:
+        mcp_logins.write(terminal.home_of(home).data, name, None)
     print(f"'{name}' is taken away from {group or 'all groups'}.")
+
+
+@mcp_app.command
+def login(
+    name: Annotated[str, Parameter(help="Its name in 'andy mcp list'.")],
+    /,
+    *,
+    client_id: Annotated[
+        str | None,
+        Parameter(help="The id that its service gave you for Andy, where he cannot register himself."),
+    ] = None,
+    client_secret_env: Annotated[
+        str | None, Parameter(help="The name under which .env has the secret of that id, if it has one.")
+    ] = None,
+    port: Annotated[
+        int | None,
+        Parameter(
+            help="The port of http://127.0.0.1:PORT/callback, where you had to name that address.",
+            validator=Number(gte=1, lte=65535),
+        ),
+    ] = None,
+    paste: Annotated[
+        bool, Parameter(negative="", help="Paste the address that the browser ends at, from any machine.")
+    ] = False,
+    home: HomeOption = None,
+) -> None:
+    """Log in to an MCP server that wants OAuth: prints an address to open, and waits for the browser.
+
+    The token stays on the host, which renews it and adds it to the calls of agents. Works with Andy down.
+
+    Example: `andy mcp login notes`
+
+    Example: `andy mcp login notes --client-id 1234 --port 8765 --paste`
+    """
+    from orchestrator.cli import mcp_login
+
+    if client_secret_env is not None and client_id is None:
+        raise UsageError("--client-secret-env goes with --client-id.")
+    options = mcp_login.LoginOptions(
+        client_id=client_id,
+        client_secret=_secret(home, client_secret_env),
+        port=port,
+        is_pasted=paste,
+    )
+    asyncio.run(mcp_login.log_in(home, name, options, say=partial(print, flush=True)))
+    print(f"Logged in to '{name}'. Agents that may call it can do so at once: see 'andy mcp list'.")
+
+
+@mcp_app.command
+def logout(
+    name: Annotated[str, Parameter(help="Its name in 'andy mcp list'.")],
+    /,
+    *,
+    home: HomeOption = None,
+) -> None:
+    """Log out of an MCP server: the token is deleted here, and revoked where its service can do that.
+
+    Example: `andy mcp logout notes`
+    """
+    from orchestrator.cli import mcp_login
+
+    is_revoked = asyncio.run(mcp_login.log_out(home, name))
+    if is_revoked is None:
+        print(f"Nobody was logged in to '{name}'.")
+    elif is_revoked:
+        print(f"Logged out of '{name}': the token is deleted here, and revoked there.")
+    else:
+        print(
+            f"Logged out of '{name}': the token is deleted here. Take Andy's access away in its service, too."
+        )
+
+
+def _secret(home: Path | None, name: str | None) -> str | None:
+    """Return the secret under a name in `.env` or the environment. Raises `UsageError` where none is."""
+    import os
+
+    from orchestrator.cli import terminal
+    from orchestrator.proxies.model.credentials import CredentialSource
+
+    if name is None:
+        return None
+    secret = CredentialSource(terminal.home_of(home).root, os.environ).value(name)
+    if secret is None:
+        raise UsageError(f"{name} is not set: put it in .env as {name}=… first.")
+    return secret

@@ -10,7 +10,7 @@ from contextlib import AsyncExitStack, suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
 import structlog
 
@@ -29,6 +29,7 @@ from orchestrator.groups.settings import EgressAllowlist, GroupConfig
 from orchestrator.proxies.approvals import Approvals
 from orchestrator.proxies.egress.proxy import EgressCaller, EgressProxy
 from orchestrator.proxies.mcp_gateway import McpGateway, SessionSeal
+from orchestrator.proxies.mcp_logins import McpLogin, McpTokens
 from orchestrator.proxies.mcp_message import KNOWN_METHODS, McpMessage
 from orchestrator.proxies.model import error_responses, health
 from orchestrator.proxies.model.budget_admission import Admission, OnRunaway
@@ -46,13 +47,17 @@ from orchestrator.proxies.parsing_process import ParsingProcess
 from orchestrator.proxies.run_tokens import token_hash
 from orchestrator.proxies.web_search import WebSearch
 from orchestrator.store import approvals as approval_store
-from orchestrator.store import budgets, groups, mcp_servers, runs, turn_outages
+from orchestrator.store import audit, budgets, groups, mcp_servers, runs, turn_outages
 from orchestrator.store.approvals import ApprovalKind, ApprovalRequest
+from orchestrator.store.audit import AuditEvent
 from orchestrator.store.budgets import Budget
 from orchestrator.store.database import Tx
 from orchestrator.store.mcp_servers import McpServer
 from orchestrator.store.model_refusals import ModelRefusal
 from orchestrator.store.runs import TokenHolder
+
+if TYPE_CHECKING:
+    from orchestrator.proxies.model.upstream_client import UpstreamClient
 
 log = structlog.get_logger(__name__)
 
@@ -117,6 +122,12 @@ class ContainerProxies:
             redact=Redactor(KnownSecrets(credentials)).redact,
         )
         parsing = ParsingProcess(clock=host.clock)
+        self._mcp_tokens = McpTokens(
+            host.home.data,
+            self._upstream,
+            clock=host.clock,
+            on_refused=self._notify_login_refused,
+        )
         self.proxy = CredentialProxy(
             credentials,
             self._identify,
@@ -134,6 +145,7 @@ class ContainerProxies:
                 parsing=parsing,
                 sessions=SessionSeal(_stored_key(host.home.data / SESSION_KEY_FILE)),
                 approve=self._approve_message,
+                tokens=self._mcp_tokens,
             ),
             parsing=parsing,
         )
@@ -169,6 +181,7 @@ class ContainerProxies:
         await self.health.load()
         await self.failover.load()
         await stack.enter_async_context(self.proxy)
+        stack.push_async_callback(self._mcp_tokens.close)
         self._server = ProxyServer(self.proxy.app, self._listen(PORT_FILES[0]))
         stack.callback(self._server.close)
         self._egress = EgressProxy(
@@ -451,6 +464,22 @@ class ContainerProxies:
                 turn_id=caller.turn_id,
             )
         )
+
+    async def _upstream(self) -> UpstreamClient:
+        return await self.proxy.upstream()
+
+    async def _notify_login_refused(self, server: str, login: McpLogin) -> None:
+        """Notify the owner, once a login, that a server takes it no more."""
+        now_ms = self._host.clock.now_ms()
+        text = (
+            f"⚠️ The login at the MCP server '{server}' counts no more ({login.refused}), and agents cannot"
+            f" use it. Log in again on the machine that runs me: andy mcp login {server}"
+        )
+        detail = {"name": server, "reason": login.refused}
+        async with self._host.database.transaction() as tx:
+            await owner.notify(tx, text, about=f"mcp-login:{login.id}", now_ms=now_ms)
+            await audit.append(tx, AuditEvent(at_ms=now_ms, kind="mcp.login_ended", detail=detail))
+        self._host.wakeups.outbox.set()
 
     async def _approve_message(self, identity: RunIdentity, server: str, message: McpMessage) -> str | None:
         async with self._reader.reading() as tx:

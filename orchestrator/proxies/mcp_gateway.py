@@ -12,11 +12,13 @@ import json
 import re
 import time
 from collections.abc import Awaitable, Callable, Iterable
+from functools import partial
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any
 
 from orchestrator.base.clock import Clock
 from orchestrator.domain.values import Folder
+from orchestrator.proxies.mcp_logins import LoginNeeded, LoginUnreachable, McpTokens, login_again
 from orchestrator.proxies.mcp_message import CALL, McpMessage
 from orchestrator.proxies.model import error_responses
 from orchestrator.proxies.model.client import ClientSide
@@ -57,6 +59,14 @@ message may be sent, else why not.
 """
 
 
+class _NotDone(Exception):
+    """A message is not passed on; the agent reads the text."""
+
+
+class _Unauthorised(Exception):
+    """The server refuses who asks: 401."""
+
+
 class McpGateway:
     """Passes calls on. Whose they are, the credential proxy has found out before."""
 
@@ -70,7 +80,9 @@ class McpGateway:
         parsing: ParsingProcess,
         sessions: SessionSeal,
         approve: Approve | None = None,
+        tokens: McpTokens | None = None,
     ) -> None:
+        self._tokens = tokens
         self._parsing = parsing
         self._sessions = sessions
         self._find = find
@@ -107,22 +119,25 @@ class McpGateway:
         detail = {"server": server.name, **_called(client.method, message)}
         began = time.perf_counter()
         try:
-            reason = await self._why_not(client.method, server, identity, message)
-            if reason is not None:
-                detail["refused"] = reason
-                await _answer_refusal(client, message, reason)
-                return
-            from orchestrator.proxies.model.forwarder import once
-            from orchestrator.proxies.model.upstream_client import UpstreamRequest
-
-            request = UpstreamRequest(
-                method=client.method,
-                url=server.url,
-                headers=_request_headers(server, client, secret=secret, session=session, body=message.body),
-                body=once(message.body, held) if client.method == "POST" else None,
-            )
+            if client.method == "POST":
+                await self._allow(server, identity, message)
             seal = self._sessions.sealing(identity.folder, server.name)
-            await _exchange(request, client, upstream, secret=secret, seal=seal)
+            send = partial(self._send, server, client, upstream, message, session=session, seal=seal)
+            token = secret or await self._token(server)
+            try:
+                await send(token, held)
+            except _Unauthorised as error:
+                if secret is not None or self._tokens is None:
+                    raise ProxyRefused(error_responses.MCP_REFUSES) from None
+                renewed = await self._token(server, refused=token or "")
+                if renewed is None:
+                    raise _NotDone(login_again(server.name)) from error
+                await send(renewed, None, is_last=True)
+        except _NotDone as error:
+            detail["refused"] = str(error)
+            if client.method != "POST":
+                raise ProxyRefused(error_responses.mcp_not_done(str(error))) from error
+            await _answer_refusal(client, message, str(error))
         finally:
             detail |= {
                 "status": client.status,
@@ -141,16 +156,54 @@ class McpGateway:
                 )
             )
 
-    async def _why_not(
-        self, method: str, server: McpServer, identity: RunIdentity, message: McpMessage
-    ) -> str | None:
-        if method != "POST":
+    async def _token(self, server: McpServer, *, refused: str | None = None) -> str | None:
+        """Return the token of the owner's login at a server; None where there is no login."""
+        if self._tokens is None:
             return None
-        if message.is_of_task:
-            return NO_TASKS
-        if self._approve is None:
-            return None
-        return await self._approve(identity, server.name, message)
+        try:
+            return await self._tokens.token(server, refused=refused)
+        except LoginNeeded as error:
+            raise _NotDone(str(error)) from error
+        except LoginUnreachable as error:
+            raise ProxyRefused(error_responses.mcp_no_token(server.name), cause=str(error)) from error
+
+    async def _send(
+        self,
+        server: McpServer,
+        client: ClientSide,
+        upstream: UpstreamClient,
+        message: McpMessage,
+        secret: str | None,
+        held: BodyBytes | None,
+        *,
+        session: bytes | None,
+        seal: Callable[[bytes], bytes],
+        is_last: bool = False,
+    ) -> None:
+        from orchestrator.proxies.model.forwarder import once
+        from orchestrator.proxies.model.upstream_client import UpstreamRequest
+
+        assert server.url is not None
+        request = UpstreamRequest(
+            method=client.method,
+            url=server.url,
+            headers=_request_headers(server, client, secret=secret, session=session, body=message.body),
+            body=once(message.body, held) if client.method == "POST" else None,
+        )
+        try:
+            await _exchange(request, client, upstream, secret=secret, seal=seal)
+        except _Unauthorised:
+            if is_last:
+                raise _NotDone(login_again(server.name)) from None
+            raise
+
+    async def _allow(self, server: McpServer, identity: RunIdentity, message: McpMessage) -> None:
+        """Let a message pass, or raise `_NotDone`."""
+        reason = NO_TASKS if message.is_of_task else None
+        if reason is None and self._approve is not None:
+            reason = await self._approve(identity, server.name, message)
+        if reason is not None:
+            raise _NotDone(reason)
 
     async def _message(self, client: ClientSide, identity: RunIdentity, held: BodyBytes) -> McpMessage:
         """Return the message that is sent; an empty one where the method sends none."""
@@ -231,7 +284,9 @@ async def _exchange(
 ) -> None:
     mask = SecretMask(secret)
     async with upstream.send(request) as answer:
-        if answer.status in {401, 403}:
+        if answer.status == 401:
+            raise _Unauthorised
+        if answer.status == 403:
             raise ProxyRefused(error_responses.MCP_REFUSES)
         if any(
             value.strip().lower() != b"identity" for value in _values(answer.headers, b"content-encoding")

@@ -18,6 +18,7 @@ from orchestrator.containers import mounts
 from orchestrator.domain.errors import BadRequest
 from orchestrator.domain.values import Folder
 from orchestrator.groups import settings
+from orchestrator.proxies import mcp_logins
 from orchestrator.store import audit, groups, mcp_servers
 from orchestrator.store.database import Tx
 from orchestrator.store.mcp_servers import McpServer
@@ -60,8 +61,8 @@ async def add(tx: Tx, server: McpServer, *, home: Path, now_ms: int) -> None:
     await audit.append(tx, audit.AuditEvent(at_ms=now_ms, kind="mcp.added", detail=asdict(server)))
 
 
-async def remove(tx: Tx, name: str, folder: str | None = None, *, now_ms: int) -> None:
-    """Take a server away from one group, or from all, from the next call on. Audited.
+async def remove(tx: Tx, name: str, folder: str | None = None, *, now_ms: int) -> tuple[Folder, ...]:
+    """Take a server away from a group, or from all, from the next call on. Return who still has it. Audited.
 
     Raises `BadRequest` when there is none.
     """
@@ -77,12 +78,21 @@ async def remove(tx: Tx, name: str, folder: str | None = None, *, now_ms: int) -
     await audit.append(
         tx, audit.AuditEvent(at_ms=now_ms, kind="mcp.removed", detail={"name": name, "group": folder})
     )
+    return left
 
 
-async def rows(tx: Tx, is_set: Callable[[str], bool], *, home: Path) -> Rows:
+async def note_login(tx: Tx, server: McpServer, *, is_in: bool, now_ms: int) -> None:
+    """Audit that the owner has logged in to a server or out of it, and have containers connect anew."""
+    await _renew(tx, set(server.groups), now_ms=now_ms)
+    kind = "mcp.logged_in" if is_in else "mcp.logged_out"
+    await audit.append(tx, audit.AuditEvent(at_ms=now_ms, kind=kind, detail={"name": server.name}))
+
+
+async def rows(tx: Tx, is_set: Callable[[str], bool], *, home: Path, now_ms: int) -> Rows:
     """The servers by name. No secret is among them.
 
-    `has_secret` is None where none is wanted, and `has_folder` for what is no program.
+    `has_secret` is None where none is wanted, `has_folder` for what is no program, and `is_logged_in` where
+    the owner has not logged in.
     """
     return [
         {
@@ -90,6 +100,7 @@ async def rows(tx: Tx, is_set: Callable[[str], bool], *, home: Path) -> Rows:
             "place": server.place,
             "has_secret": None if server.secret_env is None else is_set(server.secret_env),
             "has_folder": mounts.program_folder(home, server.name) is not None if server.command else None,
+            "is_logged_in": _is_logged_in(server, home, now_ms=now_ms),
         }
         for server in await mcp_servers.every(tx)
     ]
@@ -98,7 +109,7 @@ async def rows(tx: Tx, is_set: Callable[[str], bool], *, home: Path) -> Rows:
 def lines(found: Sequence[dict[str, Any]]) -> list[str]:
     if not found:
         return ["There are no MCP servers: see 'andy mcp add --help'."]
-    head = ("name", "groups", "URL or program", "secret")
+    head = ("name", "groups", "URL or program", "secret or login")
     return table(head, [(row["name"], ", ".join(row["groups"]), _place(row), _secret(row)) for row in found])
 
 
@@ -106,7 +117,26 @@ def _place(row: dict[str, Any]) -> str:
     return f"{row['place']}  (mcp/{row['name']} IS MISSING)" if row["has_folder"] is False else row["place"]
 
 
+def problem(row: dict[str, Any]) -> tuple[str, str] | None:
+    """Return what keeps a server from being used, and the fix; None where nothing is known to."""
+    name = row["name"]
+    if row["has_folder"] is False:
+        return f"the folder mcp/{name} is missing", "put the program there, or 'andy mcp remove'"
+    if row["has_secret"] is False:
+        return f"{row['secret_env']}, the secret of {name}, is not set", f"add {row['secret_env']}=… to .env"
+    if row["is_logged_in"] is False:
+        return f"the login at {name} counts no more", f"andy mcp login {name}"
+    return None
+
+
+def _is_logged_in(server: McpServer, home: Path, *, now_ms: int) -> bool | None:
+    login = mcp_logins.read(home / "data", server) if server.url is not None else None
+    return None if login is None else not login.is_over(now_ms)
+
+
 def _secret(row: dict[str, Any]) -> str:
+    if row["is_logged_in"] is not None:
+        return "logged in" if row["is_logged_in"] else f"LOGIN OVER: andy mcp login {row['name']}"
     if row["secret_env"] is None:
         return "none"
     return f"{row['secret_env']}" if row["has_secret"] else f"{row['secret_env']}, NOT SET"

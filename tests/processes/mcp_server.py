@@ -19,7 +19,9 @@ class NotesServer:
     def __init__(self) -> None:
         self.proofs: list[str | None] = []
         self.written: list[str] = []
-        server = MCPServer("notes", log_level="CRITICAL")
+        self._socket = socket.create_server(("127.0.0.1", 0))
+        self.url = f"http://127.0.0.1:{self._socket.getsockname()[1]}/mcp"
+        server = MCPServer("notes", log_level="CRITICAL", **self.options())
 
         @server.tool()
         def write_note(text: str) -> str:
@@ -40,12 +42,14 @@ class NotesServer:
                 self.proofs.append(proof.decode() if proof else None)
             await app(scope, receive, send)
 
-        self._socket = socket.create_server(("127.0.0.1", 0))
-        self.url = f"http://127.0.0.1:{self._socket.getsockname()[1]}/mcp"
         self._server = uvicorn.Server(
             uvicorn.Config(noting, log_config=None, log_level=logging.CRITICAL + 1, ws="none")
         )
         self._thread = threading.Thread(target=self._serve, name="notes-server", daemon=True)
+
+    def options(self) -> dict[str, Any]:
+        """More options of the server, whose `url` is known."""
+        return {}
 
     def __enter__(self) -> Self:
         self._thread.start()

@@ -187,4 +187,17 @@ MCP_NO_SESSION = ProxyRefusal(
     kind="not_found_error",
     message="This session is over, or is another group's: begin a new one.",
 )
+
+
+def mcp_not_done(reason: str) -> ProxyRefusal:
+    return ProxyRefusal(
+        status=403, kind="permission_error", message=f"Not done: {reason}.", headers=NOT_AGAIN
+    )
+
+
+def mcp_no_token(name: str) -> ProxyRefusal:
+    text = f"The login at the MCP server '{name}' has to be renewed, which fails now: try again later."
+    return ProxyRefusal(status=502, kind="api_error", message=text, headers=NOT_AGAIN)
+
+
 SILENT = ProxyRefusal(status=504, kind="timeout_error", message="The model service did not answer in time.")

@@ -86,7 +86,7 @@ async def show(view: View) -> Response:
     source = CredentialSource(home, os.environ)
     # In a thread of its own: whether a secret is set is read from a file.
     servers = await view.api.lists.look(
-        lambda tx: mcp.rows(tx, lambda name: source.value(name) is not None, home=home)
+        lambda tx: mcp.rows(tx, lambda name: source.value(name) is not None, home=home, now_ms=view.now_ms)
     )
     async with view.web.host.reader.reading() as tx:
         every = await groups.every(tx)

@@ -1,0 +1,236 @@
+"""Log in to an MCP server in the owner's browser, which comes back here or whose address is pasted."""
+
+from __future__ import annotations
+
+import asyncio
+import hmac
+import re
+import socket
+import sys
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, closing
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+from urllib.parse import parse_qs, urlsplit
+
+from orchestrator.base.clock import SystemClock
+from orchestrator.base.terminal_escaping import all_visible
+from orchestrator.cli import terminal
+from orchestrator.domain.errors import BadRequest
+from orchestrator.proxies import mcp_logins
+from orchestrator.proxies.mcp_logins import LoginRefused, McpLogin
+from orchestrator.reports import mcp
+from orchestrator.store import mcp_servers
+from orchestrator.store.mcp_servers import McpServer
+
+if TYPE_CHECKING:
+    from mcp.shared.auth import AuthorizationCodeResult
+    from starlette.requests import Request
+    from starlette.responses import Response
+
+    from orchestrator.proxies.model.upstream_client import UpstreamClient
+
+HOST, PATH = "127.0.0.1", "/callback"
+WAIT_SECONDS = 600.0
+"""Seconds that the owner has in the browser."""
+HEAD_SECONDS = 10.0
+PASTES = 3
+DONE_PAGE = "Andy has the answer: go back to the terminal.\nAndy가 답을 받았어요. 터미널로 돌아가세요.\n"
+FOREIGN_PAGE = "This belongs to no login that Andy waits for.\nAndy가 기다리는 로그인이 아니에요.\n"
+_ERROR_CODE = re.compile(r"[a-z_]{1,50}")
+
+
+class NotThisLogin(Exception):
+    """An address does not belong to the login that waits: it has another `state`, or none."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoginOptions:
+    """The choices of the owner for a login."""
+
+    client_id: str | None = None
+    client_secret: str | None = field(default=None, repr=False)
+    port: int | None = None
+    """The port of the address that the browser is sent back to; None for any."""
+    is_pasted: bool = False
+
+
+async def log_in(
+    home: Path | None, name: str, options: LoginOptions, *, say: Callable[[str], None]
+) -> McpLogin:
+    """Log the owner in to a server, and store the login. Raises `LoginRefused`, `BadRequest`."""
+    from orchestrator.proxies import mcp_oauth
+
+    server, data = await _server(home, name), terminal.home_of(home).data
+    assert server.url is not None
+    before = await asyncio.to_thread(mcp_logins.read, data, server)
+    known = before.client if before is not None and before.is_own_client else None
+    with closing(_listener(options.port or _port_of(known))) as listener:
+        request = mcp_oauth.LoginRequest(
+            url=server.url,
+            redirect_uri=f"http://{HOST}:{listener.getsockname()[1]}{PATH}",
+            client_id=options.client_id,
+            client_secret=options.client_secret,
+            known_client=known,
+        )
+        ask = _pasted if options.is_pasted else partial(_from_browser, listener)
+        async with _upstream() as upstream:
+            login = await mcp_oauth.log_in(
+                request,
+                upstream,
+                authorise=lambda address: ask(address, say),
+                now_ms=SystemClock().now_ms,
+            )
+    await asyncio.to_thread(mcp_logins.write, data, name, login)
+    await terminal.change(home, lambda tx, now_ms: mcp.note_login(tx, server, is_in=True, now_ms=now_ms))
+    return login
+
+
+async def log_out(home: Path | None, name: str) -> bool | None:
+    """Delete a login and have the authorisation server forget it.
+
+    Return whether that says that it did; None where nobody was logged in. Raises `BadRequest`.
+    """
+    from orchestrator.proxies import mcp_oauth
+
+    server, data = await _server(home, name), terminal.home_of(home).data
+    login = await asyncio.to_thread(mcp_logins.read, data, server)
+    await asyncio.to_thread(mcp_logins.write, data, name, None)
+    if login is None:
+        return None
+    await terminal.change(home, lambda tx, now_ms: mcp.note_login(tx, server, is_in=False, now_ms=now_ms))
+    async with _upstream() as upstream:
+        return await mcp_oauth.revoke(login, upstream)
+
+
+async def _server(home: Path | None, name: str) -> McpServer:
+    """Return a server that can be logged in to. Raises `BadRequest`."""
+    server = await terminal.change(home, lambda tx, _: mcp_servers.by_name(tx, name))
+    if server is None:
+        raise BadRequest(f"There is no MCP server '{name}': see 'andy mcp list'.")
+    if server.url is None:
+        raise BadRequest(f"'{name}' is a program in the container, which nobody logs in to.")
+    if server.secret_env is not None:
+        raise BadRequest(
+            f"'{name}' has the secret {server.secret_env}: add it again without it."
+        )
+    return server
+
+
+@asynccontextmanager
+async def _upstream() -> AsyncIterator[UpstreamClient]:
+    from orchestrator.proxies.model.limits import ModelProxyLimits
+    from orchestrator.proxies.model.upstream_client import UpstreamClient
+
+    client = await asyncio.to_thread(UpstreamClient, ModelProxyLimits())
+    try:
+        yield client
+    finally:
+        await client.close()
+
+
+def _listener(port: int | None) -> socket.socket:
+    from orchestrator.base.asgi_server import listen
+
+    try:
+        return listen(HOST, port or 0)
+    except OSError as error:
+        raise BadRequest(f"Port {port} of this machine is taken: give another with --port.") from error
+
+
+def _port_of(client: dict[str, object] | None) -> int | None:
+    """Return the port that a client of the owner's was logged in with before."""
+    uris = (client or {}).get("redirect_uris")
+    return urlsplit(str(uris[0])).port if isinstance(uris, list) and uris else None
+
+
+async def _from_browser(
+    listener: socket.socket, address: str, say: Callable[[str], None]
+) -> AuthorizationCodeResult:
+    """Wait for the browser to come back. Whatever does not belong to this login is refused, and waits on."""
+    from starlette.applications import Starlette
+    from starlette.responses import PlainTextResponse
+    from starlette.routing import Route
+
+    from orchestrator.base.asgi_server import BoundedConfig, BoundedProtocol, Server
+
+    state = state_of(address)
+    arrived: asyncio.Future[AuthorizationCodeResult] = asyncio.get_running_loop().create_future()
+
+    async def callback(request: Request) -> Response:
+        try:
+            found = result_of(request.url.query, state)
+        except NotThisLogin:
+            return PlainTextResponse(FOREIGN_PAGE, status_code=400)
+        except LoginRefused as error:
+            if not arrived.done():
+                arrived.set_exception(error)
+        else:
+            if not arrived.done():
+                arrived.set_result(found)
+        return PlainTextResponse(DONE_PAGE, headers={"referrer-policy": "no-referrer"})
+
+    app = Starlette(routes=[Route(PATH, callback, methods=["GET"])])
+    server = Server(BoundedConfig(app, http=BoundedProtocol, head_seconds=HEAD_SECONDS))
+    serving = asyncio.create_task(server.serve_on(listener), name="mcp-login-callback")
+    try:
+        say(f"Open this address in a browser of this machine, and allow Andy:\n\n{address}\n")
+        say("Waiting for the browser. In one of another machine: stop with Ctrl+C, and add --paste.")
+        async with asyncio.timeout(WAIT_SECONDS):
+            return await arrived
+    except TimeoutError as error:
+        raise LoginRefused("Nobody allowed it within 10 minutes: begin again.") from error
+    finally:
+        serving.cancel()
+        await asyncio.wait([serving])
+
+
+async def _pasted(address: str, say: Callable[[str], None]) -> AuthorizationCodeResult:
+    """Read the address at which the owner's browser has ended, on whatever machine."""
+    say(f"Open this address in a browser, and allow Andy:\n\n{address}\n")
+    say(
+        f"The browser ends at http://{HOST}…, which it cannot open. Copy that whole address, paste it here:"
+    )
+    for _ in range(PASTES):
+        line = sys.stdin.readline()  # nothing else runs meanwhile
+        if not line:
+            break
+        try:
+            return result_of(urlsplit(line.strip()).query, state_of(address))
+        except (NotThisLogin, ValueError):
+            say("That is no address of this login. It has 'code=' and 'state=' in it. Paste it again:")
+    raise LoginRefused("No address of this login was pasted: begin again.")
+
+
+def state_of(address: str) -> str:
+    """Return the `state` in the address that the owner opens."""
+    return parse_qs(urlsplit(address).query)["state"][0]
+
+
+def result_of(query: str, state: str) -> AuthorizationCodeResult:
+    """Return what the authorisation server has sent the browser back with.
+
+    Raises:
+        NotThisLogin: it belongs to another login, or names something twice.
+        LoginRefused: it says that the login is refused.
+    """
+    from mcp.shared.auth import AuthorizationCodeResult
+
+    try:
+        found = parse_qs(query, keep_blank_values=True, max_num_fields=20)
+    except ValueError as error:
+        raise NotThisLogin from error
+    if any(len(values) > 1 for values in found.values()):
+        raise NotThisLogin
+    given = {name: values[0] for name, values in found.items()}
+    if not hmac.compare_digest(given.get("state", "").encode(), state.encode()):
+        raise NotThisLogin
+    if "error" in given:
+        code = given["error"] if _ERROR_CODE.fullmatch(given["error"]) else "an error"
+        text = all_visible(given.get("error_description", ""))[:200]
+        raise LoginRefused(f"The login was refused: {code}{f' ({text})' if text else ''}.")
+    if not given.get("code"):
+        raise NotThisLogin
+    return AuthorizationCodeResult(code=given["code"], state=given["state"], iss=given.get("iss"))

@@ -1,0 +1,242 @@
+"""The owner's logins at MCP servers that want OAuth: a file for each, and the token that a call goes up with.
+
+A login lies in `data/mcp-logins/`, mode 600: no container sees it and no backup has it. A token that has
+expired, or that the server refuses, is renewed once for all calls that wait.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from functools import partial
+from pathlib import Path
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+import structlog
+from filelock import FileLock
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from agent_runner.wire.files import write_whole
+from orchestrator.base.clock import Clock
+from orchestrator.domain.errors import AndyError
+from orchestrator.store.mcp_servers import McpServer
+
+if TYPE_CHECKING:
+    from orchestrator.proxies.model.upstream_client import UpstreamClient
+
+log = structlog.get_logger(__name__)
+
+FOLDER = "mcp-logins"
+"""The folder of logins in `data/`."""
+MAX_FILE_BYTES = 256 * 1024
+LOCK_SECONDS = 10.0
+LEEWAY_MS = 30_000
+"""Milliseconds before its end from which a token is renewed; of a short one, the last tenth."""
+FRESH_MS = 30_000
+"""Milliseconds for which a token counts as new: a server that refuses it then would refuse the next, too."""
+CLOSE_SECONDS = 10.0
+
+
+class LoginRefused(AndyError):
+    """A login was not possible, or counts no more; the text says why."""
+
+
+class LoginUnreachable(LoginRefused):
+    """Whoever gives out tokens does not answer now, or with what is no token: it may later."""
+
+
+class LoginNeeded(Exception):
+    """Nobody is logged in, or no more; the text is for the agent."""
+
+
+class McpLogin(BaseModel):
+    """A login at one server. What OAuth's own documents hold is kept as it came, as JSON."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    id: str
+    """A random word, another for each login."""
+    url: str
+    """The address of the server that it is for; it counts for no other."""
+    client: dict[str, Any] = Field(repr=False)
+    """The registration of Andy as a client, by RFC 7591."""
+    is_own_client: bool
+    """Whether the owner gave the client's id; else Andy has registered by himself."""
+    metadata: dict[str, Any]
+    """The metadata of the authorisation server, by RFC 8414."""
+    resource: dict[str, Any] | None
+    """The metadata of the MCP server, by RFC 9728, if it has any."""
+    access_token: str = Field(repr=False)
+    refresh_token: str | None = Field(repr=False)
+    scope: str | None
+    obtained_ms: int
+    expires_ms: int | None
+    refused: str | None = None
+    """The code with which a renewal was refused for good, such as `invalid_grant`."""
+
+    def is_spent(self, now_ms: int) -> bool:
+        """Whether the token has expired, or is about to."""
+        if self.expires_ms is None:
+            return False
+        return now_ms >= self.expires_ms - min(LEEWAY_MS, max(0, self.expires_ms - self.obtained_ms) // 10)
+
+    def is_over(self, now_ms: int) -> bool:
+        """Whether it has to be done again: it was refused, or has expired and cannot be renewed."""
+        has_expired = self.expires_ms is not None and now_ms >= self.expires_ms
+        return self.refused is not None or (self.refresh_token is None and has_expired)
+
+
+OnRefused = Callable[[str, McpLogin], Awaitable[None]]
+"""`(server, login)`: notify the owner that a login counts no more, once a login."""
+
+
+def _path(data: Path, name: str) -> Path:
+    return data / FOLDER / f"{name}.json"
+
+
+def read(data: Path, server: McpServer) -> McpLogin | None:
+    """Return the login for a server under `data`, or None. Blocks.
+
+    One for another address counts as none, and so does a file that cannot be read.
+    """
+    try:
+        with _path(data, server.name).open(encoding="utf-8") as file:
+            login = McpLogin.model_validate_json(file.read(MAX_FILE_BYTES))
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError, ValidationError):
+        log.warning("mcp.login_unreadable", server=server.name)
+        return None
+    return login if login.url == server.url and server.secret_env is None else None
+
+
+def write(data: Path, name: str, login: McpLogin | None, *, of: str | None = None) -> bool:
+    """Store a login in place of another, or delete it. Blocks.
+
+    With `of`, only where the stored login has this id: return whether it was so.
+    """
+    path = _path(data, name)
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    with FileLock(path.parent / ".lock", timeout=LOCK_SECONDS):
+        if of is not None and _stored_id(path) != of:
+            return False
+        if login is None:
+            path.unlink(missing_ok=True)
+        else:
+            write_whole(path, login.model_dump_json(indent=2) + "\n", mode=0o600)
+    return True
+
+
+def _stored_id(path: Path) -> str | None:
+    try:
+        return McpLogin.model_validate_json(path.read_text(encoding="utf-8")).id
+    except (OSError, ValueError):
+        return None
+
+
+def forget_foreign(data: Path, server: McpServer) -> None:
+    """Delete a login that does not count for a server as it is set now. Blocks."""
+    if _path(data, server.name).exists() and read(data, server) is None:
+        write(data, server.name, None)
+
+
+class McpTokens:
+    """Gives the token for a call to a server, and renews it: each server's once, however many wait."""
+
+    def __init__(
+        self,
+        data: Path,
+        upstream: Callable[[], Awaitable[UpstreamClient]],
+        *,
+        clock: Clock,
+        on_refused: OnRefused,
+    ) -> None:
+        self._data = data
+        self._upstream = upstream
+        self._clock = clock
+        self._on_refused = on_refused
+        self._renewals: dict[str, asyncio.Task[McpLogin]] = {}
+
+    async def token(self, server: McpServer, *, refused: str | None = None) -> str | None:
+        """Return the token to call a server with, renewed where that is due; None where nobody is logged in.
+
+        Args:
+            server: the server that is called.
+            refused: the token that the server has just refused, if it has.
+
+        Raises:
+            LoginNeeded: the login counts no more.
+            LoginUnreachable: the token has to be renewed, and that is not possible now.
+        """
+        login = await asyncio.to_thread(read, self._data, server)
+        if login is None:
+            return None
+        if self._is_due(login, refused):
+            login = await self._renewed(server, login)
+        now_ms = self._clock.now_ms()
+        if login.is_over(now_ms) or login.access_token == refused:
+            raise LoginNeeded(login_again(server.name))
+        return login.access_token
+
+    async def close(self) -> None:
+        """Wait a moment for renewals that are under way: their tokens would be lost."""
+        if self._renewals:
+            await asyncio.wait(self._renewals.values(), timeout=CLOSE_SECONDS)
+        for renewal in self._renewals.values():
+            renewal.cancel()
+
+    def _is_due(self, login: McpLogin, refused: str | None) -> bool:
+        now_ms = self._clock.now_ms()
+        if login.refused is not None or login.refresh_token is None:
+            return False
+        is_fresh = 0 <= now_ms - login.obtained_ms < FRESH_MS
+        return login.is_spent(now_ms) or (login.access_token == refused and not is_fresh)
+
+    async def _renewed(self, server: McpServer, seen: McpLogin) -> McpLogin:
+        if (renewal := self._renewals.get(server.name)) is None:
+            # A task of its own: who waits may go away, and the new token must not be lost with him.
+            renewal = asyncio.create_task(self._renew(server, seen), name=f"mcp-renewal:{server.name}")
+            self._renewals[server.name] = renewal
+            renewal.add_done_callback(partial(self._end_renewal, server.name))
+        return await asyncio.shield(renewal)
+
+    def _end_renewal(self, name: str, renewal: asyncio.Task[McpLogin]) -> None:
+        del self._renewals[name]
+        if not renewal.cancelled() and (error := renewal.exception()) is not None:
+            log.warning("mcp.login_not_renewed", server=name, error=type(error).__name__)
+
+    async def _renew(self, server: McpServer, seen: McpLogin) -> McpLogin:
+        mcp_oauth = await asyncio.to_thread(_oauth)
+        login = await asyncio.to_thread(read, self._data, server)
+        if login is None or login.access_token != seen.access_token or login.refused is not None:
+            return login or seen.model_copy(update={"refused": "logged_out"})  # somebody was quicker
+        try:
+            found: McpLogin = await mcp_oauth.renew(
+                login, await self._upstream(), now_ms=self._clock.now_ms()
+            )
+        except LoginUnreachable:
+            raise
+        except LoginRefused as error:
+            found = login.model_copy(update={"refused": str(error)})
+        is_stored = await asyncio.to_thread(write, self._data, server.name, found, of=login.id)
+        if not is_stored:
+            newer = await asyncio.to_thread(read, self._data, server)
+            return newer or seen.model_copy(update={"refused": "logged_out"})
+        if found.refused is not None:
+            await self._on_refused(server.name, found)
+        else:
+            log.info("mcp.login_renewed", server=server.name)
+        return found
+
+
+def _oauth() -> ModuleType:
+    """Load what speaks OAuth: it takes a third of a second, and few homes need it. Blocks."""
+    from orchestrator.proxies import mcp_oauth
+
+    return mcp_oauth
+
+
+def login_again(name: str) -> str:
+    """Return why a call is not passed on, for the agent."""
+    return f"the MCP server '{name}' wants a login, and its owner has to log in: andy mcp login {name}"

@@ -1,0 +1,419 @@
+"""Log in to an MCP server by OAuth 2.1, renew a token and revoke it, with the client of the package `mcp`.
+
+The package decides what is asked and judges the answers: discovery (RFC 9728, RFC 8414, OpenID Connect),
+registration (RFC 7591), PKCE (S256), `resource` (RFC 8707), `iss` (RFC 9207). Each of its requests goes by
+Andy's own client of the network, within bounds: no address but https and, for a server on this machine, this
+machine's; no redirection; nothing of a private network that the owner did not name.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+import json
+import logging
+import re
+import secrets
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from dataclasses import dataclass, field
+from typing import Any
+from urllib.parse import urlsplit
+
+import httpx2
+from mcp.client.auth import OAuthClientProvider, OAuthFlowError, OAuthRegistrationError, OAuthTokenError
+from mcp.shared.auth import (
+    AuthorizationCodeResult,
+    OAuthClientInformationFull,
+    OAuthClientMetadata,
+    OAuthMetadata,
+    OAuthToken,
+    ProtectedResourceMetadata,
+)
+from pydantic import AnyUrl, ValidationError
+
+from orchestrator.base.terminal_escaping import all_visible
+from orchestrator.proxies.mcp_logins import LoginRefused, LoginUnreachable, McpLogin
+from orchestrator.proxies.model.error_responses import AnswerCut, ProxyRefused
+from orchestrator.proxies.model.upstream_client import UpstreamClient, UpstreamRequest
+
+# What it logs holds answers, and so tokens.
+logging.getLogger(OAuthClientProvider.__module__).disabled = True
+
+MAX_ANSWER_BYTES = 256 * 1024
+ANSWER_SECONDS = 30.0
+PROTOCOL_VERSION = "2025-11-25"
+MAX_ERROR_CHARS = 300
+LONG_AGO = 1.0
+"""A time in epoch seconds at which a token has expired, for a client that is to renew it."""
+_PASSED = frozenset({"accept", "authorization", "content-length", "content-type", "mcp-protocol-version"})
+_ERROR_CODE = re.compile(r"[a-z_]{1,50}")
+_SECRET_METHODS = ("client_secret_basic", "client_secret_post")
+_TOKEN = re.compile(r"[\x21-\x7e]{1,16384}")
+_FOR_NOW = frozenset({"server_error", "slow_down", "temporarily_unavailable"})
+_HELLO = {
+    "jsonrpc": "2.0",
+    "id": 0,
+    "method": "initialize",
+    "params": {
+        "protocolVersion": PROTOCOL_VERSION,
+        "capabilities": {},
+        "clientInfo": {"name": "Andy", "version": "1"},
+    },
+}
+
+Authorise = Callable[[str], Awaitable[AuthorizationCodeResult]]
+"""Have the owner open an address; return what the browser was sent back with."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoginRequest:
+    """A login that the owner begins."""
+
+    url: str
+    redirect_uri: str
+    """The address on this machine that the browser is sent back to."""
+    client_id: str | None = None
+    """The id that the owner was given for Andy; without one, Andy registers by himself."""
+    client_secret: str | None = field(default=None, repr=False)
+    known_client: dict[str, Any] | None = field(default=None, repr=False)
+    """The client of the login before, where its id came from the owner."""
+
+
+async def log_in(
+    request: LoginRequest, upstream: UpstreamClient, *, authorise: Authorise, now_ms: Callable[[], int]
+) -> McpLogin:
+    """Log in to a server. Raises `LoginRefused`."""
+    given = _given_client(request)
+    flow = _Flow(request.url, upstream, client=given, redirect_uri=request.redirect_uri)
+    tokens = await flow.log_in(authorise)
+    context = flow.provider.context
+    metadata, client = context.oauth_metadata, context.client_info
+    assert metadata is not None
+    assert client is not None
+    client.issuer = str(metadata.issuer)
+    resource = context.protected_resource_metadata
+    at_ms = now_ms()
+    return McpLogin(
+        id=secrets.token_hex(8),
+        url=request.url,
+        client=_json(client),
+        is_own_client=given is not None and client.client_id == given.client_id,
+        metadata=_json(metadata),
+        resource=None if resource is None else _json(resource),
+        obtained_ms=at_ms,
+        **_token_fields(tokens, at_ms),
+    )
+
+
+async def renew(login: McpLogin, upstream: UpstreamClient, *, now_ms: int) -> McpLogin:
+    """Return a login with a new token.
+
+    Raises:
+        LoginUnreachable: no token came; the old one stays what it was.
+        LoginRefused: the login counts no more; the text is the code of the refusal.
+    """
+    flow = _Flow.of(login, upstream)
+    tokens = await flow.renew()
+    return login.model_copy(update={"obtained_ms": now_ms, **_token_fields(tokens, now_ms)})
+
+
+async def revoke(login: McpLogin, upstream: UpstreamClient) -> bool:
+    """Have the authorisation server forget a login (RFC 7009). Return whether it says that it did."""
+    try:
+        return await _Flow.of(login, upstream).revoke(login)
+    except LoginRefused:
+        return False
+
+
+class _Flow:
+    """One way through the package's flow, request by request."""
+
+    def __init__(
+        self,
+        url: str,
+        upstream: UpstreamClient,
+        *,
+        client: OAuthClientInformationFull | None,
+        redirect_uri: str,
+        tokens: OAuthToken | None = None,
+    ) -> None:
+        self._url = url
+        self._upstream = upstream
+        self._storage = _Storage(tokens, client)
+        self._hello = httpx2.Request(
+            "POST",
+            url,
+            json=_HELLO,
+            headers={
+                "accept": "application/json, text/event-stream",
+                "mcp-protocol-version": PROTOCOL_VERSION,
+            },
+        )
+        self._is_open = False
+        self._authorise: Authorise | None = None
+        self._sent_back: AuthorizationCodeResult | None = None
+        self.provider = OAuthClientProvider(
+            server_url=url,
+            client_metadata=OAuthClientMetadata(redirect_uris=[AnyUrl(redirect_uri)], client_name="Andy"),
+            storage=self._storage,
+            redirect_handler=self._open_browser,
+            callback_handler=self._result,
+        )
+
+    @classmethod
+    def of(cls, login: McpLogin, upstream: UpstreamClient) -> _Flow:
+        """Return the flow for a login that is there."""
+        try:
+            client = OAuthClientInformationFull.model_validate(login.client)
+            tokens = OAuthToken(
+                access_token=login.access_token, refresh_token=login.refresh_token, scope=login.scope
+            )
+            redirect_uri = str(client.redirect_uris[0]) if client.redirect_uris else login.url
+            flow = cls(login.url, upstream, client=client, redirect_uri=redirect_uri, tokens=tokens)
+            context = flow.provider.context
+            context.oauth_metadata = OAuthMetadata.model_validate(login.metadata)
+            if login.resource is not None:
+                context.protected_resource_metadata = ProtectedResourceMetadata.model_validate(login.resource)
+        except ValidationError as error:
+            raise LoginRefused("unreadable") from error
+        context.token_expiry_time = LONG_AGO
+        return flow
+
+    async def log_in(self, authorise: Authorise) -> OAuthToken:
+        self._authorise = authorise
+        flow = self.provider.async_auth_flow(self._hello)
+        try:
+            await self._through(flow)
+        except OAuthRegistrationError as error:
+            raise LoginRefused(
+                "Its authorisation server does not let Andy register by himself: register a client there and"
+                " give its id, 'andy mcp login SERVER --client-id ID'."
+            ) from error
+        except OAuthTokenError as error:
+            raise LoginRefused(
+                "Its authorisation server gives no token for this login: try again."
+            ) from error
+        except OAuthFlowError as error:
+            raise LoginRefused(f"The login is refused: {_bounded(str(error))}.") from error
+        except (ValidationError, ValueError) as error:
+            raise LoginRefused("Its authorisation server answers with what is no OAuth.") from error
+        finally:
+            await flow.aclose()
+        if self._storage.tokens is None:
+            raise LoginRefused("Its authorisation server gave no token.")
+        return self._storage.tokens
+
+    async def renew(self) -> OAuthToken:
+        before = self._storage.tokens
+        flow = self.provider.async_auth_flow(self._hello)
+        try:
+            outgoing = await anext(flow)
+            if outgoing is self._hello:
+                raise LoginRefused("no_refresh_token")
+            answer = await self._send(outgoing)
+            if answer.status_code != httpx2.codes.OK:
+                raise _refusal(answer)
+            await flow.asend(answer)
+        except OAuthFlowError as error:
+            raise LoginRefused("unreadable") from error
+        finally:
+            await flow.aclose()
+        if self._storage.tokens is None or self._storage.tokens is before:
+            raise LoginUnreachable("It answers with what is no token.")
+        return self._storage.tokens
+
+    async def revoke(self, login: McpLogin) -> bool:
+        context = self.provider.context
+        context.client_info = await self._storage.get_client_info()
+        endpoint = context.oauth_metadata.revocation_endpoint if context.oauth_metadata else None
+        if endpoint is None or context.client_info is None:
+            return False
+        data = {
+            "token": login.refresh_token or login.access_token,
+            "client_id": context.client_info.client_id,
+        }
+        data, headers = context.prepare_token_auth(data, {})
+        answer = await self._send(httpx2.Request("POST", str(endpoint), data=data, headers=headers))
+        return answer.status_code == httpx2.codes.OK
+
+    async def _through(self, flow: AsyncGenerator[httpx2.Request, httpx2.Response]) -> None:
+        """Answer each request of the flow until it holds a token."""
+        outgoing = await anext(flow)
+        while self._storage.tokens is None:
+            if outgoing.method == "POST" and outgoing is not self._hello:
+                self._check_metadata()
+            answer = await self._send(outgoing)
+            if outgoing is self._hello:
+                self._is_open = answer.is_success
+                answer = _challenge(answer)
+            try:
+                outgoing = await flow.asend(answer)
+            except StopAsyncIteration:
+                return
+
+    def _check_metadata(self) -> OAuthMetadata:
+        """Return the metadata of the authorisation server. Raises `LoginRefused` without any, or PKCE."""
+        metadata = self.provider.context.oauth_metadata
+        if metadata is None:
+            why = "The server answers without a login, and" if self._is_open else "The server"
+            raise LoginRefused(f"{why} names no authorisation server whose metadata can be used.")
+        if "S256" not in (metadata.code_challenge_methods_supported or ()):
+            raise LoginRefused("Its authorisation server does not say that it takes PKCE with S256.")
+        return metadata
+
+    async def _open_browser(self, address: str) -> None:
+        metadata, client = self._check_metadata(), self.provider.context.client_info
+        self._check_address(address)
+        if client is not None and client.token_endpoint_auth_method in _SECRET_METHODS:
+            known = metadata.token_endpoint_auth_methods_supported or _SECRET_METHODS
+            usable = (one for one in (client.token_endpoint_auth_method, *_SECRET_METHODS) if one in known)
+            client.token_endpoint_auth_method = next(usable, client.token_endpoint_auth_method)
+        assert self._authorise is not None
+        self._sent_back = await self._authorise(address)
+
+    async def _result(self) -> AuthorizationCodeResult:
+        assert self._sent_back is not None
+        return self._sent_back
+
+    async def _send(self, outgoing: httpx2.Request) -> httpx2.Response:
+        """Send one request of the flow; return the whole answer. Raises `LoginRefused`."""
+        url = str(outgoing.url)
+        is_public_only = self._check_address(url)
+        headers = [(name, value) for name, value in outgoing.headers.raw if name.lower().decode() in _PASSED]
+        body = await outgoing.aread()
+        request = UpstreamRequest(
+            method=outgoing.method,
+            url=url,
+            headers=[*headers, (b"accept-encoding", b"identity"), (b"user-agent", b"andy")],
+            body=_once(body) if body else None,
+            first_byte_seconds=ANSWER_SECONDS,
+            is_public_only=is_public_only,
+        )
+        try:
+            async with asyncio.timeout(ANSWER_SECONDS), self._upstream.send(request) as answer:
+                content = b""
+                if outgoing is not self._hello:
+                    if not answer.is_plain:
+                        raise LoginUnreachable(f"{_host(url)} answers in a coding that was not asked for.")
+                    async for chunk in answer.chunks:
+                        content += chunk
+                        if len(content) > MAX_ANSWER_BYTES:
+                            raise LoginUnreachable(f"{_host(url)} answers with more than 256 KiB.")
+                # No `next_request`: a redirection is not followed.
+                return httpx2.Response(
+                    answer.status, headers=answer.headers, content=content, request=outgoing
+                )
+        except (ProxyRefused, AnswerCut, TimeoutError) as error:
+            cause = getattr(error, "cause", None) or type(error).__name__
+            raise LoginUnreachable(f"{_host(url)} cannot be reached: {_bounded(str(cause))}.") from error
+
+    def _check_address(self, url: str) -> bool:
+        """Return whether an address has to be of the internet. Raises `LoginRefused` of one that may not be.
+
+        The host of the server itself is named by the owner, and may be anywhere.
+        """
+        place, server = urlsplit(url), urlsplit(self._url)
+        is_local = _is_loopback(place.hostname) and _is_loopback(server.hostname)
+        if "@" in place.netloc or not (place.scheme == "https" or (place.scheme == "http" and is_local)):
+            raise LoginRefused(f"{_bounded(url)} is no https address, which a login goes to alone.")
+        return not is_local and place.hostname != server.hostname
+
+
+class _Storage:
+    """Holds what the package stores, in memory."""
+
+    def __init__(self, tokens: OAuthToken | None, client: OAuthClientInformationFull | None) -> None:
+        self.tokens = tokens
+        self._client = client
+
+    async def get_tokens(self) -> OAuthToken | None:
+        return self.tokens
+
+    async def set_tokens(self, tokens: OAuthToken) -> None:
+        self.tokens = tokens
+
+    async def get_client_info(self) -> OAuthClientInformationFull | None:
+        return self._client
+
+    async def set_client_info(self, client_info: OAuthClientInformationFull) -> None:
+        self._client = client_info
+
+
+def _given_client(request: LoginRequest) -> OAuthClientInformationFull | None:
+    redirect_uris = [AnyUrl(request.redirect_uri)]
+    if request.client_id is None:
+        if request.known_client is None:
+            return None
+        return OAuthClientInformationFull.model_validate(
+            {**request.known_client, "redirect_uris": redirect_uris}
+        )
+    return OAuthClientInformationFull(
+        client_id=request.client_id,
+        client_secret=request.client_secret,
+        token_endpoint_auth_method=_SECRET_METHODS[0] if request.client_secret else "none",
+        redirect_uris=redirect_uris,
+    )
+
+
+def _challenge(answer: httpx2.Response) -> httpx2.Response:
+    """Return a server's answer to a first message as the challenge that it may be.
+
+    One that answers without a login may want it for its tools alone. Raises `LoginRefused`.
+    """
+    if answer.status_code == httpx2.codes.UNAUTHORIZED:
+        return answer
+    if not answer.is_success:
+        raise LoginRefused(f"The server answers with HTTP {answer.status_code}: is its URL right?")
+    return httpx2.Response(httpx2.codes.UNAUTHORIZED, request=answer.request)
+
+
+def _refusal(answer: httpx2.Response) -> LoginRefused:
+    """Return why no token came: only OAuth's own refusal ends a login."""
+    code: object = None
+    if answer.status_code in (httpx2.codes.BAD_REQUEST, httpx2.codes.UNAUTHORIZED, httpx2.codes.FORBIDDEN):
+        try:
+            found = json.loads(answer.content)
+        except (ValueError, RecursionError):
+            found = None
+        code = found.get("error") if isinstance(found, dict) else None
+    if isinstance(code, str) and _ERROR_CODE.fullmatch(code) and code not in _FOR_NOW:
+        return LoginRefused(code)
+    return LoginUnreachable(f"It answers with HTTP {answer.status_code}.")
+
+
+def _token_fields(tokens: OAuthToken, now_ms: int) -> dict[str, Any]:
+    lasts = tokens.expires_in
+    if not _TOKEN.fullmatch(tokens.access_token):
+        raise LoginUnreachable("It gives a token that no header can carry.")
+    return {
+        "access_token": tokens.access_token,
+        "refresh_token": tokens.refresh_token,
+        "scope": tokens.scope,
+        "expires_ms": None if lasts is None else now_ms + lasts * 1000,
+    }
+
+
+def _json(model: OAuthClientInformationFull | OAuthMetadata | ProtectedResourceMetadata) -> dict[str, Any]:
+    return model.model_dump(mode="json", exclude_none=True)
+
+
+async def _once(body: bytes) -> AsyncGenerator[bytes]:
+    yield body
+
+
+def _is_loopback(host: str | None) -> bool:
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host or "").is_loopback
+    except ValueError:
+        return False
+
+
+def _host(url: str) -> str:
+    return urlsplit(url).hostname or "the server"
+
+
+def _bounded(text: str) -> str:
+    shown = all_visible(text)
+    return shown if len(shown) <= MAX_ERROR_CHARS else f"{shown[:MAX_ERROR_CHARS]}…"
