@@ -34,7 +34,7 @@ KEY = "sk-ant-api03-of-a-test"
 LOADS = doctor_checks.ChannelFinding(is_problem=False, text="The WhatsApp library loads.")
 NAMES = [
     "settings", "permissions", "store", "disk", "watches", "clock", "lists", "engine", "image", "compose",
-    "firewall", "port", "parts", "credential", "models", "search", "whatsapp",
+    "firewall", "port", "parts", "credential", "models", "search", "mcp", "whatsapp",
 ]  # fmt: skip
 
 

@@ -368,7 +368,7 @@ async def test_servers_are_set_listed_and_removed_and_that_is_written_down(
         await mcp.add(tx, a_server(url="http://127.0.0.1:9/mcp"), home=tmp_path, now_ms=1)
         await mcp.add(tx, a_server(), home=tmp_path, now_ms=2)
     async with store_harness.database.reading() as tx:
-        (row,) = await mcp.rows(tx, lambda _: False, home=tmp_path)
+        (row,) = await mcp.rows(tx, lambda _: False, home=tmp_path, now_ms=2)
     assert (row["url"], row["has_secret"]) == ("https://notes.example/mcp", False)
     assert "NOTES_TOKEN, NOT SET" in "\n".join(mcp.lines([row]))
     await store_harness.add_group("family")

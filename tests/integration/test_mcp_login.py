@@ -3,32 +3,47 @@
 from __future__ import annotations
 
 import asyncio
+import io
 import itertools
 import json
+import sqlite3
+import subprocess
+import sys
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import AsyncExitStack, aclosing
+from contextlib import AsyncExitStack, aclosing, closing
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
+import httpx
 import pytest
 
+from orchestrator.cli import doctor_checks
+from orchestrator.cli.main import _run
 from orchestrator.cli.mcp_login import NotThisLogin, result_of, state_of
+from orchestrator.domain.errors import AndyError
+from orchestrator.domain.home import Home as AndyHome
 from orchestrator.domain.values import Folder
+from orchestrator.groups import registration
 from orchestrator.proxies import mcp_logins, mcp_oauth
+from orchestrator.proxies.feature import ContainerProxies
 from orchestrator.proxies.mcp_gateway import McpGateway, SessionSeal
 from orchestrator.proxies.mcp_logins import LoginNeeded, LoginRefused, McpLogin, McpTokens
 from orchestrator.proxies.mcp_oauth import LoginRequest
+from orchestrator.proxies.model.credentials import CredentialSource
 from orchestrator.proxies.model.limits import ModelProxyLimits
 from orchestrator.proxies.model.upstream_client import UpstreamClient
 from orchestrator.proxies.parsing_process import ParsingProcess
 from orchestrator.store.audit import AuditEvent
+from orchestrator.store.database import Database
 from orchestrator.store.mcp_servers import McpServer
 from tests.doubles.clock import FakeClock
-from tests.doubles.faulty_upstream import Behave, FaultyUpstream, Received
+from tests.doubles.faulty_upstream import FaultyUpstream, Received
 from tests.processes.mcp_login_server import LoginServer, browse
+from tests.support.host_contexts import host_context
 from tests.support.running_proxy import Proxied, proxied
+from tests.support.store_harness import StoreHarness
 
 REDIRECT = "http://127.0.0.1:8765/callback"
 WRITE = {
@@ -244,9 +259,7 @@ async def test_a_renewal_that_is_refused_ends_the_login_and_the_owner_is_notifie
     response = await home.served.call("/mcp/notes", method="GET", headers=headers)
     assert response.status_code == 403
     assert "andy mcp login notes" in response.text
-    assert home.noted[-1].detail["refused"] == home.noted[0].detail.get(
-        "refused", home.noted[-1].detail["refused"]
-    )
+    assert "andy mcp login notes" in home.noted[-1].detail["refused"]
 
 
 async def test_a_new_token_that_is_refused_at_once_is_not_renewed_again_and_again(home: Home) -> None:
@@ -434,7 +447,11 @@ async def test_the_secret_of_a_client_goes_up_as_the_authorisation_server_takes_
     strange: tuple[FaultyUpstream, Published], upstream: UpstreamClient
 ) -> None:
     server, published = strange
-    for methods, is_in_form in ((["client_secret_post"], True), (["client_secret_basic"], False), (None, False)):
+    for methods, is_in_form in (
+        (["client_secret_post"], True),
+        (["client_secret_basic"], False),
+        (None, False),
+    ):
         published.metadata["token_endpoint_auth_methods_supported"] = methods
         url = f"{server.url}/mcp"
         await log_in(url, upstream, authorise=allow_here, client_id="own", client_secret="s3cret")
@@ -602,3 +619,186 @@ async def test_a_result_with_a_foreign_issuer_is_refused(
     with pytest.raises(LoginRefused, match="iss mismatch"):
         await log_in(f"{server.url}/mcp", upstream, authorise=authorise)
     assert server.received[-1].target == "/register", "the code goes nowhere"
+
+
+# The commands
+
+
+@pytest.fixture
+def andy_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, notes: LoginServer) -> AndyHome:
+    monkeypatch.setenv("ANDY_HOME", str(tmp_path))
+    home = AndyHome(tmp_path)
+    home.make()
+
+    async def make() -> None:
+        database = await Database.open(home.database)
+        async with database.transaction() as tx:
+            await registration.ensure_main(tx, now_ms=0)
+        await database.close()
+
+    asyncio.run(make())
+    _run(["mcp", "add", "notes", notes.url])
+    return home
+
+
+def listed(capsys: pytest.CaptureFixture[str]) -> str:
+    capsys.readouterr()
+    _run(["mcp", "list"])
+    return capsys.readouterr().out
+
+
+def pasted(monkeypatch: pytest.MonkeyPatch, answer: Callable[[str], list[str]]) -> None:
+    """Have the owner open the address that is printed, and paste what `answer` makes of it."""
+    printed: list[str] = []
+
+    class Pasting(io.StringIO):
+        def readline(self, *_: object) -> str:  # type: ignore[override]
+            if not lines:
+                address = next(one for text in printed for one in text.split() if "code_challenge" in one)
+                lines.extend([*answer(address), ""])
+            return lines.pop(0)
+
+    lines: list[str] = []
+    monkeypatch.setattr("sys.stdin", Pasting())
+    monkeypatch.setattr("builtins.print", lambda *texts, **_: printed.extend(map(str, texts)))
+
+
+def test_the_owner_logs_in_with_a_browser_of_this_machine_and_out(
+    andy_home: AndyHome, notes: LoginServer, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert "none" in listed(capsys)
+    command = [sys.executable, "-m", "orchestrator", "mcp", "login", "notes"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as andy:
+        assert andy.stdout is not None
+        assert andy.stderr is not None
+        address = next(line.strip() for line in andy.stdout if "code_challenge" in line)
+        with httpx.Client(trust_env=False) as browser:
+            back = browse(address)
+            foreign = browser.get(back.replace(state_of(address), "stolen"))
+            assert (foreign.status_code, "belongs to no login" in foreign.text) == (400, True)
+            assert browser.get(back.partition("callback")[0]).status_code == 404
+            assert "go back to the terminal" in browser.get(back).text
+        assert "Logged in to 'notes'" in andy.stdout.read()
+        assert andy.stderr.read() == ""
+    assert andy.returncode == 0
+    login = json.loads((andy_home.data / "mcp-logins" / "notes.json").read_text())
+    assert login["access_token"] in notes.accounts.tokens
+    assert "logged in" in listed(capsys)
+
+    _run(["mcp", "logout", "notes"])
+    assert "revoked there" in capsys.readouterr().out
+    assert notes.accounts.tokens == {}
+    _run(["mcp", "logout", "notes"])
+    assert "Nobody was logged in" in capsys.readouterr().out
+    assert not (andy_home.data / "mcp-logins" / "notes.json").exists()
+    with closing(sqlite3.connect(andy_home.database)) as store:
+        rows = store.execute("SELECT kind, detail FROM audit ORDER BY id").fetchall()
+    assert [kind for kind, _ in rows if "logged" in kind] == ["mcp.logged_in", "mcp.logged_out"]
+    assert login["access_token"] not in repr(rows)
+
+
+def test_the_owner_logs_in_with_a_browser_of_another_machine(
+    andy_home: AndyHome, notes: LoginServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patched:
+        pasted(
+            patched, lambda address: ["hello", "http://127.0.0.1/callback?code=c&state=x", browse(address)]
+        )
+        _run(["mcp", "login", "notes", "--paste"])
+    server = McpServer(name="notes", url=notes.url, groups=())
+    login = mcp_logins.read(andy_home.data, server)
+    assert login is not None
+    assert login.access_token in notes.accounts.tokens
+    _run(["mcp", "remove", "notes"])
+    assert mcp_logins.read(andy_home.data, server) is None, "it goes with the server"
+
+
+def test_a_login_that_does_not_come_about_changes_nothing(
+    andy_home: AndyHome, notes: LoginServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patched:
+        pasted(patched, lambda _: ["code=c", "x", "http://127.0.0.1/?code=c&state=stolen"])
+        with pytest.raises(AndyError, match="No address of this login"):
+            _run(["mcp", "login", "notes", "--paste"])
+    notes.accounts.denies = True
+    with monkeypatch.context() as patched:
+        pasted(patched, lambda address: [browse(address)])
+        with pytest.raises(AndyError, match="access_denied"):
+            _run(["mcp", "login", "notes", "--paste"])
+    assert not (andy_home.data / "mcp-logins" / "notes.json").exists()
+
+
+@pytest.mark.parametrize(
+    ("words", "text"),
+    [
+        (["nothing"], "andy mcp list"),
+        (["dice"], "a program"),
+        (["secret"], "NOTES_TOKEN"),
+        (["notes", "--client-secret-env", "A_SECRET"], "--client-id"),
+        (["notes", "--client-id", "a", "--client-secret-env", "A_SECRET"], "A_SECRET=…"),
+    ],
+)
+def test_a_login_that_cannot_be_is_refused_with_the_fix(
+    andy_home: AndyHome, words: list[str], text: str
+) -> None:
+    (andy_home.root / "mcp" / "dice").mkdir(parents=True)
+    (andy_home.root / "mcp" / "dice" / "server.py").touch()
+    _run(["mcp", "add", "dice", "--command", "python3 server.py"])
+    _run(["mcp", "add", "secret", "https://notes.example/mcp", "--secret-env", "NOTES_TOKEN"])
+    with pytest.raises(AndyError, match=text):
+        _run(["mcp", "login", *words])
+
+
+def test_a_login_that_is_over_is_shown_with_the_way_back(
+    andy_home: AndyHome,
+    notes: LoginServer,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    with monkeypatch.context() as patched:
+        pasted(patched, lambda address: [browse(address)])
+        _run(["mcp", "login", "notes", "--paste"])
+    server = McpServer(name="notes", url=notes.url, groups=())
+    login = mcp_logins.read(andy_home.data, server)
+    assert login is not None
+    assert asyncio.run(doctor_checks.mcp_servers(andy_home)).state == "ok"
+    mcp_logins.write(andy_home.data, "notes", login.model_copy(update={"refused": "invalid_grant"}))
+    assert "LOGIN OVER: andy mcp login notes" in listed(capsys)
+    finding = asyncio.run(doctor_checks.mcp_servers(andy_home))
+    assert (finding.state, finding.fix) == ("bad", "andy mcp login notes")
+
+    _run(["mcp", "add", "notes", "https://elsewhere.example/mcp"])
+    assert not (andy_home.data / "mcp-logins" / "notes.json").exists(), "a token goes to no other address"
+    assert asyncio.run(doctor_checks.mcp_servers(andy_home)).state == "ok"
+
+
+async def test_a_host_notifies_its_owner_once_a_login(store_harness: StoreHarness, tmp_path: Path) -> None:
+    await store_harness.add_group("main", is_main=True)
+    proxies = ContainerProxies(
+        host_context(store_harness, tmp_path),
+        credentials=CredentialSource(tmp_path, {}),
+        address="127.0.0.1",
+        on_runaway=lambda *_: None,
+    )
+    login = McpLogin(
+        id="1",
+        url="https://notes.example/mcp",
+        client={},
+        is_own_client=False,
+        metadata={},
+        resource=None,
+        access_token="at-1",
+        refresh_token="rt-1",
+        scope=None,
+        obtained_ms=0,
+        expires_ms=None,
+        refused="invalid_grant",
+    )
+    for _ in range(2):
+        await proxies._notify_login_refused("notes", login)
+    (row,) = await store_harness.rows("SELECT text FROM outbox")
+    assert "andy mcp login notes" in row["text"]
+    await proxies._notify_login_refused("notes", login.model_copy(update={"id": "2"}))
+    assert len(await store_harness.rows("SELECT text FROM outbox")) == 2, "another login"
+    rows = await store_harness.rows("SELECT detail FROM audit WHERE kind = 'mcp.login_ended'")
+    assert [json.loads(one["detail"])["reason"] for one in rows] == ["invalid_grant"] * 3
