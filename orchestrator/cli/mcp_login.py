@@ -113,9 +113,7 @@ async def _server(home: Path | None, name: str) -> McpServer:
     if server.url is None:
         raise BadRequest(f"'{name}' is a program in the container, which nobody logs in to.")
     if server.secret_env is not None:
-        raise BadRequest(
-            f"'{name}' has the secret {server.secret_env}: add it again without it."
-        )
+        raise BadRequest(f"'{name}' has the secret {server.secret_env}: add it again without it.")
     return server
 
 
@@ -190,9 +188,7 @@ async def _from_browser(
 async def _pasted(address: str, say: Callable[[str], None]) -> AuthorizationCodeResult:
     """Read the address at which the owner's browser has ended, on whatever machine."""
     say(f"Open this address in a browser, and allow Andy:\n\n{address}\n")
-    say(
-        f"The browser ends at http://{HOST}…, which it cannot open. Copy that whole address, paste it here:"
-    )
+    say(f"The browser ends at http://{HOST}…, which it cannot open. Copy that whole address, paste it here:")
     for _ in range(PASTES):
         line = sys.stdin.readline()  # nothing else runs meanwhile
         if not line:
