@@ -121,7 +121,10 @@ def problem(row: dict[str, Any]) -> tuple[str, str] | None:
     """Return what keeps a server from being used, and the fix; None where nothing is known to."""
     name = row["name"]
     if row["has_folder"] is False:
-        return f"the folder mcp/{name} is missing", "put the program there, or 'andy mcp remove'"
+        return (
+            f"the folder mcp/{name} is missing",
+            f"put the program there, or: andy mcp remove {name}",
+        )
     if row["has_secret"] is False:
         return f"{row['secret_env']}, the secret of {name}, is not set", f"add {row['secret_env']}=… to .env"
     if row["is_logged_in"] is False:
