@@ -13,9 +13,12 @@ import pytest
 from orchestrator.domain.home import Home
 from orchestrator.domain.values import Folder, RunId
 from orchestrator.groups import changes
-from orchestrator.store import approvals, audit, groups
+from orchestrator.proxies import mcp_logins
+from orchestrator.proxies.mcp_logins import McpLogin
+from orchestrator.store import approvals, audit, groups, mcp_servers
 from orchestrator.store.approvals import ApprovalKind, ApprovalRequest
 from orchestrator.store.database import Database, Tx
+from orchestrator.store.mcp_servers import McpServer
 from orchestrator.store.reader import read_once
 from orchestrator.web.console import marks
 from tests.support.console_browser import console_browser, send_form
@@ -163,3 +166,34 @@ async def test_a_row_of_the_audit_is_a_sentence_and_of_an_unknown_kind_what_is_r
     assert "<b>" not in page
     browser.cookies.set("andy_language", "ko")
     assert "예약된 일을 직접 바꿨습니다: pause" in (await browser.get("/console/safety/audit")).text
+
+
+async def test_a_login_at_a_server_is_shown_with_the_way_back_when_it_is_over(browser, tmp_path):
+    home = Home(tmp_path / "home")
+    login = McpLogin(
+        id="1",
+        url="https://notes.example/mcp",
+        client={"client_secret": "cs-1"},
+        is_own_client=False,
+        metadata={},
+        resource=None,
+        access_token="at-1",
+        refresh_token="rt-1",
+        scope=None,
+        obtained_ms=0,
+        expires_ms=None,
+    )
+    server = McpServer(name="notes", url=login.url, groups=(Folder("family"),))
+    database = await Database.open(home.database)
+    async with database.transaction() as tx:
+        await mcp_servers.put(tx, server, now_ms=1)
+    await database.close()
+    seen = []
+    for refused in (None, "invalid_grant"):
+        mcp_logins.write(home.data, "notes", login.model_copy(update={"refused": refused}))
+        seen.append((await browser.get("/console/safety")).text)
+    assert "logged in" in seen[0]
+    assert "andy mcp login notes" not in seen[0]
+    assert "login over" in seen[1]
+    assert "andy mcp login notes" in seen[1]
+    assert not any(secret in page for page in seen for secret in ("at-1", "rt-1", "cs-1"))

@@ -57,7 +57,7 @@ async def test_a_program_of_the_owners_folder_is_set_listed_and_written_down(
     for command in (COMMAND, "python3 -m server", "./server.py --sides 6"):
         await add(store_harness, a_program(command), home)
     async with store_harness.database.reading() as tx:
-        (row,) = await mcp.rows(tx, lambda _: True, home=home)
+        (row,) = await mcp.rows(tx, lambda _: True, home=home, now_ms=1)
         assert [one.command for one in await mcp_servers.of_group(tx, Folder("main"))] == [
             ("./server.py", "--sides", "6")
         ]
@@ -72,7 +72,9 @@ async def test_a_program_of_the_owners_folder_is_set_listed_and_written_down(
     assert json.loads(added["detail"])["command"] == ["python3", "server.py"]
     shutil.rmtree(home / "mcp" / "dice")
     async with store_harness.database.reading() as tx:
-        assert "mcp/dice IS MISSING" in "\n".join(mcp.lines(await mcp.rows(tx, lambda _: True, home=home)))
+        assert "mcp/dice IS MISSING" in "\n".join(
+            mcp.lines(await mcp.rows(tx, lambda _: True, home=home, now_ms=1))
+        )
 
 
 @pytest.mark.parametrize(
