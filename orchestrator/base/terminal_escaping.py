@@ -81,9 +81,9 @@ def _may_pass(character: str) -> bool:
 
 
 def _is_seen(character: str) -> bool:
-    if character in _LOOKS_EMPTY or character in _SIGNS or _is_ascii_in_disguise(character):
+    if character in _SIGNS or _is_ascii_in_disguise(character):
         return False
-    return character == " " or unicodedata.category(character)[0] not in "CZ"
+    return character == " " or _is_drawn(character)
 
 
 def _is_sign(character: str) -> bool:
@@ -117,6 +117,30 @@ def _letter_of(character: str) -> str:
 def _written_out(character: str) -> str:
     number = ord(character)
     return f"\\u{number:04x}" if number < 0x10000 else f"\\U{number:08x}"
+
+
+def ticked(text: str) -> str:
+    """Return `text` as `all_visible` does, and so that it can stand between backticks."""
+    return all_visible(text).replace("`", "\\u0060")
+
+
+def quoted(text: str, limit: int) -> str:
+    """Return words of others as a person may read them among Andy's: between backticks, with nothing hidden.
+
+    Neither can they pass for words beside them, nor push these out of sight.
+    """
+    shown = ticked(text)
+    rest = len(shown) - limit
+    return f"`{shown}`" if rest <= 0 else f"`{shown[:limit]}… ({rest:,} more characters)`"
+
+
+def drawn(text: str) -> str:
+    """Return `text` in one line, without characters that are not drawn, as a name that others chose."""
+    return " ".join("".join(one if _is_drawn(one) else " " * one.isspace() for one in text).split())
+
+
+def _is_drawn(character: str) -> bool:
+    return character not in _LOOKS_EMPTY and unicodedata.category(character)[0] not in "CZ"
 
 
 def one_line(text: str) -> str:

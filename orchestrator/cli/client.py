@@ -74,6 +74,9 @@ class Client:
     async def register(self, asked: dict[str, Any]) -> dict[str, Any]:
         return _content(await self._http.post("/groups", json=asked))
 
+    async def decide_access(self, number: int, asked: dict[str, Any]) -> dict[str, Any]:
+        return _content(await self._http.post(f"/groups/requests/{number}", json=asked))
+
     async def add_chat(self, folder: str, asked: dict[str, Any]) -> dict[str, Any]:
         return _content(await self._http.post(f"/groups/{quote(folder, safe='')}/chats", json=asked))
 

@@ -248,6 +248,11 @@ INTENTS = (
         ("register", "join", "add", "group", "new", "create"),
     ),
     Intent(
+        "let a chat that calls come in, or block it",
+        "'andy groups chats', then 'andy groups decide 3 register'",
+        ("stranger", "strangers", "accept", "ignore", "request", "requests"),
+    ),
+    Intent(
         "take a chat's agent away", "'andy groups remove family'", ("unregister", "leave", "remove", "delete")
     ),
     Intent(

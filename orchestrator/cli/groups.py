@@ -6,7 +6,7 @@ import json
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from cyclopts import App, Parameter
 
@@ -186,12 +186,44 @@ def change(
 def list_chats(*, as_json: JsonOption = False, home: HomeOption = None) -> None:
     """List the chats that were seen, in all messengers, each with its group if it has one.
 
+    Those that call Andy and have none stand below with the number of their request, by which you decide.
+
     Example: `andy groups chats`
     """
     from orchestrator.reports import groups
 
     lines = partial(groups.chat_lines, zone=terminal.zone_of(home))
     read(home, groups.chat_rows, lines, as_json=as_json)
+
+
+@groups_app.command
+def decide(
+    number: Annotated[str, Parameter(help="The number of the request: see 'andy groups chats'.")],
+    decision: Annotated[
+        Literal["register", "ignore", "block"],
+        Parameter(help="Give it a group, ask about it again in 30 days at the earliest, or never."),
+    ],
+    /,
+    *,
+    name: Annotated[str | None, Parameter(help="What people call the group. [the chat's name]")] = None,
+    home: HomeOption = None,
+) -> None:
+    """Decide about a chat that has called Andy and has no group; also about one that was ignored or blocked.
+
+    Example: `andy groups decide 3 register --name Choir`
+    """
+    from orchestrator.groups import access
+
+    given = access.number_of(number)
+
+    async def ask(client: Client) -> str:
+        return str((await client.decide_access(given, {"decision": decision, "name": name}))["text"])
+
+    async def act(tx: Tx, now_ms: int) -> str:
+        decided = await access.decide(tx, given, decision, by=COMMAND_LINE, now_ms=now_ms, name=name)
+        return decided.explain()
+
+    print(terminal.run_async(terminal.ask_or_change(home, ask, act)))
 
 
 @groups_app.command

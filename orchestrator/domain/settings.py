@@ -131,6 +131,7 @@ def _from_json(value: Any) -> Any:
 
 RETENTION_DAYS = {
     "approvals": 365,
+    "access_requests": 365,
     "commands": 90,
     "cycles": 365,
     "dashboard_tasks": 365,

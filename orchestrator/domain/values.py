@@ -164,6 +164,9 @@ class Inbound:
     quote: Quote | None = None
     is_call: bool = False
     """Whether the message is for Andy, whatever its text: it mentions his account or replies to him."""
+    is_direct: bool = False
+    """Whether one person writes it to an account that is Andy's alone: before the chat is registered, too,
+    all that is written there is for Andy."""
     edits: MessageId | None = None
     """The message whose text this one is to replace."""
     deletes: MessageId | None = None

@@ -51,6 +51,15 @@ async def notify_anew(tx: Tx, text: str, *, about: str, now_ms: int) -> None:
     )
 
 
+async def notify_once(tx: Tx, text: str, *, about: str, now_ms: int) -> None:
+    """Queue the only message to the main group about something; until it is sent its text may change."""
+    main = next((group for group in await groups.every(tx) if group.is_main), None)
+    key = f"owner:{about}:"
+    if main is None or await outbox.replace_unsent(tx, key, text):
+        return
+    await outbox.add(tx, chat_jid=main.jid, folder=main.folder, text=text, dedupe_key=key, now_ms=now_ms)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OwnerRules(Generic[Rules]):
     """The rules in a file. There are none where it is missing or broken; `trouble` says why it is broken."""

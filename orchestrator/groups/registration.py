@@ -15,6 +15,7 @@ from orchestrator.domain.errors import BadRequest
 from orchestrator.domain.values import ChatJid, Folder, Group, Turn, TurnKind, TurnState
 from orchestrator.groups import settings
 from orchestrator.store import (
+    access_requests,
     approvals,
     audit,
     chats,
@@ -200,6 +201,7 @@ async def register(tx: Tx, group: Group) -> Group:
         await groups.add(tx, group)
     except sqlite3.IntegrityError as error:
         raise AlreadyRegistered("There is a main group already.") from error
+    await access_requests.settle_registered(tx, group.jid, now_ms=group.added_ms)
     detail = {"jid": group.jid, "is_main": group.is_main, "config": group.container_config}
     await _note(tx, "group.registered", group, detail, now_ms=group.added_ms)
     return group
@@ -319,6 +321,7 @@ async def unregister(tx: Tx, folder: str, *, now_ms: int) -> Departure:
     await approvals.remove_of(tx, group.folder)
     await secret_addresses.remove_of(tx, group.folder)
     await followed_calendars.remove_of(tx, group.folder)
+    await access_requests.ignore_unregistered(tx, group.chats, now_ms=now_ms)
     paused = await task_stops.stop_of_group(tx, group.folder, reason=GONE, now_ms=now_ms)
     waiting = [turn for turn in await turns.unsettled_of(tx, group.folder) if turn.state is TurnState.QUEUED]
     for turn in waiting:
@@ -376,6 +379,7 @@ async def _check_free(tx: Tx, wanted: Group) -> None:
 async def _give_chat(tx: Tx, wanted: Group, *, now_ms: int) -> None:
     await chats.upsert(tx, wanted.jid, name=None, channel=None, is_group=False, at_ms=None)
     await groups.add_chat(tx, wanted.folder, wanted.jid, now_ms=now_ms)
+    await access_requests.settle_registered(tx, wanted.jid, now_ms=now_ms)
 
 
 async def remove_chat(tx: Tx, folder: str, jid: str, *, now_ms: int) -> ChatDeparture:
@@ -397,6 +401,7 @@ async def remove_chat(tx: Tx, folder: str, jid: str, *, now_ms: int) -> ChatDepa
     notify_chat = group.other_chats[0] if chat == group.jid else group.jid
     await groups.set_jid(tx, group.folder, notify_chat)
     await groups.remove_chat(tx, group.folder, chat)
+    await access_requests.ignore_unregistered(tx, [chat], now_ms=now_ms)
     await tasks.move(tx, group.folder, chat, notify_chat)
     waiting = [
         turn

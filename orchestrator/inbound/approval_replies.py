@@ -1,15 +1,25 @@
-"""Take what the owner answers in main to the request of an agent: `allow 7`, `always allow 7`, `refuse 7`."""
+"""Take what the owner answers in main to requests.
+
+Those of agents: `allow 7`, `always allow 7`, `refuse 7`. Those of chats that call and have no group:
+`register 3`, `register 3 as NAME`, `ignore 3`, `block 3`.
+"""
 
 from __future__ import annotations
 
 import re
+from functools import partial
 
+from orchestrator.base.event_bus import EventBus
+from orchestrator.domain.errors import BadRequest
 from orchestrator.domain.values import Group
+from orchestrator.groups import access
+from orchestrator.groups.access import AccessDecision, DecidedAccess, UnknownAccessRequest
 from orchestrator.proxies import approvals
 from orchestrator.proxies.approvals import ApprovalIsOver, Decision, UnknownApproval
 from orchestrator.store import approvals as requests
 from orchestrator.store import groups
-from orchestrator.store.database import Tx
+from orchestrator.store.access_requests import AccessState
+from orchestrator.store.database import Tx, after_commit
 
 _ANSWER = re.compile(
     r"(?:(?P<always>always allow|allow always|항상 허용)|(?P<allow>allow|허용)|(?P<refuse>refuse|거절))"
@@ -17,6 +27,12 @@ _ANSWER = re.compile(
     re.IGNORECASE,
 )
 _REFUSE_ALL = re.compile(r"(?:refuse all|모두 거절|전부 거절)(?: (?P<folder>[^ .!]+))?[.!]?", re.IGNORECASE)
+_ACCESS = re.compile(
+    r"(?:(?P<register>register|등록)|(?P<ignore>ignore|무시)|(?P<block>block|차단))"
+    r" #?(?P<number>[0-9]{1,15})번?(?:[.!]?|(?: as| 이름) (?P<name>.+))",
+    re.IGNORECASE,
+)
+_IGNORE_ALL = re.compile(r"(?:ignore all|모두 무시|전부 무시)[.!]?", re.IGNORECASE)
 DECIDER = "the main chat"
 _KOREAN = {
     "allow": "허용했습니다",
@@ -25,7 +41,7 @@ _KOREAN = {
 }
 
 
-async def answer(tx: Tx, group: Group, text: str, *, now_ms: int) -> str | None:
+async def answer(tx: Tx, group: Group, text: str, *, bus: EventBus, now_ms: int) -> str | None:
     """Decide as a message of main says and return the reply; None of any other message.
 
     The whole message has to be the answer: a sentence that has one in it is for the agent.
@@ -35,9 +51,15 @@ async def answer(tx: Tx, group: Group, text: str, *, now_ms: int) -> str | None:
     words = " ".join(text.split())
     if (everything := _REFUSE_ALL.fullmatch(words)) is not None:
         return await _refuse_all(tx, everything["folder"], now_ms=now_ms)
+    if _IGNORE_ALL.fullmatch(words) is not None:
+        return await _ignore_all(tx, is_korean=not words.isascii(), bus=bus, now_ms=now_ms)
+    if (found := _ACCESS.fullmatch(words)) is not None:
+        return await _decide_access(tx, found, bus=bus, now_ms=now_ms)
     found = _ANSWER.fullmatch(words)
-    if found is None:
-        return None
+    return None if found is None else await _decide(tx, found, now_ms=now_ms)
+
+
+async def _decide(tx: Tx, found: re.Match[str], *, now_ms: int) -> str | None:
     decision: Decision = "always" if found["always"] else "allow" if found["allow"] else "refuse"
     try:
         decided = await approvals.decide(tx, int(found["number"]), decision, by=DECIDER, now_ms=now_ms)
@@ -59,3 +81,38 @@ async def _refuse_all(tx: Tx, name: str | None, *, now_ms: int) -> str | None:
     for one in waiting:
         await approvals.decide(tx, one.id, "refuse", by=DECIDER, now_ms=now_ms)
     return f"Refused: {len(waiting)} requests." if waiting else "No request waits."
+
+
+async def _decide_access(tx: Tx, found: re.Match[str], *, bus: EventBus, now_ms: int) -> str | None:
+    """Decide about a chat that has called; None where it is no request's number."""
+    decision: AccessDecision = "register" if found["register"] else "ignore" if found["ignore"] else "block"
+    number, name = int(found["number"]), found["name"]
+    try:
+        decided = await access.decide(tx, number, decision, by=DECIDER, now_ms=now_ms, name=name)
+    except UnknownAccessRequest:
+        return None
+    except BadRequest as error:
+        return str(error)
+    after_commit(tx, partial(bus.publish, "access.decided", detail=str(number)))
+    if decided.group is not None:
+        after_commit(tx, partial(bus.publish, "group.registered", group=decided.group.folder))
+    is_english = (found["register"] or found["ignore"] or found["block"]).isascii()
+    return decided.explain() if is_english else _in_korean(decided)
+
+
+async def _ignore_all(tx: Tx, *, is_korean: bool, bus: EventBus, now_ms: int) -> str:
+    ignored = await access.ignore_all(tx, by=DECIDER, now_ms=now_ms)
+    after_commit(tx, partial(bus.publish, "access.decided"))
+    if is_korean:
+        return f"대화 {ignored}개를 무시했어요." if ignored else "기다리는 대화가 없어요."
+    return f"Ignored: {ignored} chats." if ignored else "No chat waits."
+
+
+def _in_korean(decided: DecidedAccess) -> str:
+    name, group = access.label(decided.request), decided.group
+    if group is not None:
+        answers = "저를 부르면 대답할게요" if group.requires_trigger else "모든 메시지에 대답할게요"
+        return f"등록했어요: {name} 대화는 이제 '{group.folder}' 그룹이에요. {answers}."
+    if decided.request.state is AccessState.BLOCKED:
+        return f"차단했어요: {name} 대화는 다시 묻지 않을게요."
+    return f"무시했어요: {name} 대화는 {access.IGNORED_MS // access.DAY_MS}일 동안 묻지 않을게요."

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, fields, replace
+from functools import partial
 from typing import Any, Literal
 
 import structlog
@@ -25,14 +26,23 @@ from orchestrator.domain.values import (
     TurnId,
     is_hook,
 )
-from orchestrator.groups import owner
+from orchestrator.groups import access, owner
 from orchestrator.groups.host_context import HostContext
 from orchestrator.groups.owner import OwnerRules
 from orchestrator.inbound import amendments, approval_replies, senders, triggers
 from orchestrator.inbound.amendments import Amendment
 from orchestrator.inbound.senders import SenderRules, SenderVerdict
-from orchestrator.store import chats, groups, messages, outbox, turn_outages, turns, wake_requests
-from orchestrator.store.database import Database, Tx
+from orchestrator.store import (
+    access_requests,
+    chats,
+    groups,
+    messages,
+    outbox,
+    turn_outages,
+    turns,
+    wake_requests,
+)
+from orchestrator.store.database import Database, Tx, after_commit
 
 log = structlog.get_logger(__name__)
 
@@ -44,6 +54,8 @@ Stop = Callable[..., Awaitable[str | None]]
 None."""
 MAX_TEXT_CHARS = 65_536
 MAX_QUOTE_CHARS = 4_000
+MAX_UNUSED_CHATS = 1_000
+"""Chats that were only seen and are remembered, the newest."""
 HOUR_MS = 3_600_000
 DAY_MS = 24 * HOUR_MS
 UNREADABLE = "its words could not be read"
@@ -188,6 +200,7 @@ class Intake:
         )
         group = await groups.by_jid(tx, message.chat_jid)
         if group is None:
+            await self._take_from_stranger(tx, message, may_ask=verdict is SenderVerdict.ALLOWED)
             return Accepted(outcome="unregistered", reason="the chat is not registered")
         message = await _with_stored_quote(tx, message)
         known = await messages.find(tx, message.chat_jid, message.id)
@@ -206,6 +219,18 @@ class Intake:
             await self._notify_unreadable(tx, message, group)
             return Accepted(outcome="dropped", reason=UNREADABLE, is_replied_to=True)
         return await self._take_registered(tx, message, group, may_ask=verdict is SenderVerdict.ALLOWED)
+
+    async def _take_from_stranger(self, tx: Tx, message: Inbound, *, may_ask: bool) -> None:
+        """Ask the owner about a chat without a group that calls; nothing else of its messages is stored."""
+        await chats.forget_unused(tx, newest=MAX_UNUSED_CHATS, but=message.chat_jid)
+        if message.deletes is not None:
+            await access_requests.blank(tx, message.chat_jid, message.deletes, sender=message.sender)
+        if not may_ask or not triggers.is_stranger_calling(message, name=self._name):
+            return
+        asked = await access.ask(tx, message, now_ms=self._clock.now_ms())
+        if asked is not None:
+            after_commit(tx, partial(self._bus.publish, "access.asked", detail=str(asked.id)))
+            after_commit(tx, self._wakeups.outbox.set)
 
     async def _complete(
         self, tx: Tx, known: Message, message: Inbound, group: Group, *, may_ask: bool
@@ -465,7 +490,7 @@ def build_intake(host: HostContext, *, at_once: AtOnce, stop: Stop | None = None
     async def first_approvals(
         tx: Tx, group: Group, text: str, quote: Quote | None, *, is_asked: bool
     ) -> str | None:
-        reply = await approval_replies.answer(tx, group, text, now_ms=host.clock.now_ms())
+        reply = await approval_replies.answer(tx, group, text, bus=host.bus, now_ms=host.clock.now_ms())
         return reply or await at_once(tx, group, text, quote, is_asked=is_asked)
 
     return Intake(

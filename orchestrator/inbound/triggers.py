@@ -63,6 +63,19 @@ def is_called(text: str, group: Group, *, name: str) -> bool:
     return re.search(f"{_either(group, name)}{_AFTER}", words, re.IGNORECASE) is not None
 
 
+def is_stranger_calling(message: Inbound, *, name: str) -> bool:
+    """Return whether a message of a chat without a group is for Andy.
+
+    It begins with `@name`, the messenger says so, or it was written to an account that is Andy's alone.
+    """
+    text = message.text or message.file or ""
+    if not text.strip() or message.ignored or message.is_unreadable or message.deletes is not None:
+        return False
+    call = f"^{_call(_composed(f'@{name}'))}{_AFTER}"
+    is_at_start = re.search(call, _composed(message.text), re.IGNORECASE) is not None
+    return is_at_start or message.is_call or message.is_direct
+
+
 def is_called_aloud(spoken: str, group: Group, *, name: str) -> bool:
     """Return whether a voice note begins with the name: nobody says "at", and some say "hey" first."""
     calls = {_composed(call).removeprefix("@") for call in (name, group.trigger or "")}

@@ -15,7 +15,7 @@ import structlog
 
 from orchestrator.base.clock import Clock
 from orchestrator.base.event_bus import EventBus, HostEvent
-from orchestrator.base.terminal_escaping import all_visible
+from orchestrator.base.terminal_escaping import quoted, ticked
 from orchestrator.base.wakeups import Wakeup
 from orchestrator.domain.errors import BadRequest
 from orchestrator.domain.network_targets import NetworkTarget
@@ -98,7 +98,7 @@ class Approvals:
         """Wait for the owner's decision; return None when it is allowed, else the reason for the agent."""
         redacted = await asyncio.to_thread(self._redact, request.detail)
         # Its own length counts, too: a long text that is taken for a secret would hide what follows it.
-        is_too_long = max(len(_ticked(one)) for one in (request.detail, redacted)) > MAX_DETAIL_CHARS
+        is_too_long = max(len(ticked(one)) for one in (request.detail, redacted)) > MAX_DETAIL_CHARS
         request = replace(request, detail=redacted)
         # Listened to from before the first look. A decision in the chat is known by its message.
         with self._bus.listening("approval.decided", "message.queued") as events:
@@ -239,23 +239,14 @@ def question(waiting: Sequence[Approval]) -> str:
 
 def _line(asked: Approval) -> str:
     detail = f" with {quoted(asked.detail, MAX_TOLD_CHARS)}" if asked.detail else ""
-    is_cut = len(_ticked(asked.detail)) > MAX_TOLD_CHARS
+    is_cut = len(ticked(asked.detail)) > MAX_TOLD_CHARS
     rest = " Read all of it on the console's page Safety before you allow it." if is_cut else ""
     return f"{_what(asked)} (request {asked.id}){detail}.{rest}"
-
-
-def quoted(text: str, limit: int) -> str:
-    """Return words of an agent's as a person may read them: between backticks, with nothing hidden. Pure."""
-    return f"`{_shortened(_ticked(text), limit)}`"
 
 
 def subject_of(asked: Approval) -> str:
     """Return what a request is about, as people may read it. Pure."""
     return quoted(asked.subject, MAX_SUBJECT_CHARS)
-
-
-def _ticked(text: str) -> str:
-    return all_visible(text).replace("`", "\\u0060")
 
 
 def outcome(decided: Approval) -> str:
@@ -330,7 +321,3 @@ async def _note(tx: Tx, approval: Approval, kind: str, *, now_ms: int, **more: s
         detail=detail,
     )
     await audit.append(tx, event)
-
-
-def _shortened(text: str, limit: int) -> str:
-    return text if len(text) <= limit else f"{text[:limit]}… ({len(text) - limit:,} more characters)"

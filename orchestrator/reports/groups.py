@@ -8,8 +8,10 @@ from zoneinfo import ZoneInfo
 
 from orchestrator.base.clock import local_minute
 from orchestrator.base.tables import Rows, table
+from orchestrator.base.terminal_escaping import all_visible
 from orchestrator.domain.values import Group
-from orchestrator.store import chats, group_changes, groups
+from orchestrator.store import access_requests, chats, group_changes, groups
+from orchestrator.store.access_requests import AccessRequest
 from orchestrator.store.database import Tx
 
 
@@ -57,8 +59,12 @@ def config_lines(found: dict[str, Any]) -> list[str]:
 
 
 async def chat_rows(tx: Tx) -> Rows:
-    """Every chat that was seen, the one that was active last first; `group` is its folder if it has one."""
+    """Every chat that was seen, the one that was active last first.
+
+    `group` is its folder if it has one; `request` is what its owner is asked of one that called without.
+    """
     folders = await groups.folders_of_chats(tx)
+    requests = await access_requests.every(tx)
     return [
         {
             "jid": chat.jid,
@@ -67,16 +73,58 @@ async def chat_rows(tx: Tx) -> Rows:
             "is_group": chat.is_group,
             "last_message_ms": chat.last_message_ms,
             "group": folders.get(chat.jid),
+            "request": access_row(requests[chat.jid]) if chat.jid in requests else None,
         }
         for chat in await chats.every(tx)
     ]
 
 
+def access_row(one: AccessRequest) -> dict[str, Any]:
+    return {
+        "number": one.id,
+        "state": one.state.value,
+        "jid": one.chat_jid,
+        "name": one.chat_name,
+        "channel": one.channel,
+        "is_direct": one.is_direct,
+        "people": one.people,
+        "sender": one.sender,
+        "sender_name": one.sender_name,
+        "is_owner": one.is_owner,
+        "words": one.words,
+        "asked_ms": one.asked_ms,
+        "notified_ms": one.notified_ms,
+        "decided_ms": one.decided_ms,
+        "decided_by": one.decided_by,
+    }
+
+
 def chat_lines(rows: Rows, *, zone: ZoneInfo) -> list[str]:
+    """Return the chats as a table for people, and each that calls and waits with the words of its call."""
     if not rows:
         return ["No chat was seen yet."]
+    waiting = [row["request"] for row in rows if row["request"] and row["request"]["state"] == "waiting"]
+    return [*_chat_table(rows, zone=zone), *(_call_line(one) for one in waiting)]
+
+
+def _call_line(row: dict[str, Any]) -> str:
+    writer = "you" if row["is_owner"] else f"{all_visible(row['sender_name'])} ({all_visible(row['sender'])})"
+    people = f" among {row['people']} people" if row["people"] else ""
+    chat = all_visible(row["name"] or row["jid"])
+    return (
+        f"Request {row['number']}: in {chat}{people} {writer} wrote: {all_visible(row['words'])}"
+        f" ('andy groups decide {row['number']} register', or ignore, or block)"
+    )
+
+
+def _request_state(row: dict[str, Any]) -> str:
+    request = row["request"]
+    return f"{request['number']} {request['state']}" if request and row["group"] is None else ""
+
+
+def _chat_table(rows: Rows, *, zone: ZoneInfo) -> list[str]:
     return table(
-        ("chat", "name", "messenger", "last", "group"),
+        ("chat", "name", "messenger", "last", "group", "request"),
         [
             (
                 row["jid"],
@@ -84,6 +132,7 @@ def chat_lines(rows: Rows, *, zone: ZoneInfo) -> list[str]:
                 row["channel"] or "",
                 local_minute(row["last_message_ms"], zone) if row["last_message_ms"] else "",
                 row["group"] or "",
+                _request_state(row),
             )
             for row in rows
         ],

@@ -1,4 +1,4 @@
-"""Reports what waits for the owner: requests, questions, failed turns, late tasks and spent budgets."""
+"""Reports what waits for the owner: requests, chats that call, questions, failures, late tasks, budgets."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from orchestrator.domain.dashboard import BoardTask, Deadline, Question
 from orchestrator.domain.values import Group, Turn
 from orchestrator.reports import costs
 from orchestrator.reports.approvals import approval_row
-from orchestrator.store import approvals, dashboard_questions, dashboard_tasks, groups, turns
+from orchestrator.reports.groups import access_row
+from orchestrator.store import access_requests, approvals, dashboard_questions, dashboard_tasks, groups, turns
 from orchestrator.store.database import Tx
 
 MOST = 20
@@ -27,6 +28,8 @@ class OwnerNeeds:
 
     requests: Rows
     """Rows of `approvals.approval_row` that can still be decided."""
+    access: Rows
+    """Rows of `groups.access_row` of chats that call and have no group."""
     questions: list[Question]
     failed: list[Turn]
     overdue: list[BoardTask]
@@ -34,7 +37,7 @@ class OwnerNeeds:
     """Rows of `costs.budgets` that are spent."""
 
     def __len__(self) -> int:
-        rows = len(self.requests) + len(self.budgets)
+        rows = len(self.requests) + len(self.access) + len(self.budgets)
         return rows + len(self.questions) + len(self.failed) + len(self.overdue)
 
 
@@ -49,6 +52,7 @@ async def owner_needs(
         requests=[
             approval_row(one, now_ms=now_ms) for one in await approvals.waiting(tx, None, now_ms=now_ms)
         ],
+        access=[access_row(one) for one in await access_requests.waiting(tx, limit=MOST)],
         questions=await dashboard_questions.unanswered_of_all(tx, limit=MOST),
         failed=await turns.last_failed(tx, since_ms=now_ms - FAILED_MS, limit=MOST),
         overdue=[one for one in late if _is_over(one.deadline, zones.get(one.folder, zone), now_ms=now_ms)],

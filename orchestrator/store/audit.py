@@ -37,6 +37,14 @@ class ChainVerdict:
     fault: str | None = None
 
 
+async def registered_folders(tx: Tx) -> list[Folder]:
+    """Return the folders of all groups that were ever registered, also of those that are gone."""
+    rows = await tx.execute_fetchall(
+        "SELECT DISTINCT group_folder FROM audit WHERE kind = 'group.registered'"
+    )
+    return [Folder(row["group_folder"]) for row in rows if row["group_folder"]]
+
+
 async def append(tx: Tx, event: AuditEvent) -> None:
     """Add one row at the end of the chain.
 

@@ -10,7 +10,13 @@ import sqlite3
 from collections.abc import Sequence
 
 from orchestrator.domain.values import Chat, ChatJid, ChatMember, Group
-from orchestrator.store.database import Tx
+from orchestrator.store.database import Tx, returned
+
+_REFERRED_BY = ("messages", "turns", "outbox", "scheduled_tasks", "notifications", "access_requests")
+# Without a message its messenger has listed it, and does so again.
+_IS_UNUSED = "last_message_ms IS NOT NULL AND NOT EXISTS (SELECT 1 FROM group_chats AS g WHERE g.jid = c.jid)"
+for _table in _REFERRED_BY:
+    _IS_UNUSED += f" AND NOT EXISTS (SELECT 1 FROM {_table} AS r WHERE r.chat_jid = c.jid)"  # noqa: S608 - ours
 
 
 async def upsert(
@@ -29,6 +35,29 @@ async def upsert(
         """,
         {"jid": jid, "name": name, "channel": channel, "is_group": is_group, "at_ms": at_ms},
     )
+
+
+async def forget_unused(tx: Tx, *, newest: int, but: ChatJid) -> None:
+    """Delete chats that were only seen, beyond the `newest`, `but` one: strangers make them in any number."""
+    # Up to a hundred more stay until then, so that not every message of a flood looks for them.
+    cursor = await tx.execute("SELECT count(*) AS n FROM chats")
+    known = (await returned(cursor))["n"]
+    if known <= newest or known % 100:
+        return
+    await tx.execute(
+        f"""
+        DELETE FROM chats WHERE jid IN (
+            SELECT jid FROM chats AS c WHERE jid <> ? AND {_IS_UNUSED}
+            ORDER BY last_message_ms DESC LIMIT -1 OFFSET ?)
+        """,  # noqa: S608 - constants
+        (but, newest),
+    )
+
+
+async def get(tx: Tx, jid: ChatJid) -> Chat | None:
+    cursor = await tx.execute("SELECT * FROM chats WHERE jid = ?", (jid,))
+    row = await cursor.fetchone()
+    return _from_row(row) if row else None
 
 
 async def every(tx: Tx) -> list[Chat]:

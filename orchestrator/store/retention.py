@@ -119,6 +119,7 @@ POLICIES = (
         " AND t.state IN ('queued', 'running'))",
     ),
     RetentionPolicy(table="approvals", time="expires_ms", is_over="state <> 'always'"),
+    RetentionPolicy(table="access_requests", time="decided_ms", is_over="state IN ('registered', 'ignored')"),
     RetentionPolicy(
         table="tool_calls",
         time="started_ms",

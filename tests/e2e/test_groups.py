@@ -170,3 +170,28 @@ def test_one_group_in_two_messengers_has_one_memory_and_answers_where_it_was_ask
             assert "stays in its history" in gone.stdout
             assert andy.cli("groups", "remove-chat", "family", "local:family").returncode == 1
             assert "jam" in andy.cli("search", "jam").stdout
+
+
+def test_a_stranger_becomes_one_request_and_is_answered_once_main_has_registered_it(tmp_path: Path) -> None:
+    pytest.importorskip("telegram")
+    from orchestrator.channels.telegram import login
+    from orchestrator.channels.telegram.login import TelegramLogin
+
+    home = tmp_path / "home"
+    with ScriptedBotApi() as api:
+        bot = {"token": TOKEN, "bot_id": BOT["id"], "username": BOT["username"]}
+        login.write(home, TelegramLogin(**bot, owner=1, server=api.url))
+        with AndyProcess(home, environment={"ANDY_CHANNELS": "telegram"}) as andy:
+            for text in ("hello?", "add milk to the list"):
+                api.write(JANE["id"], text)
+            asked = "SELECT text FROM outbox WHERE chat_jid = 'local:main' AND text LIKE '🚪%'"
+            until(lambda: andy.rows(asked), what="main is asked")
+            until(lambda: andy.rows("SELECT 1 FROM chats WHERE jid LIKE 'tg:%'"), what="the chat was seen")
+            assert andy.say("register 1")["reply"].startswith("Registered: `Jane`")
+            (row,) = andy.rows(asked)
+            assert "`hello?`" in row["text"], "one request, with its first words"
+            assert api.shown(JANE["id"]) == [], "the stranger was not answered"
+            until(lambda: (andy.home / "groups/jane/CLAUDE.md").exists(), what="the group's folder")
+            api.write(JANE["id"], "add tea to the list")
+            until(lambda: api.shown(JANE["id"]), what="the answer to who was let in")
+            assert "tea" in api.shown(JANE["id"])[0]

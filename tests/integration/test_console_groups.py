@@ -15,15 +15,20 @@ from typing import Any
 import httpx
 import pytest
 
+from orchestrator.base.clock import SystemClock
+from orchestrator.base.event_bus import EventBus
+from orchestrator.base.wakeups import Wakeups
 from orchestrator.domain.home import Home
+from orchestrator.groups.access import free_folder
 from orchestrator.groups.settings import GroupConfig, text_of
+from orchestrator.inbound.intake import Intake
 from orchestrator.store import group_changes, groups
-from orchestrator.store.database import Tx
+from orchestrator.store.database import Database, Tx
 from orchestrator.store.reader import read_once
 from orchestrator.web.console import settings_form
 from orchestrator.web.console.catalogue import LANGUAGES, Catalogue
-from orchestrator.web.console.pages.groups import free_folder
 from tests.support.console_browser import console_browser, hidden_fields, send_form
+from tests.support.store_harness import a_message
 from tests.support.until import until
 
 WORK = "/groups/work"
@@ -491,3 +496,51 @@ async def test_a_chat_names_all_that_calls_andy_there(browser):
     await saved(browser, trigger="@Bob")
     page = (await browser.get("/console/chats/work")).text
     assert "Andy answers when he is called: @Andy, @Bob." in page
+
+
+async def strangers_call(tmp_path: Path, *chats: str) -> None:
+    """Have chats without a group call, each as its messenger hands it in."""
+    database = await Database.open(Home(tmp_path / "home").database)
+    try:
+        intake = Intake(
+            database, clock=SystemClock(), name="Andy", wakeups=Wakeups(), bus=EventBus(SystemClock())
+        )
+        for number, name in enumerate(chats, start=1):
+            changes = {
+                "chat_jid": f"tg:-{number}",
+                "chat_name": name,
+                "channel": "telegram",
+                "sender": "tg:5",
+            }
+            await intake.accept(a_message("@Andy <b>hi</b>\u202e", **changes))
+    finally:
+        await database.close()
+
+
+async def test_a_chat_that_calls_is_decided_where_it_is_listed(
+    browser: httpx.AsyncClient, tmp_path: Path
+) -> None:
+    await strangers_call(tmp_path, "Choir <i>", "Bank", "Club")
+    for page in ("/now", "/groups"):
+        text = (await browser.get(f"/console{page}")).text
+        assert text.count('action="/console/groups/requests"') == 9
+        assert "Choir &lt;i&gt;" in text
+        assert "@Andy &lt;b&gt;hi&lt;/b&gt;\\u202e" in text
+    answer = await send_form(browser, "/groups/requests", of="/now", request="1", decision="register")
+    assert str(answer.url).endswith("/console/groups/choir-i")
+    assert "Choir &lt;i&gt; is registered." in answer.text
+    for request, decision, said in [
+        ("2", "ignore", "Ignored: Andy asks"),
+        ("3", "block", "Blocked: Andy does"),
+    ]:
+        answer = await send_form(
+            browser, "/groups/requests", of="/groups", request=request, decision=decision
+        )
+        assert said in answer.text
+    assert answer.text.count('action="/console/groups/requests"') == 0
+    assert '<span class="badge quiet">blocked</span>' in answer.text
+    for request, decision in [("1", "ignore"), ("x", "block"), ("2", "open"), ("99", "block")]:
+        answer = await send_form(
+            browser, "/groups/requests", of="/groups", request=request, decision=decision
+        )
+        assert answer.status_code >= 400, (request, decision)

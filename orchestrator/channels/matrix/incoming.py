@@ -246,6 +246,7 @@ class RoomReceiver:
             chat_name=self._session.room_name(room_id),
             channel=CHANNEL.name,
             is_group=is_group,
+            is_direct=not is_group,
             quote=quote,
             is_call=self._login.user_id in message.mentions,
             edits=MessageId(message.edits) if message.edits else None,

@@ -165,6 +165,7 @@ class UpdateReceiver:
             chat_name=found.chat_name,
             channel=CHANNEL.name,
             is_group=found.is_group,
+            is_direct=not found.is_group,
             quote=await self._quote(jid, found) if found.answers else None,
             is_call=found.is_call or found.answers_bot,
             edits=MessageId(str(found.edits)) if found.edits else None,

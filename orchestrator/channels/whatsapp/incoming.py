@@ -88,6 +88,8 @@ class MessageReader:
             chat_name=None if message.is_group or message.is_from_me else message.sender_name,
             channel="whatsapp",
             is_group=message.is_group,
+            # On a number of the owner's the chats between two are his own.
+            is_direct=self._context.has_own_number and not (message.is_group or message.is_from_me),
             quote=quote,
             is_call=message.calls_me or self._answers_assistant(message.quote),
             edits=MessageId(message.edits) if message.edits else None,

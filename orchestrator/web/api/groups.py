@@ -13,7 +13,8 @@ from starlette.routing import Route
 from orchestrator.base.clock import Clock
 from orchestrator.base.event_bus import EventBus
 from orchestrator.base.wakeups import Wakeups
-from orchestrator.groups import changes, registration
+from orchestrator.groups import access, changes, registration
+from orchestrator.groups.access import AccessDecision
 from orchestrator.groups.registration import GroupProfile, Registration
 from orchestrator.inbound.intake import check_text
 from orchestrator.reports.groups import group_row, group_rows
@@ -44,6 +45,17 @@ class GroupApi:
             group = await registration.register_by_hand(tx, asked, now_ms=self._clock.now_ms())
         self._bus.publish("group.registered", group=group.folder)
         return group_row(group)
+
+    async def decide_access(self, number: int, asked: AccessAnswer, *, by: str = BY) -> dict[str, Any]:
+        """Decide about a chat that has called. Raises what `access.decide` raises."""
+        async with self._database.transaction() as tx:
+            now_ms = self._clock.now_ms()
+            decided = await access.decide(tx, number, asked.decision, by=by, now_ms=now_ms, name=asked.name)
+        self._bus.publish("access.decided", detail=str(number))
+        if decided.group is not None:
+            self._bus.publish("group.registered", group=decided.group.folder)
+        group = group_row(decided.group) if decided.group is not None else None
+        return {"number": number, "group": group, "text": decided.explain()}
 
     async def unregister(self, folder: str) -> dict[str, Any]:
         """Raises what `registration.unregister` raises."""
@@ -124,6 +136,16 @@ class Speech(BaseModel):
     """One of the group's chats. Default: the notify chat."""
 
 
+class AccessAnswer(BaseModel):
+    """The body of `POST /groups/requests/{number}`."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    decision: AccessDecision
+    name: str | None = Field(None, max_length=200)
+    """The name of the group that the chat gets. Default: the name of the chat."""
+
+
 class FurtherChat(BaseModel):
     """The body of `POST /groups/{folder}/chats`."""
 
@@ -149,6 +171,11 @@ def group_routes(service: GroupApi) -> list[Route]:
 
     async def register(request: Request) -> Response:
         return JSONResponse(await service.register(await parse_body(request, Registration)), status_code=201)
+
+    async def decide_access(request: Request) -> Response:
+        asked: AccessAnswer = await parse_body(request, AccessAnswer)
+        number = access.number_of(request.path_params["number"])
+        return JSONResponse(await service.decide_access(number, asked))
 
     async def unregister(request: Request) -> Response:
         return JSONResponse(await service.unregister(request.path_params["folder"]))
@@ -176,6 +203,7 @@ def group_routes(service: GroupApi) -> list[Route]:
     return [
         Route("/groups", every),
         Route("/groups", register, methods=["POST"]),
+        Route("/groups/requests/{number}", decide_access, methods=["POST"]),
         Route("/groups/{folder}", unregister, methods=["DELETE"]),
         Route("/groups/{folder}", set_profile, methods=["PATCH"]),
         Route("/groups/{folder}/chats", add_chat, methods=["POST"]),

@@ -18,7 +18,7 @@ from orchestrator.groups.registration import GroupProfile, Registration
 from orchestrator.loop.service import ACTIONS
 from orchestrator.web.api.chat import ChatRequest
 from orchestrator.web.api.events import EventQuery
-from orchestrator.web.api.groups import ChatQuery, FurtherChat, Speech
+from orchestrator.web.api.groups import AccessAnswer, ChatQuery, FurtherChat, Speech
 from orchestrator.web.api.lists import RESOURCES, ApiResource
 from orchestrator.web.api.queries import PageQuery
 from orchestrator.web.api.reminders import NewReminder, NewTime
@@ -104,6 +104,12 @@ OPERATIONS = (
     ),
     Operation(method="get", path="/groups", summary="The registered groups."),
     Operation(method="post", path="/groups", summary="Register a chat.", body=Registration, codes=(201,)),
+    Operation(
+        method="post",
+        path="/groups/requests/{number}",
+        summary="Register, ignore or block a chat that has called and has no group.",
+        body=AccessAnswer,
+    ),
     Operation(method="delete", path="/groups/{folder}", summary="Take a chat's agent away."),
     Operation(
         method="patch",

@@ -341,6 +341,26 @@ class GroupChangeSchema(ApiSchema):
     undoes: int | None
 
 
+class AccessRequestSchema(ApiSchema):
+    """A chat without a group that called; what its people chose is as they wrote it, cut."""
+
+    number: int
+    state: str = Field(description="waiting, registered, ignored or blocked.")
+    jid: str
+    name: str
+    channel: str
+    is_direct: bool = Field(description="Whether one person writes there to an account of Andy's own.")
+    people: int | None = Field(description="How many are in it, where the messenger says so.")
+    sender: str
+    sender_name: str
+    is_owner: bool
+    words: str = Field(description="The words of its call; empty once it is decided.")
+    asked_ms: int
+    notified_ms: int | None = Field(description="When main was asked about it; null of one only listed.")
+    decided_ms: int | None
+    decided_by: str | None
+
+
 class ChatSchema(ApiSchema):
     jid: str
     name: str
@@ -348,6 +368,7 @@ class ChatSchema(ApiSchema):
     is_group: bool
     last_message_ms: int | None
     group: str | None
+    request: AccessRequestSchema | None = Field(description="What is asked of one that called.")
 
 
 class NodeSchema(ApiSchema):

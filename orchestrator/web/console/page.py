@@ -47,7 +47,7 @@ ROOT = "/console"
 TEMPLATES = Path(__file__).parent / "templates"
 THEMES = ("auto", "light", "dark")
 MAX_FLASHES = 1_000
-NEEDS = ("approval.*", "dashboard.*", "command.dashboard", "turn.*", "channel.*", "host.*")
+NEEDS = ("approval.*", "access.*", "dashboard.*", "command.dashboard", "turn.*", "channel.*", "host.*")
 """Kinds of events that may change what waits for the owner."""
 
 

@@ -177,3 +177,18 @@ async def test_an_admin_of_a_group_deletes_what_others_wrote_for_everyone(harnes
 
     await until(lambda: has_text(harness, "after"), "all came")
     assert await harness.texts() == ["" if is_admin else "nasty words", "after"]
+
+
+@pytest.mark.parametrize(("has_own_number", "called"), [(True, ["hi", "@Andy you"]), (False, ["@Andy you"])])
+async def test_who_writes_to_his_own_number_calls_andy_and_the_owners_friends_do_not(
+    phone, build, has_own_number, called
+):
+    phone.pair()
+    async with living(build(has_own_number=has_own_number)) as harness:
+        await harness.until_state("connected")
+        phone.write(wa.heard("hi", message_id="3A0", chat=wa.jid(wa.JANE)))
+        phone.write(wa.heard("@Andy you", message_id="3A1", chat=wa.jid(wa.OWNER)))
+        phone.write(wa.heard("after", message_id="3A2"))
+        await until(lambda: has_messages(harness, 1), "all came")
+        rows = await harness.rows("SELECT words FROM access_requests ORDER BY id")
+        assert [row["words"] for row in rows] == called

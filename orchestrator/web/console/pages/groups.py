@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-import re
 from collections import defaultdict
-from collections.abc import Awaitable, Callable, Collection, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
-from itertools import chain, count
+from operator import itemgetter
 from urllib.parse import urlsplit
 
 from pydantic import ValidationError
 from starlette.responses import Response
 
-from agent_runner.wire.unicode_forms import normalized
 from orchestrator.calendars import service as following
 from orchestrator.domain.errors import AndyError, BadRequest
 from orchestrator.domain.values import Folder, Group
-from orchestrator.groups import changes, secret_addresses, settings
+from orchestrator.groups import access, changes, secret_addresses, settings
 from orchestrator.groups.registration import RESERVED, NameTaken, ProfileRefused, Registration
 from orchestrator.groups.secret_addresses import AddressRefused
 from orchestrator.groups.settings import ConfigRefused
@@ -26,14 +24,16 @@ from orchestrator.reports import costs
 from orchestrator.reports import groups as group_reports
 from orchestrator.store import chats, followed_calendars, group_changes, groups, model_services
 from orchestrator.store import secret_addresses as address_store
+from orchestrator.store.access_requests import AccessState
 from orchestrator.store.database import Tx
 from orchestrator.store.group_changes import GroupChange, GroupPart
 from orchestrator.store.secret_addresses import AddressKind
-from orchestrator.web.api.groups import FurtherChat
+from orchestrator.web.api.groups import AccessAnswer, FurtherChat
 from orchestrator.web.console import settings_form
 from orchestrator.web.console.forms import SentForm, typed
 from orchestrator.web.console.page import Page, View
 
+WAITING = AccessState.WAITING.value
 FOLLOWED_FIELDS = ("address", "name", "user", "password_env", "notice")
 """Fields of the form with which a group follows a calendar."""
 
@@ -69,16 +69,7 @@ async def _free_folder(view: View, name: str) -> str:
     """Return a folder's name that is free and like the name of a group."""
     async with view.web.host.reader.reading() as tx:
         taken = {one.folder.lower() for one in await groups.every(tx)} | RESERVED
-    return free_folder(name, taken)
-
-
-def free_folder(name: str, taken: Collection[str]) -> str:
-    """Return a folder's name of letters, digits and dashes that is not taken, like `name`. Pure."""
-    plain = normalized("NFKD", name).encode("ascii", "ignore").decode().lower()
-    slug = re.sub(r"[^a-z0-9]+", "-", plain).strip("-")[:40].strip("-")
-    named = [slug] if slug else []
-    numbered = (f"{slug or 'group'}-{number}" for number in count(2 if slug else 1))
-    return next(one for one in chain(named, numbered) if one not in taken)
+    return access.free_folder(name, taken)
 
 
 async def add_chat(view: View, form: SentForm) -> Response:
@@ -333,6 +324,22 @@ async def unfollow_calendar(view: View, form: SentForm) -> Response:
     return view.done(f"/groups/{folder}#calendars", view.t(".unfollowed"))
 
 
+async def decide_access(view: View, form: SentForm) -> Response:
+    """Register, ignore or block a chat that has called and has no group."""
+    number, decision = access.number_of(form.text("request")), form.text("decision")
+    if decision not in access.DECISIONS:
+        raise BadRequest(view.t(".wrong_decision"))
+    asked = AccessAnswer(decision=decision)
+    try:
+        found = await view.api.groups.decide_access(number, asked, by=view.signed_in.session.browser)
+    except access.AccessIsDecided as error:
+        raise BadRequest(view.t(".access_is_decided")) from error
+    group = found["group"]
+    if group is None:
+        return view.done("/groups#seen", view.t(f".access_{decision}"))
+    return view.done(f"/groups/{group['folder']}", view.t(".registered", name=group["name"]))
+
+
 async def remove(view: View, _: SentForm) -> Response:
     found = await view.api.groups.unregister(view.given("folder"))
     return view.done("/groups", str(found["text"]))
@@ -341,14 +348,16 @@ async def remove(view: View, _: SentForm) -> Response:
 async def _show(view: View, *, values: SentForm | None = None) -> Response:
     async with view.web.host.reader.reading() as tx:
         rows = await group_reports.group_rows(tx)
-        seen = [one for one in await group_reports.chat_rows(tx) if one["group"] is None]
+        free = [one for one in await group_reports.chat_rows(tx) if one["group"] is None]
+    calling = [one["request"] for one in free if one["request"] and one["request"]["state"] == WAITING]
     given = typed(values, "folder", "jid", "name", "trigger")
     given["jid"] = given["jid"] or view.query("jid")
     given["name"] = given["name"] or view.query("name")
     return view.render(
         "groups.html",
         rows=rows,
-        seen=seen,
+        calling=sorted(calling, key=itemgetter("number")),
+        seen=[one for one in free if one["request"] not in calling],
         given=given,
         every=values is not None and values.is_set("every"),
     )
@@ -432,6 +441,7 @@ PAGE = Page(
     changes={
         "/groups": register,
         "/groups/join": join_group,
+        "/groups/requests": decide_access,
         "/groups/{folder}/form": save_settings,
         "/groups/{folder}/chats": add_chat,
         "/groups/{folder}/chats/remove": remove_chat,
@@ -447,5 +457,5 @@ PAGE = Page(
         "/groups/{folder}/profile": change_profile,
         "/groups/{folder}/changes/{number:number}/undo": put_back,
     },
-    live={"calendars": ("calendar.read",)},
+    live={"calendars": ("calendar.read",), "calling": ("access.*", "group.*")},
 )

@@ -1,0 +1,252 @@
+"""Ask the owner about chats that call Andy and have no group, and take in, ignore or block such a chat.
+
+Anybody who finds Andy's account can make such chats, in any number. So the owner is asked about few of them a
+day, each waits until it is decided, and no more of them are stored than a person can go through.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection
+from dataclasses import dataclass, replace
+from itertools import chain, count
+from typing import Literal
+
+from agent_runner.wire.unicode_forms import normalized
+from orchestrator.base.terminal_escaping import drawn, quoted
+from orchestrator.domain.errors import BadRequest
+from orchestrator.domain.values import Group, Inbound
+from orchestrator.groups import owner, registration
+from orchestrator.groups.registration import RESERVED, NameTaken, Registration
+from orchestrator.store import access_requests, audit, chats, groups
+from orchestrator.store.access_requests import AccessRequest, AccessState, NewAccessRequest
+from orchestrator.store.database import Tx
+
+DAY_MS = 24 * 3_600_000
+MAX_NOTIFIED_A_DAY = 3
+"""Chats that main is asked about within 24 hours; the others are listed."""
+MAX_WAITING = 100
+"""Requests that wait at a time; who calls beyond them is not stored."""
+IGNORED_MS = 30 * DAY_MS
+"""Milliseconds until an ignored chat may be asked about again."""
+MAX_WORDS, MAX_NAME, MAX_ADDRESS = 200, 80, 200
+"""Characters that are stored of what a stranger chose, and that are shown of it."""
+
+AccessDecision = Literal["register", "ignore", "block"]
+DECISIONS: tuple[AccessDecision, ...] = ("register", "ignore", "block")
+
+
+class UnknownAccessRequest(BadRequest):
+    """There is no such request."""
+
+    code = "unknown_access_request"
+    http_status = 404
+
+
+class AccessIsDecided(BadRequest):
+    """The chat has a group already."""
+
+    code = "access_is_decided"
+    http_status = 409
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DecidedAccess:
+    """A request as it is after a decision, and the group that the chat got, if it did."""
+
+    request: AccessRequest
+    group: Group | None
+
+    def explain(self) -> str:
+        """Return what was decided, for people."""
+        name = label(self.request)
+        if self.group is not None:
+            return f"Registered: {name} is the group '{self.group.folder}' now, and {_answers(self.group)}."
+        if self.request.state is AccessState.BLOCKED:
+            return f"Blocked: {name} is not asked about again."
+        return f"Ignored: {name} is not asked about for {IGNORED_MS // DAY_MS} days."
+
+
+async def ask(tx: Tx, message: Inbound, *, now_ms: int) -> AccessRequest | None:
+    """Record that a chat without a group calls, and ask the owner; None where he is not to be asked."""
+    before = await access_requests.of_chat(tx, message.chat_jid)
+    if before is not None and not _may_ask_again(before, now_ms=now_ms):
+        return None
+    # What a program of this machine writes without a messenger is no stranger's.
+    if message.channel is None:
+        return None
+    waiting = await access_requests.count_waiting(tx)
+    if waiting.all >= MAX_WAITING:
+        return None
+    asked = await access_requests.add(tx, await _seen(tx, message), now_ms=now_ms)
+    await _notify(tx, asked, listed=waiting.listed, now_ms=now_ms)
+    return asked
+
+
+def _may_ask_again(request: AccessRequest, *, now_ms: int) -> bool:
+    """Return whether a chat that has called before may be asked about once more. Pure."""
+    match request.state:
+        case AccessState.WAITING | AccessState.BLOCKED:
+            return False
+        case AccessState.IGNORED:
+            return now_ms >= (request.decided_ms or 0) + IGNORED_MS
+        case AccessState.REGISTERED:
+            return True
+
+
+async def _seen(tx: Tx, message: Inbound) -> NewAccessRequest:
+    """Return what the owner is to see of a message, each text bounded."""
+    chat = await chats.get(tx, message.chat_jid)
+    members = await chats.members_of(tx, message.chat_jid)
+    name = "" if chat is None or chat.name == message.chat_jid else chat.name
+    return NewAccessRequest(
+        chat_jid=message.chat_jid,
+        chat_name=_bounded(name, MAX_NAME),
+        channel=message.channel or "",
+        is_direct=message.is_direct,
+        people=len(members) or None,
+        sender=_bounded(message.sender, MAX_ADDRESS),
+        sender_name=_bounded(message.sender_name, MAX_NAME),
+        is_owner=message.is_from_me,
+        message_id=message.id,
+        words=_bounded(message.text or message.file or "", MAX_WORDS),
+    )
+
+
+def _bounded(text: str, limit: int) -> str:
+    return text if len(text) <= limit else f"{text[: limit - 1]}…"
+
+
+async def _notify(tx: Tx, asked: AccessRequest, *, listed: int, now_ms: int) -> None:
+    """Ask main about a request, or say there once a day that more are listed than it is asked about."""
+    if await access_requests.count_notified(tx, since_ms=now_ms - DAY_MS) < MAX_NOTIFIED_A_DAY:
+        text = question(asked, listed=listed)
+        await owner.notify_once(tx, text, about=f"access:{asked.id}", now_ms=now_ms)
+        await access_requests.note_notified(tx, asked.id, now_ms=now_ms)
+    else:
+        text = f"🚪 {_and_more(listed + 1)} I ask about {MAX_NOTIFIED_A_DAY} chats a day."
+        await owner.notify_once(tx, text, about=f"access-more:{now_ms // DAY_MS}", now_ms=now_ms)
+
+
+def question(asked: AccessRequest, *, listed: int = 0) -> str:
+    """Return what the owner reads in main of a chat that calls, and of how many more are only listed. Pure.
+
+    Whatever the stranger has chosen is bounded, quoted and written out: it can pass for no words of Andy's.
+    """
+    number = asked.id
+    call = f"🚪 {where(asked)} calls me, and has no group (request {number})."
+    words = f"{who(asked)} wrote: {quoted(asked.words, MAX_WORDS)}"
+    answers = (
+        f"Answer here: register {number}, register {number} as NAME, ignore {number}, or block {number}."
+    )
+    more = f"\n{_and_more(listed)}" if listed else ""
+    return f"{call} {words}\n{answers} Until then nobody there gets an answer.{more}"
+
+
+def _and_more(listed: int) -> str:
+    chats_call = "1 more chat calls" if listed == 1 else f"{listed} more chats call"
+    return f"And {chats_call}: the console lists all under Groups, and so does 'andy groups chats'."
+
+
+def where(asked: AccessRequest) -> str:
+    """Return the place that calls, for people: its name, its messenger, how many are in it. Pure."""
+    people = f", {asked.people} people" if asked.people else ""
+    kind = "direct chat" if asked.is_direct else "chat"
+    return f"The {kind} {label(asked)} ({asked.channel}{people})"
+
+
+def label(asked: AccessRequest) -> str:
+    """Return the name of the chat, or its address where it has none, as people may read it. Pure."""
+    return quoted(asked.chat_name or asked.chat_jid, MAX_NAME)
+
+
+def who(asked: AccessRequest) -> str:
+    """Return who has called, by name and address, as people may read them. Pure."""
+    if asked.is_owner:
+        return "You"
+    return f"{quoted(asked.sender_name or 'somebody', MAX_NAME)} ({quoted(asked.sender, MAX_ADDRESS)})"
+
+
+def number_of(text: str) -> int:
+    """Return the number of a request that somebody typed. Pure. Raises `UnknownAccessRequest`."""
+    if not re.fullmatch("[0-9]{1,15}", text):
+        raise _unknown(text[:20])
+    return int(text)
+
+
+def _unknown(number: str) -> UnknownAccessRequest:
+    return UnknownAccessRequest(f"There is no request {number} of a chat: see 'andy groups chats'.")
+
+
+async def decide(
+    tx: Tx, number: int, decision: AccessDecision, *, by: str, now_ms: int, name: str | None = None
+) -> DecidedAccess:
+    """Give a chat that has called a group, or ignore or block it; also one that was ignored or blocked.
+
+    The group has the `name` that is given, or that of the chat.
+
+    Raises:
+        UnknownAccessRequest, AccessIsDecided
+        BadRequest: the name cannot be used, as `registration.register_by_hand` says.
+    """
+    found = await access_requests.get(tx, number)
+    if found is None:
+        raise _unknown(str(number))
+    if await groups.by_jid(tx, found.chat_jid) is not None:
+        raise AccessIsDecided(f"Request {number} is decided: the chat has a group already.")
+    if name is not None and decision != "register":
+        raise BadRequest("Only a chat that is registered gets a name: leave the name out.")
+    group = await _register(tx, found, name, now_ms=now_ms) if decision == "register" else None
+    state = {
+        "register": AccessState.REGISTERED,
+        "ignore": AccessState.IGNORED,
+        "block": AccessState.BLOCKED,
+    }[decision]
+    await access_requests.decide(tx, number, state, by=by, now_ms=now_ms)
+    detail = {"request": number, "jid": found.chat_jid, "by": by}
+    folder = group.folder if group is not None else None
+    event = audit.AuditEvent(at_ms=now_ms, kind=f"access.{state.value}", folder=folder, detail=detail)
+    await audit.append(tx, event)
+    return DecidedAccess(request=replace(found, state=state, words=""), group=group)
+
+
+async def ignore_all(tx: Tx, *, by: str, now_ms: int) -> int:
+    """Ignore every chat that waits, and return how many there were."""
+    waiting = await access_requests.waiting(tx)
+    for one in waiting:
+        await decide(tx, one.id, "ignore", by=by, now_ms=now_ms)
+    return len(waiting)
+
+
+async def _register(tx: Tx, asked: AccessRequest, name: str | None, *, now_ms: int) -> Group:
+    """Register a chat under a folder that no group has or had: its files are not a stranger's to get."""
+    taken = {one.lower() for one in await audit.registered_folders(tx)} | RESERVED
+    taken |= {one.folder.lower() for one in await groups.every(tx)}
+    own = drawn(asked.chat_name) or drawn(asked.sender_name) or f"Chat {asked.id}"
+    names = [name] if name is not None else [own, *(f"{own} ({more})" for more in range(2, MAX_WAITING))]
+    for number, wanted in enumerate(names, start=1):
+        wish = Registration(
+            folder=free_folder(wanted, taken),
+            jid=asked.chat_jid,
+            name=wanted,
+            requires_trigger=not asked.is_direct,
+        )
+        try:
+            return await registration.register_by_hand(tx, wish, now_ms=now_ms)
+        except NameTaken:
+            if number == len(names):
+                raise
+    raise AssertionError("a name is tried at least")
+
+
+def free_folder(name: str, taken: Collection[str]) -> str:
+    """Return a folder's name of letters, digits and dashes that is not taken, like `name`. Pure."""
+    plain = normalized("NFKD", name).encode("ascii", "ignore").decode().lower()
+    slug = re.sub(r"[^a-z0-9]+", "-", plain).strip("-")[:40].strip("-")
+    named = [slug] if slug else []
+    numbered = (f"{slug or 'group'}-{number}" for number in count(2 if slug else 1))
+    return next(one for one in chain(named, numbered) if one not in taken)
+
+
+def _answers(group: Group) -> str:
+    return "is answered when it calls me" if group.requires_trigger else "every message there is answered"
