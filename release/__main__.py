@@ -11,7 +11,7 @@ import os
 import shutil
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -90,9 +90,10 @@ def release(root: Path, wanted: Wanted) -> None:
         clone(root, scratch)
         commit(scratch, tree, version)
         made.mkdir()
-        images = make(client, scratch, made, version, is_dry=wanted.is_dry)
+        images = images_of(scratch, version, is_dry=wanted.is_dry)
         is_taken = False
         try:
+            make(client, scratch, made, version, images, is_dry=wanted.is_dry)
             try_out(client, made, Path(folder) / "trial", version, images, wanted)
             if not wanted.is_dry:
                 take_over(root, scratch, made, version)
@@ -154,12 +155,25 @@ def commit(scratch: Path, tree: Tree, version: str) -> None:
     git("tag", "--annotate", f"v{version}", "--message", f"Andy {version}\n\n{notes_of(tree.changelog)}")
 
 
-def make(
-    client: docker.APIClient, scratch: Path, made: Path, version: str, *, is_dry: bool
-) -> dict[str, str]:
-    """Write all files of the release into `made`, build the images, and return their names.
+def images_of(scratch: Path, version: str, *, is_dry: bool) -> dict[str, str]:
+    """Return the names of the images to build, by those in docker-compose.yml; others in a dry run."""
+    revision = artifacts.run("git", "rev-parse", "HEAD", cwd=scratch)[:12]
+    tag = f"{version}-dry-run-{revision}" if is_dry else version
+    return {f"{name}:latest": f"{name}:{tag}" for name in IMAGES}
 
-    In a dry run they have another tag, and may trust the authorities of this machine, for they stay on it.
+
+def make(
+    client: docker.APIClient,
+    scratch: Path,
+    made: Path,
+    version: str,
+    images: Mapping[str, str],
+    *,
+    is_dry: bool,
+) -> None:
+    """Write all files of the release into `made`, and build the images.
+
+    In a dry run they may trust the authorities of this machine, for they stay on it.
     """
     git = partial(artifacts.run, "git", cwd=scratch)
     epoch, revision = git("log", "-1", "--format=%ct %H").split()
@@ -167,20 +181,19 @@ def make(
     artifacts.write_parts_lists(scratch, made, version)
     notes = notes_of(git("show", f"HEAD~:{CHANGELOG}"))
     (made / artifacts.CHANGES).write_text(notes, encoding="utf-8")
-    images = artifacts.build_images(
+    artifacts.build_images(
         client,
         scratch,
-        tag=f"{version}-dry-run-{revision[:12]}" if is_dry else version,
+        images,
         version=version,
         revision=revision,
         created=datetime.fromtimestamp(int(epoch), UTC).isoformat(),
         takes_authorities=is_dry,
     )
     write_compose_file(scratch, made, images, version)
-    return images
 
 
-def write_compose_file(source: Path, made: Path, images: dict[str, str], version: str) -> None:
+def write_compose_file(source: Path, made: Path, images: Mapping[str, str], version: str) -> None:
     """Write the Compose file of a release with these images, and the checksums of all its files."""
     text = artifacts.run("git", "show", f"v{version}:{artifacts.COMPOSE}", cwd=source)
     (made / artifacts.COMPOSE).write_text(compose_file(text, images, version), encoding="utf-8")

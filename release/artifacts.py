@@ -18,8 +18,8 @@ from orchestrator.containers.image import build, registry
 from orchestrator.containers.image.base import BaseImage, provide_base
 from orchestrator.containers.image.context import HOST_AUTHORITIES, ImageSources
 from orchestrator.containers.image.progress import BuildProgress, follow_build
-from orchestrator.domain.errors import ImageMissing, ImageNotBuilt
-from release.decisions import AGENT, HOST, ReleaseRefused, checksums, image_labels
+from orchestrator.domain.errors import ContainerError, ImageMissing
+from release.decisions import AGENT, HOST, IMAGES, ReleaseRefused, checksums, image_labels
 
 PROGRAMS = Path(sys.executable).parent
 """The folder of Python with the locked libraries, and of the programs beside it."""
@@ -94,14 +94,14 @@ def write_checksums(target: Path) -> None:
 def build_images(
     client: docker.APIClient,
     source: Path,
+    images: Mapping[str, str],
     *,
-    tag: str,
     version: str,
     revision: str,
     created: str,
     takes_authorities: bool,
-) -> dict[str, str]:
-    """Build both images under `tag` and return their names by those in docker-compose.yml.
+) -> None:
+    """Build both images under the names that `images` has for those in docker-compose.yml.
 
     The certificate authorities of this machine come along only where `takes_authorities`: in an image that
     others run they would be trusted there, too.
@@ -113,24 +113,20 @@ def build_images(
     run("make", "certificates", f"AUTHORITIES={authorities}", cwd=source)
     # 'andy image build' packs no hidden file: the engine has the same layers for both only without it.
     (source / "container" / "certificates" / ".gitkeep").unlink(missing_ok=True)
-    about = {
-        name: image_labels(name, version=version, revision=revision, created=created)
-        for name in (AGENT, HOST)
-    }
+    about = {name: image_labels(name, version=version, revision=revision, created=created) for name in IMAGES}
     try:
         build.build(
             client,
-            tag=f"{AGENT}:{tag}",
+            tag=images[f"{AGENT}:latest"],
             sources=ImageSources.below(source),
             authorities=authorities,
             about=about[AGENT],
             layers=(),
             say=print,
         )
-        _build_host(client, source, f"{HOST}:{tag}", about[HOST])
-    except (ImageNotBuilt, docker.errors.DockerException) as error:
+        _build_host(client, source, images[f"{HOST}:latest"], about[HOST])
+    except (ContainerError, docker.errors.DockerException) as error:
         raise ReleaseRefused(f"The images cannot be built here: {error}") from error
-    return {f"{name}:latest": f"{name}:{tag}" for name in about}
 
 
 def _build_host(client: docker.APIClient, source: Path, name: str, labels: Mapping[str, str]) -> None:
@@ -167,9 +163,11 @@ def push_images(client: docker.APIClient, images: Mapping[str, str], to: str) ->
 
 
 def remove_images(client: docker.APIClient, names: Iterable[str]) -> None:
-    """Remove images by name; layers that other images have stay."""
+    """Remove the images that are there; layers that other images have stay."""
     for name in names:
         try:
             client.remove_image(name)
+        except docker.errors.ImageNotFound:
+            continue
         except docker.errors.APIError as error:
             print(f"{name} stays on the engine: {error.explanation}")

@@ -21,6 +21,8 @@ from release.decisions import ReleaseRefused
 
 START_SECONDS = 400
 """Seconds that both containers may take to start on a machine under load."""
+ANYBODY = 4321
+"""The user whose folder a trial by root starts Andy in."""
 _OWN = ("ANDY_", "XDG_", "PYTHON", "COMPOSE_", "ORCHESTRATOR_")
 """The beginnings of variables that would lead a trial to another Andy."""
 
@@ -95,8 +97,9 @@ def try_compose(made: Path, folder: Path) -> None:
     settings.write_text(
         f"COMPOSE_PROJECT_NAME=andyrelease{secrets.token_hex(4)}\nANDY_PORT={port}\n", encoding="utf-8"
     )
-    if os.geteuid() == 0:
-        os.chown(settings, 1000, 1000)
+    if os.geteuid() == 0:  # a user of their own, as on any machine; Docker makes the rest as root
+        for path in (folder, settings):
+            os.chown(path, ANYBODY, ANYBODY)
     with _started(folder) as compose:
         _wait_for(port, compose)
         said = compose("exec", "-T", "andy", "andy", "chat", "main", "-m", "remind me in 3 hours to stretch")

@@ -1,7 +1,7 @@
 """The entry point of Andy's container: it starts as root, then becomes the user who owns the home for good.
 
-Who owns `data/` on the host is not known before, and need not be told: whoever cloned Andy. If that is root,
-the home is given to an ordinary user, whom agents run as, too.
+The owner of the home on the host is not known before, and need not be named: whoever cloned Andy, or made the
+folder. If that is root, the home is given to an ordinary user, whom agents run as, too.
 """
 
 from __future__ import annotations
@@ -39,13 +39,16 @@ def main() -> None:
 
 
 def owner_of(home: Path) -> User:
-    """Return the owner of `data/`, or an ordinary user where it is root's or missing."""
-    # `data/` and not the home: the image itself makes the home, while `data/` comes from the machine.
-    try:
-        seen = (home / "data").stat(follow_symlinks=False)
-    except FileNotFoundError:
-        return User(ORDINARY, ORDINARY)
-    return User(seen.st_uid or ORDINARY, seen.st_gid or ORDINARY)
+    """Return the owner of `data/`; of the home, where Docker has just made `data/`; or an ordinary user."""
+    # `data/` first: it says whom an older start gave the home to. Without a mount, both are the image's own.
+    for folder in (home / "data", home):
+        try:
+            seen = folder.stat(follow_symlinks=False)
+        except FileNotFoundError:
+            continue
+        if seen.st_uid != ROOT:
+            return User(seen.st_uid, seen.st_gid or ORDINARY)
+    return User(ORDINARY, ORDINARY)
 
 
 def take_over(home: Path, user: User) -> None:

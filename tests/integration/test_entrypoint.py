@@ -56,6 +56,21 @@ def test_a_home_of_root_is_given_to_an_ordinary_user(home):
         assert path.stat().st_uid == ORDINARY
 
 
+def test_what_docker_made_in_a_folder_of_somebody_is_theirs(home):
+    """Without a clone nothing but the Compose file and `.env` is there before the first start."""
+    os.chown(home, 4321, 8765)
+
+    assert who(home) == "(4321, 4321, 4321) (8765, 8765, 8765) /home/andy"
+    assert (home / "data").stat().st_uid == 4321
+
+
+def test_a_home_that_was_given_away_before_stays_with_them(home):
+    os.chown(home, 4321, 8765)
+    os.chown(home / "data", ORDINARY, ORDINARY)
+
+    assert who(home) == "(1000, 1000, 1000) (1000, 1000, 1000) /home/andy"
+
+
 def test_what_root_left_in_the_home_of_another_is_given_to_them(home):
     os.chown(home / "data", 4321, 8765)
     (home / "store" / "messages.db").touch()
