@@ -43,7 +43,7 @@ UPKEEP = ("cron", "dream", "heartbeat", "system")
 HIDDEN = ("_hidden_history", "_automation_turn", "_cron_turn")
 """The marks of messages that nanobot does not show in a conversation."""
 _WORKSPACE_ID = re.compile(r"[0-9a-f]{32}")
-_KEY = re.compile(r"([a-z0-9_-]{1,40}):(\S{1,160})")
+_KEY = re.compile(r"([a-z0-9_-]{1,40}):(\S{1,160}?)(?::(?:topic|thread):\S{1,160})?")
 _CAPITAL = re.compile(r"_([a-z])")
 
 

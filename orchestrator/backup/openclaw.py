@@ -58,10 +58,12 @@ _EVENTS = re.compile(r"\A(?:System(?: \(untrusted\))?: \[[^\n]*\n*)+")
 _STAMP = re.compile(r"\A\n*\[(?:[^\]\n]{1,160} )?[A-Z][a-z]{2} \d{4}-\d\d-\d\d \d\d:\d\d[^\]\n]{0,40}\] ?")
 """The time, and in older versions the chat, that OpenClaw writes before what was said."""
 _ABOUT = re.compile(
-    r"\s*[^\n]{1,160}(?:\(untrusted[^\n)]{0,40}\):|⟦openclaw:ctx⟧)[ \t]*\n```json\n(.*?)\n```[ \t]*\n?",
-    re.DOTALL,
+    r"^([^\n]{1,160})(?:\(untrusted[^\n)]{0,40}\):|⟦openclaw:ctx⟧)[ \t]*\n```json\n(.*?)\n```[ \t]*\n*",
+    re.DOTALL | re.MULTILINE,
 )
-"""The description of who said it where, which OpenClaw writes before what was said."""
+"""The description of who said it where and in reply to what, which OpenClaw writes around what was said."""
+ABOUT_SENDER = ("Conversation info", "Sender")
+"""The beginnings of descriptions that name who said it."""
 
 
 @dataclass(slots=True)
@@ -145,16 +147,24 @@ def _group(reading: _OpenClaw, key: str, entry: object) -> ForeignGroup | None:
     channel, kind, chat, _ = parts.groups()
     known = f"{channel}:{chat}"
     if known not in reading.groups:
-        is_direct = kind in ("direct", "dm")
-        reading.groups[known] = reading.chat(channel, _as_written(chat, entry), is_direct=is_direct)
+        row = entry if isinstance(entry, dict) else {}
+        reading.groups[known] = reading.chat(
+            channel, _as_written(chat, row), is_direct=kind in ("direct", "dm"), name=_name(row)
+        )
     return reading.groups[known]
 
 
-def _as_written(chat: str, entry: object) -> str:
+def _name(entry: Mapping[str, Any]) -> str:
+    """Return the name of a group, or of the person in a direct chat; empty where it is not known."""
+    newer, older = part_of(part_of(entry, "delivery"), "origin"), part_of(entry, "origin")
+    label = text(newer, "label") or text(older, "label")
+    return text(entry, "subject") or label.partition(" id:")[0]
+
+
+def _as_written(chat: str, entry: Mapping[str, Any]) -> str:
     """Return the messenger's id of a chat with its capitals, which the name of a conversation has lost."""
-    row = entry if isinstance(entry, dict) else {}
-    newer, older = part_of(part_of(row, "delivery"), "context"), part_of(row, "deliveryContext")
-    for place in (text(newer, "to"), text(older, "to"), text(row, "lastTo")):
+    newer, older = part_of(part_of(entry, "delivery"), "context"), part_of(entry, "deliveryContext")
+    for place in (text(newer, "to"), text(older, "to"), text(entry, "lastTo")):
         if place.lower().endswith(chat):
             return place[-len(chat) :]
     return chat
@@ -174,23 +184,27 @@ def _said(
     if name and (group.key, name) in reading.seen:
         return None
     reading.seen.add((group.key, name))
-    words, sender = words_of(said.get("content")), ""
+    words, about = words_of(said.get("content")), part_of(said, "__openclaw")
+    sender = text(about, "senderName") or text(about, "senderUsername")
     if said.get("role") == "user":
-        words, sender = _without_frame(words)
+        words, named = _without_frame(words)
+        is_direct = not (group.is_main or group.requires_trigger)
+        sender = sender or named or (group.name if is_direct else "")
     if words.startswith(UPKEEP_WORDS) or words.strip() in SILENT_ANSWERS:
         reading.upkeep += 1
         return None
-    return message(said, at, name, sender=sender, words=words)
+    written_ms = said.get("timestamp")
+    return message(said, written_ms if isinstance(written_ms, int) else at, name, sender=sender, words=words)
 
 
 def _without_frame(words: str) -> tuple[str, str]:
-    """Return what a person said without what OpenClaw wrote before it, and their name if it is known."""
+    """Return what a person said without what OpenClaw wrote around it, and their name if it is known."""
     words, sender = _EVENTS.sub("", words, count=1), ""
-    while about := _ABOUT.match(words):
-        row = object_of(about[1]) or {}
-        sender = text(row, "name") or sender or text(row, "label") or text(row, "sender")
-        words = words[about.end() :]
-    return _STAMP.sub("", words, count=1), sender
+    for about in _ABOUT.finditer(words):
+        row = object_of(about[2]) if about[1].startswith(ABOUT_SENDER) else None
+        if row is not None:
+            sender = text(row, "name") or sender or text(row, "label") or text(row, "sender")
+    return _STAMP.sub("", _ABOUT.sub("", words), count=1).rstrip("\n"), sender
 
 
 def _add_database(reading: _OpenClaw, scratch: Path) -> None:

@@ -54,9 +54,9 @@ class Reading:
     def main(self) -> ForeignGroup:
         return self._group("", MAIN, "", "", is_main=True)
 
-    def chat(self, channel: str, chat: str, *, is_direct: bool = False) -> ForeignGroup:
+    def chat(self, channel: str, chat: str, *, is_direct: bool = False, name: str = "") -> ForeignGroup:
         folder = re.sub(r"[^A-Za-z0-9]+", "-", f"{channel}-{chat}").strip("-")[:48]
-        return self._group(f"{channel}:{chat}", folder, channel, chat, is_direct=is_direct)
+        return self._group(f"{channel}:{chat}", folder, channel, chat, is_direct=is_direct, name=name)
 
     def _group(
         self,
@@ -67,12 +67,13 @@ class Reading:
         *,
         is_main: bool = False,
         is_direct: bool = False,
+        name: str = "",
     ) -> ForeignGroup:
         if key not in self.groups:
             self.groups[key] = ForeignGroup(
                 key=key or MAIN,
                 folder=folder,
-                name=f"{channel} {chat}".strip() or MAIN,
+                name=name or f"{channel} {chat}".strip() or MAIN,
                 channel=channel,
                 chat=chat,
                 is_main=is_main,

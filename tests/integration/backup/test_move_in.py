@@ -679,7 +679,11 @@ def nanobot_0_3(tmp_path: Path) -> Path:
         "workspace/cron/jobs.json": json.dumps({"version": 1, "jobs": [job]}),
         "workspace/cron/action.jsonl": "\n".join(map(json.dumps, changes)),
     }
-    for name, key in (("Y2xpOmRpcmVjdA", "cli:direct"), ("dGVs", "telegram:42"), ("ZHJl", "dream:20260101")):
+    for name, key in (
+        ("Y2xpOmRpcmVjdA", "cli:direct"),
+        ("dGVs", "telegram:42:topic:4"),
+        ("ZHJl", "dream:20260101"),
+    ):
         lines = [
             {"_type": "metadata", "key": key, "metadata": {"_last_usage": {}}},
             {"role": "user", "content": f"from {key}", "timestamp": "2026-01-01T10:00:00.123456"},
@@ -727,9 +731,12 @@ CREATE TABLE cron_jobs (store_key TEXT NOT NULL, job_id TEXT NOT NULL, enabled I
 
 
 def openclaw_event(
-    name: str, role: str, content: object, at: str = "2026-01-01T09:00:01.000Z"
+    name: str, role: str, content: object, at: str = "2026-01-01T09:00:01.000Z", *, sender: str = ""
 ) -> dict[str, Any]:
-    return {"type": "message", "id": name, "timestamp": at, "message": {"role": role, "content": content}}
+    message: dict[str, Any] = {"role": role, "content": content}
+    if sender:
+        message |= {"timestamp": 1_767_250_000_000, "__openclaw": {"senderName": sender, "senderId": "9"}}
+    return {"type": "message", "id": name, "timestamp": at, "message": message}
 
 
 @pytest.fixture
@@ -749,11 +756,18 @@ def openclaw_2026_9(tmp_path: Path) -> Path:
         "s-room": "agent:main:matrix:channel:!abc:example.org",
         "s-cron": "agent:main:cron:job-1",
     }
-    entry = json.dumps({"delivery": {"kind": "route", "context": {"to": "room:!AbC:example.org"}}})
+    entries = {
+        "s-room": {"delivery": {"kind": "external", "context": {"to": "room:!AbC:example.org"}}},
+        "s-group": {"subject": "Family"},
+        "s-direct": {"delivery": {"kind": "external", "origin": {"label": "Bob (@bob) id:4912345"}}},
+    }
     write(
         root,
         "INSERT INTO session_nodes VALUES (?, ?, ?, 1)",
-        *((key, name, entry if "matrix" in key else "{") for name, key in sessions.items()),
+        *(
+            (key, name, json.dumps(entries[name]) if name in entries else "{")
+            for name, key in sessions.items()
+        ),
         name=agent,
     )
     write(root, "INSERT INTO session_windows VALUES (?, ?)", ("s-old", sessions["s-group"]), name=agent)
@@ -762,7 +776,9 @@ def openclaw_2026_9(tmp_path: Path) -> Path:
     framed = (
         "Conversation info (untrusted metadata):\n```json\n" + json.dumps(about, indent=2) + "\n```\n\n"
         'Sender (untrusted metadata):\n```json\n{"label": "Jane (7)", "name": "Jane"}\n```\n\n'
-        "[Thu 2026-01-01 09:00 UTC] [1] 우유 사기"
+        "[Thu 2026-01-01 09:00 UTC] [1] 우유 사기\n"
+        "Reply target of current user message (untrusted, for context):\n"
+        '```json\n{"sender_label": "Bob", "name": "Bob", "body": "what?"}\n```'
     )
     said = [
         ("s-main", openclaw_event("a1", "user", "System: [2026-01-01 09:00:00 UTC] Online.\n\nhello")),
@@ -771,6 +787,7 @@ def openclaw_2026_9(tmp_path: Path) -> Path:
         ("s-old", openclaw_event("b0", "user", "before", "2026-01-01T08:00:00.000Z")),
         ("s-group", openclaw_event("b1", "user", framed)),
         ("s-group", openclaw_event("b4", "toolResult", "output")),
+        ("s-group", openclaw_event("b6", "user", "hello", sender="Eve")),
         ("s-direct", openclaw_event("c1", "user", "안녕하세요")),
         ("s-cron", openclaw_event("d1", "user", "due")),
         ("s-nobody", openclaw_event("e1", "user", "lost")),
@@ -833,13 +850,20 @@ def test_a_home_of_openclaw_2026_9_comes_out_of_its_databases(home, openclaw_202
     assert state_of(openclaw_2026_9) == before
     assert {one["folder"]: (one["chat"], one["messages"]) for one in found["groups"]} == {
         "main": ("local:main", 1),
-        "telegram-100123": ("tg:-100123", 3),
+        "telegram-100123": ("tg:-100123", 4),
         "whatsapp-4912345": ("4912345@s.whatsapp.net", 1),
         "matrix-AbC-example-org": ("matrix:!AbC:example.org", 0),
     }
     assert rows(home, "SELECT content FROM messages WHERE chat_jid = 'local:main'") == [("hello",)]
     group = "SELECT sender_name, content FROM messages WHERE chat_jid = 'tg:-100123' ORDER BY sent_ms"
-    assert rows(home, group) == [("someone", "before"), ("Jane", "[1] 우유 사기"), ("Andy", "word " * 500)]
+    assert rows(home, group) == [
+        ("Eve", "hello"),  # at the time at which it was written
+        ("someone", "before"),
+        ("Jane", "[1] 우유 사기"),
+        ("Andy", "word " * 500),
+    ]
+    assert rows(home, "SELECT sender_name FROM messages WHERE content = '안녕하세요'") == [("Bob (@bob)",)]
+    assert ("Family",) in rows(home, "SELECT name FROM registered_groups")
     assert rows(home, "SELECT group_folder, prompt FROM scheduled_tasks") == [("telegram-100123", "brief")]
     left = "\n".join(found["left"])
     for reason in (
@@ -895,7 +919,7 @@ def test_what_files_and_databases_of_openclaw_both_have_comes_once(home, opencla
     )
     found = moved(home, capsys, "openclaw", str(openclaw_2026_9))
     groups = {one["folder"]: one for one in found["groups"]}
-    assert groups["telegram-100123"]["messages"] == 4
+    assert groups["telegram-100123"]["messages"] == 5
     assert "1 conversations in agents/main/sessions that were begun anew" in "\n".join(found["left"])
 
 
