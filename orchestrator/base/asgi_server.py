@@ -161,9 +161,8 @@ class BoundedProtocol(H11Protocol):
         _loop: asyncio.AbstractEventLoop | None = None,
     ) -> None:
         super().__init__(config, server_state, {**app_state, STOPPING: config.stopping}, _loop)
-        self.access_log = (
-            False  # uvicorn logs paths, where a secret may be, as soon as any logger has a handler
-        )
+        # uvicorn logs paths, which may have secrets, as soon as a library gives its logger a handler.
+        self.access_log = False
         self.number = next(self._numbers)
         """Counts up with each connection: a smaller number is an older connection."""
         self._head_seconds = config.head_seconds

@@ -32,6 +32,7 @@ from orchestrator.web.hooks import HookService, UnreadableType, hook_routes
 from orchestrator.web.refusals import RefusedRequest
 from tests.support.console_browser import console_browser
 from tests.support.store_harness import StoreHarness
+from tests.support.until import until
 
 MINUTE_MS, DAY_MS = 60_000, 86_400_000
 FORGED = (
@@ -249,6 +250,15 @@ async def test_of_ten_thousand_texts_ten_a_minute_and_two_hundred_a_day_come_in(
     assert len(await rows(store_harness)) == 202
 
 
+async def test_of_many_at_once_no_more_come_in(store_harness: StoreHarness) -> None:
+    await store_harness.add_group("family")
+    made = await add(store_harness)
+    async with Outside(store_harness).program() as program:
+        answers = await asyncio.gather(*(program.post(made.path, data={"text": "ring"}) for _ in range(40)))
+    assert sorted(one.status_code for one in answers) == [202] * 10 + [429] * 30
+    assert len(await rows(store_harness)) == 10
+
+
 # What is a text
 
 
@@ -292,6 +302,14 @@ def test_what_is_no_text_is_refused(body, content_type, error):
         hooks.text_in(body, content_type)
 
 
+async def test_half_a_character_is_stored_as_a_question_mark(store_harness: StoreHarness) -> None:
+    await store_harness.add_group("family")
+    await bring(
+        store_harness, await add(store_harness), hooks.text_in(b'{"text": "a\\ud800"}', "application/json")
+    )
+    assert [row["content"] for row in await rows(store_harness)] == ["a?"]
+
+
 def test_nothing_hidden_is_left_in_a_text():
     assert hooks.cleaned(" a\x00\x1b[2J\u202eb\u2066\r\nc\u2028d\te\x7f ") == "a[2Jb\nc\nd\te"
 
@@ -302,8 +320,8 @@ def test_nothing_hidden_is_left_in_a_text():
 async def test_no_answer_no_record_and_no_log_has_the_secret(
     store_harness: StoreHarness, caplog: pytest.LogCaptureFixture, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    caplog.set_level(logging.DEBUG)
     caplog.set_level(logging.CRITICAL, "httpx")  # the program's own log, not Andy's
+    caplog.set_level(logging.DEBUG)
     await store_harness.add_group("family")
     made = await add(store_harness)
     secret = made.path.removeprefix("/hooks/")
@@ -387,8 +405,8 @@ async def test_a_program_brings_a_text_in_until_its_address_is_revoked(
     capsys: pytest.CaptureFixture[str],
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    caplog.set_level(logging.DEBUG)
     caplog.set_level(logging.CRITICAL, "httpx")  # the program's own log, not Andy's
+    caplog.set_level(logging.DEBUG)
     capsys.readouterr()
     await andy(root, "hooks", "add", "family", "--name", "door", "--json")
     made = json.loads(capsys.readouterr().out)
@@ -408,7 +426,7 @@ async def test_a_program_brings_a_text_in_until_its_address_is_revoked(
 
         plain = {"Content-Type": "text/plain"}
         huge = await program.post(made["address"], content=chunks(), headers=plain)
-        assert huge.status_code == 413
+        assert (huge.status_code, huge.json()["error"]["code"]) == (413, "body_too_large")
         long = await program.post(made["address"], content=b"x" * 4_001, headers=plain)
         assert (long.status_code, long.json()["error"]["code"]) == (413, "text_too_long")
         packed = await program.post(
@@ -448,11 +466,19 @@ async def test_a_body_that_does_not_come_is_not_waited_for(
     await writer.wait_closed()
 
 
-async def test_an_agent_without_a_model_answers_a_hook_that_asks(
-    store_harness: StoreHarness,
+@pytest.mark.asyncio(loop_scope="module")
+async def test_the_agent_answers_a_hook_that_asks(
+    browser: httpx.AsyncClient, root: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    await store_harness.add_group("family")
-    await bring(store_harness, await add(store_harness, asks=True), "what is on?")
-    _, _, order = await store_harness.start_next()
-    (request,) = order.requests
-    assert (request.sender, request.text, request.is_owner) == ("door (hook)", "what is on?", False)
+    capsys.readouterr()
+    await andy(root, "hooks", "add", "family", "--name", "CI", "--asks", "--json")
+    made = json.loads(capsys.readouterr().out)
+    text = {"text": "remind me tomorrow at 18:30 to mend the build"}
+    async with httpx.AsyncClient(trust_env=False) as program:
+        assert (await program.post(made["address"], json=text)).status_code == 202
+
+    async def is_answered() -> bool:
+        rows = (await browser.get("/api/messages?group=family&limit=200")).json()["rows"]
+        return any(row["sender"] == "CI (hook)" and row["outcome"] == "answered" for row in rows)
+
+    await until(is_answered, "the agent answers the hook")
