@@ -158,3 +158,24 @@ def test_a_host_that_is_killed_comes_back_under_the_open_page(
     andy.say("echo of the second life")
     expect(page.locator("article.own").filter(has_text="second life")).to_be_visible(timeout=PATIENCE_MS)
     until(lambda: lines(page) == stored(andy), what="each line once")
+
+
+def test_a_hook_is_reached_through_the_proxy_and_its_count_outlives_a_kill(
+    proxy: ReverseProxy, andy: AndyProcess
+) -> None:
+    andy.cli("groups", "register", "yard")
+    made = json.loads(andy.cli("hooks", "add", "yard", "--name", "gate", "--json").stdout)
+    assert made["address"].startswith(f"{proxy.origin}/hooks/")
+    with httpx.Client(verify=False, trust_env=False) as http:
+        for number in range(3):
+            assert http.post(made["address"], data={"text": f"opens {number}"}).status_code == 202
+        andy.kill()
+        andy.start()
+        proxy.target = int(andy.address.rpartition(":")[2])
+        assert http.post(made["address"], data={"text": "opens again"}).status_code == 202
+    (hook,) = andy.listed("hooks", "list", "yard")
+    assert hook["uses"] == 4
+    texts = [row["content"] for row in andy.rows("SELECT content FROM messages WHERE sender LIKE 'hook:%'")]
+    assert texts == ["opens 0", "opens 1", "opens 2", "opens again"]
+    secret = made["address"].rpartition("/")[2].encode()
+    assert [one for one in andy.home.rglob("*") if one.is_file() and secret in one.read_bytes()] == []
