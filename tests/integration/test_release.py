@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 import sys
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
 
 from release import __main__ as command
+from release import artifacts
 from release.decisions import ReleaseRefused
 
 PROJECT = Path(__file__).parents[2]
@@ -29,6 +32,7 @@ def root(tmp_path: Path) -> Path:
     (root / "orchestrator" / "__init__.py").write_text('"""Andy."""\n\n__version__ = "0.1.0"\n')
     (root / "CHANGELOG.md").write_text(LOG)
     (root / ".gitignore").write_text("/dist/\n")
+    shutil.copy2(PROJECT / "docker-compose.yml", root)
     git(root, "init", "--quiet", "--initial-branch", "main")
     git(root, "config", "user.name", "Mia")
     git(root, "config", "user.email", "mia@example.org")
@@ -77,6 +81,51 @@ def test_a_tree_that_went_on_in_the_meantime_is_left_as_it_is(root, scratch, mad
     assert git(root, "log", "-1", "--format=%s") == "Meanwhile"
     assert git(root, "tag", "--list") == ""
     assert not (root / "dist" / "0.2.0").exists()
+
+
+def test_a_push_writes_the_digests_into_the_compose_file_of_the_tag(root, scratch, made, monkeypatch):
+    command.write_compose_file(scratch, made, command.images_of(scratch, "0.2.0", is_dry=False), "0.2.0")
+    command.take_over(root, scratch, made, "0.2.0")
+    before = (root / "dist" / "0.2.0" / "docker-compose.yml").read_text()
+    (root / "docker-compose.yml").write_text("what comes after the release")
+
+    def push(_, images, to):
+        return {name: f"{to}/{name.partition(':')[0]}@sha256:{'a' * 64}" for name in images.values()}
+
+    monkeypatch.setattr(command, "engine", nullcontext)
+    monkeypatch.setattr(artifacts, "push_images", push)
+    command.push(root, "0.2.0", "ghcr.io/me")
+
+    after = (root / "dist" / "0.2.0" / "docker-compose.yml").read_text()
+    assert before.count("andy-agent:0.2.0}") == after.count(f"ghcr.io/me/andy-agent@sha256:{'a' * 64}}}") == 3
+    assert ":0.2.0}" not in after
+    subprocess.run(["sha256sum", "--check", "--quiet", "SHA256SUMS"], cwd=root / "dist" / "0.2.0", check=True)
+
+
+@pytest.mark.parametrize(("takes", "taken"), [(True, ["company.crt"]), (False, [])])
+def test_only_a_dry_run_takes_this_machines_authorities_into_its_images(takes, taken, tmp_path, monkeypatch):
+    authorities, source = tmp_path / "authorities", tmp_path / "source"
+    (source / "container" / "certificates").mkdir(parents=True)
+    shutil.copy2(PROJECT / "Makefile", source)
+    authorities.mkdir()
+    (authorities / "company.crt").write_text("PEM")
+    built: dict[str, list[str]] = {}
+
+    def build_agent(_, *, tag, authorities, **rest):
+        built[tag] = [path.name for path in authorities.rglob("*.crt")]
+
+    def build_host(_, source, tag, labels):
+        built[tag] = [path.name for path in source.rglob("*.crt")]
+
+    monkeypatch.setattr(artifacts, "HOST_AUTHORITIES", authorities)
+    monkeypatch.setattr(artifacts.build, "build", build_agent)
+    monkeypatch.setattr(artifacts, "_build_host", build_host)
+    images = {"andy-agent:latest": "agent", "andy-orchestrator:latest": "host"}
+    artifacts.build_images(
+        None, source, images, version="0.2.0", revision="a", created="b", takes_authorities=takes
+    )
+
+    assert built == {"agent": taken, "host": taken}
 
 
 def refused(root: Path, *words: str) -> str:
