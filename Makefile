@@ -121,6 +121,7 @@ pictures: $(READY) ## Take the pictures of docs/console.md anew; needs chromium
 conformance: $(READY) ## Suites of others: MCP straight and through Andy's gateway, Schemathesis on the HTTP API, csp-evaluator, hadolint; needs npm
 	@$(BIN)/python tests/conformance/static_judges.py
 	@$(BIN)/python tests/conformance/mcp_suite.py
+	@$(BIN)/python tests/conformance/login_suite.py
 	@$(BIN)/python -m pytest -q --hypothesis-profile=soak tests/e2e/test_api_schema.py
 
 mutation: $(READY) ## Change the pure decisions a line at a time and see whether a test notices, for an hour; MODULES="cron triggers" some

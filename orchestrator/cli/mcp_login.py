@@ -74,6 +74,7 @@ async def log_in(
             client_id=options.client_id,
             client_secret=options.client_secret,
             known_client=known,
+            scope=before.wanted_scope if before is not None else None,
         )
         ask = _pasted if options.is_pasted else partial(_from_browser, listener)
         async with _upstream() as upstream:

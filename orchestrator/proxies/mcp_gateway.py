@@ -18,7 +18,8 @@ from typing import TYPE_CHECKING, Any
 
 from orchestrator.base.clock import Clock
 from orchestrator.domain.values import Folder
-from orchestrator.proxies.mcp_logins import LoginNeeded, LoginUnreachable, McpTokens, login_again
+from orchestrator.proxies import mcp_logins
+from orchestrator.proxies.mcp_logins import LoginNeeded, LoginUnreachable, McpTokens
 from orchestrator.proxies.mcp_message import CALL, McpMessage
 from orchestrator.proxies.model import error_responses
 from orchestrator.proxies.model.client import ClientSide
@@ -53,6 +54,8 @@ FindSecret = Callable[[str], str | None]
 """Return the value that is set under this name; None where none is."""
 
 
+Send = Callable[[str | None, BodyBytes | None], Awaitable[None]]
+"""`(secret, held)`: send a message with this secret or token, and give its held bytes back."""
 Approve = Callable[[RunIdentity, str, McpMessage], Awaitable[str | None]]
 """`(identity, server, message)`: ask the owner where a rule of the group says so. Return None when the
 message may be sent, else why not.
@@ -65,6 +68,14 @@ class _NotDone(Exception):
 
 class _Unauthorised(Exception):
     """The server refuses who asks: 401."""
+
+
+class _TooFewRights(Exception):
+    """The server wants a token with more rights: 403, and the `scope` that it names."""
+
+    def __init__(self, scope: str) -> None:
+        super().__init__()
+        self.scope = scope
 
 
 class McpGateway:
@@ -122,17 +133,11 @@ class McpGateway:
             if client.method == "POST":
                 await self._allow(server, identity, message)
             seal = self._sessions.sealing(identity.folder, server.name)
-            send = partial(self._send, server, client, upstream, message, session=session, seal=seal)
-            token = secret or await self._token(server)
-            try:
-                await send(token, held)
-            except _Unauthorised as error:
-                if secret is not None or self._tokens is None:
-                    raise ProxyRefused(error_responses.MCP_REFUSES) from None
-                renewed = await self._token(server, refused=token or "")
-                if renewed is None:
-                    raise _NotDone(login_again(server.name)) from error
-                await send(renewed, None, is_last=True)
+            send = partial(_send, server, client, upstream, message, session=session, seal=seal)
+            if secret is not None or self._tokens is None:
+                await _with_secret(send, secret, held)
+            else:
+                await _with_token(send, self._tokens, server, held)
         except _NotDone as error:
             detail["refused"] = str(error)
             if client.method != "POST":
@@ -155,47 +160,6 @@ class McpGateway:
                     detail=detail,
                 )
             )
-
-    async def _token(self, server: McpServer, *, refused: str | None = None) -> str | None:
-        """Return the token of the owner's login at a server; None where there is no login."""
-        if self._tokens is None:
-            return None
-        try:
-            return await self._tokens.token(server, refused=refused)
-        except LoginNeeded as error:
-            raise _NotDone(str(error)) from error
-        except LoginUnreachable as error:
-            raise ProxyRefused(error_responses.mcp_no_token(server.name), cause=str(error)) from error
-
-    async def _send(
-        self,
-        server: McpServer,
-        client: ClientSide,
-        upstream: UpstreamClient,
-        message: McpMessage,
-        secret: str | None,
-        held: BodyBytes | None,
-        *,
-        session: bytes | None,
-        seal: Callable[[bytes], bytes],
-        is_last: bool = False,
-    ) -> None:
-        from orchestrator.proxies.model.forwarder import once
-        from orchestrator.proxies.model.upstream_client import UpstreamRequest
-
-        assert server.url is not None
-        request = UpstreamRequest(
-            method=client.method,
-            url=server.url,
-            headers=_request_headers(server, client, secret=secret, session=session, body=message.body),
-            body=once(message.body, held) if client.method == "POST" else None,
-        )
-        try:
-            await _exchange(request, client, upstream, secret=secret, seal=seal)
-        except _Unauthorised:
-            if is_last:
-                raise _NotDone(login_again(server.name)) from None
-            raise
 
     async def _allow(self, server: McpServer, identity: RunIdentity, message: McpMessage) -> None:
         """Let a message pass, or raise `_NotDone`."""
@@ -226,6 +190,61 @@ class McpGateway:
                 )
             )
         return secret
+
+
+async def _with_secret(send: Send, secret: str | None, held: BodyBytes) -> None:
+    """Send with the secret that the owner has set, if there is one."""
+    try:
+        await send(secret, held)
+    except (_Unauthorised, _TooFewRights):
+        raise ProxyRefused(error_responses.MCP_REFUSES) from None
+
+
+async def _with_token(send: Send, tokens: McpTokens, server: McpServer, held: BodyBytes) -> None:
+    """Send with the token of the owner's login, and once more where it had to be renewed."""
+    try:
+        token = await tokens.token(server)
+        try:
+            await send(token, held)
+        except _Unauthorised:
+            renewed = await tokens.token(server, refused=token or "")
+            if renewed is None:
+                raise
+            await send(renewed, None)
+    except _Unauthorised:
+        raise _NotDone(mcp_logins.login_again(server.name)) from None
+    except _TooFewRights as error:
+        await tokens.want(server, error.scope)
+        raise _NotDone(mcp_logins.more_rights(server.name)) from None
+    except LoginNeeded as error:
+        raise _NotDone(str(error)) from error
+    except LoginUnreachable as error:
+        raise ProxyRefused(error_responses.mcp_no_token(server.name), cause=str(error)) from error
+
+
+async def _send(
+    server: McpServer,
+    client: ClientSide,
+    upstream: UpstreamClient,
+    message: McpMessage,
+    secret: str | None,
+    held: BodyBytes | None,
+    *,
+    session: bytes | None,
+    seal: Callable[[bytes], bytes],
+) -> None:
+    """Send a message and its answer back. Raises `_Unauthorised` and `_TooFewRights` before it has begun."""
+    from orchestrator.proxies.model.forwarder import once
+    from orchestrator.proxies.model.upstream_client import UpstreamRequest
+
+    assert server.url is not None
+    request = UpstreamRequest(
+        method=client.method,
+        url=server.url,
+        headers=_request_headers(server, client, secret=secret, session=session, body=message.body),
+        body=once(message.body, held) if client.method == "POST" else None,
+    )
+    await _exchange(request, client, upstream, secret=secret, seal=seal)
 
 
 async def _answer_refusal(client: ClientSide, message: McpMessage, reason: str) -> None:
@@ -287,6 +306,9 @@ async def _exchange(
         if answer.status == 401:
             raise _Unauthorised
         if answer.status == 403:
+            scope = mcp_logins.wanted_scope(_values(answer.headers, b"www-authenticate"))
+            if scope is not None:
+                raise _TooFewRights(scope)
             raise ProxyRefused(error_responses.MCP_REFUSES)
         if any(
             value.strip().lower() != b"identity" for value in _values(answer.headers, b"content-encoding")

@@ -7,7 +7,9 @@ expired, or that the server refuses, is renewed once for all calls that wait.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+import re
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from types import ModuleType
@@ -36,6 +38,10 @@ LEEWAY_MS = 30_000
 FRESH_MS = 30_000
 """Milliseconds for which a token counts as new: a server that refuses it then would refuse the next, too."""
 CLOSE_SECONDS = 10.0
+MAX_SCOPE_CHARS = 2_000
+_TOO_FEW = re.compile(r'(?:^|[\s,])error="?insufficient_scope(?![\w-])')
+_SCOPE = re.compile(r'(?:^|[\s,])scope="([\x20\x21\x23-\x5b\x5d-\x7e]{1,1000})"')
+"""A scope by RFC 6749: printable, without quotes and backslashes."""
 
 
 class LoginRefused(AndyError):
@@ -70,6 +76,8 @@ class McpLogin(BaseModel):
     access_token: str = Field(repr=False)
     refresh_token: str | None = Field(repr=False)
     scope: str | None
+    wanted_scope: str | None = None
+    """The rights that the server has missed since, for the next login."""
     obtained_ms: int
     expires_ms: int | None
     refused: str | None = None
@@ -111,28 +119,34 @@ def read(data: Path, server: McpServer) -> McpLogin | None:
     return login if login.url == server.url and server.secret_env is None else None
 
 
-def write(data: Path, name: str, login: McpLogin | None, *, of: str | None = None) -> bool:
-    """Store a login in place of another, or delete it. Blocks.
-
-    With `of`, only where the stored login has this id: return whether it was so.
-    """
-    path = _path(data, name)
-    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    with FileLock(path.parent / ".lock", timeout=LOCK_SECONDS):
-        if of is not None and _stored_id(path) != of:
-            return False
+def write(data: Path, name: str, login: McpLogin | None) -> None:
+    """Store a login in place of another, or delete it. Blocks."""
+    with _locked(data, name) as path:
         if login is None:
             path.unlink(missing_ok=True)
         else:
             write_whole(path, login.model_dump_json(indent=2) + "\n", mode=0o600)
+
+
+def change(data: Path, name: str, login: McpLogin, **fields: object) -> bool:
+    """Change fields of a stored login. Return False where another or a newer token lies there. Blocks."""
+    with _locked(data, name) as path:
+        try:
+            stored = McpLogin.model_validate_json(path.read_text(encoding="utf-8"))
+        except (OSError, ValueError):
+            return False
+        if (stored.id, stored.access_token) != (login.id, login.access_token):
+            return False
+        write_whole(path, stored.model_copy(update=fields).model_dump_json(indent=2) + "\n", mode=0o600)
     return True
 
 
-def _stored_id(path: Path) -> str | None:
-    try:
-        return McpLogin.model_validate_json(path.read_text(encoding="utf-8")).id
-    except (OSError, ValueError):
-        return None
+@contextmanager
+def _locked(data: Path, name: str) -> Iterator[Path]:
+    path = _path(data, name)
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    with FileLock(path.parent / ".lock", timeout=LOCK_SECONDS):
+        yield path
 
 
 def forget_foreign(data: Path, server: McpServer) -> None:
@@ -179,6 +193,17 @@ class McpTokens:
             raise LoginNeeded(login_again(server.name))
         return login.access_token
 
+    async def want(self, server: McpServer, scope: str) -> None:
+        """Store that a server wants more rights, so that the next login asks for them."""
+        login = await asyncio.to_thread(read, self._data, server)
+        if login is None or not scope:
+            return
+        known = (login.scope or "").split() + (login.wanted_scope or "").split()
+        wanted = " ".join(dict.fromkeys([*known, *scope.split()]))
+        if wanted != login.wanted_scope and len(wanted) <= MAX_SCOPE_CHARS:
+            # Where the token was renewed meanwhile, the next call finds out again.
+            await asyncio.to_thread(change, self._data, server.name, login, wanted_scope=wanted)
+
     async def close(self) -> None:
         """Wait a moment for renewals that are under way: their tokens would be lost."""
         if self._renewals:
@@ -211,18 +236,18 @@ class McpTokens:
         login = await asyncio.to_thread(read, self._data, server)
         if login is None or login.access_token != seen.access_token or login.refused is not None:
             return login or seen.model_copy(update={"refused": "logged_out"})  # somebody was quicker
+        fields: dict[str, object]
         try:
-            found: McpLogin = await mcp_oauth.renew(
-                login, await self._upstream(), now_ms=self._clock.now_ms()
-            )
+            fields = await mcp_oauth.renew(login, await self._upstream(), now_ms=self._clock.now_ms())
         except LoginUnreachable:
             raise
         except LoginRefused as error:
-            found = login.model_copy(update={"refused": str(error)})
-        is_stored = await asyncio.to_thread(write, self._data, server.name, found, of=login.id)
+            fields = {"refused": str(error)}
+        is_stored = await asyncio.to_thread(change, self._data, server.name, login, **fields)
         if not is_stored:
             newer = await asyncio.to_thread(read, self._data, server)
             return newer or seen.model_copy(update={"refused": "logged_out"})
+        found = login.model_copy(update=fields)
         if found.refused is not None:
             await self._on_refused(server.name, found)
         else:
@@ -235,6 +260,22 @@ def _oauth() -> ModuleType:
     from orchestrator.proxies import mcp_oauth
 
     return mcp_oauth
+
+
+def wanted_scope(challenges: Sequence[bytes]) -> str | None:
+    """Return the scope that a server names when it wants more rights; None where that is not its reason."""
+    text = b", ".join(challenges).decode("latin-1")
+    if not _TOO_FEW.search(text):
+        return None
+    found = _SCOPE.search(text)
+    return found[1] if found else ""
+
+
+def more_rights(name: str) -> str:
+    """Return why a call is not passed on that the login does not allow, for the agent."""
+    return (
+        f"the MCP server '{name}' wants more rights, and its owner has to log in again: andy mcp login {name}"
+    )
 
 
 def login_again(name: str) -> str:

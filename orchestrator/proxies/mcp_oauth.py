@@ -77,6 +77,8 @@ class LoginRequest:
     client_secret: str | None = field(default=None, repr=False)
     known_client: dict[str, Any] | None = field(default=None, repr=False)
     """The client of the login before, where its id came from the owner."""
+    scope: str | None = None
+    """The rights to ask for, where a server has missed some since the login before; else it names them."""
 
 
 async def log_in(
@@ -85,7 +87,7 @@ async def log_in(
     """Log in to a server. Raises `LoginRefused`."""
     given = _given_client(request)
     flow = _Flow(request.url, upstream, client=given, redirect_uri=request.redirect_uri)
-    tokens = await flow.log_in(authorise)
+    tokens = await flow.log_in(authorise, scope=request.scope)
     context = flow.provider.context
     metadata, client = context.oauth_metadata, context.client_info
     assert metadata is not None
@@ -105,8 +107,8 @@ async def log_in(
     )
 
 
-async def renew(login: McpLogin, upstream: UpstreamClient, *, now_ms: int) -> McpLogin:
-    """Return a login with a new token.
+async def renew(login: McpLogin, upstream: UpstreamClient, *, now_ms: int) -> dict[str, object]:
+    """Return the fields of a login that change with a new token.
 
     Raises:
         LoginUnreachable: no token came; the old one stays what it was.
@@ -114,7 +116,7 @@ async def renew(login: McpLogin, upstream: UpstreamClient, *, now_ms: int) -> Mc
     """
     flow = _Flow.of(login, upstream)
     tokens = await flow.renew()
-    return login.model_copy(update={"obtained_ms": now_ms, **_token_fields(tokens, now_ms)})
+    return {"obtained_ms": now_ms, **_token_fields(tokens, now_ms)}
 
 
 async def revoke(login: McpLogin, upstream: UpstreamClient) -> bool:
@@ -179,11 +181,11 @@ class _Flow:
         context.token_expiry_time = LONG_AGO
         return flow
 
-    async def log_in(self, authorise: Authorise) -> OAuthToken:
+    async def log_in(self, authorise: Authorise, *, scope: str | None) -> OAuthToken:
         self._authorise = authorise
         flow = self.provider.async_auth_flow(self._hello)
         try:
-            await self._through(flow)
+            await self._through(flow, scope)
         except OAuthRegistrationError as error:
             raise LoginRefused(
                 "Its authorisation server does not let Andy register by himself: register a client there and"
@@ -236,7 +238,9 @@ class _Flow:
         answer = await self._send(httpx2.Request("POST", str(endpoint), data=data, headers=headers))
         return answer.status_code == httpx2.codes.OK
 
-    async def _through(self, flow: AsyncGenerator[httpx2.Request, httpx2.Response]) -> None:
+    async def _through(
+        self, flow: AsyncGenerator[httpx2.Request, httpx2.Response], scope: str | None
+    ) -> None:
         """Answer each request of the flow until it holds a token."""
         outgoing = await anext(flow)
         while self._storage.tokens is None:
@@ -245,7 +249,7 @@ class _Flow:
             answer = await self._send(outgoing)
             if outgoing is self._hello:
                 self._is_open = answer.is_success
-                answer = _challenge(answer)
+                answer = _challenge(answer, scope)
             try:
                 outgoing = await flow.asend(answer)
             except StopAsyncIteration:
@@ -355,16 +359,20 @@ def _given_client(request: LoginRequest) -> OAuthClientInformationFull | None:
     )
 
 
-def _challenge(answer: httpx2.Response) -> httpx2.Response:
-    """Return a server's answer to a first message as the challenge that it may be.
+def _challenge(answer: httpx2.Response, scope: str | None) -> httpx2.Response:
+    """Return a server's answer to a first message as the challenge that it may be, for the rights in `scope`.
 
     One that answers without a login may want it for its tools alone. Raises `LoginRefused`.
     """
-    if answer.status_code == httpx2.codes.UNAUTHORIZED:
-        return answer
-    if not answer.is_success:
+    if answer.status_code != httpx2.codes.UNAUTHORIZED and not answer.is_success:
         raise LoginRefused(f"The server answers with HTTP {answer.status_code}: is its URL right?")
-    return httpx2.Response(httpx2.codes.UNAUTHORIZED, request=answer.request)
+    named = answer.headers.get("www-authenticate", "Bearer")
+    if scope is not None:
+        # The first scope counts.
+        named = f'Bearer scope="{scope}", {named.partition(" ")[2]}'
+    return httpx2.Response(
+        httpx2.codes.UNAUTHORIZED, headers={"www-authenticate": named}, request=answer.request
+    )
 
 
 def _refusal(answer: httpx2.Response) -> LoginRefused:

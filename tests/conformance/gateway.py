@@ -12,6 +12,7 @@ from pathlib import Path
 from orchestrator.base.clock import SystemClock
 from orchestrator.domain.values import Folder, RunId
 from orchestrator.proxies.mcp_gateway import McpGateway, SessionSeal
+from orchestrator.proxies.mcp_logins import McpTokens
 from orchestrator.proxies.model.credentials import CredentialSource
 from orchestrator.proxies.model.exchange import RunIdentity
 from orchestrator.proxies.model.proxy import CredentialProxy
@@ -24,7 +25,7 @@ TOKEN = b"token-of-a-run"
 
 
 @asynccontextmanager
-async def gateway(url: str) -> AsyncIterator[ProxyServer]:
+async def gateway(url: str, *, tokens: McpTokens | None = None) -> AsyncIterator[ProxyServer]:
     """The proxy that agents reach, with one server at `/mcp/everything`; every token is of one group."""
     server = McpServer(name="everything", url=url, groups=(GROUP,))
     runs = iter(range(10**9))
@@ -47,6 +48,7 @@ async def gateway(url: str) -> AsyncIterator[ProxyServer]:
             clock=clock,
             parsing=parsing,
             sessions=SessionSeal(b"key"),
+            tokens=tokens,
         )
         credentials = CredentialSource(home, {"ANTHROPIC_API_KEY": "none"})
         proxy = await stack.enter_async_context(

@@ -39,7 +39,7 @@ from orchestrator.store.audit import AuditEvent
 from orchestrator.store.database import Database
 from orchestrator.store.mcp_servers import McpServer
 from tests.doubles.clock import FakeClock
-from tests.doubles.faulty_upstream import FaultyUpstream, Received
+from tests.doubles.faulty_upstream import FaultyUpstream, Received, answer
 from tests.processes.mcp_login_server import LoginServer, browse
 from tests.support.host_contexts import host_context
 from tests.support.running_proxy import Proxied, proxied
@@ -358,6 +358,82 @@ async def test_without_a_way_to_renew_the_login_is_over_when_its_token_is(home: 
         await home.tokens.token(home.server)
 
 
+@pytest.mark.parametrize(
+    ("challenge", "scope"),
+    [
+        ('Bearer error="insufficient_scope", scope="notes:write"', "notes:write"),
+        ('Bearer scope="notes:write", error=insufficient_scope', "notes:write"),
+        ('Bearer error="insufficient_scope"', ""),
+        ('Bearer error="insufficient_scope", scope="a\\"b"', ""),
+        ('Bearer error="insufficient_scope_of_mine", scope="a"', None),
+        ('Bearer error="invalid_token", scope="a"', None),
+        ("", None),
+    ],
+)
+def test_a_server_that_wants_more_rights_is_understood(challenge: str, scope: str | None) -> None:
+    assert mcp_logins.wanted_scope([challenge.encode()]) == scope
+
+
+async def test_rights_that_a_server_misses_are_asked_for_at_the_next_login(
+    strange: tuple[FaultyUpstream, Published], upstream: UpstreamClient, tmp_path: Path
+) -> None:
+    server, published = strange
+    published.token["scope"] = "notes:read"
+    login = await log_in(f"{server.url}/mcp", upstream, authorise=allow_here)
+    mcp_logins.write(tmp_path, "notes", login)
+    notes = McpServer(name="notes", url=login.url, groups=())
+
+    async def client() -> UpstreamClient:
+        return upstream
+
+    async def on_refused(name: str, login: McpLogin) -> None:
+        raise AssertionError
+
+    tokens = McpTokens(tmp_path, client, clock=FakeClock(), on_refused=on_refused)
+    for wanted in ("notes:write", "notes:write notes:read", "", "notes:share"):
+        await tokens.want(notes, wanted)
+    stored = mcp_logins.read(tmp_path, notes)
+    assert stored is not None
+    assert stored.wanted_scope == "notes:read notes:write notes:share"
+    assert stored.access_token == login.access_token
+    assert mcp_logins.change(tmp_path, "notes", stored, access_token="at-2")
+    assert not mcp_logins.change(tmp_path, "notes", stored, wanted_scope="x"), "an old token brings none back"
+
+    addresses: list[str] = []
+
+    async def authorise(address: str) -> Any:
+        addresses.append(address)
+        return await allow_here(address)
+
+    challenge = (
+        'www-authenticate: Bearer scope="notes:read", resource_metadata="' + server.url + RESOURCE + '"'
+    )
+    published.bodies["/mcp"] = (401, b"", (challenge,))
+    await log_in(login.url, upstream, authorise=authorise, scope=stored.wanted_scope)
+    await log_in(login.url, upstream, authorise=authorise)
+    scopes = [parse_qs(urlsplit(address).query)["scope"][0] for address in addresses]
+    assert scopes == ["notes:read notes:write notes:share", "notes:read"]
+
+
+async def test_a_call_that_needs_more_rights_is_answered_with_the_way_to_them(
+    home: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with FaultyUpstream() as strict:
+        wanting = 'Bearer error="insufficient_scope", scope="notes:write"'
+        strict.behave = answer(403, b"{}", www_authenticate=wanting)
+        login = home.login
+        assert login is not None
+        object.__setattr__(home.server, "url", f"{strict.url}/mcp")
+        mcp_logins.write(home.data, "notes", login.model_copy(update={"url": home.server.url}))
+        status, text = await home.call(ACCEPT)
+        assert (status, "more rights" in text, "andy mcp login notes" in text) == (200, True, True)
+        stored = home.login
+        assert stored is not None
+        assert stored.wanted_scope == "notes:write"
+        strict.behave = answer(403, b"{}")
+        assert (await home.call(ACCEPT))[0] == 502
+
+
 # What servers publish
 
 
@@ -572,8 +648,8 @@ async def test_only_a_refusal_of_oauth_ends_a_login(
     published.bodies.clear()
     published.token = {"access_token": "at-2", "token_type": "bearer", "expires_in": 60}
     renewed = await mcp_oauth.renew(login, upstream, now_ms=1_000)
-    assert (renewed.access_token, renewed.refresh_token) == ("at-2", "rt-1")
-    assert renewed.expires_ms == 61_000
+    assert (renewed["access_token"], renewed["refresh_token"]) == ("at-2", "rt-1")
+    assert (renewed["obtained_ms"], renewed["expires_ms"]) == (1_000, 61_000)
     form = parse_qs(server.received[-1].body.decode())
     assert (form["grant_type"], form["refresh_token"]) == (["refresh_token"], ["rt-1"])
     assert form["resource"] == [f"{server.url}/mcp"]
