@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from orchestrator.channels.description import ChannelDescription, LoginQuestion
 
 channels_app = App(name="channels")
-SETTING = "ANDY_CHANNELS"
 ChannelArgument = Annotated[str, Parameter(help="A channel, by its name: see 'andy channels list'.")]
 
 
@@ -115,7 +114,7 @@ async def switch_on(home: Home, name: str, given: Mapping[str, str]) -> str:
         UnknownChannel: there is none of this name.
         BadRequest, ChannelError: it cannot be logged in; nothing is changed then.
     """
-    from orchestrator.channels import discovery
+    from orchestrator.channels import discovery, switching
 
     channel = discovery.find(name)
     if channel.is_always_on:
@@ -124,15 +123,9 @@ async def switch_on(home: Home, name: str, given: Mapping[str, str]) -> str:
     if unknown:
         known = ", ".join(one.name for one in channel.questions) or "none"
         raise UsageError(f"{channel.title} asks for nothing named '{unknown[0]}': it takes {known}.")
-    said = ""
-    if channel.log_in is not None:
-        answers = {one.name: given.get(one.name) or await _asked(one) for one in channel.questions}
-        await asyncio.to_thread(home.make)
-        try:
-            said = f"{await channel.log_in(home.root, answers)} "
-        except ImportError as error:
-            raise SettingError(channel.missing_library) from error
-    await asyncio.to_thread(_write, home, [*settings_of(home).channels, name])
+    answers = {one.name: given.get(one.name) or await _asked(one) for one in channel.questions}
+    said = await switching.switch_on(home, channel, answers)
+    said = f"{said} " if said else ""
     pair = f" Pair it: '{channel.pair_command}'." if channel.pair_command else ""
     return f"{said}{channel.title} is on from Andy's next start: {RESTART}.{pair}"
 
@@ -173,12 +166,13 @@ async def switch_off(home: Home, name: str) -> str:
         UnknownChannel: there is none of this name.
         UsageError: it cannot be switched off.
     """
-    from orchestrator.channels import discovery
+    from orchestrator.channels import discovery, switching
 
     channel = discovery.find(name)
     if channel.is_always_on:
         raise UsageError(f"{channel.title} cannot be switched off.")
-    await asyncio.to_thread(_write, home, [one for one in settings_of(home).channels if one != name])
+    wanted = [one for one in settings_of(home).channels if one != name]
+    await asyncio.to_thread(switching.write_setting, home, wanted)
     said = f"{channel.title} is off from Andy's next start: {RESTART}."
     if channel.log_out is not None:
         try:
@@ -186,19 +180,6 @@ async def switch_off(home: Home, name: str) -> str:
         except ImportError:
             return f"{said} Its login stays in the home: {channel.missing_library}"
     return f"{said} Its login stays in the home."
-
-
-def _write(home: Home, wanted: list[str]) -> None:
-    from orchestrator.cli import dotenv_file
-
-    value = ",".join(dict.fromkeys(wanted))
-    # A name without a value says nothing in `.env`.
-    dotenv_file.put(home.root / ".env", {SETTING: value or "none"})
-    if settings_of(home).andy_channels != value:
-        where = "the environment" if os.environ.get(SETTING) is not None else "andy.toml"
-        raise SettingError(
-            f"{SETTING} of {where} counts before that of .env: set it there to '{value or 'none'}'."
-        )
 
 
 @channels_app.command

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
-from orchestrator.cli import dotenv_file
 from orchestrator.cli.options import HomeOption
+from orchestrator.domain import dotenv_file
 from orchestrator.domain.errors import AndyError, BadRequest, NotRunning
 from orchestrator.domain.home import Home
 

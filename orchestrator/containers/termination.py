@@ -18,7 +18,7 @@ from orchestrator.containers import timeouts
 from orchestrator.containers.live_runs import LiveRuns, LiveRunState
 from orchestrator.containers.ports import PoolContext, event_word, until_stored
 from orchestrator.domain.errors import ContainerError, EngineGone, ImageMissing
-from orchestrator.domain.failures import FailureOwner
+from orchestrator.domain.failures import STOPPED_BY_HAND, FailureOwner
 from orchestrator.domain.protocols import Exit, RunningContainer
 from orchestrator.domain.values import Folder, LiveRun, Run, RunId, RunState, Turn, TurnId, TurnState
 from orchestrator.store import runs, turns
@@ -114,8 +114,12 @@ def forced_outcome(live: LiveRunState) -> RunEnd | None:
     """Return how a run ends that is to be killed; None for one that is not."""
     if live.verdict is None or not live.verdict.kill:
         return None
-    # Nobody misses a container that was given nothing.
-    kind = RunEndKind.CLOSED if live.is_unused else RunEndKind.TIMED_OUT
+    if live.is_unused:
+        kind = RunEndKind.CLOSED  # nobody misses a container that was given nothing
+    elif live.verdict.reason == STOPPED_BY_HAND:
+        kind = RunEndKind.STOPPED
+    else:
+        kind = RunEndKind.TIMED_OUT
     return RunEnd(kind=kind, reason=live.verdict.reason, is_retryable=live.verdict.is_retryable)
 
 

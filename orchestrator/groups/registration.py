@@ -250,11 +250,14 @@ def typeable(trigger: str | None) -> str | None:
     trigger = _checked_trigger(trigger)
     if trigger is None:
         return None
-    is_word = any(one.isalnum() for one in trigger) and "`" not in trigger and "://" not in trigger
+    letters = [one for one in trigger if one.isalnum()]
+    # A single letter is in every other sentence; a single syllable, as of Korean, is a word.
+    is_word = len(letters) > 1 or (letters and not trigger.isascii())
+    is_word = is_word and "`" not in trigger and "://" not in trigger
     if not is_word or not trigger.isprintable():
         raise ProfileRefused(
             "trigger",
-            "A trigger is what people type, such as @house: it has a letter or a digit, nothing that cannot"
+            "A trigger is what people type, such as @house: it has two letters or digits, nothing that cannot"
             " be seen, and is no link.",
         )
     return trigger

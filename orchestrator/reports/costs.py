@@ -42,6 +42,9 @@ _UNKNOWN = {"task": "no task", "kind": "outside a turn", "model": "unknown", "se
 _AMOUNT = re.compile(
     r"(?P<sign>\$?)(?P<number>\d[\d_]{0,20}(?:\.\d{1,9})?)(?P<unit>[kM]|usd|tokens|)", re.ASCII
 )
+_CENTS = re.compile(r"\A(\$?\d{1,15}),(\d{1,2})\Z", re.ASCII)
+MAX_SHOWN = 40
+"""Characters of a refused amount that its error repeats."""
 
 
 NANO_USD = rules.NANO
@@ -81,6 +84,7 @@ def parse_amount(text: str) -> BudgetAmount:
         BadAmount: it is none, is nothing, or is so small a number that its unit has to be named.
     """
     found = _AMOUNT.fullmatch(text)
+    text = text[:MAX_SHOWN]
     is_money = found is not None and bool(found["sign"] or found["unit"] == "usd")
     if found is None or (found["sign"] and found["unit"] not in {"", "usd"}):
         raise BadAmount(f"'{text}' is no amount: write tokens as 200000, 200k or 2M, money as 5usd.")
@@ -98,18 +102,21 @@ def parse_amount(text: str) -> BudgetAmount:
 
 
 def parse_amount_of(text: str, unit: Unit) -> BudgetAmount:
-    """Return the amount of a text whose unit was chosen apart: `5` or `1.50` dollars, `200k` or `2M` tokens.
+    """Return the amount of a text whose unit was chosen apart: `5`, `1.50` or `1,50` dollars, `2M` tokens.
 
     Raises:
         BadAmount: it is none, is nothing, or names another unit.
     """
-    is_bare = text[:1] != "$" and text[-1:].isdigit()
-    amount = parse_amount(text + ("usd" if unit is Unit.USD else "tokens") if is_bare else text)
+    name, example = ("dollars", "5 or 1.50") if unit is Unit.USD else ("tokens", "200000, 200k or 2M")
+    # Three digits after a comma may be thousands; one or two are cents.
+    written = _CENTS.sub(r"\1.\2", text) if unit is Unit.USD else text
+    is_bare = written[:1] != "$" and written[-1:].isdigit()
+    whole = written + ("usd" if unit is Unit.USD else "tokens") if is_bare else written
+    if _AMOUNT.fullmatch(whole) is None:
+        raise BadAmount(f"'{text[:MAX_SHOWN]}' is not an amount of {name}: write a number such as {example}.")
+    amount = parse_amount(whole)
     if amount.unit is not unit:
-        name = "dollars" if unit is Unit.USD else "tokens"
-        raise BadAmount(
-            f"'{text}' is not an amount of {name}: choose the other unit, or write a number alone."
-        )
+        raise BadAmount(f"'{text[:MAX_SHOWN]}' is not an amount of {name}: choose the other unit.")
     return amount
 
 

@@ -9,6 +9,7 @@ from zoneinfo import ZoneInfo
 
 from orchestrator.base.tables import Rows
 from orchestrator.domain.dashboard import BoardTask, Deadline, Question
+from orchestrator.domain.failures import STOPPED_BY_HAND
 from orchestrator.domain.values import Group, Turn
 from orchestrator.reports import costs
 from orchestrator.reports.approvals import approval_row
@@ -32,6 +33,7 @@ class OwnerNeeds:
     """Rows of `groups.access_row` of chats that call and have no group."""
     questions: list[Question]
     failed: list[Turn]
+    """Chat turns that failed; not those that somebody stopped, or that the owner has put aside."""
     overdue: list[BoardTask]
     budgets: Rows
     """Rows of `costs.budgets` that are spent."""
@@ -54,7 +56,11 @@ async def owner_needs(
         ],
         access=[access_row(one) for one in await access_requests.waiting(tx, limit=MOST)],
         questions=await dashboard_questions.unanswered_of_all(tx, limit=MOST),
-        failed=await turns.last_failed(tx, since_ms=now_ms - FAILED_MS, limit=MOST),
+        failed=[
+            one
+            for one in await turns.last_failed(tx, since_ms=now_ms - FAILED_MS, limit=MOST)
+            if one.reason != STOPPED_BY_HAND
+        ],
         overdue=[one for one in late if _is_over(one.deadline, zones.get(one.folder, zone), now_ms=now_ms)],
         budgets=[one for one in budgets if one["percent"] >= 100],
     )

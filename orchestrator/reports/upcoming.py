@@ -122,18 +122,17 @@ async def week(
 
 
 def _is_to_come(deadline: Deadline, *, now_ms: int, zone: ZoneInfo) -> bool:
-    """Return whether a deadline is not over; one of a day is of today to its end."""
-    if deadline.date is None:
-        return deadline.at_ms > now_ms
-    return deadline.date >= local_iso(now_ms, zone)[:10]
+    """Return whether a deadline is of today or later: one of this morning is late, and of today."""
+    day = deadline.date or local_iso(deadline.at_ms, zone)[:10]
+    return day >= local_iso(now_ms, zone)[:10]
 
 
 def _deadline_row(one: BoardTask, deadline: Deadline, *, now_ms: int, zone: ZoneInfo) -> UpcomingView:
-    """Return the deadline of a task that is not over yet; one of a day stands at the day's beginning."""
+    """Return the deadline of a task; one of a day stands at the day's beginning and is not late on it."""
     row = _row(zone, deadline.at_ms, "deadline", one.id, one.folder, one.status.value, one.title)
     found = _on_day(row, one.title, (deadline.at_ms,), now_ms=now_ms, zone=zone)
-    of_day = {"date": deadline.date, "at": [""]} if deadline.date else {}
-    return cast("UpcomingView", {**found, **of_day, "is_overdue": False})
+    of_day = {"date": deadline.date, "at": [""], "is_overdue": False} if deadline.date else {}
+    return cast("UpcomingView", {**found, **of_day})
 
 
 def _event_row(one: FollowedEvent, *, now_ms: int, zone: ZoneInfo) -> UpcomingView:

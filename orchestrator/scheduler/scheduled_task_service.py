@@ -8,7 +8,7 @@ from __future__ import annotations
 import secrets
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Any, Protocol, TypeVar
 from zoneinfo import ZoneInfo
@@ -220,6 +220,28 @@ async def cancel(tx: Tx, task: ScheduledTask, *, now_ms: int) -> ScheduledTask:
     return await find(tx, task.id)
 
 
+async def restore(tx: Tx, task: ScheduledTask, times: ScheduleReader, *, now_ms: int) -> ScheduledTask:
+    """Take back that a scheduled task was cancelled: it goes on at its next time from now.
+
+    Raises `TaskRefused` when its only time has passed.
+    """
+    if task.status is not TaskStatus.CANCELLED:
+        return task
+    is_once = task.schedule.kind is ScheduleKind.ONCE
+    first_ms = (
+        round(datetime.fromisoformat(task.schedule.value).timestamp() * 1000)
+        if is_once
+        else task.last_ms or task.created_ms
+    )
+    next_ms = times.following(task.schedule, first_ms, now_ms)
+    if next_ms is None:
+        raise TaskRefused(f"The time of task {task.id} has passed: make a new one.")
+    active = replace(
+        task, status=TaskStatus.ACTIVE, status_reason=None, status_ms=now_ms, next_ms=next_ms, failures=0
+    )
+    return await _put(tx, active)
+
+
 async def run_now(tx: Tx, task: ScheduledTask, *, now_ms: int) -> TurnId:
     """Queue a run of a scheduled task besides its schedule, also of a paused or completed one.
 
@@ -283,7 +305,7 @@ async def add(
 async def apply_action(
     tx: Tx, task_id: str, action: str, times: ScheduleReader, *, now_ms: int
 ) -> ScheduledTask:
-    """Do one of the owner's actions, audited: `pause`, `resume`, `cancel` or `run`.
+    """Do one of the owner's actions, audited: `pause`, `resume`, `cancel`, `restore` or `run`.
 
     Raises:
         UnknownTask, TaskRefused, UnknownGroup: nothing was done.
@@ -320,11 +342,15 @@ async def _act(
             return await resume(tx, task, times, now_ms=now_ms)
         case "cancel":
             return await cancel(tx, task, now_ms=now_ms)
+        case "restore":
+            return await restore(tx, task, times, now_ms=now_ms)
         case "run":
             await run_now(tx, task, now_ms=now_ms)
             return task
         case _:
-            raise BadRequest(f"'{action}' is nothing to do with a task: use pause, resume, cancel or run.")
+            raise BadRequest(
+                f"'{action}' is nothing to do with a task: use pause, resume, cancel, restore or run."
+            )
 
 
 def to_row(task: ScheduledTask) -> dict[str, Any]:

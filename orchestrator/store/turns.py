@@ -24,6 +24,8 @@ from orchestrator.domain.values import (
 from orchestrator.store import task_runs
 from orchestrator.store.database import Tx, returned
 
+_ASIDE = "put_aside:"
+"""A key of `router_state` with the address of a chat: its failed turns up to the value are put aside."""
 LONGEST_WAIT_FOR_FILES_MS = 180_000
 """However many files come one after another."""
 ASKED_BEFORE_END_MS = 60_000
@@ -454,20 +456,37 @@ async def failures(tx: Tx, *, since_ms: int) -> list[dict[str, Any]]:
 
 
 async def last_failed(tx: Tx, *, since_ms: int, limit: int) -> list[Turn]:
-    """Return the failed chat turn of each chat after which no other one of the chat came, newest first."""
+    """Return the failed chat turn of each chat after which no other one of the chat came, newest first.
+
+    Those that the owner has put aside are left out.
+    """
     rows = await tx.execute_fetchall(
         """
         SELECT * FROM turns AS failed
-        WHERE state = 'failed' AND kind = 'chat' AND ended_ms >= ? AND NOT EXISTS (
+        WHERE state = 'failed' AND kind = 'chat' AND ended_ms >= :since AND NOT EXISTS (
             SELECT 1 FROM turns AS later
             WHERE later.group_folder = failed.group_folder AND later.id > failed.id
                 AND later.chat_jid = failed.chat_jid AND later.kind = 'chat'
+        ) AND NOT EXISTS (
+            SELECT 1 FROM router_state
+            WHERE key = :aside || failed.chat_jid AND CAST(value AS INTEGER) >= failed.id
         )
-        ORDER BY ended_ms DESC LIMIT ?
+        ORDER BY ended_ms DESC LIMIT :limit
         """,
-        (since_ms, limit),
+        {"since": since_ms, "aside": _ASIDE, "limit": limit},
     )
     return [_from_row(row) for row in rows]
+
+
+async def put_aside(tx: Tx, turn: Turn) -> None:
+    """Note that the owner has seen that a turn failed, and wants nothing done about it."""
+    await tx.execute(
+        """
+        INSERT INTO router_state (key, value) VALUES (:key, :turn)
+        ON CONFLICT (key) DO UPDATE SET value = max(CAST(value AS INTEGER), :turn)
+        """,
+        {"key": _ASIDE + turn.chat_jid, "turn": turn.id},
+    )
 
 
 def _from_row(row: sqlite3.Row) -> Turn:

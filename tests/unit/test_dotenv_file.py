@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from orchestrator.cli import dotenv_file
+from orchestrator.domain import dotenv_file
 from orchestrator.domain.errors import SettingError
 
 

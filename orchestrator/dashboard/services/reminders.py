@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import TypedDict
 from zoneinfo import ZoneInfo
@@ -21,7 +21,14 @@ from orchestrator.dashboard.rules import alerts
 from orchestrator.dashboard.services import notifications
 from orchestrator.dashboard.services.context import BoardLimits, ServiceContext
 from orchestrator.dashboard.words import when
-from orchestrator.domain.dashboard import Actor, Caller, Notification, NotificationRequest, ToolRefused
+from orchestrator.domain.dashboard import (
+    Actor,
+    Caller,
+    Notification,
+    NotificationRequest,
+    NotificationStatus,
+    ToolRefused,
+)
 from orchestrator.domain.errors import BadTime, ReminderRefused, UnknownReminder
 from orchestrator.domain.values import ChatJid, Group, ScheduledTask
 from orchestrator.inbound.intake import check_text
@@ -152,6 +159,29 @@ class ReminderService:
         """
         ended = await self.end(tx, await _known(tx, reminder), now_ms=now_ms)
         return await self._done(tx, "cancel", ended, now_ms=now_ms)
+
+    async def restore(self, tx: Tx, reminder: str, *, now_ms: int) -> ReminderView:
+        """Set a cancelled reminder anew, in its chat and at its time, and return the row of the new one.
+
+        Raises:
+            UnknownReminder
+            ReminderRefused: it was sent, or the group has too many.
+        """
+        one = await _known(tx, reminder)
+        if one.status is not NotificationStatus.CANCELLED:
+            raise ReminderRefused(
+                f"Reminder {one.number} is {one.status.value}: only a deleted one comes back."
+            )
+        group = await self._group(tx, one)
+        made = await self.set(
+            tx,
+            replace(group, jid=one.chat_jid or group.jid),
+            one.message,
+            one.due_ms,
+            now_ms=now_ms,
+            task_id=one.task_id,
+        )
+        return await self._done(tx, "restore", made, now_ms=now_ms)
 
     async def rows(self, tx: Tx, folder: str | None) -> list[ReminderView]:
         """Return the reminders to come of a group, or of all, the next first; those that repeat too.

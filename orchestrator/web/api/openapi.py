@@ -150,7 +150,7 @@ OPERATIONS = (
         method="post",
         path="/tasks/{id}/{action}",
         summary="pause, resume, cancel or run a task.",
-        choices={"action": ("pause", "resume", "cancel", "run")},
+        choices={"action": ("pause", "resume", "cancel", "restore", "run")},
     ),
     Operation(
         method="post",

@@ -64,6 +64,9 @@ class ReminderHandler:
     async def cancel(self, reminder: str) -> ReminderView:
         return await self._change(lambda tx, now_ms: self._service.cancel(tx, reminder, now_ms=now_ms))
 
+    async def restore(self, reminder: str) -> ReminderView:
+        return await self._change(lambda tx, now_ms: self._service.restore(tx, reminder, now_ms=now_ms))
+
     async def _change(self, act: Callable[[Tx, int], Awaitable[ReminderView]]) -> ReminderView:
         async with self._database.transaction() as tx:
             row = await act(tx, self._clock.now_ms())

@@ -296,6 +296,8 @@ class _Routes:
             if signed_in is None:
                 return self._turn_away(request)
             view = View(self._console, request, page=page, signed_in=signed_in)
+            # For the page that shows a refused form again.
+            view.needs = len(await needs.look(view)) + self._console.troubles
             async with read_form(request, upload_bytes=page.upload_bytes if page else 0) as form:
                 async with self._console.forms.taking(signed_in, form.raw(FIELD)) as taken:
                     answered = await change(view, form)
@@ -393,6 +395,8 @@ class _Routes:
         status = status_of(error)
         signed_in = await self._who(request)
         view = View(self._console, request, page=None, signed_in=signed_in)
+        if signed_in is not None and status < 500:  # else what is counted may be what fails
+            view.needs = len(await needs.look(view)) + self._console.troubles
         changed = error if isinstance(error, ChangedSince) else None
         text = view.why(error)
         if status >= 500:

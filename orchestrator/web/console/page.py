@@ -47,6 +47,8 @@ ROOT = "/console"
 TEMPLATES = Path(__file__).parent / "templates"
 THEMES = ("auto", "light", "dark")
 MAX_FLASHES = 1_000
+MAX_VALUE_CHARS = 100
+"""Characters of a refused value that its error repeats."""
 NEEDS = ("approval.*", "access.*", "dashboard.*", "command.dashboard", "turn.*", "channel.*", "host.*")
 """Kinds of events that may change what waits for the owner."""
 
@@ -215,7 +217,7 @@ class View:
         What the error carries besides its text, as the name of a group, stands in them.
         """
         own = str(error) if isinstance(error, AndyError) else ""
-        values = {name: str(value)[:500] for name, value in vars(error).items()} | {"own": own}
+        values = {name: str(value)[:MAX_VALUE_CHARS] for name, value in vars(error).items()} | {"own": own}
         refusal = getattr(error, "refusal", None)
         codes = [f"time_{refusal.reason}"] if isinstance(refusal, TimeRefusal) else []
         codes.append(str(getattr(error, "code", None) or f"http_{status_of(error)}").lower())

@@ -6,15 +6,18 @@ import asyncio
 from collections import Counter
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
 from typing import Any, Literal
 
 from markupsafe import Markup
 from starlette.responses import Response
 
-from orchestrator.channels import discovery
-from orchestrator.channels.description import ChannelDescription
+from orchestrator.channels import discovery, switching
+from orchestrator.channels.description import ChannelDescription, LoginQuestion
 from orchestrator.channels.registry import PairingService
 from orchestrator.channels.status import ChannelStatus
+from orchestrator.domain import settings as config
 from orchestrator.domain.errors import AndyError, BadRequest, SettingError
 from orchestrator.domain.values import ChatJid
 from orchestrator.reports import groups as group_reports
@@ -53,6 +56,30 @@ async def pair(view: View, form: SentForm) -> Response:
     return view.done("/channels")
 
 
+async def add(view: View, form: SentForm) -> Response:
+    """Log in to a messenger with the answers of the form, and switch it on from the next start."""
+    name = form.text("channel")
+    channel = await asyncio.to_thread(discovery.find, name)
+    given = {one.name: form.text(f"{name}-{one.name}") or one.default for one in channel.questions}
+    try:
+        missing = next((one for one in channel.questions if not given[one.name]), None)
+        if missing is not None:
+            raise BadRequest(view.t(".answer_missing", question=_question(view, channel, missing)))
+        said = await switching.switch_on(view.web.host.home, channel, given)
+    except AndyError as error:
+        view.error = view.why(error)
+        return await _show(view, form=form)
+    is_on = name in {one.name for one in view.web.channels.messengers}
+    on = view.t(".logged_in" if is_on else ".added", channel=channel.title)
+    return view.done("/channels", f"{said} {on}".strip())
+
+
+def _question(view: View, channel: ChannelDescription, question: LoginQuestion) -> str:
+    """Return a question in the language of the page, in its own words where the page has none for it."""
+    key = f"channels.question_{channel.name}_{question.name}"
+    return view.t(key) if view.console.catalogue.has(key) else question.text
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OtherMessenger:
     """A messenger that is not on, with the description that it has or what is wrong with it."""
@@ -60,6 +87,8 @@ class OtherMessenger:
     name: str
     channel: ChannelDescription | None = None
     problem: str = ""
+    is_wanted: bool = False
+    """Whether it is on from the next start."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,7 +104,7 @@ class ConnectionCard:
     moments: list[tuple[str, int]]
 
 
-async def _show(view: View, *, error: str = "", phone: str = "") -> Response:
+async def _show(view: View, *, error: str = "", phone: str = "", form: SentForm | None = None) -> Response:
     found = (await view.api.status())["channels"]
     progress = {name: await _progress(one) for name, one in view.api.pairings.items()}
     cards = [
@@ -88,7 +117,7 @@ async def _show(view: View, *, error: str = "", phone: str = "") -> Response:
     owners = [messenger_of(one, every) for one in chats]
     return view.render(
         "channels.html",
-        status=422 if error else 200,
+        status=422 if error or form else 200,
         error=error,
         phone=phone,
         cards=cards,
@@ -98,7 +127,12 @@ async def _show(view: View, *, error: str = "", phone: str = "") -> Response:
             for one in cards
             if (known := progress.get(one.channel.name)) is not None
         ],
-        others=await asyncio.to_thread(_others, {one.name for one in view.web.channels.messengers}),
+        others=await asyncio.to_thread(
+            _others, view.web.host.home.root, {one.name for one in view.web.channels.messengers}
+        ),
+        question=partial(_question, view),
+        given=lambda name: form.raw(name) if form else "",
+        asked=form.text("channel") if form else "",
         qr=_qr,
         seen=Counter(owners),
         answered=Counter(owner for one, owner in zip(chats, owners, strict=True) if one["group"]),
@@ -111,8 +145,12 @@ def messenger_of(chat: Mapping[str, Any], known: Collection[ChannelDescription])
     return owner or chat["channel"] or ""
 
 
-def _others(on: Collection[str]) -> list[OtherMessenger]:
+def _others(home: Path, on: Collection[str]) -> list[OtherMessenger]:
     """Return the messengers that are not on, and why one cannot be used. Blocks."""
+    try:
+        wanted: Collection[str] = config.load(home).channels
+    except SettingError:
+        wanted = ()
     found = []
     for name in discovery.names():
         if name in on:
@@ -123,7 +161,7 @@ def _others(on: Collection[str]) -> list[OtherMessenger]:
             found.append(OtherMessenger(name=name, problem=str(error)))
             continue
         if not one.is_always_on:
-            found.append(OtherMessenger(name=name, channel=one))
+            found.append(OtherMessenger(name=name, channel=one, is_wanted=name in wanted))
     return found
 
 
@@ -172,6 +210,6 @@ PAGE = Page(
     name="channels",
     order=90,
     shows={"/channels": show},
-    changes={"/channels/pair": pair},
+    changes={"/channels/pair": pair, "/channels/add": add},
     live={"connections": ("channel.*",), "pairing": ("channel.*",)},
 )

@@ -15,6 +15,7 @@ from starlette.responses import Response
 from agent_runner.wire import times
 from agent_runner.wire.order import ECHO
 from orchestrator.base.clock import local_iso
+from orchestrator.base.terminal_escaping import all_visible
 from orchestrator.domain.dashboard import Notification
 from orchestrator.domain.errors import AndyError, BadRequest, UnknownReminder
 from orchestrator.domain.values import Folder, Group, Schedule, ScheduledTask, ScheduleKind, TaskStatus
@@ -23,6 +24,7 @@ from orchestrator.reports import tasks, upcoming
 from orchestrator.reports.upcoming import UpcomingView
 from orchestrator.scheduler import scheduled_task_service, when
 from orchestrator.scheduler.scheduled_task_service import ScheduledTaskRequest
+from orchestrator.scheduler.when import WrittenSchedule
 from orchestrator.store import dashboard_notifications, groups
 from orchestrator.store.database import Tx
 from orchestrator.web.api.reminders import NewReminder
@@ -30,7 +32,10 @@ from orchestrator.web.api.tasks import NewTask
 from orchestrator.web.console.forms import SentForm, typed
 from orchestrator.web.console.page import Page, View
 
-TASK_ACTIONS = ("pause", "resume", "run", "cancel")
+TASK_ACTIONS = ("pause", "resume", "run", "cancel", "restore")
+OFTEN_MS = 600_000
+"""Milliseconds between two times of what comes so often that the page says how often a day."""
+DAY_MS = 86_400_000
 CHANGES = (
     "dashboard.*",
     "calendar.read",
@@ -44,6 +49,8 @@ CHANGES = (
 DAYS = 7
 MAX_ROWS_A_DAY = 12
 """Lines of a day that are shown at first; the number of the others is said, with a link to them."""
+MAX_NAMED = 60
+"""Characters of a text that a sentence about it repeats."""
 MAX_SCHEDULED = 50
 """Scheduled tasks and later reminders that are shown at first."""
 CLOCKS_SHOWN = 4
@@ -113,13 +120,22 @@ async def show(view: View) -> Response:
 async def add(view: View, form: SentForm) -> Response:
     """Set a reminder or schedule a request; what cannot be read is shown again with the reason."""
     try:
-        await _add(view, form.text("whose"), form.text("kind"), form.text("text"), form.text("at"))
+        planned = await _add(view, form.text("whose"), form.text("kind"), form.text("text"), form.text("at"))
     except (AndyError, ValidationError) as error:
         return await _show(view, problem=error, form=form)
-    return view.done(_back(view), view.t(".added"))
+    return view.done(_back(view), view.t(".added", when=_planned(view, planned)))
 
 
-async def _add(view: View, folder: str, kind: str, text: str, at: str) -> None:
+def _planned(view: View, one: WrittenSchedule) -> str:
+    """Return when something comes, in words; of what comes very often, how often a day that is."""
+    if one.kind == ScheduleKind.ONCE:
+        return f"{view.day(one.value[:10])} {one.value[11:16]}"
+    said = rhythm_text(view, Schedule(kind=ScheduleKind(one.kind), value=one.value, timezone=""))
+    every_ms = int(one.value) if one.kind == ScheduleKind.INTERVAL else DAY_MS
+    return f"{said} ({view.t('.times_a_day', n=f'{DAY_MS // every_ms:,}')})" if every_ms <= OFTEN_MS else said
+
+
+async def _add(view: View, folder: str, kind: str, text: str, at: str) -> WrittenSchedule:
     """Raises `AndyError`, and `ValidationError` of what is too long to be taken."""
     async with view.web.host.reader.reading() as tx:
         group = await groups.known(tx, folder)
@@ -128,10 +144,11 @@ async def _add(view: View, folder: str, kind: str, text: str, at: str) -> None:
     is_reminder = kind != "request"
     if is_reminder and planned.kind == ScheduleKind.ONCE:
         await view.api.reminders.add(NewReminder(group=folder, text=text, at=planned.value))
-        return
+        return planned
     prompt = ECHO + text if is_reminder else text
     asked = {"schedule_type": planned.kind, "schedule_value": planned.value}
     await view.api.tasks.add(NewTask.model_validate({"group": folder, "prompt": prompt, **asked}))
+    return planned
 
 
 async def change_reminder(view: View, form: SentForm) -> Response:
@@ -165,8 +182,22 @@ async def _change_reminder(view: View, one: Scheduled, text: str, at: str) -> No
 
 
 async def cancel_reminder(view: View, _: SentForm) -> Response:
-    await view.api.reminders.cancel(view.given("id"))
-    return view.done(_back(view), view.t(".cancelled"))
+    number = view.given("id")
+    text = (await _reminder(view, number)).text
+    await view.api.reminders.cancel(number)
+    said = view.t(".task_cancel", text=_short(text))
+    return view.done(_back(view), said, undo=f"/coming/reminders/{number}/restore")
+
+
+async def restore_reminder(view: View, _: SentForm) -> Response:
+    row = await view.api.reminders.restore(view.given("id"))
+    return view.done(_back(view), view.t(".task_restore", text=_short(row["text"])))
+
+
+def _short(text: str) -> str:
+    """Return the beginning of a text, as a sentence about it has room for."""
+    line = " ".join(text.split())
+    return all_visible(line if len(line) <= MAX_NAMED else f"{line[:MAX_NAMED]}…")
 
 
 async def change_task(view: View, form: SentForm) -> Response:
@@ -195,10 +226,15 @@ async def change_task(view: View, form: SentForm) -> Response:
 
 async def act_on_task(view: View, _: SentForm) -> Response:
     """Pause, resume, run or cancel a scheduled task."""
-    if view.given("action") not in TASK_ACTIONS:
+    action, number = view.given("action"), view.given("id")
+    if action not in TASK_ACTIONS:
         raise NoSuchAction
-    await view.api.tasks.act(view.given("id"), view.given("action"))
-    return view.done(_back(view), view.t(f".task_{view.given('action')}"))
+    await view.api.tasks.act(number, action)
+    async with view.web.host.reader.reading() as tx:
+        task = await scheduled_task_service.find(tx, number)
+    said = view.t(f".task_{action}", text=_short(task.prompt.removeprefix(ECHO)))
+    undo = f"/coming/tasks/{number}/restore" if action == "cancel" else ""
+    return view.done(_back(view), said, undo=undo)
 
 
 def _asked(view: View, name: str) -> str:
@@ -285,6 +321,18 @@ def _days(
         shown = len(lines) if view.query("day") == day else MAX_ROWS_A_DAY
         days.append(Day(date=day, lines=lines[:shown], left_out=max(0, len(lines) - shown)))
     return days
+
+
+async def next_lines(view: View, tx: Tx, *, most: int) -> list[Day]:
+    """Return the lines that come next in all groups, by day; at most `most` of them."""
+    by_folder = {str(one.folder): one for one in await groups.every(tx)}
+    found = await upcoming.week(tx, None, now_ms=view.now_ms, zone=view.console.zone, days=DAYS)
+    listed = await tasks.every(tx, None, with_over=False)
+    known = {task.id: _scheduled_task(view, task, by_folder) for task in listed}
+    rows = [row for row in found if not row["is_overdue"]][:most]
+    dates = dict.fromkeys(row["date"] for row in rows)
+    lines = {day: [_line(view, row, known, by_folder) for row in rows if row["date"] == day] for day in dates}
+    return [Day(date=day, lines=one, left_out=0) for day, one in lines.items()]
 
 
 def _today(view: View) -> date:
@@ -412,6 +460,7 @@ PAGE = Page(
         "/coming/new": add,
         "/coming/reminders/{id:number}/change": change_reminder,
         "/coming/reminders/{id:number}/cancel": cancel_reminder,
+        "/coming/reminders/{id:number}/restore": restore_reminder,
         "/coming/tasks/{id}/change": change_task,
         "/coming/tasks/{id}/{action}": act_on_task,
     },

@@ -1,8 +1,8 @@
-"""Now: whether everything works, with the fix where it does not; who is at work; what waits; today's cost."""
+"""Now: what needs the owner, whether everything works, what each group does, what is next, and the cost."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date, datetime
 from functools import partial
@@ -12,20 +12,46 @@ from starlette.responses import Response
 
 from orchestrator.channels.description import ChannelDescription
 from orchestrator.domain.dashboard import BoardTask
+from orchestrator.domain.values import TurnId
 from orchestrator.reports import costs
-from orchestrator.store import messages, outbox
+from orchestrator.store import messages, outbox, turns
 from orchestrator.web.console import needs
 from orchestrator.web.console.forms import SentForm
 from orchestrator.web.console.page import NEEDS, Page, View
-from orchestrator.web.console.pages import board, channels
+from orchestrator.web.console.pages import board, channels, coming
 
 WORK = ("turn.*", "run.*", "message.queued", "conversation.*")
 NEXT = ("command.*", "task.*", "reminder.*", "turn.answered")
 LIGHTS = ("channel.*", "run.ended", "turn.failed", "message.*", "host.*", "command.model_missing")
 GIB = 2**30
+MOST_NEXT = 4
+"""The number of things to come that are listed."""
+MAX_GROUPS = 10
+"""The number of groups that are listed, beside those at work."""
 LOW_BYTES, FULL_BYTES = 5 * GIB, GIB
 
 Colour = Literal["ok", "warn", "bad", "quiet"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Badge:
+    text: str
+    colour: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupRow:
+    """A group as this page lists it: what its agent does and what waits for it."""
+
+    folder: str
+    running: int | None
+    """The number of the turn that runs; None where none does."""
+    notes: tuple[str, ...]
+    badges: tuple[Badge, ...]
+
+    @property
+    def is_at_work(self) -> bool:
+        return bool(self.notes or self.badges)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,14 +71,14 @@ async def show(view: View) -> Response:
     host = view.web.host
     waiting = await needs.look(view)
     async with host.reader.reading() as tx:
+        recent = [str(one.folder) for one in await messages.group_summaries(tx)]
         asked = {one.id: await messages.requests_of(tx, one.id, limit=1) for one in waiting.needs.failed}
+        next_lines = await coming.next_lines(view, tx, most=MOST_NEXT)
         today = await costs.of_today(tx, now_ms=view.now_ms, zone=host.settings.zone)
         budgets = await costs.budgets(tx, now_ms=view.now_ms, zone=host.settings.zone)
     today_date = datetime.fromtimestamp(view.now_ms / 1000, host.settings.zone).date().isoformat()
     lights = list(_lights(view, found))
     troubles = [one for one in lights if one.colour in ("bad", "warn")]
-    if not waiting.is_backup_old:
-        lights.append(_backup(view, waiting.backup_ms))
     view.console.troubles = sum(one.colour == "bad" for one in troubles)
     view.needs = len(waiting) + view.console.troubles
     return view.render(
@@ -69,8 +95,46 @@ async def show(view: View) -> Response:
         today_date=today_date,
         today=today,
         budgets=[one for one in budgets if one["group"] is None],
-        held=sum(one["state"] not in ("left", "ready") for one in found["containers"]),
+        coming=next_lines,
+        rows=_rows(view, found, recent),
+        working=sum(one["turn"] is not None for one in found["containers"]),
     )
+
+
+async def put_aside(view: View, _: SentForm) -> Response:
+    """Have a failed turn wait no longer for the owner; nothing is tried again."""
+    async with view.web.host.database.transaction() as tx:
+        turn = await turns.get(tx, TurnId(int(view.given("number")[:15])))
+        if turn is not None:
+            await turns.put_aside(tx, turn)
+    return view.done("/now", view.t(".is_put_aside"))
+
+
+def _rows(view: View, found: Mapping[str, Any], recent: Sequence[str]) -> list[GroupRow]:
+    """Return the groups at work, then those that were written to last, `MAX_GROUPS` as a rule."""
+    rows = [_row(view, found, folder) for folder in recent]
+    rows.sort(key=lambda one: not one.is_at_work)
+    return [one for place, one in enumerate(rows) if one.is_at_work or place < MAX_GROUPS]
+
+
+def _row(view: View, found: Mapping[str, Any], folder: str) -> GroupRow:
+    running, notes, badges = None, [], []
+    for one in found["containers"]:
+        if one["group"] != folder:
+            continue
+        if turn := one["turn"]:
+            running = turn["id"]
+            key = ".turn_since" if turn["attempt"] == 1 else ".turn_again_since"
+            notes.append(view.t(key, attempt=turn["attempt"], span=view.span(turn["seconds"])))
+            badges.append(Badge(text=view.t(f".state_{one['state']}"), colour="run busy"))
+        elif one["state"] in ("starting", "left"):
+            badges.append(Badge(text=view.t(f".state_{one['state']}"), colour="quiet"))
+    for one in found["waiting"]:
+        if one["group"] == folder:
+            why = f" · {view.reason(one['reason'])}" if one["reason"] else ""
+            notes.append(view.t(".waits", span=view.span(one["waited_seconds"])) + why)
+            badges.append(Badge(text=view.t(".place", n=one["place"]), colour="quiet"))
+    return GroupRow(folder=folder, running=running, notes=tuple(notes), badges=tuple(badges))
 
 
 async def show_count(view: View) -> Response:
@@ -186,21 +250,19 @@ def _disk(view: View, free: int) -> TrafficLight:
     )
 
 
-def _backup(view: View, made_ms: int | None) -> TrafficLight:
-    text = view.t(".backup_none") if made_ms is None else view.ago(made_ms)
-    return TrafficLight(name=view.t(".backup"), colour="ok", text=text)
-
-
 PAGE = Page(
     name="now",
     order=10,
     is_daily=True,
     shows={"/now": show, "/needs": show_count},
-    changes={"/now/outbox/{number:number}/retry": retry},
+    changes={
+        "/now/outbox/{number:number}/retry": retry,
+        "/now/turns/{number:number}/aside": put_aside,
+    },
     live={
         "waiting": NEEDS,
         "lights": LIGHTS,
-        "work": WORK,
+        "work": (*WORK, "group.*"),
         "next": NEXT,
         "cost": ("turn.answered", "turn.failed"),
     },

@@ -13,6 +13,7 @@ from starlette.responses import Response
 
 from orchestrator.base.terminal_escaping import all_visible
 from orchestrator.containers.allowlist import Extra
+from orchestrator.domain.dashboard import Actor
 from orchestrator.domain.errors import BadRequest
 from orchestrator.domain.network_targets import NetworkTarget, parse_target
 from orchestrator.domain.values import Group, RunId
@@ -114,13 +115,18 @@ async def show(view: View) -> Response:
         reaches=[_reach(view, *one, servers) for one in zip(found, granted, strict=True)],
         servers=[one for one in servers if folder is None or folder in one["groups"]],
         places=places[:FEW],
-        refused=_newest_first([one for one in refused if one["kind"] != EGRESS_REFUSED])[:FEW],
+        refused=_newest_first([one for one in refused if _is_of_machine(one)])[:FEW],
         commands=commands,
         waiting=[one for one in requests if one["state"] == "waiting"],
         standing=[one for one in requests if one["state"] != "waiting"],
         decided=[one for one in decided if one["state"] != "waiting" and one["id"] not in standing],
         folds_at=FOLDS_AT,
     )
+
+
+def _is_of_machine(row: Mapping[str, Any]) -> bool:
+    """Return whether a refusal was of a program, and not of what a person typed; places stand apart. Pure."""
+    return bool(row["kind"] != EGRESS_REFUSED and row["detail"].get("by") != Actor.USER)
 
 
 def _places(

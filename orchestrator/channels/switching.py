@@ -1,0 +1,52 @@
+"""Switch messengers on and off in the settings, as the command line and the console do."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Mapping, Sequence
+
+from orchestrator.channels.description import ChannelDescription
+from orchestrator.domain import dotenv_file
+from orchestrator.domain import settings as config
+from orchestrator.domain.errors import SettingError
+from orchestrator.domain.home import Home
+
+SETTING = "ANDY_CHANNELS"
+
+
+async def switch_on(home: Home, channel: ChannelDescription, answers: Mapping[str, str]) -> str:
+    """Log in to a messenger with the answers to its questions, then write it into `.env`.
+
+    Return the sentence with which the login answers; it is empty where the messenger takes no answers.
+
+    Raises:
+        BadRequest, ChannelError: the messenger refuses the login; nothing is changed then.
+        SettingError: its library is not installed, or the setting cannot be written.
+    """
+    said = ""
+    if channel.log_in is not None:
+        await asyncio.to_thread(home.make)
+        try:
+            said = await channel.log_in(home.root, answers)
+        except ImportError as error:
+            raise SettingError(channel.missing_library) from error
+    wanted = await asyncio.to_thread(_wanted, home)
+    await asyncio.to_thread(write_setting, home, [*wanted, channel.name])
+    return said
+
+
+def _wanted(home: Home) -> tuple[str, ...]:
+    return tuple(config.load(home.root).channels)
+
+
+def write_setting(home: Home, wanted: Sequence[str]) -> None:
+    """Write into `.env` which messengers are on from the next start. Blocks. Raises `SettingError`."""
+    value = ",".join(dict.fromkeys(wanted))
+    # A name without a value says nothing in `.env`.
+    dotenv_file.put(home.root / ".env", {SETTING: value or "none"})
+    if config.load(home.root).andy_channels != value:
+        where = "the environment" if os.environ.get(SETTING) is not None else "andy.toml"
+        raise SettingError(
+            f"{SETTING} of {where} counts before that of .env: set it there to '{value or 'none'}'."
+        )
