@@ -250,15 +250,14 @@ def typeable(trigger: str | None) -> str | None:
     trigger = _checked_trigger(trigger)
     if trigger is None:
         return None
-    letters = [one for one in trigger if one.isalnum()]
-    # A single letter is in every other sentence; a single syllable, as of Korean, is a word.
-    is_word = len(letters) > 1 or (letters and not trigger.isascii())
-    is_word = is_word and "`" not in trigger and "://" not in trigger
+    is_word = any(one.isalnum() for one in trigger) and "`" not in trigger and "://" not in trigger
+    if len(trigger) == 1 and trigger.isascii():
+        is_word = False  # a letter is in every other sentence; one character of Korean may be a word
     if not is_word or not trigger.isprintable():
         raise ProfileRefused(
             "trigger",
-            "A trigger is what people type, such as @house: it has two letters or digits, nothing that cannot"
-            " be seen, and is no link.",
+            "A trigger is what people type, such as @house: more than one letter, nothing that cannot"
+            " be seen, and no link.",
         )
     return trigger
 

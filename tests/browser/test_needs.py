@@ -140,9 +140,15 @@ def test_what_failed_and_what_was_not_sent_stands_with_its_words_and_is_tried_ag
     asked.get_by_role("link", name="Trip to Seoul").click()
     expect(page.locator("article.found")).to_contain_text("when does the train leave?")
     page.go_back()
-    asked.get_by_role("button", name="Try again").click()
+    asked.get_by_role("button", name="Put aside").click()
     expect(failed.filter(has_text="when does the train leave?")).to_have_count(0)
     assert page.url.endswith("/console/now"), "one stays where the rest waits"
+    (turn,) = andy.rows("SELECT state FROM turns WHERE id = 9000")
+    assert turn["state"] == "failed", "nothing is tried again"
+    write(andy, "DELETE FROM router_state WHERE key LIKE 'put_aside:%'")
+    page.reload()
+    asked.get_by_role("button", name="Try again").click()
+    expect(failed.filter(has_text="when does the train leave?")).to_have_count(0)
 
 
 def test_messengers_that_are_not_on_are_listed_with_what_adds_them_and_local_chats_are_counted(
@@ -154,7 +160,8 @@ def test_messengers_that_are_not_on_are_listed_with_what_adds_them_and_local_cha
     others = page.locator("section", has=page.get_by_role("heading", name="Other messengers"))
     for name in ("Telegram", "Matrix"):
         row = others.get_by_role("listitem").filter(has_text=name)
-        expect(row.locator("code")).to_contain_text(f"andy channels add {name.lower()}")
+        row.locator("summary", has_text=f"Add {name}").click()
+        expect(row.get_by_role("button", name="Log in")).to_be_visible()
     local = page.locator("section", has=page.get_by_role("heading", name="Chats of this machine"))
     chats = len(andy.rows("SELECT jid FROM group_chats"))
     expect(local).to_contain_text(f"{chats} seen, {chats} of them with an agent")

@@ -215,5 +215,74 @@ async def test_what_is_scheduled_is_deleted_from_its_row(browser, root):
     row = page.partition("Feed the cat")[2].partition("</li>")[0]
     assert f'action="/console/coming/tasks/{task.id}/cancel"' in row
     assert "All its days are deleted, not this one alone" in row
-    await send_form(browser, f"/coming/tasks/{task.id}/cancel", of="/coming")
+    page = await send_form(browser, f"/coming/tasks/{task.id}/cancel", of="/coming")
+    assert "Deleted: 'Feed the cat' does not come any more." in unescape(page.text)
     assert "Feed the cat" not in (await browser.get("/console/coming")).text
+
+
+async def undo(browser: httpx.AsyncClient, page: httpx.Response) -> httpx.Response:
+    """Press the button beside the text about what was just done."""
+    (path,) = re.findall(r'action="/console(/coming/[^"]+/restore)"', page.text)
+    (number,) = re.findall(rf'action="/console{path}".*?name="_form" value="([^"]+)"', page.text, re.DOTALL)
+    return await browser.post(f"/console{path}", data={"_form": number}, follow_redirects=True)
+
+
+async def test_what_was_deleted_is_put_back_as_it_was(browser, root):
+    await add(browser, "Feed the dog", "every day at 7:20")
+    task = scheduled(root)["tasks"][f"{ECHO}Feed the dog"]
+    page = await undo(browser, await send_form(browser, f"/coming/tasks/{task.id}/cancel", of="/coming"))
+    assert "Put back: 'Feed the dog' comes again." in unescape(page.text)
+    back = scheduled(root)["tasks"][task.prompt]
+    assert (back.id, back.schedule, back.next_ms, back.status) == (
+        task.id,
+        task.schedule,
+        task.next_ms,
+        task.status,
+    )
+
+    await add(browser, "Buy stamps", "in 3 days")
+    page = (await browser.get("/console/coming")).text.partition("Buy stamps")[2].partition("</li>")[0]
+    (number,) = re.findall(r"/coming/reminders/(\d+)/cancel", page)
+    gone = await send_form(browser, f"/coming/reminders/{number}/cancel", of="/coming")
+    assert "Buy stamps" not in scheduled(root)["reminders"]
+    await undo(browser, gone)
+    assert scheduled(root)["reminders"].count("Buy stamps") == 1
+    again = await browser.get("/console/coming")
+    (form,) = set(re.findall(r'name="_form" value="([^"]+)"', again.text)[:1])
+    second = await browser.post(
+        "/console/coming/reminders/999999/restore", data={"_form": form}, follow_redirects=True
+    )
+    assert second.status_code == 404
+
+
+async def test_what_is_planned_is_said_back_with_its_time(browser):
+    day = datetime.now(UTC).astimezone() + timedelta(days=2)
+    page = await add(browser, "Stretch", day.strftime("%Y-%m-%d 08:00"))
+    assert re.search(rf"Planned: \w+ {day.day} {day:%b} 08:00\.", page.text), "the day as people say it"
+    page = await add(browser, "Blink", "every 2 minutes")
+    assert "(720 times a day)" in page.text
+
+
+@pytest.mark.parametrize(
+    ("at", "why"),
+    [
+        ("gestern", "'gestern' is no time that Andy can read. Write it as tomorrow at 9"),
+        ("every Monday", "'every Monday' needs a time of day: write 'every Monday at 9'."),
+        ("2020-01-01 9:00", "'2020-01-01 9:00' is over already."),
+    ],
+)
+async def test_a_time_is_refused_in_words_for_people(browser, at, why):
+    assert why in unescape((await add(browser, "Stretch", at)).text)
+
+
+async def test_a_deadline_of_this_day_that_is_over_stands_there_as_late(browser, monkeypatch):
+    await send_form(
+        browser,
+        "/board/tasks",
+        of="/board",
+        whose="family",
+        title="Ring the school",
+        deadline=datetime.now(UTC).strftime("%Y-%m-%d 00:00"),
+    )
+    row = (await browser.get("/console/coming")).text.partition("Ring the school")[2].partition("</li>")[0]
+    assert "overdue" in row

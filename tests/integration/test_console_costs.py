@@ -150,6 +150,7 @@ async def test_a_second_budget_for_the_same_is_refused_in_whatever_unit(browser,
         {"period": "year"},
         {"whose": "nobody"},
         {"amount": "-5"},
+        {"amount": "1,000"},
     ],
 )
 async def test_what_is_no_budget_is_shown_again_with_what_was_typed(browser, root, fields):
@@ -157,6 +158,19 @@ async def test_what_is_no_budget_is_shown_again_with_what_was_typed(browser, roo
     assert page.status_code == 422
     assert 'role="alert"' in page.text
     assert stored(root) == []
+
+
+async def test_cents_may_stand_behind_a_comma_and_a_refusal_repeats_what_was_typed(browser, root):
+    page = await add(browser, amount="five" + "!" * 200)
+    assert "is not an amount of dollars: write a number such as 5 or 1.50." in unescape(page.text)
+    assert "five" + "!" * 36 + "'" in unescape(page.text)
+    assert "usd" not in unescape(page.text).partition('id="outcome"')[2].partition("</p>")[0]
+    await add(browser, amount="50,50")
+    (budget,) = stored(root)
+    assert budget.amount == 50_500_000_000
+    page = await send_form(browser, f"/costs/budgets/{budget.id}/change", of="/costs", amount="much")
+    assert page.status_code == 422
+    assert "New budget" in page.text, "the form of a new one stays"
 
 
 async def test_of_two_who_change_a_budget_the_second_is_shown_both_states(browser, root):

@@ -313,7 +313,7 @@ async def test_an_undo_overwrites_nothing_that_came_later(browser, tmp_path):
 
 
 @pytest.mark.parametrize(
-    "trigger", ["...", ".*", "`andy`", "https://x.example/andy", "\u202e\u200b", "x" * 65]
+    "trigger", ["...", ".*", "`andy`", "https://x.example/andy", "\u202e\u200b", "x" * 65, "a"]
 )
 async def test_a_trigger_that_nobody_can_type_is_refused_at_its_field(browser, tmp_path, trigger):
     before = stored(tmp_path)

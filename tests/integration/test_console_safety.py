@@ -142,6 +142,13 @@ def test_an_encoded_host_is_read_with_its_scripts(subject, notes):
     assert marks.host_notes(subject) == notes
 
 
+async def test_what_a_person_typed_wrong_is_no_refusal_of_an_agent(browser, tmp_path):
+    await send_form(browser, "/board/tasks", of="/board", whose="family", title="x", deadline="blursday")
+    page = (await browser.get("/console/safety")).text
+    assert "create_task" not in page.partition("Refused lately")[2].partition("What agents reach")[0]
+    assert "create task" in (await browser.get("/console/safety/audit?refused=yes")).text, "the audit has it"
+
+
 async def test_a_row_of_the_audit_is_a_sentence_and_of_an_unknown_kind_what_is_recorded(browser, tmp_path):
     database = await Database.open(Home(tmp_path / "home").database)
     async with database.transaction() as tx:

@@ -59,6 +59,8 @@ async def pair(view: View, form: SentForm) -> Response:
 async def add(view: View, form: SentForm) -> Response:
     """Log in to a messenger with the answers of the form, and switch it on from the next start."""
     name = form.text("channel")
+    if name not in await asyncio.to_thread(discovery.names):
+        raise BadRequest(view.t(".no_channel"))
     channel = await asyncio.to_thread(discovery.find, name)
     given = {one.name: form.text(f"{name}-{one.name}") or one.default for one in channel.questions}
     try:
@@ -67,7 +69,7 @@ async def add(view: View, form: SentForm) -> Response:
             raise BadRequest(view.t(".answer_missing", question=_question(view, channel, missing)))
         said = await switching.switch_on(view.web.host.home, channel, given)
     except AndyError as error:
-        view.error = view.why(error)
+        view.error = view.why(error) if isinstance(error, BadRequest) else str(error)
         return await _show(view, form=form)
     is_on = name in {one.name for one in view.web.channels.messengers}
     on = view.t(".logged_in" if is_on else ".added", channel=channel.title)

@@ -348,7 +348,10 @@ def _line(
         clocks = ", ".join(row["at"][:CLOCKS_SHOWN]) + (" …" if row["times"] > CLOCKS_SHOWN else "")
         is_cut = row["times"] >= upcoming.MAX_TIMES_A_DAY
         rhythm = view.t(
-            ".very_often" if is_cut else ".often", rhythm=rhythm, times=row["times"], clocks=clocks
+            "coming.very_often" if is_cut else "coming.often",
+            rhythm=rhythm,
+            times=row["times"],
+            clocks=clocks,
         )
     kinds: dict[str, Kind] = {
         "reminder": "reminder",
@@ -421,7 +424,7 @@ def rhythm_text(view: View, schedule: Schedule) -> str:
     first = datetime.fromtimestamp(0, view.console.zone)  # no word says when it comes first
     rhythm = times.Recurrence.of_schedule(schedule.kind.value, schedule.value, first=first)
     if rhythm is None:
-        return view.t(".cron", value=schedule.value)
+        return view.t("coming.cron", value=schedule.value)
     return times.say(rhythm, times.Language(view.language))
 
 

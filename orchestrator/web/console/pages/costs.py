@@ -22,6 +22,7 @@ from orchestrator.web.console.page import Page, View
 REFUSED_DAYS = 30
 DAY_MS = 86_400_000
 REFUSALS = 20
+BUDGET_FIELDS = ("amount", "unit", "period", "whose", "background")
 SPANS: tuple[costs.Span, ...] = get_args(costs.Span)
 OTHERS: tuple[costs.By, ...] = ("task", "service", "agent")
 
@@ -143,7 +144,8 @@ async def _show(view: View, *, form: SentForm | None = None, changing: int = 0, 
         budgets=sorted(budgets, key=lambda one: -one["percent"]),
         stops=all_visible(_name(every, stops)[:60]) if stops else "",
         changing=changing,
-        typed=typed(form, "amount", "unit", "period", "whose", "background"),
+        typed=typed(form, *BUDGET_FIELDS),
+        new=typed(None if changing else form, *BUDGET_FIELDS),
         group=folder or "",
         choices=view.choices(every),
         names={str(one.folder): one.name for one in every},
