@@ -46,7 +46,7 @@ def test_a_task_is_added_blocked_completed_and_reopened(visitor: Visit, andy: An
     tasks.locator("summary", has_text="Change").click()
     tasks.get_by_label("What it waits for").fill("the ferry times")
     assert_accessible(page)
-    tasks.get_by_role("button", name="Block", exact=True).click()
+    tasks.get_by_role("button", name="Mark as blocked", exact=True).click()
     expect(tasks.get_by_text("the ferry times")).to_be_visible()
 
     tasks.get_by_role("button", name="Complete").click()

@@ -25,7 +25,7 @@ def test_a_group_is_registered_set_up_and_unregistered(visitor: Visit, andy: And
     expect(page.get_by_text("The garden is registered")).to_be_visible()
     assert "the-garden" in {one["folder"] for one in andy.listed("groups", "list")}
 
-    page.get_by_label("A call of its own").fill("@garden")
+    page.get_by_label("Another word that calls Andy").fill("@garden")
     page.get_by_label("Only what is listed").check()
     page.get_by_text("More settings").click()
     page.get_by_label("Memory, in MB").fill("12")
@@ -53,7 +53,7 @@ def test_a_trigger_is_changed_and_put_back_by_keyboard_where_it_is_said(
     page = visitor.page
     andy.cli("groups", "register", "kitchen")
     page.goto(f"{andy.address}/console/groups/kitchen")
-    page.get_by_label("A call of its own").fill("@cook")
+    page.get_by_label("Another word that calls Andy").fill("@cook")
     page.keyboard.press("Enter")
     outcome = page.locator("#outcome")
     expect(outcome).to_contain_text("@cook calls Andy here now, besides @Andy.")
@@ -63,7 +63,7 @@ def test_a_trigger_is_changed_and_put_back_by_keyboard_where_it_is_said(
     expect(outcome.get_by_role("button", name="Undo")).to_be_focused()
     page.keyboard.press("Enter")
     expect(outcome).to_contain_text("It is as before.")
-    expect(page.get_by_label("A call of its own")).to_have_value("")
+    expect(page.get_by_label("Another word that calls Andy")).to_have_value("")
 
 
 def test_a_change_of_the_memory_file_is_undone_and_so_is_its_undoing(

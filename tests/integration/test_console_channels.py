@@ -64,7 +64,9 @@ async def test_a_messenger_is_added_here_and_its_secret_is_nowhere_but_in_its_fi
         sent = {"channel": "telegram", "telegram-owner": "77", "telegram-token": "1:bad"}
         page = await send_form(browser, "/channels/add", of="/channels", **sent)
         assert page.status_code == 422
-        assert "Telegram does not know this token" in page.text, page.text[page.text.find("outcome")-20:][:300]
+        assert "Telegram does not know this token" in page.text, page.text[page.text.find("outcome") - 20 :][
+            :300
+        ]
         assert 'value="77"' in page.text
         assert "1:bad" not in page.text
         page = await send_form(browser, "/channels/add", of="/channels", channel="telegram")

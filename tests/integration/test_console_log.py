@@ -12,6 +12,7 @@ import pytest
 import pytest_asyncio
 
 from orchestrator.domain.home import Home
+from orchestrator.web.console.pages.log import words_of
 from tests.support.console_browser import console_browser
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -25,6 +26,10 @@ LINES = [
     json.dumps({"event": "as.quiet", "level": "info", "timestamp": AT}),
     '{"event": "as.torn", "lev',
     "[" * 3_000,
+    json.dumps(
+        {"event": "was.planned", "timestamp": AT, "due_ms": 1795856400000, "files": "['A.md', 'B.md']"}
+    ),
+    json.dumps({"event": "was.idle", "timestamp": AT, "none of it": "{}"}),
     json.dumps({"event": "as.secret", "level": "info", "timestamp": AT, "key": "sk-ant-" + "x" * 30}),
     json.dumps(
         {"event": "as.markup <b>", "level": "info", "timestamp": AT, "run": "../../x", "group": "a&b"}
@@ -46,7 +51,8 @@ async def rows(browser: httpx.AsyncClient, **query: str) -> list[str]:
     page = await browser.get("/console/log", params=query)
     assert page.status_code == 200
     found = re.search(r"<ol.*?</ol>", page.text, re.DOTALL)
-    return re.findall(r"\bas\.(\w+)", unescape(found[0])) if found else []
+    shown = unescape(re.sub(r"<[^>]+>", "", found[0])) if found else ""
+    return re.findall(r"\bas(?:\.|: )(\w+)", shown, re.IGNORECASE)
 
 
 async def test_the_level_is_read_in_every_form_of_line(browser):
@@ -64,8 +70,8 @@ async def test_a_groups_lines_are_found_in_the_log_of_the_host(browser):
 
 async def test_a_row_has_local_time_and_leads_to_what_it_names(browser):
     page = (await browser.get("/console/log")).text
-    assert '<a href="/console/log?group=family&amp;run=R1">as.json</a>' in page
-    assert re.search(r'<a href="/console/chats/family/messages/\d+">as.console</a>', page)
+    assert '<a href="/console/log?group=family&amp;run=R1">As: json</a>' in page
+    assert re.search(r'<a href="/console/chats/family/messages/\d+">As: console</a>', page)
     assert re.search(r"<time datetime=\"2026-11-2[56]T[^\"]+\">\d\d:\d\d:57</time>", page)
     assert "sk-ant-xxx" not in page
     assert "<b>" not in page
@@ -73,8 +79,17 @@ async def test_a_row_has_local_time_and_leads_to_what_it_names(browser):
 
 async def test_the_newest_line_is_the_last_and_is_in_view(browser):
     page = (await browser.get("/console/log")).text
-    assert page.index("as.json") < page.index("as.quiet")
+    assert page.index("As: json") < page.index("As: quiet")
     assert 'class="log lines-of-log" data-follow' in page
+
+
+async def test_an_event_and_its_facts_are_words(browser):
+    assert words_of("host.started") == "Host: started"
+    assert words_of("Worker Agent: rules begin") == "Worker Agent: rules begin"
+    page = (await browser.get("/console/log")).text
+    assert re.search(r"<span>due</span> \w+,? ?\w* ?\d* ?\w* ?\d\d:\d\d</span>", page), "no epoch"
+    assert "<span>files</span> A.md, B.md</span>" in page
+    assert "none of it" not in page
 
 
 async def test_a_run_without_a_log_is_said_so(browser):

@@ -156,7 +156,8 @@ async def take_upload(view: View, form: SentForm) -> Response:
     """Take a backup from elsewhere into `backups/`, and show what it holds."""
     file = form.file("file")
     if file is None or file.body.read(2) != GZIP:
-        raise NoBackup
+        view.error = view.why(NoBackup())
+        return await show(view)
     file.body.seek(0)
     folder = view.web.host.home.root / "backups"
     name = await asyncio.to_thread(_keep, file.body, folder, file.name)

@@ -86,7 +86,7 @@ async def _conversation(
         "chats_group.html",
         status=status,
         group=group,
-        calls=", ".join(filter(None, (f"@{view.web.host.settings.assistant_name}", group.trigger))),
+        calls=_calls(view, group),
         summaries=summaries,
         most=MAX_UNREAD,
         opened=group.folder,
@@ -105,6 +105,11 @@ async def _conversation(
         files=[FILE.findall(line["text"]) for line in lines],
         box={"text": text, "speaker": speaker or "member", "sender": sender, "error": error},
     )
+
+
+def _calls(view: View, group: Group) -> str:
+    """Return what calls Andy in a group: `@Andy, @house`."""
+    return ", ".join(filter(None, (f"@{view.web.host.settings.assistant_name}", group.trigger)))
 
 
 async def _mark_read(view: View, group: Group, lines: Rows, read: int) -> None:
@@ -175,14 +180,20 @@ async def one_message(view: View) -> Response:
     folder = view.given("folder")
     async with view.web.host.reader.reading() as tx:
         found = await message_timeline.find(tx, folder, view.given("message"))
-        name = (await groups.known(tx, folder)).name
+        group = await groups.known(tx, folder)
         message = (
             await message_store.at(tx, found["group"], found["message"]["seq"]) if found["message"] else None
         )
     found = await asyncio.to_thread(message_timeline.with_logs, found, view.web.host.home.logs)
     files = FILE.findall(found["message"]["text"]) if found["message"] else []
     return view.render(
-        "chats_message.html", found=found, message=message, folder=folder, name=name, files=files
+        "chats_message.html",
+        found=found,
+        message=message,
+        folder=folder,
+        name=group.name,
+        calls=_calls(view, group),
+        files=files,
     )
 
 

@@ -7,6 +7,7 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
 from typing import Any
 from urllib.parse import quote, urlencode
 from zoneinfo import ZoneInfo
@@ -33,6 +34,8 @@ _FAILED = ("failed", "broke", "crashed")
 _NOT_WELL = ("put_back", "stopped", "lost", "refused", "denied")
 """Ends of the kinds of a run's events that are errors and warnings: these have no level."""
 _OF_CONTAINER = re.compile(r"(?P<at>\S+Z) stderr@\d+\| (?P<text>.*)")
+_EVENT = re.compile(r"[a-z_]+(\.[a-z_]+)+")
+_MOMENT = re.compile(r"1[0-9]{12}")
 _ROW = re.compile(r"[0-9]{1,15}", re.ASCII)
 
 
@@ -71,6 +74,8 @@ async def show(view: View) -> Response:
         run=run or "",
         level=level,
         words=view.query("words"),
+        words_of=words_of,
+        fact=partial(fact, view),
         names={str(one.folder): one.name for one in every},
         choices=view.choices(every, first=".host"),
         levels=[(one, view.t(f".level_{one or 'all'}")) for one in LEVELS],
@@ -155,6 +160,25 @@ def redacted(line: HostLogLine) -> HostLogLine:
         fields={name: redact(value) for name, value in line.fields.items()},
         exception=redact(line.exception),
     )
+
+
+def words_of(event: str) -> str:
+    """Return the name of an event as words: `host.started` becomes `Host: started`. Pure."""
+    if _EVENT.fullmatch(event) is None:
+        return event
+    subject, _, what = event.partition(".")
+    return f"{subject.replace('_', ' ').capitalize()}: {what.replace('_', ' ').replace('.', ' ')}"
+
+
+def fact(view: View, name: str, value: str) -> tuple[str, str]:
+    """Return a fact of an event for people: a moment as local time, a list without its brackets."""
+    if name.endswith("_ms") and _MOMENT.fullmatch(value):
+        moment = datetime.fromtimestamp(int(value) / 1000, view.console.zone)
+        shown = f"{view.day(moment.date().isoformat())} {moment:%H:%M}"
+        return name.removesuffix("_ms").replace("_", " "), shown
+    if value[:1] in "[{" and value[-1:] in "]}":
+        value = value[1:-1].replace("'", "").replace('"', "")
+    return name.replace("_", " "), value
 
 
 def _number(line: HostLogLine, name: str) -> str:
