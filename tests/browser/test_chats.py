@@ -336,7 +336,7 @@ def test_the_lights_of_now_have_their_fixes(page: Page):
     expect(page.get_by_text("nothing isolates them")).to_be_visible()
     page.locator("summary", has_text="Works:").click()
     expect(page.get_by_text("agents answer without a model")).to_be_visible()
-    expect(page.get_by_text("None in the folder 'backups'.")).to_be_visible()
+    expect(page.get_by_text("There is no backup yet.")).to_be_visible()
     assert_accessible(page)
 
 

@@ -38,7 +38,7 @@ def test_a_reminder_is_set_changed_and_deleted_where_it_stands(visitor: Visit, a
     week.get_by_role("link", name="Change: Water the plants").click()
     week.locator("summary", has_text="Delete").click()
     week.get_by_role("button", name="Delete").click()
-    expect(page.get_by_text("The reminder is deleted.")).to_be_visible()
+    expect(page.get_by_text("does not come any more")).to_be_visible()
     assert andy.listed("reminders", "list") == []
 
 
@@ -55,7 +55,7 @@ def test_a_scheduled_task_is_paused_and_goes_on(visitor: Visit, andy: AndyProces
     page = visitor.page
     page.goto(f"{andy.address}/console/coming")
     page.get_by_role("button", name="Pause").click()
-    expect(page.get_by_text("It is paused.")).to_be_visible()
+    expect(page.get_by_text("does not come until you resume it")).to_be_visible()
     page.get_by_role("button", name="Resume").click()
-    expect(page.get_by_text("It goes on.")).to_be_visible()
+    expect(page.get_by_text("comes again")).to_be_visible()
     assert_accessible(page)

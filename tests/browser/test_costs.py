@@ -21,7 +21,7 @@ def test_a_budget_is_set_seen_and_removed(visitor: Visit, andy: AndyProcess) -> 
     page.locator("summary", has_text="New budget").click()
     page.get_by_label("Amount").fill("a lot")
     page.get_by_role("button", name="Save").click()
-    expect(page.get_by_text("'a lot' is no amount")).to_be_visible()
+    expect(page.get_by_text("'a lot' is not an amount of dollars")).to_be_visible()
 
     page.get_by_label("Amount").fill("5")
     page.get_by_role("button", name="Save").click()
