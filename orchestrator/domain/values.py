@@ -161,6 +161,8 @@ class Inbound:
     chat_name: str | None = None
     channel: str | None = None
     is_group: bool = False
+    people: int | None = None
+    """The number of people in the chat, Andy among them; None where the messenger does not say with it."""
     quote: Quote | None = None
     is_call: bool = False
     """Whether the message is for Andy, whatever its text: it mentions his account or replies to him."""

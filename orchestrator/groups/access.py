@@ -104,7 +104,7 @@ async def _seen(tx: Tx, message: Inbound) -> NewAccessRequest:
         chat_name=_bounded(name, MAX_NAME),
         channel=message.channel or "",
         is_direct=message.is_direct,
-        people=len(members) or None,
+        people=message.people or len(members) or None,
         sender=_bounded(message.sender, MAX_ADDRESS),
         sender_name=_bounded(message.sender_name, MAX_NAME),
         is_owner=message.is_from_me,

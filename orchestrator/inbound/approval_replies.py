@@ -13,7 +13,12 @@ from orchestrator.base.event_bus import EventBus
 from orchestrator.domain.errors import BadRequest
 from orchestrator.domain.values import Group
 from orchestrator.groups import access
-from orchestrator.groups.access import AccessDecision, DecidedAccess, UnknownAccessRequest
+from orchestrator.groups.access import (
+    AccessDecision,
+    AccessIsDecided,
+    DecidedAccess,
+    UnknownAccessRequest,
+)
 from orchestrator.proxies import approvals
 from orchestrator.proxies.approvals import ApprovalIsOver, Decision, UnknownApproval
 from orchestrator.store import approvals as requests
@@ -91,6 +96,9 @@ async def _decide_access(tx: Tx, found: re.Match[str], *, bus: EventBus, now_ms:
         decided = await access.decide(tx, number, decision, by=DECIDER, now_ms=now_ms, name=name)
     except UnknownAccessRequest:
         return None
+    except AccessIsDecided as error:
+        # Nobody ignores a chat that has a group: some other list of numbers is meant, such as the agent's.
+        return str(error) if decision == "register" else None
     except BadRequest as error:
         return str(error)
     after_commit(tx, partial(bus.publish, "access.decided", detail=str(number)))
@@ -100,12 +108,15 @@ async def _decide_access(tx: Tx, found: re.Match[str], *, bus: EventBus, now_ms:
     return decided.explain() if is_english else _in_korean(decided)
 
 
-async def _ignore_all(tx: Tx, *, is_korean: bool, bus: EventBus, now_ms: int) -> str:
+async def _ignore_all(tx: Tx, *, is_korean: bool, bus: EventBus, now_ms: int) -> str | None:
+    """Ignore every chat that waits; None where none does, as something else is meant then."""
     ignored = await access.ignore_all(tx, by=DECIDER, now_ms=now_ms)
+    if not ignored:
+        return None
     after_commit(tx, partial(bus.publish, "access.decided"))
     if is_korean:
-        return f"대화 {ignored}개를 무시했어요." if ignored else "기다리는 대화가 없어요."
-    return f"Ignored: {ignored} chats." if ignored else "No chat waits."
+        return f"대화 {ignored}개를 무시했어요."
+    return "Ignored: 1 chat." if ignored == 1 else f"Ignored: {ignored} chats."
 
 
 def _in_korean(decided: DecidedAccess) -> str:

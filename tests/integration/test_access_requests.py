@@ -185,7 +185,7 @@ async def test_a_direct_chat_is_answered_without_a_call(door: Door) -> None:
             "등록 1번 이름 Smiths",
             "등록했어요: `The Smiths` 대화는 이제 'smiths' 그룹이에요. 저를 부르면 대답할게요.",
         ),
-        ("ignore all", "Ignored: 1 chats."),
+        ("ignore all", "Ignored: 1 chat."),
         ("모두 무시", "대화 1개를 무시했어요."),
         ("ignore 1 as Smiths", "Only a chat that is registered gets a name: leave the name out."),
     ],
@@ -208,6 +208,17 @@ async def test_only_a_whole_message_of_main_decides_about_a_chat(door: Door) -> 
     await door.call("register 1", chat="tg:-1")
     await door.call("@Andy register 1", chat="tg:-1", is_from_me=True)
     assert await door.states() == ["waiting"]
+
+
+async def test_numbers_and_words_that_are_about_something_else_are_for_the_agent(door: Door) -> None:
+    assert await door.say("ignore all") is None
+    assert await door.say("모두 무시") is None
+    await door.call(people=3)
+    assert "(telegram, 3 people)" in (await door.asked())[0]
+    await door.say("register 1")
+    assert await door.say("ignore 1") is None
+    assert await door.say("block 1") is None
+    assert await door.states() == ["registered"]
 
 
 async def test_an_ignored_chat_is_asked_about_after_30_days_and_a_blocked_one_never(door: Door) -> None:
@@ -377,6 +388,9 @@ async def test_a_chat_is_decided_over_http_with_an_answer_for_every_mistake(door
         blocked = await http.post("/groups/requests/2", json={"decision": "block"})
         assert (blocked.status_code, blocked.json()["group"]) == (200, None)
         for path, body, status in [
+            ("/groups/requests/chats", {"decision": "ignore"}, 400),
+            ("/groups/requests/say", {"text": "hi"}, 404),
+            ("/groups/requests/x", {"decision": "ignore"}, 404),
             ("/groups/requests/1", {"decision": "ignore"}, 409),
             ("/groups/requests/9", {"decision": "ignore"}, 404),
             ("/groups/requests/99999999999999999999", {"decision": "ignore"}, 404),

@@ -247,6 +247,7 @@ class RoomReceiver:
             channel=CHANNEL.name,
             is_group=is_group,
             is_direct=not is_group,
+            people=self._session.count_members(room_id),
             quote=quote,
             is_call=self._login.user_id in message.mentions,
             edits=MessageId(message.edits) if message.edits else None,

@@ -302,6 +302,11 @@ class MatrixSession:
         room = self._client.rooms.get(room_id)
         return room is not None and (room.member_count > 2 or bool(room.name))
 
+    def count_members(self, room_id: str) -> int | None:
+        """Return how many are in a room; None of an unknown room."""
+        room = self._client.rooms.get(room_id)
+        return int(room.member_count) if room is not None else None
+
     def is_readable(self, room_id: str) -> bool:
         """Return whether messages of a room can be read here: it is not encrypted, or there are keys."""
         room = self._client.rooms.get(room_id)

@@ -203,11 +203,12 @@ def group_routes(service: GroupApi) -> list[Route]:
     return [
         Route("/groups", every),
         Route("/groups", register, methods=["POST"]),
-        Route("/groups/requests/{number}", decide_access, methods=["POST"]),
         Route("/groups/{folder}", unregister, methods=["DELETE"]),
         Route("/groups/{folder}", set_profile, methods=["PATCH"]),
         Route("/groups/{folder}/chats", add_chat, methods=["POST"]),
         Route("/groups/{folder}/chats", remove_chat, methods=["DELETE"]),
         Route("/groups/{folder}/configured", configured, methods=["POST"]),
         Route("/groups/{folder}/say", say, methods=["POST"]),
+        # The last: what is asked of a group whose folder is called `requests` goes before.
+        Route("/groups/requests/{number}", decide_access, methods=["POST"]),
     ]

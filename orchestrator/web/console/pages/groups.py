@@ -330,10 +330,7 @@ async def decide_access(view: View, form: SentForm) -> Response:
     if decision not in access.DECISIONS:
         raise BadRequest(view.t(".wrong_decision"))
     asked = AccessAnswer(decision=decision)
-    try:
-        found = await view.api.groups.decide_access(number, asked, by=view.signed_in.session.browser)
-    except access.AccessIsDecided as error:
-        raise BadRequest(view.t(".access_is_decided")) from error
+    found = await view.api.groups.decide_access(number, asked, by=view.signed_in.session.browser)
     group = found["group"]
     if group is None:
         return view.done("/groups#seen", view.t(f".access_{decision}"))

@@ -39,6 +39,7 @@ AUDITED = (
     "command.*",
     "turn.*",
     "group.*",
+    "access.decided",
     "reminder.changed",
     "task.changed",
     "dashboard.changed",
