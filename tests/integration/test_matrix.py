@@ -125,8 +125,21 @@ async def test_a_room_that_is_not_registered_is_known_and_nothing_in_it_is_store
             return bool(await harness.rows("SELECT 1 FROM chats WHERE name = 'Strangers'"))
 
         await until(is_named, "known by its name")
+        alone = await ask(harness.owner.make_room, harness.andy)
+        await seen(lambda: harness.andy in harness.owner.members(alone), "he comes there, too")
+        await ask(harness.owner.write, alone, "hello")
+
+        async def has_called() -> bool:
+            return len(await harness.rows("SELECT 1 FROM access_requests")) == 2
+
+        await until(has_called, "both call: the room by his name, the chat of two by itself")
     assert await harness.texts() == []
     assert "m.receipt" not in await ask(harness.owner.now, room)
+    calls = await harness.rows("SELECT words, is_owner, is_direct, people FROM access_requests ORDER BY id")
+    assert calls == [
+        {"words": "@Andy hi", "is_owner": 1, "is_direct": 0, "people": 2},
+        {"words": "hello", "is_owner": 1, "is_direct": 1, "people": 2},
+    ]
 
 
 async def test_edits_redactions_replies_reactions_threads_and_mentions_come_in(harness):
