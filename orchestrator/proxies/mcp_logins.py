@@ -89,10 +89,12 @@ class McpLogin(BaseModel):
             return False
         return now_ms >= self.expires_ms - min(LEEWAY_MS, max(0, self.expires_ms - self.obtained_ms) // 10)
 
+    def has_expired(self, now_ms: int) -> bool:
+        return self.expires_ms is not None and now_ms >= self.expires_ms
+
     def is_over(self, now_ms: int) -> bool:
         """Whether it has to be done again: it was refused, or has expired and cannot be renewed."""
-        has_expired = self.expires_ms is not None and now_ms >= self.expires_ms
-        return self.refused is not None or (self.refresh_token is None and has_expired)
+        return self.refused is not None or (self.refresh_token is None and self.has_expired(now_ms))
 
 
 OnRefused = Callable[[str, McpLogin], Awaitable[None]]
@@ -135,7 +137,8 @@ def change(data: Path, name: str, login: McpLogin, **fields: object) -> bool:
             stored = McpLogin.model_validate_json(path.read_text(encoding="utf-8"))
         except (OSError, ValueError):
             return False
-        if (stored.id, stored.access_token) != (login.id, login.access_token):
+        names = ("id", "access_token", "refused")
+        if any(getattr(stored, name) != getattr(login, name) for name in names):
             return False
         write_whole(path, stored.model_copy(update=fields).model_dump_json(indent=2) + "\n", mode=0o600)
     return True
@@ -187,7 +190,11 @@ class McpTokens:
         if login is None:
             return None
         if self._is_due(login, refused):
-            login = await self._renewed(server, login)
+            try:
+                login = await self._renewed(server, login)
+            except LoginUnreachable:
+                if refused is not None or login.has_expired(self._clock.now_ms()):
+                    raise
         now_ms = self._clock.now_ms()
         if login.is_over(now_ms) or login.access_token == refused:
             raise LoginNeeded(login_again(server.name))
@@ -231,11 +238,11 @@ class McpTokens:
         if not renewal.cancelled() and (error := renewal.exception()) is not None:
             log.warning("mcp.login_not_renewed", server=name, error=type(error).__name__)
 
-    async def _renew(self, server: McpServer, seen: McpLogin) -> McpLogin:
+    async def _renew(self, server: McpServer, login: McpLogin) -> McpLogin:
         mcp_oauth = await asyncio.to_thread(_oauth)
-        login = await asyncio.to_thread(read, self._data, server)
-        if login is None or login.access_token != seen.access_token or login.refused is not None:
-            return login or seen.model_copy(update={"refused": "logged_out"})  # somebody was quicker
+        # A disk that takes nothing is noticed before the old token is spent.
+        if not await self._store(server, login):
+            return await self._newer(server, login)
         fields: dict[str, object]
         try:
             fields = await mcp_oauth.renew(login, await self._upstream(), now_ms=self._clock.now_ms())
@@ -243,16 +250,26 @@ class McpTokens:
             raise
         except LoginRefused as error:
             fields = {"refused": str(error)}
-        is_stored = await asyncio.to_thread(change, self._data, server.name, login, **fields)
-        if not is_stored:
-            newer = await asyncio.to_thread(read, self._data, server)
-            return newer or seen.model_copy(update={"refused": "logged_out"})
+        if not await self._store(server, login, **fields):
+            return await self._newer(server, login)
         found = login.model_copy(update=fields)
         if found.refused is not None:
             await self._on_refused(server.name, found)
         else:
             log.info("mcp.login_renewed", server=server.name)
         return found
+
+    async def _store(self, server: McpServer, login: McpLogin, **fields: object) -> bool:
+        """Change a stored login as `change` does. Raises `LoginUnreachable` where that is not possible."""
+        try:
+            return await asyncio.to_thread(change, self._data, server.name, login, **fields)
+        except OSError as error:
+            raise LoginUnreachable("Its login cannot be stored.") from error
+
+    async def _newer(self, server: McpServer, login: McpLogin) -> McpLogin:
+        """Return the login that lies there in place of one; that one as it is over where none does."""
+        found = await asyncio.to_thread(read, self._data, server)
+        return found or login.model_copy(update={"refused": "logged_out"})
 
 
 def _oauth() -> ModuleType:

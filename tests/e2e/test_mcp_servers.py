@@ -5,14 +5,18 @@ from __future__ import annotations
 import json
 import shutil
 import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import httpx
 import pytest
 
+from orchestrator.proxies.mcp_logins import FRESH_MS
 from tests.doubles.messages_api import Say, ScriptedMessagesApi, UseTool, tool_names, tool_results
 from tests.processes import mcp_program
 from tests.processes.andy import AndyProcess, until
+from tests.processes.mcp_login_server import LoginServer, browse
 from tests.processes.mcp_server import NotesServer
 
 pytestmark = [pytest.mark.timeout(900), pytest.mark.docker]
@@ -134,6 +138,71 @@ def test_a_program_of_the_owners_runs_in_the_container_from_a_folder_that_is_rea
     andy.say("roll a die")
     assert not [name for name in tool_names(api.turns[before]) if name.startswith("mcp__dice")]
     assert "mcp__dice__" not in json.dumps(api.turns[before].body), "main may not use it"
+
+
+def test_an_agent_calls_a_server_with_the_owners_login_which_is_renewed_outside_of_its_container(
+    andy: AndyProcess, api: ScriptedMessagesApi
+) -> None:
+    with LoginServer() as diary:
+        done(andy, "groups", "register", "writers")
+        done(andy, "mcp", "add", "diary", diary.url, "--group", "writers")
+        log_in(andy, "diary")
+        before = len(api.turns)
+        api.then(UseTool("mcp__diary__write_note", {"text": "one"}), Say("Written."))
+        assert andy.say("@Andy write", group="writers")["reply"] == "Written."
+        diary.accounts.tokens.clear()
+        age(andy)
+        api.then(
+            UseTool("mcp__diary__write_note", {"text": "two"}),
+            UseTool("mcp__diary__tell_secret", {}),
+            Say("Written."),
+        )
+        assert andy.say("@Andy write again", group="writers")["reply"] == "Written."
+        assert (diary.written, diary.accounts.renewed) == (["one", "two"], 1)
+        (token,) = diary.accounts.tokens
+        (refresh,) = diary.accounts.refreshes
+        assert diary.proofs[-1] == f"Bearer {token}"
+
+        said = json.dumps([request.body for request in api.turns[before:]])
+        assert "you showed me Bearer [secret]" in said
+        seen = said + andy.log.read_text() + andy.cli("mcp", "list").stdout + andy.cli("audit").stdout
+        for container in containers(andy):
+            seen += seen_by_root(container, "cat /proc/[0-9]*/environ | tr '\\0' '\\n'; env")
+            seen += seen_by_root(
+                container, f"grep -rlsF --exclude-dir=proc --exclude-dir=sys {token} / ; true"
+            )
+        assert "ANTHROPIC_BASE_URL" in seen, "the look into the containers has worked"
+        assert token not in seen
+        assert refresh not in seen
+
+        diary.accounts.end_all()
+        age(andy)
+        api.then(UseTool("mcp__diary__write_note", {"text": "three"}), Say("I cannot."))
+        assert andy.say("@Andy write more", group="writers")["reply"] == "I cannot."
+        assert "andy mcp login diary" in json.dumps(tool_results(api.turns[-1]))
+        assert diary.written == ["one", "two"]
+        texts = [row["text"] for row in andy.rows("SELECT text FROM outbox")]
+        assert len([text for text in texts if "andy mcp login diary" in text]) == 1
+        (listed,) = [row for row in andy.listed("mcp", "list") if row["name"] == "diary"]
+        assert listed["is_logged_in"] is False
+
+
+def log_in(andy: AndyProcess, name: str) -> None:
+    """Be the owner with a browser of this machine."""
+    command = [sys.executable, "-m", "orchestrator", "mcp", "login", name]
+    with subprocess.Popen(command, env=andy.environment, stdout=subprocess.PIPE, text=True) as login:
+        assert login.stdout is not None
+        address = next(line.strip() for line in login.stdout if "code_challenge" in line)
+        with httpx.Client(trust_env=False) as browser:
+            browser.get(browse(address))
+        assert f"Logged in to '{name}'" in login.stdout.read()
+
+
+def age(andy: AndyProcess) -> None:
+    """Have the token be no new one: of that, a refusal would not be taken for its end."""
+    path = andy.home / "data" / "mcp-logins" / "diary.json"
+    login = json.loads(path.read_text())
+    path.write_text(json.dumps({**login, "obtained_ms": login["obtained_ms"] - FRESH_MS}))
 
 
 CHANGE_IT = """

@@ -256,6 +256,9 @@ async def test_a_renewal_that_is_refused_ends_the_login_and_the_owner_is_notifie
     login = home.login
     assert login is not None
     assert login.is_over(home.clock.now_ms())
+    before = login.model_copy(update={"refused": None})
+    assert await home.tokens._renew(home.server, before) == login, "who had read it before asks nobody again"
+    assert len(home.ended) == 1
     response = await home.served.call("/mcp/notes", method="GET", headers=headers)
     assert response.status_code == 403
     assert "andy mcp login notes" in response.text
@@ -314,11 +317,29 @@ async def test_a_login_stays_while_who_renews_it_is_away(home: Home, monkeypatch
     assert kept is not None
     away = {**kept.metadata, "token_endpoint": "http://127.0.0.1:1/token"}
     mcp_logins.write(home.data, "notes", kept.model_copy(update={"metadata": away}))
+    home.clock.pass_ms(-1_000)
+    assert (await home.call(headers))[0] == 200, "the old token counts to its last second"
+    home.clock.pass_ms(1_000)
     status, text = await home.call(headers)
     assert status == 502
     assert "try again later" in text
     assert home.ended == []
     mcp_logins.write(home.data, "notes", kept)
+    assert (await home.call(headers))[0] == 200
+
+
+async def test_a_disk_that_takes_nothing_costs_no_token(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
+    headers = await home.begin()
+    home.clock.pass_ms(3_600_000)
+    before = home.login
+
+    def full(*_: object, **__: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(mcp_logins, "write_whole", full)
+        assert (await home.call(headers))[0] == 502
+    assert (home.login, home.notes.accounts.renewed) == (before, 0)
     assert (await home.call(headers))[0] == 200
 
 
