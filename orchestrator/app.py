@@ -51,6 +51,7 @@ from orchestrator.reports.event_history import recall_events
 from orchestrator.scheduler.loop import Scheduler
 from orchestrator.store import database as store_database
 from orchestrator.store.database import Tx
+from orchestrator.undo.feature import UndoFeature
 from orchestrator.web.feature import HOST, WebFeature, listen_locally
 
 log = structlog.get_logger(__name__)
@@ -158,7 +159,10 @@ class Orchestrator:
             web=self._proxies.web_search,
         )
         stops = StopRequests(host, stop_run=self._containers.stop_run_soon)
-        self._intake = build_intake(host, at_once=self._dashboards.instant_reply, stop=stops.answer)
+        self._undo = UndoFeature(host)
+        self._intake = build_intake(
+            host, at_once=self._dashboards.instant_reply, stop=stops.answer, undo=self._undo.requests.answer
+        )
 
     async def _serve(
         self,
@@ -198,12 +202,9 @@ class Orchestrator:
     def _all_loops(self, listeners: tuple[socket.socket, ...]) -> dict[str, Callable[[], Any]]:
         """Return every loop of the host by its name; each runs as a supervised task."""
         host, receive = self._host, self._intake.receive
-        scheduler = Scheduler(
-            host.database, clock=host.clock, wakeups=host.wakeups, bus=host.bus, zone_of=host.zone_of
-        )
         return {
             **self._outbound.loops(),
-            "scheduler": scheduler.run,
+            "scheduler": Scheduler.of(host).run,
             "retention": Retention.of(host).run,
             "write-ahead-log": WriteAheadLog(host).run,
             "search-index": partial(fill_search_index, host.database),
@@ -215,6 +216,7 @@ class Orchestrator:
             **self._contexts.loops(),
             **self._notices.loops(),
             **self._calendars.loops(),
+            **self._undo.loops(),
             WEB_LOOP: partial(self._web().serve, listeners, self._containers.selected.front_address),
             **{f"{CHANNEL_PREFIX}{one.name}": partial(one.run, receive) for one in self._channels.all},
             **self._queue.loops(),
@@ -228,6 +230,7 @@ class Orchestrator:
             channels=self._channels,
             dashboards=self._dashboards,
             loops=self._loops,
+            undos=self._undo.service,
             contexts=self._contexts,
             containers=self._containers,
             proxies=self._proxies,
@@ -257,14 +260,6 @@ class Orchestrator:
         await self._loops.begin(tx, turn)
         if turn.kind is TurnKind.WORKER:
             return await self._dashboards.compose(tx, turn, group, run_id)
-        order = await prompt.compose(
-            tx,
-            turn,
-            group,
-            run_id=run_id,
-            name=self._settings.assistant_name,
-            zone=self._host.zone_of(group),
-            now_ms=self._clock.now_ms(),
-            brief=self._calendars.beside(self._dashboards.brief),
-        )
+        brief = self._calendars.beside(self._dashboards.brief)
+        order = await prompt.compose_on(self._host, tx, turn, group, run_id=run_id, brief=brief)
         return await self._notices.add(tx, turn, order)

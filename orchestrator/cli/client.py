@@ -115,6 +115,10 @@ class Client:
         path = f"/tasks/{quote(task_id, safe='')}/{quote(action, safe='')}"
         return _content(await self._http.post(path))
 
+    async def undo_turn(self, number: int, *, anyway: bool) -> dict[str, Any]:
+        """Take back what a turn did."""
+        return _content(await self._http.post(f"/turns/{number}/undo", json={"anyway": anyway}))
+
     async def ask_to_pair(self, phone: str) -> dict[str, Any]:
         """Ask for a code that pairs WhatsApp; see `orchestrator.web.api.pairing`."""
         return _content(await self._http.post("/whatsapp/pair", json={"phone": phone}))

@@ -144,6 +144,7 @@ COMMANDS = (
     CommandEntry("status", "activity:status", LOOK, "Show what runs, waits and is stuck."),
     CommandEntry("tasks", "tasks:tasks_app", CHANGE, "Ask agents something at a time, or again and again."),
     CommandEntry("turns", "activity:turns", LOOK, "List requests to agents, newest first."),
+    CommandEntry("undo", "undo:undo", CHANGE, "Take back what a turn did."),
     CommandEntry(
         "uninstall",
         "uninstall:uninstall",
@@ -291,7 +292,7 @@ INTENTS = (
     Intent(
         "cancel a reminder or a scheduled task",
         "'andy reminders cancel ID' or 'andy tasks cancel ID'",
-        ("cancel", "pause", "undo"),
+        ("cancel", "pause"),
     ),
     Intent(
         "ask an agent again and again",

@@ -41,6 +41,7 @@ from orchestrator.store import (
     notices,
     outbox,
     sessions,
+    turn_effects,
     turns,
 )
 from orchestrator.store.database import Database, Tx
@@ -161,6 +162,7 @@ class GroupMemory:
         await asyncio.to_thread(_forget_context, self._recorder.manager(folder), chosen, now_ms=now_ms)
         async with self._database.transaction() as tx:
             await _forget_rows(tx, group, chosen, taken, said, now_ms=now_ms)
+            await turn_effects.forget(tx, folder)
             await sessions.note_new_session(tx, folder)
             detail = {"forgotten": {kind: count for kind, count in counts.items() if count}}
             await audit.append(

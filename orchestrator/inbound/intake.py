@@ -38,6 +38,7 @@ from orchestrator.store import (
     groups,
     messages,
     outbox,
+    turn_effects,
     turn_outages,
     turns,
     wake_requests,
@@ -52,6 +53,8 @@ AtOnce = Callable[..., Awaitable[str | None]]
 Stop = Callable[..., Awaitable[str | None]]
 """`(tx, group, message, text, *, is_asked)`: stop what the message says to stop and return the reply, else
 None."""
+Undo = Callable[..., Awaitable["ReplyAtOnce | None"]]
+"""`(tx, group, message, text, *, is_asked)`: undo what the message says to undo; None of any other."""
 MAX_TEXT_CHARS = 65_536
 MAX_QUOTE_CHARS = 4_000
 MAX_UNUSED_CHATS = 1_000
@@ -65,6 +68,15 @@ API = "api"
 """Source of a wake by a message that came over HTTP: the command line and the console use it too."""
 AT_ONCE = "without an agent"
 _FIELDS = tuple(field.name for field in fields(Inbound))
+
+
+@dataclass(frozen=True, slots=True)
+class ReplyAtOnce:
+    """The reply to a message that needs no agent."""
+
+    text: str
+    turn_id: TurnId | None = None
+    """The turn that has ended with it; None where it is still to be recorded."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,6 +117,7 @@ class Intake:
         read_senders: ReadSenders = OwnerRules,
         at_once: AtOnce | None = None,
         stop: Stop | None = None,
+        undo: Undo | None = None,
         on_talk: Callable[[ChatJid], None] = lambda _: None,
     ) -> None:
         """`read_senders` reads the owner's list of senders and blocks; without it everybody may ask.
@@ -115,6 +128,7 @@ class Intake:
         self._read_senders = read_senders
         self._at_once = at_once
         self._stop = stop
+        self._undo = undo
         self._on_talk = on_talk
         self._clock = clock
         self._name = name
@@ -291,13 +305,20 @@ class Intake:
         text = message.reaction or triggers.without_trigger(message.text, group, name=self._name)
         is_asked = not message.ignored and await self._why_ignored(tx, message, group) is None
         stopped = await self._stop(tx, group, message, text, is_asked=is_asked) if self._stop else None
-        reply = stopped
-        if reply is None and self._at_once is not None:
-            reply = await self._at_once(tx, group, text, message.quote, is_asked=is_asked)
+        reply = ReplyAtOnce(stopped) if stopped is not None else None
+        if reply is None and self._undo is not None:
+            reply = await self._undo(tx, group, message, text, is_asked=is_asked)
+        now_ms = self._clock.now_ms()
+        if reply is None:
+            reply = await self._act_at_once(tx, group, message, text, is_asked=is_asked, now_ms=now_ms)
         if reply is None:
             return None
-        now_ms = self._clock.now_ms()
-        turn_id = await turns.add_answered(tx, group.folder, message.chat_jid, reason=AT_ONCE, now_ms=now_ms)
+        turn_id = reply.turn_id
+        if turn_id is None:
+            turn_id = await turns.add_answered(
+                tx, group.folder, message.chat_jid, reason=AT_ONCE, now_ms=now_ms
+            )
+            await turn_effects.adopt(tx, turn_id)
         seq = await messages.add(
             tx, message, received_ms=now_ms, is_request=True, turn_id=turn_id, ignored_reason=None
         )
@@ -310,12 +331,22 @@ class Intake:
             tx,
             chat_jid=message.chat_jid,
             folder=group.folder,
-            text=reply,
+            text=reply.text,
             dedupe_key=f"at-once:{turn_id}",
             turn_id=turn_id,
             now_ms=now_ms,
         )
         return Accepted(outcome="queued", seq=seq, turn_id=turn_id, is_replied_to=True)
+
+    async def _act_at_once(
+        self, tx: Tx, group: Group, message: Inbound, text: str, *, is_asked: bool, now_ms: int
+    ) -> ReplyAtOnce | None:
+        """Do what needs no agent and return the reply; what it changes can be undone like a turn."""
+        if self._at_once is None:
+            return None
+        async with turn_effects.recording(tx, turn_effects.PROVISIONAL, now_ms=now_ms):
+            reply = await self._at_once(tx, group, text, message.quote, is_asked=is_asked)
+        return ReplyAtOnce(reply) if reply is not None else None
 
     async def _apply_command(
         self, tx: Tx, message: Inbound, group: Group, command: SessionCommand
@@ -484,7 +515,9 @@ async def _is_addressed(tx: Tx, message: Inbound) -> bool:
     return quoted.is_bot_message if quoted else await outbox.is_ours(tx, message.quote.message_id)
 
 
-def build_intake(host: HostContext, *, at_once: AtOnce, stop: Stop | None = None) -> Intake:
+def build_intake(
+    host: HostContext, *, at_once: AtOnce, stop: Stop | None = None, undo: Undo | None = None
+) -> Intake:
     """Make a host's intake, which reads the owner's list of senders anew when that file changes."""
 
     async def first_approvals(
@@ -502,5 +535,6 @@ def build_intake(host: HostContext, *, at_once: AtOnce, stop: Stop | None = None
         read_senders=owner.OwnerFile(owner.owner_directory() / senders.FILE, SenderRules).read,
         at_once=first_approvals,
         stop=stop,
+        undo=undo,
         on_talk=lambda jid: host.signs.note(Sign.TALK, jid=jid),
     )

@@ -24,6 +24,7 @@ from orchestrator.domain.values import (
     is_hook,
     person_of,
 )
+from orchestrator.groups.host_context import HostContext
 from orchestrator.inbound import triggers
 from orchestrator.store import (
     chats,
@@ -90,6 +91,22 @@ async def compose(
     order = await _compose(tx, turn, group, run_id=run_id, name=name, zone=zone, now_ms=now_ms, brief=brief)
     done = await _done_before(tx, turn, run_id)
     return order if done is None else order.model_copy(update={"prompt": f"{order.prompt}\n\n{done}"})
+
+
+async def compose_on(
+    host: HostContext, tx: Tx, turn: Turn, group: Group, *, run_id: RunId, brief: Brief
+) -> TurnOrder:
+    """Return the order of a turn as `compose` does, with the name, the zone and the time of a host."""
+    return await compose(
+        tx,
+        turn,
+        group,
+        run_id=run_id,
+        name=host.settings.assistant_name,
+        zone=host.zone_of(group),
+        now_ms=host.clock.now_ms(),
+        brief=brief,
+    )
 
 
 async def _done_before(tx: Tx, turn: Turn, run_id: RunId) -> str | None:

@@ -52,7 +52,7 @@ from orchestrator.ipc.handlers import (
 )
 from orchestrator.ipc.handlers.files import CopyFile, no_files
 from orchestrator.scheduler.scheduled_task_service import ScheduleReader
-from orchestrator.store import audit, commands, host_events, turn_outages, turns
+from orchestrator.store import audit, commands, host_events, turn_effects, turn_outages, turns
 from orchestrator.store import groups as groups_store
 from orchestrator.store.database import Database, Tx
 from orchestrator.store.reader import read_once
@@ -283,7 +283,11 @@ class CommandDispatcher:
             file=prepared.file,
             early_result=prepared.early_result,
         )
-        return await HANDLERS[command.type](tx, caller, command)
+        handler = HANDLERS[command.type]
+        if turn is None:
+            return await handler(tx, caller, command)
+        async with turn_effects.recording(tx, turn.id, now_ms=now_ms):
+            return await handler(tx, caller, command)
 
     def _publish(self, group: Group, command: Command, reply: Reply) -> None:
         self._bus.publish(f"command.{command.type}", group=group.folder, detail=reply.code)

@@ -9,6 +9,7 @@ from orchestrator.base.clock import Clock
 from orchestrator.base.event_bus import EventBus
 from orchestrator.base.wakeups import Wakeups
 from orchestrator.domain.values import Group
+from orchestrator.groups.host_context import HostContext
 from orchestrator.scheduler import due_tasks
 from orchestrator.store import tasks
 from orchestrator.store.database import Database
@@ -39,6 +40,11 @@ class Scheduler:
         self._zone_of = zone_of
         self._ahead_ms: int | None = None
         """How far the wall clock is ahead of the steady one."""
+
+    @classmethod
+    def of(cls, host: HostContext) -> Scheduler:
+        """Return the scheduler of a host."""
+        return cls(host.database, clock=host.clock, wakeups=host.wakeups, bus=host.bus, zone_of=host.zone_of)
 
     async def run(self) -> None:
         """Do what is due until the task is cancelled."""

@@ -442,6 +442,25 @@ async def of_turn(tx: Tx, turn_id: TurnId) -> list[Outgoing]:
     return [_from_row(row) for row in rows]
 
 
+async def some(tx: Tx, ids: Collection[int]) -> list[Outgoing]:
+    rows = await tx.execute_fetchall(
+        "SELECT * FROM outbox WHERE id IN (SELECT value FROM json_each(?)) ORDER BY id",
+        (json.dumps(sorted(ids)),),
+    )
+    return [_from_row(row) for row in rows]
+
+
+async def skip_unsent(tx: Tx, ids: Collection[int]) -> None:
+    """Let messages go unsent that were not tried yet, because their turn was undone."""
+    await tx.execute(
+        """
+        UPDATE outbox SET state = 'skipped', error = 'its turn was undone'
+        WHERE id IN (SELECT value FROM json_each(?)) AND state IN ('held', 'pending')
+        """,
+        (json.dumps(sorted(ids)),),
+    )
+
+
 async def by_message_id(tx: Tx, message_id: MessageId) -> Outgoing | None:
     """Return the message that has this id in its channel, or None."""
     cursor = await tx.execute("SELECT * FROM outbox WHERE message_id = ?", (message_id,))

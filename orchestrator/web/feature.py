@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from starlette.routing import BaseRoute
     from starlette.types import ASGIApp
 
+    from orchestrator.undo.service import UndoService
     from orchestrator.web.api.routes import ApiServices
     from orchestrator.web.chat_service import ChatService
     from orchestrator.web.console.sessions import SessionService
@@ -98,6 +99,7 @@ class WebFeature:
     channels: Channels
     dashboards: DashboardFeature
     loops: LoopFeature
+    undos: UndoService
     contexts: ContextFeature
     containers: ContainersFeature
     proxies: ContainerProxies
@@ -188,6 +190,7 @@ class WebFeature:
         from orchestrator.web.api.reminders import ReminderHandler
         from orchestrator.web.api.routes import ApiServices
         from orchestrator.web.api.tasks import TaskApi
+        from orchestrator.web.api.undo import UndoApi
 
         reminders = self.dashboards.service.reminders
         return ApiServices(
@@ -210,6 +213,7 @@ class WebFeature:
                 bus=self.host.bus,
             ),
             loops=LoopApi(self.host.database, act=self.loops.act, bus=self.host.bus),
+            undos=UndoApi(self.host.database, self.undos),
             pairings=self.channels.pairings,
             dashboards=DashboardApi(
                 show=self.dashboards.show,

@@ -24,6 +24,7 @@ from orchestrator.web.api.queries import PageQuery
 from orchestrator.web.api.reminders import NewReminder, NewTime
 from orchestrator.web.api.schemas import ApiSchema
 from orchestrator.web.api.tasks import NewTask
+from orchestrator.web.api.undo import UndoRequest
 
 PATH = "/api/openapi.json"
 ABOUT = "What Andy does and has done, for programs on this machine. The token is in data/token."
@@ -158,6 +159,7 @@ OPERATIONS = (
         summary="on, off, pause, resume or wake a loop.",
         choices={"action": ACTIONS},
     ),
+    Operation(method="post", path="/turns/{id}/undo", summary="Take back what a turn did.", body=UndoRequest),
     Operation(
         method="get",
         path="/whatsapp/pair",

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from orchestrator.web.api.metrics import Metrics
     from orchestrator.web.api.reminders import ReminderHandler
     from orchestrator.web.api.tasks import TaskApi
+    from orchestrator.web.api.undo import UndoApi
 
 Status = Callable[[], Awaitable[dict[str, Any]]]
 
@@ -39,6 +40,7 @@ class ApiServices:
     tasks: TaskApi
     reminders: ReminderHandler
     loops: LoopApi
+    undos: UndoApi
     pairings: Mapping[str, PairingService]
     """The pairing services, by the name of the channel."""
     dashboards: DashboardApi
@@ -72,6 +74,7 @@ def more_routes(services: ApiServices) -> list[Route]:
     from orchestrator.web.api.pairing import pairing_routes
     from orchestrator.web.api.reminders import reminder_routes
     from orchestrator.web.api.tasks import task_routes
+    from orchestrator.web.api.undo import undo_routes
     from orchestrator.web.downloads import file_routes
 
     return [
@@ -80,6 +83,7 @@ def more_routes(services: ApiServices) -> list[Route]:
         *task_routes(services.tasks),
         *reminder_routes(services.reminders),
         *loop_routes(services.loops),
+        *undo_routes(services.undos),
         *(route for name, one in services.pairings.items() for route in pairing_routes(name, one)),
         *dashboard_routes(services.dashboards),
         *list_routes(services.lists),

@@ -1,0 +1,314 @@
+"""`turn_effects`: each row that a turn's commands changed, before and after, so that it can be put back.
+
+SQLite records it. Temporary triggers on the tables of `TRACKED` write the row before and after a change into
+`turn_effects`, in the transaction of the change, while `recording` says which turn that is. No service that
+changes a row has to know of it, and a row that cascades is recorded like any other. The triggers belong to
+the connection of the host and are made from the schema at hand, when a turn sends its first command.
+"""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass
+from typing import Any
+
+from orchestrator.domain.values import Folder, TurnId
+from orchestrator.store.database import Tx
+
+DAY_MS = 24 * 3_600_000
+KEPT_MS = 7 * DAY_MS
+"""Milliseconds for which a turn can be undone."""
+FILE = "file"
+"""The name in place of a table's for a file of the group's folder; its key is the path."""
+PROVISIONAL = TurnId(0)
+"""The turn of changes whose turn has no number yet."""
+_BOARD = frozenset({"version", "changed_turn"})
+Row = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrackedTable:
+    """A table whose changes are recorded."""
+
+    name: str
+    key: tuple[str, ...] = ("id",)
+    title: str | None = None
+    """The column that people know a row by; None for rows that only belong to others and are not listed."""
+    moving: frozenset[str] = frozenset()
+    """Columns that the host changes by itself: alone they do not count as a later change, and they stay."""
+    is_sending: bool = False
+    """Whether only added rows are recorded: messages and runs, which are stopped and not deleted."""
+
+
+_OF_GROUP = ("group_folder", "id")
+TRACKED = (
+    TrackedTable(
+        name="notifications", key=_OF_GROUP, title="message", moving=_BOARD | {"next_attempt_ms", "error"}
+    ),
+    TrackedTable(name="notification_history"),
+    TrackedTable(name="dashboard_tasks", key=_OF_GROUP, title="title", moving=_BOARD),
+    TrackedTable(
+        name="questions",
+        key=_OF_GROUP,
+        title="question",
+        moving=_BOARD | {"asked_count", "last_asked_ms", "processed_ms"},
+    ),
+    TrackedTable(name="insights", key=_OF_GROUP, title="title"),
+    TrackedTable(name="people", key=_OF_GROUP, title="id"),
+    TrackedTable(name="projects", key=_OF_GROUP, title="id"),
+    TrackedTable(
+        name="scheduled_tasks", title="prompt", moving=frozenset({"last_run", "last_result", "failures"})
+    ),
+    TrackedTable(
+        name="cross_session_notifications",
+        title="payload_json",
+        moving=frozenset(
+            {"turns_remaining", "counted_turn", "session_id", "claim_turn", "claim_attempt", "claimed_ms"}
+        ),
+    ),
+    TrackedTable(name="registered_groups", key=("jid",), title="name"),
+    TrackedTable(name="group_chats", key=("jid",), title="jid"),
+    TrackedTable(name="group_changes"),
+    TrackedTable(name="model_choices", key=("work", "place"), title="model"),
+    TrackedTable(
+        name="loop_state",
+        key=("group_folder",),
+        title="group_folder",
+        moving=frozenset(
+            {"lease_owner", "lease_until_ms", "last_start_ms", "last_end_ms", "now_streak", "noop_streak"}
+        ),
+    ),
+    TrackedTable(name="outbox", title="text", is_sending=True),
+    TrackedTable(name="turns", title="task_id", is_sending=True),
+)
+BY_NAME = {table.name: table for table in TRACKED}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RowEffect:
+    """A row that a turn changed, or a file."""
+
+    turn_id: TurnId
+    table: str
+    row_key: str
+    """The values of the primary key, or the path, as a JSON array."""
+    before: Row | None
+    after: Row | None
+
+    @property
+    def key(self) -> tuple[Any, ...]:
+        """The values of the primary key, or the path."""
+        return tuple(json.loads(self.row_key))
+
+
+@asynccontextmanager
+async def recording(tx: Tx, turn_id: TurnId, *, now_ms: int, with_sent: bool = False) -> AsyncIterator[None]:
+    """Record the rows that the block changes as effects of a turn.
+
+    `with_sent` records changes of rows, too, that are else recorded only where they are added.
+    """
+    await _make_triggers(tx)
+    await tx.execute("INSERT INTO temp.recorded_turn VALUES (?, ?, ?)", (turn_id, now_ms, with_sent))
+    try:
+        yield
+    finally:
+        # Of a transaction that is gone there is nothing to take back: its row went with it.
+        with suppress(sqlite3.OperationalError):
+            await tx.execute("DELETE FROM temp.recorded_turn")
+
+
+async def _make_triggers(tx: Tx) -> None:
+    found = await tx.execute_fetchall("SELECT 1 FROM temp.sqlite_master WHERE name = 'recorded_turn'")
+    if list(found):
+        return
+    await tx.execute(
+        "CREATE TEMP TABLE recorded_turn (turn_id INTEGER NOT NULL, at_ms INTEGER NOT NULL,"
+        " with_sent INTEGER NOT NULL)"
+    )
+    for table in TRACKED:
+        columns = [row["name"] for row in await tx.execute_fetchall(f"PRAGMA main.table_info({table.name})")]
+        for statement in _triggers(table, columns):
+            await tx.execute(statement)
+
+
+def _triggers(table: TrackedTable, columns: Sequence[str]) -> list[str]:
+    """Return the statements that make the triggers of a table. Pure; all names are constants of ours."""
+
+    def image(row: str) -> str:
+        return "json_object(" + ", ".join(f"'{name}', {row}.\"{name}\"" for name in columns) + ")"
+
+    def key(row: str) -> str:
+        return "json_array(" + ", ".join(f'{row}."{name}"' for name in table.key) + ")"
+
+    def record(key_sql: str, before: str, after: str, where: str = "1") -> str:
+        return f"""
+            INSERT INTO turn_effects (turn_id, at_ms, table_name, row_key, before, after)
+            SELECT turn_id, at_ms, '{table.name}', {key_sql}, {before}, {after} FROM recorded_turn
+            WHERE {where} ON CONFLICT (turn_id, table_name, row_key) DO UPDATE SET after = excluded.after;
+        """  # noqa: S608 - names are ours
+
+    is_same = f"{key('OLD')} = {key('NEW')}"
+    sent = "with_sent" if table.is_sending else "1"
+    bodies = {
+        "INSERT": record(key("NEW"), "NULL", image("NEW")),
+        "UPDATE": record(key("OLD"), image("OLD"), f"iif({is_same}, {image('NEW')}, NULL)", sent)
+        + record(key("NEW"), "NULL", image("NEW"), f"{sent} AND NOT {is_same}"),
+        "DELETE": record(key("OLD"), image("OLD"), "NULL", sent),
+    }
+    return [
+        f"CREATE TEMP TRIGGER recorded_{table.name}_{event} AFTER {event} ON main.{table.name}"
+        f" BEGIN {body} END"
+        for event, body in bodies.items()
+    ]
+
+
+async def adopt(tx: Tx, turn_id: TurnId) -> None:
+    """Give to a turn the changes that were recorded before it had a number."""
+    await tx.execute("UPDATE turn_effects SET turn_id = ? WHERE turn_id = ?", (turn_id, PROVISIONAL))
+
+
+async def forget_provisional(tx: Tx) -> None:
+    """Delete the changes that belong to no turn."""
+    await tx.execute("DELETE FROM turn_effects WHERE turn_id = ?", (PROVISIONAL,))
+
+
+async def add(tx: Tx, effect: RowEffect, *, now_ms: int) -> None:
+    """Record what no trigger sees: a file that a turn changed. The first state before a turn stays."""
+    await tx.execute(
+        """
+        INSERT INTO turn_effects (turn_id, at_ms, table_name, row_key, before, after)
+        VALUES (?, ?, ?, ?, ?, ?)
+        ON CONFLICT (turn_id, table_name, row_key) DO UPDATE SET after = excluded.after
+        """,
+        (
+            effect.turn_id,
+            now_ms,
+            effect.table,
+            effect.row_key,
+            None if effect.before is None else json.dumps(effect.before),
+            None if effect.after is None else json.dumps(effect.after),
+        ),
+    )
+
+
+async def of_turn(tx: Tx, turn_id: TurnId) -> list[RowEffect]:
+    """Return what a turn changed, in the order in which it first did; not what is as it was before it."""
+    rows = await tx.execute_fetchall("SELECT * FROM turn_effects WHERE turn_id = ? ORDER BY id", (turn_id,))
+    effects = [_from_row(row) for row in rows]
+    return [one for one in effects if one.before != one.after]
+
+
+async def later_turns(tx: Tx, effect: RowEffect) -> list[TurnId]:
+    """Return the later turns that changed the same row or file, oldest first."""
+    rows = await tx.execute_fetchall(
+        "SELECT turn_id FROM turn_effects WHERE table_name = ? AND row_key = ? AND turn_id > ?"
+        " ORDER BY turn_id",
+        (effect.table, effect.row_key, effect.turn_id),
+    )
+    return [TurnId(row["turn_id"]) for row in rows]
+
+
+async def current(tx: Tx, effect: RowEffect) -> Row | None:
+    """Return the row as it is now; None where there is none."""
+    table = BY_NAME[effect.table]
+    where = " AND ".join(f'"{name}" = ?' for name in table.key)
+    rows = await tx.execute_fetchall(f"SELECT * FROM {table.name} WHERE {where}", effect.key)  # noqa: S608 - ours
+    found = list(rows)
+    return dict(found[0]) if found else None
+
+
+def is_as_after(effect: RowEffect, now: Row | None) -> bool:
+    """Return whether a row is as a turn left it, apart from what the host moves by itself. Pure."""
+    if now is None or effect.after is None:
+        return now is None and effect.after is None
+    moving = BY_NAME[effect.table].moving
+    return all(now.get(name) == value for name, value in effect.after.items() if name not in moving)
+
+
+async def put_back(tx: Tx, effects: Sequence[RowEffect]) -> None:
+    """Make the rows of all these effects as they were before.
+
+    Where nothing but moving columns has changed since, those stay as they are now.
+
+    Raises:
+        sqlite3.IntegrityError: something else is in the place of a row by now.
+    """
+    places = {table.name: place for place, table in enumerate(TRACKED)}
+    ordered = sorted(effects, key=lambda one: places[one.table])
+    states = [(one, await current(tx, one)) for one in ordered]
+    # First what goes, then what changes, then what comes again: two rows may want the same unique value.
+    # Rows that refer to others stand behind them in `TRACKED`: they go first and come last.
+    for one, now in reversed(states):
+        if one.before is None and now is not None:
+            await _remove(tx, one)
+    for one, now in states:
+        if one.before is not None and now is not None:
+            await _update(tx, one, now)
+    for one, now in states:
+        if one.before is not None and now is None:
+            names = ", ".join(f'"{name}"' for name in one.before)
+            marks = ", ".join("?" for _ in one.before)
+            await tx.execute(
+                f"INSERT INTO {one.table} ({names}) VALUES ({marks})",  # noqa: S608 - names are columns
+                tuple(one.before.values()),
+            )
+
+
+async def _remove(tx: Tx, effect: RowEffect) -> None:
+    if effect.table == "scheduled_tasks" and await _has_run(tx, effect):
+        # Its runs are history, and a run belongs to a task: it ends instead of never having been.
+        await tx.execute(
+            "UPDATE scheduled_tasks SET status = 'cancelled', next_run = NULL WHERE id = ?", effect.key
+        )
+        return
+    where = " AND ".join(f'"{name}" = ?' for name in BY_NAME[effect.table].key)
+    await tx.execute(f"DELETE FROM {effect.table} WHERE {where}", effect.key)  # noqa: S608 - ours
+
+
+async def _has_run(tx: Tx, effect: RowEffect) -> bool:
+    rows = await tx.execute_fetchall("SELECT 1 FROM task_run_logs WHERE task_id = ? LIMIT 1", effect.key)
+    return bool(list(rows))
+
+
+async def _update(tx: Tx, effect: RowEffect, now: Row) -> None:
+    assert effect.before is not None
+    table, after = BY_NAME[effect.table], effect.after or {}
+    values = {
+        name: value
+        for name, value in effect.before.items()
+        if name not in table.moving or now.get(name) == after.get(name)
+    }
+    if not values:
+        return
+    changes = ", ".join(f'"{name}" = ?' for name in values)
+    where = " AND ".join(f'"{name}" = ?' for name in table.key)
+    await tx.execute(
+        f"UPDATE {table.name} SET {changes} WHERE {where}",  # noqa: S608 - names are columns
+        (*values.values(), *effect.key),
+    )
+
+
+async def forget(tx: Tx, folder: Folder) -> None:
+    """Delete all that could be put back of a group, such as when it has something forgotten for good."""
+    await tx.execute(
+        "DELETE FROM turn_effects WHERE turn_id IN (SELECT id FROM turns WHERE group_folder = ?)", (folder,)
+    )
+
+
+async def expire(tx: Tx, *, now_ms: int) -> None:
+    """Delete what is older than `KEPT_MS`."""
+    await tx.execute("DELETE FROM turn_effects WHERE at_ms < ?", (now_ms - KEPT_MS,))
+    await tx.execute("DELETE FROM undos WHERE at_ms < ? AND has_files_due = 0", (now_ms - KEPT_MS,))
+
+
+def _from_row(row: sqlite3.Row) -> RowEffect:
+    return RowEffect(
+        turn_id=TurnId(row["turn_id"]),
+        table=row["table_name"],
+        row_key=row["row_key"],
+        before=None if row["before"] is None else json.loads(row["before"]),
+        after=None if row["after"] is None else json.loads(row["after"]),
+    )

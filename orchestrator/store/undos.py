@@ -1,0 +1,70 @@
+"""`undos`: each undo is a turn of its own; it names the turn that it takes back."""
+
+from __future__ import annotations
+
+import sqlite3
+from dataclasses import dataclass
+
+from orchestrator.domain.values import Folder, TurnId
+from orchestrator.store.database import Tx
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Undo:
+    """One undo."""
+
+    turn_id: TurnId
+    """The turn that the undo itself is: its effects are those of the other one, reversed."""
+    undoes: TurnId
+    folder: Folder
+    by: str
+    """The address of the person in the chat, "console" or "command line"."""
+    at_ms: int
+    has_files_due: bool = False
+    """Whether files of the group have still to be put back."""
+
+
+async def add(tx: Tx, undo: Undo) -> None:
+    await tx.execute(
+        """
+        INSERT INTO undos (turn_id, undoes, group_folder, by_whom, at_ms, has_files_due)
+        VALUES (?, ?, ?, ?, ?, ?)
+        """,
+        (undo.turn_id, undo.undoes, undo.folder, undo.by, undo.at_ms, undo.has_files_due),
+    )
+
+
+async def get(tx: Tx, turn_id: TurnId) -> Undo | None:
+    """Return the undo that a turn is; None for any other turn."""
+    rows = await tx.execute_fetchall("SELECT * FROM undos WHERE turn_id = ?", (turn_id,))
+    return next((_from_row(row) for row in rows), None)
+
+
+async def of_turn(tx: Tx, turn_id: TurnId) -> Undo | None:
+    """Return the undo that holds of a turn; None where there is none, or it was undone itself."""
+    rows = await tx.execute_fetchall(
+        "SELECT * FROM undos WHERE undoes = ? ORDER BY turn_id DESC LIMIT 1", (turn_id,)
+    )
+    found = next((_from_row(row) for row in rows), None)
+    return found if found is None or await of_turn(tx, found.turn_id) is None else None
+
+
+async def due(tx: Tx, folder: Folder | None = None) -> list[Undo]:
+    """Return the undos whose files have still to be put back, oldest first."""
+    rows = await tx.execute_fetchall("SELECT * FROM undos WHERE has_files_due = 1 ORDER BY turn_id")
+    return [one for one in map(_from_row, rows) if folder in (None, one.folder)]
+
+
+async def note_files_done(tx: Tx, turn_id: TurnId) -> None:
+    await tx.execute("UPDATE undos SET has_files_due = 0 WHERE turn_id = ?", (turn_id,))
+
+
+def _from_row(row: sqlite3.Row) -> Undo:
+    return Undo(
+        turn_id=TurnId(row["turn_id"]),
+        undoes=TurnId(row["undoes"]),
+        folder=Folder(row["group_folder"]),
+        by=row["by_whom"],
+        at_ms=row["at_ms"],
+        has_files_due=bool(row["has_files_due"]),
+    )

@@ -1,0 +1,61 @@
+"""Names the effects of a turn that no undo reaches: sent messages, pages, programs, servers of others."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from orchestrator.store.tool_calls import ToolCallRecord
+
+_MCP = re.compile(r"mcp__([^_].*?)__(.+)")
+_OWN = frozenset({"andy", "dashboard", "context"})
+"""MCP servers of the host itself: what they change is recorded, row by row."""
+_WORDS = {
+    "sent": ("message was sent", "messages were sent", "이미 보낸 메시지 {n}개"),
+    "runs": ("run of a task had begun", "runs of tasks had begun", "이미 시작된 작업 {n}번"),
+    "Bash": (
+        "command ran: only its files are put back",
+        "commands ran: only their files are put back",
+        "실행한 명령 {n}번 (파일만 되돌려요)",
+    ),
+    "WebFetch": ("page was fetched", "pages were fetched", "열어 본 웹페이지 {n}개"),
+    "WebSearch": ("search went out", "searches went out", "웹 검색 {n}번"),
+    "forgotten": ("thing was forgotten for good", "things were forgotten for good", "영영 잊은 것 {n}개"),
+}
+_SERVER = ("call of {name}", "calls of {name}", "{name} 호출 {n}번")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OutsideEffect:
+    """Something of a kind that stays as it is, however the turn is undone."""
+
+    kind: str
+    """`sent`, `runs`, a tool, or `server/tool` of an MCP server."""
+    count: int
+
+    def text(self, *, is_korean: bool = False) -> str:
+        """Return it in words. Pure."""
+        one, many, korean = _WORDS.get(self.kind, _SERVER)
+        text = korean if is_korean else f"{{n}} {one if self.count == 1 else many}"
+        return text.format(n=self.count, name=self.kind)
+
+
+def of(calls: Sequence[ToolCallRecord], *, sent: int, runs: int) -> tuple[OutsideEffect, ...]:
+    """Return what a turn did that stays, the most important first. Pure.
+
+    A call that failed is among it: it may have done something before.
+    """
+    counts = Counter({"sent": sent, "runs": runs})
+    counts.update(kind for call in calls if (kind := _kind(call.tool)) is not None)
+    return tuple(OutsideEffect(kind=kind, count=count) for kind, count in counts.items() if count)
+
+
+def _kind(tool: str) -> str | None:
+    if tool in _WORDS:
+        return tool
+    if tool == "mcp__andy__web_search":
+        return "WebSearch"
+    found = _MCP.fullmatch(tool)
+    return f"{found[1]}/{found[2]}" if found and found[1] not in _OWN else None

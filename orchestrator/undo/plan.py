@@ -1,0 +1,82 @@
+"""Says what undoing a turn would put back, what was changed since and what stays."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import Any
+
+from orchestrator.base.tables import short
+from orchestrator.domain.values import Outgoing, Turn
+from orchestrator.store.turn_effects import BY_NAME, RowEffect
+from orchestrator.undo.outside import OutsideEffect
+
+TITLE_CHARS = 60
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UndoItem:
+    """One thing that an undo puts back."""
+
+    kind: str
+    """The name of the table, or 'file'."""
+    title: str
+    change: str
+    """`removed`, `changed_back` or `brought_back`."""
+
+    def label(self) -> str:
+        """Return the item in a few words for a list in English."""
+        return f"{self.kind.replace('_', ' ')} {self.title}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LaterChange:
+    """A row that was changed since the turn."""
+
+    item: UndoItem
+    by: str
+    """The beginning of the request by which it was changed; empty where no turn did that."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UndoPlan:
+    """All that undoing a turn would do, and what it cannot."""
+
+    turn: Turn
+    rows: tuple[RowEffect, ...] = ()
+    files: tuple[RowEffect, ...] = ()
+    unsent: tuple[Outgoing, ...] = ()
+    waiting_runs: tuple[Turn, ...] = ()
+    """Runs of scheduled tasks that the turn asked for, and that have not begun."""
+    items: tuple[UndoItem, ...] = ()
+    later: tuple[LaterChange, ...] = ()
+    outside: tuple[OutsideEffect, ...] = ()
+    """The effects that stay."""
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether there is nothing to put back and nothing to stop."""
+        return not (self.rows or self.files or self.unsent or self.waiting_runs)
+
+
+def is_listed(effect: RowEffect) -> bool:
+    """Return whether people know a row by itself; others only belong to one that is listed. Pure."""
+    return effect.table not in BY_NAME or BY_NAME[effect.table].title is not None
+
+
+def item_of(effect: RowEffect) -> UndoItem:
+    """Return what undoing an effect does, in the words of the row that people know. Pure."""
+    row = effect.after if effect.before is None else effect.before
+    change = (
+        "removed" if effect.before is None else "brought_back" if effect.after is None else "changed_back"
+    )
+    return UndoItem(kind=effect.table, title=short(_title(effect, row or {}), TITLE_CHARS), change=change)
+
+
+def _title(effect: RowEffect, row: dict[str, Any]) -> str:
+    if effect.table not in BY_NAME:
+        return str(effect.key[0])
+    title = BY_NAME[effect.table].title
+    if title == "payload_json":
+        return str(json.loads(row[title]).get("message") or row["event_type"])
+    return str(row.get(title) or "") if title else ""

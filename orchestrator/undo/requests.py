@@ -1,0 +1,116 @@
+"""Undo in the chat, where somebody says so: `@Andy undo that`, a reply "undo" to an answer, `되돌려 줘`.
+
+It needs no model. Without a reply it means the last turn of the chat that did anything, and that may be an
+undo. Only who asked in that turn, or the owner, may undo it.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from agent_runner.wire.unicode_forms import normalized
+from orchestrator.base.tables import short
+from orchestrator.domain.values import Group, Inbound, Turn, TurnId
+from orchestrator.inbound.intake import ReplyAtOnce
+from orchestrator.store import messages, outbox, turns
+from orchestrator.store.database import Tx
+from orchestrator.undo import texts
+from orchestrator.undo.service import BuiltOn, NothingToUndo, NotYet, UndoService
+
+REASON = "without an agent"
+MAX_ASKERS, MAX_NAMES, MAX_NAME_CHARS = 200, 3, 40
+_UNSEEN = re.compile("[\u200b-\u200f\u2060-\u2064\ufe0e\ufe0f\ufeff]")
+_ENGLISH = re.compile(
+    r"(?:(?:ok|okay|please|pls|no|oops|whoops|andy) )*"
+    r"(?:(?:undo|revert|redo)(?: (?:it|that|this|the undo|all (?:of )?(?:it|that)"
+    r"|(?:the|your) last (?:one|thing|change)|what you (?:just )?did))?"
+    r"|(?:take|put) (?:it|that|this) back)"
+    r"(?P<forced> (?:anyway|all the same|anyhow))?(?: (?:please|pls|now|thanks|thank you))*"
+)
+_KOREAN = re.compile(
+    r"(?:아니야?|앗|이제|좀)*(?P<forced>그래도)?(?:방금)?(?:한)?(?:그거|이거|그것|이것|거|것|일)?(?:을|를|은|는)?(?:좀)?(?:다)?"
+    r"(?:(?:되|돼)돌려|되돌리기|되돌리자|실행취소|원래대로(?:해|돌려)?|무르기|물러)"
+    r"(?:놔|놓아|둬)?(?:줘요?|주세요|요|라)?"
+    r"|방금(?:한)?(?:거|것|일)(?:을|를)?(?:취소해|지워|빼)(?:줘요?|주세요|요|라)?"
+)
+_HANGUL = re.compile("[ㄱ-ㅎㅏ-ㅣ가-힣]")
+
+
+class UndoRequests:
+    """Undoes the turn that a message means, if it says so."""
+
+    def __init__(self, service: UndoService) -> None:
+        self._service = service
+
+    async def answer(
+        self, tx: Tx, group: Group, message: Inbound, text: str, *, is_asked: bool
+    ) -> ReplyAtOnce | None:
+        """Undo what a message says to undo and return the reply; None of any other message.
+
+        `text` is the message without the trigger. `is_asked`: it is for Andy.
+        """
+        meant = None if message.reaction or not is_asked else read(text)
+        if meant is None:
+            return None
+        is_korean = _HANGUL.search(text) is not None
+        turn = await self._meant(tx, group, message)
+        if turn is None:
+            return None
+        if (names := await _only_for(tx, group, message, turn)) is not None:
+            return ReplyAtOnce(texts.only(names, is_korean=is_korean))
+        try:
+            done = await self._service.undo(
+                tx, turn, by=message.sender, is_forced=meant.is_forced, reason=REASON
+            )
+        except NotYet:
+            return ReplyAtOnce(texts.busy(is_korean=is_korean))
+        except BuiltOn as error:
+            return ReplyAtOnce(texts.built_on(error.plan, is_korean=is_korean))
+        except NothingToUndo:
+            plan = await self._service.plan(tx, turn)
+            # Without anything to name, the agent may know better what was meant.
+            return ReplyAtOnce(texts.nothing(plan, is_korean=is_korean)) if plan.outside else None
+        return ReplyAtOnce(texts.done(done.plan, is_korean=is_korean), turn_id=done.turn_id)
+
+    async def _meant(self, tx: Tx, group: Group, message: Inbound) -> Turn | None:
+        if message.quote is not None:
+            number = await _turn_of_quoted(tx, message)
+            return await turns.get(tx, number) if number is not None else None
+        return await self._service.last(tx, group.folder, chat_jid=message.chat_jid)
+
+
+@dataclass(frozen=True, slots=True)
+class Meant:
+    """An undo that a message asks for."""
+
+    is_forced: bool
+    """Whether what was changed since is to be put back, too."""
+
+
+def read(text: str) -> Meant | None:
+    """Return what a whole message asks to undo; None of a sentence that only has the word in it. Pure."""
+    seen = _UNSEEN.sub("", normalized("NFKC", text.strip()))
+    words = " ".join(seen.replace(",", " ").lower().split()).strip(" .!~…。?")
+    found = _ENGLISH.fullmatch(words) or _KOREAN.fullmatch(words.replace(" ", ""))
+    return None if found is None else Meant(found["forced"] is not None)
+
+
+async def _turn_of_quoted(tx: Tx, message: Inbound) -> TurnId | None:
+    assert message.quote is not None
+    quoted = await messages.find(tx, message.chat_jid, message.quote.message_id)
+    sent = await outbox.by_message_id(tx, message.quote.message_id)
+    if sent is None and quoted is not None:
+        sent = await outbox.by_message_id(tx, quoted.id)
+    if sent is not None:
+        return sent.turn_id
+    return quoted.turn_id if quoted is not None else None
+
+
+async def _only_for(tx: Tx, group: Group, message: Inbound, turn: Turn) -> str | None:
+    """Return the names of those who may undo a turn besides the owner; None where the sender may."""
+    asked = await messages.requests_of(tx, turn.id, limit=MAX_ASKERS)
+    if group.is_main or message.is_from_me or {one.sender for one in asked} == {message.sender}:
+        return None
+    names = sorted({short(one.sender_name, MAX_NAME_CHARS) for one in asked})
+    return ", ".join(names[:MAX_NAMES])

@@ -1,0 +1,284 @@
+"""Undo a turn: find what it changed and what was built on that, and put it back in one transaction."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+from functools import partial
+from typing import Any
+
+from orchestrator.base.clock import Clock
+from orchestrator.base.event_bus import EventBus
+from orchestrator.base.tables import short
+from orchestrator.base.wakeups import Wakeups
+from orchestrator.domain.errors import BadRequest, UnknownTurn
+from orchestrator.domain.values import (
+    ChatJid,
+    Folder,
+    OutboxState,
+    Outgoing,
+    Turn,
+    TurnId,
+    TurnKind,
+    TurnState,
+)
+from orchestrator.groups.host_context import HostContext
+from orchestrator.store import (
+    audit,
+    dashboards,
+    messages,
+    outbox,
+    task_stops,
+    tool_calls,
+    turn_effects,
+    turns,
+    undos,
+)
+from orchestrator.store.database import Tx, after_commit
+from orchestrator.store.turn_effects import BY_NAME, RowEffect
+from orchestrator.store.undos import Undo
+from orchestrator.undo import outside, texts
+from orchestrator.undo.plan import TITLE_CHARS, LaterChange, UndoPlan, is_listed, item_of
+
+RECENT_TURNS = 30
+"""So many of a group's last turns are looked through for one that did anything."""
+UNDONE = "undo of turn {number}"
+"""The reason of a turn that is an undo, and was not said in a chat."""
+BOARD = frozenset({"notifications", "dashboard_tasks", "questions", "insights", "people", "projects"})
+_UNSENT = (OutboxState.HELD, OutboxState.PENDING)
+_LEFT = (OutboxState.SENDING, OutboxState.SENT, OutboxState.UNKNOWN)
+
+
+class NothingToUndo(BadRequest):
+    """A turn changed nothing that could be put back, or that is over."""
+
+    code = "nothing_to_undo"
+
+
+class NotYet(BadRequest):
+    """A turn of the group is under way: what it reads and writes must not change below it."""
+
+    code = "busy"
+    http_status = 409
+
+    def __init__(self, turn: Turn) -> None:
+        self.turn = turn
+        super().__init__(f"Turn {turn.id} of '{turn.folder}' is under way: undo it once that has ended.")
+
+
+class BuiltOn(BadRequest):
+    """Something that a turn changed was changed again since."""
+
+    code = "built_on"
+    http_status = 409
+
+    def __init__(self, plan: UndoPlan) -> None:
+        self.plan = plan
+        listed = ", ".join(one.item.label() for one in plan.later[:3])
+        super().__init__(f"It was changed again since ({listed}): undo it all the same with 'anyway'.")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UndoDone:
+    """An undo that was carried out."""
+
+    turn_id: TurnId
+    """The turn that the undo itself is."""
+    plan: UndoPlan
+
+    def to_row(self) -> dict[str, Any]:
+        """Return it as the command line and HTTP give it."""
+        plan = self.plan
+        return {
+            "turn": self.turn_id,
+            "undoes": plan.turn.id,
+            "group": plan.turn.folder,
+            "put_back": [asdict(one) for one in plan.items],
+            "unsent": len(plan.unsent),
+            "stopped_runs": len(plan.waiting_runs),
+            "left": [asdict(one) for one in plan.outside],
+            "text": texts.done(plan, is_korean=False),
+        }
+
+
+@dataclass(slots=True)
+class UndoService:
+    """Undoes turns in the transaction given."""
+
+    clock: Clock
+    bus: EventBus
+    wakeups: Wakeups
+
+    @classmethod
+    def of(cls, host: HostContext) -> UndoService:
+        return cls(host.clock, host.bus, host.wakeups)
+
+    async def by_number(self, tx: Tx, number: int) -> Turn:
+        """Return a turn. Raises `UnknownTurn`."""
+        turn = await turns.get(tx, TurnId(number)) if 0 < number < 2**53 else None
+        if turn is None:
+            raise UnknownTurn(number)
+        return turn
+
+    async def last(self, tx: Tx, folder: Folder, *, chat_jid: ChatJid | None = None) -> Turn | None:
+        """Return the last turn of a group that did anything and is not undone; None where there is none.
+
+        With `chat_jid`, only what was asked in that chat counts.
+        """
+        since_ms = self.clock.now_ms() - turn_effects.KEPT_MS
+        for turn in await turns.recent(tx, limit=RECENT_TURNS, folder=folder):
+            is_meant = chat_jid is None or (turn.kind is TurnKind.CHAT and turn.chat_jid == chat_jid)
+            is_over = turn.ended_ms is not None and turn.queued_ms >= since_ms
+            if not is_meant or not is_over or await undos.of_turn(tx, turn.id) is not None:
+                continue
+            plan = await self.plan(tx, turn)
+            if not plan.is_empty or plan.outside:
+                return turn
+            if chat_jid is not None:
+                return None  # the agent may have changed a file in it, which it alone knows of
+        return None
+
+    async def plan(self, tx: Tx, turn: Turn) -> UndoPlan:
+        """Return what undoing a turn would do."""
+        effects = await turn_effects.of_turn(tx, turn.id)
+        rows = tuple(one for one in effects if one.table in BY_NAME and not BY_NAME[one.table].is_sending)
+        rows += await _of_sending_tables(tx, turn, effects)
+        files = tuple(one for one in effects if one.table == turn_effects.FILE)
+        later = [
+            LaterChange(item=item_of(one), by=await _request_of(tx, await turn_effects.later_turns(tx, one)))
+            for one in rows
+            if not turn_effects.is_as_after(one, await turn_effects.current(tx, one))
+        ]
+        sent = await _messages_of(tx, turn, effects)
+        runs = await _runs_of(tx, effects)
+        return UndoPlan(
+            turn=turn,
+            rows=rows,
+            files=files,
+            unsent=tuple(one for one in sent if one.state in _UNSENT),
+            waiting_runs=tuple(one for one in runs if one.state is TurnState.QUEUED),
+            items=tuple(item_of(one) for one in (*rows, *files) if is_listed(one)),
+            later=tuple(later),
+            outside=outside.of(
+                await tool_calls.of_turn(tx, turn.id),
+                sent=sum(one.id in _commanded(effects) and one.state in _LEFT for one in sent),
+                runs=sum(one.state is not TurnState.QUEUED for one in runs),
+            ),
+        )
+
+    async def undo(
+        self, tx: Tx, turn: Turn, *, by: str, is_forced: bool = False, reason: str | None = None
+    ) -> UndoDone:
+        """Undo a turn.
+
+        `is_forced` puts back what was changed since, too. `reason` is that of the undo's own turn.
+
+        Raises:
+            NotYet: a turn of the group is under way.
+            NothingToUndo: nothing can be put back, or that is done already.
+            BuiltOn: something was changed since.
+        """
+        for open_turn in await turns.unsettled_of(tx, turn.folder):
+            if open_turn.state is TurnState.RUNNING or open_turn.id == turn.id:
+                raise NotYet(open_turn)
+        if await undos.of_turn(tx, turn.id) is not None:
+            raise NothingToUndo(f"Turn {turn.id} is undone already.")
+        plan = await self.plan(tx, turn)
+        if plan.is_empty:
+            raise NothingToUndo(f"Turn {turn.id} changed nothing that can be put back.")
+        if plan.later and not is_forced:
+            raise BuiltOn(plan)
+        return UndoDone(turn_id=await self._carry_out(tx, plan, by=by, reason=reason), plan=plan)
+
+    async def _carry_out(self, tx: Tx, plan: UndoPlan, *, by: str, reason: str | None) -> TurnId:
+        turn, now_ms = plan.turn, self.clock.now_ms()
+        reason = reason or UNDONE.format(number=turn.id)
+        await tx.execute("SAVEPOINT undo")
+        try:
+            number = await turns.add_answered(tx, turn.folder, turn.chat_jid, reason=reason, now_ms=now_ms)
+            async with turn_effects.recording(tx, number, now_ms=now_ms, with_sent=True):
+                await turn_effects.put_back(tx, plan.rows)
+                await outbox.skip_unsent(tx, [one.id for one in plan.unsent])
+                for run in plan.waiting_runs:
+                    await task_stops.cancel(tx, run, reason=f"turn {turn.id} was undone.", now_ms=now_ms)
+        except sqlite3.IntegrityError as error:
+            await tx.execute("ROLLBACK TO undo")
+            raise NothingToUndo(
+                f"Something else is in the place of what turn {turn.id} removed: remove that first."
+            ) from error
+        finally:
+            await tx.execute("RELEASE undo")
+        await self._record(tx, plan, number, by=by, now_ms=now_ms)
+        return number
+
+    async def _record(self, tx: Tx, plan: UndoPlan, number: TurnId, *, by: str, now_ms: int) -> None:
+        turn = plan.turn
+        for one in plan.files:
+            reversed_one = replace(one, turn_id=number, before=one.after, after=one.before)
+            await turn_effects.add(tx, reversed_one, now_ms=now_ms)
+        undo = Undo(
+            turn_id=number,
+            undoes=turn.id,
+            folder=turn.folder,
+            by=by,
+            at_ms=now_ms,
+            has_files_due=bool(plan.files),
+        )
+        await undos.add(tx, undo)
+        changed = Counter(one.table for one in (*plan.rows, *plan.files))
+        # From main a turn may have changed the board of another group.
+        for folder in {one.key[0] for one in plan.rows if one.table in BOARD}:
+            await dashboards.advance(tx, folder)
+        detail = {"undoes": turn.id, "by": by, "changed": dict(changed), "unsent": len(plan.unsent)}
+        event = audit.AuditEvent(
+            at_ms=now_ms, kind="turn.undone", folder=turn.folder, turn_id=number, detail=detail
+        )
+        await audit.append(tx, event)
+        after_commit(tx, partial(self._announce, plan, number))
+
+    def _announce(self, plan: UndoPlan, number: TurnId) -> None:
+        """Wake whoever shows or works with what was put back."""
+        folder = plan.turn.folder
+        self.bus.publish("turn.undone", group=folder, turn=plan.turn.id, detail=str(number))
+        self.bus.publish("dashboard.changed", group=folder)
+        self.bus.publish("task.changed", group=folder)
+        self.bus.publish("group.configured", group=folder)
+        for wakeup in (
+            self.wakeups.outbox,
+            self.wakeups.scheduler,
+            self.wakeups.notifications,
+            self.wakeups.lanes,
+        ):
+            wakeup.set()
+
+
+def _commanded(effects: Sequence[RowEffect]) -> set[int]:
+    """Return the ids of the messages that commands of a turn queued, which its answers are not among."""
+    return {one.key[0] for one in effects if one.table == "outbox" and one.before is None}
+
+
+async def _of_sending_tables(tx: Tx, turn: Turn, effects: Sequence[RowEffect]) -> tuple[RowEffect, ...]:
+    """Return the messages that an undo skipped, and that are pending again where that is undone."""
+    if await undos.get(tx, turn.id) is None:
+        return ()
+    return tuple(one for one in effects if one.table == "outbox" and one.before and one.after)
+
+
+async def _messages_of(tx: Tx, turn: Turn, effects: Sequence[RowEffect]) -> list[Outgoing]:
+    """Return what a turn said and what its commands sent; what an undo says of itself is none of it."""
+    own = [] if await undos.get(tx, turn.id) is not None else await outbox.of_turn(tx, turn.id)
+    return [*own, *await outbox.some(tx, _commanded(effects) - {one.id for one in own})]
+
+
+async def _runs_of(tx: Tx, effects: Sequence[RowEffect]) -> list[Turn]:
+    numbers = [TurnId(one.key[0]) for one in effects if one.table == "turns" and one.before is None]
+    return await turns.some(tx, numbers)
+
+
+async def _request_of(tx: Tx, later: Sequence[TurnId]) -> str:
+    for number in later:
+        asked = await messages.requests_of(tx, number, limit=1)
+        return short(asked[0].text, TITLE_CHARS) if asked else f"turn {number}"
+    return ""

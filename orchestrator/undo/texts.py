@@ -1,0 +1,107 @@
+"""Say in a chat what an undo did, what stays and what stands in its way, in English and Korean. Pure."""
+
+from __future__ import annotations
+
+from orchestrator.undo.plan import UndoItem, UndoPlan
+
+MAX_ITEMS = 8
+_KINDS = {
+    "notifications": ("the reminder", "리마인더"),
+    "dashboard_tasks": ("the task", "할 일"),
+    "questions": ("the question", "질문"),
+    "insights": ("the note", "메모"),
+    "people": ("the person", "사람"),
+    "projects": ("the project", "프로젝트"),
+    "scheduled_tasks": ("the scheduled task", "예약 작업"),
+    "cross_session_notifications": ("the note to myself", "나에게 남긴 메모"),
+    "registered_groups": ("the group", "그룹"),
+    "group_chats": ("the chat", "채팅"),
+    "model_choices": ("the model", "모델"),
+    "loop_state": ("the loop of", "루프"),
+    "file": ("the file", "파일"),
+}
+_CHANGES = {
+    "removed": ("is gone", "삭제"),
+    "brought_back": ("is back", "다시 살림"),
+    "changed_back": ("is as it was", "원래대로"),
+}
+
+
+def done(plan: UndoPlan, *, is_korean: bool) -> str:
+    """Return the reply to an undo that was carried out."""
+    listed = [_item(one, is_korean=is_korean) for one in plan.items[:MAX_ITEMS]]
+    if len(plan.items) > MAX_ITEMS:
+        more = len(plan.items) - MAX_ITEMS
+        listed.append(f"그 밖에 {more}개" if is_korean else f"{more} more")
+    if count := len(plan.unsent):
+        word = "message is" if count == 1 else "messages are"
+        listed.append(f"메시지 {count}개 보내지 않음" if is_korean else f"{count} {word} not sent")
+    if count := len(plan.waiting_runs):
+        word = "run" if count == 1 else "runs"
+        listed.append(
+            f"예약 작업 {count}번 실행하지 않음" if is_korean else f"{count} {word} of a task will not begin"
+        )
+    if is_korean:
+        text = f"되돌렸어요: {', '.join(listed)}."
+        hint = "다시 하려면 “되돌려 줘”라고 한 번 더 말해 주세요."
+    else:
+        text = f"Undone: {'; '.join(listed)}."
+        hint = "Say “undo” again to have it as it was."
+    return " ".join(filter(None, (text, _left(plan, is_korean=is_korean), hint)))
+
+
+def built_on(plan: UndoPlan, *, is_korean: bool) -> str:
+    """Return the question whether to undo what was built on since."""
+    shown = [one for one in plan.later if one.item.title][:MAX_ITEMS] or plan.later[:1]
+    if is_korean:
+        listed = ", ".join(
+            _name(one.item, is_korean=True) + (f" (“{one.by}”)" if one.by else "") for one in shown
+        )
+        return (
+            f"그 뒤에 바뀐 것이 있어요: {listed}. 아무것도 되돌리지 않았어요. "
+            "그래도 되돌리려면 “그래도 되돌려 줘”라고 말해 주세요. 나중에 바뀐 내용은 사라져요."
+        )
+    listed = "; ".join(
+        _name(one.item, is_korean=False) + (f" (by “{one.by}”)" if one.by else "") for one in shown
+    )
+    return (
+        f"Changed again since: {listed}. I have undone nothing. "
+        "Say “undo anyway” to put it back all the same; the later change is then lost."
+    )
+
+
+def nothing(plan: UndoPlan, *, is_korean: bool) -> str:
+    """Return why nothing of a turn can be put back that did something."""
+    start = "되돌릴 수 있는 것이 없어요." if is_korean else "There is nothing that I can put back."
+    return f"{start} {_left(plan, is_korean=is_korean)}".rstrip()
+
+
+def busy(*, is_korean: bool) -> str:
+    """Return why nothing is undone while a turn of the group runs."""
+    if is_korean:
+        return "지금 하는 일이 있어요. 끝난 뒤에 다시 말하거나, 먼저 “그만”이라고 말해 주세요."
+    return "I am still working on something here: say it again once that is done, or “stop” first."
+
+
+def only(names: str, *, is_korean: bool) -> str:
+    """Return who may undo a turn."""
+    if is_korean:
+        return f"이것은 {f'부탁한 사람({names})이나 ' if names else ''}주인만 되돌릴 수 있어요."
+    return f"Only {f'the one who asked ({names}) or ' if names else ''}the owner can undo this."
+
+
+def _left(plan: UndoPlan, *, is_korean: bool) -> str:
+    listed = ", ".join(one.text(is_korean=is_korean) for one in plan.outside)
+    if not listed:
+        return ""
+    return f"되돌릴 수 없는 것: {listed}." if is_korean else f"What I cannot take back: {listed}."
+
+
+def _item(item: UndoItem, *, is_korean: bool) -> str:
+    english, korean = _CHANGES[item.change]
+    return f"{_name(item, is_korean=is_korean)} {korean if is_korean else english}"
+
+
+def _name(item: UndoItem, *, is_korean: bool) -> str:
+    english, korean = _KINDS.get(item.kind, ("", ""))
+    return f"{korean if is_korean else english} “{item.title}”".strip()

@@ -1,0 +1,52 @@
+"""`/turns/{id}/undo`: take back what a turn did."""
+
+from __future__ import annotations
+
+from pydantic import BaseModel, ConfigDict
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+
+from orchestrator.store.database import Database, Tx
+from orchestrator.undo.service import UndoDone, UndoService
+from orchestrator.web.bodies import parse_body
+
+BY_API = "command line"
+MAX_DIGITS = 16
+
+
+class UndoRequest(BaseModel):
+    """The body of `POST /turns/{id}/undo`."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    anyway: bool = False
+    """Put back what was changed since, too."""
+
+
+class UndoApi:
+    """Undoes a turn in a transaction."""
+
+    def __init__(self, database: Database, service: UndoService) -> None:
+        self._database = database
+        self._service = service
+
+    async def undo(self, number: int, *, by: str, is_forced: bool) -> UndoDone:
+        """Raises what `UndoService.by_number` and `UndoService.undo` raise."""
+
+        async def work(tx: Tx) -> UndoDone:
+            turn = await self._service.by_number(tx, number)
+            return await self._service.undo(tx, turn, by=by, is_forced=is_forced)
+
+        return await self._database.write(work)
+
+
+def undo_routes(api: UndoApi) -> list[Route]:
+    async def undo(request: Request) -> Response:
+        asked = await parse_body(request, UndoRequest)
+        text = request.path_params["id"]
+        number = int(text) if text.isascii() and text.isdigit() and len(text) < MAX_DIGITS else 0
+        done = await api.undo(number, by=BY_API, is_forced=asked.anyway)
+        return JSONResponse(done.to_row())
+
+    return [Route("/turns/{id}/undo", undo, methods=["POST"])]

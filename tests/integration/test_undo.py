@@ -1,0 +1,343 @@
+"""Undo: what a turn changed is put back, row by row, through the real intake, dispatcher and store."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import shutil
+import tempfile
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from orchestrator.base.clock import SystemClock
+from orchestrator.cli.exit_codes import UsageError
+from orchestrator.cli.main import app
+from orchestrator.domain.errors import BadRequest
+from orchestrator.domain.values import Folder, MessageId, Quote
+from orchestrator.store import turn_effects
+from orchestrator.store.database import Database
+from orchestrator.undo.outside import OutsideEffect, of
+from orchestrator.undo.requests import read
+from orchestrator.undo.service import BuiltOn, NothingToUndo, NotYet
+from tests.doubles.clock import FakeClock
+from tests.support.store_harness import StoreHarness
+from tests.support.undo_harness import UndoHarness, nth, use
+
+REMIND = {"type": "set_reminder", "text": "call mum", "at": "3h"}
+SCHEDULE = {"type": "schedule_task", "prompt": "water", "schedule_type": "interval", "schedule_value": "1h"}
+NOTE = {"type": "notify_self", "message": "ask about the trip", "persist_cross_session": True}
+TASK = use("create_task", title="Shed list", deadline="2026-07-01")
+INSIGHT = use("save_insight", content="The key lies under the pot.")
+QUESTION = use("create_question", question="Which day suits you?")
+
+
+@pytest.fixture
+async def undo(store_harness: StoreHarness) -> UndoHarness:
+    harness = UndoHarness(store_harness)
+    await harness.add_groups()
+    return harness
+
+
+async def test_undo_puts_every_row_back_and_undo_again_brings_it_back(undo: UndoHarness) -> None:
+    await undo.turn(TASK, text="@Andy first")
+    before = await undo.state()
+    await undo.turn(
+        REMIND,
+        SCHEDULE,
+        NOTE,
+        TASK,
+        INSIGHT,
+        QUESTION,
+        use("update_task", task_id=nth("dashboard_tasks", 0), progress=40),
+    )
+    after = await undo.state()
+    assert after != before
+    said = await undo.say("@Andy undo that")
+    assert said.startswith("Undone: ")
+    assert "the reminder “call mum” is gone" in said
+    assert "the task “Shed list” is as it was" in said
+    assert await undo.state() == before
+    said = await undo.say("@Andy undo")
+    assert "the reminder “call mum” is back" in said
+    assert await undo.state() == after
+    await undo.say("@Andy undo")
+    assert await undo.state() == before
+
+
+async def test_korean_is_answered_in_korean(undo: UndoHarness) -> None:
+    before = await undo.state()
+    await undo.turn(REMIND)
+    said = await undo.say("@Andy 되돌려 줘")
+    assert said.startswith("되돌렸어요: 리마인더 “call mum” 삭제, ")
+    assert await undo.state() == before
+
+
+async def test_what_changed_since_is_named_and_asked_about(undo: UndoHarness) -> None:
+    before = await undo.state()
+    first = await undo.turn(TASK)
+    await undo.turn(
+        use("update_task", task_id=nth("dashboard_tasks", 0), progress=40), text="@Andy it is at 40 %"
+    )
+    after = await undo.state()
+    with pytest.raises(BuiltOn):
+        await undo.undo(first.id)
+    answer = (await undo.store.rows("SELECT message_id FROM outbox WHERE turn_id = ?", first.id))[0]
+    reply_to = Quote(message_id=MessageId(answer["message_id"]), sender="Andy", text="Done.")
+    said = await undo.say("undo", quote=reply_to)
+    assert said == (
+        "Changed again since: the task “Shed list” (by “@Andy it is at 40 %”). I have undone nothing. "
+        "Say “undo anyway” to put it back all the same; the later change is then lost."
+    )
+    assert await undo.state() == after
+    await undo.say("undo anyway", quote=reply_to)
+    assert (await undo.state())["dashboard_tasks"] == before["dashboard_tasks"]
+
+
+async def test_a_row_that_only_the_host_moved_is_no_later_change(undo: UndoHarness) -> None:
+    await undo.turn(SCHEDULE)
+    paused = await undo.turn({"type": "pause_task", "taskId": nth("scheduled_tasks", 0)})
+    async with undo.store.database.transaction() as tx:
+        await tx.execute("UPDATE scheduled_tasks SET last_run = 5, failures = 2")
+    await undo.undo(paused.id)
+    row = (await undo.store.rows("SELECT status, last_run, failures FROM scheduled_tasks"))[0]
+    assert row == {"status": "active", "last_run": 5, "failures": 2}
+
+
+async def test_a_task_that_ran_since_is_ended_and_keeps_its_runs(undo: UndoHarness) -> None:
+    made = await undo.turn(SCHEDULE)
+    task = (await undo.store.rows("SELECT id FROM scheduled_tasks"))[0]["id"]
+    async with undo.store.database.transaction() as tx:
+        await tx.execute(
+            "INSERT INTO task_run_logs (task_id, cause, due_at, run_at, status)"
+            " VALUES (?, 'schedule', 1, 1, 'skipped')",
+            (task,),
+        )
+        await tx.execute("UPDATE scheduled_tasks SET next_run = next_run + 1")
+    with pytest.raises(BuiltOn):
+        await undo.undo(made.id)
+    await undo.undo(made.id, is_forced=True)
+    assert await undo.store.rows("SELECT status, next_run FROM scheduled_tasks") == [
+        {"status": "cancelled", "next_run": None}
+    ]
+    assert len(await undo.store.rows("SELECT * FROM task_run_logs")) == 1
+
+
+async def test_settings_and_registrations_of_main_are_put_back(undo: UndoHarness) -> None:
+    before = await undo.state()
+    await undo.turn(
+        {"type": "change_group", "folder": "work", "name": "Office"},
+        {"type": "register_group", "jid": "new@g.us", "name": "New", "folder": "new", "trigger": "@Andy"},
+        folder="main",
+        text="change it",
+    )
+    assert await undo.state() != before
+    said = await undo.say("undo", "main")
+    assert "the group “Work” is as it was" in said
+    assert "the group “New” is gone" in said
+    assert await undo.state() == before
+
+
+async def test_messages_that_wait_are_not_sent_and_sent_ones_are_named(undo: UndoHarness) -> None:
+    waiting = await undo.turn({"type": "message", "text": "Hello all"})
+    said = await undo.say("@Andy undo")
+    assert "2 messages are not sent" in said
+    assert {
+        row["state"]
+        for row in await undo.store.rows("SELECT state FROM outbox WHERE turn_id = ?", waiting.id)
+    } == {"skipped"}
+    await undo.say("@Andy undo")
+    assert {
+        row["state"]
+        for row in await undo.store.rows("SELECT state FROM outbox WHERE turn_id = ?", waiting.id)
+    } == {"pending"}
+    await undo.turn({"type": "message", "text": "Hello again"}, REMIND)
+    async with undo.store.database.transaction() as tx:
+        await tx.execute("UPDATE outbox SET state = 'sent', sent_ms = 1")
+    said = await undo.say("@Andy undo")
+    assert "What I cannot take back: 1 message was sent." in said
+
+
+async def test_a_run_that_was_asked_for_and_waits_does_not_begin(undo: UndoHarness) -> None:
+    await undo.turn(SCHEDULE)
+    task = (await undo.store.rows("SELECT id FROM scheduled_tasks"))[0]["id"]
+    await undo.turn({"type": "run_task", "taskId": task})
+    said = await undo.say("@Andy undo")
+    assert "1 run of a task will not begin" in said
+    assert (await undo.store.rows("SELECT state FROM turns WHERE task_id = ?", task))[0]["state"] == "failed"
+
+
+async def test_only_who_asked_and_the_owner_undo(undo: UndoHarness) -> None:
+    await undo.turn(REMIND)
+    after = await undo.state()
+    said = await undo.say("@Andy undo", sender="local:tom", sender_name="Tom")
+    assert said == "Only the one who asked (Jane) or the owner can undo this."
+    assert await undo.state() == after
+    assert (await undo.say("@Andy undo", sender="local:tom", is_from_me=True)).startswith("Undone")
+
+
+async def test_nothing_is_undone_while_a_turn_runs(undo: UndoHarness) -> None:
+    done = await undo.turn(REMIND)
+    await undo.store.hear("@Andy something long")
+    await undo.store.start_next()
+    with pytest.raises(NotYet):
+        await undo.undo(done.id)
+    assert (await undo.say("@Andy undo")).startswith("I am still working on something here")
+
+
+async def test_a_turn_is_undone_once_and_one_that_changed_nothing_is_left_to_the_agent(
+    undo: UndoHarness,
+) -> None:
+    quiet = await undo.turn({"type": "list_reminders"})
+    async with undo.store.database.transaction() as tx:
+        await tx.execute("UPDATE outbox SET state = 'sent', sent_ms = 1")
+    with pytest.raises(NothingToUndo):
+        await undo.undo(quiet.id)
+    assert await undo.say("@Andy undo that") == ""
+    made = await undo.turn(REMIND)
+    await undo.undo(made.id)
+    with pytest.raises(NothingToUndo):
+        await undo.undo(made.id)
+
+
+async def test_something_else_in_the_place_leaves_all_as_it_is(undo: UndoHarness) -> None:
+    made = await undo.turn(INSIGHT, REMIND)
+    undone = await undo.undo(made.id)
+    await undo.turn(INSIGHT)
+    before = await undo.state()
+    with pytest.raises((NothingToUndo, BuiltOn)):
+        await undo.undo(undone, is_forced=True)
+    assert await undo.state() == before
+
+
+async def test_a_refused_command_and_one_that_is_rolled_back_leave_no_effect(
+    undo: UndoHarness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await undo.turn({"type": "cancel_reminder", "reminderId": 99}, is_checked=False)
+    await undo.store.hear("@Andy once more")
+    turn, _, _ = await undo.store.start_next()
+
+    async def broken(*_: object, **__: object) -> None:
+        raise RuntimeError("the host has a bug")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("orchestrator.ipc.command_dispatcher.audit.append", broken)
+        with pytest.raises(RuntimeError):
+            await undo.command(turn, REMIND)
+    assert await undo.store.rows("SELECT * FROM turn_effects WHERE turn_id = ?", turn.id) == []
+    async with undo.store.database.transaction() as tx:
+        await tx.execute("UPDATE chats SET name = 'x'")
+    assert await undo.store.rows("SELECT * FROM temp.sqlite_master WHERE name = 'recorded_turn'") != []
+    assert await undo.store.rows("SELECT * FROM temp.recorded_turn") == []
+
+
+async def test_every_kind_of_reading_is_whole(undo: UndoHarness) -> None:
+    english = ("undo", "Undo that!", "please undo it", "take that back", "redo", "undo the undo", "ok, undo")
+    korean = ("되돌려 줘", "방금 한 거 되돌려 주세요", "원래대로 해 줘", "실행 취소", "방금 거 취소해 줘")
+    for text in english + korean:
+        assert read(text) is not None, text
+    for text in ("undo anyway", "undo it all the same", "그래도 되돌려 줘"):
+        assert read(text) is not None, text
+        assert read(text).is_forced, text
+    for text in ("how do I undo a commit?", "undo my haircut", "우리 되돌아갈까?", "취소해 줘", "", "back"):
+        assert read(text) is None, text
+
+
+def test_what_cannot_be_undone_is_named_in_words() -> None:
+    assert of([], sent=0, runs=0) == ()
+    assert OutsideEffect(kind="mail/send", count=2).text() == "2 calls of mail/send"
+    assert OutsideEffect(kind="WebFetch", count=1).text(is_korean=True) == "열어 본 웹페이지 1개"
+
+
+# Random turns
+
+_NUMBERS = st.integers(1, 4)
+_COMMANDS = st.one_of(
+    st.just(REMIND),
+    st.just(SCHEDULE),
+    st.just(NOTE),
+    st.just(QUESTION),
+    st.text("abc 가나", min_size=1, max_size=8).map(lambda text: use("create_task", title=text)),
+    st.text("abc", min_size=1, max_size=3).map(lambda text: use("save_insight", content=text)),
+    st.tuples(_NUMBERS, st.integers(0, 100)).map(
+        lambda one: use("update_task", task_id=nth("dashboard_tasks", one[0]), progress=one[1])
+    ),
+    _NUMBERS.map(lambda n: use("update_task", task_id=nth("dashboard_tasks", n), status="completed")),
+    _NUMBERS.map(lambda n: use("move_to_history", task_id=nth("dashboard_tasks", n))),
+    _NUMBERS.map(lambda n: use("answer_question", question_id=nth("questions", n), answer="Friday")),
+    _NUMBERS.map(lambda n: use("remove_question", question_id=nth("questions", n))),
+    _NUMBERS.map(lambda n: {"type": "cancel_reminder", "reminderId": nth("reminders", n)}),
+    _NUMBERS.map(lambda n: {"type": "cancel_notice", "noticeId": nth("cross_session_notifications", n)}),
+    st.sampled_from(["pause_task", "resume_task", "cancel_task"]).map(
+        lambda kind: {"type": kind, "taskId": nth("scheduled_tasks", 0)}
+    ),
+    st.just({"type": "message", "text": "hello"}),
+    st.sampled_from(["Office", "Home", "Shop"]).map(
+        lambda name: {"type": "change_group", "folder": "work", "name": name}
+    ),
+    st.sampled_from(["on", "off", "pause"]).map(
+        lambda action: {"type": "control_loop", "action": action, "targetFolder": "work"}
+    ),
+)
+
+
+@settings(max_examples=25)
+@given(first=st.lists(_COMMANDS, max_size=8), second=st.lists(_COMMANDS, min_size=1, max_size=10))
+def test_random_turns_are_undone_exactly(
+    migrated_database: Path, first: list[dict[str, object]], second: list[dict[str, object]]
+) -> None:
+    async def world(path: Path) -> None:
+        database = await Database.open(path)
+        try:
+            undo = UndoHarness(StoreHarness(database, FakeClock()))
+            await undo.add_groups()
+            main = {"folder": "main", "text": "go", "is_checked": False}
+            await undo.turn(*first, **main)
+            before = await undo.state()
+            turn = await undo.turn(*second, **main)
+            after = await undo.state()
+            number = await undo.undo(turn.id)
+            assert await undo.state() == before
+            await undo.undo(number)
+            assert await undo.state() == after
+        finally:
+            await database.close()
+
+    with tempfile.TemporaryDirectory() as directory:
+        path = Path(directory) / "messages.db"
+        shutil.copyfile(migrated_database, path)
+        asyncio.run(world(path))
+
+
+async def test_what_is_forgotten_cannot_be_put_back(undo: UndoHarness) -> None:
+    made = await undo.turn(INSIGHT)
+    async with undo.store.database.transaction() as tx:
+        await turn_effects.forget(tx, Folder("family"))
+    assert await undo.store.rows("SELECT * FROM turn_effects WHERE turn_id = ?", made.id) == []
+
+
+async def test_the_command_line_undoes_the_last_turn_and_says_what_to_add(
+    undo: UndoHarness, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    async def andy(*words: str) -> str:
+        words = ("undo", *words, "--home", str(tmp_path))
+        await asyncio.to_thread(app, words, result_action="return_value")
+        return capsys.readouterr().out
+
+    undo.store.clock.wall_ms = SystemClock().now_ms()
+    first = await undo.turn(TASK)
+    second = await undo.turn(use("update_task", task_id=nth("dashboard_tasks", 0), progress=40))
+    with pytest.raises(BadRequest, match="with 'anyway'"):
+        await andy("--turn", str(first.id))
+    assert "the task “Shed list” is as it was" in await andy("family")
+    assert "the task “Shed list” is as it was" in await andy("family")
+    row = json.loads(await andy("--turn", str(first.id), "--anyway", "--json"))
+    assert row["put_back"] == [{"kind": "dashboard_tasks", "title": "Shed list", "change": "removed"}]
+    with pytest.raises(NothingToUndo, match=f"Turn {first.id} is undone already"):
+        await andy("--turn", str(first.id))
+    with pytest.raises(BadRequest, match="No turn of 'work' changed anything"):
+        await andy("work")
+    with pytest.raises(UsageError):
+        await andy("work", "--turn", str(second.id))
