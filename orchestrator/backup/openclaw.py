@@ -58,7 +58,8 @@ _EVENTS = re.compile(r"\A(?:System(?: \(untrusted\))?: \[[^\n]*\n*)+")
 _STAMP = re.compile(r"\A\n*\[(?:[^\]\n]{1,160} )?[A-Z][a-z]{2} \d{4}-\d\d-\d\d \d\d:\d\d[^\]\n]{0,40}\] ?")
 """The time, and in older versions the chat, that OpenClaw writes before what was said."""
 _ABOUT = re.compile(
-    r"^([^\n]{1,160})(?:\(untrusted[^\n)]{0,40}\):|⟦openclaw:ctx⟧)[ \t]*\n```json\n(.{0,16384}?)\n```[ \t]*\n*",
+    r"^([^\n]{1,160})(?:\(untrusted[^\n)]{0,40}\):|⟦openclaw:ctx⟧)[ \t]*\n"
+    r"```json\n(.{0,16384}?)\n```[ \t]*\n*",
     re.DOTALL | re.MULTILINE,
 )
 """The description of who said it where and in reply to what, which OpenClaw writes around what was said."""
