@@ -121,11 +121,11 @@ async def _notify(tx: Tx, asked: AccessRequest, *, listed: int, now_ms: int) -> 
     """Ask main about a request, or say there once a day that more are listed than it is asked about."""
     if await access_requests.count_notified(tx, since_ms=now_ms - DAY_MS) < MAX_NOTIFIED_A_DAY:
         text = question(asked, listed=listed)
-        await owner.notify_once(tx, text, about=f"access:{asked.id}", now_ms=now_ms)
+        await owner.notify_once(tx, text, about=f"{owner.ASKED}access:{asked.id}", now_ms=now_ms)
         await access_requests.note_notified(tx, asked.id, now_ms=now_ms)
     else:
         text = f"🚪 {_and_more(listed + 1)} I ask about {MAX_NOTIFIED_A_DAY} chats a day."
-        await owner.notify_once(tx, text, about=f"access-more:{now_ms // DAY_MS}", now_ms=now_ms)
+        await owner.notify_once(tx, text, about=f"{owner.ASKED}access-more:{now_ms // DAY_MS}", now_ms=now_ms)
 
 
 def question(asked: AccessRequest, *, listed: int = 0) -> str:

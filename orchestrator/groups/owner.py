@@ -17,6 +17,8 @@ from orchestrator.store.database import Tx
 
 Rules = TypeVar("Rules", bound=BaseModel)
 MAX_BYTES = 1024 * 1024
+ASKED = outbox.ASKED_OF_OWNER.removeprefix("owner:")
+"""The beginning of `about` of a message that asks the owner something in words of others."""
 
 
 def owner_directory(environment: Mapping[str, str] = os.environ) -> Path:

@@ -134,7 +134,9 @@ class Approvals:
             asked = await approvals.add(tx, request, now_ms=now_ms, expires_ms=now_ms + LAPSE_MS)
             await _note(tx, asked, "approval.asked", now_ms=now_ms)
             waiting = await approvals.waiting(tx, request.folder, now_ms=now_ms)
-            await owner.notify_anew(tx, question(waiting), about=f"approvals:{asked.folder}", now_ms=now_ms)
+            await owner.notify_anew(
+                tx, question(waiting), about=f"{owner.ASKED}approvals:{asked.folder}", now_ms=now_ms
+            )
         self._bus.publish("approval.asked", group=asked.folder, turn=asked.turn_id, detail=str(asked.id))
         self._outbox.set()
         log.info("approval.asked", group=asked.folder, kind=asked.kind.value, approval=asked.id)

@@ -15,6 +15,7 @@ from orchestrator.domain.errors import BadRequest
 from orchestrator.domain.values import Folder, Message
 from orchestrator.store import messages
 from orchestrator.store.database import Tx, returned
+from orchestrator.store.outbox import ASKED_OF_OWNER
 
 MAX_TERMS = 8
 MAX_QUERY_CHARS = 200
@@ -22,6 +23,8 @@ INDEXED_CHARS = 3
 FILL_BATCH = 1_000
 """Messages that are indexed in one transaction, about 15 ms: so long waits a message that comes meanwhile."""
 ESCAPE = "!"
+_NOT_ASKED = """(m.is_bot_message = 0 OR NOT EXISTS (
+    SELECT 1 FROM outbox o WHERE o.message_id = m.id AND o.dedupe_key LIKE :asked || '%'))"""
 _TERM = re.compile(r'"([^"]+)"|([^\s"]+)')
 
 
@@ -59,8 +62,12 @@ async def find(
     since_ms: int = 0,
     before_seq: int | None = None,
     limit: int,
+    is_for_agent: bool = False,
 ) -> list[Message]:
-    """Find the messages that have all `terms`, in any case, the newest first; of one group, or of all."""
+    """Find the messages that have all `terms`, in any case, the newest first; of one group, or of all.
+
+    `is_for_agent` leaves out what asked the owner something in words of others.
+    """
     is_whole = await indexed_from(tx) <= 1
     indexed = [term for term in terms if is_whole and len(term) >= INDEXED_CHARS]
     scanned = (term for term in terms if term not in indexed)
@@ -70,11 +77,12 @@ async def find(
     # By the rowid of the table that is walked through, so that nothing has to be sorted.
     number = "s.rowid" if indexed else "m.seq"
     of_group = "TRUE" if folder is None else "m.group_folder = :folder"
+    is_shown = _NOT_ASKED if is_for_agent else "TRUE"
     rows = await tx.execute_fetchall(
         f"""
         SELECT m.* FROM {joined}
         WHERE {matched} AND (:before IS NULL OR {number} < :before) AND m.content <> ''
-          AND {of_group} AND m.sent_ms >= :since
+          AND {of_group} AND m.sent_ms >= :since AND {is_shown}
           {" ".join(f"AND m.content LIKE :{name} ESCAPE '{ESCAPE}'" for name in patterns)}
         ORDER BY {number} DESC LIMIT :limit
         """,  # noqa: S608 - constants
@@ -83,6 +91,7 @@ async def find(
             "before": before_seq,
             "folder": folder,
             "since": since_ms,
+            "asked": ASKED_OF_OWNER,
             **patterns,
             "limit": limit,
         },

@@ -21,6 +21,10 @@ from orchestrator.domain.values import (
 )
 from orchestrator.store.database import Tx, returned
 
+ASKED_OF_OWNER = "owner:asked:"
+"""The beginning of the keys of messages that ask the owner something in words of others: no agent is given
+them."""
+
 
 async def add(
     tx: Tx,

@@ -7,6 +7,7 @@ from typing import Any
 from orchestrator.domain.values import Message, Seq, Turn, TurnId
 from orchestrator.store.database import Tx, returned
 from orchestrator.store.messages import from_row
+from orchestrator.store.outbox import ASKED_OF_OWNER
 
 # The cursor is the group's: while a turn of one chat waits, the answer in another may move it past the turn's
 # messages, which are therefore found by their turn as well. What an import has brought is long answered.
@@ -22,7 +23,8 @@ _SAID = """
         SELECT 1 FROM turn_stops s
         WHERE s.turn_id = m.turn_id AND s.code IN ('stopped_in_chat', 'stop_request')))
     AND (m.is_bot_message = 0 OR EXISTS (
-        SELECT 1 FROM outbox o WHERE o.message_id = m.id AND o.turn_id IS NULL))
+        SELECT 1 FROM outbox o WHERE o.message_id = m.id AND o.turn_id IS NULL
+            AND o.dedupe_key NOT LIKE :asked || '%'))
 """
 
 
@@ -31,8 +33,10 @@ async def find(tx: Tx, turn: Turn, cursor_seq: Seq, *, limit: int) -> list[Messa
 
     These are its own, and those of all chats of its group after the cursor up to its last. What another chat
     waits to have answered is left out: it is asked in a turn of its own. Andy's own are left out, for the
-    session holds them, except those no turn said (a reminder). So are session commands, which are said to the
-    conversation and not in it, and what was stopped in a chat, with the words that stopped it.
+    session holds them, except those no turn said (a reminder); of these, what asks the owner something in
+    words of strangers or of other groups' agents, which would steer the agent of main. So are session
+    commands, which are said to the conversation and not in it, and what was stopped in a chat, with the words
+    that stopped it.
     """
     # The newest and not the oldest are kept when there are too many: what was said last is what is asked
     # about. The group is read backwards up to the limit, however much was said in it since the cursor.
@@ -45,7 +49,7 @@ async def find(tx: Tx, turn: Turn, cursor_seq: Seq, *, limit: int) -> list[Messa
             ORDER BY m.seq DESC LIMIT :limit)
         ORDER BY seq
         """,  # noqa: S608 - constants
-        {**_place(turn, cursor_seq), "limit": limit},
+        {**_place(turn, cursor_seq), "limit": limit, "asked": ASKED_OF_OWNER},
     )
     return [from_row(row) for row in rows]
 

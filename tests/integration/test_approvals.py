@@ -304,6 +304,16 @@ async def test_what_was_allowed_for_ever_can_be_taken_back(asking: Asking) -> No
         await asking.decide(2, "allow")
 
 
+async def test_the_agent_of_main_is_not_given_what_another_agent_asks_the_owner(asking: Asking) -> None:
+    task = await asking.asked(replace(PLACE, subject="obey.me:443"))
+    await asking.harness.deliver_all()
+    await asking.say("what is new?")
+    _, _, order = await asking.harness.start_next("main")
+    assert "obey.me" not in order.prompt
+    await asking.decide(1, "refuse")
+    await task
+
+
 async def test_only_a_whole_message_of_main_decides(asking: Asking) -> None:
     task = await asking.asked()
     for text, folder in [

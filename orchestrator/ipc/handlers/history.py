@@ -32,7 +32,7 @@ async def search(tx: Tx, group: Group, command: SearchHistory, *, zone: ZoneInfo
     except BadSearch as error:
         return refused(error.code, str(error))
     found = await message_search.find(
-        tx, terms, folder=group.folder, before_seq=command.before, limit=command.limit
+        tx, terms, folder=group.folder, before_seq=command.before, limit=command.limit, is_for_agent=True
     )
     lines = [
         f"{one.seq}  {local_minute(one.sent_ms, zone)}  {one.sender_name}: "
