@@ -258,8 +258,8 @@ INTENTS = (
     ),
     Intent(
         "decide who may call Andy",
-        "~/.config/andy/sender-allowlist.json, see Who may ask in docs/security.md",
-        ("senders", "users", "block", "ban", "permissions", "trigger", "triggers"),
+        "'andy groups people family' shows and sets roles, see Roles in docs/groups.md",
+        ("senders", "users", "block", "ban", "permissions", "trigger", "triggers", "people", "roles", "role"),
     ),
     Intent(
         "show a group a folder of yours",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Awaitable, Callable
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
@@ -24,6 +25,7 @@ from orchestrator.cli.options import (
 )
 from orchestrator.domain.errors import BadRequest, NotRunning
 from orchestrator.domain.home import Home
+from orchestrator.domain.values import Role
 
 if TYPE_CHECKING:
     from orchestrator.cli.client import Client
@@ -242,7 +244,9 @@ def config(
             " node_label (NAME=VALUE, on a swarm),"
             " model_features (what it may have the model service do for more money: a list of"
             ' "compaction", "fast_mode", "inference_geo"),'
-            ' ask (what you are asked before: a list of "egress", "mcp:*", "mcp:SERVER", "mcp:SERVER/TOOL").',
+            ' ask (what you are asked before: a list of "egress", "mcp:*", "mcp:SERVER", "mcp:SERVER/TOOL"),'
+            " people (roles by address) and roles (what a member or a guest may):"
+            " see 'andy groups people --help' and docs/groups.md.",
         ),
     ] = None,
     as_json: JsonOption = False,
@@ -268,6 +272,48 @@ def _object(text: str) -> dict[str, Any]:
     if not isinstance(found, dict):
         raise UsageError(f"""This is no JSON object, such as '{{"memory_mb": 1024}}': {text}""")
     return found
+
+
+@groups_app.command(name="people")
+def show_people(
+    folder: GroupArgument,
+    address: Annotated[
+        str | None,
+        Parameter(
+            help="Somebody's address in their messenger, as this command lists it; '*' is everybody else."
+        ),
+    ] = None,
+    role: Annotated[
+        Literal["owner", "member", "guest", "default"] | None,
+        Parameter(help="Their role from now on; default takes a role away."),
+    ] = None,
+    /,
+    *,
+    as_json: JsonOption = False,
+    home: HomeOption = None,
+) -> None:
+    """List the people of a group with their roles, or give somebody a role: owner, member or guest.
+
+    The next message of theirs counts by it. Works with Andy down.
+
+    Example: `andy groups people family 491701234567@s.whatsapp.net guest`
+
+    Example: `andy groups people family '*' guest`
+    """
+    from orchestrator.groups import people
+    from orchestrator.reports import groups
+
+    if address is not None and role is None:
+        raise UsageError(f"Say which role: andy groups people {folder} '{address}' guest")
+    if address is not None and role is not None:
+        wanted = None if role == people.DEFAULT else Role(role)
+
+        async def act(tx: Tx, now_ms: int) -> Group:
+            return await people.set_role(tx, folder, address, wanted, by=COMMAND_LINE, now_ms=now_ms)
+
+        terminal.run_async(_changed(home, folder, act))
+    lines = partial(groups.people_lines, zone=terminal.zone_of(home))
+    read(home, lambda tx: groups.people_rows(tx, folder), lines, as_json=as_json)
 
 
 @groups_app.command
@@ -419,7 +465,12 @@ async def _configure(given: Path | None, folder: str, changes: dict[str, Any]) -
     """Change a group's configuration; a running Andy ends its containers, and the next ones have it."""
     from orchestrator.groups.changes import configure
 
-    await terminal.change(
-        given, lambda tx, now_ms: configure(tx, folder, changes, by=COMMAND_LINE, now_ms=now_ms)
+    await _changed(
+        given, folder, lambda tx, now_ms: configure(tx, folder, changes, by=COMMAND_LINE, now_ms=now_ms)
     )
+
+
+async def _changed(given: Path | None, folder: str, act: Callable[[Tx, int], Awaitable[Group]]) -> None:
+    """Change a group's settings in the store, and have a running Andy look at them."""
+    await terminal.change(given, act)
     await terminal.tell_configured(given, folder)

@@ -216,7 +216,8 @@ async def _end_turn(
     sent = await outbox.release(tx, turn.id, now_ms=now_ms)
     silence = plain_reason(frame.note) if frame.note else "nothing to say"
     await turns.settle(tx, turn.id, TurnState.ANSWERED, reason=None if sent else silence, now_ms=now_ms)
-    if turn.kind is TurnKind.CHAT and turn.command is None and turn.last_seq is not None:
+    is_of_session = turn.kind is TurnKind.CHAT and not turn.is_restricted
+    if is_of_session and turn.command is None and turn.last_seq is not None:
         await sessions.move_cursor(tx, turn.folder, turn.last_seq)
     return TurnState.ANSWERED
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
@@ -37,6 +38,24 @@ HOOK_PREFIX = "hook:"
 def is_hook(sender: str) -> bool:
     """Return whether a sender is a program behind a hook, which is no person and no member of a chat."""
     return sender.startswith(HOOK_PREFIX)
+
+
+class Role(StrEnum):
+    """The roles of people in a group, in the order in which they may less."""
+
+    OWNER = "owner"
+    MEMBER = "member"
+    GUEST = "guest"
+
+
+def rank(role: Role) -> int:
+    """Return the place of a role, 0 for the one that may most."""
+    return tuple(Role).index(role)
+
+
+def least(roles: Iterable[Role]) -> Role:
+    """Return the role among these that may least, and that of an owner where there is none."""
+    return max(roles, key=rank, default=Role.OWNER)
 
 
 class TurnState(StrEnum):
@@ -189,6 +208,8 @@ class Inbound:
     """The time until which the turn waits for the file, which comes with the same message again."""
     thread: str | None = None
     """The thread or topic of the chat that it stands in, as the messenger calls it."""
+    sender_alias: str | None = None
+    """Another address of the same sender, as the messenger itself says."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -252,6 +273,10 @@ class Turn:
     command: SessionCommand | None = None
     after_command: int = 0
     """The last command turn of its group before it: turns on two sides of one never merge."""
+    role: Role = Role.OWNER
+    """The least of the roles of those who asked in it; what nobody in a chat asked is the owner's."""
+    is_restricted: bool = False
+    """Whether that role may not do everything, so that its container and session are its own."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -275,6 +300,8 @@ class Run:
     """The place that its session is bound to: the service that has the model, with its address."""
     service: str | None = None
     """The name of that service; None is the one of `.env`."""
+    role: Role | None = None
+    """The role of the restricted turn that it is for; None of a run for whoever asks."""
     restore_mode: RestoreMode | None = None
     """The way in which it continued the group's conversation; None of a run apart from that."""
     restore_reason: str | None = None
@@ -445,6 +472,8 @@ class ScheduledTask:
     last_result: str | None = None
     failures: int = 0
     created_ms: int = 0
+    role: Role = Role.OWNER
+    """The role of whoever had it made: it runs with no more than that."""
 
     @property
     def is_over(self) -> bool:

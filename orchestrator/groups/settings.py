@@ -24,8 +24,9 @@ from orchestrator.domain.errors import BadRequest
 from orchestrator.domain.network_targets import NetworkTarget, parse_target
 from orchestrator.domain.setting_sources import known_zone
 from orchestrator.domain.settings import Settings
-from orchestrator.domain.values import Group, TurnKind
+from orchestrator.domain.values import Group, Role, TurnKind
 from orchestrator.domain.web_search import SearchService, word_of
+from orchestrator.groups.roles import EVERYBODY, MAX_PEOPLE, ChangeableRole, RoleRules
 
 log = structlog.get_logger(__name__)
 
@@ -134,6 +135,17 @@ class GroupConfig(_Strict):
     `mcp:SERVER` (each call of its tools), `mcp:SERVER/TOOL`, or `mcp:*` (each call of any server's).
     """
 
+    people: Annotated[
+        dict[Annotated[str, Field(min_length=1, max_length=200)], Role], Field(max_length=MAX_PEOPLE)
+    ] = Field(default_factory=dict)
+    """The roles of people by their messenger's address, such as `491701234567@s.whatsapp.net`: owner, member
+    or guest. `*` are all others.
+    """
+    roles: dict[ChangeableRole, RoleRules] = Field(default_factory=dict)
+    """The changes to the rules of members and guests: call, network, mcp, memory, schedule and
+    history (true or false), spend (percent of each budget).
+    """
+
     @property
     def asks_egress(self) -> bool:
         """Whether the owner is asked about a place outside that is not on the list."""
@@ -183,7 +195,11 @@ def parsed(fields: Mapping[str, Any], folder: str) -> GroupConfig:
         return GroupConfig.model_validate(fields)
     except ValidationError as error:
         log.warning("group.config_unreadable", group=folder, reason=_explained(error))
-        return GroupConfig(web_search=SearchService.OFF, ask=(EVERY_SERVER,))
+        return GroupConfig(
+            web_search=SearchService.OFF,
+            ask=(EVERY_SERVER,),
+            people={EVERYBODY: Role.GUEST},
+        )
 
 
 def search_service(config: GroupConfig, settings: Settings) -> SearchService:

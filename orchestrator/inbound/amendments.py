@@ -10,7 +10,17 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from orchestrator.domain.values import Group, Inbound, Message, Quote, Turn, TurnId, TurnKind, TurnState
+from orchestrator.domain.values import (
+    Group,
+    Inbound,
+    Message,
+    Quote,
+    Role,
+    Turn,
+    TurnId,
+    TurnKind,
+    TurnState,
+)
 from orchestrator.store import messages, outbox, sessions, turns
 from orchestrator.store.database import Tx
 
@@ -20,6 +30,7 @@ DELETED = "deleted by its sender"
 DELETED_BY_OTHERS = "deleted by a moderator"
 WITHDRAWN = "withdrawn: every message that asked was deleted or asks for nothing any more"
 EDIT_OF_READ = "edit of a message that was read"
+EDIT_OF_OTHERS = "its new words are asked in another turn"
 FILE_CAME = "its file came, or never will"
 
 
@@ -59,11 +70,18 @@ async def delete(tx: Tx, message: Inbound, *, now_ms: int) -> Amendment:
 
 
 async def edit(
-    tx: Tx, message: Inbound, group: Group, *, is_request: bool, now_ms: int
+    tx: Tx,
+    message: Inbound,
+    group: Group,
+    *,
+    is_request: bool,
+    now_ms: int,
+    restricted_to: Role | None = None,
 ) -> Amendment | Inbound:
     """Replace the words of a message, or return the message to store beside it or in its place.
 
-    `is_request`: whether the message, with its new words, asks for something.
+    `is_request`: whether the message, with its new words, asks for something. `restricted_to` is the role of
+    its sender where it may not do everything: new words ask in no turn of other people.
     """
     assert message.edits is not None
     target = await messages.find(tx, message.chat_jid, message.edits)
@@ -73,6 +91,11 @@ async def edit(
         return Amendment(reason=NOT_ITS_SENDER)
     turn = await turns.get(tx, target.turn_id) if target.turn_id is not None else None
     if turn is not None and turn.state is TurnState.QUEUED:
+        if is_request and restricted_to != (turn.role if turn.is_restricted else None):
+            await messages.blank(tx, target)
+            await messages.release(tx, target.seq, reason=EDIT_OF_OTHERS)
+            await _withdraw_if_unrequested(tx, turn, now_ms=now_ms)
+            return replace(message, file=target.file)
         await messages.rewrite(tx, target.seq, message.text, is_request=is_request)
         if turn.kind is TurnKind.CHAT:
             await _withdraw_if_unrequested(tx, turn, now_ms=now_ms)

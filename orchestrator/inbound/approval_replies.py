@@ -11,7 +11,7 @@ from functools import partial
 
 from orchestrator.base.event_bus import EventBus
 from orchestrator.domain.errors import BadRequest
-from orchestrator.domain.values import Group
+from orchestrator.domain.values import Group, Role
 from orchestrator.groups import access
 from orchestrator.groups.access import (
     AccessDecision,
@@ -19,6 +19,7 @@ from orchestrator.groups.access import (
     DecidedAccess,
     UnknownAccessRequest,
 )
+from orchestrator.groups.roles import RULES, Permission
 from orchestrator.proxies import approvals
 from orchestrator.proxies.approvals import ApprovalIsOver, Decision, UnknownApproval
 from orchestrator.store import approvals as requests
@@ -46,12 +47,12 @@ _KOREAN = {
 }
 
 
-async def answer(tx: Tx, group: Group, text: str, *, bus: EventBus, now_ms: int) -> str | None:
-    """Decide as a message of main says and return the reply; None of any other message.
+async def answer(tx: Tx, group: Group, text: str, *, role: Role, bus: EventBus, now_ms: int) -> str | None:
+    """Decide as a message of an owner in main says and return the reply; None of any other message.
 
     The whole message has to be the answer: a sentence that has one in it is for the agent.
     """
-    if not group.is_main:
+    if not group.is_main or Permission.COMMAND not in RULES[role].may:
         return None
     words = " ".join(text.split())
     if (everything := _REFUSE_ALL.fullmatch(words)) is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, fields, replace
 from functools import partial
@@ -11,6 +12,7 @@ import structlog
 
 from orchestrator.base.clock import Clock
 from orchestrator.base.event_bus import EventBus
+from orchestrator.base.tables import short
 from orchestrator.base.wakeups import Wakeups
 from orchestrator.domain.errors import TextEmpty, TextTooLong
 from orchestrator.domain.turn_signs import Sign
@@ -20,15 +22,17 @@ from orchestrator.domain.values import (
     Inbound,
     Message,
     MessageId,
-    Quote,
+    Role,
     Seq,
     SessionCommand,
     TurnId,
     is_hook,
+    person_of,
 )
-from orchestrator.groups import access, owner
+from orchestrator.groups import access, owner, people, roles, settings
 from orchestrator.groups.host_context import HostContext
 from orchestrator.groups.owner import OwnerRules
+from orchestrator.groups.roles import Permission, Rights
 from orchestrator.inbound import amendments, approval_replies, senders, triggers
 from orchestrator.inbound.amendments import Amendment
 from orchestrator.inbound.senders import SenderRules, SenderVerdict
@@ -50,11 +54,13 @@ log = structlog.get_logger(__name__)
 ReadSenders = Callable[[], OwnerRules[SenderRules]]
 AtOnce = Callable[..., Awaitable[str | None]]
 """`(tx, group, text, quote, *, is_asked)`: do what needs no agent and return the reply, else None."""
+Approve = Callable[..., Awaitable[str | None]]
+"""`(tx, group, text, *, role)`: decide a request of an agent and return the reply, else None."""
 Stop = Callable[..., Awaitable[str | None]]
-"""`(tx, group, message, text, *, is_asked)`: stop what the message says to stop and return the reply, else
-None."""
+"""`(tx, group, message, text, *, is_asked, role)`: stop what the message says to stop and return the reply,
+else None."""
 Undo = Callable[..., Awaitable["ReplyAtOnce | None"]]
-"""`(tx, group, message, text, *, is_asked)`: undo what the message says to undo; None of any other."""
+"""`(tx, group, message, text, *, is_asked, role)`: undo what the message says to undo; None of any other."""
 MAX_TEXT_CHARS = 65_536
 MAX_QUOTE_CHARS = 4_000
 MAX_UNUSED_CHATS = 1_000
@@ -67,6 +73,8 @@ LOCAL = "chat"
 API = "api"
 """Source of a wake by a message that came over HTTP: the command line and the console use it too."""
 AT_ONCE = "without an agent"
+MAX_NAME_CHARS = 40
+_HANGUL = re.compile("[ㄱ-ㅎㅏ-ㅣ가-힣]")
 _FIELDS = tuple(field.name for field in fields(Inbound))
 
 
@@ -77,6 +85,30 @@ class ReplyAtOnce:
     text: str
     turn_id: TurnId | None = None
     """The turn that has ended with it; None where it is still to be recorded."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asker:
+    """The sender of a message, as the owner's list and the group's rules judge them."""
+
+    role: Role
+    rights: Rights
+    is_listed: bool
+    """Whether the owner's list lets them ask."""
+
+    @property
+    def may_ask(self) -> bool:
+        return self.is_listed and Permission.CALL in self.rights.may
+
+    @property
+    def is_restricted(self) -> bool:
+        """Whether they ask in turns of their role's own."""
+        return roles.is_restricted(self.rights)
+
+    @property
+    def changes_board(self) -> bool:
+        """Whether they may answer reminders and questions without an agent."""
+        return {Permission.MEMORY, Permission.SCHEDULE} <= self.rights.may
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,6 +148,7 @@ class Intake:
         bus: EventBus,
         read_senders: ReadSenders = OwnerRules,
         at_once: AtOnce | None = None,
+        approve: Approve | None = None,
         stop: Stop | None = None,
         undo: Undo | None = None,
         on_talk: Callable[[ChatJid], None] = lambda _: None,
@@ -127,6 +160,7 @@ class Intake:
         self._database = database
         self._read_senders = read_senders
         self._at_once = at_once
+        self._approve = approve
         self._stop = stop
         self._undo = undo
         self._on_talk = on_talk
@@ -217,9 +251,10 @@ class Intake:
             await self._take_from_stranger(tx, message, may_ask=verdict is SenderVerdict.ALLOWED)
             return Accepted(outcome="unregistered", reason="the chat is not registered")
         message = await _with_stored_quote(tx, message)
+        asker = await _asker(tx, message, group, is_listed=verdict is SenderVerdict.ALLOWED)
         known = await messages.find(tx, message.chat_jid, message.id)
         if known is not None and known.file_until_ms is not None and message.file_until_ms is None:
-            return await self._complete(tx, known, message, group, may_ask=verdict is SenderVerdict.ALLOWED)
+            return await self._complete(tx, known, message, group, asker)
         if known is not None:
             return Accepted(
                 outcome="duplicate", seq=known.seq, turn_id=known.turn_id, reason=known.ignored_reason
@@ -232,7 +267,8 @@ class Intake:
         if message.is_unreadable:
             await self._notify_unreadable(tx, message, group)
             return Accepted(outcome="dropped", reason=UNREADABLE, is_replied_to=True)
-        return await self._take_registered(tx, message, group, may_ask=verdict is SenderVerdict.ALLOWED)
+        await people.note_sender(tx, group, message, now_ms=self._clock.now_ms())
+        return await self._take_registered(tx, message, group, asker)
 
     async def _take_from_stranger(self, tx: Tx, message: Inbound, *, may_ask: bool) -> None:
         """Ask the owner about a chat without a group that calls; nothing else of its messages is stored."""
@@ -247,15 +283,15 @@ class Intake:
             after_commit(tx, self._wakeups.outbox.set)
 
     async def _complete(
-        self, tx: Tx, known: Message, message: Inbound, group: Group, *, may_ask: bool
+        self, tx: Tx, known: Message, message: Inbound, group: Group, asker: Asker
     ) -> Accepted:
         """Put the file of a message into it. A voice note is a request if it turns out to call by name."""
         await messages.complete(tx, known, message)
         turn_id = known.turn_id
         is_call = message.spoken and triggers.is_called_aloud(message.spoken, group, name=self._name)
-        if may_ask and is_call and known.ignored_reason == triggers.NO_TRIGGER:
+        if asker.may_ask and is_call and known.ignored_reason == triggers.NO_TRIGGER:
             now_ms = self._clock.now_ms()
-            turn_id = await turns.join_chat(tx, group.folder, message.chat_jid, now_ms=now_ms)
+            turn_id = await _join(tx, message, group, asker, now_ms=now_ms)
             await messages.claim(tx, known.seq, turn_id)
             await turns.extend(tx, turn_id, known.seq)
             await self._wake_loop(tx, message, group, now_ms=now_ms)
@@ -274,49 +310,56 @@ class Intake:
             now_ms=now_ms,
         )
 
-    async def _take_registered(self, tx: Tx, message: Inbound, group: Group, *, may_ask: bool) -> Accepted:
+    async def _take_registered(self, tx: Tx, message: Inbound, group: Group, asker: Asker) -> Accepted:
         """Take a new message of a registered chat: an edit, a deletion, a command, a request or talk."""
         if is_hook(message.sender):
             # No word of a program commands, stops or approves anything, nor answers a reminder.
-            return await self._store(tx, message, group, may_ask=may_ask)
+            return await self._store(tx, message, group, asker)
         if message.deletes is not None:
             return _amended(await amendments.delete(tx, message, now_ms=self._clock.now_ms()))
         if message.edits is not None:
             # Some messengers send an edit without what the message quotes: a reply to Andy still calls him.
             whole = await _with_quote_of_original(tx, message, message.edits)
-            is_request = may_ask and await self._why_ignored(tx, whole, group) is None
+            is_request = asker.may_ask and await self._why_ignored(tx, whole, group) is None
             left = await amendments.edit(
-                tx, message, group, is_request=is_request, now_ms=self._clock.now_ms()
+                tx,
+                message,
+                group,
+                is_request=is_request,
+                restricted_to=asker.role if asker.is_restricted else None,
+                now_ms=self._clock.now_ms(),
             )
             if isinstance(left, Amendment):
                 return _amended(left)
             message = left
         command = triggers.session_command(message.text, group, name=self._name)
-        if command is not None and may_ask and message.ignored is None:
-            return await self._apply_command(tx, message, group, command)
-        if may_ask and (message.ignored is None or message.reaction is not None):
-            answered = await self._answer_at_once(tx, message, group)
+        if command is not None and asker.may_ask and message.ignored is None:
+            return await self._apply_command(tx, message, group, command, asker)
+        if asker.may_ask and (message.ignored is None or message.reaction is not None):
+            answered = await self._answer_at_once(tx, message, group, asker)
             if answered is not None:
                 return answered
-        return await self._store(tx, message, group, may_ask=may_ask)
+        return await self._store(tx, message, group, asker)
 
-    async def _answer_at_once(self, tx: Tx, message: Inbound, group: Group) -> Accepted | None:
+    async def _answer_at_once(self, tx: Tx, message: Inbound, group: Group, asker: Asker) -> Accepted | None:
         """Answer what needs no agent, in a turn that has ended as soon as it is queued; None of all else."""
         text = message.reaction or triggers.without_trigger(message.text, group, name=self._name)
         is_asked = not message.ignored and await self._why_ignored(tx, message, group) is None
-        stopped = await self._stop(tx, group, message, text, is_asked=is_asked) if self._stop else None
+        stopped = None
+        if self._stop is not None:
+            stopped = await self._stop(tx, group, message, text, is_asked=is_asked, role=asker.role)
         reply = ReplyAtOnce(stopped) if stopped is not None else None
         if reply is None and self._undo is not None:
-            reply = await self._undo(tx, group, message, text, is_asked=is_asked)
+            reply = await self._undo(tx, group, message, text, is_asked=is_asked, role=asker.role)
         now_ms = self._clock.now_ms()
         if reply is None:
-            reply = await self._act_at_once(tx, group, message, text, is_asked=is_asked, now_ms=now_ms)
+            reply = await self._act_at_once(tx, group, message, text, asker, is_asked=is_asked, now_ms=now_ms)
         if reply is None:
             return None
         turn_id = reply.turn_id
         if turn_id is None:
             turn_id = await turns.add_answered(
-                tx, group.folder, message.chat_jid, reason=AT_ONCE, now_ms=now_ms
+                tx, group.folder, message.chat_jid, reason=AT_ONCE, now_ms=now_ms, role=asker.role
             )
             await turn_effects.adopt(tx, turn_id)
         seq = await messages.add(
@@ -339,21 +382,23 @@ class Intake:
         return Accepted(outcome="queued", seq=seq, turn_id=turn_id, is_replied_to=True)
 
     async def _act_at_once(
-        self, tx: Tx, group: Group, message: Inbound, text: str, *, is_asked: bool, now_ms: int
+        self, tx: Tx, group: Group, message: Inbound, text: str, asker: Asker, *, is_asked: bool, now_ms: int
     ) -> ReplyAtOnce | None:
         """Do what needs no agent and return the reply; what it changes can be undone like a turn."""
-        if self._at_once is None:
-            return None
+        reply = None
         async with turn_effects.recording(tx, turn_effects.PROVISIONAL, now_ms=now_ms):
-            reply = await self._at_once(tx, group, text, message.quote, is_asked=is_asked)
+            if self._approve is not None:
+                reply = await self._approve(tx, group, text, role=asker.role)
+            if reply is None and self._at_once is not None and asker.changes_board:
+                reply = await self._at_once(tx, group, text, message.quote, is_asked=is_asked)
         return ReplyAtOnce(reply) if reply is not None else None
 
     async def _apply_command(
-        self, tx: Tx, message: Inbound, group: Group, command: SessionCommand
+        self, tx: Tx, message: Inbound, group: Group, command: SessionCommand, asker: Asker
     ) -> Accepted:
         """Queue a turn of its own for a session command, or store why it may not be given."""
         now_ms = self._clock.now_ms()
-        why_not = triggers.why_command_refused(message, group)
+        why_not = None if Permission.COMMAND in asker.rights.may else triggers.ONLY_OWNER
         turn_id = None
         # Others, who could ask nothing here, need not know that anyone listens.
         is_explained = why_not is not None and await self._why_ignored(tx, message, group) is None
@@ -393,12 +438,14 @@ class Intake:
             is_addressed=await _is_addressed(tx, message),
         )
 
-    async def _store(self, tx: Tx, message: Inbound, group: Group, *, may_ask: bool) -> Accepted:
+    async def _store(self, tx: Tx, message: Inbound, group: Group, asker: Asker) -> Accepted:
         now_ms = self._clock.now_ms()
         reason = message.ignored or await self._why_ignored(tx, message, group)
-        if reason is None and not may_ask:
-            reason = senders.NOT_ALLOWED
-        turn_id = await self._turn_for(tx, message, group, is_request=reason is None, now_ms=now_ms)
+        is_explained = False
+        if reason is None and not asker.may_ask:
+            reason = roles.MAY_NOT_CALL if asker.is_listed else senders.NOT_ALLOWED
+            is_explained = asker.is_listed and await _explain_role(tx, message, group, now_ms=now_ms)
+        turn_id = await self._turn_for(tx, message, group, asker, is_request=reason is None, now_ms=now_ms)
         seq = await messages.add(
             tx,
             message,
@@ -408,7 +455,7 @@ class Intake:
             ignored_reason=reason if turn_id is None else None,
         )
         if turn_id is None:
-            return Accepted(outcome="ignored", seq=seq, reason=reason)
+            return Accepted(outcome="ignored", seq=seq, reason=reason, is_replied_to=is_explained)
         await turns.extend(tx, turn_id, seq)
         if reason is None:
             await self._wake_loop(tx, message, group, now_ms=now_ms)
@@ -428,13 +475,47 @@ class Intake:
         )
 
     async def _turn_for(
-        self, tx: Tx, message: Inbound, group: Group, *, is_request: bool, now_ms: int
+        self, tx: Tx, message: Inbound, group: Group, asker: Asker, *, is_request: bool, now_ms: int
     ) -> TurnId | None:
         """Return the queued turn that a message belongs to; a request makes one, other talk only joins."""
         if is_request:
-            return await turns.join_chat(tx, group.folder, message.chat_jid, now_ms=now_ms)
+            return await _join(tx, message, group, asker, now_ms=now_ms)
         waiting = await turns.queued_chat(tx, group.folder, message.chat_jid)
         return waiting.id if waiting else None
+
+
+async def _asker(tx: Tx, message: Inbound, group: Group, *, is_listed: bool) -> Asker:
+    """Judge the sender of a message by the address that the channel has of them, and by nothing else."""
+    role = await people.role_in(
+        tx, group, message.sender, alias=message.sender_alias, is_from_me=message.is_from_me
+    )
+    return Asker(role=role, rights=roles.rights_of(role, settings.of(group)), is_listed=is_listed)
+
+
+async def _join(tx: Tx, message: Inbound, group: Group, asker: Asker, *, now_ms: int) -> TurnId:
+    return await turns.join_chat(
+        tx,
+        group.folder,
+        message.chat_jid,
+        now_ms=now_ms,
+        role=asker.role,
+        is_restricted=asker.is_restricted,
+    )
+
+
+async def _explain_role(tx: Tx, message: Inbound, group: Group, *, now_ms: int) -> bool:
+    """Say once, in the language of the request, that the sender's role may not ask; False if it was said."""
+    if is_hook(message.sender):
+        return False
+    name = short(message.sender_name, MAX_NAME_CHARS)
+    return await outbox.add(
+        tx,
+        chat_jid=message.chat_jid,
+        folder=group.folder,
+        text=roles.refusal_in_chat(name, is_korean=_HANGUL.search(message.text) is not None),
+        dedupe_key=f"may-not-call:{group.folder}:{person_of(message.sender)}",
+        now_ms=now_ms,
+    )
 
 
 def _amended(amended: Amendment) -> Accepted:
@@ -520,11 +601,10 @@ def build_intake(
 ) -> Intake:
     """Make a host's intake, which reads the owner's list of senders anew when that file changes."""
 
-    async def first_approvals(
-        tx: Tx, group: Group, text: str, quote: Quote | None, *, is_asked: bool
-    ) -> str | None:
-        reply = await approval_replies.answer(tx, group, text, bus=host.bus, now_ms=host.clock.now_ms())
-        return reply or await at_once(tx, group, text, quote, is_asked=is_asked)
+    async def approve(tx: Tx, group: Group, text: str, *, role: Role) -> str | None:
+        return await approval_replies.answer(
+            tx, group, text, role=role, bus=host.bus, now_ms=host.clock.now_ms()
+        )
 
     return Intake(
         host.database,
@@ -533,7 +613,8 @@ def build_intake(
         wakeups=host.wakeups,
         bus=host.bus,
         read_senders=owner.OwnerFile(owner.owner_directory() / senders.FILE, SenderRules).read,
-        at_once=first_approvals,
+        at_once=at_once,
+        approve=approve,
         stop=stop,
         undo=undo,
         on_talk=lambda jid: host.signs.note(Sign.TALK, jid=jid),

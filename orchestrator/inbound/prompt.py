@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from html import escape
 from itertools import islice
 from zoneinfo import ZoneInfo
@@ -18,13 +18,17 @@ from orchestrator.domain.values import (
     ChatJid,
     Group,
     Message,
+    Role,
     RunId,
+    Seq,
     SessionCommand,
     Turn,
     is_hook,
     person_of,
 )
+from orchestrator.groups import people, roles, settings
 from orchestrator.groups.host_context import HostContext
+from orchestrator.groups.roles import Permission
 from orchestrator.inbound import triggers
 from orchestrator.store import (
     chats,
@@ -175,23 +179,35 @@ async def _compose_chat(
 ) -> TurnOrder:
     """Return the order that asks what is `asked`, among what was said beside it since the last answer."""
     assert turn.last_seq is not None
+    rights = roles.rights_of(turn.role, settings.of(group))
+    reads_history = not turn.is_restricted or Permission.HISTORY in rights.may
     cursor = await sessions.cursor_of(tx, turn.folder)
+    if turn.is_restricted:
+        # It has no session that holds what was said before; only the newest of it is shown.
+        cursor = Seq(0) if reads_history else await _before_joining(tx, group, asked)
+        asked = asked if reads_history else [await _without_older_quote(tx, one, cursor) for one in asked]
     context = await prompt_messages.find(tx, turn, cursor, limit=MAX_MESSAGES)
     left_out = 0
     if len(context) == MAX_MESSAGES:
         left_out = await prompt_messages.count(tx, turn, cursor) - MAX_MESSAGES
-    board = None if brief is None else await brief(tx, turn, group)
+    board = None if brief is None or not reads_history else await brief(tx, turn, group)
+    shown = _with_requests(context, asked, zone, places)
+    notice = None
+    if turn.is_restricted:
+        notice = roles.notice(turn.role, rights)
     return TurnOrder(
         run=run_id,
         turn=turn.id,
         kind=turn.kind.value,
         prompt=render(
-            _with_requests(context, asked, zone, places),
+            shown,
             zone=zone,
             now_ms=now_ms,
             left_out=max(0, left_out),
             board=board,
             places=places,
+            roles_shown=await _unusual_roles(tx, group, shown),
+            notice=notice,
         ),
         requests=tuple(
             Request(
@@ -204,6 +220,31 @@ async def _compose_chat(
             for one in asked
         ),
     )
+
+
+async def _before_joining(tx: Tx, group: Group, asked: Sequence[Message]) -> Seq:
+    """Return the last message that was there before the last of those who ask had joined."""
+    latest = 0
+    for one in asked:
+        since = await people.since(tx, group, one.sender)
+        latest = max(latest, one.seq if since is None else since)
+    return Seq(latest - 1)
+
+
+async def _without_older_quote(tx: Tx, message: Message, cursor: Seq) -> Message:
+    """Return a message without the words of one that it quotes from before its sender had joined."""
+    if message.quote is None:
+        return message
+    quoted = await messages.find(tx, message.chat_jid, message.quote.message_id)
+    return message if quoted is None or quoted.seq > cursor else replace(message, quote=None)
+
+
+async def _unusual_roles(tx: Tx, group: Group, shown: Sequence[Message]) -> dict[Seq, Role]:
+    """Return the roles of the senders of messages, but for the role that everybody has by default."""
+    said = [one for one in shown if not one.is_bot_message]
+    usual = roles.default_role(group)
+    found = await people.roles_in(tx, group, said)
+    return {one.seq: role for one, role in zip(said, found, strict=True) if role is not usual}
 
 
 async def _places(tx: Tx, turn: Turn, group: Group) -> TurnPlaces | None:
@@ -267,17 +308,20 @@ def render(
     left_out: int = 0,
     board: str | None = None,
     places: TurnPlaces | None = None,
+    roles_shown: Mapping[Seq, Role] | None = None,
+    notice: str | None = None,
 ) -> str:
     """Return the messages as XML, oldest first, with times in the group's zone.
 
     The oldest are left out when the text gets too long; the XML says how many, with those that were
     `left_out` before. The group's `board` stands before the messages. Of a group with several chats each
-    message says in which it stands, and the first line where the answer goes.
+    message says in which it stands, and the first line where the answer goes. `roles_shown` are the roles of
+    senders by message; the `notice` says what a restricted asker may not.
     """
     lines: list[str] = []
     room = MAX_PROMPT_CHARS
     for message in reversed(context):
-        line = _line(message, zone, places)
+        line = _line(message, zone, places, (roles_shown or {}).get(message.seq))
         room -= len(line)
         if room < 0 and lines:
             break
@@ -287,6 +331,8 @@ def render(
     before = [] if board is None else [f"<dashboard>\n{_safe(board)}\n</dashboard>"]
     if any(is_hook(message.sender) for message in context):
         before.append(HOOK_NOTICE)
+    if notice is not None:
+        before.append(notice)
     header = _header(zone, now_ms, chat=places.asked_in if places else None)
     return "\n".join([header, *before, opening, *reversed(lines), "</messages>"])
 
@@ -297,7 +343,7 @@ def _header(zone: ZoneInfo, now_ms: int, *, chat: str | None = None) -> str:
     return f'<context timezone="{escape(str(zone.key), quote=False)}" now="{now}"{place}/>'
 
 
-def _line(message: Message, zone: ZoneInfo, places: TurnPlaces | None) -> str:
+def _line(message: Message, zone: ZoneInfo, places: TurnPlaces | None, role: Role | None = None) -> str:
     quote = ""
     if message.quote is not None and message.quote.text.strip():  # else nobody knows what was answered
         quoted = message.quote
@@ -305,6 +351,8 @@ def _line(message: Message, zone: ZoneInfo, places: TurnPlaces | None) -> str:
     time = local_iso(message.sent_ms, zone)
     place = f' chat="{_safe(places.names.get(message.chat_jid, message.chat_jid))}"' if places else ""
     origin = ' from="hook"' if is_hook(message.sender) else ""
+    if role is not None:
+        origin += f' role="{role}"'
     return (
         f'<message sender="{_safe(message.sender_name)}"{origin} time="{time}"{place}>'
         f"{quote}{_safe(message.text)}</message>"

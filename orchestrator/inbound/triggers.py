@@ -95,11 +95,6 @@ def session_command(text: str, group: Group, *, name: str) -> SessionCommand | N
     return _COMMANDS.get(without_trigger(text, group, name=name) if has_trigger else text.strip())
 
 
-def why_command_refused(message: Inbound, group: Group) -> str | None:
-    """Return why the sender may give no session command, or None: anyone may in main, the owner elsewhere."""
-    return None if group.is_main or message.is_from_me else ONLY_OWNER
-
-
 def _composed(text: str) -> str:
     return composed(text.strip())
 

@@ -72,7 +72,14 @@ class TurnActions:
                 await turns.hurry(tx, turn.id, now_ms=now_ms)
                 asked = turn.id
             elif turn.state is TurnState.FAILED and is_question and turn.last_seq is not None:
-                asked = await turns.join_chat(tx, group.folder, group.chat_for(turn.chat_jid), now_ms=now_ms)
+                asked = await turns.join_chat(
+                    tx,
+                    group.folder,
+                    group.chat_for(turn.chat_jid),
+                    now_ms=now_ms,
+                    role=turn.role,
+                    is_restricted=turn.is_restricted,
+                )
                 await turns.take_over(tx, asked, turn)
             else:
                 raise TurnNotRepeatable

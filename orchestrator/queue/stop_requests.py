@@ -1,4 +1,4 @@
-"""Stop what a chat waits for, when the person who asked for it, or the owner, says so in the chat.
+"""Stop what a chat waits for, when the person who asked for it, or one above them, says so in the chat.
 
 It needs no model: `@Andy stop`, `never mind`, `그만`, `/stop`, or ✋ under the question. In one transaction
 the turn ends as failed and so does its run. From then on the container's token opens nothing, its frames
@@ -16,7 +16,8 @@ from functools import partial
 
 from agent_runner.wire.unicode_forms import normalized
 from orchestrator.base.tables import short
-from orchestrator.domain.values import Group, Inbound, Message, RunId, Turn, TurnKind, TurnState
+from orchestrator.domain.values import Group, Inbound, Message, Role, RunId, Turn, TurnKind, TurnState
+from orchestrator.groups import people, roles
 from orchestrator.groups.host_context import HostContext
 from orchestrator.store import messages, notice_claims, outbox, runs, tool_calls, turn_outages, turns
 from orchestrator.store.database import Tx, after_commit
@@ -82,11 +83,12 @@ class StopRequests:
         self._stop_run = stop_run
 
     async def answer(
-        self, tx: Tx, group: Group, message: Inbound, text: str, *, is_asked: bool
+        self, tx: Tx, group: Group, message: Inbound, text: str, *, is_asked: bool, role: Role
     ) -> str | None:
         """Stop what a message says to stop and return the reply; None of any other message.
 
         `text` is the message without the trigger, or the emoji of a reaction. `is_asked`: it is for Andy.
+        `role` is that of its sender.
         """
         is_command = text.strip().lower() == COMMAND
         if not is_stop(text) or not (is_asked or message.reaction or is_command):
@@ -95,7 +97,8 @@ class StopRequests:
         is_korean = _HANGUL.search(text) is not None
         if meant is None:
             return "No question of this chat is being worked on." if is_command and is_asked else None
-        if not (group.is_main or message.is_from_me or meant.askers == {message.sender}):
+        askers = await people.roles_in(tx, group, meant.asked)
+        if not roles.speaks_for(role, askers, is_only_asker=meant.askers == {message.sender}):
             # Nobody has to be told so whose words may have been for others: a sign, or another bot's `/stop`.
             return _only(meant, is_korean=is_korean) if is_asked else None
         done = Counter(one.tool for one in await tool_calls.of_turn(tx, meant.turn.id))

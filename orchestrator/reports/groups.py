@@ -58,6 +58,39 @@ def config_lines(found: dict[str, Any]) -> list[str]:
     return [f"{key:<11} {json.dumps(value, ensure_ascii=False)}" for key, value in found.items()]
 
 
+async def people_rows(tx: Tx, folder: str) -> Rows:
+    """Everybody of a group with their role, and last everybody else. Raises `UnknownGroup`."""
+    from orchestrator.groups import people  # slow to load, and for this alone
+
+    return [
+        {
+            "address": one.address,
+            "name": one.name,
+            "role": one.role.value,
+            "has_own_role": one.has_own_role,
+            "aliases": list(one.aliases),
+            "since_ms": one.since_ms,
+        }
+        for one in await people.of_group(tx, folder)
+    ]
+
+
+def people_lines(rows: Rows, *, zone: ZoneInfo) -> list[str]:
+    """The people as a table; what is not set for somebody is everybody's, the last row."""
+    return table(
+        ("address", "name", "role", "since"),
+        [
+            (
+                ", ".join([row["address"], *row["aliases"]]),
+                row["name"] or ("everybody else" if row["address"] == "*" else ""),
+                row["role"] if row["has_own_role"] else f"{row['role']} (default)",
+                "" if row["since_ms"] is None else local_minute(row["since_ms"], zone),
+            )
+            for row in rows
+        ],
+    )
+
+
 async def chat_rows(tx: Tx) -> Rows:
     """Every chat that was seen, the one that was active last first.
 

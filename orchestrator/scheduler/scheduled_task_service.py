@@ -24,11 +24,13 @@ from orchestrator.domain.values import (
     Group,
     Overlap,
     PlannedTask,
+    Role,
     Schedule,
     ScheduledTask,
     ScheduleKind,
     TaskStatus,
     TurnId,
+    least,
 )
 from orchestrator.scheduler import scheduled_task_turns
 from orchestrator.store import audit, groups, task_runs, task_stops, tasks
@@ -99,10 +101,12 @@ async def create(
     now_ms: int,
     asked_in: ChatJid | None = None,
     task_id: str | None = None,
+    role: Role = Role.OWNER,
 ) -> ScheduledTask:
     """Create a scheduled task of a group. Its answers go to the chat in which it was asked for.
 
-    `task_id` is the id of one that comes from elsewhere; others get a new one.
+    `task_id` is the id of one that comes from elsewhere; others get a new one. `role` is that of who asks
+    for it: its turns may do no more.
 
     Raises:
         BadSchedule, BadTime: it can never be due, or not as it is asked for.
@@ -120,16 +124,24 @@ async def create(
         next_ms=planned.next_ms,
         status_ms=now_ms,
         created_ms=now_ms,
+        role=role,
     )
     return await _put(tx, _with_choices(task, request))
 
 
 async def update(
-    tx: Tx, task: ScheduledTask, request: ScheduledTaskRequest, times: ScheduleReader, *, now_ms: int
+    tx: Tx,
+    task: ScheduledTask,
+    request: ScheduledTaskRequest,
+    times: ScheduleReader,
+    *,
+    now_ms: int,
+    role: Role = Role.OWNER,
 ) -> ScheduledTask:
     """Change what is given of a scheduled task. A new schedule counts from now, also of a completed one.
 
-    A run that waits already is asked as it was.
+    A run that waits already is asked as it was. Changed by somebody of a lesser `role` it may do no more than
+    they.
 
     Raises:
         BadSchedule, BadTime: nothing is changed.
@@ -139,7 +151,12 @@ async def update(
     if task.status is TaskStatus.CANCELLED or (task.is_over and not is_moved):
         raise TaskRefused(f"Task {task.id} is {task.status.value}.")
     # Who changes a task has looked at its failures, so they are counted anew.
-    changed = replace(_with_choices(task, request), prompt=request.prompt or task.prompt, failures=0)
+    changed = replace(
+        _with_choices(task, request),
+        prompt=request.prompt or task.prompt,
+        failures=0,
+        role=least((task.role, role)),
+    )
     if is_moved:
         group = await groups.known(tx, task.folder)
         changed = _moved(changed, request, times, group=group, now_ms=now_ms)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from orchestrator.domain.values import Cause, Group, ScheduledTask, ScheduleKind, TaskStatus, Turn, TurnId
+from orchestrator.groups import roles, settings
 from orchestrator.store import outbox, task_runs, task_stops, tasks, turns
 from orchestrator.store.database import Tx
 
@@ -15,7 +16,10 @@ async def queue_turn(
     tx: Tx, task: ScheduledTask, group: Group, *, cause: Cause, due_ms: int, now_ms: int
 ) -> TurnId:
     """Queue a turn for one run of a scheduled task; the run is recorded as running until the turn ends."""
-    turn_id = await turns.add_task(tx, task, chat_jid=group.chat_for(task.chat_jid), now_ms=now_ms)
+    is_restricted = roles.is_restricted(roles.rights_of(task.role, settings.of(group)))
+    turn_id = await turns.add_task(
+        tx, task, chat_jid=group.chat_for(task.chat_jid), now_ms=now_ms, is_restricted=is_restricted
+    )
     await task_runs.begin(tx, task, turn_id, cause=cause, due_ms=due_ms, now_ms=now_ms)
     return turn_id
 

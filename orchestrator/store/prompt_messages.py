@@ -23,8 +23,9 @@ _SAID = """
         SELECT 1 FROM turn_stops s
         WHERE s.turn_id = m.turn_id AND s.code IN ('stopped_in_chat', 'stop_request')))
     AND (m.is_bot_message = 0 OR EXISTS (
-        SELECT 1 FROM outbox o WHERE o.message_id = m.id AND o.turn_id IS NULL
-            AND o.dedupe_key NOT LIKE :asked || '%'))
+        SELECT 1 FROM outbox o LEFT JOIN turns t ON t.id = o.turn_id
+        WHERE o.message_id = m.id AND o.dedupe_key NOT LIKE :asked || '%'
+            AND (:is_restricted OR o.turn_id IS NULL OR (t.is_restricted AND t.kind = 'chat'))))
 """
 
 
@@ -33,10 +34,10 @@ async def find(tx: Tx, turn: Turn, cursor_seq: Seq, *, limit: int) -> list[Messa
 
     These are its own, and those of all chats of its group after the cursor up to its last. What another chat
     waits to have answered is left out: it is asked in a turn of its own. Andy's own are left out, for the
-    session holds them, except those no turn said (a reminder); of these, what asks the owner something in
-    words of strangers or of other groups' agents, which would steer the agent of main. So are session
-    commands, which are said to the conversation and not in it, and what was stopped in a chat, with the words
-    that stopped it.
+    session holds them, except those no turn said (a reminder) or a restricted one; of these, what asks the
+    owner something in words of strangers or of other groups' agents, which would steer the agent of main. So
+    are session commands, which are said to the conversation and not in it, and what was stopped in a chat, with
+    the words that stopped it. A restricted turn has no session, and finds all that Andy said.
     """
     # The newest and not the oldest are kept when there are too many: what was said last is what is asked
     # about. The group is read backwards up to the limit, however much was said in it since the cursor.
@@ -79,4 +80,5 @@ def _place(turn: Turn, cursor_seq: int) -> dict[str, Any]:
         "last": turn.last_seq,
         "jid": turn.chat_jid,
         "folder": turn.folder,
+        "is_restricted": turn.is_restricted,
     }

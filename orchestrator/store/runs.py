@@ -7,7 +7,7 @@ import sqlite3
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from orchestrator.domain.values import Folder, Run, RunId, TurnId, TurnKind
+from orchestrator.domain.values import Folder, Role, Run, RunId, TurnId, TurnKind
 from orchestrator.store import budgets
 from orchestrator.store.budgets import Budget
 from orchestrator.store.database import Tx
@@ -21,8 +21,8 @@ async def begin(tx: Tx, run: Run) -> None:
     await tx.execute(
         """
         INSERT INTO runs (id, group_folder, is_isolated, runtime, token_hash, started_ms,
-                          model, provider, service, restore_mode, restore_reason)
-        VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+                          model, provider, service, restore_mode, restore_reason, role)
+        VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
         """,
         (
             run.id,
@@ -36,6 +36,7 @@ async def begin(tx: Tx, run: Run) -> None:
             run.service,
             run.restore_mode,
             run.restore_reason,
+            run.role,
         ),
     )
 
@@ -249,4 +250,5 @@ def _from_row(row: sqlite3.Row) -> Run:
         service=row["service"],
         restore_mode=row["restore_mode"],
         restore_reason=row["restore_reason"],
+        role=Role(row["role"]) if row["role"] else None,
     )

@@ -11,6 +11,7 @@ from orchestrator.domain.values import (
     Dst,
     Folder,
     Overlap,
+    Role,
     Schedule,
     ScheduledTask,
     ScheduleKind,
@@ -29,15 +30,15 @@ async def put(tx: Tx, task: ScheduledTask) -> None:
         INSERT INTO scheduled_tasks
             (id, group_folder, chat_jid, prompt, schedule_type, schedule_value, timezone, dst, context_mode,
              overlap, catch_up, check_script, status, status_reason, status_at, next_run, last_run,
-             last_result, failures, created_at)
-        VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+             last_result, failures, created_at, role)
+        VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
         ON CONFLICT (id) DO UPDATE SET
             prompt = excluded.prompt, schedule_type = excluded.schedule_type,
             schedule_value = excluded.schedule_value, timezone = excluded.timezone, dst = excluded.dst,
             context_mode = excluded.context_mode, overlap = excluded.overlap, catch_up = excluded.catch_up,
             check_script = excluded.check_script, status = excluded.status,
             status_reason = excluded.status_reason, status_at = excluded.status_at,
-            next_run = excluded.next_run, failures = excluded.failures
+            next_run = excluded.next_run, failures = excluded.failures, role = excluded.role
         """,
         _to_row(task),
     )
@@ -177,6 +178,7 @@ def _to_row(task: ScheduledTask) -> tuple[object, ...]:
         task.last_result,
         task.failures,
         task.created_ms,
+        task.role,
     )
 
 
@@ -204,4 +206,5 @@ def _from_row(row: sqlite3.Row) -> ScheduledTask:
         last_result=row["last_result"],
         failures=row["failures"],
         created_ms=row["created_at"],
+        role=Role(row["role"]),
     )

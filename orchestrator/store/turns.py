@@ -12,6 +12,7 @@ from orchestrator.domain.values import (
     ChatJid,
     ContextMode,
     Folder,
+    Role,
     RunId,
     ScheduledTask,
     Seq,
@@ -20,6 +21,8 @@ from orchestrator.domain.values import (
     TurnId,
     TurnKind,
     TurnState,
+    least,
+    rank,
 )
 from orchestrator.store import task_runs
 from orchestrator.store.database import Tx, returned
@@ -34,18 +37,42 @@ away is read beside the output of the containers that it takes over.
 """
 
 
-async def join_chat(tx: Tx, folder: Folder, chat_jid: ChatJid, *, now_ms: int) -> TurnId:
-    """Return the queued turn of a chat of a group, and create it when there is none."""
+async def join_chat(
+    tx: Tx,
+    folder: Folder,
+    chat_jid: ChatJid,
+    *,
+    now_ms: int,
+    role: Role = Role.OWNER,
+    is_restricted: bool = False,
+) -> TurnId:
+    """Return the queued turn of a chat of a group that somebody of a role joins; create it if there is none.
+
+    Who may do everything joins the others who may, whose turn then has the least of their roles.
+    """
     # A unique index allows one such turn a chat: what people write while an agent works becomes one question.
-    waiting = await queued_chat(tx, folder, chat_jid)
+    # Who `is_restricted` asks in a turn of the role's own, which lowers nobody's and gains by nobody's.
+    command_id = await _last_command(tx, folder)
+    waiting = await _queued_after(tx, chat_jid, command_id, role if is_restricted else None)
     if waiting is not None:
+        if not is_restricted and rank(role) > rank(waiting.role):
+            await tx.execute("UPDATE turns SET role = ? WHERE id = ?", (role, waiting.id))
         return waiting.id
     cursor = await tx.execute(
         """
-        INSERT INTO turns (group_folder, chat_jid, kind, state, queued_ms, not_before_ms, after_command)
-        VALUES (?, ?, 'chat', 'queued', ?, ?, ?) RETURNING id
+        INSERT INTO turns (group_folder, chat_jid, kind, state, queued_ms, not_before_ms, after_command,
+                           role, is_restricted, is_isolated)
+        VALUES (:folder, :jid, 'chat', 'queued', :now, :now, :command, :role, :restricted, :restricted)
+        RETURNING id
         """,
-        (folder, chat_jid, now_ms, now_ms, await _last_command(tx, folder)),
+        {
+            "folder": folder,
+            "jid": chat_jid,
+            "now": now_ms,
+            "command": command_id,
+            "role": role,
+            "restricted": is_restricted,
+        },
     )
     return TurnId((await returned(cursor))["id"])
 
@@ -67,16 +94,18 @@ async def add_command(
     return TurnId((await returned(cursor))["id"])
 
 
-async def add_answered(tx: Tx, folder: Folder, chat_jid: ChatJid, *, reason: str, now_ms: int) -> TurnId:
+async def add_answered(
+    tx: Tx, folder: Folder, chat_jid: ChatJid, *, reason: str, now_ms: int, role: Role = Role.OWNER
+) -> TurnId:
     """Record a chat turn that was answered without an agent."""
     # The message needs a turn, for a CHECK wants each to have either a turn or a reason why it has none.
     cursor = await tx.execute(
         """
         INSERT INTO turns (group_folder, chat_jid, kind, state, reason, queued_ms, not_before_ms, ended_ms,
-                           after_command)
-        VALUES (?, ?, 'chat', 'answered', ?, ?, ?, ?, ?) RETURNING id
+                           after_command, role)
+        VALUES (?, ?, 'chat', 'answered', ?, ?, ?, ?, ?, ?) RETURNING id
         """,
-        (folder, chat_jid, reason, now_ms, now_ms, now_ms, await _last_command(tx, folder)),
+        (folder, chat_jid, reason, now_ms, now_ms, now_ms, await _last_command(tx, folder), role),
     )
     return TurnId((await returned(cursor))["id"])
 
@@ -89,23 +118,27 @@ async def _last_command(tx: Tx, folder: Folder) -> int:
     return (await returned(cursor))["id"] or 0
 
 
-async def add_task(tx: Tx, task: ScheduledTask, *, chat_jid: ChatJid, now_ms: int) -> TurnId:
+async def add_task(
+    tx: Tx, task: ScheduledTask, *, chat_jid: ChatJid, now_ms: int, is_restricted: bool = False
+) -> TurnId:
     """Queue a turn that asks an agent what a task says, to be answered in `chat_jid`."""
     # The prompt is copied: a task that is changed while this waits does not change what was due.
     cursor = await tx.execute(
         """
         INSERT INTO turns (group_folder, chat_jid, kind, is_isolated, task_id, prompt, state,
-                           queued_ms, not_before_ms)
-        VALUES (?, ?, 'task', ?, ?, ?, 'queued', ?, ?) RETURNING id
+                           queued_ms, not_before_ms, role, is_restricted)
+        VALUES (?, ?, 'task', ?, ?, ?, 'queued', ?, ?, ?, ?) RETURNING id
         """,
         (
             task.folder,
             chat_jid,
-            task.context_mode is ContextMode.ISOLATED,
+            is_restricted or task.context_mode is ContextMode.ISOLATED,
             task.id,
             task.prompt,
             now_ms,
             now_ms,
+            task.role,
+            is_restricted,
         ),
     )
     return TurnId((await returned(cursor))["id"])
@@ -119,19 +152,21 @@ async def queued_of_task(tx: Tx, task_id: str) -> list[Turn]:
 
 
 async def queued_chat(tx: Tx, folder: Folder, chat_jid: ChatJid) -> Turn | None:
-    """Return the queued turn that a message of a chat joins that comes now, or None."""
+    """Return the queued turn that talk of a chat joins that comes now, or None; no restricted one."""
     # Only a turn behind the newest command may take the message: `/clear` must not swallow what was said
     # after it.
-    return await _queued_after(tx, chat_jid, await _last_command(tx, folder))
+    return await _queued_after(tx, chat_jid, await _last_command(tx, folder), None)
 
 
-async def _queued_after(tx: Tx, jid: ChatJid, command_id: int) -> Turn | None:
+async def _queued_after(tx: Tx, jid: ChatJid, command_id: int, restricted_to: Role | None) -> Turn | None:
+    """Return the queued question of a chat after a command: of a restricted role, or of all others."""
     cursor = await tx.execute(
         """
         SELECT * FROM turns
         WHERE chat_jid = ? AND after_command = ? AND kind = 'chat' AND state = 'queued' AND command IS NULL
+            AND CASE is_restricted WHEN 1 THEN role ELSE '' END = ?
         """,
-        (jid, command_id),
+        (jid, command_id, restricted_to or ""),
     )
     row = await cursor.fetchone()
     return _from_row(row) if row else None
@@ -362,7 +397,8 @@ async def put_back(
     """Queue a turn again. A chat turn that was queued behind it joins it: one question, one answer."""
     # A command is never merged: what came after it must not slip in before it.
     is_question = turn.kind is TurnKind.CHAT and turn.command is None
-    younger = await _queued_after(tx, turn.chat_jid, turn.after_command) if is_question else None
+    own_role = turn.role if turn.is_restricted else None
+    younger = await _queued_after(tx, turn.chat_jid, turn.after_command, own_role) if is_question else None
     if younger is not None and younger.id != turn.id:
         # First the messages, then the turn: a message without a turn needs a reason, and it has none.
         await tx.execute("UPDATE messages SET turn_id = ? WHERE turn_id = ?", (turn.id, younger.id))
@@ -371,7 +407,7 @@ async def put_back(
         """
         UPDATE turns SET state = 'queued', attempt = attempt + ?, restarts = restarts + ?,
                          reason = ?, not_before_ms = ?,
-                         last_seq = coalesce(?, last_seq), acked_ms = NULL
+                         last_seq = coalesce(?, last_seq), acked_ms = NULL, role = ?
         WHERE id = ?
         """,
         (
@@ -380,6 +416,7 @@ async def put_back(
             reason,
             not_before_ms,
             younger.last_seq if younger else None,
+            turn.role if younger is None else least((turn.role, younger.role)),
             turn.id,
         ),
     )
@@ -416,8 +453,9 @@ async def split(tx: Tx, turn: Turn, *, after: Seq) -> Turn:
     cursor = await tx.execute(
         """
         INSERT INTO turns (group_folder, chat_jid, kind, state, queued_ms, not_before_ms, after_command,
-                           first_seq, last_seq)
+                           role, is_restricted, is_isolated, first_seq, last_seq)
         SELECT group_folder, chat_jid, kind, 'queued', queued_ms, queued_ms, after_command,
+               role, is_restricted, is_isolated,
                (SELECT min(seq) FROM messages WHERE turn_id = turns.id AND seq > :after), last_seq
         FROM turns WHERE id = :id RETURNING id
         """,
@@ -512,4 +550,6 @@ def _from_row(row: sqlite3.Row) -> Turn:
         is_place_notified=row["told_place_ms"] is not None,
         command=SessionCommand(row["command"]) if row["command"] else None,
         after_command=row["after_command"],
+        role=Role(row["role"]),
+        is_restricted=bool(row["is_restricted"]),
     )

@@ -1,7 +1,7 @@
 """Undo in the chat, where somebody says so: `@Andy undo that`, a reply "undo" to an answer, `되돌려 줘`.
 
 It needs no model. Without a reply it means the last turn of the chat that did anything, and that may be an
-undo. Only who asked in that turn, or the owner, may undo it.
+undo. Only who asked in that turn, or somebody with a role above theirs, may undo it.
 """
 
 from __future__ import annotations
@@ -11,7 +11,8 @@ from dataclasses import dataclass
 
 from agent_runner.wire.unicode_forms import normalized
 from orchestrator.base.tables import short
-from orchestrator.domain.values import Group, Inbound, Turn, TurnId
+from orchestrator.domain.values import Group, Inbound, Role, Turn, TurnId
+from orchestrator.groups import people, roles
 from orchestrator.inbound.intake import ReplyAtOnce
 from orchestrator.store import messages, outbox, turns
 from orchestrator.store.database import Tx
@@ -44,11 +45,11 @@ class UndoRequests:
         self._service = service
 
     async def answer(
-        self, tx: Tx, group: Group, message: Inbound, text: str, *, is_asked: bool
+        self, tx: Tx, group: Group, message: Inbound, text: str, *, is_asked: bool, role: Role
     ) -> ReplyAtOnce | None:
         """Undo what a message says to undo and return the reply; None of any other message.
 
-        `text` is the message without the trigger. `is_asked`: it is for Andy.
+        `text` is the message without the trigger. `is_asked`: it is for Andy. `role` is that of its sender.
         """
         meant = None if message.reaction or not is_asked else read(text)
         if meant is None:
@@ -57,7 +58,7 @@ class UndoRequests:
         turn = await self._meant(tx, group, message)
         if turn is None:
             return None
-        if (names := await _only_for(tx, group, message, turn)) is not None:
+        if (names := await _only_for(tx, group, message, turn, role)) is not None:
             return ReplyAtOnce(texts.only(names, is_korean=is_korean))
         try:
             done = await self._service.undo(
@@ -107,10 +108,11 @@ async def _turn_of_quoted(tx: Tx, message: Inbound) -> TurnId | None:
     return quoted.turn_id if quoted is not None else None
 
 
-async def _only_for(tx: Tx, group: Group, message: Inbound, turn: Turn) -> str | None:
-    """Return the names of those who may undo a turn besides the owner; None where the sender may."""
+async def _only_for(tx: Tx, group: Group, message: Inbound, turn: Turn, role: Role) -> str | None:
+    """Return the names of those who may undo a turn besides those above them; None where the sender may."""
     asked = await messages.requests_of(tx, turn.id, limit=MAX_ASKERS)
-    if group.is_main or message.is_from_me or {one.sender for one in asked} == {message.sender}:
+    is_only_asker = {one.sender for one in asked} == {message.sender}
+    if roles.speaks_for(role, await people.roles_in(tx, group, asked), is_only_asker=is_only_asker):
         return None
     names = sorted({short(one.sender_name, MAX_NAME_CHARS) for one in asked})
     return ", ".join(names[:MAX_NAMES])

@@ -98,7 +98,7 @@ SENT = {
 
 
 async def test_every_setting_is_set_and_taken_back_by_the_form(browser, tmp_path):
-    assert set(WHOLE) == set(GroupConfig.model_fields), "each setting is tried"
+    assert set(WHOLE) == set(settings_form.fields()), "each setting is tried"
     page = await send_form(browser, f"{WORK}/form", of=WORK, **SENT)
     assert "Saved." in page.text
     now = stored(tmp_path)
@@ -117,8 +117,18 @@ async def test_every_setting_is_set_and_taken_back_by_the_form(browser, tmp_path
 @pytest.mark.parametrize("values", [WHOLE, {}], ids=["all", "none"])
 def test_the_values_that_are_shown_are_read_back_the_same(values):
     shown = settings_form.shown(values)
-    assert set(shown) >= set(GroupConfig.model_fields)
+    assert set(shown) >= set(settings_form.fields())
     assert GroupConfig.model_validate(values).to_fields() == values
+
+
+async def test_the_form_leaves_the_roles_of_people_as_they_are(browser, tmp_path):
+    roles = {"people": {"local:mina": "guest"}, "roles": {"guest": {"mcp": True}}}
+    with closing(sqlite3.connect(Home(tmp_path / "home").database)) as database, database:
+        database.execute(
+            "UPDATE registered_groups SET container_config = ? WHERE folder = 'work'", (json.dumps(roles),)
+        )
+    await send_form(browser, f"{WORK}/form", of=WORK, name="Work", egress="open", skills_all="yes")
+    assert stored(tmp_path)["config"] == {"egress": "open", **roles}
 
 
 BAD = [
@@ -161,9 +171,9 @@ async def test_a_bad_value_is_said_at_its_field_and_nothing_is_saved(browser, tm
 def test_every_setting_has_a_sentence_and_a_reason(language):
     texts = Catalogue.load().texts[language]
     wanted = [
-        f"groups.{kind}" for name in GroupConfig.model_fields for kind in (f"set_{name}", f"wrong_{name}")
+        f"groups.{kind}" for name in settings_form.fields() for kind in (f"set_{name}", f"wrong_{name}")
     ]
-    wanted += [f"groups.set_{name}_hint" for name in GroupConfig.model_fields if name != "egress"]
+    wanted += [f"groups.set_{name}_hint" for name in settings_form.fields() if name != "egress"]
     wanted += [
         f"groups.option_{one.name}_{word}" for one in settings_form.fields().values() for word in one.options
     ]

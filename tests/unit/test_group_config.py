@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from orchestrator.domain.values import Role
 from orchestrator.groups import settings
 from orchestrator.groups.settings import ConfigRefused, GroupConfig, MountRequest
 from tests.support.store_harness import a_group
@@ -51,7 +52,7 @@ def test_an_unknown_key_is_refused_also_where_it_is_taken_away():
 
 def test_a_stored_configuration_that_cannot_be_read_gives_the_group_nothing():
     group = a_group(container_config={"mounts": [{"path": "/"}], "old_key": 1})
-    assert settings.of(group) == GroupConfig(web_search=False, ask=("mcp:*",))
+    assert settings.of(group) == GroupConfig(web_search=False, ask=("mcp:*",), people={"*": Role.GUEST})
     readable = a_group(container_config={"mounts": [{"path": "/a", "writable": True}]})
     assert settings.of(readable).mounts == (MountRequest(path="/a", writable=True),)
 

@@ -42,7 +42,7 @@ from orchestrator.domain.errors import ChannelDown, ChannelError, ChannelRefused
 from orchestrator.domain.protocols import Receive
 from orchestrator.domain.values import Attachment, ChatJid, ChatMember, Message, MessageId
 from orchestrator.groups import owner
-from orchestrator.store import chats, groups, outbox
+from orchestrator.store import chats, groups, outbox, people
 from orchestrator.store.database import Tx
 
 log = structlog.get_logger(__name__)
@@ -313,7 +313,8 @@ class WhatsAppChannel:
                     ChatMember(jid=member.jid, name=member.name, is_admin=member.is_admin)
                     for member in group.members
                 ]
-                await chats.replace_members(tx, jid, members)
+                if await chats.replace_members(tx, jid, members):
+                    await people.note_members(tx, jid, now_ms=self._context.clock.now_ms())
             await self._note_left(tx, report)
         log.info("whatsapp.groups", count=len(report.groups), is_all=report.is_all)
         self._context.bus.publish("chats.seen", detail=f"{len(report.groups)} groups")

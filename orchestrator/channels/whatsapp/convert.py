@@ -99,12 +99,15 @@ def _head_of(event: MessageEvent | UndecryptableEvent, people: Directory) -> dic
         return IgnoredEvent(reason=f"not a chat: {source.Chat.Server[:40]}")
     if not event.Info.ID or len(event.Info.ID) > MAX_ID_CHARS:
         return IgnoredEvent(reason="no id")
+    given = [one for jid in (source.Sender, source.SenderAlt) if (one := addresses.of(jid)) is not None]
     chat, sender = people.resolved(chat), people.resolved(sender)
+    alias = next((str(one) for one in given if one.is_person and one != sender), None)
     return {
         "chat": str(chat),
         "is_group": chat.server == GROUP,
         "id": event.Info.ID,
         "sender": str(sender),
+        "sender_alias": alias,
         "sender_name": event.Info.Pushname.strip()[:80] or people.called(sender),
         "sent_ms": _ms(event.Info.Timestamp),
         "is_from_me": source.IsFromMe,

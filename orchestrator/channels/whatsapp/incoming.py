@@ -100,6 +100,7 @@ class MessageReader:
             is_unreadable=message.is_unreadable,
             file=self._placeholder(message.media, is_to_come=file_until_ms is not None),
             file_until_ms=file_until_ms,
+            sender_alias=message.sender_alias,
         )
 
     async def read_with_files(

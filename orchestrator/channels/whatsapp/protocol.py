@@ -71,6 +71,8 @@ class BridgeMessage:
     """The sign that it puts under the quoted message."""
     is_unreadable: bool = False
     """Whether the message arrived but could not be decrypted."""
+    sender_alias: str | None = None
+    """The other address that WhatsApp has of the sender: the opaque one of a phone number."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

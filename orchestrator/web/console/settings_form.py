@@ -42,6 +42,10 @@ SPECIAL: Mapping[str, Kind] = {name: name for name in ("egress", "ask", "mounts"
 """Settings of a shape of their own."""
 
 
+ELSEWHERE = ("people", "roles")
+"""Settings that have forms of their own, which this one leaves as they are."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SettingField:
     """A setting as a field of the form."""
@@ -66,13 +70,14 @@ class Wanted:
 def fields() -> dict[str, SettingField]:
     """Return the fields of all settings by name, in the order of their declaration. Pure."""
     schema = GroupConfig.model_json_schema()["properties"]
-    return {name: _field(name, info, schema[name]) for name, info in GroupConfig.model_fields.items()}
+    infos = GroupConfig.model_fields.items()
+    return {name: _field(name, info, schema[name]) for name, info in infos if name not in ELSEWHERE}
 
 
 def others() -> list[str]:
     """Return the settings that stand in no section of their own. Pure."""
     named = {name for section in SECTIONS.values() for name in section}
-    return [name for name in GroupConfig.model_fields if name not in named]
+    return [name for name in fields() if name not in named]
 
 
 def _field(name: str, info: FieldInfo, schema: Mapping[str, Any]) -> SettingField:
@@ -125,7 +130,7 @@ def _options(annotation: Any) -> tuple[str, ...]:
 
 def shown(config: Mapping[str, Any]) -> dict[str, Any]:
     """Return stored settings as the values of the form's fields. Pure."""
-    found = {name: config.get(name, "") for name in GroupConfig.model_fields}
+    found = {name: config.get(name, "") for name in fields()}
     listed = config.get("egress", CLOSED)
     rules = config.get("ask", [])
     timeout = config.get("timeout_ms")
@@ -148,7 +153,7 @@ def shown(config: Mapping[str, Any]) -> dict[str, Any]:
 def typed(form: SentForm) -> dict[str, Any]:
     """Return what was typed, as the values of the fields of a form that is shown again. Pure."""
     return {
-        **{name: form.raw(name) for name in GroupConfig.model_fields},
+        **{name: form.raw(name) for name in fields()},
         "speech": form.is_set("speech"),
         "egress_hosts": form.raw("egress_hosts"),
         "ask_egress": form.is_set("ask_egress"),
@@ -164,7 +169,7 @@ def state(group: Group, label: Callable[[str], str]) -> dict[str, object]:
     """Return a group as its form was made of, for people and to see whether somebody else has changed it."""
     config = settings.of(group).to_fields()
     profile = {"name": group.name, "trigger": group.trigger or "", "every": not group.requires_trigger}
-    values = {**profile, **{name: config.get(name, "") for name in GroupConfig.model_fields}}
+    values = {**profile, **{name: config.get(name, "") for name in fields()}}
     return {
         label(f"set_{name}"): value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
         for name, value in values.items()
@@ -183,6 +188,7 @@ def read(
         profile.requires_trigger = not form.is_set("every")
     sent = {name: READERS[one.kind](form, name) for name, one in fields().items()}
     given = {name: one for name, one in sent.items() if one is not None}
+    given |= {name: one for name, one in group.container_config.items() if name in ELSEWHERE}
     wrong = [*_profile_mistakes(group, profile), *_model_mistakes(form, services)]
     try:
         given = GroupConfig.model_validate(given).to_fields()

@@ -1,0 +1,143 @@
+"""Find the role of a sender by the addresses that the store has of them, and give people roles."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from orchestrator.domain.errors import BadRequest
+from orchestrator.domain.values import Group, Inbound, Message, Role
+from orchestrator.groups import changes, roles, settings
+from orchestrator.groups.roles import EVERYBODY
+from orchestrator.store import chats, groups, people
+from orchestrator.store.database import Tx
+
+DEFAULT = "default"
+"""The word that takes a role away again."""
+MAX_LISTED = 20
+
+
+class UnknownPerson(BadRequest):
+    """Nobody of a group has this address."""
+
+    code = "unknown_person"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupPerson:
+    """Somebody of a group with their role: all addresses that the messenger says are theirs."""
+
+    address: str
+    name: str
+    role: Role
+    has_own_role: bool
+    """Whether the role is theirs, and not that of everybody."""
+    aliases: tuple[str, ...]
+    since_ms: int | None
+    """When they were first seen there (epoch ms); None for who was not yet."""
+
+
+async def role_in(tx: Tx, group: Group, address: str, *, alias: str | None = None, is_from_me: bool) -> Role:
+    """Return the role of the sender with this address, and with the `alias` that a messenger gives."""
+    config = settings.of(group)
+    if is_from_me or not config.people:
+        return roles.role_of(group, config, (address,), is_from_me=is_from_me)
+    addresses = await people.addresses_of(tx, address)
+    if alias is not None:
+        addresses |= await people.addresses_of(tx, alias)
+    return roles.role_of(group, config, addresses, is_from_me=False)
+
+
+async def roles_in(tx: Tx, group: Group, said: Iterable[Message]) -> list[Role]:
+    """Return the role of the sender of each message."""
+    found: dict[tuple[str, bool], Role] = {}
+    result = []
+    for one in said:
+        key = (one.sender, one.is_from_me)
+        if key not in found:
+            found[key] = await role_in(tx, group, one.sender, is_from_me=one.is_from_me)
+        result.append(found[key])
+    return result
+
+
+async def note_sender(tx: Tx, group: Group, message: Inbound, *, now_ms: int) -> None:
+    """Note who wrote in a group, and another address that the messenger says is theirs."""
+    await people.note(tx, group.folder, message.sender, message.sender_name, now_ms=now_ms)
+    if message.sender_alias is not None and message.sender_alias != message.sender:
+        await people.note_alias(tx, message.sender_alias, message.sender)
+
+
+async def since(tx: Tx, group: Group, address: str) -> int | None:
+    """Return the first message of a group that a person may know of; None for who was never seen there."""
+    return await people.since(tx, group.folder, await people.addresses_of(tx, address))
+
+
+async def of_group(tx: Tx, folder: str) -> list[GroupPerson]:
+    """Return everybody of a group with their role, and last everybody else. Raises `UnknownGroup`."""
+    group = await groups.known(tx, folder)
+    config = settings.of(group)
+    seen = {one.address: one for one in await people.of_group(tx, group.folder)}
+    found: list[GroupPerson] = []
+    shown: set[str] = set()
+    for address in [*seen, *(one for one in config.people if one != EVERYBODY)]:
+        if address in shown:
+            continue
+        addresses = await people.addresses_of(tx, address)
+        shown |= addresses
+        known = [seen[one] for one in sorted(addresses) if one in seen]
+        found.append(
+            GroupPerson(
+                address=address,
+                name=known[-1].name if known else "",
+                role=roles.role_of(group, config, addresses, is_from_me=False),
+                has_own_role=any(one in config.people for one in addresses),
+                aliases=tuple(sorted(addresses - {address})),
+                since_ms=min((one.since_ms for one in known), default=None),
+            )
+        )
+    everybody = GroupPerson(
+        address=EVERYBODY,
+        name="",
+        role=roles.role_of(group, config, (), is_from_me=False),
+        has_own_role=EVERYBODY in config.people,
+        aliases=(),
+        since_ms=None,
+    )
+    return [*found, everybody]
+
+
+async def set_role(tx: Tx, folder: str, address: str, role: Role | None, *, by: str, now_ms: int) -> Group:
+    """Give somebody a role in a group by their address; None takes it away again.
+
+    Under all addresses of theirs that are known they have this role and no other.
+
+    Raises:
+        UnknownGroup: there is no such group.
+        UnknownPerson: nobody of the group has this address; the text lists those there are.
+        ConfigRefused: there are too many people with roles.
+    """
+    group = await groups.known(tx, folder)
+    config = settings.of(group)
+    address = address.strip()
+    addresses = frozenset({EVERYBODY}) if address == EVERYBODY else await people.addresses_of(tx, address)
+    if not addresses & (await _known(tx, group) | config.people.keys() | {EVERYBODY}):
+        raise UnknownPerson(await _who_is_there(tx, group, address))
+    kept = {one: each for one, each in config.people.items() if one not in addresses}
+    wanted = {**kept, **({address: role} if role is not None else {})}
+    fields = {one: each.value for one, each in wanted.items()}
+    return await changes.configure(tx, group.folder, {"people": fields or None}, by=by, now_ms=now_ms)
+
+
+async def _known(tx: Tx, group: Group) -> set[str]:
+    """Return the addresses of everybody who was seen in a group, or is listed in one of its chats."""
+    seen = {one.address for one in await people.of_group(tx, group.folder)}
+    return seen | {one.jid for chat in group.chats for one in await chats.members_of(tx, chat)}
+
+
+async def _who_is_there(tx: Tx, group: Group, address: str) -> str:
+    listed = [one for one in await of_group(tx, group.folder) if one.address != EVERYBODY]
+    there = ", ".join(f"{one.address} ({one.name})" for one in listed[:MAX_LISTED])
+    return (
+        f"Nobody of '{group.folder}' has the address '{address[:200]}': a role goes to an address, never to a"
+        f" name. There are: {there or 'nobody yet'}; '{EVERYBODY}' is everybody else."
+    )

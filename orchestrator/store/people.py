@@ -1,0 +1,110 @@
+"""`group_people` and `sender_aliases`: everybody seen in a group, and the addresses that one person has."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass
+
+from orchestrator.domain.values import ChatJid, Folder
+from orchestrator.store.database import Tx
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SeenPerson:
+    """Somebody who wrote in a group, or was listed in one of its chats, under one address."""
+
+    address: str
+    name: str
+    """The name that they gave themselves last. It decides nothing: anybody may take any name."""
+    since_seq: int
+    """The first message that they may know of: the one before it was there when they were first seen."""
+    since_ms: int
+
+
+async def note(tx: Tx, folder: Folder, address: str, name: str, *, now_ms: int) -> None:
+    """Note that somebody is in a group, by the name that they have now."""
+    await tx.execute(
+        """
+        INSERT INTO group_people (group_folder, address, name, since_seq, since_ms)
+        VALUES (:folder, :address, :name, (SELECT coalesce(max(seq), 0) + 1 FROM messages), :now)
+        ON CONFLICT (group_folder, address) DO UPDATE SET name = excluded.name
+        WHERE name <> excluded.name AND excluded.name <> ''
+        """,
+        {"folder": folder, "address": address, "name": name, "now": now_ms},
+    )
+
+
+async def note_members(tx: Tx, chat_jid: ChatJid, *, now_ms: int) -> None:
+    """Note the members of a chat as seen in its group, those who never wrote too."""
+    await tx.execute(
+        """
+        INSERT INTO group_people (group_folder, address, name, since_seq, since_ms)
+        SELECT c.group_folder, m.member_jid, m.name,
+               (SELECT coalesce(max(seq), 0) + 1 FROM messages), :now
+        FROM chat_members m JOIN group_chats c ON c.jid = m.chat_jid
+        WHERE m.chat_jid = :jid
+        ON CONFLICT (group_folder, address) DO NOTHING
+        """,
+        {"jid": chat_jid, "now": now_ms},
+    )
+
+
+async def note_alias(tx: Tx, alias: str, person: str) -> None:
+    """Note that the messenger knows one person by two addresses."""
+    await tx.execute(
+        """
+        INSERT INTO sender_aliases (alias, person) VALUES (:alias, :person)
+        ON CONFLICT (alias) DO UPDATE SET person = excluded.person WHERE person <> excluded.person
+        """,
+        {"alias": alias, "person": person},
+    )
+
+
+async def addresses_of(tx: Tx, address: str) -> frozenset[str]:
+    """Return all addresses of the person who has this one."""
+    rows = await tx.execute_fetchall(
+        """
+        WITH known (person) AS (
+            SELECT person FROM sender_aliases WHERE alias = :address UNION SELECT :address)
+        SELECT person AS address FROM known
+        UNION SELECT alias FROM sender_aliases WHERE person IN (SELECT person FROM known)
+        """,
+        {"address": address},
+    )
+    return frozenset({address, *(row["address"] for row in rows)})
+
+
+async def of_group(tx: Tx, folder: Folder) -> list[SeenPerson]:
+    """Return everybody seen in a group, the one who was seen first before others."""
+    rows = await tx.execute_fetchall(
+        "SELECT * FROM group_people WHERE group_folder = ? ORDER BY since_seq, address", (folder,)
+    )
+    return [_from_row(row) for row in rows]
+
+
+async def since(tx: Tx, folder: Folder, addresses: Iterable[str]) -> int | None:
+    """Return the first message that somebody with these addresses may know of; None for a stranger."""
+    found = await _some(tx, folder, list(addresses))
+    return min((one.since_seq for one in found), default=None)
+
+
+async def _some(tx: Tx, folder: Folder, addresses: Collection[str]) -> list[SeenPerson]:
+    rows = await tx.execute_fetchall(
+        """
+        SELECT * FROM group_people
+        WHERE group_folder = ? AND address IN (SELECT value FROM json_each(?))
+        """,
+        (folder, json.dumps(list(addresses))),
+    )
+    return [_from_row(row) for row in rows]
+
+
+def _from_row(row: sqlite3.Row) -> SeenPerson:
+    return SeenPerson(
+        address=row["address"],
+        name=row["name"],
+        since_seq=row["since_seq"],
+        since_ms=row["since_ms"],
+    )
