@@ -36,8 +36,8 @@ async def find(tx: Tx, turn: Turn, cursor_seq: Seq, *, limit: int) -> list[Messa
     waits to have answered is left out: it is asked in a turn of its own. Andy's own are left out, for the
     session holds them, except those no turn said (a reminder) or a restricted one; of these, what asks the
     owner something in words of strangers or of other groups' agents, which would steer the agent of main. So
-    are session commands, which are said to the conversation and not in it, and what was stopped in a chat, with
-    the words that stopped it. A restricted turn has no session, and finds all that Andy said.
+    are session commands, which are said to the conversation and not in it, and what was stopped in a chat,
+    with the words that stopped it. A restricted turn has no session, and finds all that Andy said.
     """
     # The newest and not the oldest are kept when there are too many: what was said last is what is asked
     # about. The group is read backwards up to the limit, however much was said in it since the cursor.
