@@ -154,7 +154,8 @@ def database(
         if connection.execute("PRAGMA quick_check(1)").fetchone()[0] != "ok":
             raise sqlite3.DatabaseError("it is damaged")
         yield connection
-    except sqlite3.Error as error:
+    # A damaged one may have names that are no text, which errors name too.
+    except (sqlite3.Error, UnicodeDecodeError) as error:
         raise BackupError(
             f"{root / path} cannot be read ({error}): stop the program that writes it, and try again."
         ) from error

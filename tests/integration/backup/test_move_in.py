@@ -317,7 +317,14 @@ def test_a_folder_that_is_no_home_is_refused(home, nanoclaw, tmp_path):
         andy(tmp_path / "linked", home.root)
     with pytest.raises(StoreError):
         andy(nanoclaw, tmp_path / "nowhere")
-    (nanoclaw / "store" / "messages.db").write_bytes(b"no database" * 1000)
+    path = nanoclaw / "store" / "messages.db"
+    write(nanoclaw, 'CREATE TABLE "strangé" (column_of_it)')
+    path.write_bytes(
+        path.read_bytes().replace("é".encode(), b"\x9e\x9f").replace(b"(column_of_it)", b"(column_of_it(")
+    )
+    with pytest.raises(BackupError, match="cannot be read"):
+        andy(nanoclaw, home.root)
+    path.write_bytes(b"no database" * 1000)
     with pytest.raises(BackupError, match="cannot be read"):
         andy(nanoclaw, home.root)
 
