@@ -1,11 +1,13 @@
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
 
 import pytest
 
 from orchestrator.domain.errors import SettingError
+from orchestrator.proxies.model import credentials
 from orchestrator.proxies.model.credentials import (
     Credential,
     CredentialKind,
@@ -193,3 +195,10 @@ def test_a_pipe_is_no_file_of_a_secret(tmp_path: Path) -> None:
 
 def test_a_file_of_somebody_elses_secret_is_no_business_of_andys(tmp_path: Path) -> None:
     assert source(tmp_path, MYSQL_PASSWORD_FILE=str(tmp_path / "absent")).current() is None
+
+
+def test_a_token_that_nobody_escapes_has_one_form_in_json(monkeypatch: pytest.MonkeyPatch) -> None:
+    token = "eyJhbGciOiJFUzI1NiJ9.eyJzdWIiOiIxIn0~._=-"
+    assert list(credentials.json_escapes(token)) == [token]
+    monkeypatch.setattr(credentials, "_NEVER_ESCAPED", re.compile(r"(?!)"))
+    assert set(credentials.json_escapes(token)) == {token}, "the long way finds no other"
