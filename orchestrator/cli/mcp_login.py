@@ -114,7 +114,9 @@ async def _server(home: Path | None, name: str) -> McpServer:
     if server.url is None:
         raise BadRequest(f"'{name}' is a program in the container, which nobody logs in to.")
     if server.secret_env is not None:
-        raise BadRequest(f"'{name}' has the secret {server.secret_env}: add it again without it.")
+        raise BadRequest(
+            f"'{name}' is called with {server.secret_env}: add it again without --secret-env to log in."
+        )
     return server
 
 
@@ -176,7 +178,7 @@ async def _from_browser(
     serving = asyncio.create_task(server.serve_on(listener), name="mcp-login-callback")
     try:
         say(f"Open this address in a browser of this machine, and allow Andy:\n\n{address}\n")
-        say("Waiting for the browser. In one of another machine: stop with Ctrl+C, and add --paste.")
+        say("Waiting for the browser. Is it on another machine? Stop with Ctrl+C, and add --paste.")
         async with asyncio.timeout(WAIT_SECONDS):
             return await arrived
     except TimeoutError as error:
@@ -189,7 +191,7 @@ async def _from_browser(
 async def _pasted(address: str, say: Callable[[str], None]) -> AuthorizationCodeResult:
     """Read the address at which the owner's browser has ended, on whatever machine."""
     say(f"Open this address in a browser, and allow Andy:\n\n{address}\n")
-    say(f"The browser ends at http://{HOST}…, which it cannot open. Copy that whole address, paste it here:")
+    say(f"The browser ends at http://{HOST}…, and cannot open it. Copy that address whole, paste it here:")
     for _ in range(PASTES):
         line = sys.stdin.readline()  # nothing else runs meanwhile
         if not line:

@@ -319,7 +319,7 @@ class _Flow:
         place, server = urlsplit(url), urlsplit(self._url)
         is_local = _is_loopback(place.hostname) and _is_loopback(server.hostname)
         if "@" in place.netloc or not (place.scheme == "https" or (place.scheme == "http" and is_local)):
-            raise LoginRefused(f"{_bounded(url)} is no https address, which a login goes to alone.")
+            raise LoginRefused(f"A login goes to https alone, and {_bounded(url)} is no https address.")
         return not is_local and place.hostname != server.hostname
 
 
