@@ -166,3 +166,39 @@ def test_messengers_that_are_not_on_are_listed_with_what_adds_them_and_local_cha
     chats = len(andy.rows("SELECT jid FROM group_chats"))
     expect(local).to_contain_text(f"{chats} seen, {chats} of them with an agent")
     assert_accessible(page)
+
+
+def test_a_chat_that_calls_is_let_in_or_turned_away_in_place_and_main_may_do_it_too(
+    visitor: Visit, andy: AndyProcess
+) -> None:
+    page, now_ms = visitor.page, int(time.time() * 1000)
+    for number, words in enumerate(["@Andy may we come in?", "@Andy <b>hi</b>", "@Andy buy now"], start=1):
+        jid = f"tg:-{number}"
+        write(andy, "INSERT INTO chats (jid, name, is_group) VALUES (?, ?, 1)", jid, f"Choir {number}")
+        write(
+            andy,
+            "INSERT INTO access_requests (chat_jid, chat_name, channel, is_direct, people, sender,"
+            " sender_name, is_owner, message_id, words, state, asked_ms)"
+            " VALUES (?, ?, 'telegram', 0, 12, 'tg:5', 'Ann', 0, '1', ?, 'waiting', ?)",
+            jid,
+            f"Choir {number}",
+            words,
+            now_ms,
+        )
+    page.goto(f"{andy.address}/console/now")
+    counted(page, 3)
+    needs = page.get_by_role("region", name="Needs you")
+    expect(needs).to_contain_text("Choir 1 calls Andy and has no group. telegram · 12 people")
+    expect(needs).to_contain_text("@Andy <b>hi</b>")
+    assert_accessible(page)
+    needs.get_by_role("listitem").filter(has_text="Choir 1").get_by_role("button", name="Register").click()
+    counted(page, 2)
+    assert page.url.endswith("/console/now"), "one stays where the rest waits"
+    assert "choir-1" in [one["folder"] for one in andy.listed("groups", "list")]
+    assert andy.say("block 3")["reply"] == "Blocked: `Choir 3` is not asked about again."
+    counted(page, 1)  # the page that is open is told
+    page.goto(f"{andy.address}/console/groups")
+    assert_accessible(page)
+    page.locator("#seen").get_by_role("button", name="Ignore").click()
+    expect(page.locator("#seen .badge")).to_have_text(["ignored", "blocked"])
+    counted(page, 0)
