@@ -9,7 +9,7 @@ from datetime import datetime, timedelta, tzinfo
 from typing import Any
 
 from agent_runner.agents.offline.conversation import ConversationState, OpenQuestion, Option, ShownEntry
-from agent_runner.agents.offline.intents import PATTERNS, ROWS, ParsedRequest, filled, say
+from agent_runner.agents.offline.intents import ANSWERS, PATTERNS, ROWS, ParsedRequest, filled, say
 from agent_runner.ipc_client import HostClient
 from agent_runner.wire import times
 from agent_runner.wire.document import WireError
@@ -172,7 +172,9 @@ class RequestHandler:
         if len(options) > 1:
             raise self.question("which", self.say(form), options)
         if not is_sure:
-            raise self.question("which", self.say("did_you_mean"), options)
+            of_deed = f"did_you_mean.{self.parsed.intent}"  # says what a "yes" would do
+            named = of_deed if of_deed in ANSWERS else "did_you_mean"
+            raise self.question("which", self.say(named), options)
         return options[0].request
 
     def did(self, *undo: ParsedRequest, last: ShownEntry | None = None) -> None:

@@ -47,7 +47,10 @@ def _expand(pattern: str, words: Mapping[str, str]) -> str:
 
 
 _DATA: dict[str, Any] = tomllib.loads(Path(__file__).with_name("intents.toml").read_text(encoding="utf-8"))
-_WORDS: dict[str, str] = _DATA["words"] | {"echo": re.escape(ECHO.strip())}
+_WORDS: dict[str, str] = _DATA["words"] | {
+    "echo": re.escape(ECHO.strip()),
+    "goods_ko": "|".join(_DATA["goods_ko"].split()),
+}
 ROWS: dict[str, dict[str, Any]] = _DATA["intent"]
 """The intents by name, in the order in which they are tried; `intents.toml` says what a row has."""
 PATTERNS = {name: re.compile(_expand(each, _WORDS), FLAGS) for name, each in _DATA["patterns"].items()}

@@ -9,11 +9,12 @@ from difflib import SequenceMatcher
 from typing import TypeVar
 
 from agent_runner.agents.offline.conversation import Option, ShownEntry
-from agent_runner.agents.offline.handler import AnswerNow, RequestHandler
+from agent_runner.agents.offline.handler import AnswerNow, RequestHandler, carry_out
 from agent_runner.agents.offline.intents import PATTERNS, ROWS, say
 from agent_runner.agents.offline.spelling import is_slip
-from agent_runner.agents.offline.wording import entries
+from agent_runner.agents.offline.wording import bare_forms, entries, is_in_sentence
 from agent_runner.checklists import TODO, Checklists, Item, ListError, file_stem, has_words
+from agent_runner.wire.times import Language
 
 MAX_SHOWN_ITEMS = 100
 NEARLY = 0.8
@@ -62,7 +63,17 @@ class Lists(RequestHandler):
         return await self.in_thread(self._act)
 
     do_add_items = do_clear_done = do_clear_list = do_count = do_move_item = do_on_list = act
-    do_put_back = do_remove = do_remove_items = do_show_list = act
+    do_put_back = do_remove_items = do_show_list = act
+
+    async def do_remove(self) -> str:
+        """Take an entry off; a number means what was shown last, also where that was no list."""
+        shown = self.context.state.shown.get(self.slot("item"))
+        if shown is None or shown.kind == "item" or self.slot("list"):
+            return await self.act()
+        if shown.kind != "task":
+            return await carry_out(self.parsed.of("cancel_reminder", **shown.slots, ask="yes"), self.context)
+        option = Option(label=shown.label, request=self.parsed.of("drop_task", **shown.slots))
+        raise self.question("which", self.say("did_you_mean.drop_task"), [option])
 
     def _act(self) -> str:
         name = self._meant()
@@ -86,8 +97,14 @@ class Lists(RequestHandler):
             name = self.context.state.list or only or ("" if is_added else TODO)
         if is_added and not self.slot("list"):
             self._take_name()
-            name = self.slot("list") or name
+            name = self.slot("list") or self._for_goods(name)
         return name
+
+    def _for_goods(self, name: str) -> str:
+        """Return the shopping list for what people buy, where the to-dos were only spoken of last."""
+        shops = [one for one in KNOWN_NAMES if one in self._files.names()]
+        goods = [PATTERNS["good_ko"].fullmatch(one) for one in self.slot("items").splitlines()]
+        return shops[0] if name == TODO and shops and all(goods) else name
 
     def _list_of_item(self) -> str:
         """Return the list that has what is named: the one spoken of last before another."""
@@ -218,14 +235,48 @@ class Lists(RequestHandler):
         self._ask_if_new()
         items = [line.strip() for line in self.slot("items").splitlines() if line.strip()]
         items += entries(self.slot("more"), self.parsed.language)
+        if self.name != TODO and self.parsed.language is Language.KOREAN:
+            items = [self._named_entry(item) for item in items]
         if all(map(PATTERNS["no_entry"].fullmatch, items)):
             self.parsed = self.parsed.of("add_items", list=self.name)
             raise self.question("what", self.say("which_entry"))
+        self._ask_if_unusual(items)
         added = self._files.add(self.name, items)
         if added.new:
             self._did("remove_items", items="\n".join(added.new))
         texts = (("add_items", added.new), ("there_already", added.there_already))
         return "\n".join(self.say(form, items=", ".join(found)) for form, found in texts if found)
+
+    def _named_entry(self, item: str) -> str:
+        """Return a Korean entry without its particle, where a thing is known that is called so.
+
+        Where none is, but the words may have one (`수도`), which of both is meant is asked.
+        """
+        if self.slot("stated") and not self.slot("sure") and is_in_sentence(item):
+            raise AnswerNow(self.say("two_meanings"))  # `민수가 잼 사야 돼`
+        forms = bare_forms(item)
+        known = [form for form in forms if self._is_bought(form)]
+        if known or len(forms) == 1 or self.slot("sure"):
+            return known[0] if known else item
+        if len(self.slot("items").splitlines()) > 1:
+            return item
+        options = [self.option(f"'{form}'", items=form, list=self.name, sure="yes") for form in forms]
+        raise self.question("which", self.say("which_entry"), options)
+
+    def _is_bought(self, item: str) -> bool:
+        """Return whether people buy a thing every day, or it is or was on the list."""
+        there = self._files.items(self.name, is_needed=False)
+        is_there = any(one.text.casefold() == item.casefold() for one in there)
+        return is_there or PATTERNS["good_ko"].fullmatch(item) is not None
+
+    def _ask_if_unusual(self, items: Sequence[str]) -> None:
+        """Ask before words are put on a list that may be no name of a thing: `돈`, `내일 우유`."""
+        if self.name == TODO or self.slot("sure") or self.parsed.language is not Language.KOREAN:
+            return
+        is_stated = bool(self.slot("stated"))
+        if any(not self._is_bought(one) and (is_stated or is_in_sentence(one)) for one in items):
+            self.parsed = self.parsed.having(items="\n".join(items), list=self.name)
+            raise self.question("sure", self.say("sure_add", items=", ".join(items)))
 
     def _put_back(self) -> str:
         items, done = self.slot("items").splitlines(), self.slot("done").ljust(len(self.slot("items")))

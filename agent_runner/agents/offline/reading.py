@@ -24,6 +24,10 @@ MAX_CUTS = 100
 """A line with more joiners is one request, or none that is understood."""
 _LONG_GAP = re.compile(r"\s{5,}")
 _TIME_SLOTS = ("day", "last", "clock", "when", "span", "first", "later", "earlier")
+_MARKS = (("whole", "is_whole"), ("stated", "is_stated"))
+"""Slots by which a request shows what the row said of it through which it was read."""
+_OWN_WORDS = ("echo", "note", "forget", "know", "recall", "unknown", "help")
+"""Intents that change nothing by what they say, or whose words are the person's own."""
 _SPANS = ("span", "later", "earlier")
 
 
@@ -39,11 +43,26 @@ def read(text: str) -> list[ParsedRequest]:
     found = _split(text) if len(text) <= MAX_CHARS else []
     if found and spelling.is_poor(found):
         found = spelling.corrected(text, _split) or found
-    if not 0 < len(found) <= MAX_REQUESTS:
+    if not 0 < len(found) <= MAX_REQUESTS or _is_withheld_ko(text, found):
         return [_unknown(text)]
     found = _about_what_came_before(found)
     parts = [one.of("unknown_part", **one.slots) if one.intent == "unknown" else one for one in found]
     return found if len(found) == 1 else parts
+
+
+def _is_withheld_ko(text: str, found: Sequence[ParsedRequest]) -> bool:
+    """Return whether a part of a Korean message is a condition, an exception or takes the rest back.
+
+    Then nothing of it is done. The text of a reminder may have a condition, that of a note anything.
+    """
+    deeds = {one.intent for one in found} - set(_OWN_WORDS)
+    if not deeds or any(one.slot("fix") or one.language is not Language.KOREAN for one in found):
+        return False
+    if PATTERNS["retracted_ko"].search(text):
+        return True
+    kinds = ("conditional_ko", "all_but_ko", "limited_ko")
+    is_shown = all(one.startswith(("show", "need", "agenda", "week", "due", "count")) for one in deeds)
+    return deeds != {"remind"} and not is_shown and any(PATTERNS[kind].search(text) for kind in kinds)
 
 
 def _about_what_came_before(found: list[ParsedRequest]) -> list[ParsedRequest]:
@@ -82,7 +101,13 @@ def parse_one(text: str) -> ParsedRequest | None:
     """Return the one request that a whole text is, None where no row knows it."""
     parsed = _parsed(text)
     is_question = text.rstrip().endswith("?") and not PATTERNS["asks_to_do"].search(text)
-    return None if parsed is not None and is_question and ROWS[parsed.intent].get("is_news") else parsed
+    is_statement = parsed is not None and (ROWS[parsed.intent].get("is_news") or _is_missing(parsed))
+    return None if is_question and is_statement else parsed
+
+
+def _is_missing(parsed: ParsedRequest) -> bool:
+    """Return whether a request is a statement that something is missing, which a question is not."""
+    return parsed.language is Language.KOREAN and bool(parsed.slot("stated"))
 
 
 def _parsed(text: str) -> ParsedRequest | None:
@@ -155,11 +180,20 @@ def _line(text: str) -> list[ParsedRequest]:
         # "…라고 알려주고 날씨 알려줘": two verbs are two wishes, also where no row knows the second.
         is_second = left.endswith("알려줘") and PATTERNS["ends_request_ko"].search(right)
         is_wish = _is_request(right) or other_wish(right) or is_second
-        if is_wish and (known := _line(left)) and all(one.intent != "unknown" for one in known):
+        if is_wish and (known := _line(left)) and _is_read(known, whole):
             return [*known, *_line(right)]
     if whole is not None:
         return wording.expanded(whole)
     return _partly(text, every, cuts)
+
+
+def _is_read(known: Sequence[ParsedRequest], whole: ParsedRequest | None) -> bool:
+    """Return whether what stands before a cut is understood.
+
+    `내일 9시에 운동, 3시에 병원 알려줘` has a day for both: before the cut is no request of its own.
+    """
+    is_one = whole is not None and (whole.intent, whole.language) == ("remind", Language.KOREAN)
+    return not any(one.intent == "unknown" or (is_one and one.slot("offered")) for one in known)
 
 
 def _partly(
@@ -201,9 +235,8 @@ def _cuts(text: str) -> Iterator[tuple[str, str]]:
         if left and right:
             yield left, right
     for joined in PATTERNS["korean_and"].finditer(text):
-        verb = PATTERNS["verb_stem"].sub(r"\1워", joined["verb"])
-        verb = "넣어" if verb == "넣" else verb
-        ending = "줘" if verb in ("알려", "보내", "깨워", "빼", "넣어", "지워", "비워") else "해줘"
+        verb = wording.without_ending("stem", joined["verb"])
+        ending = "해줘" if PATTERNS["noun_verb"].fullmatch(verb) else "줘"
         yield text[: joined.start()] + verb.removesuffix("해") + ending, text[joined.end() :].strip()
 
 
@@ -257,10 +290,12 @@ def _filled(intent: str, match: re.Match[str], language: Language) -> ParsedRequ
     if means := ROWS[intent].get("means"):
         if ROWS[intent].get("is_timeless") and times.trailing(slots.get("items", "")):
             return None
-        slots = {name: wording.without_ending("subject", words) for name, words in slots.items()}
+        if not ROWS[intent].get("is_stated"):  # of what is missing, the list knows where its name ends
+            slots = {name: wording.without_ending("subject", words) for name, words in slots.items()}
         same = in_language(means, language).format_map(defaultdict(str, slots))
         found = parse_one(same) if same else None
-        return found.having(whole="yes") if found and ROWS[intent].get("is_whole") else found
+        marks = {slot: "yes" for slot, key in _MARKS if ROWS[intent].get(key)}
+        return found.having(**marks) if found else None
     if slots.pop("todo", ""):
         slots["list"] = TODO
     return wording.tidied(ParsedRequest(intent=intent, language=language, slots=slots))

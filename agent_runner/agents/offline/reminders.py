@@ -203,7 +203,8 @@ class Reminders(RequestHandler):
         self._did_set(ShownEntry(kind="repeat", id=task_id, label=what))
         moment = self.moment(self._next_run(reply.data) or read.first)
         rhythm, number = times.say(read, self.parsed.language), self._repeat_number(task_id)
-        return self.say("repeat_set", whom=self._whom(), times=rhythm, what=what, moment=moment, id=number)
+        form = "repeat_set" if read.interval is None else "repeat_set_every"
+        return self.say(form, whom=self._whom(), times=rhythm, what=what, moment=moment, id=number)
 
     def _repeat_number(self, task_id: str) -> str:
         """Return the number of a repeating reminder, a new one for one that has none yet."""
@@ -347,6 +348,9 @@ class Reminders(RequestHandler):
         foreign = {one.entry.id for one in upcoming if self._is_foreign(one)}
         own = [one for one in options if one.request.slot("id") not in foreign]
         meant = options if item else own or options
+        is_of_one_day = item and _is_limited(item) and any(one.request.slot("repeats") for one in meant)
+        if is_of_one_day:  # "this week's": what repeats is changed as a whole only
+            raise AnswerNow(self.say("repeat_limited"))
         is_doubtful = any(one.request.slot("id") in foreign or one.request.slot("doubt") for one in meant)
         return self.choose(meant, form, is_sure=not is_doubtful)
 
@@ -396,6 +400,10 @@ class Reminders(RequestHandler):
             upcoming = await self.upcoming()
             if again := await self._sent_again(upcoming):
                 return again
+            if self.slot("again"):  # nothing came that could come again
+                when = self.slot("when") or f"{self.slot('later')} 뒤"
+                self.parsed = self.parsed.of("remind", when=when)
+                raise self.question("what", self.say("no_text"))
             pointed_at = self._pointed_at(upcoming)
             self.parsed = self._chosen(pointed_at or upcoming, upcoming, "which_move")
         read = self._new_time()
@@ -531,6 +539,12 @@ class Reminders(RequestHandler):
 
 def _entry(kind: str, reminder_id: str, text: str) -> ShownEntry:
     return ShownEntry(kind=kind, id=reminder_id, label=text.removeprefix(_BELL))
+
+
+def _is_limited(item: str) -> bool:
+    """Return whether Korean words for a reminder name a time at which it comes, of several."""
+    is_time = PATTERNS["words_of_time"].search(item) and not PATTERNS["repeats"].search(item)
+    return bool(is_time and PATTERNS["hangul"].search(item))
 
 
 def _schedule(read: Recurrence) -> dict[str, str]:

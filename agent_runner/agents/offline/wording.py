@@ -7,6 +7,7 @@ chat is asked about it.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import pairwise
 
 from agent_runner.agents.offline.intents import ENDINGS, PATTERNS, SAME_TIMES, ParsedRequest
 from agent_runner.checklists import TODO
@@ -77,10 +78,38 @@ def _doubt(parsed: ParsedRequest) -> str:
         return "repeat_limited"
     is_added = parsed.intent in ("add_items", "add_todo")
     is_list = parsed.intent == "add_items" or parsed.slot("bare")
+    if parsed.language is Language.KOREAN and _is_no_request_ko(parsed, words):
+        return "two_meanings"
     if is_list and PATTERNS["other_deed"].search(words):
         return "two_meanings"  # "buy bread and tell Mia": an entry, or another wish
     kind = "taken_back" if is_reminder else "taken_back_items" if is_added else ""
     return "two_meanings" if kind and PATTERNS[kind].search(words) else ""
+
+
+def _is_no_request_ko(parsed: ParsedRequest, words: str) -> bool:
+    """Return whether Korean words for an entry or a title are a sentence, or name several lists."""
+    if PATTERNS["further_ko"].search(parsed.slot("title")):
+        return True  # `이름을 포스트로 바꾸고 금요일`
+    if parsed.intent not in ("add_items", "add_todo"):
+        return False
+    decomposed = normalized("NFD", words)
+    if PATTERNS["several_lists_ko"].search(parsed.slot("list")) or PATTERNS["told_ko"].search(decomposed):
+        return True
+    if parsed.slot("list") == TODO or (parsed.intent == "add_todo" and not parsed.slot("bare")):
+        return PATTERNS["only_time"].fullmatch(words) is not None
+    return PATTERNS["no_addition_ko"].search(words) is not None or "\u11bb" in decomposed
+
+
+def bare_forms(entry: str) -> list[str]:
+    """Return a Korean entry, and what it is without a particle: `잼도`, `잼`."""
+    return list(dict.fromkeys((entry, without_ending("entry", entry))))
+
+
+def is_in_sentence(entry: str) -> bool:
+    """Return whether words before a Korean entry may be no part of its name: `내일 우유`, `민수가 잼`."""
+    is_good = PATTERNS["good_ko"].fullmatch(entry)
+    names = ("in_sentence_ko", "words_of_time")
+    return not is_good and any(PATTERNS[name].search(entry) for name in names)
 
 
 def entries(text: str, language: Language, list_name: str = "") -> list[str]:
@@ -213,9 +242,18 @@ def reminders(body: str, language: Language) -> list[ParsedRequest]:
     body = body.strip()
     pieces = [_reminder(piece, language) for piece in _pieces(body)]
     is_clear = all(one.slot("what") and one.slot("when") and not one.slot("trouble") for one in pieces)
+    if is_clear and any(_loses_rhythm(*each) for each in pairwise(pieces)):
+        return [pieces[0].of("two_meanings")]
     for place in range(1, len(pieces)):
         pieces[place] = _on_day_of(pieces[place - 1], pieces[place])
     return pieces if len(pieces) > 1 and is_clear else [_reminder(body, language)]
+
+
+def _loses_rhythm(before: ParsedRequest, one: ParsedRequest) -> bool:
+    """Return whether a time of day after one that repeats leaves open whether it repeats, too."""
+    lead = times.leading(one.slot("when"))
+    is_clock = lead is not None and not set(lead.parts.written()) - {"clock", "half"}
+    return is_clock and PATTERNS["repeats"].search(before.slot("when")) is not None
 
 
 def _on_day_of(before: ParsedRequest, one: ParsedRequest) -> ParsedRequest:
@@ -350,6 +388,8 @@ def _cut_end(body: str) -> tuple[str, str] | None:
 def _cut_start(body: str, lead: times.Found) -> tuple[str, str] | None:
     """Return what is to be done and the time that begins a text; None where that is not sure."""
     rest, when = body[lead.end :].lstrip(_BETWEEN), body[: lead.end]
+    if _may_be_of_text(when, rest):
+        return None
     trail = None if lead.parts.span else times.trailing(rest)
     if (
         trail
@@ -368,6 +408,14 @@ def _cut_start(body: str, lead: times.Found) -> tuple[str, str] | None:
     if _has_time_left(rest, when) or (goes_on and not any(marks)):
         return None
     return rest, when
+
+
+def _may_be_of_text(when: str, rest: str) -> bool:
+    """Return whether a day after `오후 6시에` may be a part of what is to be done: `내일 준비하라고`."""
+    lead = times.leading(when)
+    is_clock = lead is not None and not set(lead.parts.written()) - {"clock", "half"}
+    is_beside = is_clock and when.endswith("에") and PATTERNS["begins_day_ko"].match(rest)
+    return bool(is_beside or PATTERNS["day_after_clock_ko"].search(when))
 
 
 def _has_time_left(rest: str, when: str) -> bool:

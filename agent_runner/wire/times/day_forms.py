@@ -230,7 +230,11 @@ FORMS: tuple[Form, ...] = (
                 lambda match: Parts(day=MonthDay(day=ordinal(match["first"] or match["day"]))),
                 ("the 15th", "Thursday the 26th"),
             ),
-            Shape(r"(?P<day>\d{1,2})일에(?:\b|$)", _month_day, ("15일에",)),
+            Shape(
+                r"(?P<day>\d{1,2})일(?:에(?:\b|$)|(?=\s+(?:오전|오후|새벽|아침|낮|저녁|밤|정오|자정|\d{1,2}시)))",
+                _month_day,
+                ("15일에", "15일 오전 9시"),
+            ),
         ),
     ),
     Form(

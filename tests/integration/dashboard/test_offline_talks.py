@@ -50,9 +50,43 @@ TALKS = {
     "아무도 보지 못한 번호": """
         > 작업 추가 블로그 쓰기
         > 1번 완료
-        이것을 말씀하시나요? 네 또는 아니요로 답해 주세요.
+        이것을 완료할까요? 네 또는 아니요로 답해 주세요.
         > 네
         완료했어요: 블로그 쓰기.
+    """,
+    "번호는 마지막에 보여 준 것을 뜻한다": """
+        > 우유 장보기 목록에 추가
+        > 내일 오후 6시에 엄마한테 전화하라고 알려줘
+        > 알림 목록
+        > 1번 지워줘
+        이 알림을 취소할까요: 엄마한테 전화하기?
+        > 아니
+        > 작업 추가 블로그 쓰기
+        > 남은 작업
+        > 1번 지워줘
+        이 작업을 취소할까요?
+        1. 블로그 쓰기
+        > 네
+        대시보드에서 뺐어요: 블로그 쓰기.
+        > 엄마한테 연락 알림 취소해줘
+        이 알림을 취소할까요?
+    """,
+    "무엇이 떨어졌는지 모르면 여쭤본다": """
+        > 우유 장보기 목록에 추가
+        > 돈 다 썼어
+        장보기 목록에 넣을까요: 돈?
+        > 아니
+        알겠어요. 그만둘게요.
+        > 핸드폰 필요해
+        > 네
+        장보기 목록에 추가했어요: 핸드폰.
+        > 도움이 필요해
+        1. '도움이'
+        2. '도움'
+        > 아니
+        알겠어요. 그만둘게요.
+        > 20분마다 물 마시라고 알려줘
+        20분마다 알려드릴게요: 물 마시기.
     """,
     "tasks without a to-do list": """
         > add a task write the blog
@@ -155,7 +189,7 @@ TALKS = {
         > yes
         write the blog: 50%.
         > move write teh blog to friday
-        Do you mean this one? Say yes or no.
+        Move this one? Say yes or no.
         1. the task 'write the blog'
         > yes
         Moved: write the blog is due Fri 2026-02-13.
@@ -166,7 +200,7 @@ TALKS = {
         > yes
         I'll remind you on Thu 2026-02-19 09:00: 'pay rent' is due Fri 2026-02-20
         > move rign grandma to 8pm
-        Do you mean this one? Say yes or no.
+        Move this one? Say yes or no.
         1. Tue 2026-02-10 18:00 · ring grandma
         > yes
         Moved: ring grandma. It comes on Tue 2026-02-10 20:00.
@@ -934,11 +968,11 @@ TALKS = {
         > remind me at 9pm to lock up
         (reminder 1)
         Tom> snooze 20 minutes
-        Do you mean this one? Say yes or no.
+        Move this one? Say yes or no.
         Reminder for Jane: lock up
         Tom> never mind
         Tom> make it 11pm
-        Do you mean this one? Say yes or no.
+        Move this one? Say yes or no.
         Tom> never mind
         Tom> cancel my reminder
         not: Cancelled
@@ -1117,12 +1151,12 @@ TALKS = {
         > cancel the reminder about the dentist
         No reminder fits
         > cancel the reminder to call Bob
-        Do you mean this one? Say yes or no.
+        Cancel this one? Say yes or no.
         call mum
         > no
         All right
         > move call Bob to 6pm
-        Do you mean this one? Say yes or no.
+        Move this one? Say yes or no.
         > never mind
         All right
         > cancel the reminder to call mum
