@@ -231,6 +231,7 @@ class LiveRuns:
                 begun_ms=live.run.started_ms,
                 turn_id=live.turn_id,
                 is_awaited=live.is_awaited,
+                is_restricted=live.run.role is not None,
                 is_worn=live.is_retired or timeouts.is_worn(live.vitals(), self._limits, now_ms=now_ms),
             )
             for live in self

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import stat
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -36,13 +37,32 @@ class GroupDirectory:
     mode: int = READABLE
 
 
-def places(group: Group) -> tuple[GroupDirectory, ...]:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FileRights:
+    """The use that a restricted container may make of its group's files."""
+
+    reads: bool
+    """Whether it sees them; else it has an empty folder in their place."""
+    writes: bool
+
+
+NO_FILES = FileRights(reads=False, writes=False)
+
+
+def places(group: Group, rights: FileRights | None = None) -> tuple[GroupDirectory, ...]:
     """List the directories that belong to a group alone, and for main the prompt of all groups. Pure.
 
     None is written by both sides, so the host never writes where a container can plant a link; but for the
-    texts that agents begin with, for which it follows none.
+    texts that agents begin with, for which it follows none. A container with `rights` is restricted: the
+    session and all that it may not see are folders of its own, which are empty when it starts.
     """
     ipc, session = Path("data/ipc", group.folder), Path("data/sessions", group.folder)
+    env, files = Path("data/env", group.folder), Path("groups", group.folder)
+    writes_files = True
+    if rights is not None:
+        session = apart(group)
+        env, files = (env, files) if rights.reads else (session / "env", session / "group")
+        writes_files = rights.writes or not rights.reads
     shared = GroupDirectory(path=Path("groups/global"), target="/workspace/global", is_writable=True)
     return (
         GroupDirectory(path=ipc / "input", target="/workspace/ipc/input"),
@@ -51,15 +71,25 @@ def places(group: Group) -> tuple[GroupDirectory, ...]:
             path=ipc / "messages", target="/workspace/ipc/messages", is_writable=True, mode=PRIVATE
         ),
         GroupDirectory(path=ipc / "tasks", target="/workspace/ipc/tasks", is_writable=True, mode=PRIVATE),
-        GroupDirectory(path=Path("data/env", group.folder), target="/workspace/env"),
-        GroupDirectory(path=Path("groups", group.folder), target="/workspace/group", is_writable=True),
+        GroupDirectory(path=env, target="/workspace/env"),
+        GroupDirectory(path=files, target="/workspace/group", is_writable=writes_files),
         GroupDirectory(path=session / ".claude", target="/home/andy/.claude", is_writable=True, mode=PRIVATE),
         *((shared,) if group.is_main else ()),
     )
 
 
+def apart(group: Group) -> Path:
+    """Return the folder, below the home, with what a restricted container of a group has for itself. Pure."""
+    return Path("data/sessions", group.folder, "apart")
+
+
 def plan_mounts(
-    group: Group, *, home: Path, has_global: bool = False, shown: Iterable[str] = ()
+    group: Group,
+    *,
+    home: Path,
+    has_global: bool = False,
+    shown: Iterable[str] = (),
+    rights: FileRights | None = None,
 ) -> tuple[Mount, ...]:
     """List the mounts of a group's container. Pure.
 
@@ -68,7 +98,7 @@ def plan_mounts(
     """
     own = tuple(
         Mount(source=home / place.path, target=place.target, is_writable=place.is_writable)
-        for place in places(group)
+        for place in places(group, rights)
     )
     if not group.is_main:
         shared = Mount(source=home / "groups" / "global", target="/workspace/global")
@@ -77,10 +107,13 @@ def plan_mounts(
     return (*own, view, *(Mount(source=home / name, target=f"{view.target}/{name}") for name in shown))
 
 
-def prepare(group: Group, *, home: Path, uid: int, gid: int | None = None) -> tuple[Mount, ...]:
+def prepare(
+    group: Group, *, home: Path, uid: int, gid: int | None = None, rights: FileRights | None = None
+) -> tuple[Mount, ...]:
     """Make a group's directories, give it those it writes, and list its mounts. Blocks.
 
-    `uid` is whom the container runs as; a host that is not root can give to itself alone.
+    `uid` is whom the container runs as; a host that is not root can give to itself alone. With `rights` it is
+    a restricted one, and nothing of what another has left for itself, or was answered, is there any more.
 
     Raises:
         ContainerError: a link or a file is in the way, or a directory is another user's.
@@ -88,11 +121,23 @@ def prepare(group: Group, *, home: Path, uid: int, gid: int | None = None) -> tu
     """
     home = home.resolve()
     owner = ContainerUser(uid=uid, gid=uid if gid is None else gid)
-    for place in places(group):
-        _make(home, place, owner)
+    if rights is not None:
+        _empty(home / apart(group))
+        _empty(home / "data" / "ipc" / group.folder / "replies")
+    for place in places(group, rights):
+        if rights is None or place.is_writable or not place.path.is_relative_to("groups"):
+            _make(home, place, owner)
     shown = _lay_view(home) if group.is_main else ()
     has_global = _is_directory(home / "groups" / "global")
-    return plan_mounts(group, home=home, has_global=has_global, shown=shown)
+    return plan_mounts(group, home=home, has_global=has_global, shown=shown, rights=rights)
+
+
+def _empty(path: Path) -> None:
+    """Remove a folder with all that is in it, following no link. Raises `OSError`."""
+    if path.is_symlink():
+        raise ContainerError(f"{path} is a link: remove it.")
+    if path.exists():
+        shutil.rmtree(path)
 
 
 def program_folder(home: Path, name: str) -> Path | None:

@@ -16,7 +16,7 @@ from orchestrator.containers import frame_effects, timeouts
 from orchestrator.containers.logs.run_log import RunLogs
 from orchestrator.domain.errors import StoreCorrupt, StoreError
 from orchestrator.domain.protocols import ContainerRuntime, Mount
-from orchestrator.domain.values import OFFLINE, Folder, Group, Run, RunId, Turn, TurnState
+from orchestrator.domain.values import OFFLINE, Folder, Group, Role, Run, RunId, Turn, TurnState
 from orchestrator.store.database import Database, Tx
 
 if TYPE_CHECKING:
@@ -96,8 +96,8 @@ class RunPorts:
     """Return a new token and its hash."""
     environment: Callable[[Group, AgentName, str], Mapping[str, str]]
     """Return a container's environment variables; the last argument is its token."""
-    prepare: Callable[[Group], Awaitable[Sequence[Mount]]]
-    """Make the group's directories and return what a container of it sees."""
+    prepare: Callable[[Group, Role | None], Awaitable[Sequence[Mount]]]
+    """Make the group's directories and return what a container of it sees, for a role alone or for all."""
     watch: Callable[[Folder], Awaitable[None]]
     """Read the group's mailboxes from now on."""
     unwatch: Callable[[Folder], Awaitable[None]]

@@ -14,11 +14,12 @@ from orchestrator.containers.ports import AskedAgent
 from orchestrator.domain.errors import SettingError
 from orchestrator.domain.model_services import OF_DOTENV, ModelChoice
 from orchestrator.domain.protocols import Mount
-from orchestrator.domain.values import Group, Run, Turn, TurnId, TurnKind
+from orchestrator.domain.values import Group, Role, Run, Turn, TurnId, TurnKind
 from orchestrator.domain.web_search import SearchService
-from orchestrator.groups import memory_templates, owner, skills
+from orchestrator.groups import memory_templates, owner, roles, skills
 from orchestrator.groups import settings as group_config
 from orchestrator.groups.host_context import HostContext
+from orchestrator.groups.roles import Permission, Rights
 from orchestrator.proxies import feature
 from orchestrator.proxies.feature import ContainerProxies
 from orchestrator.proxies.model.credentials import CredentialSource
@@ -155,12 +156,18 @@ class RunOrders:
     def _zone(self, group: Group) -> str:
         return self._host.zone_of(group).key
 
-    async def prepare(self, group: Group) -> Sequence[Mount]:
-        """Make the group's folders and return what a container sees; report refused mounts to the owner."""
-        made = await asyncio.to_thread(self._make_folders, group)
+    async def prepare(self, group: Group, role: Role | None = None) -> Sequence[Mount]:
+        """Make the group's folders and return what a container sees; report refused mounts to the owner.
+
+        `group` is as a `role` has it, for which alone the container is; None for whoever asks.
+        """
+        rights = None if role is None else roles.rights_of(role, group_config.of(group))
+        made = await asyncio.to_thread(self._make_folders, group, rights)
         extra = await asyncio.to_thread(self.granted, group)
         if extra.refusals:
             await self._report_refusals(group, extra)
+        if rights is not None and Permission.MCP not in rights.may:
+            return (*made, *extra.mounts)
         return (*made, *extra.mounts, *await self._programs(group))
 
     def granted(self, group: Group) -> allowlist.Extra:
@@ -171,8 +178,13 @@ class RunOrders:
         """Write the memory files that a group begins with, where they are missing. Blocks."""
         memory_templates.ensure_memory(self._host.home.root, group, assistant=self._settings.assistant_name)
 
-    def _make_folders(self, group: Group) -> Sequence[Mount]:
-        made = mounts.prepare(group, home=self._host.home.root, uid=self._uid)
+    def _make_folders(self, group: Group, rights: Rights | None) -> Sequence[Mount]:
+        file_rights = None
+        if rights is not None:
+            file_rights = mounts.FileRights(
+                reads=Permission.HISTORY in rights.may, writes=Permission.MEMORY in rights.may
+            )
+        made = mounts.prepare(group, home=self._host.home.root, uid=self._uid, rights=file_rights)
         self.ensure_memory_files(group)
         return (*made, *self._skills(group))
 

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import structlog
 
-from orchestrator.containers.mounts import places
+from orchestrator.containers.mounts import NO_FILES, places
 from orchestrator.domain.values import Group
 
 log = structlog.get_logger(__name__)
@@ -30,7 +30,10 @@ _HOLD = getattr(os, "O_PATH", os.O_RDONLY | os.O_NONBLOCK) | os.O_NOFOLLOW | os.
 
 def clear_group(group: Group, *, home: Path) -> int:
     """Clear the bits in all that a group's container writes; return the number of files. Blocks."""
-    cleared = sum(clear(home / place.path) for place in places(group) if place.is_writable)
+    written = {
+        place.path for rights in (None, NO_FILES) for place in places(group, rights) if place.is_writable
+    }
+    cleared = sum(clear(home / path) for path in written)
     if cleared:
         log.warning("group.set_id_cleared", group=group.folder, files=cleared)
     return cleared

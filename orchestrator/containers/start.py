@@ -30,6 +30,7 @@ from orchestrator.domain.failures import Outage
 from orchestrator.domain.protocols import ContainerSpec, Mount, RunningContainer
 from orchestrator.domain.values import Group, Run, RunState, Turn, TurnId, TurnKind, TurnState
 from orchestrator.groups import settings
+from orchestrator.groups.roles import Permission, rights_of
 from orchestrator.store import checkpoints, groups, mcp_servers, runs, sessions, turn_outages, turns
 from orchestrator.store.database import Tx
 from orchestrator.store.mcp_servers import McpServer
@@ -52,6 +53,8 @@ class NewRun:
 
     run: Run
     group: Group
+    shown: Group
+    """The group as the container has it: for a restricted turn with no setting beyond its rights."""
     order: RunOrder
     environment: dict[str, str]
     restoration: Restoration | None
@@ -92,6 +95,7 @@ class RunCreator:
             ended_ms=None,
             exit_kind=None,
             exit_detail=None,
+            role=turn.role if turn.is_restricted else None,
         )
 
     def new_standby(self, group: Group, *, is_isolated: bool) -> Run:
@@ -113,6 +117,7 @@ class RunCreator:
         new = NewRun(
             run=run,
             group=group,
+            shown=group,
             order=order.model_copy(update={"is_standby": True}),
             environment=dict(ports.environment(group, order.agent, token)),
             restoration=None,
@@ -220,15 +225,25 @@ class RunCreator:
             await turns.start(tx, turn.id, run.id, now_ms=now_ms)
             first = await ports.compose(tx, turn, group, run.id)
             order = await self._order(tx, run, group, first, restoration)
-            environment = dict(ports.environment(group, order.agent, token))
-        return NewRun(run=run, group=group, order=order, environment=environment, restoration=restoration)
+            shown = _as_shown(run, group)
+            environment = dict(ports.environment(shown, order.agent, token))
+        return NewRun(
+            run=run,
+            group=group,
+            shown=shown,
+            order=order,
+            environment=environment,
+            restoration=restoration,
+        )
 
     async def _order(
         self, tx: Tx, run: Run, group: Group, first: TurnOrder, restoration: Restoration | None
     ) -> RunOrder:
         session_id = restoration.session_id if restoration is not None else None
+        group = _as_shown(run, group)
         order = self._context.ports.order(run, group, first, session_id)
-        order = _with_servers(order, group, await mcp_servers.of_group(tx, group.folder))
+        servers = await mcp_servers.of_group(tx, group.folder) if _may_call_servers(run, group) else []
+        order = _with_servers(order, group, servers)
         return order if restoration is None else order.model_copy(update={"restore": restoration.restore})
 
     def _publish(self, turn: Turn, new: NewRun) -> None:
@@ -269,6 +284,14 @@ def _placeholder(group: Group, *, is_isolated: bool) -> Turn:
 
 def _nothing_asked(run: Run, turn: Turn) -> TurnOrder:
     return TurnOrder(run=run.id, turn=0, kind=turn.kind.value, prompt="")
+
+
+def _as_shown(run: Run, group: Group) -> Group:
+    return group if run.role is None else settings.narrowed(group, run.role)
+
+
+def _may_call_servers(run: Run, group: Group) -> bool:
+    return run.role is None or Permission.MCP in rights_of(run.role, settings.of(group)).may
 
 
 def _with_servers(order: RunOrder, group: Group, servers: Sequence[McpServer]) -> RunOrder:
@@ -355,7 +378,7 @@ class ContainerStarter:
         """
         run = new.run
         await self._free_session(run)
-        mounts = await self._context.ports.prepare(new.group)
+        mounts = await self._context.ports.prepare(new.shown, run.role)
         self._context.logs.note(run.id, "run.mounts", _mount_targets(mounts))
         await self._context.ports.watch(run.folder)
         spec = _container_spec(new, mounts)
@@ -393,7 +416,7 @@ class ContainerStarter:
 
 
 def _container_spec(new: NewRun, mounts: Sequence[Mount]) -> ContainerSpec:
-    run, config = new.run, settings.of(new.group)
+    run, config = new.run, settings.of(new.shown)
     spec = ContainerSpec(run_id=run.id, folder=run.folder, mounts=mounts, environment=new.environment)
     return replace(
         spec,

@@ -158,13 +158,19 @@ class Orphan:
     run_id: RunId
     folder: Folder
     is_isolated: bool
+    """Whether another container of its group may work beside it."""
     may_work: bool
     """Whether it may still run and go on in its group's session."""
 
     @classmethod
     def of(cls, run: Run, *, may_work: bool = True) -> Orphan:
         """Return the orphan that the container of `run` becomes."""
-        return cls(run_id=run.id, folder=run.folder, is_isolated=run.is_isolated, may_work=may_work)
+        return cls(
+            run_id=run.id,
+            folder=run.folder,
+            is_isolated=run.is_isolated and run.role is None,
+            may_work=may_work,
+        )
 
 
 class Orphans:
@@ -187,7 +193,8 @@ class Orphans:
 
     def hold_session_of(self, run: Run) -> bool:
         """Tell whether one of them may still work on the session that `run` is to have."""
-        return not run.is_isolated and any(
+        is_alone = run.is_isolated and run.role is None
+        return not is_alone and any(
             orphan.folder == run.folder and orphan.may_work and not orphan.is_isolated
             for orphan in self._by_run.values()
         )

@@ -337,10 +337,14 @@ class LiveRun:
     """The turn that it is made for, while the store has that as queued still."""
     is_awaited: bool = False
     """Whether a turn waits for it to boot."""
+    is_restricted: bool = False
+    """Whether it was made for the turn of a role that may not do everything."""
 
     def takes(self, turn: Turn) -> bool:
         """Return whether a turn may be handed to it now."""
         if self.folder != turn.folder or self.is_worn or turn.command is SessionCommand.CLEAR:
+            return False
+        if self.is_restricted or turn.is_restricted:
             return False
         if self.state is RunState.READY:
             return self.is_isolated == turn.is_isolated and turn.kind is not TurnKind.WORKER

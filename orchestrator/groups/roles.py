@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from pydantic import BaseModel, ConfigDict, Field, StrictBool
 
 from orchestrator.domain.values import Group, Role, least, rank
+from orchestrator.domain.web_search import SearchService
 
 if TYPE_CHECKING:
     from orchestrator.groups.settings import GroupConfig
@@ -38,7 +39,7 @@ class Permission(StrEnum):
     SCHEDULE = "schedule"
     """Set, change and end reminders and scheduled tasks."""
     HISTORY = "history"
-    """Have it read what was said before they joined."""
+    """Have it read what was there before they joined: talk, files, memory, the board, the schedule."""
     COMMAND = "command"
     """Give session commands, stop and undo what others asked, answer approvals and, in main, administer."""
 
@@ -99,20 +100,37 @@ def default_role(group: Group) -> Role:
 
 
 def rights_of(role: Role, config: GroupConfig) -> Rights:
-    """Return what a role may do in a group with these settings."""
+    """Return what a role may do in a group with these settings: never more than the role above it."""
+    if role is Role.OWNER:
+        return RULES[role]
+    above = rights_of(tuple(Role)[rank(role) - 1], config)
     rights = RULES[role]
-    if role is Role.OWNER or (changes := config.roles.get(role)) is None:
-        return rights
-    given = changes.model_dump(exclude_none=True)
+    given = changes.model_dump(exclude_none=True) if (changes := config.roles.get(role)) else {}
     spend = given.pop("spend", rights.spend)
     added = {Permission(name) for name, is_allowed in given.items() if is_allowed}
     removed = {Permission(name) for name, is_allowed in given.items() if not is_allowed}
-    return Rights(may=(rights.may | added) - removed, spend=spend)
+    return Rights(may=((rights.may | added) - removed) & above.may, spend=min(spend, above.spend))
 
 
-def is_restricted(rights: Rights) -> bool:
-    """Return whether a turn with these rights shares no container and no conversation with others."""
-    return not rights.may >= SHARED
+def is_restricted(rights: Rights, group: Group) -> bool:
+    """Return whether a turn with these rights shares no container and no conversation with others.
+
+    In main its container could administer all groups, so that there only owners share one.
+    """
+    return not rights.may >= (frozenset(Permission) if group.is_main else SHARED)
+
+
+def narrowed(config: GroupConfig, rights: Rights) -> GroupConfig:
+    """Return a group's settings as they count for a turn with these rights."""
+    changes: dict[str, object] = {}
+    if Permission.NETWORK not in rights.may:
+        asks = tuple(one for one in config.ask if one != "egress")
+        changes |= {"egress": "none", "web_search": SearchService.OFF, "ask": asks}
+    if Permission.HISTORY not in rights.may:
+        changes["mounts"] = ()
+    elif Permission.MEMORY not in rights.may:
+        changes["mounts"] = tuple(one.model_copy(update={"writable": False}) for one in config.mounts)
+    return config.model_copy(update=changes)
 
 
 def speaks_for(role: Role, askers: Collection[Role], *, is_only_asker: bool) -> bool:
@@ -142,7 +160,8 @@ _ACTS = {
     Permission.MCP: "use MCP servers",
     Permission.MEMORY: "have memory, notes, files or the board changed",
     Permission.SCHEDULE: "set or change reminders and scheduled tasks",
-    Permission.HISTORY: "read what was said before they joined",
+    Permission.HISTORY: "read the group's files, memory, board and schedule, or what was said before they"
+    " joined",
     Permission.COMMAND: "give commands",
 }
 

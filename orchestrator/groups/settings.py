@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Annotated, Any, Literal
 from zoneinfo import ZoneInfo
 
@@ -26,7 +27,15 @@ from orchestrator.domain.setting_sources import known_zone
 from orchestrator.domain.settings import Settings
 from orchestrator.domain.values import Group, Role, TurnKind
 from orchestrator.domain.web_search import SearchService, word_of
-from orchestrator.groups.roles import EVERYBODY, MAX_PEOPLE, ChangeableRole, RoleRules
+from orchestrator.groups import roles
+from orchestrator.groups.roles import (
+    EVERYBODY,
+    MAX_PEOPLE,
+    ChangeableRole,
+    Permission,
+    RoleRules,
+    rights_of,
+)
 
 log = structlog.get_logger(__name__)
 
@@ -187,6 +196,19 @@ def checked(fields: Mapping[str, Any]) -> GroupConfig:
 def of(group: Group) -> GroupConfig:
     """Return a group's settings. Those that cannot be parsed count as empty, which allows nothing."""
     return parsed(group.container_config, group.folder)
+
+
+def narrowed(group: Group, role: Role) -> Group:
+    """Return a group as a turn of a role has it: with no setting, and no power of main, beyond its rights."""
+    config = of(group)
+    rights = rights_of(role, config)
+    if not roles.is_restricted(rights, group):
+        return group
+    return replace(
+        group,
+        is_main=group.is_main and Permission.COMMAND in rights.may,
+        container_config=roles.narrowed(config, rights).to_fields(),
+    )
 
 
 def parsed(fields: Mapping[str, Any], folder: str) -> GroupConfig:

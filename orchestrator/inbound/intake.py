@@ -91,6 +91,7 @@ class ReplyAtOnce:
 class Asker:
     """The sender of a message, as the owner's list and the group's rules judge them."""
 
+    group: Group
     role: Role
     rights: Rights
     is_listed: bool
@@ -103,7 +104,7 @@ class Asker:
     @property
     def is_restricted(self) -> bool:
         """Whether they ask in turns of their role's own."""
-        return roles.is_restricted(self.rights)
+        return roles.is_restricted(self.rights, self.group)
 
     @property
     def changes_board(self) -> bool:
@@ -489,7 +490,8 @@ async def _asker(tx: Tx, message: Inbound, group: Group, *, is_listed: bool) -> 
     role = await people.role_in(
         tx, group, message.sender, alias=message.sender_alias, is_from_me=message.is_from_me
     )
-    return Asker(role=role, rights=roles.rights_of(role, settings.of(group)), is_listed=is_listed)
+    rights = roles.rights_of(role, settings.of(group))
+    return Asker(group=group, role=role, rights=rights, is_listed=is_listed)
 
 
 async def _join(tx: Tx, message: Inbound, group: Group, asker: Asker, *, now_ms: int) -> TurnId:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from agent_runner.wire.mailbox import (
     AcknowledgeNotice,
     CancelNotice,
@@ -34,7 +36,9 @@ from agent_runner.wire.mailbox import (
     UpdateTask,
     UseDashboard,
 )
-from orchestrator.domain.values import Group, Turn, TurnKind
+from orchestrator.domain.values import ChatJid, Group, Role, Turn, TurnKind
+from orchestrator.groups import roles
+from orchestrator.groups.roles import Permission, Rights
 
 ONLY_DASHBOARD = "a worker only keeps its dashboard; what people are told are notifications and questions"
 ONLY_MAIN = "only the main group may do this"
@@ -84,6 +88,53 @@ def refusal(caller: Group, command: Command) -> str | None:
         ):
             # Which task, dashboard, conversation or notice is meant is looked up among the caller's own.
             return None
+
+
+NEEDED: Mapping[type, Permission] = {
+    SearchWeb: Permission.NETWORK,
+    **dict.fromkeys((Remember, NotifySelf, CancelNotice, UseDashboard), Permission.MEMORY),
+    **dict.fromkeys(
+        (
+            ScheduleTask,
+            UpdateTask,
+            PauseTask,
+            ResumeTask,
+            CancelTask,
+            RunTask,
+            SetReminder,
+            CancelReminder,
+            SetNextWake,
+        ),
+        Permission.SCHEDULE,
+    ),
+    # A file is sent from the group's folder, which who may not read it does not see.
+    **dict.fromkeys(
+        (SearchHistory, ListTasks, ListReminders, ShowDashboard, ListNotices, SendFile), Permission.HISTORY
+    ),
+    **dict.fromkeys(
+        (RegisterGroup, ChangeGroup, UnregisterGroup, RefreshGroups, ControlLoop, ChooseModel),
+        Permission.COMMAND,
+    ),
+}
+"""A kind of command → what the role of who asked has to permit."""
+FOR_ALL = (SendMessage, AcknowledgeNotice, ModelMissing)
+"""Commands without which no turn could be answered."""
+ONLY_ITS_CHAT = "a {role} has messages written only in the chat in which they asked"
+
+
+def role_refusal(
+    role: Role, rights: Rights, command: Command, *, chat: ChatJid | None, is_restricted: bool
+) -> str | None:
+    """Return why a command may not be carried out for somebody of a role; None when it may.
+
+    `chat` is where they asked.
+    """
+    if isinstance(command, SendMessage) and is_restricted and command.chat_jid not in (None, chat):
+        return ONLY_ITS_CHAT.format(role=role)
+    needed = NEEDED.get(type(command))
+    if isinstance(command, Remember) and command.arguments.get("action") == "show":
+        needed = Permission.HISTORY
+    return None if needed is None or needed in rights.may else roles.refusal(role, needed)
 
 
 def worker_refusal(turn: Turn | None, command: Command) -> str | None:

@@ -9,7 +9,7 @@ from zoneinfo import ZoneInfo
 
 from agent_runner.wire.mailbox import AcknowledgeNotice, CancelNotice, ListNotices, NotifySelf, Reply
 from orchestrator.domain.dashboard import Notification
-from orchestrator.domain.values import Attachment, ChatJid, Folder, Group, Turn
+from orchestrator.domain.values import Attachment, ChatJid, Folder, Group, Role, Turn
 from orchestrator.groups.attachments import FileRefused
 from orchestrator.proxies.web_search import SearchingTurn
 from orchestrator.scheduler.scheduled_task_service import ScheduleReader
@@ -151,6 +151,7 @@ class CommandCaller:
     """The sender of a command, and all that its handler needs to carry it out."""
 
     group: Group
+    """The group, as the role of those who asked has it."""
     request_id: str
     now_ms: int
     asked_ms: int
@@ -163,6 +164,8 @@ class CommandCaller:
     dashboards: DashboardCommands | None = None
     loops: LoopCommands | None = None
     notices: NoticeCommands | None = None
+    role: Role = Role.OWNER
+    """The least of the roles of those for whom it is."""
     file: Attachment | FileRefused | None = None
     """For `send_file`: the copy that was made of the file, or why there is none."""
     early_result: CommandResult | None = None

@@ -24,10 +24,12 @@ from agent_runner.wire.mailbox import (
 from orchestrator.base.clock import Clock
 from orchestrator.base.event_bus import EventBus
 from orchestrator.base.wakeups import Wakeups
-from orchestrator.domain.values import Attachment, Group, Turn, TurnId
+from orchestrator.domain.values import Attachment, Group, Role, Turn, TurnId, least
+from orchestrator.groups import roles, settings
 from orchestrator.groups.attachments import FileRefused
+from orchestrator.groups.roles import Rights, rights_of
 from orchestrator.ipc import late_answers
-from orchestrator.ipc.authorise import refusal, worker_refusal
+from orchestrator.ipc.authorise import refusal, role_refusal, worker_refusal
 from orchestrator.ipc.command_context import (
     CommandCaller,
     CommandResult,
@@ -52,7 +54,7 @@ from orchestrator.ipc.handlers import (
 )
 from orchestrator.ipc.handlers.files import CopyFile, no_files
 from orchestrator.scheduler.scheduled_task_service import ScheduleReader
-from orchestrator.store import audit, commands, host_events, turn_effects, turn_outages, turns
+from orchestrator.store import audit, commands, host_events, runs, turn_effects, turn_outages, turns
 from orchestrator.store import groups as groups_store
 from orchestrator.store.database import Database, Tx
 from orchestrator.store.reader import read_once
@@ -183,12 +185,7 @@ class CommandDispatcher:
         self, group: Group, command: Command, request_id: str, written_ms: int | None
     ) -> CommandResult | None:
         """Do before the transaction what takes a while: of a million messages a search may take a second."""
-        if isinstance(command, SearchHistory):
-            zone, path = self._zone_of(group), await self._database.path()
-            return await asyncio.to_thread(
-                read_once, path, lambda tx: history.search(tx, group, command, zone=zone)
-            )
-        if not isinstance(command, Remember | SearchWeb):
+        if not isinstance(command, SearchHistory | Remember | SearchWeb):
             return None
         async with self._database.reading() as tx:
             if await commands.answered(tx, group.folder, request_id) is not None:
@@ -200,16 +197,27 @@ class CommandDispatcher:
                 written_ms=written_ms,
                 now_ms=self._clock.now_ms(),
             )
-            is_stopped = await _stop_refusal(tx, group, command, turn) is not None
             # Read anew: the batch that this command is of was begun some seconds ago.
             group = await groups_store.by_folder(tx, group.folder) or group
-        if is_stopped or worker_refusal(turn, command) is not None:
+            asker = await _asker(tx, group, turn, written_ms=written_ms, now_ms=self._clock.now_ms())
+            why_not = await _refusal(tx, asker, command, turn)
+        if why_not is not None:
             return None
-        if isinstance(command, SearchWeb):
-            if self._web is None:
-                return None
-            return await web.search(self._web, group, turn, command, now_ms=self._clock.now_ms())
-        return await self._call_context_tool(group, turn, command, request_id)
+        return await self._act(asker.group, turn, command, request_id)
+
+    async def _act(
+        self, group: Group, turn: Turn | None, command: SearchHistory | Remember | SearchWeb, request_id: str
+    ) -> CommandResult | None:
+        if isinstance(command, SearchHistory):
+            zone, path = self._zone_of(group), await self._database.path()
+            return await asyncio.to_thread(
+                read_once, path, lambda tx: history.search(tx, group, command, zone=zone)
+            )
+        if isinstance(command, Remember):
+            return await self._call_context_tool(group, turn, command, request_id)
+        if self._web is None:
+            return None
+        return await web.search(self._web, group, turn, command, now_ms=self._clock.now_ms())
 
     async def _call_context_tool(
         self, group: Group, turn: Turn | None, command: Remember, request_id: str
@@ -258,17 +266,16 @@ class CommandDispatcher:
     ) -> CommandResult:
         now_ms = self._clock.now_ms()
         # Here and not before: refusals are recorded and audited in the same transaction as what was done.
-        why_not = (
-            refusal(group, command)
-            or worker_refusal(turn, command)
-            or await _stop_refusal(tx, group, command, turn)
-        )
+        asker = await _asker(tx, group, turn, written_ms=prepared.written_ms, now_ms=now_ms)
+        why_not = await _refusal(tx, asker, command, turn)
         if why_not is not None:
             log.warning("command.refused", group=group.folder, type=command.type, reason=why_not)
-            await host_events.command_refused(tx, group.folder, command.title, why_not, now_ms=now_ms)
+            if not asker.is_restricted:  # no stranger fills the notices of the group's agent
+                await host_events.command_refused(tx, group.folder, command.title, why_not, now_ms=now_ms)
             return refused("not_allowed", f"This is not allowed: {why_not}.")
         caller = CommandCaller(
-            group=group,
+            group=asker.group,
+            role=asker.role,
             request_id=request_id,
             now_ms=now_ms,
             # A clock in a container may be ahead; nothing was asked after it was read.
@@ -295,6 +302,45 @@ class CommandDispatcher:
         self._wakeups.scheduler.set()
         self._wakeups.notifications.set()
         self._wakeups.lanes.set()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Asker:
+    """The people for whom a container asks, by the least of their roles."""
+
+    group: Group
+    """The group as that role has it."""
+    role: Role
+    rights: Rights
+    is_restricted: bool
+
+
+async def _asker(tx: Tx, group: Group, turn: Turn | None, *, written_ms: int | None, now_ms: int) -> _Asker:
+    """Return whose request it is: of those who asked in its turn, and of a restricted container beside it.
+
+    A container may name any turn of its group, and leave requests behind when it ends. So who lived when the
+    file was written counts, too: a restricted container lives beside no other of its group.
+    """
+    asking = await runs.restricted_at(tx, group.folder, now_ms if written_ms is None else written_ms)
+    role = least([*asking, *([turn.role] if turn is not None else [])])
+    rights = rights_of(role, settings.of(group))
+    return _Asker(
+        group=settings.narrowed(group, role),
+        role=role,
+        rights=rights,
+        is_restricted=roles.is_restricted(rights, group),
+    )
+
+
+async def _refusal(tx: Tx, asker: _Asker, command: Command, turn: Turn | None) -> str | None:
+    """Return why a command is not carried out; None when it may be."""
+    chat = turn.chat_jid if turn is not None else None
+    return (
+        role_refusal(asker.role, asker.rights, command, chat=chat, is_restricted=asker.is_restricted)
+        or refusal(asker.group, command)
+        or worker_refusal(turn, command)
+        or await _stop_refusal(tx, asker.group, command, turn)
+    )
 
 
 async def _stop_refusal(tx: Tx, group: Group, command: Command, turn: Turn | None) -> str | None:

@@ -23,8 +23,9 @@ from orchestrator.domain.model_services import OF_DOTENV, ModelChoice, ModelServ
 from orchestrator.domain.network_targets import NetworkTarget, parse_target
 from orchestrator.domain.values import Folder, Group, Turn, TurnId, TurnKind
 from orchestrator.domain.web_search import SearchService
-from orchestrator.groups import owner, settings
+from orchestrator.groups import owner, roles, settings
 from orchestrator.groups.host_context import HostContext
+from orchestrator.groups.roles import Permission
 from orchestrator.groups.settings import EgressAllowlist, GroupConfig
 from orchestrator.proxies.approvals import Approvals
 from orchestrator.proxies.egress.proxy import EgressCaller, EgressProxy
@@ -377,7 +378,9 @@ class ContainerProxies:
             bearer = await runs.bearer_of(tx, hashed)
         if bearer is None:
             return None
-        config = settings.parsed(bearer.container_config, bearer.folder)
+        whole = settings.parsed(bearer.container_config, bearer.folder)
+        rights = roles.rights_of(bearer.role, whole)
+        config = roles.narrowed(whole, rights)
         return RunIdentity(
             run_id=bearer.run_id,
             folder=bearer.folder,
@@ -385,6 +388,9 @@ class ContainerProxies:
             kind=bearer.kind,
             task_id=bearer.task_id,
             is_main=bearer.is_main,
+            role=bearer.role,
+            may_call_servers=Permission.MCP in rights.may,
+            spend=rights.spend,
             budgets=bearer.budgets,
             may_search=settings.search_service(config, self._host.settings) is SearchService.ANTHROPIC
             and self.admission.may_search(bearer.run_id, bearer.turn_id),
@@ -437,7 +443,7 @@ class ContainerProxies:
             return None
         async with self._reader.reading() as tx:
             group = await groups.by_folder(tx, identity.folder)
-            config = settings.of(group) if group else GroupConfig()
+            config = settings.of(settings.narrowed(group, identity.role)) if group else GroupConfig()
             for_now = await self._for_now(tx, identity.folder, config)
         return EgressCaller(
             run_id=identity.run_id,

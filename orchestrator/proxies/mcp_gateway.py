@@ -113,9 +113,12 @@ class McpGateway:
         """Send one request to the server `name`, written anew from what was understood, and its answer back.
 
         Raises:
-            ProxyRefused: the group may not use it, has called too often, or the server does not answer.
+            ProxyRefused: the group or who asks may not use it, has called too often, or the server does not
+                answer.
             AnswerCut: the answer broke off or was too long.
         """
+        if not identity.may_call_servers:
+            raise ProxyRefused(error_responses.not_allowed(f"MCP servers in a turn of a {identity.role}"))
         server = await self._find(identity.folder, name)
         if server is None or server.url is None:
             raise ProxyRefused(error_responses.not_allowed(f"an MCP server '{name[:MAX_NAME_CHARS]}'"))

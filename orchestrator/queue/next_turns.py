@@ -146,6 +146,9 @@ def plan(
         own_run = _own_run(turn, runs)
         if turn.command is SessionCommand.CLEAR:
             actions.extend(_clear(turn, runs, slots))
+        elif others := _must_be_gone(turn, runs):
+            actions.extend(slots.close(run) for run in list(slots.spare) if run in others)
+            actions.extend(slots.wait())
         elif own_run in slots.spare:
             slots.spare.remove(own_run)
             actions.append(HandOverTurn(turn.id, own_run.id))
@@ -176,7 +179,7 @@ def _with_begun(turns: Sequence[Turn], runs: Sequence[LiveRun]) -> list[Turn]:
 def _ready(turns: Sequence[Turn], runs: Sequence[LiveRun], now_ms: int) -> list[Turn]:
     """Return the next turn of each group that has none running, in the order of their claim.
 
-    A chat turn runs beside a dashboard's worker, which may take minutes.
+    A chat turn runs beside a dashboard's worker, which may take minutes; a restricted one beside nothing.
     """
     running = [turn for turn in turns if turn.state is TurnState.RUNNING]
     workers = {turn.run_id for turn in running if turn.kind is TurnKind.WORKER}
@@ -187,7 +190,7 @@ def _ready(turns: Sequence[Turn], runs: Sequence[LiveRun], now_ms: int) -> list[
     queued = [t for t in turns if t.state is TurnState.QUEUED and _is_time(t, now_ms) and _is_next(t, turns)]
     chosen: list[Turn] = []
     for turn in sorted(queued, key=lambda t: _claim(t, now_ms)):
-        if turn.folder in with_worker and turn.kind is not TurnKind.CHAT:
+        if turn.folder in with_worker and (turn.kind is not TurnKind.CHAT or turn.is_restricted):
             continue
         if turn.folder not in taken:
             taken.add(turn.folder)
@@ -255,6 +258,14 @@ def _spare(runs: Sequence[LiveRun], ready: Sequence[Turn]) -> list[LiveRun]:
 
 def _own_run(turn: Turn, runs: Sequence[LiveRun]) -> LiveRun | None:
     return next((run for run in runs if run.takes(turn)), None)
+
+
+def _must_be_gone(turn: Turn, runs: Sequence[LiveRun]) -> list[LiveRun]:
+    """Return the runs that may not live beside a turn: of a restricted one all of its group, also at work.
+
+    What a restricted container leaves in the group's mailbox could otherwise pass for another's.
+    """
+    return [run for run in runs if run.folder == turn.folder and (run.is_restricted or turn.is_restricted)]
 
 
 def _must_end_first(turn: Turn, runs: Sequence[LiveRun]) -> bool:

@@ -7,7 +7,7 @@ import sqlite3
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from orchestrator.domain.values import Folder, Role, Run, RunId, TurnId, TurnKind
+from orchestrator.domain.values import Folder, Role, Run, RunId, TurnId, TurnKind, least
 from orchestrator.store import budgets
 from orchestrator.store.budgets import Budget
 from orchestrator.store.database import Tx
@@ -148,6 +148,8 @@ class TokenHolder:
     """The service that the run asks; None is the one of `.env`."""
     model: str | None
     is_isolated: bool
+    role: Role
+    """The least of the roles of its turn and of the run itself."""
 
 
 async def bearer_of(tx: Tx, token_hash: str) -> TokenHolder | None:
@@ -157,7 +159,7 @@ async def bearer_of(tx: Tx, token_hash: str) -> TokenHolder | None:
         f"""
         SELECT runs.id AS run_id, runs.group_folder, turns.id AS turn_id, turns.kind, turns.task_id,
                coalesce(registered_groups.is_main, 0) AS is_main, registered_groups.container_config,
-               runs.service, runs.model, runs.is_isolated,
+               runs.service, runs.model, runs.is_isolated, runs.role AS run_role, turns.role AS turn_role,
                {budgets.AS_JSON} AS budgets
         FROM runs
         LEFT JOIN turns ON turns.run_id = runs.id AND turns.state = 'running'
@@ -179,6 +181,7 @@ async def bearer_of(tx: Tx, token_hash: str) -> TokenHolder | None:
             service=row["service"],
             model=row["model"],
             is_isolated=bool(row["is_isolated"]),
+            role=least(Role(one) for one in (row["run_role"], row["turn_role"]) if one is not None),
         )
     return None
 
@@ -224,6 +227,19 @@ async def bad_ends(tx: Tx, *, since_ms: int) -> list[dict[str, Any]]:
         (since_ms,),
     )
     return [dict(row) for row in rows]
+
+
+async def restricted_at(tx: Tx, folder: Folder, at_ms: int) -> list[Role]:
+    """Return the roles of the restricted containers of a group that lived at a moment."""
+    rows = await tx.execute_fetchall(
+        """
+        SELECT DISTINCT role FROM runs
+        WHERE group_folder = :folder AND role IS NOT NULL AND started_ms <= :at
+            AND (ended_ms IS NULL OR ended_ms >= :at)
+        """,
+        {"folder": folder, "at": at_ms},
+    )
+    return [Role(row["role"]) for row in rows]
 
 
 async def get(tx: Tx, run_id: RunId) -> Run | None:

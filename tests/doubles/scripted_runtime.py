@@ -116,7 +116,7 @@ async def _nothing(*_: Any) -> None:
     pass
 
 
-async def _no_mounts(_: Group) -> tuple[Mount, ...]:
+async def _no_mounts(_: Group, __: object) -> tuple[Mount, ...]:
     return ()
 
 

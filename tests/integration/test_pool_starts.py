@@ -340,7 +340,7 @@ async def test_a_folder_on_a_disk_that_hangs_gives_the_slot_back(
 ) -> None:
     monkeypatch.setattr(start, "PREPARE_SECONDS", 0.05)
 
-    async def hang(group: Group) -> Sequence[Mount]:
+    async def hang(group: Group, _: object) -> Sequence[Mount]:
         if group.folder == FAMILY:
             await asyncio.Event().wait()
         return ()

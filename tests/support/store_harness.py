@@ -23,6 +23,7 @@ from orchestrator.domain.values import (
     Message,
     MessageId,
     Outgoing,
+    Role,
     Run,
     RunId,
     Turn,
@@ -85,7 +86,9 @@ class StoreHarness:
 
     # What the pool does
 
-    async def begin_run(self, folder: str = "family", *, is_isolated: bool = False) -> Run:
+    async def begin_run(
+        self, folder: str = "family", *, is_isolated: bool = False, role: Role | None = None
+    ) -> Run:
         number = next(self.numbers)
         run = Run(
             id=RunId(f"run-{number}"),
@@ -99,6 +102,7 @@ class StoreHarness:
             ended_ms=None,
             exit_kind=None,
             exit_detail=None,
+            role=role,
         )
         async with self.database.transaction() as tx:
             await runs.begin(tx, run)
@@ -117,7 +121,8 @@ class StoreHarness:
         """Start the group's queued turn in a new run, at its time."""
         turn = (await self.queued(folder))[0]
         self.clock.wall_ms = max(self.clock.wall_ms, turn.not_before_ms)
-        run = await self.begin_run(folder)
+        role = turn.role if turn.is_restricted else None
+        run = await self.begin_run(folder, is_isolated=turn.is_isolated, role=role)
         return turn, run, await self.give(turn, run)
 
     async def take(self, run: Run, frame: Frame) -> frame_effects.FrameEffect | None:

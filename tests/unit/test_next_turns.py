@@ -78,6 +78,27 @@ def test_nothing_else_runs_beside_an_upkeep_and_no_upkeep_beside_a_chat():
     assert decide([chat, later], [a_run("c", state=RunState.BUSY)]).actions == ()
 
 
+def test_a_restricted_turn_runs_beside_nothing_of_its_group():
+    guest = a_turn(1, is_isolated=True, is_restricted=True)
+    assert decide([guest], []).actions == (StartContainer(1),)
+    for state, more in ((RunState.IDLE, {}), (RunState.READY, {}), (RunState.READY, {"is_isolated": True})):
+        assert decide([guest], [a_run("r", state=state, **more)]).actions == (CloseContainer("r"),)
+    for state in (RunState.CLOSING, RunState.STARTING, RunState.BUSY):
+        assert decide([guest], [a_run("r", state=state)]).actions == (), state
+    worker = a_turn(2, kind=TurnKind.WORKER, state=TurnState.RUNNING, run_id="r", is_isolated=True)
+    assert decide([worker, guest], [a_run("r", state=RunState.BUSY, is_isolated=True)]).actions == ()
+    assert decide([guest], [a_run("r", "other")]).actions == (StartContainer(1),)
+
+
+def test_nothing_of_a_group_starts_until_its_restricted_container_is_gone():
+    kept = {"is_isolated": True, "is_restricted": True}
+    ready = a_run("mine", state=RunState.READY)
+    for turn in (a_turn(1), a_turn(1, is_isolated=True, is_restricted=True)):
+        assert decide([turn], [a_run("r", **kept)]).actions == (CloseContainer("r"),)
+        assert decide([turn], [a_run("r", state=RunState.CLOSING, **kept)]).actions == ()
+    assert decide([a_turn(1)], [a_run("r", state=RunState.CLOSING, **kept), ready]).actions == ()
+
+
 def test_what_was_given_up_holds_no_slot_and_its_turn_is_tried():
     assert decide([a_turn(1)], [a_run("r", state=RunState.LEFT)], cap=1).actions == (StartContainer(1),)
 

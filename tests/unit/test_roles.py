@@ -50,12 +50,19 @@ def test_a_group_changes_the_rules_of_members_and_guests_and_never_those_of_an_o
             settings.checked({"roles": refused})
 
 
+def test_a_guest_may_never_do_more_than_a_member():
+    config = settings.checked({"roles": {"member": {"mcp": False, "spend": 10}, "guest": {"mcp": True}}})
+    guest, member = (roles.rights_of(one, config) for one in (Role.GUEST, Role.MEMBER))
+    assert guest.may <= member.may
+    assert (member.spend, guest.spend) == (10, 10)
+
+
 def test_only_who_may_do_everything_shares_a_container():
-    assert not roles.is_restricted(RULES[Role.OWNER])
-    assert not roles.is_restricted(RULES[Role.MEMBER])
-    assert roles.is_restricted(RULES[Role.GUEST])
+    assert not roles.is_restricted(RULES[Role.OWNER], FAMILY)
+    assert not roles.is_restricted(RULES[Role.MEMBER], FAMILY)
+    assert roles.is_restricted(RULES[Role.GUEST], FAMILY)
     for one in roles.SHARED:
-        assert roles.is_restricted(Rights(may=frozenset(Permission) - {one}))
+        assert roles.is_restricted(Rights(may=frozenset(Permission) - {one}), FAMILY)
 
 
 @pytest.mark.parametrize(

@@ -29,7 +29,13 @@ async def schedule_task(tx: Tx, caller: CommandCaller, command: ScheduleTask) ->
         is_once = command.schedule_type == ScheduleKind.ONCE
         now_ms = caller.asked_ms if is_once else caller.now_ms  # what recurs has no time that could pass
         task = await scheduled_task_service.create(
-            tx, group, _task_request(command), caller.times, now_ms=now_ms, asked_in=caller.chat
+            tx,
+            group,
+            _task_request(command),
+            caller.times,
+            now_ms=now_ms,
+            asked_in=caller.chat,
+            role=caller.role,
         )
     except BadRequest as error:
         return refused(error.code, str(error))
@@ -41,7 +47,7 @@ async def update_task(tx: Tx, caller: CommandCaller, command: UpdateTask) -> Com
 
     async def change(task: ScheduledTask) -> ScheduledTask:
         return await scheduled_task_service.update(
-            tx, task, _task_request(command), caller.times, now_ms=caller.now_ms
+            tx, task, _task_request(command), caller.times, now_ms=caller.now_ms, role=caller.role
         )
 
     return await _change(tx, caller, command.task_id, change, "is changed")

@@ -15,7 +15,7 @@ import structlog
 from orchestrator.base.logging import LogThrottle
 from orchestrator.domain.failures import ModelError
 from orchestrator.domain.model_services import OF_DOTENV, ModelService
-from orchestrator.domain.values import Folder, RunId, TurnId, TurnKind
+from orchestrator.domain.values import Folder, Role, RunId, TurnId, TurnKind
 from orchestrator.groups.settings import ModelFeature
 from orchestrator.proxies.model.credentials import Credential
 from orchestrator.proxies.model.error_responses import ProxyRefusal, ProxyRefused
@@ -39,6 +39,12 @@ class RunIdentity:
     kind: TurnKind | None = None
     task_id: str | None = None
     is_main: bool = False
+    role: Role = Role.OWNER
+    """The role that its requests are judged by."""
+    may_call_servers: bool = True
+    """Whether that role may have MCP servers called."""
+    spend: int = 100
+    """The part of each budget that the turns of that role may use, in percent."""
     budgets: tuple[Budget, ...] = ()
     may_search: bool = False
     """Whether the model service may search the web for it."""
