@@ -175,6 +175,7 @@ class Orchestrator:
             compose=self._compose,
             on_success=self._loops.on_turn_success,
             restore=self._contexts.restorer.restore,
+            before_turn=self._undo.before_turn,
         )
         pool = self._containers.start_pool(ports, tasks)
         self._queue = QueueFeature(self._host, self._containers)
@@ -230,7 +231,7 @@ class Orchestrator:
             channels=self._channels,
             dashboards=self._dashboards,
             loops=self._loops,
-            undos=self._undo.service,
+            undo=self._undo,
             contexts=self._contexts,
             containers=self._containers,
             proxies=self._proxies,

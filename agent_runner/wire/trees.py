@@ -12,7 +12,7 @@ import hashlib
 import os
 import secrets
 import stat
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -47,6 +47,21 @@ class Entry:
     content: str = ""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScanLimits:
+    """Bounds of a scan."""
+
+    file_bytes: int
+    tree_bytes: int
+    entries: int
+    names_the_rest: bool = False
+    """Whether a file beyond the bytes, or one that cannot be read, is named by its size and times instead."""
+
+
+UNREAD = "unread:"
+"""The prefix of the content of a file that was named and not read."""
+GiveAway = Callable[[int, int], None]
+"""`(directory, file)`: give what was made to whom its directory belongs; both are descriptors."""
 Tree = dict[str, Entry]
 HashCache = dict[tuple[int, int, int, int, int], str]
 """Map a file's device, inode, size and both times of change (ns) to its hash when it was last read."""
@@ -82,48 +97,125 @@ def fields_of(entry: Entry) -> dict[str, Any]:
     return {"kind": entry.kind, "mode": entry.mode, "size": entry.size, "content": entry.content}
 
 
-def scan(root: int, cache: HashCache | None = None) -> Tree:
-    """Read a tree below the open directory `root`. Blocks.
+def scan(
+    root: int,
+    cache: HashCache | None = None,
+    *,
+    limits: ScanLimits | None = None,
+    skips: Collection[str] = (),
+) -> Tree:
+    """Read a tree below the open directory `root`, but for the entries at its top that `skips` names. Blocks.
 
-    A file that changes while it is read is taken as it was read; the next scan sees what came of it.
+    Without `limits`, it may hold what may travel. A file that changes while it is read is taken as it was
+    read; the next scan sees what came of it.
 
     Raises:
-        TreeError: it holds more than may travel.
+        TreeError: it holds more than it may.
     """
-    tree: Tree = {}
-    room = [MAX_TREE_BYTES]
-    known: HashCache = {}
-    _scan_into(tree, root, "", {} if cache is None else cache, known, room)
+    if limits is None:
+        limits = ScanLimits(file_bytes=MAX_FILE_BYTES, tree_bytes=MAX_TREE_BYTES, entries=MAX_ENTRIES)
+    scanning = _Scan({} if cache is None else cache, limits, frozenset(skips))
+    scanning.read(root, "")
     if cache is not None:
         cache.clear()
-        cache.update(known)
-    return tree
+        cache.update(scanning.known)
+    return scanning.tree
 
 
-def _scan_into(
-    tree: Tree, directory: int, prefix: str, cache: HashCache, known: HashCache, room: list[int]
-) -> None:
-    for name in sorted(os.listdir(directory)):
-        # Half-written files would travel as broken ones.
-        if name.startswith(PARTIAL) or (name.startswith(".") and name.endswith(".partial")):
-            continue
-        path = checked_path(f"{prefix}{name}")
-        if len(tree) >= MAX_ENTRIES:
-            raise TreeError(f"more than {MAX_ENTRIES} files")
-        with suppress(FileNotFoundError):  # removed since the listing
-            info = os.stat(name, dir_fd=directory, follow_symlinks=False)
-            if stat.S_ISDIR(info.st_mode):
-                tree[path] = Entry("dir", stat.S_IMODE(info.st_mode) & 0o777)
+class _Scan:
+    """One scan under way."""
+
+    def __init__(self, cache: HashCache, limits: ScanLimits, skips: Collection[str]) -> None:
+        self.tree: Tree = {}
+        self.known: HashCache = {}
+        self._cache = cache
+        self._limits = limits
+        self._skips = skips
+        self._room = limits.tree_bytes
+
+    def read(self, directory: int, prefix: str) -> None:
+        for name in sorted(os.listdir(directory)):
+            # Half-written files would travel as broken ones.
+            if name.startswith(PARTIAL) or (name.startswith(".") and name.endswith(".partial")):
+                continue
+            if not prefix and name in self._skips:
+                continue
+            path = checked_path(f"{prefix}{name}")
+            if len(self.tree) >= self._limits.entries:
+                raise TreeError(f"more than {self._limits.entries} files")
+            with suppress(FileNotFoundError):  # removed since the listing
+                self._read_entry(directory, name, path)
+
+    def _read_entry(self, directory: int, name: str, path: str) -> None:
+        info = os.stat(name, dir_fd=directory, follow_symlinks=False)
+        if stat.S_ISDIR(info.st_mode):
+            self.tree[path] = Entry("dir", stat.S_IMODE(info.st_mode) & 0o777)
+            try:
                 with _inner(directory, name) as inner:
-                    _scan_into(tree, inner, f"{path}/", cache, known, room)
-            elif stat.S_ISLNK(info.st_mode):
-                tree[path] = Entry("link", content=os.readlink(name, dir_fd=directory))
-            elif stat.S_ISREG(info.st_mode):
-                room[0] -= info.st_size
-                if info.st_size > MAX_FILE_BYTES or room[0] < 0:
-                    limit = MAX_FILE_BYTES if info.st_size > MAX_FILE_BYTES else MAX_TREE_BYTES
-                    raise TreeError(f"{path[:80]!r} goes beyond {limit // 1024**2} MiB")
-                tree[path] = _file_entry(directory, name, info, cache, known)
+                    self.read(inner, f"{path}/")
+            except PermissionError:
+                if not self._limits.names_the_rest:
+                    raise
+        elif stat.S_ISLNK(info.st_mode):
+            self.tree[path] = Entry("link", content=os.readlink(name, dir_fd=directory))
+        elif stat.S_ISREG(info.st_mode):
+            self.tree[path] = self._file(directory, name, path, info)
+
+    def _file(self, directory: int, name: str, path: str, info: os.stat_result) -> Entry:
+        is_large = info.st_size > self._limits.file_bytes
+        if not is_large:
+            self._room -= info.st_size
+        if not is_large and self._room >= 0:
+            return _readable(directory, name, info, self._cache, self.known, self._limits)
+        if not self._limits.names_the_rest:
+            limit = self._limits.file_bytes if is_large else self._limits.tree_bytes
+            raise TreeError(f"{path[:80]!r} goes beyond {limit // 1024**2} MiB")
+        return _unread(info)
+
+
+def _readable(
+    directory: int, name: str, info: os.stat_result, cache: HashCache, known: HashCache, limits: ScanLimits
+) -> Entry:
+    try:
+        return _file_entry(directory, name, info, cache, known)
+    except FileNotFoundError:
+        raise
+    except OSError:
+        if not limits.names_the_rest:
+            raise
+        return _unread(info)
+
+
+def _unread(info: os.stat_result) -> Entry:
+    """Return the entry of a file that is not read: whatever changes it changes one of these numbers."""
+    times = f"{info.st_dev}:{info.st_ino}:{info.st_mtime_ns}:{info.st_ctime_ns}"
+    return Entry("file", stat.S_IMODE(info.st_mode) & 0o777, info.st_size, f"{UNREAD}{times}")
+
+
+def is_unread(entry: Entry) -> bool:
+    """Return whether a file was named and not read. Pure."""
+    return entry.content.startswith(UNREAD)
+
+
+def look(root: int, path: str, cache: HashCache, limits: ScanLimits, *, reads: bool = True) -> Entry | None:
+    """Return the entry at one path of a tree; None where nothing is, or no file, directory or link. Blocks.
+
+    Unless it `reads`, a file is named by its size and times.
+
+    Raises:
+        OSError: something on the way is no directory.
+    """
+    with suppress(FileNotFoundError), _parent(root, path) as (directory, name):
+        info = os.stat(name, dir_fd=directory, follow_symlinks=False)
+        if stat.S_ISDIR(info.st_mode):
+            return Entry("dir", stat.S_IMODE(info.st_mode) & 0o777)
+        if stat.S_ISLNK(info.st_mode):
+            return Entry("link", content=os.readlink(name, dir_fd=directory))
+        if stat.S_ISREG(info.st_mode):
+            if not reads or info.st_size > limits.file_bytes:
+                return _unread(info)
+            return _readable(directory, name, info, cache, cache, limits)
+    return None
 
 
 def scan_file(directory: int, name: str) -> Entry:
@@ -169,6 +261,30 @@ def changes(before: Tree, after: Tree) -> Changes:
     return Changes(tuple(sorted(removed, key=lambda path: (-path.count("/"), path))), put)
 
 
+def remove_one(root: int, path: str) -> None:
+    """Remove a file, a link or an empty directory. One that is gone is no error.
+
+    Raises:
+        OSError: the directory has something in it; it stays with that.
+    """
+    with suppress(FileNotFoundError, NotADirectoryError), _parent(root, path) as (directory, name):
+        if _is_directory(directory, name):
+            os.rmdir(name, dir_fd=directory)
+        else:
+            os.unlink(name, dir_fd=directory)
+
+
+def make_room(root: int, path: str) -> None:
+    """Remove an empty directory from where a file or a link is to be; anything else stays.
+
+    Raises:
+        OSError: the directory has something in it.
+    """
+    with suppress(FileNotFoundError, NotADirectoryError), _parent(root, path) as (directory, name):
+        if _is_directory(directory, name):
+            os.rmdir(name, dir_fd=directory)
+
+
 def remove(root: int, path: str) -> None:
     """Remove what lies at a path, with all below it, following no link. One that is gone is no error."""
     with suppress(FileNotFoundError, NotADirectoryError), _parent(root, path) as (directory, name):
@@ -186,7 +302,11 @@ def _remove_entry(directory: int, name: str) -> None:
     os.rmdir(name, dir_fd=directory)
 
 
-def put_directory(root: int, path: str, entry: Entry) -> None:
+def _leave_as_it_is(directory: int, file: int) -> None:
+    del directory, file
+
+
+def put_directory(root: int, path: str, entry: Entry, *, own: GiveAway = _leave_as_it_is) -> None:
     """Make a directory where there is none, in place of whatever else is there."""
     with _parent(root, path) as (directory, name):
         try:
@@ -198,6 +318,7 @@ def put_directory(root: int, path: str, entry: Entry) -> None:
         with _inner(directory, name) as inner:
             # The owner's rights stay, or nothing could be put into it or removed from it again.
             os.fchmod(inner, entry.mode | 0o700)
+            own(directory, inner)
 
 
 def put_link(root: int, path: str, entry: Entry) -> None:
@@ -208,7 +329,14 @@ def put_link(root: int, path: str, entry: Entry) -> None:
         os.symlink(entry.content, name, dir_fd=directory)
 
 
-def put_file(root: int, path: str, entry: Entry, read: Callable[[int], bytes]) -> None:
+def put_file(
+    root: int,
+    path: str,
+    entry: Entry,
+    read: Callable[[int], bytes],
+    *,
+    own: GiveAway = _leave_as_it_is,
+) -> None:
     """Write a file under another name and rename it into place; `read(n)` gives its next bytes.
 
     Raises:
@@ -222,6 +350,7 @@ def put_file(root: int, path: str, entry: Entry, read: Callable[[int], bytes]) -
             with os.fdopen(descriptor, "wb") as file:
                 _copy(file.write, read, entry)
                 os.fchmod(file.fileno(), entry.mode | 0o400)
+                own(directory, file.fileno())
             # A rename replaces a file by itself, but never a directory.
             if _is_directory(directory, name):
                 _remove_entry(directory, name)

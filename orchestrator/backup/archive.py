@@ -40,6 +40,7 @@ LEFT_OUT = frozenset(
         "restore.json",
         "skills",
         "token",
+        "undo",
         "whatsapp",
     }
 )

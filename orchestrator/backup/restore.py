@@ -135,6 +135,8 @@ def place(
             at_ms=clock.now_ms(), files=contents.files, made_ms=manifest.created_ms if manifest else None
         )
         swap(home, stage, names, aside=aside, record=placed)
+        # Its snapshots are of turns of the database that was there: the numbers are given again now.
+        shutil.rmtree(home.undo, ignore_errors=True)
     finally:
         with suppress(OSError):  # whether it is done does not hang on that; the next look at the home does it
             stage.clear()

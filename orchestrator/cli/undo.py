@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
@@ -11,8 +10,10 @@ from orchestrator.cli.exit_codes import UsageError
 from orchestrator.cli.options import HomeOption, JsonOption, show
 
 if TYPE_CHECKING:
-    from orchestrator.cli.client import Client
-    from orchestrator.undo.service import UndoService
+    from pathlib import Path
+
+    from orchestrator.domain.values import Turn
+    from orchestrator.undo.service import UndoDone, UndoService
 
 
 def undo(
@@ -30,8 +31,8 @@ def undo(
 ) -> None:
     """Take back what a turn did.
 
-    Reminders, tasks, notes and settings are as they were, and messages that wait are not sent. What cannot be
-    taken back is listed. An undo is a turn, too, and can be undone. Works with Andy down.
+    Files, reminders, tasks, notes and settings are as they were, and messages that wait are not sent. What
+    cannot be taken back is listed. An undo is a turn, too, and can be undone. Works with Andy down.
 
     Example: `andy undo family`, `andy undo --turn 17`
     """
@@ -39,28 +40,47 @@ def undo(
 
     if (group is None) == (turn is None):
         raise UsageError("Say whose last turn, or which one: 'andy undo family' or 'andy undo --turn 17'.")
-    number = turn if turn is not None else terminal.read(home, lambda tx: _last(tx, str(group)))
+    number = turn if turn is not None else terminal.run_async(_last(home, str(group)))
 
-    async def ask(client: Client) -> dict[str, Any]:
-        return await client.undo_turn(number, anyway=anyway)
-
-    async def act(tx: Any, now_ms: int) -> dict[str, Any]:
-        del now_ms
-        service = _service()
-        meant = await service.by_number(tx, number)
-        done = await service.undo(tx, meant, by="command line", is_forced=anyway)
-        return done.to_row()
-
-    row = asyncio.run(terminal.ask_or_change(home, ask, act))
+    row = terminal.run_async(_undone(home, number, is_forced=anyway))
     show(row, lambda one: [one["text"]], as_json=as_json)
 
 
-async def _last(tx: Any, group: str) -> int:
+async def _undone(home: Path | None, number: int, *, is_forced: bool) -> dict[str, Any]:
+    """Have the running Andy undo a turn, or do it here where none runs."""
+    from orchestrator.cli import terminal
+    from orchestrator.cli.client import Client
+    from orchestrator.domain.errors import NotRunning
+    from orchestrator.undo import file_effects
+
+    try:
+        async with Client.of(terminal.home_of(home)) as client:
+            return await client.undo_turn(number, anyway=is_forced)
+    except NotRunning:
+        service = _service(home)
+
+    async def work(tx: Any) -> UndoDone:
+        turn = await service.by_number(tx, number)
+        return await service.undo(tx, turn, by="command line", is_forced=is_forced)
+
+    async with terminal.opened(home) as database:
+        done = await database.write(work)
+        await file_effects.put_due(database, service.files, done.plan.turn.folder)
+    return done.to_row()
+
+
+async def _last(home: Path | None, group: str) -> int:
+    from orchestrator.cli import terminal
     from orchestrator.domain.errors import BadRequest
     from orchestrator.store import groups
 
-    folder = (await groups.known(tx, group)).folder
-    found = await _service().last(tx, folder)
+    service = _service(home)
+
+    async def last(tx: Any) -> Turn | None:
+        return await service.last(tx, (await groups.known(tx, group)).folder)
+
+    async with terminal.opened(home) as database:
+        found = await database.write(last)
     if found is None:
         raise BadRequest(
             f"No turn of '{group}' changed anything in the last 7 days: see 'andy turns {group}'."
@@ -68,11 +88,13 @@ async def _last(tx: Any, group: str) -> int:
     return found.id
 
 
-def _service() -> UndoService:
+def _service(home: Path | None) -> UndoService:
     from orchestrator.base.clock import SystemClock
     from orchestrator.base.event_bus import EventBus
     from orchestrator.base.wakeups import Wakeups
+    from orchestrator.cli import terminal
+    from orchestrator.undo.files import GroupFiles
     from orchestrator.undo.service import UndoService
 
     clock = SystemClock()
-    return UndoService(clock, EventBus(clock), Wakeups())
+    return UndoService(clock, EventBus(clock), Wakeups(), GroupFiles(terminal.home_of(home).root))

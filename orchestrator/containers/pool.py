@@ -37,6 +37,8 @@ log = structlog.get_logger(__name__)
 REAP_SECONDS = 2.0
 """Seconds between two checks of the timeouts while there is a run or an orphan."""
 STOP_ALL_SECONDS = 10
+WRITE_SECONDS = 0.2
+"""Seconds that the queue waits until a turn is written for a live container; the rest is done beside it."""
 TURN_NOT_WRITTEN = timeouts.TimeoutVerdict(kill=True, reason="I could not write my own files.")
 
 
@@ -120,7 +122,11 @@ class RunPool:
         elif live is not None and live.state is RunState.IDLE:
             order = await self._record_hand_over(turn, live)
             if order is not None:
-                await self._write(live, turn, order)
+                # Its files are read first. If that takes a while, no other group waits for it.
+                writing = self._context.tasks.create_task(
+                    self._write(live, turn, order), name=f"write:{run_id}"
+                )
+                await asyncio.wait({writing}, timeout=WRITE_SECONDS)
 
     async def _begin(self, live: LiveRunState, turn: Turn) -> None:
         """Give its first turn to a container that was started ahead, or end it: the queue goes on then."""
@@ -140,6 +146,7 @@ class RunPool:
     async def _write(self, live: LiveRunState, turn: Turn, order: TurnOrder) -> None:
         """Write a turn that is recorded in a run for its container."""
         run_id = live.run.id
+        await self._context.ports.before_turn(turn)
         try:
             await asyncio.to_thread(self._context.ports.write_turn, turn.folder, order)
         except Exception as error:

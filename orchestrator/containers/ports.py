@@ -84,6 +84,11 @@ async def resume_plainly(turn: Turn, group: Group, session_id: str | None) -> Re
     return Restoration(restore=RestoreOrder(mode=mode), decided_on_session=session_id, session_id=session_id)
 
 
+async def keep_nothing(turn: Turn) -> None:
+    """Begin a turn without keeping what its group's files were."""
+    del turn
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunPorts:
     """Functions of other packages that the pool calls; `app` passes them in. Those without `await` block."""
@@ -117,6 +122,8 @@ class RunPorts:
     on_success: frame_effects.OnSuccess = frame_effects.ignore_success
     asked: Callable[[Group, Turn], AskedAgent | None] = asks_whatever
     """Return the agent, the model and the service that a turn asks now."""
+    before_turn: Callable[[Turn], Awaitable[None]] = keep_nothing
+    """Keep a group's files as they are before an agent begins a turn: some seconds at most; never raises."""
     redact: Callable[[str], str] = redact
     """Take secrets out of what a container says of its work."""
     restore: Callable[[Turn, Group, str | None], Awaitable[Restoration]] = resume_plainly

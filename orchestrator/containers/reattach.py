@@ -95,7 +95,9 @@ class Reattachment:
         if group is not None:
             live.apply_config(group)
         if order is not None:
+            assert turn is not None
             # The file may never have been written; a runner takes each turn once.
+            await ports.before_turn(turn)
             await asyncio.to_thread(ports.write_turn, run.folder, order)
         self._termination.spawn(live, self._reader.follow(live, container))
         self._context.bus.publish("run.adopted", group=run.folder, run=run.id)

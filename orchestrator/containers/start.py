@@ -335,7 +335,7 @@ class ContainerStarter:
     async def run(self, live: LiveRunState, turn: Turn) -> RunEnd:
         """Start a container for a turn, read its output to the end, and return how it ended."""
         new = await self._creator.record(live, turn)
-        return NOTHING_TO_DO if new is None else await self._make(live, new, RunState.BUSY)
+        return NOTHING_TO_DO if new is None else await self._make(live, new, RunState.BUSY, turn)
 
     async def run_ahead(self, live: LiveRunState, group: Group) -> RunEnd:
         """Start a container ahead of its first turn, read its output to the end, and return how it ended.
@@ -344,11 +344,15 @@ class ContainerStarter:
         """
         return await self._make(live, await self._creator.record_standby(live, group), RunState.READY)
 
-    async def _make(self, live: LiveRunState, new: NewRun, state: RunState) -> RunEnd:
+    async def _make(
+        self, live: LiveRunState, new: NewRun, state: RunState, turn: Turn | None = None
+    ) -> RunEnd:
         """Make a container, read it to its end, and return how it ended. `state` is its first one."""
         try:
             async with asyncio.timeout(PREPARE_SECONDS):
                 spec = await self._prepare(new)
+            if turn is not None:
+                await self._context.ports.before_turn(turn)
             if (stopped := forced_outcome(live)) is not None:
                 return stopped
             if state is RunState.READY:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import shutil
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -27,6 +28,7 @@ from orchestrator.context.models import Context
 from orchestrator.context.recorder import ContextRecorder
 from orchestrator.context.workflow import AiSession, Plan, Workflow
 from orchestrator.domain.errors import BadRequest, ContextBusy
+from orchestrator.domain.home import UNDO
 from orchestrator.domain.values import Folder, Group, Message
 from orchestrator.groups import memory_templates
 from orchestrator.store import (
@@ -160,6 +162,8 @@ class GroupMemory:
         counts["message"] += len(said)
         counts["note"] += await asyncio.to_thread(self._forget_notes, notes)
         await asyncio.to_thread(_forget_context, self._recorder.manager(folder), chosen, now_ms=now_ms)
+        # The words are in what the files were, too.
+        await asyncio.to_thread(shutil.rmtree, self._home / UNDO / folder, ignore_errors=True)
         async with self._database.transaction() as tx:
             await _forget_rows(tx, group, chosen, taken, said, now_ms=now_ms)
             await turn_effects.forget(tx, folder)

@@ -45,6 +45,10 @@ def default_home(environment: Mapping[str, str]) -> Path:
     return (Path(data) if data.startswith("/") else Path.home() / ".local" / "share") / "andy"
 
 
+UNDO = Path("data/undo")
+"""The place of the snapshots of groups' files in a home."""
+
+
 @dataclass(frozen=True, slots=True)
 class Home:
     """The paths of one home: `groups/ data/ store/` under one root."""
@@ -71,6 +75,11 @@ class Home:
     def contexts(self) -> Path:
         """One directory a group: what its conversation was about. In no container."""
         return self.data / "context"
+
+    @property
+    def undo(self) -> Path:
+        """One directory a group: what its files were before each turn. In no container and no backup."""
+        return self.root / UNDO
 
     @property
     def archive(self) -> Path:

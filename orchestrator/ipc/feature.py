@@ -102,6 +102,7 @@ class IpcFeature:
         compose: Callable[[Tx, Turn, Group, RunId], Awaitable[TurnOrder]],
         on_success: OnSuccess,
         restore: Callable[[Turn, Group, str | None], Awaitable[Restoration]],
+        before_turn: Callable[[Turn], Awaitable[None]],
     ) -> RunPorts:
         """Return what the pool calls of the packages above it; the arguments are from above this one."""
         inputs = InputFiles(self._host.home.ipc)
@@ -124,6 +125,7 @@ class IpcFeature:
             new_run_id=lambda: RunId(secrets.token_hex(6)),
             on_success=on_success,
             restore=restore,
+            before_turn=before_turn,
             redact=self._containers.redactor.redact,
         )
 

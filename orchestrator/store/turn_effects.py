@@ -23,6 +23,8 @@ KEPT_MS = 7 * DAY_MS
 """Milliseconds for which a turn can be undone."""
 FILE = "file"
 """The name in place of a table's for a file of the group's folder; its key is the path."""
+UNKNOWN_FILES = "unknown_files"
+"""The name in place of a table's where it is not known which files changed; its key is the reason."""
 PROVISIONAL = TurnId(0)
 """The turn of changes whose turn has no number yet."""
 _BOARD = frozenset({"version", "changed_turn"})

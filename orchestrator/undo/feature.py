@@ -1,18 +1,31 @@
-"""Build the undo of a host, and delete what is too old to be undone."""
+"""Build the undo of a host: keep a group's files around each turn, and put them back after an undo."""
 
 from __future__ import annotations
 
 import asyncio
+import time
+from collections import defaultdict
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from typing import Any
 
+import structlog
+
+from orchestrator.domain.errors import StoreError
+from orchestrator.domain.values import Folder, Turn, TurnKind
 from orchestrator.groups.host_context import HostContext
-from orchestrator.store import turn_effects
+from orchestrator.store import turn_effects, undos
+from orchestrator.undo import file_effects
+from orchestrator.undo.files import GroupFiles
 from orchestrator.undo.requests import UndoRequests
 from orchestrator.undo.service import UndoService
 
+log = structlog.get_logger(__name__)
+
 SWEEP_SECONDS = 3_600.0
+BEGIN_SECONDS = 5.0
+"""Seconds that a turn waits until its group's files are kept; after that it goes on without."""
 
 
 class UndoFeature:
@@ -20,16 +33,53 @@ class UndoFeature:
 
     def __init__(self, host: HostContext) -> None:
         self._host = host
-        self.service = UndoService.of(host)
+        self.files = GroupFiles(host.home.root)
+        self.service = UndoService(host.clock, host.bus, host.wakeups, self.files)
         self.requests = UndoRequests(self.service)
+        self._locks: dict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
 
     def loops(self) -> dict[str, Callable[[], Any]]:
         """Return the loops to supervise by their names."""
         return {"undo": self.run}
 
     async def run(self) -> None:
-        """Delete what is too old, every hour."""
-        while True:
-            expire = partial(turn_effects.expire, now_ms=self._host.clock.now_ms())
-            await self._host.database.write(expire)
-            await asyncio.sleep(SWEEP_SECONDS)
+        """Record what ended turns changed, put back what undos want, and delete what is too old."""
+        with self._host.bus.listening("turn.answered", "turn.failed", "turn.undone") as events:
+            while True:
+                await self.sweep()
+                until = asyncio.get_running_loop().time() + SWEEP_SECONDS
+                with suppress(TimeoutError):
+                    while True:
+                        async with asyncio.timeout_at(until):
+                            event = await events.get()
+                        await self.catch_up(Folder(event.group or ""))
+
+    async def sweep(self) -> None:
+        """Catch up with all groups, and delete what can be put back no more."""
+        expire = partial(turn_effects.expire, now_ms=self._host.clock.now_ms())
+        await self._host.database.write(expire)
+        due = await self._host.database.read(undos.due)
+        for folder in {*await asyncio.to_thread(self.files.folders), *(one.folder for one in due)}:
+            await self.catch_up(Folder(folder))
+            hashes = await self._host.database.read(partial(file_effects.hashes, folder=Folder(folder)))
+            await asyncio.to_thread(self.files.collect, folder, hashes)
+
+    async def before_turn(self, turn: Turn) -> None:
+        """Keep a group's files before a turn's agent begins; what goes wrong costs the undo, not the turn."""
+        if turn.kind is TurnKind.WORKER or turn.command is not None:
+            return
+        until = time.monotonic() + BEGIN_SECONDS
+        try:
+            async with asyncio.timeout(BEGIN_SECONDS):
+                await self.catch_up(turn.folder)
+                await asyncio.to_thread(self.files.begin, turn.folder, turn.id, until=until)
+        except (TimeoutError, StoreError, OSError) as error:
+            log.warning("undo.files_not_kept", group=turn.folder, turn=turn.id, reason=str(error))
+
+    async def catch_up(self, folder: Folder) -> None:
+        """Record what ended turns of a group changed, and put back the files that undos of it want."""
+        async with self._locks[folder]:
+            for number in await asyncio.to_thread(self.files.open_turns, folder):
+                now_ms = self._host.clock.now_ms()
+                await file_effects.settle(self._host.database, self.files, folder, number, now_ms=now_ms)
+            await file_effects.put_due(self._host.database, self.files, folder)

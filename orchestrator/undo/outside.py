@@ -22,6 +22,16 @@ _WORDS = {
     ),
     "WebFetch": ("page was fetched", "pages were fetched", "열어 본 웹페이지 {n}개"),
     "WebSearch": ("search went out", "searches went out", "웹 검색 {n}번"),
+    "files": (
+        "time its files could not be compared",
+        "times its files could not be compared",
+        "비교하지 못한 파일 변경 {n}번",
+    ),
+    "not_kept": (
+        "file whose earlier content was not kept",
+        "files whose earlier content was not kept",
+        "이전 내용을 보관하지 못한 파일 {n}개",
+    ),
     "forgotten": ("thing was forgotten for good", "things were forgotten for good", "영영 잊은 것 {n}개"),
 }
 _SERVER = ("call of {name}", "calls of {name}", "{name} 호출 {n}번")
@@ -42,12 +52,12 @@ class OutsideEffect:
         return text.format(n=self.count, name=self.kind)
 
 
-def of(calls: Sequence[ToolCallRecord], *, sent: int, runs: int) -> tuple[OutsideEffect, ...]:
+def of(calls: Sequence[ToolCallRecord], **counted: int) -> tuple[OutsideEffect, ...]:
     """Return what a turn did that stays, the most important first. Pure.
 
-    A call that failed is among it: it may have done something before.
+    `counted` are numbers of other kinds. A call that failed is among it: it may have done something before.
     """
-    counts = Counter({"sent": sent, "runs": runs})
+    counts = Counter(counted)
     counts.update(kind for call in calls if (kind := _kind(call.tool)) is not None)
     return tuple(OutsideEffect(kind=kind, count=count) for kind, count in counts.items() if count)
 

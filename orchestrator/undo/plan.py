@@ -61,7 +61,9 @@ class UndoPlan:
 
 def is_listed(effect: RowEffect) -> bool:
     """Return whether people know a row by itself; others only belong to one that is listed. Pure."""
-    return effect.table not in BY_NAME or BY_NAME[effect.table].title is not None
+    if effect.table not in BY_NAME:
+        return any(one is not None and one["kind"] != "dir" for one in (effect.before, effect.after))
+    return BY_NAME[effect.table].title is not None
 
 
 def item_of(effect: RowEffect) -> UndoItem:

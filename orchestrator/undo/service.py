@@ -24,7 +24,6 @@ from orchestrator.domain.values import (
     TurnKind,
     TurnState,
 )
-from orchestrator.groups.host_context import HostContext
 from orchestrator.store import (
     audit,
     dashboards,
@@ -39,7 +38,8 @@ from orchestrator.store import (
 from orchestrator.store.database import Tx, after_commit
 from orchestrator.store.turn_effects import BY_NAME, RowEffect
 from orchestrator.store.undos import Undo
-from orchestrator.undo import outside, texts
+from orchestrator.undo import file_effects, outside, texts
+from orchestrator.undo.files import GroupFiles, is_same
 from orchestrator.undo.plan import TITLE_CHARS, LaterChange, UndoPlan, is_listed, item_of
 
 RECENT_TURNS = 30
@@ -110,10 +110,7 @@ class UndoService:
     clock: Clock
     bus: EventBus
     wakeups: Wakeups
-
-    @classmethod
-    def of(cls, host: HostContext) -> UndoService:
-        return cls(host.clock, host.bus, host.wakeups)
+    files: GroupFiles
 
     async def by_number(self, tx: Tx, number: int) -> Turn:
         """Return a turn. Raises `UnknownTurn`."""
@@ -136,20 +133,24 @@ class UndoService:
             plan = await self.plan(tx, turn)
             if not plan.is_empty or plan.outside:
                 return turn
-            if chat_jid is not None:
-                return None  # the agent may have changed a file in it, which it alone knows of
         return None
 
     async def plan(self, tx: Tx, turn: Turn) -> UndoPlan:
-        """Return what undoing a turn would do."""
+        """Return what undoing a turn would do. Reads files, so it blocks: call it in `Database.write`."""
+        if turn.ended_ms is not None and self.files.is_open(turn.folder, turn.id):
+            # Somebody is faster than who compares the files after each turn.
+            changed_files = self.files.changes(turn.folder, turn.id)
+            await file_effects.record(tx, turn.id, changed_files, now_ms=self.clock.now_ms())
+            after_commit(tx, partial(self.files.close, turn.folder, turn.id))
         effects = await turn_effects.of_turn(tx, turn.id)
         rows = tuple(one for one in effects if one.table in BY_NAME and not BY_NAME[one.table].is_sending)
         rows += await _of_sending_tables(tx, turn, effects)
-        files = tuple(one for one in effects if one.table == turn_effects.FILE)
+        changed = [one for one in effects if one.table == turn_effects.FILE]
+        files = tuple(one for one in changed if self.files.can_put(turn.folder, one.before))
         later = [
             LaterChange(item=item_of(one), by=await _request_of(tx, await turn_effects.later_turns(tx, one)))
-            for one in rows
-            if not turn_effects.is_as_after(one, await turn_effects.current(tx, one))
+            for one in (*rows, *files)
+            if not await self._is_as_after(tx, turn.folder, one)
         ]
         sent = await _messages_of(tx, turn, effects)
         runs = await _runs_of(tx, effects)
@@ -163,10 +164,17 @@ class UndoService:
             later=tuple(later),
             outside=outside.of(
                 await tool_calls.of_turn(tx, turn.id),
+                files=sum(one.table == turn_effects.UNKNOWN_FILES for one in effects),
+                not_kept=len(changed) - len(files),
                 sent=sum(one.id in _commanded(effects) and one.state in _LEFT for one in sent),
                 runs=sum(one.state is not TurnState.QUEUED for one in runs),
             ),
         )
+
+    async def _is_as_after(self, tx: Tx, folder: Folder, effect: RowEffect) -> bool:
+        if effect.table == turn_effects.FILE:
+            return is_same(self.files.now(folder, effect.key[0], like=effect.after), effect.after)
+        return turn_effects.is_as_after(effect, await turn_effects.current(tx, effect))
 
     async def undo(
         self, tx: Tx, turn: Turn, *, by: str, is_forced: bool = False, reason: str | None = None
@@ -216,8 +224,12 @@ class UndoService:
     async def _record(self, tx: Tx, plan: UndoPlan, number: TurnId, *, by: str, now_ms: int) -> None:
         turn = plan.turn
         for one in plan.files:
-            reversed_one = replace(one, turn_id=number, before=one.after, after=one.before)
-            await turn_effects.add(tx, reversed_one, now_ms=now_ms)
+            now = self.files.now(turn.folder, one.key[0], like=one.after)
+            if not is_same(now, one.after):
+                self.files.keep(turn.folder, one.key[0])
+            await turn_effects.add(
+                tx, replace(one, turn_id=number, before=now, after=one.before), now_ms=now_ms
+            )
         undo = Undo(
             turn_id=number,
             undoes=turn.id,

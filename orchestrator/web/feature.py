@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from starlette.routing import BaseRoute
     from starlette.types import ASGIApp
 
-    from orchestrator.undo.service import UndoService
+    from orchestrator.undo.feature import UndoFeature
     from orchestrator.web.api.routes import ApiServices
     from orchestrator.web.chat_service import ChatService
     from orchestrator.web.console.sessions import SessionService
@@ -99,7 +99,7 @@ class WebFeature:
     channels: Channels
     dashboards: DashboardFeature
     loops: LoopFeature
-    undos: UndoService
+    undo: UndoFeature
     contexts: ContextFeature
     containers: ContainersFeature
     proxies: ContainerProxies
@@ -213,7 +213,7 @@ class WebFeature:
                 bus=self.host.bus,
             ),
             loops=LoopApi(self.host.database, act=self.loops.act, bus=self.host.bus),
-            undos=UndoApi(self.host.database, self.undos),
+            undos=UndoApi(self.host.database, self.undo),
             pairings=self.channels.pairings,
             dashboards=DashboardApi(
                 show=self.dashboards.show,

@@ -5,7 +5,9 @@ from __future__ import annotations
 import itertools
 import json
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from agent_runner.wire.frames import Ack, Result, TurnEnd
@@ -18,9 +20,10 @@ from orchestrator.notices.feature import NoticeFeature
 from orchestrator.scheduler.timing import schedule_reader
 from orchestrator.scheduler.when import point_ms
 from orchestrator.store import groups
+from orchestrator.store.database import Tx
 from orchestrator.store.turn_effects import TRACKED
-from orchestrator.undo.requests import UndoRequests
-from orchestrator.undo.service import UndoService
+from orchestrator.undo.feature import UndoFeature
+from orchestrator.undo.service import UndoDone
 from tests.support.command_dispatchers import dashboards_of
 from tests.support.host_contexts import host_context
 from tests.support.store_harness import SEOUL, StoreHarness
@@ -38,11 +41,14 @@ class UndoHarness:
     """Groups `family`, `work` and `main`, whose agents send the commands that a test names."""
 
     store: StoreHarness
+    root: Path | None = None
+    """The home, where turns change files, too."""
 
     def __post_init__(self) -> None:
-        host = host_context(self.store)
+        host = host_context(self.store, self.root)
         self.numbers = itertools.count(1)
-        self.undos = UndoService.of(host)
+        self.feature = UndoFeature(host)
+        self.undos = self.feature.service
         self.dashboards = dashboards_of(self.store, lambda _: SEOUL)
         self.dispatcher = CommandDispatcher(
             self.store.database,
@@ -56,7 +62,7 @@ class UndoHarness:
             loops=LoopFeature(host, summary=_no_summary, stop_run=_stop_nothing),
             notices=NoticeFeature(host).service,
         )
-        self.store.intake = build_intake(host, at_once=nothing_at_once, undo=UndoRequests(self.undos).answer)
+        self.store.intake = build_intake(host, at_once=nothing_at_once, undo=self.feature.requests.answer)
 
     async def add_groups(self) -> None:
         await self.store.add_group("family")
@@ -70,18 +76,30 @@ class UndoHarness:
         text: str = "@Andy do it",
         says: str = "Done.",
         is_checked: bool = True,
+        writes: Callable[[Path], object] | None = None,
         **changes: Any,
     ) -> Turn:
-        """A whole turn in which the agent sends these commands, and answers."""
+        """A whole turn in which the agent sends these commands, writes files, and answers."""
         await self.store.hear(text, folder, **changes)
         turn, run, _ = await self.store.start_next(folder)
+        if self.root is not None:
+            await self.feature.before_turn(turn)
         await self.store.take(run, Ack(n=1, turn=turn.id))
+        if writes is not None:
+            writes(self.folder(folder))
         for command in commands:
             reply = await self.command(turn, command, folder=folder)
             assert reply.ok or not is_checked, reply.text
         await self.store.take(run, Result(n=2, turn=turn.id, result=says))
         await self.store.take(run, TurnEnd(n=3, turn=turn.id))
         return turn
+
+    def folder(self, name: str = "family") -> Path:
+        """The folder of a group, which is made."""
+        assert self.root is not None
+        folder = self.root / "groups" / name
+        folder.mkdir(parents=True, exist_ok=True)
+        return folder
 
     async def command(self, turn: Turn | None, command: dict[str, Any], *, folder: str = "family") -> Reply:
         async with self.store.database.reading() as tx:
@@ -110,10 +128,11 @@ class UndoHarness:
         return str(found[0]["text"])
 
     async def undo(self, number: int, **changes: Any) -> TurnId:
-        async with self.store.database.transaction() as tx:
+        async def work(tx: Tx) -> UndoDone:
             turn = await self.undos.by_number(tx, number)
-            done = await self.undos.undo(tx, turn, by="test", **changes)
-        return done.turn_id
+            return await self.undos.undo(tx, turn, by="test", **changes)
+
+        return (await self.store.database.write(work)).turn_id
 
     async def state(self) -> Rows:
         """All rows of the tables that can be put back."""

@@ -8,7 +8,8 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from orchestrator.store.database import Database, Tx
-from orchestrator.undo.service import UndoDone, UndoService
+from orchestrator.undo.feature import UndoFeature
+from orchestrator.undo.service import UndoDone
 from orchestrator.web.bodies import parse_body
 
 BY_API = "command line"
@@ -27,9 +28,10 @@ class UndoRequest(BaseModel):
 class UndoApi:
     """Undoes a turn in a transaction."""
 
-    def __init__(self, database: Database, service: UndoService) -> None:
+    def __init__(self, database: Database, undo: UndoFeature) -> None:
         self._database = database
-        self._service = service
+        self._undo = undo
+        self._service = undo.service
 
     async def undo(self, number: int, *, by: str, is_forced: bool) -> UndoDone:
         """Raises what `UndoService.by_number` and `UndoService.undo` raise."""
@@ -38,7 +40,10 @@ class UndoApi:
             turn = await self._service.by_number(tx, number)
             return await self._service.undo(tx, turn, by=by, is_forced=is_forced)
 
-        return await self._database.write(work)
+        done = await self._database.write(work)
+        # Whoever has asked reads the files next.
+        await self._undo.catch_up(done.plan.turn.folder)
+        return done
 
 
 def undo_routes(api: UndoApi) -> list[Route]:

@@ -1,0 +1,100 @@
+"""Files as effects of turns: record what a turn changed in its group's folder, and put that back."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Sequence
+from functools import partial
+
+import structlog
+
+from orchestrator.domain.values import Folder, TurnId
+from orchestrator.store import turn_effects, turns, undos
+from orchestrator.store.database import Database, Tx
+from orchestrator.store.turn_effects import FILE, UNKNOWN_FILES, RowEffect
+from orchestrator.undo.files import FolderChanges, GroupFiles
+
+log = structlog.get_logger(__name__)
+
+
+async def settle(database: Database, files: GroupFiles, folder: Folder, number: int, *, now_ms: int) -> None:
+    """Record what a turn changed in its group's folder, if it has ended."""
+
+    async def is_over(tx: Tx) -> bool | None:
+        turn = await turns.get(tx, TurnId(number))
+        return None if turn is None else turn.ended_ms is not None
+
+    over = await database.read(is_over)
+    if over:
+        changed = await asyncio.to_thread(files.changes, folder, number)
+
+        async def work(tx: Tx) -> None:
+            # An undo that came meanwhile has recorded it, and may have changed it again.
+            if files.is_open(folder, number):
+                await record(tx, TurnId(number), changed, now_ms=now_ms)
+
+        await database.write(work)
+    if over is not False:
+        await asyncio.to_thread(files.close, folder, number)
+
+
+async def record(tx: Tx, turn_id: TurnId, changed: FolderChanges, *, now_ms: int) -> None:
+    """Record the files that a turn changed, or that it is not known which."""
+    if changed.reason is not None:
+        effect = RowEffect(
+            turn_id=turn_id,
+            table=UNKNOWN_FILES,
+            row_key=json.dumps([changed.reason]),
+            before=None,
+            after={},
+        )
+        await turn_effects.add(tx, effect, now_ms=now_ms)
+    for one in changed.files:
+        effect = RowEffect(
+            turn_id=turn_id,
+            table=FILE,
+            row_key=json.dumps([one.path]),
+            before=one.before,
+            after=one.after,
+        )
+        await turn_effects.add(tx, effect, now_ms=now_ms)
+
+
+async def put_due(database: Database, files: GroupFiles, folder: Folder) -> None:
+    """Put back the files that undos of a group want, however often the host was killed in it."""
+    for undo in await database.read(partial(undos.due, folder=folder)):
+        effects = await database.read(partial(turn_effects.of_turn, turn_id=undo.turn_id))
+        own = [one for one in effects if one.table == FILE]
+        left = await asyncio.to_thread(put_all, files, folder, own)
+        if left:
+            log.warning("undo.files_left", group=folder, turn=undo.turn_id, files=left[:20])
+        await database.write(partial(undos.note_files_done, turn_id=undo.turn_id))
+
+
+def put_all(files: GroupFiles, folder: str, effects: Sequence[RowEffect]) -> list[str]:
+    """Make the files of effects what they were after them; return the paths that could not be. Blocks.
+
+    Done again, it changes nothing: a host that was killed in it goes on where it was.
+    """
+    removed = [one for one in effects if one.after is None]
+    put = [one for one in effects if one.after is not None]
+    # The deepest goes first, and what holds others comes first.
+    ordered = sorted(removed, key=lambda one: one.key[0], reverse=True) + sorted(
+        put, key=lambda one: one.key[0]
+    )
+    return [
+        one.key[0] for one in ordered if not files.put(folder, one.key[0], one.after, expected=one.before)
+    ]
+
+
+async def hashes(tx: Tx, folder: Folder) -> set[str]:
+    """Return the hashes of all contents that undoing a turn of a group may need."""
+    rows = await tx.execute_fetchall(
+        """
+        SELECT json_extract(before, '$.content') AS one, json_extract(after, '$.content') AS other
+        FROM turn_effects WHERE table_name = ? AND turn_id IN (SELECT id FROM turns WHERE group_folder = ?)
+        """,
+        (FILE, folder),
+    )
+    return {digest for row in rows for digest in (row["one"], row["other"]) if digest}

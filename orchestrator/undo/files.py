@@ -1,0 +1,389 @@
+"""`data/undo/FOLDER/`: what a group's files were before each turn, where no container reaches.
+
+    content/HASH    the content of a file, each once
+    trees/HASH      the paths of a folder with their hashes, at one moment
+    turns/NUMBER    names the tree before a turn that has not been compared with what came after it
+
+Whatever lies in a group's folder is read and written below directory descriptors (`agent_runner.wire.trees`):
+no link is followed, no pipe opened, and what is too large or too much is named and not read. All of it
+blocks; any thread may call it.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import hashlib
+import json
+import os
+import shutil
+import threading
+import time
+from collections import defaultdict
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from itertools import islice
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import structlog
+
+from agent_runner.wire import trees
+from agent_runner.wire.files import write_whole
+from agent_runner.wire.trees import Entry, HashCache, Tree, TreeError
+from orchestrator.base.dirfd import give_to_owner_of
+from orchestrator.domain.home import UNDO
+
+log = structlog.get_logger(__name__)
+
+LIMITS = trees.ScanLimits(
+    file_bytes=16 * 1024**2, tree_bytes=256 * 1024**2, entries=20_000, names_the_rest=True
+)
+"""A file that goes beyond the bytes is named by its size and times; of more entries nothing is recorded."""
+STORE_BYTES = 512 * 1024**2
+"""Bytes that the contents of one group may take; what comes then is not stored and cannot be put back."""
+MAX_CHANGED = 2_000
+"""Files that a turn may change and be undone."""
+OWN = frozenset({"attachments", "conversations", ".andy-talk.json"})
+"""Entries of a group's folder that hold what was said in the chat, which no undo takes back."""
+FICLONE = 0x40049409
+"""The request by which Linux lets two files share their blocks until one of them is written."""
+TOO_SLOW = "it took too long to read them"
+Fields = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChangedFile:
+    """A path that a turn changed, with the fields of its entries; None where there is none."""
+
+    path: str
+    before: Fields | None
+    after: Fields | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FolderChanges:
+    """What a turn changed in its group's folder."""
+
+    files: tuple[ChangedFile, ...] = ()
+    reason: str | None = None
+    """The reason why that is not known."""
+
+
+@dataclass(slots=True)
+class _Folder:
+    """What is remembered of one group's snapshots, so that an unchanged file costs nothing twice."""
+
+    lock: Any = field(default_factory=threading.RLock)
+    cache: HashCache = field(default_factory=dict)
+    stored_bytes: int | None = None
+    stored: set[str] = field(default_factory=set)
+    last: tuple[Tree, str] | None = None
+
+
+class GroupFiles:
+    """The snapshots of all groups of a home."""
+
+    def __init__(self, home: Path) -> None:
+        self._groups = home / "groups"
+        self._root = home / UNDO
+        self._folders: dict[str, _Folder] = defaultdict(_Folder)
+
+    # Around a turn
+
+    def begin(self, folder: str, turn_id: int, *, until: float = float("inf")) -> None:
+        """Keep the folder as it is before a turn; done again for the same turn, it changes nothing.
+
+        After `until`, a value of `time.monotonic`, the turn may have begun: then only that is noted.
+        """
+        with self._folders[folder].lock:
+            mark = self._mark(folder, turn_id)
+            if mark.exists():
+                return
+            try:
+                tree = self._read(folder)
+                self._store(folder, tree)
+                name = self._write_tree(folder, tree)
+            except (TreeError, OSError) as error:
+                name = f"!{_reason(error)}"
+            if time.monotonic() > until:
+                name = f"!{TOO_SLOW}"
+            _private(mark.parent)
+            write_whole(mark, name, mode=0o600)
+
+    def open_turns(self, folder: str) -> list[int]:
+        """Return the turns that have begun and were not compared yet, oldest first."""
+        with suppress(OSError):
+            return sorted(
+                int(one.name) for one in (self._root / folder / "turns").iterdir() if one.name.isdecimal()
+            )
+        return []
+
+    def folders(self) -> list[str]:
+        """Return the groups of which anything is kept."""
+        with suppress(OSError):
+            return sorted(one.name for one in self._root.iterdir())
+        return []
+
+    def is_open(self, folder: str, turn_id: int) -> bool:
+        """Return whether a turn has begun and was not compared yet."""
+        return self._mark(folder, turn_id).exists()
+
+    def changes(self, folder: str, turn_id: int) -> FolderChanges:
+        """Compare the folder with what it was before a turn; keep what it is now."""
+        with self._folders[folder].lock:
+            try:
+                name = self._mark(folder, turn_id).read_text(encoding="utf-8")
+                if name.startswith("!"):
+                    return FolderChanges(reason=name[1:])
+                before, after = self._read_tree(folder, name), self._read(folder)
+                self._store(folder, after)
+                self._write_tree(folder, after)
+            except (TreeError, OSError, ValueError) as error:
+                return FolderChanges(reason=_reason(error))
+        paths = sorted(path for path in {*before, *after} if not same(before.get(path), after.get(path)))
+        if len(paths) > MAX_CHANGED:
+            return FolderChanges(reason=f"more than {MAX_CHANGED:,} were changed")
+        return FolderChanges(
+            files=tuple(
+                ChangedFile(path=path, before=_fields(before.get(path)), after=_fields(after.get(path)))
+                for path in paths
+            )
+        )
+
+    def close(self, folder: str, turn_id: int) -> None:
+        """Forget what was before a turn: what it changed is recorded."""
+        self._mark(folder, turn_id).unlink(missing_ok=True)
+
+    # Putting back
+
+    def now(self, folder: str, path: str, *, like: Fields | None = None) -> Fields | None:
+        """Return the entry at a path of the folder as it is now; None where there is none.
+
+        It is read only if the entry that it is to be compared with was.
+        """
+        group = self._folders[folder]
+        reads = like is None or not trees.is_unread(_entry(like))
+        with group.lock, suppress(OSError), self._opened(folder) as root:
+            return _fields(trees.look(root, path, group.cache, LIMITS, reads=reads))
+        return None
+
+    def can_put(self, folder: str, fields: Fields | None) -> bool:
+        """Return whether an entry can be made: its content is kept."""
+        return fields is None or fields["kind"] != "file" or self._content(folder, fields["content"]).exists()
+
+    def keep(self, folder: str, path: str) -> None:
+        """Keep the content of a file as it is now, before it is replaced."""
+        with self._folders[folder].lock, suppress(OSError, TreeError), self._opened(folder) as root:
+            entry = trees.look(root, path, self._folders[folder].cache, LIMITS)
+            if entry is not None:
+                self._store_file(folder, root, path, entry)
+
+    def put(self, folder: str, path: str, target: Fields | None, *, expected: Fields | None) -> bool:
+        """Make a path what `target` says; return whether it is so now.
+
+        Done again, it changes nothing. What is neither that nor `expected` is left as it is.
+        """
+        with self._folders[folder].lock:
+            try:
+                now = self.now(folder, path, like=expected)
+                is_done = is_same(self.now(folder, path, like=target), target)
+                if not is_done and is_same(now, expected):
+                    with self._opened(folder) as root:
+                        self._put(folder, root, path, target)
+                is_done = is_same(self.now(folder, path, like=target), target)
+                return is_done or _is_full_directory(now, target)
+            except (TreeError, OSError) as error:
+                log.warning("undo.file_left", group=folder, path=path[:200], reason=_reason(error))
+                return False
+
+    def _put(self, folder: str, root: int, path: str, target: Fields | None) -> None:
+        if target is None:
+            try:
+                trees.remove_one(root, path)
+            except OSError as error:
+                # What others have put into a directory since keeps it.
+                if error.errno not in {errno.ENOTEMPTY, errno.EEXIST}:
+                    raise
+            return
+        entry = trees.entry_from(target)
+        if entry.kind != "dir":
+            trees.make_room(root, path)
+        if entry.kind == "dir":
+            trees.put_directory(root, path, entry, own=give_to_owner_of)
+        elif entry.kind == "link":
+            trees.put_link(root, path, entry)
+        else:
+            with self._content(folder, entry.content).open("rb") as content:
+                trees.put_file(root, path, entry, content.read, own=give_to_owner_of)
+
+    # What is stored
+
+    def collect(self, folder: str, recorded: Collection[str]) -> None:
+        """Remove the contents and trees that nothing needs; `recorded` are hashes that effects name."""
+        with self._folders[folder].lock:
+            place = self._root / folder
+            wanted = {
+                self._mark(folder, turn).read_text(encoding="utf-8") for turn in self.open_turns(folder)
+            }
+            with suppress(OSError):
+                wanted.add((place / "last").read_text(encoding="utf-8"))
+            contents = set(recorded)
+            for name in wanted:
+                with suppress(OSError, ValueError, TreeError):
+                    contents |= {entry.content for entry in self._read_tree(folder, name).values()}
+            for kind, needed in (("content", contents), ("trees", wanted)):
+                with suppress(OSError):
+                    for one in (place / kind).iterdir():
+                        if one.name not in needed:
+                            one.unlink(missing_ok=True)
+            self._forget_stored(folder)
+
+    def drop(self, folder: str) -> None:
+        """Remove all that is kept of a group."""
+        with self._folders[folder].lock:
+            shutil.rmtree(self._root / folder, ignore_errors=True)
+            self._forget_stored(folder)
+
+    def _forget_stored(self, folder: str) -> None:
+        self._folders[folder].stored_bytes = None
+        self._folders[folder].stored.clear()
+
+    def stored_bytes(self, folder: str) -> int:
+        """Return the bytes that the contents of a group take."""
+        group = self._folders[folder]
+        with group.lock:
+            if group.stored_bytes is None:
+                group.stored_bytes = 0
+                with suppress(OSError):
+                    group.stored_bytes = sum(
+                        one.stat().st_size for one in (self._root / folder / "content").iterdir()
+                    )
+            return group.stored_bytes
+
+    def _read(self, folder: str) -> Tree:
+        with self._opened(folder) as root:
+            return trees.scan(root, self._folders[folder].cache, limits=LIMITS, skips=OWN)
+
+    def _store(self, folder: str, tree: Mapping[str, Entry]) -> None:
+        group = self._folders[folder]
+        # All contents go at once where something is forgotten for good, so one tells of the others.
+        if any(not self._content(folder, digest).exists() for digest in islice(group.stored, 1)):
+            self._forget_stored(folder)
+        with self._opened(folder) as root:
+            for path, entry in tree.items():
+                if entry.content in group.stored:
+                    continue
+                # One that changes or goes meanwhile was no state that a turn has left.
+                with suppress(TreeError, FileNotFoundError, NotADirectoryError, PermissionError):
+                    self._store_file(folder, root, path, entry)
+
+    def _store_file(self, folder: str, root: int, path: str, entry: Entry) -> None:
+        if entry.kind != "file" or trees.is_unread(entry):
+            return
+        target = self._content(folder, entry.content)
+        if target.exists():
+            self._folders[folder].stored.add(entry.content)
+            return
+        if self.stored_bytes(folder) + entry.size > STORE_BYTES:
+            return
+        _private(target.parent)
+        partial = target.with_name(f"{target.name}.partial")
+        try:
+            with trees.opened(root, path) as source, partial.open("wb") as copy:
+                partial.chmod(0o600)
+                _clone_or_copy(source, copy, entry)
+            trees.check_file(partial, entry)
+            partial.rename(target)
+        finally:
+            partial.unlink(missing_ok=True)
+        self._folders[folder].stored_bytes = self.stored_bytes(folder) + entry.size
+        self._folders[folder].stored.add(entry.content)
+
+    def _write_tree(self, folder: str, tree: Tree) -> str:
+        last = self._folders[folder].last
+        if last is not None and last[0] == tree and (self._root / folder / "trees" / last[1]).exists():
+            return last[1]
+        body = json.dumps({path: trees.fields_of(entry) for path, entry in tree.items()}, sort_keys=True)
+        name = hashlib.sha256(body.encode()).hexdigest()
+        place = self._root / folder / "trees" / name
+        if not place.exists():
+            _private(place.parent)
+            write_whole(place, body, mode=0o600)
+        write_whole(self._root / folder / "last", name, mode=0o600)
+        self._folders[folder].last = (tree, name)
+        return name
+
+    def _read_tree(self, folder: str, name: str) -> Tree:
+        body = json.loads((self._root / folder / "trees" / name).read_text(encoding="utf-8"))
+        return {path: _entry(fields) for path, fields in body.items()}
+
+    @contextmanager
+    def _opened(self, folder: str) -> Iterator[int]:
+        with trees.opened_root(self._groups / folder) as root:
+            yield root
+
+    def _mark(self, folder: str, turn_id: int) -> Path:
+        return self._root / folder / "turns" / str(turn_id)
+
+    def _content(self, folder: str, digest: str) -> Path:
+        return self._root / folder / "content" / digest
+
+
+def same(one: Entry | None, other: Entry | None) -> bool:
+    """Return whether two entries are the same file, apart from rights that its owner always has. Pure."""
+    if one is None or other is None:
+        return one is other
+    mask = 0 if one.kind == "link" else 0o777
+    always = 0o700 if one.kind == "dir" else 0o400
+    return (one.kind, one.size, one.content, one.mode & mask | always) == (
+        other.kind,
+        other.size,
+        other.content,
+        other.mode & mask | always,
+    )
+
+
+def is_same(one: Fields | None, other: Fields | None) -> bool:
+    """Return whether the fields of two entries are of the same file, as `same` does. Pure."""
+    return same(None if one is None else _entry(one), None if other is None else _entry(other))
+
+
+def _is_full_directory(now: Fields | None, target: Fields | None) -> bool:
+    """Return whether a directory stays because something else lies in it, which is as it should be. Pure."""
+    return target is None and now is not None and now["kind"] == "dir"
+
+
+def _entry(fields: Mapping[str, Any]) -> Entry:
+    return Entry(kind=fields["kind"], mode=fields["mode"], size=fields["size"], content=fields["content"])
+
+
+def _fields(entry: Entry | None) -> Fields | None:
+    return None if entry is None else trees.fields_of(entry)
+
+
+def _reason(error: Exception) -> str:
+    return str(error.strerror or error) if isinstance(error, OSError) else str(error)
+
+
+def _private(directory: Path) -> None:
+    """Make a directory of a group's snapshots and those above it, for the owner alone."""
+    for place in (directory.parent.parent, directory.parent, directory):
+        place.mkdir(mode=0o700, parents=True, exist_ok=True)
+
+
+def _clone_or_copy(source: BinaryIO, copy: BinaryIO, entry: Entry) -> None:
+    """Let a copy share the blocks of a file where the file system can, else copy at most its size."""
+    try:
+        fcntl.ioctl(copy.fileno(), FICLONE, source.fileno())
+    except OSError as error:
+        if error.errno not in {errno.EOPNOTSUPP, errno.EXDEV, errno.EINVAL, errno.ENOTTY, errno.EPERM}:
+            raise
+        left = entry.size
+        while left > 0 and (data := source.read(min(trees.CHUNK_BYTES, left))):
+            copy.write(data)
+            left -= len(data)
+    copy.flush()
+    if os.fstat(copy.fileno()).st_size > entry.size:
+        raise TreeError("a file that grew")

@@ -1,0 +1,439 @@
+"""Undo of files: what a turn changed in its group's folder is put back, whatever a container leaves there."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from agent_runner.wire import trees
+from orchestrator.domain.values import Folder, Turn
+from orchestrator.store.database import Database
+from orchestrator.undo import file_effects, files
+from orchestrator.undo.service import BuiltOn, NothingToUndo
+from tests.doubles.clock import FakeClock
+from tests.support.store_harness import StoreHarness
+from tests.support.undo_harness import UndoHarness, use
+
+TASK = use("create_task", title="Shed list")
+Snapshot = dict[str, tuple[str, bytes]]
+
+
+@pytest.fixture
+async def undo(store_harness: StoreHarness, tmp_path: Path) -> UndoHarness:
+    harness = UndoHarness(store_harness, tmp_path)
+    await harness.add_groups()
+    harness.folder()
+    return harness
+
+
+def contents(folder: Path) -> Snapshot:
+    """All that lies in a folder: kind and bytes, or where a link points."""
+    found: Snapshot = {}
+    for path in sorted(folder.rglob("*")):
+        name = str(path.relative_to(folder))
+        if path.is_symlink():
+            found[name] = ("link", os.fsencode(path.readlink()))
+        elif path.is_dir():
+            found[name] = ("dir", b"")
+        elif path.is_file():
+            found[name] = (f"file {path.stat().st_mode & 0o777:o}", path.read_bytes())
+    return found
+
+
+async def caught_up(undo: UndoHarness, folder: str = "family") -> None:
+    await undo.feature.catch_up(Folder(folder))
+
+
+def many_changes(folder: Path) -> None:
+    (folder / "notes.md").write_text("changed")
+    (folder / "old.txt").unlink()
+    (folder / "deep" / "er").mkdir(parents=True)
+    (folder / "deep" / "er" / "new.txt").write_text("new")
+    (folder / "link").symlink_to("/etc/passwd")
+    (folder / "run.sh").chmod(0o755)
+
+
+async def test_files_and_rows_are_put_back_and_undo_again_brings_them_back(undo: UndoHarness) -> None:
+    folder = undo.folder()
+    (folder / "notes.md").write_text("first")
+    (folder / "old.txt").write_text("old")
+    (folder / "run.sh").write_text("#!/bin/sh")
+    (folder / "run.sh").chmod(0o644)
+    before, rows = contents(folder), await undo.state()
+    turn = await undo.turn(TASK, writes=many_changes)
+    after, later_rows = contents(folder), await undo.state()
+    # Nobody has compared the files yet: who says "undo" is faster.
+    said = await undo.say("@Andy undo that")
+    assert "the file “notes.md” is as it was" in said
+    assert "the file “old.txt” is back" in said
+    assert "the file “deep/er/new.txt” is gone" in said
+    await caught_up(undo)
+    assert contents(folder) == before
+    assert await undo.state() == rows
+    await undo.say("@Andy undo")
+    await caught_up(undo)
+    assert contents(folder) == after
+    assert await undo.state() == later_rows
+    assert not undo.feature.files.is_open("family", turn.id)
+
+
+async def test_a_file_that_was_changed_since_is_asked_about_and_comes_back_with_the_undo_of_the_undo(
+    undo: UndoHarness,
+) -> None:
+    folder = undo.folder()
+    (folder / "notes.md").write_text("first")
+    turn = await undo.turn(writes=lambda at: (at / "notes.md").write_text("second"))
+    await caught_up(undo)
+    (folder / "notes.md").write_text("by the owner")
+    with pytest.raises(BuiltOn, match=r"notes\.md"):
+        await undo.undo(turn.id)
+    assert (folder / "notes.md").read_text() == "by the owner"
+    number = await undo.undo(turn.id, is_forced=True)
+    await caught_up(undo)
+    assert (folder / "notes.md").read_text() == "first"
+    await undo.undo(number)
+    await caught_up(undo)
+    assert (folder / "notes.md").read_text() == "by the owner"
+
+
+async def test_what_others_put_into_a_new_folder_stays(undo: UndoHarness) -> None:
+    turn = await undo.turn(writes=lambda at: (at / "made").mkdir())
+    await caught_up(undo)
+    (undo.folder() / "made" / "mine.txt").write_text("mine")
+    await undo.undo(turn.id)
+    await caught_up(undo)
+    assert contents(undo.folder()) == {"made": ("dir", b""), "made/mine.txt": ("file 644", b"mine")}
+
+
+async def test_what_came_with_messages_and_what_an_agent_keeps_of_a_talk_is_no_effect(
+    undo: UndoHarness,
+) -> None:
+    def write(at: Path) -> None:
+        for name in ("attachments", "conversations"):
+            (at / name).mkdir()
+            (at / name / "x").write_text("x")
+        (at / ".andy-talk.json").write_text("{}")
+
+    turn = await undo.turn(writes=write)
+    await caught_up(undo)
+    assert await undo.store.rows("SELECT * FROM turn_effects WHERE turn_id = ?", turn.id) == []
+
+
+async def test_the_contents_are_kept_once_and_go_with_what_can_be_undone(undo: UndoHarness) -> None:
+    for number in range(4):
+        await undo.turn(writes=lambda at, n=number: (at / "a").write_text(f"{n % 2}"))
+        await caught_up(undo)
+    content = undo.root / "data" / "undo" / "family" / "content"
+    assert len(list(content.iterdir())) == 2
+    assert {one.stat().st_mode & 0o777 for one in (content, content.parent, content.parent.parent)} == {0o700}
+    async with undo.store.database.transaction() as tx:
+        await tx.execute("UPDATE turn_effects SET at_ms = 0")
+    await undo.feature.sweep()
+    assert [one.read_text() for one in content.iterdir()] == ["1"], (
+        "what is there now is needed by the next turn"
+    )
+
+
+async def test_what_is_forgotten_is_in_no_snapshot(undo: UndoHarness) -> None:
+    await undo.turn(writes=lambda at: (at / "a").write_text("secret"))
+    await caught_up(undo)
+    shutil.rmtree(undo.root / "data" / "undo" / "family")
+    turn = await undo.turn(writes=lambda at: (at / "a").write_text("plain"))
+    await undo.undo(turn.id)
+    await caught_up(undo)
+    assert (undo.folder() / "a").read_text() == "secret", "it was there when the turn began"
+
+
+# A kill at each step
+
+
+class Killed(BaseException):
+    """The host is gone at this point."""
+
+
+STEPS: list[tuple[object, str]] = [
+    (files.GroupFiles, "put"),
+    (files.GroupFiles, "_put"),
+    (files.GroupFiles, "now"),
+    (files.GroupFiles, "close"),
+    (trees, "put_file"),
+    (trees, "put_link"),
+    (trees, "put_directory"),
+    (trees, "remove_one"),
+    (trees, "make_room"),
+    (os, "rename"),
+    (os, "unlink"),
+    (os, "rmdir"),
+    (os, "fchmod"),
+    (file_effects.turn_effects, "put_back"),
+    (file_effects.turn_effects, "add"),
+    (file_effects.undos, "add"),
+    (file_effects.undos, "note_files_done"),
+]
+
+
+@pytest.mark.parametrize("after", [0, 1, 2, 5, 9])
+@pytest.mark.parametrize(("place", "name"), STEPS)
+async def test_a_kill_at_any_step_leaves_it_done_or_not_done(
+    undo: UndoHarness, monkeypatch: pytest.MonkeyPatch, place: object, name: str, after: int
+) -> None:
+    folder = undo.folder()
+    (folder / "notes.md").write_text("first")
+    (folder / "old.txt").write_text("old")
+    (folder / "run.sh").write_text("#!/bin/sh")
+    before, rows = contents(folder), await undo.state()
+    turn = await undo.turn(TASK, writes=many_changes)
+    later, later_rows = contents(folder), await undo.state()
+    left = after
+
+    def killing(real: Callable[..., object]) -> Callable[..., object]:
+        def step(*args: object, **kwargs: object) -> object:
+            nonlocal left
+            left -= 1
+            if left < 0:
+                raise Killed
+            return real(*args, **kwargs)
+
+        return step
+
+    with monkeypatch.context() as patch:
+        patch.setattr(place, name, killing(getattr(place, name)))
+        try:
+            await undo.undo(turn.id)
+            await caught_up(undo)
+        except Killed:
+            pass
+    # The next host knows nothing but what is on the disk.
+    undo = UndoHarness(undo.store, undo.root)
+    await undo.feature.sweep()
+    is_done = bool(await undo.store.rows("SELECT 1 FROM undos"))
+    assert contents(folder) == (before if is_done else later)
+    assert await undo.state() == (rows if is_done else later_rows)
+    if not is_done:
+        await undo.undo(turn.id)
+        await caught_up(undo)
+        assert contents(folder) == before
+
+
+# A hostile container
+
+
+def secret_of(undo: UndoHarness) -> Path:
+    secret = undo.root / "secret.txt"
+    secret.write_text("the key")
+    return secret
+
+
+async def test_links_are_kept_as_what_they_say_and_followed_nowhere(undo: UndoHarness) -> None:
+    secret, folder = secret_of(undo), undo.folder()
+    (folder / "notes").mkdir()
+    (folder / "notes" / "a").write_text("mine")
+
+    def swap(at: Path) -> None:
+        shutil.rmtree(at / "notes")
+        (at / "notes").symlink_to(undo.root)
+        (at / "stolen").symlink_to(secret)
+
+    turn = await undo.turn(writes=swap)
+    await caught_up(undo)
+    kept = [one.read_bytes() for one in (undo.root / "data" / "undo" / "family" / "content").iterdir()]
+    assert kept == [b"mine"]
+    await undo.undo(turn.id)
+    await caught_up(undo)
+    assert contents(folder) == {"notes": ("dir", b""), "notes/a": ("file 644", b"mine")}
+    assert secret.read_text() == "the key"
+
+
+async def test_a_folder_swapped_for_a_link_before_it_is_put_back_leads_nowhere(undo: UndoHarness) -> None:
+    folder, outside = undo.folder(), undo.root / "outside"
+    outside.mkdir()
+    (outside / "a").write_text("not yours")
+    (folder / "notes").mkdir()
+    (folder / "notes" / "a").write_text("first")
+    turn = await undo.turn(writes=lambda at: (at / "notes" / "a").write_text("second"))
+    await caught_up(undo)
+    await undo.undo(turn.id)
+    # Between the commit and the files, while the container still runs.
+    shutil.rmtree(folder / "notes")
+    (folder / "notes").symlink_to(outside)
+    await caught_up(undo)
+    assert (outside / "a").read_text() == "not yours"
+    assert await undo.store.rows("SELECT 1 FROM undos WHERE has_files_due = 1") == []
+
+
+async def test_pipes_sockets_and_sparse_giants_cost_nothing(undo: UndoHarness) -> None:
+    def write(at: Path) -> None:
+        os.mkfifo(at / "pipe")
+        (at / "plain").write_text("plain")
+        with (at / "giant").open("wb") as file:
+            file.truncate(2 * 1024**4)
+        os.link(at / "plain", at / "twin")
+
+    turn = await undo.turn(writes=write)
+    async with asyncio.timeout(60):
+        await caught_up(undo)
+    assert undo.feature.files.stored_bytes("family") < 1024
+    said = await undo.say("@Andy undo")
+    assert "the file “giant” is gone" in said
+    await caught_up(undo)
+    assert sorted(one.name for one in undo.folder().iterdir()) == ["pipe"]
+    said = await undo.say("@Andy undo")
+    assert "1 file whose earlier content was not kept" in said
+    await caught_up(undo)
+    assert sorted(one.name for one in undo.folder().iterdir()) == ["pipe", "plain", "twin"]
+    assert turn.id
+
+
+async def test_more_than_can_be_kept_is_said_and_nothing_of_it_touched(
+    undo: UndoHarness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def deep(at: Path) -> None:
+        here = at
+        for _ in range(trees.MAX_DEPTH + 2):
+            here = here / "d"
+        here.mkdir(parents=True)
+
+    turn = await undo.turn(TASK, writes=deep)
+    await caught_up(undo)
+    said = await undo.say("@Andy undo")
+    assert "1 time its files could not be compared" in said
+    assert (undo.folder() / "d" / "d").is_dir()
+    monkeypatch.setattr(files, "MAX_CHANGED", 3)
+    shutil.rmtree(undo.folder() / "d")
+
+    def many(at: Path) -> None:
+        for number in range(9):
+            (at / f"f{number}").write_text("x")
+
+    turn = await undo.turn(writes=many)
+    async with undo.store.database.transaction() as tx:
+        await tx.execute("UPDATE outbox SET state = 'sent', sent_ms = 1")
+    with pytest.raises(NothingToUndo):
+        await undo.undo(turn.id)
+    assert len(list(undo.folder().iterdir())) == 9
+
+
+async def test_a_full_store_keeps_no_more_and_says_what_it_cannot_put_back(
+    undo: UndoHarness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (undo.folder() / "a").write_bytes(b"x" * 100)
+    monkeypatch.setattr(files, "STORE_BYTES", 50)
+    await undo.turn(TASK, writes=lambda at: (at / "a").write_bytes(b"y" * 100))
+    await caught_up(undo)
+    assert undo.feature.files.stored_bytes("family") == 0
+    assert "1 file whose earlier content was not kept" in await undo.say("@Andy undo")
+    await caught_up(undo)
+    assert (undo.folder() / "a").read_bytes() == b"y" * 100
+
+
+async def test_a_group_whose_folder_is_a_link_or_gone_costs_its_turn_nothing(undo: UndoHarness) -> None:
+    folder = undo.folder()
+    folder.rmdir()
+    folder.symlink_to(undo.root)
+    turn = await undo.turn(TASK)
+    await caught_up(undo)
+    assert not (undo.root / "data" / "undo" / "family" / "content").exists()
+    await undo.undo(turn.id)
+
+
+async def test_a_turn_that_is_tried_again_is_compared_with_what_was_before_its_first_try(
+    undo: UndoHarness,
+) -> None:
+    folder = undo.folder()
+    (folder / "a").write_text("first")
+    await undo.store.hear("@Andy go")
+    turn, run, _ = await undo.store.start_next()
+    await undo.feature.before_turn(turn)
+    (folder / "a").write_text("half")
+    await undo.store.lose(run)
+    await caught_up(undo)
+    assert undo.feature.files.is_open("family", turn.id)
+    again: Turn = await undo.store.answer("Done.")
+    assert again.id == turn.id
+    await undo.undo(turn.id)
+    await caught_up(undo)
+    assert (folder / "a").read_text() == "first"
+
+
+# Random turns
+
+_NAMES = st.sampled_from(["a", "b", "d/a", "d/b", "d/e/a"])
+_ACTS = st.one_of(
+    st.tuples(st.just("write"), _NAMES, st.binary(max_size=3)),
+    st.tuples(st.just("remove"), st.sampled_from(["a", "b", "d", "d/a", "d/e"])),
+    st.tuples(st.just("link"), _NAMES, st.sampled_from(["a", "/etc/passwd", ".."])),
+    st.tuples(st.just("mkdir"), st.sampled_from(["a", "d", "d/e", "f"])),
+    st.tuples(st.just("chmod"), _NAMES, st.sampled_from([0o600, 0o644, 0o755])),
+)
+
+
+def _act(folder: Path, act: tuple[str, ...]) -> None:
+    path = folder / act[1]
+    try:
+        match act:
+            case ("write", _, data):
+                path.parent.mkdir(parents=True, exist_ok=True)
+                path.unlink(missing_ok=True)
+                path.write_bytes(data)
+            case ("remove", _):
+                if path.is_dir() and not path.is_symlink():
+                    shutil.rmtree(path)
+                else:
+                    path.unlink(missing_ok=True)
+            case ("link", _, target):
+                path.symlink_to(target)
+            case ("mkdir", _):
+                path.mkdir(parents=True)
+            case ("chmod", _, mode):
+                if path.is_file() and not path.is_symlink():
+                    path.chmod(mode)
+    except OSError:
+        pass  # a container, too, tries what cannot be done
+
+
+@settings(max_examples=40)
+@given(first=st.lists(_ACTS, max_size=8), second=st.lists(_ACTS, max_size=12))
+def test_random_changes_of_files_are_undone_exactly(
+    migrated_database: Path, first: list[tuple[str, ...]], second: list[tuple[str, ...]]
+) -> None:
+    async def world(root: Path) -> None:
+        database = await Database.open(root / "messages.db")
+        try:
+            undo = UndoHarness(StoreHarness(database, FakeClock()), root)
+            await undo.add_groups()
+            for act in first:
+                _act(undo.folder(), act)
+            before = contents(undo.folder())
+            turn = await undo.turn(writes=lambda at: [_act(at, act) for act in second])
+            after = contents(undo.folder())
+            number = await undo.undo(turn.id)
+            await caught_up(undo)
+            assert contents(undo.folder()) == before
+            await undo.undo(number)
+            await caught_up(undo)
+            assert contents(undo.folder()) == after
+        finally:
+            await database.close()
+
+    with tempfile.TemporaryDirectory() as directory:
+        shutil.copyfile(migrated_database, Path(directory) / "messages.db")
+        asyncio.run(world(Path(directory)))
+
+
+async def test_a_file_that_is_written_while_it_is_put_back_is_left(undo: UndoHarness) -> None:
+    folder = undo.folder()
+    (folder / "a").write_text("first")
+    turn = await undo.turn(writes=lambda at: (at / "a").write_text("second"))
+    await caught_up(undo)
+    await undo.undo(turn.id)
+    (folder / "a").write_text("by whoever still runs")
+    await caught_up(undo)
+    assert (folder / "a").read_text() == "by whoever still runs"
