@@ -64,7 +64,7 @@ class ChangedFile:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FolderChanges:
-    """What a turn changed in its group's folder."""
+    """The changes that a turn made in its group's folder."""
 
     files: tuple[ChangedFile, ...] = ()
     reason: str | None = None
@@ -73,7 +73,7 @@ class FolderChanges:
 
 @dataclass(slots=True)
 class _Folder:
-    """What is remembered of one group's snapshots, so that an unchanged file costs nothing twice."""
+    """The memory of one group's snapshots, so that an unchanged file costs nothing twice."""
 
     lock: Any = field(default_factory=threading.RLock)
     cache: HashCache = field(default_factory=dict)

@@ -21,6 +21,7 @@ from tests.support.backups import KEY, damage, make, names_in, put_back, tree
 def test_a_backup_restores_into_a_new_home(home, tmp_path):
     made = make(home, tmp_path / "b.tar.gz", with_env=True)
     new = Home(tmp_path / "deep" / "new")
+    (new.undo / "main" / "turns").mkdir(parents=True)  # of turns that the restored database does not know
     done = put_back(new, made.path)
     kept = {
         name: value
@@ -31,6 +32,7 @@ def test_a_backup_restores_into_a_new_home(home, tmp_path):
     }
     found = tree(new.root)
     assert names_in(new) == ["first"]
+    assert not new.undo.exists()
     own = ("store/messages.db", "data/restore.json")
     assert {name: value for name, value in found.items() if name not in own} == kept
     assert done.aside is None
