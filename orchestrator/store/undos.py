@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import sqlite3
+from collections.abc import Collection
 from dataclasses import dataclass
 
 from orchestrator.domain.values import Folder, TurnId
@@ -47,6 +49,19 @@ async def of_turn(tx: Tx, turn_id: TurnId) -> Undo | None:
     )
     found = next((_from_row(row) for row in rows), None)
     return found if found is None or await of_turn(tx, found.turn_id) is None else None
+
+
+async def undoable(tx: Tx, turn_ids: Collection[int]) -> set[int]:
+    """Return those of the turns that have ended, changed something, and were not undone."""
+    rows = await tx.execute_fetchall(
+        """
+        SELECT t.id FROM turns AS t
+        WHERE t.id IN (SELECT value FROM json_each(?)) AND t.ended_ms IS NOT NULL
+            AND EXISTS (SELECT 1 FROM turn_effects AS e WHERE e.turn_id = t.id AND e.before IS NOT e.after)
+        """,
+        (json.dumps(sorted(turn_ids)),),
+    )
+    return {row["id"] for row in rows if await of_turn(tx, TurnId(row["id"])) is None}
 
 
 async def due(tx: Tx, folder: Folder | None = None) -> list[Undo]:

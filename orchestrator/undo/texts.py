@@ -29,6 +29,18 @@ _CHANGES = {
 
 def done(plan: UndoPlan, *, is_korean: bool) -> str:
     """Return the reply to an undo that was carried out."""
+    listed = items(plan, is_korean=is_korean)
+    if is_korean:
+        text = f"되돌렸어요: {', '.join(listed)}."
+        hint = "다시 하려면 “되돌려 줘”라고 한 번 더 말해 주세요."
+    else:
+        text = f"Undone: {'; '.join(listed)}."
+        hint = "Say “undo” again to have it as it was."
+    return " ".join(filter(None, (text, left(plan, is_korean=is_korean), hint)))
+
+
+def items(plan: UndoPlan, *, is_korean: bool) -> list[str]:
+    """Return what an undo does, one text for each thing; what goes beyond `MAX_ITEMS` is counted."""
     listed = [_item(one, is_korean=is_korean) for one in plan.items[:MAX_ITEMS]]
     if len(plan.items) > MAX_ITEMS:
         more = len(plan.items) - MAX_ITEMS
@@ -41,29 +53,24 @@ def done(plan: UndoPlan, *, is_korean: bool) -> str:
         listed.append(
             f"예약 작업 {count}번 실행하지 않음" if is_korean else f"{count} {word} of a task will not begin"
         )
-    if is_korean:
-        text = f"되돌렸어요: {', '.join(listed)}."
-        hint = "다시 하려면 “되돌려 줘”라고 한 번 더 말해 주세요."
-    else:
-        text = f"Undone: {'; '.join(listed)}."
-        hint = "Say “undo” again to have it as it was."
-    return " ".join(filter(None, (text, _left(plan, is_korean=is_korean), hint)))
+    return listed
+
+
+def later(plan: UndoPlan, *, is_korean: bool) -> list[str]:
+    """Return what was changed since, and the request by which it was, one text for each thing."""
+    shown = [one for one in plan.later if one.item.title][:MAX_ITEMS] or list(plan.later[:1])
+    by = "" if is_korean else "by "
+    return [_name(one.item, is_korean=is_korean) + (f" ({by}“{one.by}”)" if one.by else "") for one in shown]
 
 
 def built_on(plan: UndoPlan, *, is_korean: bool) -> str:
     """Return the question whether to undo what was built on since."""
-    shown = [one for one in plan.later if one.item.title][:MAX_ITEMS] or plan.later[:1]
+    listed = (", " if is_korean else "; ").join(later(plan, is_korean=is_korean))
     if is_korean:
-        listed = ", ".join(
-            _name(one.item, is_korean=True) + (f" (“{one.by}”)" if one.by else "") for one in shown
-        )
         return (
             f"그 뒤에 바뀐 것이 있어요: {listed}. 아무것도 되돌리지 않았어요. "
             "그래도 되돌리려면 “그래도 되돌려 줘”라고 말해 주세요. 나중에 바뀐 내용은 사라져요."
         )
-    listed = "; ".join(
-        _name(one.item, is_korean=False) + (f" (by “{one.by}”)" if one.by else "") for one in shown
-    )
     return (
         f"Changed again since: {listed}. I have undone nothing. "
         "Say “undo anyway” to put it back all the same; the later change is then lost."
@@ -73,7 +80,7 @@ def built_on(plan: UndoPlan, *, is_korean: bool) -> str:
 def nothing(plan: UndoPlan, *, is_korean: bool) -> str:
     """Return why nothing of a turn can be put back that did something."""
     start = "되돌릴 수 있는 것이 없어요." if is_korean else "There is nothing that I can put back."
-    return f"{start} {_left(plan, is_korean=is_korean)}".rstrip()
+    return f"{start} {left(plan, is_korean=is_korean)}".rstrip()
 
 
 def busy(*, is_korean: bool) -> str:
@@ -90,7 +97,8 @@ def only(names: str, *, is_korean: bool) -> str:
     return f"Only {f'the one who asked ({names}) or ' if names else ''}the owner can undo this."
 
 
-def _left(plan: UndoPlan, *, is_korean: bool) -> str:
+def left(plan: UndoPlan, *, is_korean: bool) -> str:
+    """Return what stays, in a sentence; empty where nothing does."""
     listed = ", ".join(one.text(is_korean=is_korean) for one in plan.outside)
     if not listed:
         return ""

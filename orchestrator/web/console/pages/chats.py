@@ -20,10 +20,12 @@ from orchestrator.groups import attachments, registration
 from orchestrator.queue.owner_actions import TurnActions
 from orchestrator.reports import message_timeline, messages, turn_work
 from orchestrator.reports.audit import detail_text
-from orchestrator.store import audit, chats, groups, outbox, runs, turns
+from orchestrator.store import audit, chats, groups, outbox, runs, turns, undos
 from orchestrator.store import messages as message_store
 from orchestrator.store.database import Tx
 from orchestrator.store.messages import MAX_UNREAD
+from orchestrator.undo import texts
+from orchestrator.undo.plan import UndoPlan
 from orchestrator.web import downloads
 from orchestrator.web.console.forms import SentForm, UploadedFile
 from orchestrator.web.console.page import Page, View
@@ -78,6 +80,7 @@ async def _conversation(
         summaries = await message_store.group_summaries(tx) if view.part is None else ()
         read = await message_store.read_up_to(tx, group.folder)
         several = await chats.of_group(tx, group) if len(group.chats) > 1 else []
+        undoable = await undos.undoable(tx, {line["turn"] for line in lines if line["turn"]})
     chosen = chat or registration.writing_chat(group)
     await _mark_read(view, group, lines, read)
     if work is not None and not work["said"]:
@@ -93,6 +96,7 @@ async def _conversation(
         lines=lines,
         days=first_of_days(lines, view.console.zone),
         quiet=quiet_runs(lines),
+        undoable=undoable,
         around=view.number("around"),
         before=before,
         first=lines[0]["seq"] if lines else 0,
@@ -188,6 +192,7 @@ async def one_message(view: View) -> Response:
     files = FILE.findall(found["message"]["text"]) if found["message"] else []
     return view.render(
         "chats_message.html",
+        undo=await _undo_of(view, found["turn"]["id"] if found["turn"] else 0),
         found=found,
         message=message,
         folder=folder,
@@ -259,6 +264,37 @@ async def stop(view: View, form: SentForm) -> Response:
     return view.done(f"/chats/{turn.folder}#end", view.t(".stopped", turn=turn.id))
 
 
+async def _undo_of(view: View, number: int) -> dict[str, Any] | None:
+    """Return what undoing a turn would do, in words; None where it cannot be undone."""
+    service, is_korean = view.web.undo.service, view.language == "ko"
+
+    async def look(tx: Tx) -> UndoPlan | None:
+        if number not in await undos.undoable(tx, {number}):
+            return None
+        return await service.plan(tx, await service.by_number(tx, number))
+
+    plan = await view.web.host.database.write(look)
+    if plan is None or plan.is_empty:
+        return None
+    return {
+        "turn": number,
+        "items": texts.items(plan, is_korean=is_korean),
+        "later": texts.later(plan, is_korean=is_korean),
+        "left": texts.left(plan, is_korean=is_korean),
+    }
+
+
+async def undo(view: View, form: SentForm) -> Response:
+    """Take back what a turn did; also what was changed since, where the page has named that."""
+    text = view.given("turn")
+    number = int(text) if text.isascii() and text.isdigit() and len(text) < 16 else 0
+    done = await view.api.undos.undo(number, by="console", is_forced=form.text("anyway") == "1")
+    folder, is_korean = done.plan.turn.folder, view.language == "ko"
+    listed = "; ".join(texts.items(done.plan, is_korean=is_korean))
+    said = view.t(".undone", turn=number, items=listed)
+    return view.done(f"/chats/{folder}#end", said, undo=f"/chats/{folder}/turns/{done.turn_id}/undo")
+
+
 async def ask_again(view: View, form: SentForm) -> Response:
     """Have a failed turn tried again, or a waiting one at once."""
     turn = await _actions(view).ask_again(_number(form))
@@ -290,6 +326,7 @@ PAGE = Page(
         "/chats/{folder}/say": say,
         "/chats/{folder}/stop": stop,
         "/chats/{folder}/again": ask_again,
+        "/chats/{folder}/turns/{turn}/undo": undo,
     },
     live={
         "list": CHANGES_LIST,
