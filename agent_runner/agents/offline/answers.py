@@ -34,7 +34,7 @@ def take_answer(question: OpenQuestion, text: str, context: RequestContext) -> l
     """Return the requests that an answer completes, none where it is a no; None where it is no answer."""
     parsed = parse_one(text)
     intent = parsed.intent if parsed else ""
-    if intent in ("never_mind", "no"):
+    if intent in ("never_mind", "no", "undo"):
         return []
     if question.slot == "which" and intent == "yes" and len(question.options) == 1:
         return [question.options[0].request]
@@ -106,9 +106,12 @@ def _when(request: ParsedRequest, text: str, context: RequestContext) -> ParsedR
 def _sure_time(request: ParsedRequest, said: str, context: RequestContext) -> ParsedRequest | None:
     """Take the time of a text whose own was not understood; a day that was said there is not lost."""
     what, day = without_time(request.slot("what"))
-    head, what = after_time(what, request.language)
     lead = times.leading(said)
     written = lead.parts.written().keys() - {"clock", "half"} if lead is not None else set()
+    cut = request.slot("what")[len(what) :]
+    if written or PATTERNS["a_span"].search(cut):  # a day that the answer does not take, or "60 minutes"
+        what = _text_beside(request.slot("what"), said)
+    head, what = after_time(what, request.language)
     when = said if written else joined_time(day, said, context) if day else ""
     if vague := PATTERNS["week_or_month"].search(head):  # "next week to call": Saturday is that of next week
         named = next((form for form in _placed_in(said, vague[0]) if times.is_time(form)), "")
@@ -121,6 +124,21 @@ def _sure_time(request: ParsedRequest, said: str, context: RequestContext) -> Pa
         # What is left of the message may still be about the time: it is asked for instead of set.
         return request.having(what="", when=when, trouble="no_text", unsure="", sure="yes")
     return request.having(what=what, when=when, unsure="", sure="yes")
+
+
+def _text_beside(text: str, said: str) -> str:
+    """Return a text without the time that ends it, as far as the answer has said that time, too.
+
+    Of `watch 60 minutes on sunday at 7pm` and the answer `sunday 7pm`, `watch 60 minutes` is left.
+    """
+    known = set(said.casefold().replace(",", " ").split())
+    words = text.split()
+    end = len(words)
+    while end > 1 and (
+        words[end - 1].casefold().strip(",.") in known or PATTERNS["joins_time"].fullmatch(words[end - 1])
+    ):
+        end -= 1
+    return " ".join(words[:end])
 
 
 def _placed_in(said: str, words: str) -> list[str]:

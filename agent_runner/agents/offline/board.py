@@ -13,6 +13,7 @@ from agent_runner.agents.offline.conversation import Option, ShownEntry
 from agent_runner.agents.offline.handler import AnswerNow, RequestHandler, answered, carry_out, take_back
 from agent_runner.agents.offline.intents import PATTERNS, ROWS, filled
 from agent_runner.agents.offline.lists import Lists
+from agent_runner.agents.offline.reading import parse_one
 from agent_runner.agents.offline.reminders import Reminders
 from agent_runner.agents.offline.spelling import is_slip
 from agent_runner.agents.offline.wording import entries
@@ -93,6 +94,8 @@ class Board(RequestHandler):
 
     async def change(self) -> str:
         """Change the task that is meant as the intent's row says; 100 % completes it."""
+        if PATTERNS["for_me"].fullmatch(self.slot("who")):
+            self.parsed = self.parsed.having(who=self.context.request.sender)
         task = await self._meant()
         if self.parsed.intent == "progress" and int(self.slot("pct")) == 100:
             self.parsed = self.parsed.having(**_entry(task).slots)
@@ -210,8 +213,15 @@ class Board(RequestHandler):
         parts = entries(item, self.parsed.language)
         if len(parts) < 2:
             return await self._ended_already() or self.say("nothing_to_finish", item=item)
-        each = [Board(self.parsed.having(item=part), self.context) for part in parts]
-        return "\n".join(filter(None, [await answered(one.do_finish()) for one in each]))
+        return "\n".join(filter(None, [await answered(self._finish_part(part)) for part in parts]))
+
+    async def _finish_part(self, part: str) -> str:
+        """End one of several things; a part that says itself what is so of it, as `blog 60%`, is that."""
+        said = parse_one(part)
+        if said is not None and said.intent == "progress":
+            return await carry_out(said, self.context)
+        item = PATTERNS["the"].sub("", PATTERNS["state_words"].sub("", part))
+        return await Board(self.parsed.having(item=item), self.context).do_finish()
 
     async def _ended_already(self) -> str:
         """Say that an entry of a list is ticked off already; nothing where none is."""

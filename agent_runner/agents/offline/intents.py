@@ -67,6 +67,8 @@ SAME_TIMES = [(re.compile(_expand(each, _WORDS), FLAGS), time) for each, time in
 """Words for a time, as a pattern, and the words that the reader of times knows for it."""
 CONTENT: list[str] = _DATA["content_slots"]
 """Slots whose words are the person's own: a correction there is none."""
+GOODS: frozenset[str] = frozenset(_DATA["goods_en"].split())
+"""Everyday things that people buy, in the singular."""
 MISSPELT: dict[str, str] = _DATA["misspelt"]
 """Words as people type them, and what they stand for."""
 ANSWERS: dict[str, list[str]] = _DATA["answers"] | {

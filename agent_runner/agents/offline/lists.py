@@ -10,7 +10,7 @@ from typing import TypeVar
 
 from agent_runner.agents.offline.conversation import Option, ShownEntry
 from agent_runner.agents.offline.handler import AnswerNow, RequestHandler, carry_out
-from agent_runner.agents.offline.intents import PATTERNS, ROWS, say
+from agent_runner.agents.offline.intents import GOODS, PATTERNS, ROWS, say
 from agent_runner.agents.offline.spelling import is_slip
 from agent_runner.agents.offline.wording import bare_forms, entries, is_in_sentence
 from agent_runner.checklists import TODO, Checklists, Item, ListError, file_stem, has_words
@@ -267,14 +267,21 @@ class Lists(RequestHandler):
         """Return whether people buy a thing every day, or it is or was on the list."""
         there = self._files.items(self.name, is_needed=False)
         is_there = any(one.text.casefold() == item.casefold() for one in there)
-        return is_there or PATTERNS["good_ko"].fullmatch(item) is not None
+        if is_there or self.parsed.language is Language.KOREAN:
+            return is_there or PATTERNS["good_ko"].fullmatch(item) is not None
+        last = item.casefold().split()[-1].strip(".,!?")
+        return bool(
+            {last, last.removesuffix("s"), last.removesuffix("es"), f"{last.removesuffix('ies')}y"} & GOODS
+        )
 
     def _ask_if_unusual(self, items: Sequence[str]) -> None:
         """Ask before words are put on a list that may be no name of a thing: `돈`, `내일 우유`."""
-        if self.name == TODO or self.slot("sure") or self.parsed.language is not Language.KOREAN:
+        if self.name == TODO or self.slot("sure"):
             return
-        is_stated = bool(self.slot("stated"))
-        if any(not self._is_bought(one) and (is_stated or is_in_sentence(one)) for one in items):
+        is_stated, is_korean = bool(self.slot("stated")), self.parsed.language is Language.KOREAN
+        if any(
+            not self._is_bought(one) and (is_stated or (is_korean and is_in_sentence(one))) for one in items
+        ):
             self.parsed = self.parsed.having(items="\n".join(items), list=self.name)
             raise self.question("sure", self.say("sure_add", items=", ".join(items)))
 
@@ -311,7 +318,7 @@ class Lists(RequestHandler):
         """Return what is named: one entry, or several where no entry has the whole words."""
         whole, texts = self.slot("item"), [item.text for item in self._files.items(self.name)]
         self._ask_if_unseen(whole)
-        several = entries(whole, self.parsed.language)
+        several = [PATTERNS["the"].sub("", one) for one in entries(whole, self.parsed.language)]
         same = [text.casefold() for text in texts]  # of one letter, too, which has no words
         known = [
             one for one in several if one.casefold() in same or any(has_words(text, one) for text in texts)

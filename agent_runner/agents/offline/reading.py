@@ -43,7 +43,8 @@ def read(text: str) -> list[ParsedRequest]:
     found = _split(text) if len(text) <= MAX_CHARS else []
     if found and spelling.is_poor(found):
         found = spelling.corrected(text, _split) or found
-    if not 0 < len(found) <= MAX_REQUESTS or _is_withheld_ko(text, found):
+    is_withheld = _is_withheld(text, found) or _is_withheld_ko(text, found)
+    if not 0 < len(found) <= MAX_REQUESTS or is_withheld:
         return [_unknown(text)]
     found = _about_what_came_before(found)
     parts = [one.of("unknown_part", **one.slots) if one.intent == "unknown" else one for one in found]
@@ -63,6 +64,13 @@ def _is_withheld_ko(text: str, found: Sequence[ParsedRequest]) -> bool:
     kinds = ("conditional_ko", "all_but_ko", "limited_ko")
     is_shown = all(one.startswith(("show", "need", "agenda", "week", "due", "count")) for one in deeds)
     return deeds != {"remind"} and not is_shown and any(PATTERNS[kind].search(text) for kind in kinds)
+
+
+def _is_withheld(text: str, found: Sequence[ParsedRequest]) -> bool:
+    """Return whether a part of a message is a condition of the rest or takes it back: nothing is done."""
+    parts = [one.slot("text") for one in found if one.intent == "unknown"]
+    is_off = any(map(PATTERNS["calls_off"].fullmatch, parts))
+    return len(found) > 1 and (is_off or PATTERNS["conditional"].search(text) is not None)
 
 
 def _about_what_came_before(found: list[ParsedRequest]) -> list[ParsedRequest]:
@@ -180,6 +188,8 @@ def _line(text: str) -> list[ParsedRequest]:
         # "…라고 알려주고 날씨 알려줘": two verbs are two wishes, also where no row knows the second.
         is_second = left.endswith("알려줘") and PATTERNS["ends_request_ko"].search(right)
         is_wish = _is_request(right) or other_wish(right) or is_second
+        # "tomorrow, cancel …" asks for no agenda
+        is_wish = is_wish and not PATTERNS["bare_day"].fullmatch(left)
         if is_wish and (known := _line(left)) and _is_read(known, whole):
             return [*known, *_line(right)]
     if whole is not None:

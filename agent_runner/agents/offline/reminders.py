@@ -149,7 +149,8 @@ class Reminders(RequestHandler):
         return self.context.read_time(self.slot("when"))
 
     async def _set(self, read: Instant | times.Duration) -> str:
-        reply = await self._set_once(self._note(), read.at, self.slot("what"))
+        note = self._note()
+        reply = await self._set_once(note, read.at, note.removeprefix(_BELL))
         due = datetime.fromtimestamp(reply.data["due_ms"] / 1000, self.context.zone)
         if reply.code == "sent_late":
             return self.say("reminder_late", moment=self.moment(due, has_seconds=True))
@@ -164,8 +165,27 @@ class Reminders(RequestHandler):
         """Set a reminder once more, word for word."""
         at, label = datetime.fromisoformat(self.slot("at")), self.slot("label")
         reply = await self._set_once(_BELL + label, at, label)
-        what, whom = self.brief(label).rstrip("."), self.say("whom_me")
+        what, whom = self._about_and_for(label)
         return self.say("reminder_set", whom=whom, moment=self.moment(at), what=what, id=reply.data["id"])
+
+    def _about_and_for(self, label: str) -> tuple[str, str]:
+        """Return what the text of a reminder is about, and whom it is for, as a piece of the answer."""
+        what = self.brief(label).rstrip(".")
+        if label.startswith(self._beginnings("reminder_note_for_all")):
+            return what, self.say("whom_all")
+        for language in Language:
+            before, _, after = (
+                say("reminder_note", language, sender="\0", what="").removeprefix(_BELL).partition("\0")
+            )
+            name, mark, text = label.removeprefix(before).partition(after)
+            if (
+                what == label.rstrip(".")
+                and label.startswith(before)
+                and mark
+                and len(name) <= MAX_SENDER_CHARS
+            ):
+                return text.rstrip("."), self.say("whom_other", name=name)
+        return what, self.say("whom_me")
 
     async def _set_once(self, text: str, at: datetime, label: str) -> mailbox.Reply:
         fields = {
@@ -218,6 +238,8 @@ class Reminders(RequestHandler):
     def _ask_for_missing(self) -> None:
         """Raise the question for what a reminder lacks: a text or a time, or which words are the time."""
         what, when, trouble = self.slot("what"), self.slot("when"), self.slot("trouble")
+        if PATTERNS["that_one"].fullmatch(what):
+            self.parsed, what, trouble = self.parsed.having(what=""), "", trouble or "no_text"
         if trouble == "unsure":
             self.parsed = self.parsed.having(trouble="", unsure="yes")
             raise self.question("when", self.say("time.unsure"))

@@ -76,9 +76,13 @@ def _doubt(parsed: ParsedRequest) -> str:
         return "repeat_limited"
     if is_reminder and is_limited and not _between_days(words, parsed.language):  # which days, is asked
         return "repeat_limited"
+    if any(PATTERNS["further_wish"].search(parsed.slot(name)) for name in ("title", "reason")):
+        return "two_meanings"  # "rename it to post and move it to Friday"
     is_added = parsed.intent in ("add_items", "add_todo")
     is_list = parsed.intent == "add_items" or parsed.slot("bare")
     if parsed.language is Language.KOREAN and _is_no_request_ko(parsed, words):
+        return "two_meanings"
+    if is_list and _is_no_addition(words, parsed.slot("list")):
         return "two_meanings"
     if is_list and PATTERNS["other_deed"].search(words):
         return "two_meanings"  # "buy bread and tell Mia": an entry, or another wish
@@ -112,6 +116,12 @@ def is_in_sentence(entry: str) -> bool:
     return not is_good and any(PATTERNS[name].search(entry) for name in names)
 
 
+def _is_no_addition(items: str, name: str) -> bool:
+    """Return whether entries are denied, or name several lists, or the words around them are a sentence."""
+    found = (PATTERNS[pattern].search(items) for pattern in ("to_several_lists", "no_item"))
+    return PATTERNS["several_lists"].search(name) is not None or any(found)
+
+
 def entries(text: str, language: Language, list_name: str = "") -> list[str]:
     """Return the single entries of `milk, eggs and bread`; to-dos are cut at commas alone."""
     kind = "between_todos" if list_name == TODO else f"between_entries_{language.value}"
@@ -119,7 +129,9 @@ def entries(text: str, language: Language, list_name: str = "") -> list[str]:
     for place, one in enumerate(quoted):
         text = text.replace(one, f"\0{place}\0", 1)
     parts = (PATTERNS["oh"].sub("", part) for part in PATTERNS[kind].split(text) if part)
+    parts = (PATTERNS["also"].sub("", PATTERNS["after_entry"].sub("", part)) for part in parts)
     found = [without_ending("object", part) for part in parts if part.strip(" .")]
+    found = [part for part in found if not PATTERNS["courtesy"].fullmatch(part.strip())] or found
     for place, one in enumerate(quoted):
         mark = f"\0{place}\0"
         found = [one[1:-1] if part == mark else part.replace(mark, one) for part in found]
@@ -246,7 +258,18 @@ def reminders(body: str, language: Language) -> list[ParsedRequest]:
         return [pieces[0].of("two_meanings")]
     for place in range(1, len(pieces)):
         pieces[place] = _on_day_of(pieces[place - 1], pieces[place])
-    return pieces if len(pieces) > 1 and is_clear else [_reminder(body, language)]
+    if len(pieces) > 1 and is_clear:
+        return pieces
+    whole = _reminder(body, language)
+    is_two = PATTERNS["second_time"].search(whole.slot("what"))
+    return [whole.of("two_meanings") if is_two and not whole.slot("trouble") else whole]
+
+
+def _loses_rhythm(before: ParsedRequest, one: ParsedRequest) -> bool:
+    """Return whether a time of day after one that repeats leaves open whether it repeats, too."""
+    lead = times.leading(one.slot("when"))
+    is_clock = lead is not None and not set(lead.parts.written()) - {"clock", "half"}
+    return is_clock and PATTERNS["repeats"].search(before.slot("when")) is not None
 
 
 def _loses_rhythm(before: ParsedRequest, one: ParsedRequest) -> bool:
@@ -317,6 +340,10 @@ def _between_days(body: str, language: Language) -> ParsedRequest | None:
     found = PATTERNS[f"days_{language.value}"].search(body)
     if found is None:
         return None
+    lead = times.leading(body[: found.start()])
+    if lead is not None and lead.parts.has_clock and body[lead.end : found.start()].strip():
+        # "at 6pm to move the meeting from Monday to Friday": the days may be of the text.
+        return ParsedRequest(intent="remind", language=language, slots={"what": body, "trouble": "unsure"})
     first = _reminder(body[: found.start()] + found["first"] + body[found.end() :], language)
     when = times.leading(first.slot("when"))
     days = when.parts.written().keys() & {"day", "weekday", "span", "repeat"} if when else ()
@@ -398,8 +425,11 @@ def _cut_start(body: str, lead: times.Found) -> tuple[str, str] | None:
         and rest[: trail.start].strip()
     ):
         what = rest[: trail.start]  # it stands between the parts of its time: tomorrow to pay rent at 9am
-        is_unsure = PATTERNS["dangling"].search(_without_joint(what)) or PATTERNS["words_of_time"].search(
-            what
+        is_weekday = trail.parts.written().keys() == {"weekday"}  # "at 6pm to plan Saturday"
+        is_unsure = (
+            PATTERNS["dangling"].search(_without_joint(what))
+            or PATTERNS["words_of_time"].search(what)
+            or (is_weekday and PATTERNS["plain_weekday"].match(rest[trail.start :]))
         )
         return None if is_unsure else (what, f"{when} {rest[trail.start :]}")
     rest = body[lead.end :].lstrip(" \t\n,")

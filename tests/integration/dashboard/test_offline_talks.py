@@ -983,6 +983,42 @@ TALKS = {
         > what are my reminders
         lock up
     """,
+    "undo with a question open lets go of the question": """
+        > remind me the day before the rent is due
+        > add a task pay the rent by Friday
+        > remind me tomorrow at 5pm to eat
+        > cancel task 1
+        Do you mean this one? Say yes or no.
+        > undo
+        All right, I leave it.
+        > list reminders
+        eat
+    """,
+    "again is asked about where nothing came": """
+        > remind me tomorrow at 5pm to eat
+        > remind me again in 10 minutes
+        What should I remind you of?
+        > list reminders
+        Tue 2026-02-10 17:00
+    """,
+    "what is no everyday thing is asked about before it is on a list": """
+        > we need more time
+        Put more time on the shopping list? Say yes or no.
+        > no
+        > we need jam
+        Added to the shopping list: jam.
+        > we need a hammock
+        Put hammock on the shopping list?
+        > yes
+        Added to the shopping list: hammock.
+    """,
+    "a text keeps what only looks like its time": """
+        > remind me to watch 60 minutes on sunday at 7pm
+        > sunday 7pm
+        What should I remind you of?
+        > watch 60 minutes
+        Sun 2026-02-15 19:00: watch 60 minutes
+    """,
     "nothing is late": """
         > add a task paint the door by Friday
         > what's late?
@@ -1359,8 +1395,12 @@ async def test_a_reply_to_a_reminder_that_came_sets_it_again(chat: Chat) -> None
     said = await chat.say("snooze 20 minutes", quoted="⏰ Reminder for Jane: cook")
     assert said == "I'll remind you on Mon 2026-02-09 08:50: cook (reminder 1)."
     assert "\n1. Mon 2026-02-09 08:50 · cook" in await chat.say("list reminders")
+    await chat.say("snooze 5 minutes", quoted="⏰ Reminder for Bob: hoe")
+    listed = await chat.say("list reminders")
+    assert "Reminder for Bob: hoe" in listed, "it stays Bob's"
+    await chat.say("cancel reminder 2")
     said = await chat.say("한 시간 뒤에 다시 알려줘", quoted="⏰ Jane님 알림: 약 먹기")
-    assert said == "2026-02-09 (월) 09:30에 알려드릴게요: 약 먹기 (알림 2번)."
+    assert said.startswith("2026-02-09 (월) 09:30에 알려드릴게요: 약 먹기 (알림 3번).")
 
 
 async def test_a_reply_to_a_reminder_that_is_set_moves_that_one(chat: Chat) -> None:
