@@ -272,13 +272,6 @@ def _loses_rhythm(before: ParsedRequest, one: ParsedRequest) -> bool:
     return is_clock and PATTERNS["repeats"].search(before.slot("when")) is not None
 
 
-def _loses_rhythm(before: ParsedRequest, one: ParsedRequest) -> bool:
-    """Return whether a time of day after one that repeats leaves open whether it repeats, too."""
-    lead = times.leading(one.slot("when"))
-    is_clock = lead is not None and not set(lead.parts.written()) - {"clock", "half"}
-    return is_clock and PATTERNS["repeats"].search(before.slot("when")) is not None
-
-
 def _on_day_of(before: ParsedRequest, one: ParsedRequest) -> ParsedRequest:
     """Put a request with a bare time of day on the day of the one before: `on Sunday … and dad at noon`."""
     when, found = one.slot("when"), times.leading(one.slot("when"))
