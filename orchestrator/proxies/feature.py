@@ -387,7 +387,7 @@ class ContainerProxies:
             turn_id=bearer.turn_id,
             kind=bearer.kind,
             task_id=bearer.task_id,
-            is_main=bearer.is_main,
+            is_main=bearer.is_main and Permission.COMMAND in rights.may,
             role=bearer.role,
             may_call_servers=Permission.MCP in rights.may,
             spend=rights.spend,

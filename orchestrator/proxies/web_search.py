@@ -21,9 +21,9 @@ from orchestrator.base.tables import short
 from orchestrator.domain.errors import BadRequest, SettingError
 from orchestrator.domain.model_services import is_near
 from orchestrator.domain.settings import Settings
-from orchestrator.domain.values import Group, RunId, TurnId, TurnKind
+from orchestrator.domain.values import Group, Role, RunId, TurnId, TurnKind
 from orchestrator.domain.web_search import BRAVE_KEY, SearchService
-from orchestrator.groups import owner, settings
+from orchestrator.groups import owner, roles, settings
 from orchestrator.groups.host_context import HostContext
 from orchestrator.proxies import strict_json
 from orchestrator.proxies.model.budget_admission import Admission
@@ -94,6 +94,8 @@ class SearchingTurn:
     turn_id: TurnId
     kind: TurnKind
     task_id: str | None
+    role: Role = Role.OWNER
+    """The least of the roles of those who asked in it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -151,6 +153,8 @@ class WebSearch:
             kind=turn.kind,
             task_id=turn.task_id,
             is_main=group.is_main,
+            role=turn.role,
+            spend=roles.rights_of(turn.role, settings.of(group)).spend,
             budgets=await self._budgets(),
         )
         try:

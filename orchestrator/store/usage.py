@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import sqlite3
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from orchestrator.domain.values import Folder, RunId, TurnId, TurnKind
+from orchestrator.domain.values import Folder, Role, RunId, TurnId, TurnKind
 from orchestrator.store.database import Tx, returned
 
 BUCKET_MS = 15 * 60_000
@@ -181,6 +182,28 @@ async def spent(tx: Tx, *, folder: Folder | None, since_ms: int, only_background
               AND (NOT :background OR kind IS NULL OR kind <> 'chat')
         """,  # noqa: S608 - our own text
         {"since": since_ms, "folder": folder, "background": only_background},
+    )
+    return _sums(await returned(cursor))
+
+
+async def spent_by(
+    tx: Tx, roles: Iterable[Role], *, folder: Folder, since_ms: int, only_background: bool
+) -> Sums:
+    """Return the sums since a time of the turns of a group in which people of these roles asked."""
+    cursor = await tx.execute(
+        f"""
+        SELECT {_SUMS} FROM usage
+        WHERE at_ms >= :since AND group_folder = :folder
+              AND (NOT :background OR kind IS NULL OR kind <> 'chat')
+              AND EXISTS (SELECT 1 FROM turns WHERE turns.id = usage.turn_id
+                          AND turns.role IN (SELECT value FROM json_each(:roles)))
+        """,  # noqa: S608 - our own text
+        {
+            "since": since_ms,
+            "folder": folder,
+            "background": only_background,
+            "roles": json.dumps([role.value for role in roles]),
+        },
     )
     return _sums(await returned(cursor))
 

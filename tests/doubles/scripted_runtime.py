@@ -32,6 +32,7 @@ class ScriptedRuntime:
         self.started: list[ScriptedContainer] = []
         self.present: list[ScriptedContainer] = []
         self.orders: list[RunOrder] = []
+        self.specs: list[ContainerSpec] = []
         self.is_gone = False
         self.refusal: str | None = None
 
@@ -40,6 +41,7 @@ class ScriptedRuntime:
         if self.refusal is not None:
             raise ContainerError(self.refusal)
         self.orders.append(RunOrder.parse(order))
+        self.specs.append(spec)
         self.started.append(ScriptedContainer(spec.run_id, spec.folder, self))
         self.present.append(self.started[-1])
         return self.started[-1]

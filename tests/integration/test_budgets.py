@@ -14,13 +14,13 @@ import httpx
 import pytest
 
 from agent_runner.wire.frames import TurnEnd
-from orchestrator.domain.values import Folder, Run, RunId, Turn, TurnId, TurnKind, TurnState
+from orchestrator.domain.values import Folder, Role, Run, RunId, Turn, TurnId, TurnKind, TurnState
 from orchestrator.proxies.model import usage_writer as usage_writer_module
 from orchestrator.proxies.model.budget_admission import Admission
 from orchestrator.proxies.model.exchange import ExchangeEnd, ProxyExchange, RunIdentity
 from orchestrator.proxies.model.token_usage import ParsedUsage
 from orchestrator.proxies.run_tokens import token_hash
-from orchestrator.store import budgets
+from orchestrator.store import budgets, groups
 from orchestrator.store.budgets import Budget, Period, Unit
 from tests.doubles.messages_api import Say, ScriptedMessagesApi, Tokens
 from tests.support.running_proxy import Proxied, proxied
@@ -48,7 +48,12 @@ class Harness:
             )
 
     def works_for(
-        self, folder: str, *, turn: Turn | None = None, kind: TurnKind | None = TurnKind.CHAT
+        self,
+        folder: str,
+        *,
+        turn: Turn | None = None,
+        kind: TurnKind | None = TurnKind.CHAT,
+        spend: int = 100,
     ) -> None:
         self.served.runs[token_hash(self.served.token)] = RunIdentity(
             run_id=RunId("run-1"),
@@ -56,6 +61,8 @@ class Harness:
             turn_id=turn.id if turn else None,
             kind=kind,
             is_main=folder == "main",
+            role=turn.role if turn else Role.OWNER,
+            spend=spend,
         )
 
     async def ask(self) -> httpx.Response:
@@ -115,6 +122,36 @@ async def a_harness(
             harness = Harness(store_harness, served, gate, ended)
             harness.works_for("family")
             yield harness
+
+
+async def test_guests_have_their_part_of_a_budget_together_and_members_the_rest(harness: Harness) -> None:
+    people = {"people": {"local:gil": "guest", "local:gus": "guest"}}
+    async with harness.store_harness.database.transaction() as tx:
+        await groups.set_config(tx, Folder("family"), people, now_ms=0)
+    await harness.allow(1_000, "family")
+
+    async def asked_by(sender: str) -> Turn:
+        await harness.store_harness.hear("@Andy look", sender=f"local:{sender}")
+        turn, run, _ = await harness.store_harness.start_next()
+        await harness.store_harness.take(run, TurnEnd(n=9, turn=turn.id))
+        return turn
+
+    gil = await asked_by("gil")
+    harness.works_for("family", turn=gil, spend=20)
+    assert await harness.statuses(3) == [200, 200, 402], "two answers of 100 tokens are 20 % of 1,000"
+    await harness.gate.usage_writer.flush()
+    harness.works_for("family", turn=await asked_by("gus"), spend=20)
+    refused = await harness.ask()
+    assert refused.status_code == 402
+    assert "Guests may use 20 % of the budget of family for today together" in refused.text
+    harness.works_for("family", turn=await asked_by("mina"))
+    assert await harness.statuses(9) == [200] * 8 + [402], "the whole budget is for all"
+    harness.store_harness.clock.wall_ms += DAY_MS
+    harness.works_for("family", turn=gil, spend=20)
+    assert (await harness.ask()).status_code == 200
+
+    harness.works_for("family", turn=gil, spend=0)
+    assert (await harness.ask()).status_code == 403
 
 
 async def test_requests_pass_until_the_budget_is_spent(harness: Harness) -> None:

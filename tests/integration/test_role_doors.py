@@ -8,6 +8,7 @@ import os
 import random
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -17,7 +18,8 @@ import pytest
 from agent_runner.wire.frames import TurnEnd
 from agent_runner.wire.mailbox import Command, Reply
 from agent_runner.wire.order import TurnOrder
-from orchestrator.domain.values import Role, Run, Turn, least, rank
+from orchestrator.domain.protocols import Mount
+from orchestrator.domain.values import Group, Role, Run, Turn, least, rank
 from orchestrator.groups import settings
 from orchestrator.groups.roles import RULES, Permission, Rights
 from orchestrator.ipc import command_dispatcher
@@ -27,9 +29,11 @@ from orchestrator.proxies.run_tokens import new_token, token_hash
 from orchestrator.store import groups, mcp_servers, runs
 from orchestrator.store.mcp_servers import McpServer
 from tests.doubles.faulty_upstream import FaultyUpstream, answer
+from tests.doubles.scripted_runtime import ScriptedRuntime, scripted_pool, scripted_ports
 from tests.support.command_dispatchers import dispatcher_of
 from tests.support.model_services_harness import ServicesHarness, several_services
 from tests.support.store_harness import StoreHarness
+from tests.support.until import until
 from tests.unit.test_authorise import OF_A_GROUP, OF_MAIN
 
 MINA, GIL = {"sender": "local:mina", "sender_name": "Mina"}, {"sender": "local:gil", "sender_name": "Gil"}
@@ -268,6 +272,37 @@ async def _try(
 
 
 # What a container reaches, and what it sees
+
+
+async def test_the_pool_makes_a_container_for_a_guests_turn_with_a_guests_settings(
+    store_harness: StoreHarness, tmp_path: Path
+) -> None:
+    config = {**GUEST_IS_GIL, "egress": "open", "memory_mb": 512}
+    await store_harness.add_group(container_config=config)
+    await store_harness.add_group("work", container_config=config)
+    runtime, prepared = ScriptedRuntime(), []
+
+    async def prepare(group: Group, role: Role | None) -> tuple[Mount, ...]:
+        prepared.append((role, settings.of(group).egress))
+        return ()
+
+    ports = replace(scripted_ports(), prepare=prepare)
+    async with asyncio.TaskGroup() as tasks:
+        pool = scripted_pool(store_harness, runtime, tasks, tmp_path, ports=ports)
+        for number, (person, folder) in enumerate([(GIL, "family"), (MINA, "work")], start=1):
+            await store_harness.hear("@Andy look", folder, **person)
+            await pool.start((await store_harness.queued(folder))[0])
+            await until(lambda number=number: len(runtime.started) == number, "it is started")
+        assert [one.is_restricted for one in pool.live()] == [True, False]
+        for task in pool.tasks():
+            task.cancel()
+
+    assert prepared == [(Role.GUEST, "none"), (None, "open")]
+    assert [spec.is_open for spec in runtime.specs] == [False, True]
+    assert [spec.memory_bytes for spec in runtime.specs] == [512 * 1024**2] * 2
+    rows = await store_harness.rows("SELECT role, is_isolated FROM runs ORDER BY started_ms, rowid")
+    assert rows == [{"role": "guest", "is_isolated": 1}, {"role": None, "is_isolated": 0}]
+
 
 REACHING = {
     **GUEST_IS_GIL,

@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from orchestrator.domain.values import MessageId, Quote, Role, TurnState
+from agent_runner.wire.frames import Result, TurnEnd
+from orchestrator.domain.values import ChatJid, ChatMember, MessageId, Quote, Role, TurnState
 from orchestrator.groups import people
 from orchestrator.groups.people import UnknownPerson
 from orchestrator.groups.roles import MAY_NOT_CALL
@@ -15,8 +16,8 @@ from orchestrator.inbound import approval_replies
 from orchestrator.inbound.intake import Intake
 from orchestrator.inbound.triggers import ONLY_OWNER
 from orchestrator.queue.stop_requests import StopRequests
-from orchestrator.store import group_changes
-from orchestrator.store.people import addresses_of
+from orchestrator.store import chats, group_changes
+from orchestrator.store.people import addresses_of, note_members
 from tests.support.host_contexts import host_context
 from tests.support.store_harness import StoreHarness, a_message
 
@@ -239,3 +240,67 @@ async def test_a_hook_is_a_member_until_it_is_given_less(store_harness):
 def test_the_settings_name_what_is_wrong_with_a_role():
     with pytest.raises(Exception, match=r"people\.local:gil: .*king"):
         checked({"people": {"local:gil": "king"}})
+
+
+# What was there before
+
+
+async def test_a_newcomer_reads_what_was_said_since_they_were_first_seen(family):
+    await family.hear("the code is 4711", **MINA)
+    await family.hear("@Andy note it", **MINA)
+    await family.answer("I noted 4711.")
+    await family.deliver_all()
+    await family.hear("hello, I am new", **GIL)
+    await family.hear("welcome", **MINA)
+    await family.hear("@Andy what did they say?", **GIL)
+    turn, run, order = await family.start_next()
+    assert turn.is_restricted
+    assert "4711" not in order.prompt
+    assert "hello, I am new" in order.prompt
+    assert "welcome" in order.prompt
+
+    # The group's own conversation reads the guest's question and its answer, and goes on from where it was.
+    await family.take(run, Result(n=2, turn=turn.id, result="They said welcome."))
+    await family.take(run, TurnEnd(n=3, turn=turn.id))
+    await family.deliver_all()
+    await family.hear("@Andy and now?", **GIL)
+    turn, run, order = await family.start_next()
+    assert "They said welcome." in order.prompt, "it has no session that holds it"
+    assert "4711" not in order.prompt
+    await family.take(run, TurnEnd(n=4, turn=turn.id))
+    await family.hear("@Andy who was that?", **MINA)
+    _, _, order = await family.start_next()
+    for said in ("hello, I am new", "@Andy what did they say?", "They said welcome.", "@Andy and now?"):
+        assert said in order.prompt, said
+    assert "I noted 4711." not in order.prompt, "its session holds that"
+
+
+async def test_a_newcomer_reads_no_older_words_by_quoting_them(family):
+    older = a_message("the code is 4711", **MINA)
+    await family.intake.accept(older)
+    await family.hear("hello", **GIL)
+    quote = Quote(message_id=older.id, sender="Mina", text="?")
+    await family.hear("@Andy what is that?", quote=quote, **GIL)
+    _, _, order = await family.start_next()
+    assert "4711" not in order.prompt
+    assert "4711" not in order.requests[0].quoted
+
+
+async def test_a_guest_who_may_reads_what_was_before(store_harness):
+    config = {"people": {"local:gil": "guest"}, "roles": {"guest": {"history": True}}}
+    await store_harness.add_group(container_config=config)
+    await store_harness.hear("the code is 4711", **MINA)
+    await store_harness.hear("@Andy what is the code?", **GIL)
+    _, _, order = await store_harness.start_next()
+    assert "the code is 4711" in order.prompt
+
+
+async def test_who_is_listed_in_a_chat_was_there_before_they_wrote(family):
+    members = [ChatMember(jid="local:gil", name="Gil")]
+    async with family.database.transaction() as tx:
+        await chats.replace_members(tx, ChatJid("local:family"), members)
+        await note_members(tx, ChatJid("local:family"), now_ms=1)
+    await family.hear("the party is on Friday", **MINA)
+    await family.hear("@Andy when is it?", **GIL)
+    _, _, order = await family.start_next()
+    assert "the party is on Friday" in order.prompt

@@ -31,7 +31,9 @@ async def search(
         return refused("no_turn", NO_TURN)
     if command.asked_ms is not None and now_ms - command.asked_ms > LATEST_MS:
         return refused("too_late", TOO_LATE)
-    asking = SearchingTurn(run_id=turn.run_id, turn_id=turn.id, kind=turn.kind, task_id=turn.task_id)
+    asking = SearchingTurn(
+        run_id=turn.run_id, turn_id=turn.id, kind=turn.kind, task_id=turn.task_id, role=turn.role
+    )
     try:
         return CommandResult(text=await service.search(group, asking, command.query))
     except BadRequest as refusal:

@@ -8,7 +8,7 @@ from zoneinfo import ZoneInfo
 import structlog
 
 from orchestrator.base.clock import Clock
-from orchestrator.domain.values import ChatJid, Folder, Group, RunId, TurnId
+from orchestrator.domain.values import ChatJid, Folder, Group, Role, RunId, TurnId, rank
 from orchestrator.proxies.model import budget_sums as rules
 from orchestrator.proxies.model import error_responses
 from orchestrator.proxies.model.budget_sums import BudgetCache
@@ -22,6 +22,7 @@ from orchestrator.store.database import Database, Tx
 
 log = structlog.get_logger(__name__)
 
+WHOLE_PERCENT = 100
 SEARCHES_A_TURN = 50
 """Web searches that a turn may make. One costs about as much as two thousand input tokens."""
 
@@ -74,6 +75,8 @@ class Admission:
         spent = await self._spent_budget(identity)
         if spent is not None:
             await self._refuse(identity, spent)
+        if identity.spend < WHOLE_PERCENT:
+            await self._check_share(identity)
 
     def may_search(self, run_id: RunId, turn_id: TurnId | None) -> bool:
         """Whether a turn has searched the web less often than a turn may."""
@@ -95,6 +98,36 @@ class Admission:
         stopping = [budget for budget in identity.budgets if rules.stops(budget, asker)]
         standings = await self._standings(stopping)
         return next((standing for standing in standings if standing.is_spent), None)
+
+    async def _check_share(self, identity: RunIdentity) -> None:
+        """Refuse a request of a role that has used its part of a budget.
+
+        Answers of other turns that are not stored yet are left out: they are by the next request.
+        """
+        if identity.spend == 0:
+            raise ProxyRefused(error_responses.not_allowed(f"the model in a turn of a {identity.role}"))
+        asker = _asker(identity)
+        now_ms = self._clock.now_ms()
+        own = [one for one in self.usage_writer.waiting if one.turn_id == identity.turn_id]
+        for budget in identity.budgets:
+            if not rules.concerns(budget, asker):
+                continue
+            span = rules.span_of(budget.period, now_ms, self._zone)
+            async with self._database.reading() as tx:
+                stored = await usage.spent_by(
+                    tx,
+                    tuple(Role)[rank(identity.role) :],
+                    folder=identity.folder,
+                    since_ms=span.start_ms,
+                    only_background=budget.is_background,
+                )
+            unstored = usage.sums_of(one for one in own if rules.counts(budget, span, one))
+            share = rules.share_of(budget, identity.spend)
+            standing = rules.standing_of(share, span, stored + unstored)
+            if standing.is_spent:
+                reason = rules.share_in_words(standing, identity.role, identity.spend, self._zone)
+                await self._stop(identity, "budget", reason)
+                raise ProxyRefused(error_responses.budget_spent(reason))
 
     async def _standings(self, found: Sequence[budgets.Budget]) -> list[rules.BudgetStanding]:
         now_ms = self._clock.now_ms()

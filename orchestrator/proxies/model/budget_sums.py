@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 from zoneinfo import ZoneInfo
 
 from orchestrator.base.clock import local_minute
-from orchestrator.domain.values import Folder, TurnKind
+from orchestrator.domain.values import Folder, Role, TurnKind
 from orchestrator.store import usage
 from orchestrator.store.budgets import Budget, Period, Unit
 from orchestrator.store.database import Tx
@@ -134,6 +134,11 @@ async def spent_budget(
     )
 
 
+def share_of(budget: Budget, percent: int) -> Budget:
+    """Return a budget as it bounds a role that may use a part of it, in percent."""
+    return replace(budget, amount=budget.amount * percent // 100)
+
+
 async def spent_of(tx: Tx, budget: Budget, span: BudgetPeriod) -> usage.Sums:
     """Add up what is stored of what a budget counts."""
     return await usage.spent(
@@ -173,6 +178,13 @@ def spent_in_words(standing: BudgetStanding, zone: ZoneInfo) -> str:
     limit = amount_in_words(standing.budget.unit, standing.budget.amount)
     anew = local_minute(standing.span.end_ms, zone)
     return f"{name_of(standing.budget)} is spent ({limit}). The next begins on {anew}."
+
+
+def share_in_words(standing: BudgetStanding, role: Role, percent: int, zone: ZoneInfo) -> str:
+    """Return the reason that finishes the sentence "I could not answer: …" for people of a role."""
+    anew = local_minute(standing.span.end_ms, zone)
+    name = name_of(standing.budget)
+    return f"{role}s may use {percent} % of {name} together, and that is spent. The next begins on {anew}."
 
 
 def notice_of(standing: BudgetStanding, zone: ZoneInfo) -> str | None:
