@@ -237,7 +237,8 @@ class Lists(RequestHandler):
         items += entries(self.slot("more"), self.parsed.language)
         if self.name != TODO and self.parsed.language is Language.KOREAN:
             items = [self._named_entry(item) for item in items]
-        if all(map(PATTERNS["no_entry"].fullmatch, items)):
+        of_words = any if self.parsed.language is Language.KOREAN else all  # `빵이랑 그거`
+        if of_words(map(PATTERNS["no_entry"].fullmatch, items)):
             self.parsed = self.parsed.of("add_items", list=self.name)
             raise self.question("what", self.say("which_entry"))
         self._ask_if_unusual(items)
@@ -260,28 +261,33 @@ class Lists(RequestHandler):
             return known[0] if known else item
         if len(self.slot("items").splitlines()) > 1:
             return item
-        options = [self.option(f"'{form}'", items=form, list=self.name, sure="yes") for form in forms]
+        options = [self.option(f"'{form}'", items=form, list=self.name, sure="yes") for form in forms[::-1]]
         raise self.question("which", self.say("which_entry"), options)
 
     def _is_bought(self, item: str) -> bool:
         """Return whether people buy a thing every day, or it is or was on the list."""
-        there = self._files.items(self.name, is_needed=False)
-        is_there = any(one.text.casefold() == item.casefold() for one in there)
-        if is_there or self.parsed.language is Language.KOREAN:
-            return is_there or PATTERNS["good_ko"].fullmatch(item) is not None
+        if self._is_there(item) or self.parsed.language is Language.KOREAN:
+            return self._is_there(item) or PATTERNS["good_ko"].fullmatch(item) is not None
         last = item.casefold().split()[-1].strip(".,!?")
         return bool(
             {last, last.removesuffix("s"), last.removesuffix("es"), f"{last.removesuffix('ies')}y"} & GOODS
         )
+
+    def _is_there(self, item: str) -> bool:
+        there = self._files.items(self.name, is_needed=False)
+        return any(one.text.casefold() == item.casefold() for one in there)
 
     def _ask_if_unusual(self, items: Sequence[str]) -> None:
         """Ask before words are put on a list that may be no name of a thing: `돈`, `내일 우유`."""
         if self.name == TODO or self.slot("sure"):
             return
         is_stated, is_korean = bool(self.slot("stated")), self.parsed.language is Language.KOREAN
-        if any(
-            not self._is_bought(one) and (is_stated or (is_korean and is_in_sentence(one))) for one in items
-        ):
+        unusual = [
+            one
+            for one in items
+            if not self._is_bought(one) and (is_stated or (is_korean and is_in_sentence(one)))
+        ]
+        if unusual or (self.slot("asked") and not all(map(self._is_there, items))):
             self.parsed = self.parsed.having(items="\n".join(items), list=self.name)
             raise self.question("sure", self.say("sure_add", items=", ".join(items)))
 

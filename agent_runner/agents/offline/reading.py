@@ -24,7 +24,7 @@ MAX_CUTS = 100
 """A line with more joiners is one request, or none that is understood."""
 _LONG_GAP = re.compile(r"\s{5,}")
 _TIME_SLOTS = ("day", "last", "clock", "when", "span", "first", "later", "earlier")
-_MARKS = (("whole", "is_whole"), ("stated", "is_stated"))
+_MARKS = (("whole", "is_whole"), ("stated", "is_stated"), ("asked", "is_asked"))
 """Slots by which a request shows what the row said of it through which it was read."""
 _OWN_WORDS = ("echo", "note", "forget", "know", "recall", "unknown", "help")
 """Intents that change nothing by what they say, or whose words are the person's own."""
@@ -59,11 +59,17 @@ def _is_withheld_ko(text: str, found: Sequence[ParsedRequest]) -> bool:
     deeds = {one.intent for one in found} - set(_OWN_WORDS)
     if not deeds or any(one.slot("fix") or one.language is not Language.KOREAN for one in found):
         return False
-    if PATTERNS["retracted_ko"].search(text):
+    parts = (one.slot("text") for one in found if one.intent == "unknown")
+    is_reminder = deeds == {"remind"}
+    if PATTERNS["retracted_ko"].search(text) or any(map(PATTERNS["retracts_ko"].match, parts)):
         return True
+    if (is_reminder or len(found) > 1) and PATTERNS["left_out_ko"].search(text):
+        return True  # `알림 다 취소해줘, 쓰레기는 빼고`
+    if is_reminder and PATTERNS["called_off_ko"].search(text):
+        return True  # `알림 R1번 오늘만 취소해줘` sets none
     kinds = ("conditional_ko", "all_but_ko", "limited_ko")
     is_shown = all(one.startswith(("show", "need", "agenda", "week", "due", "count")) for one in deeds)
-    return deeds != {"remind"} and not is_shown and any(PATTERNS[kind].search(text) for kind in kinds)
+    return not is_reminder and not is_shown and any(PATTERNS[kind].search(text) for kind in kinds)
 
 
 def _is_withheld(text: str, found: Sequence[ParsedRequest]) -> bool:
@@ -245,6 +251,8 @@ def _cuts(text: str) -> Iterator[tuple[str, str]]:
         if left and right:
             yield left, right
     for joined in PATTERNS["korean_and"].finditer(text):
+        if times.leading(text[: joined.start()]) is not None and PATTERNS["of_lists"].match(joined["verb"]):
+            continue  # `내일 9시에 우유 빼고 장 보라고 알려줘`: a list is changed at once
         verb = wording.without_ending("stem", joined["verb"])
         ending = "해줘" if PATTERNS["noun_verb"].fullmatch(verb) else "줘"
         yield text[: joined.start()] + verb.removesuffix("해") + ending, text[joined.end() :].strip()

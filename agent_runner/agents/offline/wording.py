@@ -157,6 +157,8 @@ def _todos(parsed: ParsedRequest) -> list[ParsedRequest]:
         parts = entries(parsed.slot("bare"), parsed.language)
         named = PATTERNS["entries_of_list_ko"].fullmatch(parsed.slot("bare"))
         if named and parsed.language is Language.KOREAN:  # a list that may be new: it is asked about
+            if times.is_time(named["list"]) or times.is_time(f"{named['list']}에"):
+                return [parsed.of("two_meanings")]  # `10분 뒤에 잼`
             items = "\n".join(entries(named["items"], parsed.language))
             return [parsed.of("add_items", items=items, list=named["list"], doubt="yes")]
         if len(parts) > 1 and all(map(PATTERNS["entry_of_list"].fullmatch, parts)):

@@ -107,9 +107,12 @@ def _resolved(parts: Parts, now: datetime, policy: TimePolicy) -> Reading:
         _check_bounds(result, at, now, policy)
     except _Refused as refused:
         choices = refused.choices
-        if refused.reason is Reason.WHICH_HALF:
+        reason = refused.reason
+        if reason is Reason.WHICH_HALF:
             choices = _by_half(parts, now, policy)
-        return TimeRefusal(reason=refused.reason, at=refused.at, choices=choices)
+            if nights := _midnights(parts, now, policy):
+                reason, choices = Reason.WHICH_MEANING, nights
+        return TimeRefusal(reason=reason, at=refused.at, choices=choices)
     except (OverflowError, OSError):
         return TimeRefusal(reason=Reason.TOO_FAR)
     return result
@@ -122,6 +125,16 @@ def _by_half(parts: Parts, now: datetime, policy: TimePolicy) -> tuple[Choice, .
     clocks = (replace(parts.clock, half=half, is_bare=False) for half in (Half.AM, Half.PM))
     readings = (_resolved(replace(parts, clock=clock), now, policy) for clock in clocks)
     return tuple(reading for reading in readings if not isinstance(reading, TimeRefusal))
+
+
+def _midnights(parts: Parts, now: datetime, policy: TimePolicy) -> tuple[Choice, ...]:
+    """Return both midnights that `내일 밤 12시` can mean: that at which the day begins, and ends."""
+    clock = parts.clock
+    if clock is None or clock.hour != _NOON or Half.NIGHT not in (clock.half, parts.half):
+        return ()
+    begin = replace(parts, half=None, clock=replace(clock, hour=0, half=None, is_bare=False))
+    first = _resolved(begin, now, policy)
+    return (first, replace(first, at=first.at + timedelta(days=1))) if isinstance(first, Instant) else ()
 
 
 def _check_bounds(result: Reading, at: datetime, now: datetime, policy: TimePolicy) -> None:
