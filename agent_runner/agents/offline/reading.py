@@ -57,7 +57,7 @@ def _is_withheld_ko(text: str, found: Sequence[ParsedRequest]) -> bool:
     Then nothing of it is done. The text of a reminder may have a condition, that of a note anything.
     """
     deeds = {one.intent for one in found} - set(_OWN_WORDS)
-    if not deeds or any(one.slot("fix") or one.language is not Language.KOREAN for one in found):
+    if not (deeds and PATTERNS["hangul"].search(text)) or any(one.slot("fix") for one in found):
         return False
     parts = (one.slot("text") for one in found if one.intent == "unknown")
     is_reminder = deeds == {"remind"}
