@@ -267,7 +267,8 @@ class Lists(RequestHandler):
     def _is_bought(self, item: str) -> bool:
         """Return whether people buy a thing every day, or it is or was on the list."""
         if self._is_there(item) or self.parsed.language is Language.KOREAN:
-            return self._is_there(item) or PATTERNS["good_ko"].fullmatch(item) is not None
+            is_good = PATTERNS["good_ko"].fullmatch(item) is not None or item.casefold() in GOODS
+            return self._is_there(item) or is_good
         last = item.casefold().split()[-1].strip(".,!?")
         return bool(
             {last, last.removesuffix("s"), last.removesuffix("es"), f"{last.removesuffix('ies')}y"} & GOODS

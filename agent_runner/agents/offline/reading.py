@@ -61,6 +61,8 @@ def _is_withheld_ko(text: str, found: Sequence[ParsedRequest]) -> bool:
         return False
     parts = (one.slot("text") for one in found if one.intent == "unknown")
     is_reminder = deeds == {"remind"}
+    if len(found) > 1 and deeds & {"never_mind", "no"}:
+        return True
     if PATTERNS["retracted_ko"].search(text) or any(map(PATTERNS["retracts_ko"].match, parts)):
         return True
     if (is_reminder or len(found) > 1) and PATTERNS["left_out_ko"].search(text):

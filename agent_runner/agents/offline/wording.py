@@ -97,7 +97,9 @@ def _is_no_request_ko(parsed: ParsedRequest, words: str) -> bool:
     if parsed.intent not in ("add_items", "add_todo"):
         return False
     decomposed = normalized("NFD", words)
-    if PATTERNS["several_lists_ko"].search(parsed.slot("list")) or PATTERNS["told_ko"].search(decomposed):
+    if PATTERNS["several_lists_ko"].search(parsed.slot("list")) or PATTERNS["other_list_ko"].search(words):
+        return True
+    if PATTERNS["told_ko"].search(decomposed):
         return True
     if parsed.slot("list") == TODO or (parsed.intent == "add_todo" and not parsed.slot("bare")):
         return PATTERNS["only_time"].fullmatch(words) is not None
