@@ -159,7 +159,7 @@ class Orchestrator:
             web=self._proxies.web_search,
         )
         stops = StopRequests(host, stop_run=self._containers.stop_run_soon)
-        self._undo = UndoFeature(host)
+        self._undo = UndoFeature(host, channel_for=self._channels.owner)
         self._intake = build_intake(
             host, at_once=self._dashboards.instant_reply, stop=stops.answer, undo=self._undo.requests.answer
         )

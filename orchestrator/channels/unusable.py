@@ -41,6 +41,11 @@ class UnusableChannel:
     async def react(self, message: Message, sign: str) -> None:
         """Do nothing."""
 
+    async def withdraw(self, message: Message) -> None:
+        """Raise `ChannelDown`, which says what to install."""
+        del message
+        raise ChannelDown(self._description.missing_library)
+
     def status(self) -> dict[str, Any]:
         """Return that it cannot be used, and what to do."""
         return {"state": "unusable", "advice": self._description.missing_library}

@@ -55,6 +55,8 @@ class Feature(StrEnum):
     """Edits of messages come in."""
     DELETIONS = "deletions"
     """Deletions of messages come in."""
+    WITHDRAWALS = "withdrawals"
+    """A message of Andy's own can be deleted for everybody in its chat, within the messenger's limits."""
     READ_RECEIPTS = "read receipts"
     """People can see that a message was read."""
     THREADS = "threads"
@@ -119,6 +121,17 @@ class Channel(Protocol):
         """Put `sign` under a message in place of the last one; an empty sign takes the last one away.
 
         Called with `Feature.REACTIONS` only. Best effort; never raises.
+        """
+        ...
+
+    async def withdraw(self, message: Message) -> None:
+        """Delete a message of Andy's own for everybody; one that is gone is no error.
+
+        Called with `Feature.WITHDRAWALS` only.
+
+        Raises:
+            ChannelDown: it was not deleted; it may work later.
+            ChannelRefused: it was not deleted, and never will be.
         """
         ...
 

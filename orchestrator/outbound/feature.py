@@ -11,6 +11,7 @@ from orchestrator.groups.host_context import HostContext
 from orchestrator.outbound.delivery import Delivery, DeliveryHooks
 from orchestrator.outbound.reactions import sign_loops
 from orchestrator.outbound.speech import SpokenReplies
+from orchestrator.outbound.withdrawals import Withdrawals
 
 
 class OutboundFeature:
@@ -31,12 +32,24 @@ class OutboundFeature:
             resends=host.settings.resends,
             hooks=hooks,
         )
+        self._withdrawals = Withdrawals(
+            host.database,
+            clock=host.clock,
+            channel_for=channels.owner,
+            bus=host.bus,
+            wakeup=host.wakeups.outbox,
+        )
         self._speech = SpokenReplies(host)
         self._signs = sign_loops(host.database, channel_for=channels.owner, bus=host.bus)
 
     def loops(self) -> dict[str, Callable[[], Any]]:
         """Return the loops to supervise by their names."""
-        return {"delivery": self._delivery.run, "speech": self._speech.run, **self._signs}
+        return {
+            "delivery": self._delivery.run,
+            "withdrawals": self._withdrawals.run,
+            "speech": self._speech.run,
+            **self._signs,
+        }
 
     async def drain(self, *, seconds: float) -> None:
         """Wait until all that is due is sent or has failed once, at most `seconds`."""

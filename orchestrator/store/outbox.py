@@ -447,9 +447,13 @@ async def of_turn(tx: Tx, turn_id: TurnId) -> list[Outgoing]:
 
 
 async def some(tx: Tx, ids: Collection[int]) -> list[Outgoing]:
+    """Return messages with the parts that they were cut into."""
     rows = await tx.execute_fetchall(
-        "SELECT * FROM outbox WHERE id IN (SELECT value FROM json_each(?)) ORDER BY id",
-        (json.dumps(sorted(ids)),),
+        """
+        SELECT * FROM outbox WHERE id IN (SELECT value FROM json_each(:ids))
+            OR part_of IN (SELECT value FROM json_each(:ids)) ORDER BY id
+        """,
+        {"ids": json.dumps(sorted(ids))},
     )
     return [_from_row(row) for row in rows]
 

@@ -50,7 +50,7 @@ from orchestrator.domain.values import (
 from orchestrator.groups import registration
 from orchestrator.inbound.intake import Intake
 from orchestrator.outbound.delivery import Delivery
-from orchestrator.store import outbox
+from orchestrator.store import messages, outbox
 from orchestrator.store.database import Database
 
 __all__ = [
@@ -62,6 +62,7 @@ __all__ = [
     "test_a_file_that_is_too_large_for_the_messenger_is_refused_in_words",
     "test_a_file_that_is_too_large_for_us_leaves_its_words_and_a_note",
     "test_a_long_text_leaves_in_parts_that_are_all_of_it",
+    "test_a_message_that_is_withdrawn_is_gone_and_a_second_time_is_no_error",
     "test_a_message_that_the_other_end_refuses_is_never_said_to_be_sent",
     "test_all_of_a_cut_of_a_minute_comes_in_once_in_its_order_and_is_answered",
     "test_before_it_runs_it_says_that_it_is_down_or_delivers",
@@ -583,6 +584,28 @@ async def test_a_long_text_leaves_in_parts_that_are_all_of_it(
     parts = outside.shown()
     assert len(parts) >= 3
     assert " ".join(parts).split() == text.split()
+
+
+async def test_a_message_that_is_withdrawn_is_gone_and_a_second_time_is_no_error(
+    host: ContractHost, outside: ChannelHarness
+) -> None:
+    if Feature.WITHDRAWALS not in outside.channel.features:
+        pytest.skip(f"{ON_PURPOSE}it deletes no messages")
+    async with host.living():
+        await host.post("stays", "goes")
+        await host.until_settled()
+        async with host.context.database.reading() as tx:
+            (row,) = await tx.execute_fetchall("SELECT chat_jid, id FROM messages WHERE content = 'goes'")
+            message = await messages.find(tx, row["chat_jid"], row["id"])
+        assert message is not None
+        await outside.channel.withdraw(message)
+        await outside.channel.withdraw(message)
+
+        async def is_gone() -> bool:
+            await asyncio.sleep(0.02)
+            return [one for one in outside.shown() if one] == ["stays"]
+
+        await until(is_gone, "it is deleted")
 
 
 class Crash(BaseException):

@@ -13,7 +13,8 @@ from typing import Any
 import structlog
 
 from orchestrator.domain.errors import StoreError
-from orchestrator.domain.values import Folder, Turn, TurnKind
+from orchestrator.domain.protocols import Channel, Feature
+from orchestrator.domain.values import ChatJid, Folder, Turn, TurnKind
 from orchestrator.groups.host_context import HostContext
 from orchestrator.store import turn_effects, undos
 from orchestrator.undo import file_effects
@@ -31,10 +32,18 @@ BEGIN_SECONDS = 5.0
 class UndoFeature:
     """The undo ability of a host. One is made for a host."""
 
-    def __init__(self, host: HostContext) -> None:
+    def __init__(
+        self, host: HostContext, *, channel_for: Callable[[ChatJid], Channel | None] = lambda _: None
+    ) -> None:
+        """`channel_for` returns the messenger of a chat, which may delete what was sent."""
+
+        def can_withdraw(jid: ChatJid) -> bool:
+            channel = channel_for(jid)
+            return channel is not None and Feature.WITHDRAWALS in channel.features
+
         self._host = host
         self.files = GroupFiles(host.home.root)
-        self.service = UndoService(host.clock, host.bus, host.wakeups, self.files)
+        self.service = UndoService(host.clock, host.bus, host.wakeups, self.files, can_withdraw)
         self.requests = UndoRequests(self.service)
         self._locks: dict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
 

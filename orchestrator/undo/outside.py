@@ -14,6 +14,11 @@ _OWN = frozenset({"andy", "dashboard", "context"})
 """MCP servers of the host itself: what they change is recorded, row by row."""
 _WORDS = {
     "sent": ("message was sent", "messages were sent", "이미 보낸 메시지 {n}개"),
+    "withdrawn": (
+        "message was deleted and is not sent again",
+        "messages were deleted and are not sent again",
+        "삭제해서 다시 보내지 않는 메시지 {n}개",
+    ),
     "runs": ("run of a task had begun", "runs of tasks had begun", "이미 시작된 작업 {n}번"),
     "Bash": (
         "command ran: only its files are put back",

@@ -77,7 +77,9 @@ class UndoRequests:
     async def _meant(self, tx: Tx, group: Group, message: Inbound) -> Turn | None:
         if message.quote is not None:
             number = await _turn_of_quoted(tx, message)
-            return await turns.get(tx, number) if number is not None else None
+            turn = await turns.get(tx, number) if number is not None else None
+            # What somebody quotes is their claim: a message of another group's chat is none here.
+            return turn if turn is not None and turn.folder == group.folder else None
         return await self._service.last(tx, group.folder, chat_jid=message.chat_jid)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from typing import Any
@@ -34,6 +34,7 @@ from orchestrator.store import (
     turn_effects,
     turns,
     undos,
+    withdrawals,
 )
 from orchestrator.store.database import Tx, after_commit
 from orchestrator.store.turn_effects import BY_NAME, RowEffect
@@ -97,10 +98,16 @@ class UndoDone:
             "group": plan.turn.folder,
             "put_back": [asdict(one) for one in plan.items],
             "unsent": len(plan.unsent),
+            "deleted": len(plan.sent),
             "stopped_runs": len(plan.waiting_runs),
             "left": [asdict(one) for one in plan.outside],
             "text": texts.done(plan, is_korean=False),
         }
+
+
+def _never(jid: ChatJid) -> bool:
+    del jid
+    return False
 
 
 @dataclass(slots=True)
@@ -111,6 +118,8 @@ class UndoService:
     bus: EventBus
     wakeups: Wakeups
     files: GroupFiles
+    can_withdraw: Callable[[ChatJid], bool] = _never
+    """Whether the messenger of a chat deletes messages that were sent."""
 
     async def by_number(self, tx: Tx, number: int) -> Turn:
         """Return a turn. Raises `UnknownTurn`."""
@@ -154,11 +163,20 @@ class UndoService:
         ]
         sent = await _messages_of(tx, turn, effects)
         runs = await _runs_of(tx, effects)
+        commanded = {one.id for one in await outbox.some(tx, _commanded(effects))}
+        left = [one for one in sent if one.id in commanded and one.state in _LEFT]
+        gone = await withdrawals.known(tx, {one.id for one in left})
+        deletable = tuple(
+            one
+            for one in left
+            if one.id not in gone and one.state is OutboxState.SENT and self.can_withdraw(one.chat_jid)
+        )
         return UndoPlan(
             turn=turn,
             rows=rows,
             files=files,
             unsent=tuple(one for one in sent if one.state in _UNSENT),
+            sent=deletable,
             waiting_runs=tuple(one for one in runs if one.state is TurnState.QUEUED),
             items=tuple(item_of(one) for one in (*rows, *files) if is_listed(one)),
             later=tuple(later),
@@ -166,7 +184,8 @@ class UndoService:
                 await tool_calls.of_turn(tx, turn.id),
                 files=sum(one.table == turn_effects.UNKNOWN_FILES for one in effects),
                 not_kept=len(changed) - len(files),
-                sent=sum(one.id in _commanded(effects) and one.state in _LEFT for one in sent),
+                sent=len(left) - len(deletable) - len(gone),
+                withdrawn=await withdrawals.count_of(tx, turn.id),
                 runs=sum(one.state is not TurnState.QUEUED for one in runs),
             ),
         )
@@ -243,6 +262,8 @@ class UndoService:
         # From main a turn may have changed the board of another group.
         for folder in {one.key[0] for one in plan.rows if one.table in BOARD}:
             await dashboards.advance(tx, folder)
+        for message in plan.sent:
+            await withdrawals.add(tx, message.id, number, now_ms=now_ms)
         detail = {"undoes": turn.id, "by": by, "changed": dict(changed), "unsent": len(plan.unsent)}
         event = audit.AuditEvent(
             at_ms=now_ms, kind="turn.undone", folder=turn.folder, turn_id=number, detail=detail
@@ -281,7 +302,9 @@ async def _of_sending_tables(tx: Tx, turn: Turn, effects: Sequence[RowEffect]) -
 async def _messages_of(tx: Tx, turn: Turn, effects: Sequence[RowEffect]) -> list[Outgoing]:
     """Return what a turn said and what its commands sent; what an undo says of itself is none of it."""
     own = [] if await undos.get(tx, turn.id) is not None else await outbox.of_turn(tx, turn.id)
-    return [*own, *await outbox.some(tx, _commanded(effects) - {one.id for one in own})]
+    commanded = await outbox.some(tx, _commanded(effects))
+    known = {one.id for one in commanded}
+    return [*(one for one in own if one.id not in known), *commanded]
 
 
 async def _runs_of(tx: Tx, effects: Sequence[RowEffect]) -> list[Turn]:

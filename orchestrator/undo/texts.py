@@ -48,6 +48,9 @@ def items(plan: UndoPlan, *, is_korean: bool) -> list[str]:
     if count := len(plan.unsent):
         word = "message is" if count == 1 else "messages are"
         listed.append(f"메시지 {count}개 보내지 않음" if is_korean else f"{count} {word} not sent")
+    if count := len(plan.sent):
+        word = "message is" if count == 1 else "messages are"
+        listed.append(f"보낸 메시지 {count}개 삭제" if is_korean else f"{count} sent {word} deleted")
     if count := len(plan.waiting_runs):
         word = "run" if count == 1 else "runs"
         listed.append(

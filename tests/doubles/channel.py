@@ -98,6 +98,15 @@ class ScriptedChannel:
     async def react(self, message: Message, sign: str) -> None:
         self.reactions.append((message.id, sign))
 
+    async def withdraw(self, message: Message) -> None:
+        if self.scripts[message.chat_jid]:
+            match self.scripts[message.chat_jid].popleft():
+                case asyncio.Event() as event:
+                    await event.wait()
+                case Exception() as error:
+                    raise error
+        self.shown = [one for one in self.shown if one.message_id != message.id]
+
     def status(self) -> dict[str, Any]:
         if self.connected_since_ms is None:
             return {}

@@ -209,6 +209,12 @@ class ScriptedBotApi:
         if method == "getFile":
             name = given["file_id"]
             return {"file_id": name, "file_unique_id": name, "file_path": name}
+        if method == "deleteMessage":
+            remaining = [one for one in self.sent if one["message_id"] != int(given["message_id"])]
+            if len(remaining) == len(self.sent):
+                return _error(400, "Bad Request: message to delete not found")
+            self.sent[:] = remaining
+            return True
         if method not in SENDING:
             return True
         chat = int(given["chat_id"])

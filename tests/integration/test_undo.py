@@ -15,16 +15,20 @@ from hypothesis import strategies as st
 from orchestrator.base.clock import SystemClock
 from orchestrator.cli.exit_codes import UsageError
 from orchestrator.cli.main import app
-from orchestrator.domain.errors import BadRequest
+from orchestrator.domain.errors import BadRequest, ChannelDown, ChannelRefused
+from orchestrator.domain.protocols import Feature
 from orchestrator.domain.values import Folder, MessageId, Quote
+from orchestrator.outbound.withdrawals import Withdrawals
 from orchestrator.store import turn_effects
 from orchestrator.store.database import Database
 from orchestrator.undo.outside import OutsideEffect, of
 from orchestrator.undo.requests import read
 from orchestrator.undo.service import BuiltOn, NothingToUndo, NotYet
+from tests.doubles.channel import ScriptedChannel
 from tests.doubles.clock import FakeClock
 from tests.support.store_harness import StoreHarness
 from tests.support.undo_harness import UndoHarness, nth, use
+from tests.support.until import until
 
 REMIND = {"type": "set_reminder", "text": "call mum", "at": "3h"}
 SCHEDULE = {"type": "schedule_task", "prompt": "water", "schedule_type": "interval", "schedule_value": "1h"}
@@ -158,6 +162,47 @@ async def test_messages_that_wait_are_not_sent_and_sent_ones_are_named(undo: Und
         await tx.execute("UPDATE outbox SET state = 'sent', sent_ms = 1")
     said = await undo.say("@Andy undo")
     assert "What I cannot take back: 1 message was sent." in said
+
+
+async def until_stored(undo: UndoHarness) -> None:
+    async def holds() -> bool:
+        return not await undo.store.rows("SELECT 1 FROM outbox WHERE state <> 'sent'")
+
+    await until(holds, "it is recorded as sent")
+
+
+async def test_sent_messages_are_deleted_where_the_messenger_can(store_harness: StoreHarness) -> None:
+    channel = ScriptedChannel(features=frozenset({Feature.WITHDRAWALS, Feature.IDEMPOTENT}))
+    undo = UndoHarness(store_harness, channel=channel)
+    await undo.add_groups()
+    deleting = Withdrawals(
+        store_harness.database,
+        clock=store_harness.clock,
+        channel_for=lambda _: channel,
+        bus=store_harness.bus,
+        wakeup=store_harness.wakeups.outbox,
+    )
+    await undo.turn({"type": "message", "text": "Hello all"}, {"type": "message", "text": "and this"})
+    async with undo.store.delivering(channel):
+        undo.store.wakeups.outbox.set()
+        await until(lambda: len(channel.texts()) == 3, "all is sent")
+        await until_stored(undo)
+    assert channel.texts() == ["Hello all", "and this", "Done."]
+    said = await undo.say("@Andy undo")
+    assert "2 sent messages are deleted" in said
+    channel.will("local:family", ChannelDown("away"), ChannelRefused("too old"))
+    await deleting.withdraw_due()
+    assert "Done." in channel.texts(), "an answer stays: it is what the undo speaks of"
+    texts = [one.text for one in await undo.store.outgoing()]
+    assert "⚠️ I could not delete a message that I had sent here: too old." in texts
+    undo.store.clock.wall_ms += 60_000
+    await deleting.withdraw_due()
+    assert "Hello all" not in channel.texts()
+    assert await undo.store.rows("SELECT text FROM outbox WHERE text = 'Hello all'") == []
+    undone = (await undo.store.rows("SELECT turn_id FROM undos"))[0]["turn_id"]
+    its_turn = await undo.store.turn(undone)
+    plan = await undo.store.database.write(lambda tx: undo.undos.plan(tx, its_turn))
+    assert [one.text() for one in plan.outside] == ["1 message was deleted and is not sent again"]
 
 
 async def test_a_run_that_was_asked_for_and_waits_does_not_begin(undo: UndoHarness) -> None:

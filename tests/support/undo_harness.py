@@ -12,6 +12,7 @@ from typing import Any
 
 from agent_runner.wire.frames import Ack, Result, TurnEnd
 from agent_runner.wire.mailbox import Reply
+from orchestrator.domain.protocols import Channel
 from orchestrator.domain.values import Turn, TurnId
 from orchestrator.inbound.intake import build_intake
 from orchestrator.ipc.command_dispatcher import CommandDispatcher
@@ -43,11 +44,13 @@ class UndoHarness:
     store: StoreHarness
     root: Path | None = None
     """The home, where turns change files, too."""
+    channel: Channel | None = None
+    """The messenger of all chats."""
 
     def __post_init__(self) -> None:
         host = host_context(self.store, self.root)
         self.numbers = itertools.count(1)
-        self.feature = UndoFeature(host)
+        self.feature = UndoFeature(host, channel_for=lambda _: self.channel)
         self.undos = self.feature.service
         self.dashboards = dashboards_of(self.store, lambda _: SEOUL)
         self.dispatcher = CommandDispatcher(

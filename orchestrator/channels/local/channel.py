@@ -53,6 +53,9 @@ class LocalChannel:
     async def react(self, message: Message, sign: str) -> None:
         """Do nothing: this channel lacks the feature."""
 
+    async def withdraw(self, message: Message) -> None:
+        """Do nothing: this channel lacks the feature."""
+
     def status(self) -> dict[str, Any]:
         """Return nothing: there is no connection."""
         return {}

@@ -212,3 +212,14 @@ class MatrixChannel:
                     )
         except (ChannelError, TimeoutError) as error:
             log.debug("matrix.reaction_failed", reason=str(error))
+
+    async def withdraw(self, message: Message) -> None:
+        """Redact a message of Andy's own, as `Channel.withdraw` says."""
+        session, room = self._connected(), message.chat_jid.removeprefix(PREFIX)
+        try:
+            async with asyncio.timeout(CALL_SECONDS):
+                await session.redact(room, await self._event_of(message.chat_jid, message.id))
+        except TimeoutError as error:
+            raise ChannelDown("The homeserver did not answer in time.") from error
+        except LoggedOut as error:
+            raise ChannelDown(f"Matrix has logged Andy out: {error}") from error

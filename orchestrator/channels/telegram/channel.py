@@ -53,6 +53,7 @@ MAX_REMEMBERED = 1_000
 """So many sent parts of messages are remembered, lest one be sent twice by this process."""
 NOT_SENT = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout)
 """Errors that are raised before a request is sent, so that sending again repeats nothing."""
+GONE = "message to delete not found"
 TOPIC_GONE = ("message thread not found", "topic_deleted", "topic_closed")
 """Parts of Telegram's reasons why a message cannot stand in a topic."""
 TOO_LARGE = "Entity Too Large"
@@ -297,6 +298,22 @@ class TelegramChannel:
             )
         except TelegramError as error:
             log.debug("telegram.reaction_failed", reason=str(error))
+
+    async def withdraw(self, message: Message) -> None:
+        """Delete a message of Andy's own with all of its parts, as `Channel.withdraw` says."""
+        bot, chat = self._connected(), int(message.chat_jid.removeprefix(PREFIX))
+        number = await self._number_of(message.chat_jid, message.id)
+        if number is None:
+            raise ChannelRefused("Telegram's number of the message is not known.")
+        others = [int(sent) for key, sent in self._sent.items() if key.startswith(f"{message.id}.")]
+        for each in dict.fromkeys((number, *others)):
+            try:
+                await self._send(partial(bot.delete_message, chat, each))
+            except ChannelRefused as error:
+                if GONE not in str(error).casefold():
+                    raise
+            except OutcomeUnknown as error:
+                raise ChannelDown(str(error)) from error
 
 
 class _TopicGone(ChannelRefused):

@@ -36,6 +36,7 @@ from orchestrator.channels.whatsapp.protocol import (
     SyncGroups,
     Typing,
     TypingRequest,
+    Withdraw,
 )
 from orchestrator.channels.whatsapp.send_rate import SendRate, SendRateLimiter
 from orchestrator.domain.errors import ChannelDown, ChannelError, ChannelRefused
@@ -52,6 +53,8 @@ MAX_QUOTE_CHARS = 1_000
 UNPAIRED_SECONDS = 5.0
 """Seconds between two checks for a login while there is none. A check reads one file."""
 DAY_SECONDS = 24 * 3600.0
+WITHDRAWN_MS = 48 * 3_600_000
+"""Milliseconds after which WhatsApp no longer lets a message be deleted for others, some hours to spare."""
 LEFT = (
     "⚠️ I was removed from the WhatsApp group '{name}', so nothing that waits for it can be sent. Add me to it"
     " again, or take it off my list: andy groups remove {folder}"
@@ -396,6 +399,15 @@ class WhatsAppChannel:
             )
         except ChannelError as error:
             log.debug("whatsapp.reaction_failed", reason=str(error))
+
+    async def withdraw(self, message: Message) -> None:
+        """Delete a message of Andy's own, as `Channel.withdraw` says, while WhatsApp lets people do so."""
+        if self._context.clock.now_ms() - message.sent_ms > WITHDRAWN_MS:
+            raise ChannelRefused("WhatsApp deletes no message that is older than two days.")
+        known = await asyncio.to_thread(self._login.ids_of, message.id)
+        await self._connected().request(
+            lambda number: Withdraw(id=number, chat=message.chat_jid, mark=message.id, messages=known)
+        )
 
     def _connected(self) -> BridgeProcess:
         """Return the bridge. Raises `ChannelDown` when it is not connected."""

@@ -39,6 +39,7 @@ from orchestrator.channels.whatsapp.protocol import (
     SyncGroups,
     Typing,
     TypingRequest,
+    Withdraw,
 )
 from orchestrator.channels.whatsapp.sending import Sender
 from orchestrator.channels.whatsapp.spool import Spool
@@ -364,7 +365,7 @@ class NeonizeSession:
         )
 
     async def _respond(
-        self, request: SendRequest | React | TypingRequest | DownloadRequest | SyncGroups
+        self, request: SendRequest | React | Withdraw | TypingRequest | DownloadRequest | SyncGroups
     ) -> BridgeResponse:
         # The library's other side crashes when it is called before it is connected.
         if not self._is_connected:
@@ -375,6 +376,8 @@ class NeonizeSession:
             match request:
                 case React():
                     return await self._sender.react(request)
+                case Withdraw():
+                    return await self._sender.withdraw(request)
                 case TypingRequest():
                     await self._type(request)
                 case DownloadRequest():

@@ -213,6 +213,20 @@ class React:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Withdraw:
+    """Delete a message of Andy's own for everybody.
+
+    `mark` is the id that the host knows it by; `messages` are those under which the messenger may have it.
+    """
+
+    kind: Literal["withdraw"] = "withdraw"
+    id: int
+    chat: str
+    mark: str
+    messages: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TypingRequest:
     """Show or hide the typing sign in a chat."""
 
@@ -263,7 +277,7 @@ class SyncGroups:
 FromBridge = (
     BridgeResponse | Delivered | StateReport | GroupsReport | Receipt | Typing | PairingCode | PairingEnd
 )
-FromHost = SendRequest | React | TypingRequest | DownloadRequest | MessageAcknowledged | SyncGroups
+FromHost = SendRequest | React | Withdraw | TypingRequest | DownloadRequest | MessageAcknowledged | SyncGroups
 
 
 def line_of(document: FromBridge | FromHost) -> bytes:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from orchestrator.channels.whatsapp import addresses, message_text, neonize_database
 from orchestrator.channels.whatsapp.addresses import Address
 from orchestrator.channels.whatsapp.contacts import Contacts, jid_of
-from orchestrator.channels.whatsapp.protocol import BridgeResponse, React, SendRequest
+from orchestrator.channels.whatsapp.protocol import BridgeResponse, React, SendRequest, Withdraw
 from orchestrator.channels.whatsapp.spool import Spool
 
 if TYPE_CHECKING:
@@ -74,6 +74,16 @@ class Sender:
             jid_of(chat), jid_of(author), request.message, request.sign
         )
         await self._client.send_message(jid_of(chat), message)
+        return BridgeResponse(id=request.id)
+
+    async def withdraw(self, request: Withdraw) -> BridgeResponse:
+        """Delete a message of Andy's own for everybody."""
+        chat, sent = addresses.parse(request.chat), self._spool.sent_as(request.mark)
+        known = dict.fromkeys((*request.messages, *((sent,) if sent is not None else ())))
+        if chat is None or not known:
+            return BridgeResponse(id=request.id, ok=False, code="refused", text="the message is not known")
+        for message_id in known:
+            await self._client.revoke_message(jid_of(chat), jid_of(self._own), message_id)
         return BridgeResponse(id=request.id)
 
     def note_receipts(self, message_ids: list[str]) -> None:

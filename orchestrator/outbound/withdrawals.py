@@ -1,0 +1,131 @@
+"""Delete messages whose turn was undone, where the messenger can; say in the chat which could not be."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+import structlog
+
+from orchestrator.base.clock import Clock
+from orchestrator.base.event_bus import EventBus
+from orchestrator.base.wakeups import Wakeup
+from orchestrator.domain.errors import ChannelDown, ChannelRefused
+from orchestrator.domain.protocols import Channel, Feature
+from orchestrator.domain.values import ChatJid, Message, Outgoing
+from orchestrator.outbound.delivery import GIVE_UP_MS, SEND_SECONDS, backoff_ms
+from orchestrator.store import messages, outbox, sessions, withdrawals
+from orchestrator.store.database import Database, Tx
+from orchestrator.store.withdrawals import Withdrawal
+
+log = structlog.get_logger(__name__)
+
+SWEEP_SECONDS = 60.0
+NO_CHANNEL = "this messenger deletes no messages"
+
+
+class Withdrawals:
+    """Deletes what is due, one message after another."""
+
+    def __init__(
+        self,
+        database: Database,
+        *,
+        clock: Clock,
+        channel_for: Callable[[ChatJid], Channel | None],
+        bus: EventBus,
+        wakeup: Wakeup,
+    ) -> None:
+        """`wakeup` wakes who sends: a chat is told of what could not be deleted."""
+        self._database = database
+        self._clock = clock
+        self._channel_for = channel_for
+        self._bus = bus
+        self._wakeup = wakeup
+
+    async def run(self) -> None:
+        """Delete what undos want deleted, until cancelled."""
+        with self._bus.listening("turn.undone") as events:
+            while True:
+                await self.withdraw_due()
+                try:
+                    async with asyncio.timeout(SWEEP_SECONDS):
+                        await events.get()
+                except TimeoutError:
+                    continue
+
+    async def withdraw_due(self) -> None:
+        """Try all that is due now."""
+        for one in await self._database.read(withdrawals.due):
+            if one.next_attempt_ms <= self._clock.now_ms():
+                await self._withdraw(one)
+
+    async def _withdraw(self, one: Withdrawal) -> None:
+        async def look(tx: Tx) -> tuple[Outgoing | None, Message | None]:
+            found = await outbox.some(tx, [one.outbox_id])
+            if not found:
+                return None, None
+            return found[0], await messages.find(tx, found[0].chat_jid, found[0].message_id)
+
+        outgoing, message = await self._database.read(look)
+        if outgoing is None or message is None:
+            await self._database.write(lambda tx: withdrawals.finish(tx, one.outbox_id, error="it is gone"))
+            return
+        channel = self._channel_for(message.chat_jid)
+        try:
+            await _delete(channel, message)
+        except (ChannelDown, TimeoutError) as error:
+            await self._postpone(one, outgoing, str(error) or "the messenger did not answer in time")
+        except ChannelRefused as error:
+            await self._give_up(one, outgoing, str(error))
+        except Exception as error:
+            log.exception("withdrawal.broke", message=message.id)
+            await self._give_up(one, outgoing, type(error).__name__)
+        else:
+            await self._finish(one, outgoing, message)
+
+    async def _finish(self, one: Withdrawal, outgoing: Outgoing, message: Message) -> None:
+        async def work(tx: Tx) -> None:
+            await withdrawals.finish(tx, one.outbox_id)
+            # As with a message that a person deletes: its words leave the store and the conversation.
+            await messages.blank(tx, message)
+            turn_id = await outbox.blank(tx, message.id)
+            if turn_id is not None and outgoing.folder is not None:
+                await sessions.note_deletion(tx, outgoing.folder, turn_id, message.seq)
+
+        await self._database.write(work)
+        self._bus.publish("message.amended", message=message.id)
+
+    async def _postpone(self, one: Withdrawal, outgoing: Outgoing, error: str) -> None:
+        now_ms = self._clock.now_ms()
+        if now_ms - one.created_ms > GIVE_UP_MS:
+            await self._give_up(one, outgoing, error)
+            return
+        at_ms = now_ms + backoff_ms(one.attempts + 1)
+        await self._database.write(
+            lambda tx: withdrawals.try_later(tx, one.outbox_id, at_ms=at_ms, error=error)
+        )
+
+    async def _give_up(self, one: Withdrawal, outgoing: Outgoing, error: str) -> None:
+        async def work(tx: Tx) -> None:
+            await withdrawals.finish(tx, one.outbox_id, error=error)
+            await outbox.add(
+                tx,
+                chat_jid=outgoing.chat_jid,
+                folder=outgoing.folder,
+                text=f"⚠️ I could not delete a message that I had sent here: {error.rstrip('.')}.",
+                dedupe_key=f"withdrawn:{one.outbox_id}:{one.turn_id}",
+                now_ms=self._clock.now_ms(),
+            )
+
+        log.warning("withdrawal.given_up", outgoing=one.outbox_id, reason=error)
+        await self._database.write(work)
+        self._wakeup.set()
+
+
+async def _delete(channel: Channel | None, message: Message) -> None:
+    """Delete a message in its chat. Raises `ChannelDown`, `ChannelRefused` or `TimeoutError`."""
+    if channel is None or Feature.WITHDRAWALS not in channel.features:
+        raise ChannelRefused(NO_CHANNEL)
+    async with asyncio.timeout(SEND_SECONDS):
+        await channel.withdraw(message)

@@ -1,0 +1,80 @@
+"""`withdrawals`: messages that were sent and are to be deleted in their chats, `due → done | failed`."""
+
+from __future__ import annotations
+
+import sqlite3
+from dataclasses import dataclass
+
+from orchestrator.domain.values import TurnId
+from orchestrator.store.database import Tx
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Withdrawal:
+    """A message to delete in its chat."""
+
+    outbox_id: int
+    turn_id: TurnId
+    """The turn that the undo is."""
+    created_ms: int
+    attempts: int
+    next_attempt_ms: int
+
+
+async def add(tx: Tx, outbox_id: int, turn_id: TurnId, *, now_ms: int) -> None:
+    """Have a message be deleted; one whose deletion failed before is tried anew."""
+    await tx.execute(
+        """
+        INSERT INTO withdrawals (outbox_id, turn_id, created_ms, next_attempt_ms) VALUES (?, ?, ?, ?)
+        ON CONFLICT (outbox_id) DO UPDATE SET state = 'due', attempts = 0, created_ms = excluded.created_ms,
+            next_attempt_ms = excluded.next_attempt_ms, turn_id = excluded.turn_id WHERE state = 'failed'
+        """,
+        (outbox_id, turn_id, now_ms, now_ms),
+    )
+
+
+async def due(tx: Tx) -> list[Withdrawal]:
+    """Return what is to be deleted, the longest due first."""
+    rows = await tx.execute_fetchall(
+        "SELECT * FROM withdrawals WHERE state = 'due' ORDER BY next_attempt_ms, outbox_id"
+    )
+    return [_from_row(row) for row in rows]
+
+
+async def count_of(tx: Tx, turn_id: TurnId) -> int:
+    """Return how many messages an undo has had deleted, or still has to."""
+    rows = await tx.execute_fetchall(
+        "SELECT count(*) AS n FROM withdrawals WHERE turn_id = ? AND state <> 'failed'", (turn_id,)
+    )
+    return int(next(iter(rows))["n"])
+
+
+async def known(tx: Tx, outbox_ids: set[int]) -> set[int]:
+    """Return those of the messages that are deleted or to be deleted already."""
+    rows = await tx.execute_fetchall("SELECT outbox_id FROM withdrawals WHERE state <> 'failed'")
+    return outbox_ids & {row["outbox_id"] for row in rows}
+
+
+async def finish(tx: Tx, outbox_id: int, *, error: str | None = None) -> None:
+    """Record that a message was deleted, or the reason why it never will be."""
+    await tx.execute(
+        "UPDATE withdrawals SET state = ?, error = ? WHERE outbox_id = ?",
+        ("done" if error is None else "failed", error, outbox_id),
+    )
+
+
+async def try_later(tx: Tx, outbox_id: int, *, at_ms: int, error: str) -> None:
+    await tx.execute(
+        "UPDATE withdrawals SET attempts = attempts + 1, next_attempt_ms = ?, error = ? WHERE outbox_id = ?",
+        (at_ms, error, outbox_id),
+    )
+
+
+def _from_row(row: sqlite3.Row) -> Withdrawal:
+    return Withdrawal(
+        outbox_id=row["outbox_id"],
+        turn_id=TurnId(row["turn_id"]),
+        created_ms=row["created_ms"],
+        attempts=row["attempts"],
+        next_attempt_ms=row["next_attempt_ms"],
+    )
