@@ -132,9 +132,7 @@ def unfollow(
 
     Example: `andy calendar unfollow family holidays`
     """
-    from orchestrator.cli import terminal
-
-    asyncio.run(terminal.change(home, partial(_unfollow, group, name)))
+    asyncio.run(_unfollow(home, group, name))
     print(f"'{group}' follows '{name}' no more.")
 
 
@@ -181,13 +179,18 @@ async def _follow(home: Path | None, group: str, given: dict[str, Any]) -> int:
         async with database.transaction() as tx:
             made = await service.follow(tx, asked, now_ms=now_ms)
             await followed_calendars.note_read(tx, made.id, found, now_ms=now_ms)
+    await terminal.tell_configured(home, group)
     return len(found)
 
 
-async def _unfollow(group: str, name: str, tx: Any, now_ms: int) -> None:
+async def _unfollow(home: Path | None, group: str, name: str) -> None:
+    from orchestrator.base.clock import SystemClock
     from orchestrator.calendars import service
+    from orchestrator.cli import terminal
 
-    await service.unfollow(tx, group, name, now_ms=now_ms)
+    async with terminal.opened(home) as database, database.transaction() as tx:
+        await service.unfollow(tx, group, name, now_ms=SystemClock().now_ms())
+    await terminal.tell_configured(home, group)
 
 
 async def _followed_rows(group: str | None, tx: Any) -> list[dict[str, Any]]:

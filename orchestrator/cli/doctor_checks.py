@@ -249,12 +249,19 @@ async def engine(settings: Settings) -> DoctorFinding:
     except ContainerError as error:
         fix = "start Docker, and let this user use it: sudo usermod -aG docker $USER"
         return bad("engine", str(error), fix=fix)
-    return ok("engine", f"Docker {version} at {os.environ.get('DOCKER_HOST', docker_client.DEFAULT_ENGINE)}")
+    address = os.environ.get("DOCKER_HOST", docker_client.DEFAULT_ENGINE)
+    if version.startswith("Podman"):
+        fix = "use Docker's own engine, or ANDY_RUNTIME=process, which isolates nothing"
+        return bad("engine", f"{version} at {address}, where no agent starts: it separates none", fix=fix)
+    return ok("engine", f"{version} at {address}")
 
 
 def _engine_version() -> str:
+    """Return the name and version of the engine. Blocks. Raises `EngineGone`."""
     with docker_client.translated(), closing(docker_client.connect()) as client:
-        return str(client.version()["Version"])
+        found = client.version()
+    names = {str(part.get("Name")) for part in found.get("Components") or ()}
+    return f"{'Podman' if 'Podman Engine' in names else 'Docker'} {found['Version']}"
 
 
 async def agent_image(settings: Settings) -> DoctorFinding:

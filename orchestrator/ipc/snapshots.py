@@ -49,6 +49,7 @@ ALTERING = frozenset(
     )
 ) | {
     "group.chats_changed",
+    "group.configured",
     "chats.seen",
     "group.registered",
     "group.unregistered",

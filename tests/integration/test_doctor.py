@@ -211,6 +211,33 @@ async def test_an_engine_that_is_gone_is_named(home, monkeypatch, tmp_path):
     assert "start Docker" in seen["engine"].fix
 
 
+async def test_podman_in_the_place_of_docker_is_named(home, monkeypatch):
+    class Podman(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            engine = {"Version": "4.3.1", "ApiVersion": "1.41", "Components": [{"Name": "Podman Engine"}]}
+            body = json.dumps(engine).encode() if self.path.endswith("/version") else b"{}"
+            self.send_response(200)
+            self.send_header("Content-Type", "application/json")
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *_: object) -> None:
+            """Say nothing."""
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Podman) as server:
+        thread = Thread(target=server.serve_forever, args=(0.05,))
+        thread.start()
+        monkeypatch.setenv("ANDY_RUNTIME", "docker")
+        monkeypatch.setenv("DOCKER_HOST", f"tcp://127.0.0.1:{server.server_port}")
+        engine = (await found(home))["engine"]
+        server.shutdown()
+        thread.join()
+    assert engine.is_bad
+    assert "Podman 4.3.1" in engine.text
+    assert "Docker's own engine" in engine.fix
+
+
 async def test_the_runtime_is_that_of_the_running_andy_whatever_a_file_says(home, monkeypatch):
     """`andy up --runtime process` where Docker answers, too: nothing of a container is missing."""
     monkeypatch.setenv("ANDY_RUNTIME", "auto")

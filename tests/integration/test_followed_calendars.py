@@ -19,6 +19,7 @@ from orchestrator.calendars import client, reading, service
 from orchestrator.calendars.client import CalendarLogin, CalendarUnreadable
 from orchestrator.calendars.feature import CalendarFeature
 from orchestrator.calendars.reading import NotACalendar
+from orchestrator.cli import terminal
 from orchestrator.cli.main import app
 from orchestrator.domain.errors import BadRequest
 from orchestrator.domain.home import Home
@@ -256,8 +257,14 @@ async def andy(root: Path, capsys: pytest.CaptureFixture[str], *words: str) -> s
 
 
 async def test_the_owner_follows_and_unfollows_a_calendar(
-    server: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    server: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    looked: list[str] = []
+
+    async def look(_: Path | None, folder: str) -> None:
+        looked.append(folder)
+
+    monkeypatch.setattr(terminal, "tell_configured", look)
     root = tmp_path / "home"
     home = Home(root)
     home.make()
@@ -277,7 +284,9 @@ async def test_the_owner_follows_and_unfollows_a_calendar(
     said = await andy(root, capsys, "follow", "main", server, "--name", "work", *login)
     (row,) = json.loads(await andy(root, capsys, "followed", "--json"))
     assert row["server"] == "127.0.0.1"
+    assert looked == ["main", "main"], "a running Andy shows the agent the events at once"
     assert "no more" in await andy(root, capsys, "unfollow", "main", "work")
+    assert looked == ["main", "main", "main"]
     assert "No group follows" in await andy(root, capsys, "followed")
 
 

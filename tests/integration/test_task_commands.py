@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import json
+from functools import partial
 from pathlib import Path
 from typing import Any
 from zoneinfo import ZoneInfo
 
 import pytest
 
-from orchestrator.domain.values import TaskStatus
+from orchestrator.domain.values import Folder, TaskStatus
+from orchestrator.ipc import snapshots
 from orchestrator.ipc.snapshots import SnapshotWriter
 from orchestrator.scheduler.scheduled_task_service import MAX_OPEN
-from orchestrator.store import commands
+from orchestrator.store import commands, followed_calendars
+from orchestrator.store.database import Tx
+from orchestrator.store.followed_calendars import CalendarEvent, FollowedCalendar
 from tests.support.store_harness import StoreHarness
 from tests.support.task_harness import HOUR_MS, MINUTE_MS, TaskHarness
 from tests.support.until import until
@@ -288,7 +292,27 @@ async def test_main_is_shown_all_and_others_their_own(home: TaskHarness, shelf: 
     assert not (shelf.root / "bees").exists(), "no container has been there"
 
 
-async def test_what_is_shown_follows_every_change(home: TaskHarness, shelf: Shelf) -> None:
+async def follow(tx: Tx, title: str, *, at_ms: int) -> None:
+    """Have 'family' follow a calendar with one event."""
+    calendar = FollowedCalendar(
+        folder=Folder("family"),
+        name="work",
+        address="https://x/y",
+        user=None,
+        password_env=None,
+        notice_minutes=None,
+    )
+    event = CalendarEvent(
+        id="1", start_ms=at_ms, end_ms=at_ms + HOUR_MS, is_all_day=False, title=title, place=""
+    )
+    made = await followed_calendars.add(tx, calendar, now_ms=at_ms)
+    await followed_calendars.note_read(tx, made.id, [event], now_ms=at_ms)
+
+
+async def test_what_is_shown_follows_every_change(
+    home: TaskHarness, shelf: Shelf, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(snapshots, "SWEEP_SECONDS", 3600)
     running = asyncio.create_task(shelf.snapshots.run(), name="snapshots")
     try:
         await until((shelf.root / "family" / "groups.json").exists, "the first round is over")
@@ -303,6 +327,11 @@ async def test_what_is_shown_follows_every_change(home: TaskHarness, shelf: Shel
         await home.answer(turn, run)
         home.harness.bus.publish("turn.answered", group="family", turn=turn.id)  # as the pool says it
         await shelf.until("family", [])
+        async with home.harness.database.transaction() as tx:
+            await follow(tx, "dentist", at_ms=home.harness.clock.now_ms())
+        home.harness.bus.publish("group.configured", group="family")  # as 'andy calendar follow' has it said
+        shown = partial(shelf.read, "family", "calendar.json")
+        await until(lambda: [one["title"] for one in shown()] == ["dentist"], "the event is shown")
     finally:
         running.cancel()
         await asyncio.wait([running])

@@ -40,3 +40,29 @@ def test_an_engine_without_addresses_is_told_of_with_the_fix():
 def test_any_other_refusal_is_not_taken_for_a_network_that_is_there():
     with pytest.raises(APIError):
         made_by(Engine(404, "plugin not found"))
+
+
+class LessEngine(Engine):
+    """Makes networks without the options that it was asked for, as Podman does."""
+
+    def __init__(self) -> None:
+        super().__init__(201, "")
+        self.there: list[dict[str, Any]] = []
+
+    def networks(self, *, names: list[str]) -> list[dict[str, Any]]:
+        return self.there
+
+    def create_network(self, name: str, *, labels: dict[str, str], **_: object) -> dict[str, Any]:
+        one = {"Id": "1", "Name": name, "Created": "", "Internal": True, "Labels": labels, "Options": {}}
+        self.there.append(one)
+        return one
+
+    def remove_network(self, network_id: str) -> None:
+        self.there = [one for one in self.there if one["Id"] != network_id]
+
+
+def test_an_engine_that_separates_no_agents_is_refused_and_nothing_of_it_stays():
+    engine = LessEngine()
+    with pytest.raises(ContainerError, match=r"enable_icc.*Podman.*Docker's own engine"):
+        made_by(engine)
+    assert engine.there == []

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from typing import Any
+from urllib.parse import parse_qs, urlsplit
 
 import docker
 import pytest
@@ -48,6 +49,13 @@ class Handler(BaseHTTPRequestHandler):
             self.answer(404, [{"message": f"No such image: {tag}"}])
 
     def do_POST(self) -> None:
+        asked = parse_qs(urlsplit(self.path).query)
+        if "fromSrc" in asked:
+            self.rfile.read(int(self.headers["Content-Length"]))
+            # As Podman: the tag is read of the name alone.
+            self.engine.images[asked["repo"][0]] = {image_base.DEBIAN_LABEL: image_base.DEBIAN_RECIPE}
+            self.answer(200, [{"status": "sha256:1"}])
+            return
         self.engine.asked.append("pull")
         if self.engine.pull is None:
             self.engine.is_over.wait()
@@ -172,6 +180,17 @@ def test_debian_as_an_ordinary_user_asks_for_root(tmp_path: Path) -> None:
     with pytest.raises(NoBaseImage, match="needs root"):
         find_debootstrap(user_id=1000, path=str(tmp_path))
     assert find_debootstrap(user_id=0, path=str(tmp_path)) == str(program)
+
+
+def test_a_base_from_debian_is_imported_under_its_whole_name(
+    client: docker.APIClient, engine: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = tmp_path / "debootstrap"
+    made.write_text('#!/bin/sh\nfor target; do :; done\nmkdir -p "$target/etc"\n')
+    made.chmod(0o755)
+    monkeypatch.setattr(image_base, "find_debootstrap", lambda **_: str(made))
+    assert provide(client, BaseImage.DEBIAN) == image_base.DEBIAN_IMAGE
+    assert image_base.DEBIAN_IMAGE in engine.images
 
 
 def test_the_packed_base_has_its_folders_but_not_what_no_container_reads(tmp_path: Path) -> None:

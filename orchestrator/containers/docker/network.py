@@ -20,6 +20,10 @@ NO_ADDRESSES = (
     "Docker has no addresses left for another network: remove those that nobody uses with "
     "'docker network prune', or give it more as 'default-address-pools' in /etc/docker/daemon.json."
 )
+NOT_CLOSED = (
+    "The engine has left out what separates agents on the network that it made ({option}), as Podman does: "
+    "Andy's agents need Docker's own engine, or ANDY_RUNTIME=process, which isolates nothing."
+)
 NO_NEIGHBOURS = ("com.docker.network.bridge.enable_icc", "false")
 
 
@@ -137,7 +141,17 @@ def _made(
         raise ContainerError(f"Docker lost the network '{name}' that it just made: try again.")
     if made and found["Id"] != made:
         client.remove_network(made)
+    elif made:
+        _refuse_less(client, found, option)
     return found
+
+
+def _refuse_less(client: APIClient, made: dict[str, Any], option: tuple[str, str]) -> None:
+    """Remove a network that the engine made with less than it was asked for, and say so."""
+    key, value = option
+    if (made["Options"] or {}).get(key) != value:
+        client.remove_network(made["Id"])
+        raise ContainerError(NOT_CLOSED.format(option=key))
 
 
 def _age(network: dict[str, Any]) -> tuple[str, str]:

@@ -178,12 +178,12 @@ def pack_root(root: Path, target: Path, progress: BuildProgress) -> Path:
 
 def _import(client: docker.APIClient, packed: Path, progress: BuildProgress) -> None:
     progress.tell(f"importing {packed.stat().st_size / 1e6:.0f} MB as {DEBIAN_IMAGE}")
-    name, _, tag = DEBIAN_IMAGE.partition(":")
     changes = [
         f'LABEL {DEBIAN_LABEL}="{DEBIAN_RECIPE}"',
         "ENV PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
     ]
-    answer = client.import_image(src=str(packed), repository=name, tag=tag, changes=changes)
+    # The tag is part of the name: Podman reads no other.
+    answer = client.import_image(src=str(packed), repository=DEBIAN_IMAGE, changes=changes)
     if not _has_debian(client):
         raise NoBaseImage(progress.account(f"the engine did not take it and said {answer}"))
 

@@ -321,6 +321,7 @@ async def unfollow_calendar(view: View, form: SentForm) -> Response:
     folder = view.given("folder")
     async with view.web.host.database.transaction() as tx:
         await following.unfollow(tx, folder, form.text("name"), now_ms=view.now_ms)
+    view.web.host.bus.publish("group.configured", group=folder)
     return view.done(f"/groups/{folder}#calendars", view.t(".unfollowed"))
 
 
