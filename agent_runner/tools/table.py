@@ -82,6 +82,12 @@ class ChangeGroupParameters(Parameters):
     requires_trigger: bool | None = Field(
         default=None, description="False: every message is answered, called or not."
     )
+    people: dict[str, Literal["owner", "member", "guest", "default"]] | None = Field(
+        default=None,
+        max_length=mailbox.MAX_ROLES,
+        description='Roles by the address that the messenger has, such as {"4917@s.whatsapp.net": "guest"};'
+        " * is everybody else. Of an unknown address you are told those that are known.",
+    )
 
 
 class UnregisterParameters(Parameters):
@@ -200,8 +206,8 @@ TABLE: tuple[Tool[Any], ...] = (
     ),
     Tool(
         name="change_group",
-        description="Change a group's name, its trigger, or whether it answers every message. Only on the"
-        " owner's wish.",
+        description="Change a group's name, its trigger, whether it answers every message, or the roles of"
+        " people. Only on the owner's wish.",
         parameters=ChangeGroupParameters,
         command=_change_group,
         is_only_main=True,

@@ -21,6 +21,8 @@ MAX_CAPTION_CHARS = 1_000
 """Messengers cut longer captions."""
 REPLY_SECONDS = 10.0
 MAX_QUERY_CHARS = 400
+MAX_ROLES = 20
+"""People whose role one request changes."""
 """Characters of a search of the web; Brave takes no more."""
 
 RequestId = Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]{1,64}$")]
@@ -89,7 +91,7 @@ class RegisterGroup(_Command):
 
 
 class ChangeGroup(_Command):
-    """Change a group's name, its trigger, or whether it answers every message; None leaves it."""
+    """Change a group's name, its trigger, whether it answers every message, or roles; None leaves it."""
 
     type: Literal["change_group"] = "change_group"
     folder: str = Field(min_length=1, max_length=64)
@@ -97,6 +99,10 @@ class ChangeGroup(_Command):
     trigger: str | None = Field(default=None, max_length=64)
     """A call besides the assistant's name; an empty text takes it away."""
     requires_trigger: bool | None = Field(default=None, alias="requiresTrigger")
+    people: dict[str, Literal["owner", "member", "guest", "default"]] | None = Field(
+        default=None, max_length=MAX_ROLES
+    )
+    """Roles of people by their messenger's address; `*` is everybody else."""
 
 
 class UnregisterGroup(_Command):

@@ -246,7 +246,7 @@ def config(
             ' "compaction", "fast_mode", "inference_geo"),'
             ' ask (what you are asked before: a list of "egress", "mcp:*", "mcp:SERVER", "mcp:SERVER/TOOL"),'
             " people (roles by address) and roles (what a member or a guest may):"
-            " see 'andy groups people --help' and docs/groups.md.",
+            " see 'andy groups people --help' and 'andy groups rules --help'.",
         ),
     ] = None,
     as_json: JsonOption = False,
@@ -294,7 +294,8 @@ def show_people(
 ) -> None:
     """List the people of a group with their roles, or give somebody a role: owner, member or guest.
 
-    The next message of theirs counts by it. Works with Andy down.
+    'andy groups rules GROUP' shows what each may. The next message of theirs counts by it. Works with Andy
+    down.
 
     Example: `andy groups people family 491701234567@s.whatsapp.net guest`
 
@@ -314,6 +315,65 @@ def show_people(
         terminal.run_async(_changed(home, folder, act))
     lines = partial(groups.people_lines, zone=terminal.zone_of(home))
     read(home, lambda tx: groups.people_rows(tx, folder), lines, as_json=as_json)
+
+
+@groups_app.command(name="rules")
+def show_rules(
+    folder: GroupArgument,
+    role: Annotated[
+        Literal["member", "guest"] | None, Parameter(help="The role whose rule is to be different.")
+    ] = None,
+    what: Annotated[
+        Literal["call", "network", "mcp", "memory", "schedule", "history", "spend"] | None,
+        Parameter(help="The rule."),
+    ] = None,
+    value: Annotated[
+        str | None, Parameter(help="yes, no, or of spend a percentage; default takes the change away.")
+    ] = None,
+    /,
+    *,
+    as_json: JsonOption = False,
+    home: HomeOption = None,
+) -> None:
+    """Show what Andy does in a group for people of each role, or change a rule.
+
+    The table names what he reads, writes, sends, spends and reaches, and what he asks you before. Guests may
+    never do more than members. Works with Andy down.
+
+    Example: `andy groups rules family`
+
+    Example: `andy groups rules family guest network yes`
+    """
+    from orchestrator.groups import people
+    from orchestrator.reports import group_rules
+
+    if role is not None and (what is None or value is None):
+        raise UsageError(f"Say which rule, and yes or no: andy groups rules {folder} {role} network yes")
+    if role is not None and what is not None and value is not None:
+        wanted, rule, of = _rule_value(what, value), what, Role(role)
+
+        async def act(tx: Tx, now_ms: int) -> Group:
+            return await people.set_rule(tx, folder, of, rule, value=wanted, by=COMMAND_LINE, now_ms=now_ms)
+
+        terminal.run_async(_changed(home, folder, act))
+    search = terminal.settings_of(terminal.home_of(home)).andy_web_search
+
+    async def rows(tx: Tx) -> list[dict[str, Any]]:
+        return group_rules.as_rows(await group_rules.rule_rows(tx, folder, host_search=search))
+
+    read(home, rows, group_rules.rule_lines, as_json=as_json)
+
+
+def _rule_value(what: str, value: str) -> bool | int | None:
+    """Return the value of a rule as it was typed; None for the default. Raises `UsageError`."""
+    if value == "default":
+        return None
+    number = value.removesuffix("%").strip()
+    if what == "spend" and number.isascii() and number.isdigit() and len(number) < 5:
+        return int(number)
+    if what == "spend" or value not in ("yes", "no"):
+        raise UsageError(f"'{value}' is no value of {what}: {'0 to 100' if what == 'spend' else 'yes or no'}")
+    return value == "yes"
 
 
 @groups_app.command

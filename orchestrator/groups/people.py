@@ -119,13 +119,46 @@ async def set_role(tx: Tx, folder: str, address: str, role: Role | None, *, by: 
     group = await groups.known(tx, folder)
     config = settings.of(group)
     address = address.strip()
-    addresses = frozenset({EVERYBODY}) if address == EVERYBODY else await people.addresses_of(tx, address)
-    if not addresses & (await _known(tx, group) | config.people.keys() | {EVERYBODY}):
-        raise UnknownPerson(await _who_is_there(tx, group, address))
+    addresses = await check_person(tx, folder, address)
     kept = {one: each for one, each in config.people.items() if one not in addresses}
     wanted = {**kept, **({address: role} if role is not None else {})}
     fields = {one: each.value for one, each in wanted.items()}
     return await changes.configure(tx, group.folder, {"people": fields or None}, by=by, now_ms=now_ms)
+
+
+async def check_person(tx: Tx, folder: str, address: str) -> frozenset[str]:
+    """Return all addresses of somebody of a group, or the word for everybody else.
+
+    Raises:
+        UnknownGroup: there is no such group.
+        UnknownPerson: nobody of the group has this address; the text lists those there are.
+    """
+    group = await groups.known(tx, folder)
+    if address == EVERYBODY:
+        return frozenset({EVERYBODY})
+    addresses = await people.addresses_of(tx, address)
+    if not addresses & (await _known(tx, group) | settings.of(group).people.keys()):
+        raise UnknownPerson(await _who_is_there(tx, group, address))
+    return addresses
+
+
+async def set_rule(
+    tx: Tx, folder: str, role: Role, what: str, *, value: bool | int | None, by: str, now_ms: int
+) -> Group:
+    """Change a rule of a role in a group: whether it may do something, or the percent that it may spend.
+
+    None takes the change away, so that the rule of all groups counts.
+
+    Raises:
+        UnknownGroup: there is no such group.
+        ConfigRefused: it is no rule of such a role, or has no such value.
+    """
+    group = await groups.known(tx, folder)
+    fields = settings.of(group).to_fields().get("roles", {})
+    of_role = {name: one for name, one in fields.get(role, {}).items() if name != what}
+    wanted = {**fields, role.value: of_role if value is None else {**of_role, what: value}}
+    kept = {name: one for name, one in wanted.items() if one}
+    return await changes.configure(tx, group.folder, {"roles": kept or None}, by=by, now_ms=now_ms)
 
 
 async def _known(tx: Tx, group: Group) -> set[str]:

@@ -27,6 +27,7 @@ from orchestrator.base.clock import utc_stamp
 from orchestrator.cli import chat, whatsapp
 from orchestrator.cli import main as cli
 from orchestrator.cli.client import AnswerLost
+from orchestrator.cli.exit_codes import UsageError
 from orchestrator.cli.main import app
 from orchestrator.domain.errors import BadRequest, NotRunning
 from orchestrator.domain.home import Home
@@ -108,6 +109,29 @@ def test_people_are_told_the_time_of_their_home(home, capsys, line, told):
     said = capsys.readouterr().out
     assert told in said
     assert [other for other in ("18:30", "13:30", "+09:00", "15:00") if other in said] == []
+
+
+def test_roles_are_given_by_address_and_shown_with_their_rules(home, capsys):
+    def run(line: str) -> str:
+        app([*line.split(), "--home", str(home)], result_action="return_value")
+        return capsys.readouterr().out
+
+    people = run("groups people family local:jane guest")
+    assert [line.split()[:3] for line in people.splitlines()[1:]] == [
+        ["local:jane", "Jane", "guest"],
+        ["*", "everybody", "else"],
+    ]
+    rules = run("groups rules family guest mcp yes")
+    assert next(line for line in rules.splitlines() if "/clear" in line).split()[-3:] == ["yes", "no", "no"]
+    assert json.loads(run("groups config family --json")) == {
+        "people": {"local:jane": "guest"},
+        "roles": {"guest": {"mcp": True}},
+    }
+    with pytest.raises(BadRequest, match=r"a role goes to an address, never to a name.*local:jane \(Jane\)"):
+        run("groups people family Jane owner")
+    for wrong in ("people family local:jane", "rules family guest", "rules family guest spend yes"):
+        with pytest.raises(UsageError):
+            run(f"groups {wrong}")
 
 
 def test_times_are_in_the_zone_with_which_andy_runs(home, capsys):

@@ -158,6 +158,34 @@ async def test_a_member_in_main_administers_nothing(agent):
     assert (await agent.ask(OF_MAIN[0], turn=turn.id, folder="main")).ok
 
 
+async def test_an_owner_in_main_gives_roles_by_address_and_a_stranger_to_it_none(store_harness):
+    await store_harness.add_group("main", is_main=True, container_config={"people": {"local:gil": "member"}})
+    await store_harness.add_group()
+    await store_harness.hear("hello", **GIL)
+    agent = Agent(store_harness)
+    command = OF_MAIN[1].model_copy(
+        update={"folder": "family", "name": None, "people": {"local:gil": "guest", "*": "guest"}}
+    )
+
+    async def asked(person: dict[str, str], command: Command) -> Reply:
+        await store_harness.hear("make Gil a guest", "main", **person)
+        turn, run, _ = await store_harness.start_next("main")
+        reply = await agent.ask(command, turn=turn.id, folder="main")
+        await agent.end(turn, run)
+        return reply
+
+    assert (await asked(GIL, command)).code == "not_allowed"
+    unknown = command.model_copy(update={"people": {"*": "owner", "Gil": "owner"}})
+    reply = await asked(MINA, unknown)
+    assert (reply.code, "local:gil (Gil)" in reply.text) == ("unknown_person", True)
+    async with store_harness.database.reading() as tx:
+        assert (await groups.known(tx, "family")).container_config == {}, "nothing is half done"
+    assert (await asked(MINA, command)).ok
+    async with store_harness.database.reading() as tx:
+        config = (await groups.known(tx, "family")).container_config
+    assert config == {"people": {"local:gil": "guest", "*": "guest"}}
+
+
 async def test_a_task_runs_with_no_more_than_who_had_it_made(store_harness):
     config = {**GUEST_IS_GIL, "roles": {"guest": {"schedule": True}}}
     await store_harness.add_group(container_config=config)

@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import pytest
 
 from agent_runner.wire.frames import Result, TurnEnd
 from orchestrator.domain.values import ChatJid, ChatMember, MessageId, Quote, Role, TurnState
+from orchestrator.domain.web_search import SearchService
 from orchestrator.groups import people
 from orchestrator.groups.people import UnknownPerson
 from orchestrator.groups.roles import MAY_NOT_CALL
-from orchestrator.groups.settings import checked
+from orchestrator.groups.settings import ConfigRefused, checked
 from orchestrator.inbound import approval_replies
 from orchestrator.inbound.intake import Intake
 from orchestrator.inbound.triggers import ONLY_OWNER
 from orchestrator.queue.stop_requests import StopRequests
-from orchestrator.store import chats, group_changes
+from orchestrator.reports import group_rules
+from orchestrator.store import budgets, chats, group_changes, mcp_servers
+from orchestrator.store.budgets import Period, Unit
+from orchestrator.store.mcp_servers import McpServer
 from orchestrator.store.people import addresses_of, note_members
 from tests.support.host_contexts import host_context
 from tests.support.store_harness import StoreHarness, a_message
@@ -304,3 +309,99 @@ async def test_who_is_listed_in_a_chat_was_there_before_they_wrote(family):
     await family.hear("@Andy when is it?", **GIL)
     _, _, order = await family.start_next()
     assert "the party is on Friday" in order.prompt
+
+
+# In one table
+
+
+async def table_of(harness: StoreHarness) -> dict[str, tuple[str, str, str]]:
+    async with harness.database.reading() as tx:
+        found = await group_rules.rule_rows(tx, "family", host_search=SearchService.SEARXNG)
+    return {f"{one.what} {one.subject}".strip(): (one.owner, one.member, one.guest) for one in found}
+
+
+async def test_one_table_says_what_is_done_for_whom(store_harness):
+    config = {
+        "egress": {"allowlist": ["shop.example:443"]},
+        "ask": ["egress", "mcp:mail/send", "mcp:bank", "mcp:local"],
+        "mounts": [{"path": "~/photos"}, {"path": "~/notes", "writable": True}],
+        "roles": {"member": {"mcp": False}},
+    }
+    await store_harness.add_group(container_config=config)
+    servers = [
+        McpServer(name="bank", url="https://bank.example", groups=("family",)),
+        McpServer(name="local", command=("./run",), groups=("family",)),
+        McpServer(name="mail", url="https://mail.example", groups=("family",)),
+    ]
+    async with store_harness.database.transaction() as tx:
+        for server in servers:
+            await mcp_servers.put(tx, server, now_ms=0)
+        await budgets.put(
+            tx,
+            folder="family",
+            is_background=False,
+            period=Period.DAY,
+            unit=Unit.TOKENS,
+            amount=500,
+            now_ms=0,
+        )
+
+    yes, no = ("yes", "yes", "yes"), ("no", "no", "no")
+    assert await table_of(store_harness) == {
+        "call": yes,
+        "talk": ("yes", "yes", "joined"),
+        "files": ("yes", "yes", "no"),
+        "folder_read ~/photos": ("yes", "yes", "no"),
+        "folder_read ~/notes": ("yes", "yes", "no"),
+        "memory": ("yes", "yes", "no"),
+        "schedule": ("yes", "yes", "no"),
+        "folder_written ~/notes": ("yes", "yes", "no"),
+        "messages": ("yes", "their_chat", "their_chat"),
+        "sent_files": ("yes", "yes", "no"),
+        "budget 500 tokens: the budget of family for today": ("all", "all", "20 %"),
+        "model": yes,
+        "place shop.example:443": ("yes", "yes", "no"),
+        "other_places": ("asks", "asks", "no"),
+        "search searxng": ("yes", "yes", "no"),
+        "server bank": ("asks", "no", "no"),
+        "server local": no,
+        "server mail": ("yes", "no", "no"),
+        "tool mail/send": ("asks", "no", "no"),
+        "session": ("yes", "no", "no"),
+        "stop": ("yes", "own_and_guests", "own"),
+    }
+
+
+async def test_who_may_not_call_has_nothing_done(store_harness):
+    await store_harness.add_group(container_config={"roles": {"member": {"call": False}}})
+    found = await table_of(store_harness)
+    assert {answers[1:] for answers in found.values()} == {("no", "no")}
+    assert found["no_budget"] == ("yes", "no", "no")
+
+
+async def test_main_has_what_only_owners_have_done(store_harness):
+    await store_harness.add_group("family", is_main=True)
+    found = await table_of(store_harness)
+    assert found["every_chat"] == found["administer"] == ("yes", "no", "no")
+
+
+async def test_each_row_has_words(store_harness):
+    await store_harness.add_group(container_config={"egress": "none"})
+    async with store_harness.database.reading() as tx:
+        found = await group_rules.rule_rows(tx, "family", host_search=SearchService.OFF)
+    lines = group_rules.rule_lines(group_rules.as_rows(found))
+    assert lines[0].split() == ["Andy", "for", "owner", "member", "guest"]
+    assert any("any place outside" in line for line in lines)
+    assert set(group_rules.ACTS) >= {one.what for one in found}
+
+
+async def test_a_rule_is_changed_and_taken_back(family):
+    async with family.database.transaction() as tx:
+        change = partial(people.set_rule, tx, "family", Role.GUEST, by="test", now_ms=1)
+        await change("network", value=True)
+        await change("spend", value=5)
+        assert (await change("network", value=None)).container_config["roles"] == {"guest": {"spend": 5}}
+        assert "roles" not in (await change("spend", value=None)).container_config
+        for wrong, value in (("command", True), ("spend", 101), ("call", 1)):
+            with pytest.raises(ConfigRefused):
+                await change(wrong, value=value)

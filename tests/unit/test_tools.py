@@ -15,7 +15,12 @@ EXAMPLES: dict[str, dict[str, Any]] = {
     "send_file": {"path": "plan.pdf", "caption": "the plan"},
     "search_history": {"query": "milk", "before": 3},
     "register_group": {"jid": "local:bees", "name": "Bees", "folder": "bees", "requires_trigger": False},
-    "change_group": {"folder": "bees", "trigger": "", "requires_trigger": False},
+    "change_group": {
+        "folder": "bees",
+        "trigger": "",
+        "requires_trigger": False,
+        "people": {"*": "guest"},
+    },
     "unregister_group": {"folder": "bees"},
     "refresh_groups": {},
     "choose_model": {"model": "local/qwen3", "target_folder": "family", "work": "tasks"},

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from agent_runner.wire.mailbox import ChangeGroup, RefreshGroups, RegisterGroup, UnregisterGroup
 from orchestrator.domain.errors import BadRequest
-from orchestrator.domain.values import ChatJid, Folder, Group
-from orchestrator.groups import changes, registration
+from orchestrator.domain.values import ChatJid, Folder, Group, Role
+from orchestrator.groups import changes, people, registration
 from orchestrator.groups.registration import GroupProfile, profile_line
 from orchestrator.ipc.command_context import CommandCaller, CommandResult, refused
 from orchestrator.store import chats, groups
@@ -52,16 +52,25 @@ async def _add_chat(tx: Tx, caller: CommandCaller, command: RegisterGroup) -> Co
 
 
 async def change_group(tx: Tx, caller: CommandCaller, command: ChangeGroup) -> CommandResult:
-    """Change a group's name, its trigger, or whether it answers every message."""
+    """Change a group's name, its trigger, whether it answers every message, or the roles of people."""
     profile = GroupProfile(
         name=command.name, trigger=command.trigger, requires_trigger=command.requires_trigger
     )
     try:
+        # All of the people first: where one is not known, nothing is changed.
+        for address in command.people or {}:
+            await people.check_person(tx, command.folder, address)
         group = await changes.set_profile(tx, command.folder, profile, by=FROM_MAIN, now_ms=caller.now_ms)
+        for address, word in (command.people or {}).items():
+            role = None if word == people.DEFAULT else Role(word)
+            group = await people.set_role(
+                tx, command.folder, address, role, by=FROM_MAIN, now_ms=caller.now_ms
+            )
     except BadRequest as error:
         return refused(error.code, str(error))
+    given = "".join(f" {address}: {word}." for address, word in (command.people or {}).items())
     return CommandResult(
-        text=profile_line(group),
+        text=profile_line(group) + given,
         data={"folder": group.folder, "name": group.name, "trigger": group.trigger},
     )
 
