@@ -85,6 +85,8 @@ class ReplyAtOnce:
     text: str
     turn_id: TurnId | None = None
     """The turn that has ended with it; None where it is still to be recorded."""
+    is_for_host: bool = False
+    """Whether it answers words for the host alone, such as "stop", which no agent is to read as a request."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -349,7 +351,7 @@ class Intake:
         stopped = None
         if self._stop is not None:
             stopped = await self._stop(tx, group, message, text, is_asked=is_asked, role=asker.role)
-        reply = ReplyAtOnce(stopped) if stopped is not None else None
+        reply = ReplyAtOnce(stopped, is_for_host=True) if stopped is not None else None
         if reply is None and self._undo is not None:
             reply = await self._undo(tx, group, message, text, is_asked=is_asked, role=asker.role)
         now_ms = self._clock.now_ms()
@@ -367,7 +369,7 @@ class Intake:
             tx, message, received_ms=now_ms, is_request=True, turn_id=turn_id, ignored_reason=None
         )
         await turns.extend(tx, turn_id, seq)
-        if stopped is not None:
+        if reply.is_for_host:
             await turn_outages.note_stop(
                 tx, turn_id, code=turn_outages.STOP_REQUEST, reason=AT_ONCE, now_ms=now_ms
             )

@@ -153,6 +153,18 @@ async def approval_decided(tx: Tx, folder: Folder, text: str, *, now_ms: int) ->
     )
 
 
+async def turn_undone(tx: Tx, folder: Folder, text: str, *, now_ms: int) -> None:
+    """Add the notice that what the group's agent did in a turn was taken back."""
+    await _note(
+        tx,
+        folder,
+        "host.turn.undone",
+        lead="Undone by the host, as people asked; do not do it again unless they ask",
+        item=quoted(text, 300),
+        now_ms=now_ms,
+    )
+
+
 async def _note(
     tx: Tx,
     folder: Folder,

@@ -131,7 +131,7 @@ OUTAGE = "outage"
 IN_CHAT = "stopped_in_chat"
 """A person stopped it in its chat. Its questions are in no later prompt; its commands are refused."""
 STOP_REQUEST = "stop_request"
-"""The turn is the message that stopped another one; it is in no later prompt."""
+"""The turn is the message that stopped or undid another one; it is in no later prompt."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -59,20 +59,20 @@ class UndoRequests:
         if turn is None:
             return None
         if (names := await _only_for(tx, group, message, turn, role)) is not None:
-            return ReplyAtOnce(texts.only(names, is_korean=is_korean))
+            return _reply(texts.only(names, is_korean=is_korean))
         try:
             done = await self._service.undo(
                 tx, turn, by=message.sender, is_forced=meant.is_forced, reason=REASON
             )
         except NotYet:
-            return ReplyAtOnce(texts.busy(is_korean=is_korean))
+            return _reply(texts.busy(is_korean=is_korean))
         except BuiltOn as error:
-            return ReplyAtOnce(texts.built_on(error.plan, is_korean=is_korean))
+            return _reply(texts.built_on(error.plan, is_korean=is_korean))
         except NothingToUndo:
             plan = await self._service.plan(tx, turn)
             # Without anything to name, the agent may know better what was meant.
-            return ReplyAtOnce(texts.nothing(plan, is_korean=is_korean)) if plan.outside else None
-        return ReplyAtOnce(texts.done(done.plan, is_korean=is_korean), turn_id=done.turn_id)
+            return _reply(texts.nothing(plan, is_korean=is_korean)) if plan.outside else None
+        return _reply(texts.done(done.plan, is_korean=is_korean), turn_id=done.turn_id)
 
     async def _meant(self, tx: Tx, group: Group, message: Inbound) -> Turn | None:
         if message.quote is not None:
@@ -81,6 +81,11 @@ class UndoRequests:
             # What somebody quotes is their claim: a message of another group's chat is none here.
             return turn if turn is not None and turn.folder == group.folder else None
         return await self._service.last(tx, group.folder, chat_jid=message.chat_jid)
+
+
+def _reply(text: str, *, turn_id: TurnId | None = None) -> ReplyAtOnce:
+    """Return a reply to words that no agent reads, lest it takes back the same once more."""
+    return ReplyAtOnce(text, turn_id=turn_id, is_for_host=True)
 
 
 @dataclass(frozen=True, slots=True)

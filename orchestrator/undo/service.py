@@ -27,6 +27,7 @@ from orchestrator.domain.values import (
 from orchestrator.store import (
     audit,
     dashboards,
+    host_events,
     messages,
     outbox,
     task_stops,
@@ -264,6 +265,8 @@ class UndoService:
             await dashboards.advance(tx, folder)
         for message in plan.sent:
             await withdrawals.add(tx, message.id, number, now_ms=now_ms)
+        listed = "; ".join(texts.items(plan, is_korean=False))
+        await host_events.turn_undone(tx, turn.folder, f"turn {turn.id}: {listed}", now_ms=now_ms)
         detail = {"undoes": turn.id, "by": by, "changed": dict(changed), "unsent": len(plan.unsent)}
         event = audit.AuditEvent(
             at_ms=now_ms, kind="turn.undone", folder=turn.folder, turn_id=number, detail=detail

@@ -28,7 +28,9 @@ def rows(andy: AndyProcess) -> dict[str, list[dict[str, Any]]]:
     tables = [table for table in TRACKED if not table.is_sending]
     return {
         table.name: [
-            dict(row) for row in andy.rows(f"SELECT * FROM {table.name} ORDER BY {', '.join(table.key)}")
+            dict(row)
+            for row in andy.rows(f"SELECT * FROM {table.name} ORDER BY {', '.join(table.key)}")
+            if "agent" not in row.keys() or row["agent"] != "host"  # noqa: SIM118 - a row, no dict
         ]
         for table in tables
     }

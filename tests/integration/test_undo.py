@@ -386,3 +386,25 @@ async def test_the_command_line_undoes_the_last_turn_and_says_what_to_add(
         await andy("work")
     with pytest.raises(UsageError):
         await andy("work", "--turn", str(second.id))
+
+
+async def test_no_agent_reads_the_words_of_an_undo_but_each_is_noticed(undo: UndoHarness) -> None:
+    await undo.turn(REMIND)
+    await undo.say("@Andy undo that")
+    await undo.store.hear("@Andy what now?")
+    _, _, order = await undo.store.start_next()
+    assert "undo that" not in order.prompt
+    assert "what now?" in order.prompt
+    (fact,) = await undo.store.rows(
+        "SELECT payload_json FROM cross_session_notifications WHERE event_type = 'host.turn.undone'"
+    )
+    assert "the reminder “call mum” is gone" in json.loads(fact["payload_json"])["message"]
+
+
+async def test_a_quote_of_another_groups_answer_undoes_nothing(undo: UndoHarness) -> None:
+    await undo.turn(REMIND, folder="work")
+    after = await undo.state()
+    (answer,) = await undo.store.rows("SELECT message_id FROM outbox")
+    forged = Quote(message_id=MessageId(answer["message_id"]), sender="Andy", text="Done.")
+    assert await undo.say("@Andy undo", quote=forged) == ""
+    assert await undo.state() == after

@@ -140,7 +140,14 @@ class UndoHarness:
     async def state(self) -> Rows:
         """All rows of the tables that can be put back."""
         return {
-            table.name: await self.store.rows(f"SELECT * FROM {table.name} ORDER BY {', '.join(table.key)}")
+            table.name: [
+                row
+                for row in await self.store.rows(
+                    f"SELECT * FROM {table.name} ORDER BY {', '.join(table.key)}"
+                )
+                # The host's own facts say that something was undone.
+                if row.get("agent") != "host"
+            ]
             for table in TRACKED
             if not table.is_sending
         }

@@ -46,6 +46,7 @@ READ_ALREADY = (
     "host.notification.delivered",
     "host.notification.expired",
     "host.command.refused",
+    "host.turn.undone",
     "host.budget.warning",
 )
 """Facts that stood in the chat as they happened: a model has to be given them, who reads along has not."""
