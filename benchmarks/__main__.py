@@ -27,6 +27,7 @@ NAMES = (
     "hostile_bodies",
     "noticing",
     "commands",
+    "undo",
     "dashboard",
     "many_messages",
     "lists",

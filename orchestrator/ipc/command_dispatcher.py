@@ -12,6 +12,7 @@ from typing import Any
 
 import structlog
 
+from agent_runner.wire.context_tools import MEMORY
 from agent_runner.wire.mailbox import (
     Command,
     Remember,
@@ -95,6 +96,10 @@ HANDLERS: dict[str, Callable[[Tx, CommandCaller, Any], Awaitable[CommandResult]]
     "model_missing": messages.notify_model_missing,
 }
 """A command's type → its handler."""
+NOTING = frozenset(
+    {"create_plan", "update_plan_task", "set_active_plan", "set_active_task", "record_decision"}
+)
+"""Context tools that note something which people may know of."""
 _UNSAFE = re.compile(r"[^A-Za-z0-9_-]")
 
 
@@ -294,7 +299,11 @@ class CommandDispatcher:
         if turn is None:
             return await handler(tx, caller, command)
         async with turn_effects.recording(tx, turn.id, now_ms=now_ms):
-            return await handler(tx, caller, command)
+            result = await handler(tx, caller, command)
+        kind = _out_of_reach(command) if result.ok else None
+        if kind is not None:
+            await turn_effects.note_out_of_reach(tx, turn.id, kind, request_id, now_ms=now_ms)
+        return result
 
     def _publish(self, group: Group, command: Command, reply: Reply) -> None:
         self._bus.publish(f"command.{command.type}", group=group.folder, detail=reply.code)
@@ -351,6 +360,15 @@ async def _stop_refusal(tx: Tx, group: Group, command: Command, turn: Turn | Non
     stop = await turn_outages.stop_of(tx, TurnId(command.turn))
     is_stopped = stop is not None and stop.code == turn_outages.IN_CHAT
     return STOPPED if is_stopped and claimed is not None and claimed.folder == group.folder else None
+
+
+def _out_of_reach(command: Command) -> str | None:
+    """Return the kind of a change that no undo takes back, for it is in files of the host; None of others."""
+    if not isinstance(command, Remember):
+        return None
+    if command.tool == MEMORY:
+        return "forgotten" if command.arguments.get("action") == "forget" else None
+    return "noted" if command.tool in NOTING else None
 
 
 def _only_reads_words(command: Command) -> bool:

@@ -25,6 +25,8 @@ FILE = "file"
 """The name in place of a table's for a file of the group's folder; its key is the path."""
 UNKNOWN_FILES = "unknown_files"
 """The name in place of a table's where it is not known which files changed; its key is the reason."""
+OUT_OF_REACH = "out_of_reach"
+"""The name in place of a table's for a change that no undo reaches; its key is a kind and an own id."""
 PROVISIONAL = TurnId(0)
 """The turn of changes whose turn has no number yet."""
 _BOARD = frozenset({"version", "changed_turn"})
@@ -194,6 +196,14 @@ async def add(tx: Tx, effect: RowEffect, *, now_ms: int) -> None:
             None if effect.after is None else json.dumps(effect.after),
         ),
     )
+
+
+async def note_out_of_reach(tx: Tx, turn_id: TurnId, kind: str, own_id: str, *, now_ms: int) -> None:
+    """Record a change that no undo reaches, so that an undo says so."""
+    effect = RowEffect(
+        turn_id=turn_id, table=OUT_OF_REACH, row_key=json.dumps([kind, own_id]), before=None, after={}
+    )
+    await add(tx, effect, now_ms=now_ms)
 
 
 async def of_turn(tx: Tx, turn_id: TurnId) -> list[RowEffect]:

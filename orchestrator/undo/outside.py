@@ -37,6 +37,11 @@ _WORDS = {
         "files whose earlier content was not kept",
         "이전 내용을 보관하지 못한 파일 {n}개",
     ),
+    "noted": (
+        "note of the conversation stays",
+        "notes of the conversation stay",
+        "대화 메모 {n}개",
+    ),
     "forgotten": ("thing was forgotten for good", "things were forgotten for good", "영영 잊은 것 {n}개"),
 }
 _SERVER = ("call of {name}", "calls of {name}", "{name} 호출 {n}번")

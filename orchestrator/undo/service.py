@@ -183,6 +183,8 @@ class UndoService:
             later=tuple(later),
             outside=outside.of(
                 await tool_calls.of_turn(tx, turn.id),
+                noted=_count_out_of_reach(effects, "noted"),
+                forgotten=_count_out_of_reach(effects, "forgotten"),
                 files=sum(one.table == turn_effects.UNKNOWN_FILES for one in effects),
                 not_kept=len(changed) - len(files),
                 sent=len(left) - len(deletable) - len(gone),
@@ -288,6 +290,10 @@ class UndoService:
             self.wakeups.lanes,
         ):
             wakeup.set()
+
+
+def _count_out_of_reach(effects: Sequence[RowEffect], kind: str) -> int:
+    return sum(one.table == turn_effects.OUT_OF_REACH and one.key[0] == kind for one in effects)
 
 
 def _commanded(effects: Sequence[RowEffect]) -> set[int]:

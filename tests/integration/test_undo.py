@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from agent_runner.wire.mailbox import Reply
 from orchestrator.base.clock import SystemClock
 from orchestrator.cli.exit_codes import UsageError
 from orchestrator.cli.main import app
@@ -408,3 +409,19 @@ async def test_a_quote_of_another_groups_answer_undoes_nothing(undo: UndoHarness
     forged = Quote(message_id=MessageId(answer["message_id"]), sender="Andy", text="Done.")
     assert await undo.say("@Andy undo", quote=forged) == ""
     assert await undo.state() == after
+
+
+async def test_notes_of_the_conversation_and_forgetting_are_listed(undo: UndoHarness) -> None:
+    async def remember(*_: object) -> Reply:
+        return Reply(request_id="r", ok=True, code="ok", text="Kept.")
+
+    contexts = type("Contexts", (), {"use": staticmethod(remember)})()
+    undo.dispatcher._contexts = contexts
+    await undo.turn(
+        REMIND,
+        {"type": "remember", "tool": "record_decision", "arguments": {"decision": "by train"}},
+        {"type": "remember", "tool": "memory", "arguments": {"action": "forget", "about": "bus"}},
+        {"type": "remember", "tool": "memory", "arguments": {"action": "show"}},
+    )
+    said = await undo.say("@Andy undo")
+    assert "1 note of the conversation stays, 1 thing was forgotten for good." in said
