@@ -89,6 +89,7 @@ async def _serve(given: Path | None, overrides: Mapping[str, Any], *, is_verbose
     with home.starting(now_ms=time.time_ns() // 1_000_000) as started:
         if await asyncio.to_thread(_restore_what_was_asked_for, home):
             settings = settings_of(home, **overrides)  # they may be the backup's now
+        await asyncio.to_thread(announce_migration, home.database)
         return await _run(home, settings, started, is_verbose=is_verbose)
 
 
@@ -96,6 +97,16 @@ def warn_of_open_secrets(path: Path) -> None:
     """Say how to shut a file of secrets that others may read. Blocks."""
     if path.exists() and path.stat().st_mode & 0o077:
         say_aside(f"⚠️  Others may read {path}: chmod 600 {path}")
+
+
+def announce_migration(path: Path) -> None:
+    """Say that this start migrates the database, and where the copy of the old one is. Blocks."""
+    from orchestrator.store import database
+
+    if (versions := database.migration_ahead(path)) is not None:
+        found, known = versions
+        copy = database.copy_before(path, known)
+        say_aside(f"The database goes from version {found} to {known}; a copy of the old one is {copy}.")
 
 
 def _restore_what_was_asked_for(home: Home) -> bool:

@@ -13,8 +13,8 @@ from orchestrator.base import installation
 from orchestrator.cli import service
 from orchestrator.cli.exit_codes import UsageError
 from orchestrator.cli.options import HomeOption
-from orchestrator.cli.terminal import home_of
-from orchestrator.domain.errors import BadRequest, ContainerError
+from orchestrator.cli.terminal import home_of, settings_of
+from orchestrator.domain.errors import BadRequest, ContainerError, SettingError
 from orchestrator.domain.home import Home
 
 
@@ -76,12 +76,22 @@ def _remove_containers(home: Home) -> list[str]:
     return ["Andy's containers and networks are removed."]
 
 
+def _image(home: Home) -> str:
+    """Return the name of the agents' image; the usual one where the settings cannot be read."""
+    from orchestrator.domain.settings import Settings
+
+    try:
+        return settings_of(home).andy_image
+    except SettingError:
+        return str(Settings.model_fields["andy_image"].default)
+
+
 def _what_stays(home: Home) -> list[str]:
     lists = Path.home() / ".config" / "andy"
     rows = [
         ("messages, memory and settings", f"rm -r {home.root}") if home.data.is_dir() else None,
         ("your lists", f"rm -r {lists}") if lists.is_dir() else None,
-        ("the images", "docker image rm andy-agent:latest"),
+        ("the images", f"docker image rm {_image(home)}"),
         ("the program", installation.command_to_remove()),
     ]
     shown = [row for row in rows if row is not None]

@@ -375,6 +375,22 @@ def refuse_newer(path: Path) -> None:
         )
 
 
+def migration_ahead(path: Path) -> tuple[int, int] | None:
+    """Return the version that the next opening migrates, and the one it becomes; else None. Blocks."""
+    known = len(_migration_files())
+    try:
+        with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)) as connection:
+            found = _version(connection)
+    except sqlite3.Error:
+        return None  # there is none, or it cannot be read, which the opening says
+    return (found, known) if 0 < found < known else None
+
+
+def copy_before(path: Path, version: int) -> Path:
+    """Return the path of the copy that is made before a database becomes of a version."""
+    return path.with_name(f"{path.stem}.before-v{version}.db")
+
+
 def _version(connection: sqlite3.Connection) -> int:
     return int(connection.execute("PRAGMA user_version").fetchone()[0])
 
@@ -383,7 +399,7 @@ def _migrate(connection: sqlite3.Connection, path: Path) -> None:
     found = _version(connection)
     todo = migrations()[found:]
     if todo and found:
-        _back_up(connection, path.with_name(f"{path.stem}.before-v{found + len(todo)}.db"))
+        _back_up(connection, copy_before(path, found + len(todo)))
     for number, script in enumerate(todo, start=found + 1):
         try:
             connection.executescript(f"BEGIN IMMEDIATE;\n{script}\nPRAGMA user_version = {number};\nCOMMIT;")

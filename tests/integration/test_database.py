@@ -14,6 +14,7 @@ from types import SimpleNamespace
 import pytest
 
 from orchestrator.backup import write_ahead_log
+from orchestrator.cli import host_process
 from orchestrator.domain.errors import OutcomeUnknown, StoreError, StoreTooNew
 from orchestrator.domain.values import ChatJid, Folder
 from orchestrator.groups import secret_addresses
@@ -88,6 +89,19 @@ async def test_a_newer_store_is_refused_and_left_alone(database_path):
             await opening(database_path)
 
     assert read(database_path, "PRAGMA user_version") == [(newer,)]
+
+
+async def test_a_start_that_migrates_says_so_and_names_the_copy(database_path, monkeypatch, capsys):
+    host_process.announce_migration(database_path)
+    await made(database_path)
+    host_process.announce_migration(database_path)
+    assert capsys.readouterr().err == ""
+    known = len(migrations())
+    monkeypatch.setattr(databases, "_migration_files", lambda: [Path("x")] * (known + 1))
+    host_process.announce_migration(database_path)
+    copy = database_path.with_name(f"messages.before-v{known + 1}.db")
+    words = f"The database goes from version {known} to {known + 1}; a copy of the old one is {copy}.\n"
+    assert capsys.readouterr().err == words
 
 
 async def test_a_migration_backs_the_store_up_first(database_path, monkeypatch):

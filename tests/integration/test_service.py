@@ -12,6 +12,7 @@ import pytest
 
 from orchestrator.cli import service
 from orchestrator.cli.main import app
+from orchestrator.cli.uninstall import uninstall
 from orchestrator.domain.errors import AndyError, EngineGone
 from orchestrator.domain.home import Home
 
@@ -222,3 +223,14 @@ def test_without_systemd_it_is_said_how_to_see_the_unit(home, calls, monkeypatch
     with pytest.raises(AndyError, match="'andy service install --print' shows the unit"):
         andy(home, "install")
     assert calls.read_text() == ""
+
+
+def test_what_stays_after_an_uninstall_has_the_name_of_the_image(tmp_path, capsys, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    home = tmp_path / "home"
+    home.mkdir()
+    for settings, image in (('andy_image = "registry.example/andy:1"', "registry.example/andy:1"),
+                            ("andy_image = [", "andy-agent:latest")):  # fmt: skip
+        (home / "andy.toml").write_text(settings)
+        uninstall(yes=True, home=home)
+        assert f"docker image rm {image}\n" in capsys.readouterr().out
