@@ -63,6 +63,8 @@ def _is_withheld_ko(text: str, found: Sequence[ParsedRequest]) -> bool:
     is_reminder = deeds == {"remind"}
     if len(found) > 1 and deeds & {"never_mind", "no"}:
         return True
+    if deeds != {"cancel_reminder"} and PATTERNS["denied_ko"].search(text):
+        return True
     if PATTERNS["retracted_ko"].search(text) or any(map(PATTERNS["retracts_ko"].match, parts)):
         return True
     if (is_reminder or len(found) > 1) and PATTERNS["left_out_ko"].search(text):

@@ -199,7 +199,8 @@ def tasks(parsed: ParsedRequest, body: str) -> list[ParsedRequest]:
     if len(pieces) > 1 and all(title and deadline for title, deadline in pieces):
         return [parsed.of("add_task", title=title, when=deadline) for title, deadline in pieces]
     title, deadline = until(body, parsed.language)
-    if PATTERNS["deadline_left"].search(title):  # a deadline that was not read would be lost in the title
+    lost = (PATTERNS[name].search(title) for name in ("deadline_left", "unclear_title_ko"))
+    if any(lost):  # a deadline or a second wish that was not read would be lost in the title
         return [parsed.of("two_meanings")]
     parts = PATTERNS["between_todos"].split(title)
     two = PATTERNS["two_things"].fullmatch(title)
@@ -317,7 +318,7 @@ def _reminder(body: str, language: Language) -> ParsedRequest:
     if language is Language.KOREAN:
         what_to_do = without_ending("note", what_to_do)
     slots = {"what": what_to_do, "when": when.strip(_BETWEEN)}
-    if cut is None:
+    if cut is None or PATTERNS["quote_then_time_ko"].search(what):
         slots["trouble"] = "unsure"
     elif not slots["what"] and PATTERNS["before_text"].match(what.strip(_BETWEEN)):
         slots["trouble"] = "no_text"
