@@ -77,6 +77,8 @@ class RuleRow:
     part: str
     what: str
     subject: str = ""
+    limit: Budget | None = None
+    """The budget that a row of money is about."""
     owner: str
     member: str
     guest: str
@@ -129,9 +131,13 @@ def rules_of(
     ]
 
 
-def _row(part: str, what: str, answers: Iterable[str], subject: str = "") -> RuleRow:
+def _row(
+    part: str, what: str, answers: Iterable[str], subject: str = "", limit: Budget | None = None
+) -> RuleRow:
     owner, member, guest = answers
-    return RuleRow(part=part, what=what, subject=subject, owner=owner, member=member, guest=guest)
+    return RuleRow(
+        part=part, what=what, subject=subject, limit=limit, owner=owner, member=member, guest=guest
+    )
 
 
 def _files(config: GroupConfig, sides: Sequence[_RoleSide]) -> Iterator[RuleRow]:
@@ -162,7 +168,7 @@ def _spends(limits: Sequence[Budget], sides: Sequence[_RoleSide]) -> Iterator[Ru
 
     for budget in limits:
         amount = budget_sums.amount_in_words(budget.unit, budget.amount)
-        yield _row("spends", "budget", map(part, sides), f"{amount}: {budget_sums.name_of(budget)}")
+        yield _row("spends", "budget", map(part, sides), f"{amount}: {budget_sums.name_of(budget)}", budget)
     if not limits:
         yield _row("spends", "no_budget", [one.may() if one.rights.spend else NO for one in sides])
 

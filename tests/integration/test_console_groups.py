@@ -22,11 +22,13 @@ from orchestrator.domain.home import Home
 from orchestrator.groups.access import free_folder
 from orchestrator.groups.settings import GroupConfig, text_of
 from orchestrator.inbound.intake import Intake
+from orchestrator.reports import group_rules
 from orchestrator.store import group_changes, groups
 from orchestrator.store.database import Database, Tx
 from orchestrator.store.reader import read_once
 from orchestrator.web.console import settings_form
 from orchestrator.web.console.catalogue import LANGUAGES, Catalogue
+from orchestrator.web.console.pages.groups import RULE_NAMES
 from tests.support.console_browser import console_browser, hidden_fields, send_form
 from tests.support.store_harness import a_message
 from tests.support.until import until
@@ -129,6 +131,44 @@ async def test_the_form_leaves_the_roles_of_people_as_they_are(browser, tmp_path
         )
     await send_form(browser, f"{WORK}/form", of=WORK, name="Work", egress="open", skills_all="yes")
     assert stored(tmp_path)["config"] == {"egress": "open", **roles}
+
+
+async def test_people_are_given_roles_and_roles_their_rules(browser, tmp_path):
+    await send_form(browser, f"{WORK}/people", of=WORK, address="*", role="guest")
+    page = await send_form(browser, f"{WORK}/people", of=WORK, address="local:mina", role="owner")
+    assert page.status_code in (400, 404, 422), "nobody there has this address"
+    rules = {"member_call": "yes", "member_network": "yes", "member_spend": "50", "guest_spend": "20"}
+    page = await send_form(browser, f"{WORK}/rules", of=WORK, **rules)
+    assert "Saved." in page.text
+    no = dict.fromkeys(("mcp", "memory", "schedule", "history"), False)
+    config = stored(tmp_path)["config"]
+    assert config["people"] == {"*": "guest"}
+    assert config["roles"] == {"guest": {"call": False}, "member": {**no, "spend": 50}}
+    page = await send_form(browser, f"{WORK}/rules", of=WORK, **{**rules, "guest_spend": "half"})
+    assert page.status_code == 422
+    await send_form(browser, f"{WORK}/people", of=WORK, address="*", role="default")
+    assert "people" not in stored(tmp_path)["config"]
+
+
+@pytest.mark.parametrize("language", LANGUAGES)
+async def test_safety_shows_in_one_table_what_is_done_for_whom(browser, language):
+    browser.cookies.set("andy_language", language)
+    page = await browser.get("/console/safety?group=work")
+    texts = Catalogue.load().texts[language]
+    for key in ("act_memory", "answer_joined", "part_reaches", "rule_guest"):
+        assert texts[f"safety.{key}"].replace("'", "&#39;") in page.text, key
+    page = await browser.get("/console/safety")
+    assert texts["safety.act_memory"] not in page.text, "the table is of one group"
+
+
+@pytest.mark.parametrize("language", LANGUAGES)
+def test_each_act_and_answer_of_the_rules_has_words(language):
+    texts = Catalogue.load().texts[language]
+    wanted = [f"safety.act_{one}" for one in group_rules.ACTS]
+    wanted += [f"safety.answer_{one}" for one in group_rules.ANSWERS]
+    wanted += [f"safety.part_{one}" for one in group_rules.PARTS]
+    wanted += [f"groups.rule_{one}" for one in (*RULE_NAMES, "spend")]
+    assert [key for key in wanted if key not in texts] == []
 
 
 BAD = [

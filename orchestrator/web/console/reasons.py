@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 from orchestrator.containers import frame_effects, reattach, start
 from orchestrator.domain import failures
+from orchestrator.groups import roles
 from orchestrator.inbound import amendments, intake, senders, triggers
 from orchestrator.loop import cycle_starter, service
 from orchestrator.queue import retries, stop_requests
@@ -18,6 +19,7 @@ KEYS: Mapping[str, str] = {
     triggers.HOOK: "hook",
     triggers.ONLY_OWNER: "only_owner",
     senders.NOT_ALLOWED: "not_allowed",
+    roles.MAY_NOT_CALL: "may_not_call",
     messages.OWN_MESSAGE: "own_message",
     intake.UNREADABLE: "unreadable",
     intake.AT_ONCE: "at_once",
@@ -27,6 +29,7 @@ KEYS: Mapping[str, str] = {
     amendments.DELETED_BY_OTHERS: "deleted_by_others",
     amendments.WITHDRAWN: "withdrawn",
     amendments.EDIT_OF_READ: "edit_of_read",
+    amendments.EDIT_OF_OTHERS: "edit_of_others",
     amendments.FILE_CAME: "file_came",
     failures.STOPPED_BY_HAND: "stopped_by_hand",
     stop_requests.REASON: "stopped_in_chat",

@@ -14,8 +14,8 @@ from starlette.responses import Response
 
 from orchestrator.calendars import service as following
 from orchestrator.domain.errors import AndyError, BadRequest
-from orchestrator.domain.values import Folder, Group
-from orchestrator.groups import access, changes, secret_addresses, settings
+from orchestrator.domain.values import Folder, Group, Role
+from orchestrator.groups import access, changes, people, roles, secret_addresses, settings
 from orchestrator.groups.registration import RESERVED, NameTaken, ProfileRefused, Registration
 from orchestrator.groups.secret_addresses import AddressRefused
 from orchestrator.groups.settings import ConfigRefused
@@ -36,6 +36,11 @@ from orchestrator.web.console.page import Page, View
 WAITING = AccessState.WAITING.value
 FOLLOWED_FIELDS = ("address", "name", "user", "password_env", "notice")
 """Fields of the form with which a group follows a calendar."""
+
+CHANGEABLE = (Role.MEMBER, Role.GUEST)
+"""The roles whose rules a group may change."""
+RULE_NAMES = tuple(one.value for one in roles.Permission if one is not roles.Permission.COMMAND)
+"""The rules that are a yes or a no."""
 
 
 async def show(view: View) -> Response:
@@ -82,6 +87,43 @@ async def add_chat(view: View, form: SentForm) -> Response:
         view.error = str(error)
         return await _show_group(view)
     return view.done(f"/groups/{folder}#chats", view.t(".chats_kept"))
+
+
+async def give_role(view: View, form: SentForm) -> Response:
+    """Give somebody of a group a role by their address, or take it away."""
+    folder, word = view.given("folder"), form.text("role")
+    if word not in (*Role, people.DEFAULT):
+        raise BadRequest("A role is owner, member, guest, or default.")
+    role = None if word == people.DEFAULT else Role(word)
+    by, now_ms = view.signed_in.session.browser, view.now_ms
+    async with view.web.host.database.transaction() as tx:
+        await people.set_role(tx, folder, form.raw("address"), role, by=by, now_ms=now_ms)
+        undo = await undo_path(tx, folder, now_ms)
+    await view.api.groups.configured(folder)
+    return view.done(f"/groups/{folder}#people", view.t(".role_given"), undo=undo)
+
+
+async def save_rules(view: View, form: SentForm) -> Response:
+    """Change what members and guests may: what differs from the rules of all groups is stored."""
+    folder, by, now_ms = view.given("folder"), view.signed_in.session.browser, view.now_ms
+    wanted: dict[str, dict[str, object]] = {}
+    for role in CHANGEABLE:
+        usual = roles.RULES[role]
+        sent = {name: form.is_set(f"{role}_{name}") for name in RULE_NAMES}
+        wanted[role] = {name: one for name, one in sent.items() if one != (name in usual.may)}
+        spend = form.text(f"{role}_spend") or str(usual.spend)
+        if spend != str(usual.spend):
+            wanted[role]["spend"] = int(spend) if spend.isascii() and spend.isdigit() else spend
+    kept = {role: rules for role, rules in wanted.items() if rules}
+    try:
+        async with view.web.host.database.transaction() as tx:
+            await changes.configure(tx, folder, {"roles": kept or None}, by=by, now_ms=now_ms)
+            undo = await undo_path(tx, folder, now_ms)
+    except ConfigRefused as error:
+        view.error = str(error)
+        return await _show_group(view)
+    await view.api.groups.configured(folder)
+    return view.done(f"/groups/{folder}#people", view.t(".rules_saved"), undo=undo)
 
 
 async def join_group(view: View, form: SentForm) -> Response:
@@ -382,6 +424,7 @@ async def _show_group(
         feeds = await address_store.every(tx, AddressKind.CALENDAR, known.folder)
         hooks = await address_store.every(tx, AddressKind.HOOK, known.folder)
         followed = await followed_calendars.every(tx, known.folder)
+        seen = await people.of_group(tx, known.folder)
     config = settings.of(known).to_fields()
     values = settings_form.typed(form) if form else settings_form.shown(config)
     fields = settings_form.fields()
@@ -425,6 +468,9 @@ async def _show_group(
         changed=changed,
         chats=its_chats,
         free=free,
+        people=seen,
+        role_rights={one.value: roles.rights_of(one, settings.of(known)) for one in CHANGEABLE},
+        rule_names=RULE_NAMES,
     )
 
 
@@ -448,6 +494,8 @@ PAGE = Page(
             for kind in AddressKind
             for end, change in (("", add_address), ("/{number:number}/revoke", revoke_address))
         },
+        "/groups/{folder}/people": give_role,
+        "/groups/{folder}/rules": save_rules,
         "/groups/{folder}/follow": follow_calendar,
         "/groups/{folder}/unfollow": unfollow_calendar,
         "/groups/{folder}/remove": remove,

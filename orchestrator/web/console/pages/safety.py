@@ -21,7 +21,7 @@ from orchestrator.groups import settings
 from orchestrator.proxies import approvals as decisions
 from orchestrator.proxies.approvals import Decision, Verdict
 from orchestrator.proxies.model.credentials import CredentialSource
-from orchestrator.reports import approvals, audit, mcp
+from orchestrator.reports import approvals, audit, costs, group_rules, mcp
 from orchestrator.store import approvals as approval_store
 from orchestrator.store import groups
 from orchestrator.web.console.forms import SentForm
@@ -98,6 +98,8 @@ async def show(view: View) -> Response:
         commands = await audit.command_rows(tx, folder, limit=FEW)
         asked = await approval_store.open_and_standing(tx, now_ms=view.now_ms)
         decided = await approvals.rows(tx, folder, limit=FEW, now_ms=view.now_ms)
+        search = view.web.host.settings.andy_web_search
+        rules = await group_rules.rule_rows(tx, folder, host_search=search) if folder else []
     requests = [
         {**approvals.approval_row(one, now_ms=view.now_ms), "is_for_ever": one.is_for_ever}
         for one in asked
@@ -122,6 +124,9 @@ async def show(view: View) -> Response:
         standing=[one for one in requests if one["state"] != "waiting"],
         decided=[one for one in decided if one["state"] != "waiting" and one["id"] not in standing],
         folds_at=FOLDS_AT,
+        rules=rules,
+        has_words=lambda code: view.console.catalogue.has(f"safety.answer_{code}"),
+        amount_of=costs.in_unit,
     )
 
 
