@@ -42,7 +42,9 @@ def group_lines(rows: Rows) -> list[str]:
 def _answers(row: dict[str, Any]) -> str:
     if row["is_main"] or not row["requires_trigger"]:
         return "every message" + (" (main)" if row["is_main"] else "")
-    return f"@Andy or {row['trigger']}" if row["trigger"] else "@Andy"
+    own = row["trigger"] or ""
+    # An imported group may have what calls him anyway.
+    return f"@Andy or {own}" if own.casefold() not in ("", "@andy") else "@Andy"
 
 
 async def config_fields(tx: Tx, folder: str) -> dict[str, Any]:

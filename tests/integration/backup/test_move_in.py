@@ -240,6 +240,15 @@ def test_a_person_reads_what_would_come_and_what_is_left(home, nanoclaw, capsys)
     assert not any("\x1b" in line for line in lines)
 
 
+def test_what_calls_him_anyway_is_listed_once(home, nanoclaw, capsys):
+    app(["import", "nanoclaw", str(nanoclaw), "--home", str(home.root)], result_action="return_value")
+    capsys.readouterr()
+    app(["groups", "list", "--home", str(home.root)], result_action="return_value")
+    (family,) = [line for line in capsys.readouterr().out.splitlines() if line.startswith("family ")]
+    assert family.endswith(" @Andy")
+    assert " or " not in family
+
+
 def test_nothing_comes_while_andy_runs(home, nanoclaw):
     lock = home.lock()
     try:
