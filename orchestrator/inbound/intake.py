@@ -394,7 +394,11 @@ class Intake:
                 reply = await self._approve(tx, group, text, role=asker.role)
             if reply is None and self._at_once is not None and asker.changes_board:
                 reply = await self._at_once(tx, group, text, message.quote, is_asked=is_asked)
-        return ReplyAtOnce(reply) if reply is not None else None
+        if reply is None:
+            # Nothing was done, so that nothing is there; else the next turn would be given it.
+            await turn_effects.forget_provisional(tx)
+            return None
+        return ReplyAtOnce(reply)
 
     async def _apply_command(
         self, tx: Tx, message: Inbound, group: Group, command: SessionCommand, asker: Asker

@@ -50,7 +50,14 @@ OWN = frozenset({"attachments", "conversations", ".andy-talk.json"})
 FICLONE = 0x40049409
 """The request by which Linux lets two files share their blocks until one of them is written."""
 TOO_SLOW = "it took too long to read them"
+HOLD_SECONDS = 0.2
+"""Seconds that an undo waits for a folder that is being read: the whole database waits with it."""
+SMALL_ENTRIES, SMALL_BYTES = 2_000, 16 * 1024**2
 Fields = dict[str, Any]
+
+
+class FolderBusy(Exception):
+    """A group's folder is being read or written for its snapshots."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,6 +96,30 @@ class GroupFiles:
         self._groups = home / "groups"
         self._root = home / UNDO
         self._folders: dict[str, _Folder] = defaultdict(_Folder)
+
+    @contextmanager
+    def held(self, folder: str, *, seconds: float = HOLD_SECONDS) -> Iterator[None]:
+        """Let nobody else read or write a group's snapshots in the block.
+
+        Raises:
+            FolderBusy: somebody does, and for longer than `seconds`.
+        """
+        lock = self._folders[folder].lock
+        if not lock.acquire(timeout=seconds):
+            raise FolderBusy
+        try:
+            yield
+        finally:
+            lock.release()
+
+    def is_small(self, folder: str) -> bool:
+        """Return whether a folder is compared in a moment, as far as its last reading says."""
+        last = self._folders[folder].last
+        return (
+            last is not None
+            and len(last[0]) <= SMALL_ENTRIES
+            and sum(entry.size for entry in last[0].values()) <= SMALL_BYTES
+        )
 
     # Around a turn
 

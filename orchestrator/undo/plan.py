@@ -46,6 +46,8 @@ class UndoPlan:
     rows: tuple[RowEffect, ...] = ()
     files: tuple[RowEffect, ...] = ()
     unsent: tuple[Outgoing, ...] = ()
+    has_unsent_command: bool = False
+    """Whether any of them was sent by a command; its answer alone is nothing that a turn did."""
     sent: tuple[Outgoing, ...] = ()
     """Messages that commands of the turn sent, and that their messengers can delete."""
     waiting_runs: tuple[Turn, ...] = ()
@@ -58,7 +60,7 @@ class UndoPlan:
     @property
     def is_empty(self) -> bool:
         """Whether there is nothing to put back and nothing to stop."""
-        return not (self.rows or self.files or self.unsent or self.sent or self.waiting_runs)
+        return not (self.rows or self.files or self.has_unsent_command or self.sent or self.waiting_runs)
 
 
 def is_listed(effect: RowEffect) -> bool:

@@ -55,6 +55,14 @@ class UndoRequests:
         if meant is None:
             return None
         is_korean = _HANGUL.search(text) is not None
+        try:
+            return await self._undone(tx, group, message, meant, role, is_korean=is_korean)
+        except NotYet:
+            return _reply(texts.busy(is_korean=is_korean))
+
+    async def _undone(
+        self, tx: Tx, group: Group, message: Inbound, meant: Meant, role: Role, *, is_korean: bool
+    ) -> ReplyAtOnce | None:
         turn = await self._meant(tx, group, message)
         if turn is None:
             return None
@@ -64,8 +72,6 @@ class UndoRequests:
             done = await self._service.undo(
                 tx, turn, by=message.sender, is_forced=meant.is_forced, reason=REASON
             )
-        except NotYet:
-            return _reply(texts.busy(is_korean=is_korean))
         except BuiltOn as error:
             return _reply(texts.built_on(error.plan, is_korean=is_korean))
         except NothingToUndo:

@@ -41,7 +41,7 @@ from orchestrator.store.database import Tx, after_commit
 from orchestrator.store.turn_effects import BY_NAME, RowEffect
 from orchestrator.store.undos import Undo
 from orchestrator.undo import file_effects, outside, texts
-from orchestrator.undo.files import GroupFiles, is_same
+from orchestrator.undo.files import FolderBusy, GroupFiles, is_same
 from orchestrator.undo.plan import TITLE_CHARS, LaterChange, UndoPlan, is_listed, item_of
 
 RECENT_TURNS = 30
@@ -67,7 +67,7 @@ class NotYet(BadRequest):
 
     def __init__(self, turn: Turn) -> None:
         self.turn = turn
-        super().__init__(f"Turn {turn.id} of '{turn.folder}' is under way: undo it once that has ended.")
+        super().__init__(f"Turn {turn.id} of '{turn.folder}' is not over yet: undo it once that has ended.")
 
 
 class BuiltOn(BadRequest):
@@ -146,9 +146,23 @@ class UndoService:
         return None
 
     async def plan(self, tx: Tx, turn: Turn) -> UndoPlan:
-        """Return what undoing a turn would do. Reads files, so it blocks: call it in `Database.write`."""
+        """Return what undoing a turn would do. Reads files, so it blocks: call it in `Database.write`.
+
+        Raises:
+            NotYet: its files are still being compared.
+        """
+        try:
+            with self.files.held(turn.folder):
+                return await self._plan(tx, turn)
+        except FolderBusy as error:
+            raise NotYet(turn) from error
+
+    async def _plan(self, tx: Tx, turn: Turn) -> UndoPlan:
         if turn.ended_ms is not None and self.files.is_open(turn.folder, turn.id):
-            # Somebody is faster than who compares the files after each turn.
+            # Somebody is faster than who compares the files after each turn. A large folder is waited for:
+            # until it is read, nobody else could write to the database.
+            if not self.files.is_small(turn.folder):
+                raise FolderBusy
             changed_files = self.files.changes(turn.folder, turn.id)
             await file_effects.record(tx, turn.id, changed_files, now_ms=self.clock.now_ms())
             after_commit(tx, partial(self.files.close, turn.folder, turn.id))
@@ -177,6 +191,7 @@ class UndoService:
             rows=rows,
             files=files,
             unsent=tuple(one for one in sent if one.state in _UNSENT),
+            has_unsent_command=any(one.id in commanded and one.state in _UNSENT for one in sent),
             sent=deletable,
             waiting_runs=tuple(one for one in runs if one.state is TurnState.QUEUED),
             items=tuple(item_of(one) for one in (*rows, *files) if is_listed(one)),
@@ -245,7 +260,7 @@ class UndoService:
 
     async def _record(self, tx: Tx, plan: UndoPlan, number: TurnId, *, by: str, now_ms: int) -> None:
         turn = plan.turn
-        for one in plan.files:
+        for one in plan.files:  # a hundred of them are read again in a few milliseconds
             now = self.files.now(turn.folder, one.key[0], like=one.after)
             if not is_same(now, one.after):
                 self.files.keep(turn.folder, one.key[0])

@@ -26,6 +26,7 @@ from orchestrator.store.database import Tx
 from orchestrator.store.messages import MAX_UNREAD
 from orchestrator.undo import texts
 from orchestrator.undo.plan import UndoPlan
+from orchestrator.undo.service import NotYet
 from orchestrator.web import downloads
 from orchestrator.web.console.forms import SentForm, UploadedFile
 from orchestrator.web.console.page import Page, View
@@ -271,7 +272,10 @@ async def _undo_of(view: View, number: int) -> dict[str, Any] | None:
     async def look(tx: Tx) -> UndoPlan | None:
         if number not in await undos.undoable(tx, {number}):
             return None
-        return await service.plan(tx, await service.by_number(tx, number))
+        try:
+            return await service.plan(tx, await service.by_number(tx, number))
+        except NotYet:
+            return None
 
     plan = await view.web.host.database.write(look)
     if plan is None or plan.is_empty:
