@@ -444,11 +444,26 @@ async def test_notes_of_the_conversation_and_forgetting_are_listed(undo: UndoHar
 
 
 HOST_TABLES = frozenset(
-    (
-        "audit chats commands cycles dashboard_seen dashboard_views dashboards events messages"
-        " message_search_data message_search_docsize message_search_idx router_state runs sqlite_sequence"
-        " task_run_logs turn_effects wakes"
-    ).split()
+    [
+        "audit",
+        "chats",
+        "commands",
+        "cycles",
+        "dashboard_seen",
+        "dashboard_views",
+        "dashboards",
+        "events",
+        "messages",
+        "message_search_data",
+        "message_search_docsize",
+        "message_search_idx",
+        "router_state",
+        "runs",
+        "sqlite_sequence",
+        "task_run_logs",
+        "turn_effects",
+        "wakes",
+    ]
 )
 """Tables that commands write, and that have what happened or what only the host needs."""
 
