@@ -68,6 +68,8 @@ async def test_a_refused_place_is_allowed_for_a_while_for_the_group_or_never(bro
 
     page = await send_form(browser, "/safety/refused", of="/safety", row=number[1], verdict="once")
     assert "allowed until" in part(page.text, "approvals")
+    assert f"Allowed for Family for 15 minutes: {PLACE}" in page.text
+    assert PLACE not in part(page.text, "refused"), "what is allowed now stands as that alone"
     page = await send_form(browser, "/safety/refused", of="/safety", row=number[1], verdict="never")
     assert "never allowed" in part(page.text, "approvals")
     assert "allowed until" not in part(page.text, "approvals"), "the last word counts"
@@ -96,8 +98,11 @@ async def test_a_closed_network_is_opened_for_the_group_alone(browser, tmp_path)
     assert PLACE not in part(page, "refused"), "that was refused to another group"
     once = await send_form(browser, "/safety/refused", of="/safety", row=str(number), verdict="once")
     assert once.status_code == 422
-    await send_form(browser, "/safety/refused", of="/safety", row=str(number), verdict="group")
+    assert "Open its network for this host" in part(page, "refused")
+    done = await send_form(browser, "/safety/refused", of="/safety", row=str(number), verdict="group")
     assert targets(tmp_path, "work") == {"allowlist": ["api.example:443"]}
+    assert "Its network is a list of hosts." in done.text
+    assert re.search(r'action="/console/groups/work/changes/\d+/undo"', done.text), "and can be undone there"
 
 
 async def test_whatever_could_mislead_in_a_request_is_written_out(browser, tmp_path):

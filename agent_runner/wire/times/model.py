@@ -128,6 +128,8 @@ class StepUnit(StrEnum):
 
 LAST = -1
 """The last day of a month, the last such weekday of one."""
+_DAY_NAMES = ("sun", "mon", "tue", "wed", "thu", "fri", "sat")
+_DAY_NAME = re.compile(r"\b(?:sun|mon|tue|wed|thu|fri|sat)\b", re.IGNORECASE)
 _CRON = re.compile(
     r"(?P<minute>\d{1,2}) (?P<hour>\d{1,2}) (?P<day>\d{1,2}|L|\*) (?P<months>[\d,]+|\*)"
     r" (?:(?P<nth_weekday>[0-6])(?P<nth>#[1-5]|L)|(?P<weekdays>[0-6](?:,[0-6])*)|\*)"
@@ -238,7 +240,7 @@ class Recurrence:
     @classmethod
     def of_cron(cls, cron: str, *, first: datetime) -> Recurrence | None:
         """Read the fields that `cron` returns; return None for any others."""
-        found = _CRON.fullmatch(cron)
+        found = _CRON.fullmatch(_DAY_NAME.sub(lambda name: str(_DAY_NAMES.index(name[0].lower())), cron))
         if found is None:
             return None
         days = found["nth_weekday"] or found["weekdays"] or ""

@@ -33,6 +33,8 @@ MAX_TOLD = 50
 HISTORY_STEP = 30
 MOST = 500
 """Tasks, and open questions, of all groups that are shown at once."""
+ENDINGS = ("complete", "drop")
+"""Actions that end a task, and can be taken back at once."""
 EDITABLE = ("title", "deadline", "priority", "progress")
 NEAR_DAYS = 7
 """Days for which a deadline is said as "in 3 days"."""
@@ -133,7 +135,14 @@ async def change_task(view: View, form: SentForm) -> Response:
     given = {**task, **TASK_ACTIONS[action]}
     if action == "block":
         given["blocker_note"] = form.text("note")
-    return await _change(view, form, "update_task", given, done=f".did_{action}")
+    undo = f"/board/{view.given('folder')}/tasks/{view.given('id')}/undo" if action in ENDINGS else ""
+    return await _change(view, form, "update_task", given, done=f".did_{action}", undo=undo)
+
+
+async def take_up_again(view: View, form: SentForm) -> Response:
+    """Take back that a task was completed or dropped, from the text that says so."""
+    given = {"task_id": view.given("id"), **TASK_ACTIONS["reopen"]}
+    return await _use(view, form, view.given("folder"), "update_task", given, done=".did_reopen")
 
 
 async def answer(view: View, form: SentForm) -> Response:
@@ -153,9 +162,11 @@ async def cancel_notification(view: View, form: SentForm) -> Response:
 
 
 async def _change(
-    view: View, form: SentForm, tool: str, arguments: Mapping[str, Any], *, done: str
+    view: View, form: SentForm, tool: str, arguments: Mapping[str, Any], *, done: str, undo: str = ""
 ) -> Response:
     """Change a row of the board, if it is still of the version that the page showed.
+
+    `undo` is the address of a form that takes it back.
 
     Raises:
         ChangedSince: it is not; the person is shown both.
@@ -164,7 +175,9 @@ async def _change(
     version = seen.get("_version", "")
     if not (version.isascii() and version.isdigit() and len(version) < 16):
         raise FormForged
-    return await _use(view, form, view.given("folder"), tool, arguments, done=done, version=int(version))
+    return await _use(
+        view, form, view.given("folder"), tool, arguments, done=done, version=int(version), undo=undo
+    )
 
 
 async def _use(
@@ -176,6 +189,7 @@ async def _use(
     *,
     done: str,
     version: int | None = None,
+    undo: str = "",
 ) -> Response:
     """Call a tool of the dashboard; what it refuses is shown on the board with the reason."""
     result = await view.api.dashboards.use(folder, tool, arguments, expect_version=version)
@@ -190,7 +204,7 @@ async def _use(
         return await _show(view, folder if came_from_group(view) else "", form=form)
     async with view.web.host.reader.reading() as tx:
         group = await groups.known(tx, folder)
-    return view.done(_back(view, folder), _done_text(view, group, tool, done, result["data"]))
+    return view.done(_back(view, folder), _done_text(view, group, tool, done, result["data"]), undo=undo)
 
 
 def _done_text(view: View, group: Group, tool: str, done: str, data: Mapping[str, Any]) -> str:
@@ -374,6 +388,7 @@ PAGE = Page(
     changes={
         "/board/tasks": add_task,
         "/board/{folder}/tasks/{id}/edit": edit_task,
+        "/board/{folder}/tasks/{id}/undo": take_up_again,
         "/board/{folder}/tasks/{id}/{action}": change_task,
         "/board/{folder}/questions/{id}/answer": answer,
         "/board/{folder}/questions/{id}/remove": remove_question,

@@ -121,9 +121,19 @@ async def add(view: View, form: SentForm) -> Response:
     """Set a reminder or schedule a request; what cannot be read is shown again with the reason."""
     try:
         planned = await _add(view, form.text("whose"), form.text("kind"), form.text("text"), form.text("at"))
+        async with view.web.host.reader.reading() as tx:
+            view.choices(await groups.every(tx))
     except (AndyError, ValidationError) as error:
         return await _show(view, problem=error, form=form)
-    return view.done(_back(view), view.t(".added", when=_planned(view, planned)))
+    return view.done(
+        _back(view),
+        view.t(".added", when=_planned(view, planned), group=_group_name(view, form.text("whose"))),
+    )
+
+
+def _group_name(view: View, folder: str) -> str:
+    """Return the name of a group that the page has among its choices, as a sentence has room for it."""
+    return _short(view.group_names.get(folder, folder))
 
 
 def _planned(view: View, one: WrittenSchedule) -> str:
@@ -259,6 +269,8 @@ async def _show(
     editing = editing or view.query("edit")
     if problem is not None:
         view.error = view.why(problem) if isinstance(problem, AndyError) else view.t(".incomplete")
+        if _meanings(view, problem):
+            view.error += " " + view.t(".choose_below")
     async with view.web.host.reader.reading() as tx:
         every = await groups.every(tx)
         found = await upcoming.week(tx, folder, now_ms=view.now_ms, zone=zone, days=DAYS)

@@ -160,7 +160,10 @@ def money_text(view: View, usd: float | None) -> str:
     """Return money in dollars and cents; what is less than a cent is said so."""
     if usd is None:
         return view.t(".unknown")
-    return "< $0.01" if 0 < usd < 0.005 else f"${usd:,.2f}"
+    if 0 < usd < 0.005:
+        return "< $0.01"
+    # Of a few cents a part matters: "$0.016 of $0.020".
+    return f"${usd:,.3f}" if 0 < usd < 0.1 and round(usd, 2) != round(usd, 3) else f"${usd:,.2f}"
 
 
 def amount_text(view: View, unit: Unit, value: float, *, is_nano: bool = True) -> str:

@@ -26,6 +26,7 @@ from orchestrator.store import approvals as approval_store
 from orchestrator.store import groups
 from orchestrator.web.console.forms import SentForm
 from orchestrator.web.console.page import Page, View
+from orchestrator.web.console.pages.groups import undo_path
 
 NAMED = ("type", "target", "server", "service", "name", "model", "calendar", "path", "what", "tool")
 """Names in the detail of a row of the audit, of which the first that is there says what it is about."""
@@ -106,7 +107,10 @@ async def show(view: View) -> Response:
         if folder in (None, one.folder)
     ]
     denied = {(one["group"], one["subject"]) for one in requests if one["is_for_ever"]}
-    places = _places(refused, {one.folder: one for one in found}, denied)
+    allowed = {
+        (one["group"], one["subject"]) for one in requests if one["state"] not in ("waiting", "refused")
+    }
+    places = _places(refused, {one.folder: one for one in found}, denied | allowed)
     standing = [one["id"] for one in requests]
     orders = view.web.containers.orders
     granted = [await asyncio.to_thread(orders.granted, group) for group in found]
@@ -178,6 +182,7 @@ async def settle(view: View, form: SentForm) -> Response:
     verdict, number = form.text("verdict"), form.text("row")
     if verdict not in get_args(Verdict):
         raise BadRequest("A place is allowed once, for the group, or never.")
+    now_ms = view.now_ms
     row_id = int(number) if number.isascii() and number.isdigit() and len(number) < 16 else 0
     async with view.web.host.database.transaction() as tx:
         rows = await audit.rows(tx, None, since=0, limit=1, before=row_id + 1, only_refused=True)
@@ -193,12 +198,15 @@ async def settle(view: View, form: SentForm) -> Response:
             run_id=RunId(row["run"] or ""),
             turn_id=row["turn"],
             by=DECIDER,
-            now_ms=view.now_ms,
+            now_ms=now_ms,
         )
+        group = await groups.known(tx, row["group"])
+        undo = await undo_path(tx, group.folder, now_ms) if verdict == "group" else ""
     if verdict == "group":
         await view.api.groups.configured(row["group"])
     view.web.host.bus.publish("approval.decided", group=row["group"])
-    return view.done(_back(view), view.t(f".settled_{verdict}", subject=str(target)))
+    said = view.t(f".settled_{verdict}", subject=str(target), group=all_visible(group.name[:60]))
+    return view.done(_back(view), said, undo=undo)
 
 
 def _back(view: View) -> str:
@@ -217,9 +225,12 @@ async def decide(view: View, form: SentForm) -> Response:
         decided = await decisions.decide(
             tx, request_id, cast("Decision", decision), by=DECIDER, now_ms=view.now_ms
         )
+        name = (await groups.known(tx, decided.folder)).name
     view.web.host.bus.publish("approval.decided", group=decided.folder, detail=str(decided.id))
-    said = "taken_back" if form.is_set("back") else f"decided_{decision}"
-    return view.done(_back(view), view.t(f"safety.{said}", subject=all_visible(decided.subject)))
+    said = "taken_back" if form.is_set("back") else f"decided_{decision}_{decided.kind}"
+    said = said if view.console.catalogue.has(f"safety.{said}") else f"decided_{decision}"
+    text = view.t(f"safety.{said}", subject=all_visible(decided.subject), group=all_visible(name[:60]))
+    return view.done(_back(view), text)
 
 
 async def show_audit(view: View) -> Response:

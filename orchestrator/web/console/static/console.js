@@ -227,7 +227,8 @@
   // let go of the focus when they have scrolled there.
   window.addEventListener("load", () => requestAnimationFrame(() => {
     if (document.activeElement !== document.body) return;
-    document.querySelector("[autofocus]")?.focus({ preventScroll: true });
+    const fields = matchMedia("(pointer: fine)").matches ? "[autofocus], [data-focus]" : "[autofocus]";
+    document.querySelector(fields)?.focus({ preventScroll: true });
   }));
   if (document.readyState === "loading") document.addEventListener("DOMContentLoaded", start);
   else start();
