@@ -137,10 +137,13 @@ BUGS = (
     Planted(
         name="a message that comes again is stored as another one",
         path="orchestrator/inbound/intake.py",
-        right="        message = await _with_stored_quote(tx, message)\n        known =",
-        wrong="        message = await _with_stored_quote(tx, message)\n"
+        right="        known = await messages.find(tx, message.chat_jid, message.id)\n"
+        "        if known is not None and",
+        wrong=""
         "        if await messages.find(tx, message.chat_jid, message.id):\n"
-        "            message = replace(message, id=MessageId(f'{message.id}-again'))\n        known =",
+        "            message = replace(message, id=MessageId(f'{message.id}-again'))\n"
+        "        known = await messages.find(tx, message.chat_jid, message.id)\n"
+        "        if known is not None and",
     ),
     Planted(
         name="a new message wakes nobody",

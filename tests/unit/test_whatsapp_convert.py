@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from base64 import b64decode
+from dataclasses import replace
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -147,7 +148,8 @@ def test_an_address_of_the_new_kind_becomes_a_phone_number_everywhere():
     assert found.mentions == (f"{wa.JANE}@s.whatsapp.net",)
     assert found.text == "ask @Jane please"
     assert found.quote.author == "Jane"
-    assert wa.JANE_LID not in protocol.json_of(found)
+    assert found.sender_alias == f"{wa.JANE_LID}@lid", "by which the host knows that both are one person"
+    assert wa.JANE_LID not in protocol.json_of(replace(found, sender_alias=None))
 
 
 def test_the_event_itself_tells_the_number_of_a_chat_between_two():
