@@ -158,10 +158,13 @@ class AndyProcess:
             trust_env=False,
         )
 
-    def say(self, text: str, *, group: str = "main", wait: float = PATIENCE_SECONDS) -> dict[str, Any]:
+    def say(
+        self, text: str, *, group: str = "main", sender: str = "you", wait: float = PATIENCE_SECONDS
+    ) -> dict[str, Any]:
         """Write to a group, and return where the message is then."""
+        body = {"group": group, "text": text, "wait": wait, "sender": sender}
         with self.http(seconds=wait + PATIENCE_SECONDS) as http:
-            response = http.post("/chat", json={"group": group, "text": text, "wait": wait})
+            response = http.post("/chat", json=body)
         response.raise_for_status()
         found: dict[str, Any] = response.json()
         return found
