@@ -6,11 +6,12 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from orchestrator.domain.errors import BadRequest
-from orchestrator.domain.values import Group, Inbound, Message, Role
+from orchestrator.domain.values import HOOK_PREFIX, Group, Inbound, Message, Role
 from orchestrator.groups import changes, roles, settings
 from orchestrator.groups.roles import EVERYBODY
-from orchestrator.store import chats, groups, people
+from orchestrator.store import chats, groups, people, secret_addresses
 from orchestrator.store.database import Tx
+from orchestrator.store.secret_addresses import AddressKind
 
 DEFAULT = "default"
 """The word that takes a role away again."""
@@ -162,8 +163,10 @@ async def set_rule(
 
 
 async def _known(tx: Tx, group: Group) -> set[str]:
-    """Return the addresses of everybody who was seen in a group, or is listed in one of its chats."""
+    """Return the addresses of everybody seen in a group, of its hooks, and of those listed in its chats."""
     seen = {one.address for one in await people.of_group(tx, group.folder)}
+    hooks = await secret_addresses.every(tx, AddressKind.HOOK, group.folder)
+    seen |= {f"{HOOK_PREFIX}{one.id}" for one in hooks}
     return seen | {one.jid for chat in group.chats for one in await chats.members_of(tx, chat)}
 
 

@@ -10,7 +10,7 @@ import pytest
 from agent_runner.wire.frames import Result, TurnEnd
 from orchestrator.domain.values import ChatJid, ChatMember, MessageId, Quote, Role, TurnState
 from orchestrator.domain.web_search import SearchService
-from orchestrator.groups import people
+from orchestrator.groups import people, secret_addresses
 from orchestrator.groups.people import UnknownPerson
 from orchestrator.groups.roles import MAY_NOT_CALL
 from orchestrator.groups.settings import ConfigRefused, checked
@@ -23,6 +23,7 @@ from orchestrator.store import budgets, chats, group_changes, mcp_servers
 from orchestrator.store.budgets import Period, Unit
 from orchestrator.store.mcp_servers import McpServer
 from orchestrator.store.people import addresses_of, note_members
+from orchestrator.store.secret_addresses import AddressKind
 from tests.support.host_contexts import host_context
 from tests.support.store_harness import StoreHarness, a_message
 
@@ -233,6 +234,19 @@ async def test_a_role_goes_to_an_address_that_was_seen_and_never_to_a_name(famil
         with pytest.raises(UnknownPerson) as refused:
             await people.set_role(tx, "family", wrong, Role.OWNER, by="test", now_ms=1)
     assert "local:mina (Mina)" in str(refused.value)
+
+
+async def test_a_hook_has_a_role_before_it_has_brought_anything(family):
+    async with family.database.transaction() as tx:
+        made = await secret_addresses.add(
+            tx, AddressKind.HOOK, "family", name="door", is_request=True, now_ms=1
+        )
+        address = f"hook:{made.address.id}"
+        await people.set_role(tx, "family", address, Role.GUEST, by="test", now_ms=1)
+        with pytest.raises(UnknownPerson):
+            await people.set_role(tx, "family", "hook:99", Role.GUEST, by="test", now_ms=1)
+    await family.hear("the bell", sender=address, sender_name="door (hook)", is_call=True)
+    assert [one.role for one in await family.queued()] == [Role.GUEST]
 
 
 async def test_a_hook_is_a_member_until_it_is_given_less(store_harness):
