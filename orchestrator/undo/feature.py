@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections import defaultdict
 from collections.abc import Callable
 from contextlib import suppress
@@ -68,7 +67,8 @@ class UndoFeature:
         expire = partial(turn_effects.expire, now_ms=self._host.clock.now_ms())
         await self._host.database.write(expire)
         due = await self._host.database.read(undos.due)
-        for folder in {*await asyncio.to_thread(self.files.folders), *(one.folder for one in due)}:
+        folders = {*await asyncio.to_thread(self.files.folders), *(one.folder for one in due)}
+        for folder in sorted(folders):
             await self.catch_up(Folder(folder))
             hashes = await self._host.database.read(partial(file_effects.hashes, folder=Folder(folder)))
             await asyncio.to_thread(self.files.collect, folder, hashes)
@@ -77,11 +77,14 @@ class UndoFeature:
         """Keep a group's files before a turn's agent begins; what goes wrong costs the undo, not the turn."""
         if turn.kind is TurnKind.WORKER or turn.command is not None:
             return
-        until = time.monotonic() + BEGIN_SECONDS
+        clock = self._host.clock
+        until_ms = clock.steady_ms() + 1000 * BEGIN_SECONDS
         try:
             async with asyncio.timeout(BEGIN_SECONDS):
                 await self.catch_up(turn.folder)
-                await asyncio.to_thread(self.files.begin, turn.folder, turn.id, until=until)
+                await asyncio.to_thread(
+                    self.files.begin, turn.folder, turn.id, is_late=lambda: clock.steady_ms() > until_ms
+                )
         except (TimeoutError, StoreError, OSError) as error:
             log.warning("undo.files_not_kept", group=turn.folder, turn=turn.id, reason=str(error))
 

@@ -18,9 +18,8 @@ import json
 import os
 import shutil
 import threading
-import time
 from collections import defaultdict
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from itertools import islice
@@ -123,10 +122,10 @@ class GroupFiles:
 
     # Around a turn
 
-    def begin(self, folder: str, turn_id: int, *, until: float = float("inf")) -> None:
+    def begin(self, folder: str, turn_id: int, *, is_late: Callable[[], bool] = lambda: False) -> None:
         """Keep the folder as it is before a turn; done again for the same turn, it changes nothing.
 
-        After `until`, a value of `time.monotonic`, the turn may have begun: then only that is noted.
+        Once it `is_late`, the turn may have begun: then only that is noted.
         """
         with self._folders[folder].lock:
             mark = self._mark(folder, turn_id)
@@ -138,7 +137,7 @@ class GroupFiles:
                 name = self._write_tree(folder, tree)
             except (TreeError, OSError) as error:
                 name = f"!{_reason(error)}"
-            if time.monotonic() > until:
+            if is_late():
                 name = f"!{TOO_SLOW}"
             _private(mark.parent)
             write_whole(mark, name, mode=0o600)

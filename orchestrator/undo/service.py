@@ -278,7 +278,7 @@ class UndoService:
         await undos.add(tx, undo)
         changed = Counter(one.table for one in (*plan.rows, *plan.files))
         # From main a turn may have changed the board of another group.
-        for folder in {one.key[0] for one in plan.rows if one.table in BOARD}:
+        for folder in sorted({one.key[0] for one in plan.rows if one.table in BOARD}):
             await dashboards.advance(tx, folder)
         for message in plan.sent:
             await withdrawals.add(tx, message.id, number, now_ms=now_ms)
