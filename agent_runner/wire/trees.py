@@ -12,6 +12,7 @@ import hashlib
 import os
 import secrets
 import stat
+import time
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -22,6 +23,7 @@ MAX_FILE_BYTES = 256 * 1024 * 1024
 MAX_TREE_BYTES = 2 * 1024 * 1024 * 1024
 MAX_PATH_BYTES = 4_000
 MAX_DEPTH = 64
+JUST_NOW_NS = 100_000_000
 CHUNK_BYTES = 256 * 1024
 PARTIAL = ".andy-partial-"
 """The prefix of files that are being written. Scans skip them, and those of `write_whole`."""
@@ -238,7 +240,10 @@ def _file_entry(directory: int, name: str, info: os.stat_result, cache: HashCach
     if digest is None:
         with open_file(directory, name) as file:
             digest = hashlib.file_digest(file, "sha256").hexdigest()
-    known[key] = digest
+    # Files have times in steps of some milliseconds: one that was changed just now may be changed once more
+    # in the same step, and would then look as if it were not.
+    if time.clock_gettime_ns(time.CLOCK_REALTIME) - info.st_ctime_ns > JUST_NOW_NS:
+        known[key] = digest
     return Entry("file", stat.S_IMODE(info.st_mode) & 0o777, info.st_size, digest)
 
 

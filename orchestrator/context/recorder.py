@@ -360,7 +360,7 @@ async def _for_each(folders: Iterable[Folder], work: Callable[[Folder], Awaitabl
 
     Not for all at once: a thousand tasks are memory that the host keeps for good.
     """
-    left = iter(folders)
+    left = iter(sorted(folders))
 
     async def take() -> None:
         for folder in left:
