@@ -163,6 +163,9 @@ def test_a_file_is_read_again_only_when_it_changed(tmp_path, monkeypatch):
     (tmp_path / "a").write_text("one")
     cache: trees.HashCache = {}
     with trees.opened_root(tmp_path) as root:
+        trees.scan(root, cache)
+        assert cache == {}, "one that was changed just now may be changed once more at the same time"
+        monkeypatch.setattr(trees, "JUST_NOW_NS", -(10**18))  # it was long ago
         first = trees.scan(root, cache)
         monkeypatch.setattr(trees, "open_file", None)  # opening any would fail
         assert trees.scan(root, cache) == first
