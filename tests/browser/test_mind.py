@@ -16,8 +16,8 @@ def test_a_notice_comes_by_itself_and_is_cancelled(page: Page, andy: AndyProcess
     noted = page.locator("#part-notices")
     expect(noted.get_by_text("the code of the shed is 42")).to_be_visible()
     assert_accessible(page)
-    noted.get_by_role("button", name="Cancel it").click()
-    expect(page.get_by_text("The notice is cancelled.")).to_be_visible()
+    noted.get_by_role("button", name="Forget").click()
+    expect(page.get_by_text("The note is forgotten.")).to_be_visible()
     assert andy.listed("notices", "list", "main") == []
 
 

@@ -17,7 +17,8 @@ def completed(script: str, *words: str) -> list[str]:
         f"COMP_WORDS=({' '.join(words)}); COMP_CWORD={len(words) - 1}; _andy andy; "
         'printf "%s\\n" "${COMPREPLY[@]}"'
     )
-    done = subprocess.run(["bash", "-c", f"{script}\n{asked}"], capture_output=True, text=True, check=True)
+    # As its input: an argument may have 128 KiB, and a script of all commands has more.
+    done = subprocess.run(["bash"], input=f"{script}\n{asked}", capture_output=True, text=True, check=True)
     return done.stdout.split()
 
 

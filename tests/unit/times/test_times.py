@@ -203,9 +203,14 @@ def test_what_comes_again_and_again_has_a_rhythm_and_a_first_time(
     assert cron is None or Recurrence.of_cron(cron, first=found.first) == found
 
 
-@pytest.mark.parametrize("cron", ["", "* * * *", "*/5 * * * *", "0 25 * * *", "0 9 W * *", "0 9 * * MON"])
+@pytest.mark.parametrize("cron", ["", "* * * *", "*/5 * * * *", "0 25 * * *", "0 9 W * *", "0 9 * * MONDAY"])
 def test_a_schedule_that_a_rhythm_does_not_write_is_none(cron: str) -> None:
     assert Recurrence.of_cron(cron, first=SUNDAY_MORNING) is None
+
+
+def test_days_of_a_schedule_may_have_names() -> None:
+    by_name = Recurrence.of_cron("0 9 * * MON,fri", first=SUNDAY_MORNING)
+    assert by_name == Recurrence.of_cron("0 9 * * 1,5", first=SUNDAY_MORNING) is not None
 
 
 @pytest.mark.parametrize(
