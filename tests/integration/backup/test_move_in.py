@@ -641,8 +641,8 @@ def test_an_empty_folder_is_the_home_of_no_program(home, program, tmp_path):
 # Homes as newer versions make them
 
 
-def test_the_times_of_another_zone_come_once_the_group_is_in_it(home, openclaw, capsys):
-    (home.root / ".env").write_text("TZ=Etc/UTC\n")
+def test_the_times_of_another_zone_come_once_the_group_is_in_it(home, openclaw, capsys, monkeypatch):
+    monkeypatch.setenv("TZ", "Etc/UTC")  # the machine's own zone counts before a file
     jobs = [
         {
             "id": f"job-{number}", "schedule": {"kind": "cron", "expr": "0 7 * * *", "tz": zone},
