@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 from urllib.parse import urldefrag, urlencode, urljoin, urlsplit
@@ -11,8 +12,10 @@ from urllib.parse import urldefrag, urlencode, urljoin, urlsplit
 import httpx
 import pytest
 
+from orchestrator.web.console import needs
 from orchestrator.web.console.app import find_pages
 from orchestrator.web.console.catalogue import LANGUAGES
+from orchestrator.web.console.page import View
 from tests.support.console_browser import console_browser
 
 PAGES_OF_ALL = sorted(path for page in find_pages() for path in page.shows if "{" not in path)
@@ -96,3 +99,16 @@ async def test_a_page_with_all_that_it_loads_is_light(browser):
         next(one for one in loaded if one.endswith(".css")), headers={"accept-encoding": "identity"}
     )
     assert "content-encoding" not in plain.headers
+
+
+async def test_a_group_that_is_registered_while_now_is_made_stands_on_it(browser, monkeypatch):
+    look = needs.look
+
+    async def look_before(view: View) -> needs.Waiting:
+        found = await look(view)
+        return replace(found, names={})
+
+    monkeypatch.setattr(needs, "look", look_before)
+    page = await browser.get("/console/now")
+    assert page.status_code == 200
+    assert "Settings: Family" in page.text

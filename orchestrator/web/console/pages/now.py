@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import date, datetime
 from functools import partial
@@ -15,6 +15,7 @@ from orchestrator.domain.dashboard import BoardTask
 from orchestrator.domain.values import TurnId
 from orchestrator.reports import costs
 from orchestrator.store import messages, outbox, turns
+from orchestrator.store.messages import GroupSummary
 from orchestrator.web.console import needs
 from orchestrator.web.console.forms import SentForm
 from orchestrator.web.console.page import NEEDS, Page, View
@@ -44,6 +45,7 @@ class GroupRow:
     """A group as this page lists it: what its agent does and what waits for it."""
 
     folder: str
+    name: str
     running: int | None
     """The number of the turn that runs; None where none does."""
     notes: tuple[str, ...]
@@ -71,7 +73,7 @@ async def show(view: View) -> Response:
     host = view.web.host
     waiting = await needs.look(view)
     async with host.reader.reading() as tx:
-        recent = [str(one.folder) for one in await messages.group_summaries(tx)]
+        recent = await messages.group_summaries(tx)
         asked = {one.id: await messages.requests_of(tx, one.id, limit=1) for one in waiting.needs.failed}
         next_lines = await coming.next_lines(view, tx, most=MOST_NEXT)
         today = await costs.of_today(tx, now_ms=view.now_ms, zone=host.settings.zone)
@@ -110,14 +112,15 @@ async def put_aside(view: View, _: SentForm) -> Response:
     return view.done("/now", view.t(".is_put_aside"))
 
 
-def _rows(view: View, found: Mapping[str, Any], recent: Sequence[str]) -> list[GroupRow]:
+def _rows(view: View, found: Mapping[str, Any], recent: Collection[GroupSummary]) -> list[GroupRow]:
     """Return the groups at work, then those that were written to last, `MAX_GROUPS` as a rule."""
-    rows = [_row(view, found, folder) for folder in recent]
+    # By their own names: a group may have been registered since the others were read.
+    rows = [_row(view, found, str(one.folder), one.name) for one in recent]
     rows.sort(key=lambda one: not one.is_at_work)
     return [one for place, one in enumerate(rows) if one.is_at_work or place < MAX_GROUPS]
 
 
-def _row(view: View, found: Mapping[str, Any], folder: str) -> GroupRow:
+def _row(view: View, found: Mapping[str, Any], folder: str, name: str) -> GroupRow:
     running, notes, badges = None, [], []
     for one in found["containers"]:
         if one["group"] != folder:
@@ -134,7 +137,7 @@ def _row(view: View, found: Mapping[str, Any], folder: str) -> GroupRow:
             why = f" · {view.reason(one['reason'])}" if one["reason"] else ""
             notes.append(view.t(".waits", span=view.span(one["waited_seconds"])) + why)
             badges.append(Badge(text=view.t(".place", n=one["place"]), colour="quiet"))
-    return GroupRow(folder=folder, running=running, notes=tuple(notes), badges=tuple(badges))
+    return GroupRow(folder=folder, name=name, running=running, notes=tuple(notes), badges=tuple(badges))
 
 
 async def show_count(view: View) -> Response:
