@@ -1,4 +1,4 @@
-"""What a release decides: its version, its changelog, its Compose file. Pure: texts in, texts out."""
+"""Decide the version, the changelog and the Compose file of a release. Pure: texts in, texts out."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class ReleaseRefused(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tree:
-    """What a release has to know of the tree that it is made of."""
+    """The facts about the tree that a release is made of."""
 
     version: str
     """The version in `orchestrator/__init__.py`."""

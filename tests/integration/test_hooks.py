@@ -136,7 +136,7 @@ async def test_a_text_is_a_message_of_a_named_sender_that_calls_nobody(store_har
 async def test_no_text_of_a_hook_commands_stops_or_approves(
     store_harness: StoreHarness, text: str, asks: bool
 ) -> None:
-    """What is done at once, without the agent, is not even asked whether it has to do with the text."""
+    """Commands that are carried out without the agent never see the text of a hook."""
     await store_harness.add_group("family")
 
     async def never(*_: object, **__: object) -> str:

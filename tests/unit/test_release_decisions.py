@@ -1,4 +1,4 @@
-"""What a release decides: when it is refused, which version it has, and what its files say."""
+"""A release is refused, numbered and described as its decisions say."""
 
 from __future__ import annotations
 

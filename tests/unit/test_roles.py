@@ -1,4 +1,4 @@
-"""What a role may do, as the table and a group's settings say."""
+"""A role may do what the table and a group's settings say."""
 
 from __future__ import annotations
 

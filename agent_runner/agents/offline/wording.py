@@ -99,7 +99,7 @@ def _is_no_request_ko(parsed: ParsedRequest, words: str) -> bool:
     decomposed = normalized("NFD", words)
     if PATTERNS["several_lists_ko"].search(parsed.slot("list")) or PATTERNS["other_list_ko"].search(words):
         return True
-    if PATTERNS["told_ko"].search(decomposed):
+    if PATTERNS["reported_ko"].search(decomposed):
         return True
     if parsed.slot("list") == TODO or (parsed.intent == "add_todo" and not parsed.slot("bare")):
         return PATTERNS["only_time"].fullmatch(words) is not None

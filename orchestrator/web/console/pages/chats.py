@@ -114,7 +114,8 @@ async def _conversation(
 
 def _calls(view: View, group: Group) -> str:
     """Return what calls Andy in a group: `@Andy, @house`."""
-    return ", ".join(filter(None, (f"@{view.web.host.settings.assistant_name}", group.trigger)))
+    calls = (f"@{view.web.host.settings.assistant_name}", group.trigger)
+    return ", ".join(dict.fromkeys(filter(None, calls)))  # an imported group may have the same one
 
 
 async def _mark_read(view: View, group: Group, lines: Rows, read: int) -> None:
