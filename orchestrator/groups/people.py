@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
 from orchestrator.domain.errors import BadRequest
@@ -59,6 +59,14 @@ async def roles_in(tx: Tx, group: Group, said: Iterable[Message]) -> list[Role]:
             found[key] = await role_in(tx, group, one.sender, is_from_me=one.is_from_me)
         result.append(found[key])
     return result
+
+
+async def asked_alone(tx: Tx, asked: Collection[Message], message: Inbound) -> bool:
+    """Return whether the sender of a message asked all of these, under whichever addresses of theirs."""
+    addresses = await people.addresses_of(tx, message.sender)
+    if message.sender_alias is not None:
+        addresses |= await people.addresses_of(tx, message.sender_alias)
+    return bool(asked) and all(one.sender in addresses for one in asked)
 
 
 async def note_sender(tx: Tx, group: Group, message: Inbound, *, now_ms: int) -> None:

@@ -68,11 +68,6 @@ class _OpenTurn:
     turn: Turn
     asked: tuple[Message, ...]
 
-    @property
-    def askers(self) -> set[str]:
-        """The addresses of those who asked."""
-        return {one.sender for one in self.asked}
-
 
 class StopRequests:
     """Stops the turn of a chat whose message says so."""
@@ -98,7 +93,8 @@ class StopRequests:
         if meant is None:
             return "No question of this chat is being worked on." if is_command and is_asked else None
         askers = await people.roles_in(tx, group, meant.asked)
-        if not roles.speaks_for(role, askers, is_only_asker=meant.askers == {message.sender}):
+        is_only_asker = await people.asked_alone(tx, meant.asked, message)
+        if not roles.speaks_for(role, askers, is_only_asker=is_only_asker):
             # Nobody has to be told so whose words may have been for others: a sign, or another bot's `/stop`.
             return _only(meant, is_korean=is_korean) if is_asked else None
         done = Counter(one.tool for one in await tool_calls.of_turn(tx, meant.turn.id))
@@ -127,7 +123,7 @@ class StopRequests:
         if message.reaction:
             return None
         running = [one for one in found if one.turn.state is TurnState.RUNNING]
-        own = [one for one in found if one.askers == {message.sender}]
+        own = [one for one in found if await people.asked_alone(tx, one.asked, message)]
         return next(iter([one for one in running if one in own] + own + running), None)
 
     async def _stop(self, tx: Tx, turn: Turn) -> None:

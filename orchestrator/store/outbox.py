@@ -21,7 +21,9 @@ from orchestrator.domain.values import (
 )
 from orchestrator.store.database import Tx, returned
 
-ASKED_OF_OWNER = "owner:asked:"
+OF_OWNER = "owner:"
+"""The beginning of the key of a message in which the host speaks to the owner."""
+ASKED_OF_OWNER = f"{OF_OWNER}asked:"
 """The beginning of the keys of messages that ask the owner something in words of others: no agent is given
 them."""
 

@@ -17,6 +17,7 @@ from typing import Any
 
 from orchestrator.domain.values import Folder, TurnId
 from orchestrator.store.database import Tx
+from orchestrator.store.outbox import OF_OWNER
 
 DAY_MS = 24 * 3_600_000
 KEPT_MS = 7 * DAY_MS
@@ -45,6 +46,8 @@ class TrackedTable:
     """Columns that the host changes by itself: alone they do not count as a later change, and they stay."""
     is_sending: bool = False
     """Whether only added rows are recorded: messages and runs, which are stopped and not deleted."""
+    condition: str = "1"
+    """A condition in SQL on a row that is added."""
 
 
 _OF_GROUP = ("group_folder", "id")
@@ -85,7 +88,13 @@ TRACKED = (
             {"lease_owner", "lease_until_ms", "last_start_ms", "last_end_ms", "now_streak", "noop_streak"}
         ),
     ),
-    TrackedTable(name="outbox", title="text", is_sending=True),
+    # A warning of the host's to the owner is no act of the turn in which there was a reason for it.
+    TrackedTable(
+        name="outbox",
+        title="text",
+        is_sending=True,
+        condition=f"substr(NEW.dedupe_key, 1, {len(OF_OWNER)}) <> '{OF_OWNER}'",
+    ),
     TrackedTable(name="turns", title="task_id", is_sending=True),
 )
 BY_NAME = {table.name: table for table in TRACKED}
@@ -157,7 +166,7 @@ def _triggers(table: TrackedTable, columns: Sequence[str]) -> list[str]:
     is_same = f"{key('OLD')} = {key('NEW')}"
     sent = "with_sent" if table.is_sending else "1"
     bodies = {
-        "INSERT": record(key("NEW"), "NULL", image("NEW")),
+        "INSERT": record(key("NEW"), "NULL", image("NEW"), table.condition),
         "UPDATE": record(key("OLD"), image("OLD"), f"iif({is_same}, {image('NEW')}, NULL)", sent)
         + record(key("NEW"), "NULL", image("NEW"), f"{sent} AND NOT {is_same}"),
         "DELETE": record(key("OLD"), image("OLD"), "NULL", sent),

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from orchestrator.base.tables import short
+from orchestrator.base.terminal_escaping import visible
 from orchestrator.domain.values import Outgoing, Turn
 from orchestrator.store.turn_effects import BY_NAME, RowEffect
 from orchestrator.undo.outside import OutsideEffect
@@ -76,7 +77,9 @@ def item_of(effect: RowEffect) -> UndoItem:
     change = (
         "removed" if effect.before is None else "brought_back" if effect.after is None else "changed_back"
     )
-    return UndoItem(kind=effect.table, title=short(_title(effect, row or {}), TITLE_CHARS), change=change)
+    # A name of a file may have halves of characters, which no database and no messenger takes.
+    title = visible(short(_title(effect, row or {}), TITLE_CHARS))
+    return UndoItem(kind=effect.table, title=title, change=change)
 
 
 def _title(effect: RowEffect, row: dict[str, Any]) -> str:

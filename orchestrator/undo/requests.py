@@ -11,10 +11,10 @@ from dataclasses import dataclass
 
 from agent_runner.wire.unicode_forms import normalized
 from orchestrator.base.tables import short
-from orchestrator.domain.values import Group, Inbound, Role, Turn, TurnId
+from orchestrator.domain.values import Group, Inbound, Role, Turn, TurnId, rank
 from orchestrator.groups import people, roles
 from orchestrator.inbound.intake import ReplyAtOnce
-from orchestrator.store import messages, outbox, turns
+from orchestrator.store import messages, outbox, turns, undos
 from orchestrator.store.database import Tx
 from orchestrator.undo import texts
 from orchestrator.undo.service import BuiltOn, NothingToUndo, NotYet, UndoService
@@ -24,7 +24,7 @@ MAX_ASKERS, MAX_NAMES, MAX_NAME_CHARS = 200, 3, 40
 _UNSEEN = re.compile("[\u200b-\u200f\u2060-\u2064\ufe0e\ufe0f\ufeff]")
 _ENGLISH = re.compile(
     r"(?:(?:ok|okay|please|pls|no|oops|whoops|andy) )*"
-    r"(?:(?:undo|revert|redo)(?: (?:it|that|this|the undo|all (?:of )?(?:it|that)"
+    r"(?:(?:undo|revert|(?P<redo>redo))(?: (?:it|that|this|the undo|all (?:of )?(?:it|that)"
     r"|(?:the|your) last (?:one|thing|change)|what you (?:just )?did))?"
     r"|(?:take|put) (?:it|that|this) back)"
     r"(?P<forced> (?:anyway|all the same|anyhow))?(?: (?:please|pls|now|thanks|thank you))*"
@@ -64,7 +64,7 @@ class UndoRequests:
         self, tx: Tx, group: Group, message: Inbound, meant: Meant, role: Role, *, is_korean: bool
     ) -> ReplyAtOnce | None:
         turn = await self._meant(tx, group, message)
-        if turn is None:
+        if turn is None or (meant.is_redo and await undos.get(tx, turn.id) is None):
             return None
         if (names := await _only_for(tx, group, message, turn, role)) is not None:
             return _reply(texts.only(names, is_korean=is_korean))
@@ -100,6 +100,8 @@ class Meant:
 
     is_forced: bool
     """Whether what was changed since is to be put back, too."""
+    is_redo: bool
+    """Whether it means an undo alone: of anything else, "redo it" asks to do it once more."""
 
 
 def read(text: str) -> Meant | None:
@@ -107,7 +109,9 @@ def read(text: str) -> Meant | None:
     seen = _UNSEEN.sub("", normalized("NFKC", text.strip()))
     words = " ".join(seen.replace(",", " ").lower().split()).strip(" .!~…。?")
     found = _ENGLISH.fullmatch(words) or _KOREAN.fullmatch(words.replace(" ", ""))
-    return None if found is None else Meant(found["forced"] is not None)
+    if found is None:
+        return None
+    return Meant(found["forced"] is not None, is_redo=found.groupdict().get("redo") is not None)
 
 
 async def _turn_of_quoted(tx: Tx, message: Inbound) -> TurnId | None:
@@ -124,7 +128,8 @@ async def _turn_of_quoted(tx: Tx, message: Inbound) -> TurnId | None:
 async def _only_for(tx: Tx, group: Group, message: Inbound, turn: Turn, role: Role) -> str | None:
     """Return the names of those who may undo a turn besides those above them; None where the sender may."""
     asked = await messages.requests_of(tx, turn.id, limit=MAX_ASKERS)
-    is_only_asker = {one.sender for one in asked} == {message.sender}
+    # Whoever has a lesser role by now than when they asked may no more change what they had changed then.
+    is_only_asker = rank(role) <= rank(turn.role) and await people.asked_alone(tx, asked, message)
     if roles.speaks_for(role, await people.roles_in(tx, group, asked), is_only_asker=is_only_asker):
         return None
     names = sorted({short(one.sender_name, MAX_NAME_CHARS) for one in asked})

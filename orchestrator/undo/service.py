@@ -242,7 +242,9 @@ class UndoService:
         reason = reason or UNDONE.format(number=turn.id)
         await tx.execute("SAVEPOINT undo")
         try:
-            number = await turns.add_answered(tx, turn.folder, turn.chat_jid, reason=reason, now_ms=now_ms)
+            number = await turns.add_answered(
+                tx, turn.folder, turn.chat_jid, reason=reason, now_ms=now_ms, role=turn.role
+            )
             async with turn_effects.recording(tx, number, now_ms=now_ms, with_sent=True):
                 await turn_effects.put_back(tx, plan.rows)
                 await outbox.skip_unsent(tx, [one.id for one in plan.unsent])

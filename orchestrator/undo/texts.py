@@ -19,6 +19,7 @@ _KINDS = {
     "model_choices": ("the model", "모델"),
     "loop_state": ("the loop of", "루프"),
     "file": ("the file", "파일"),
+    "outbox": ("the message", "메시지"),
 }
 _CHANGES = {
     "removed": ("is gone", "삭제"),

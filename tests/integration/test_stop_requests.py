@@ -170,6 +170,17 @@ async def test_another_person_may_not_stop_it_and_is_told_who_may(harness: Harne
     assert (await harness.store.turn(turn.id)).state is TurnState.FAILED
 
 
+async def test_who_asked_stops_it_under_the_other_address_of_their_messenger_as_well(
+    harness: Harness,
+) -> None:
+    opaque, phone = "777@lid", "491701234567@s.whatsapp.net"
+    turn = await harness.ask(sender=opaque)
+    container = await harness.start(turn)
+    await harness.store.hear("@Andy stop", sender=phone, sender_alias=opaque)
+    await until(container.has_ended.is_set, "its container is killed")
+    assert await harness.texts() == ["Stopped. As far as I know I had changed nothing."]
+
+
 async def test_what_two_have_asked_together_only_the_owner_stops(harness: Harness) -> None:
     await harness.ask()
     turn = await harness.ask("@Andy and the list", sender="local:bob", sender_name="Bob")

@@ -18,7 +18,8 @@ from orchestrator.cli.exit_codes import UsageError
 from orchestrator.cli.main import app
 from orchestrator.domain.errors import BadRequest, ChannelDown, ChannelRefused
 from orchestrator.domain.protocols import Feature
-from orchestrator.domain.values import Folder, MessageId, Quote
+from orchestrator.domain.values import Folder, MessageId, Quote, Role
+from orchestrator.groups import people
 from orchestrator.outbound.withdrawals import Withdrawals
 from orchestrator.store import turn_effects
 from orchestrator.store.database import Database
@@ -234,6 +235,72 @@ async def test_only_who_asked_and_the_owner_undo(undo: UndoHarness) -> None:
     assert said == "Only the one who asked (Jane) or the owner can undo this."
     assert await undo.state() == after
     assert (await undo.say("@Andy undo", sender="local:tom", is_from_me=True)).startswith("Undone")
+
+
+async def test_a_person_is_one_under_both_addresses_of_their_messenger(undo: UndoHarness) -> None:
+    opaque, phone = "777@lid", "491701234567@s.whatsapp.net"
+    await undo.turn(TASK, sender=opaque)
+    assert (await undo.say("@Andy undo", sender="778@lid")).startswith("Only the one who asked")
+    assert "is gone" in await undo.say("@Andy undo", sender=phone, sender_alias=opaque)
+
+
+async def test_who_was_given_a_lesser_role_undoes_no_more_what_they_had_done_before(
+    undo: UndoHarness,
+) -> None:
+    await undo.turn(TASK, sender="tom@x")
+    async with undo.store.database.transaction() as tx:
+        await people.set_role(tx, "family", "tom@x", Role.GUEST, by="test", now_ms=1)
+    before = await undo.state()
+    for text in ("@Andy undo", "@Andy undo anyway"):
+        assert (await undo.say(text, sender="tom@x")).startswith("Only the one who asked")
+    assert await undo.state() == before
+    async with undo.store.database.transaction() as tx:
+        await people.set_role(tx, "family", "tom@x", None, by="test", now_ms=2)
+    assert "is gone" in await undo.say("@Andy undo", sender="tom@x")
+    assert "is back" in await undo.say("@Andy undo", sender="tom@x")
+
+
+async def test_what_nobody_asked_in_a_chat_only_the_owner_undoes(undo: UndoHarness) -> None:
+    turn = await undo.turn(TASK)
+    async with undo.store.database.transaction() as tx:
+        await tx.execute(
+            "UPDATE messages SET turn_id = NULL, ignored_reason = 'x' WHERE turn_id = ?", (turn.id,)
+        )
+    sent = (await undo.store.rows("SELECT message_id FROM outbox WHERE turn_id = ?", turn.id))[0]
+    quote = Quote(message_id=MessageId(sent["message_id"]), sender="Andy", text="Done.")
+    assert await undo.say("undo", quote=quote) == "Only the owner can undo this."
+    assert "is gone" in await undo.say("undo", quote=quote, is_from_me=True)
+
+
+async def test_a_warning_to_the_owner_is_no_act_of_the_turn_that_gave_reason_for_it(
+    store_harness: StoreHarness,
+) -> None:
+    undo = UndoHarness(store_harness, channel=ScriptedChannel(features=frozenset({Feature.WITHDRAWALS})))
+    await undo.add_groups()
+    await undo.turn(REMIND)
+    await undo.turn({"type": "model_missing"})
+    async with store_harness.database.transaction() as tx:
+        await tx.execute("UPDATE outbox SET state = 'sent', sent_ms = 1")
+    assert "the reminder “call mum” is gone" in await undo.say("@Andy undo that")
+    assert await store_harness.rows("SELECT * FROM withdrawals") == []
+
+
+async def test_redo_means_an_undo_and_nothing_else(undo: UndoHarness) -> None:
+    await undo.turn(TASK)
+    after = await undo.state()
+    accepted = await undo.store.hear("@Andy redo it")
+    assert not accepted.is_replied_to
+    assert await undo.state() == after
+    await undo.store.answer("It is done once more.")
+    await undo.say("@Andy undo")
+    assert "is back" in await undo.say("@Andy redo")
+    assert await undo.state() == after
+
+
+async def test_an_undo_of_an_undo_says_that_the_message_is_sent_after_all(undo: UndoHarness) -> None:
+    await undo.turn({"type": "message", "text": "hello all"})
+    assert "not sent" in await undo.say("@Andy undo")
+    assert "the message “hello all” is as it was" in await undo.say("@Andy undo")
 
 
 async def test_nothing_is_undone_while_a_turn_runs(undo: UndoHarness) -> None:

@@ -114,6 +114,25 @@ async def test_what_others_put_into_a_new_folder_stays(undo: UndoHarness) -> Non
     assert contents(undo.folder()) == {"made": ("dir", b""), "made/mine.txt": ("file 644", b"mine")}
 
 
+async def test_a_name_of_a_file_may_have_any_bytes_and_passes_for_no_other_text(undo: UndoHarness) -> None:
+    names = (b"bad\xff\xfename", b"new\nline", "\u202egnp.exe".encode(), b"*@Andy*", b"n" * 250)
+
+    def write(at: Path) -> None:
+        for name in names:
+            Path(os.fsdecode(os.fsencode(at) + b"/" + name)).write_text("x")
+
+    before = contents(undo.folder())
+    await undo.turn(writes=write)
+    said = await undo.say("@Andy undo that")
+    assert "the file “bad\\udcff\\udcfename” is gone" in said
+    assert "the file “\\u202egnp.exe” is gone" in said
+    await caught_up(undo)
+    assert contents(undo.folder()) == before
+    assert await undo.say("@Andy undo")
+    await caught_up(undo)
+    assert set(os.listdir(os.fsencode(undo.folder()))) == set(names)  # noqa: PTH208 - names in bytes
+
+
 async def test_what_came_with_messages_and_what_an_agent_keeps_of_a_talk_is_no_effect(
     undo: UndoHarness,
 ) -> None:
