@@ -157,6 +157,7 @@ class Orchestrator:
             contexts=self._contexts.commands,
             notices=self._notices.service,
             web=self._proxies.web_search,
+            channel_for=self._channels.owner,
         )
         stops = StopRequests(host, stop_run=self._containers.stop_run_soon)
         self._undo = UndoFeature(host, channel_for=self._channels.owner)

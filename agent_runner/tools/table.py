@@ -42,6 +42,13 @@ class FileParameters(Parameters):
     )
 
 
+class ReactParameters(Parameters):
+    emoji: str = Field(max_length=64, description="One emoji; empty: take yours away.")
+    message: str = Field(
+        default="", max_length=200, description="Some words of the message; left out: the question."
+    )
+
+
 class SearchParameters(Parameters):
     query: str = Field(min_length=1, max_length=200, description='Words, or parts; "several words" as one.')
     before: int | None = Field(default=None, description="The number of a message: only older ones.")
@@ -119,6 +126,10 @@ def _send_file(given: FileParameters) -> Command:
     return mailbox.SendFile(path=given.path, caption=given.caption, chat_jid=given.chat_jid)
 
 
+def _react(given: ReactParameters) -> Command:
+    return mailbox.React(emoji=given.emoji, message=given.message)
+
+
 def _search(given: SearchParameters) -> Command:
     return mailbox.SearchHistory(query=given.query, before=given.before)
 
@@ -186,6 +197,13 @@ TABLE: tuple[Tool[Any], ...] = (
         parameters=FileParameters,
         command=_send_file,
         makes=True,
+    ),
+    Tool(
+        name="react",
+        description="Put one emoji under a message of the chat, in place of a short answer.",
+        parameters=ReactParameters,
+        command=_react,
+        is_deferred=True,
     ),
     Tool(
         name="search_history",

@@ -59,6 +59,17 @@ class SendFile(_Command):
     chat_jid: str | None = Field(default=None, alias="chatJid", max_length=200)
 
 
+class React(_Command):
+    """Put one emoji under a message of the chat that the turn answers; an empty one takes the last away.
+
+    `message` is some words of that message; without any it is the question.
+    """
+
+    type: Literal["react"] = "react"
+    emoji: str = Field(max_length=64)
+    message: str = Field(default="", max_length=200)
+
+
 class SetReminder(_Command):
     """Send `text` at `at` to the chat in which it is asked; `at` is an ISO time (in the group's zone when it
     names none) or a duration such as `30m` or `2h15m`."""
@@ -298,6 +309,7 @@ class ModelMissing(_Command):
 Command = Annotated[
     SendMessage
     | SendFile
+    | React
     | SetReminder
     | CancelReminder
     | ListReminders

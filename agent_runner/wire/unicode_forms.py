@@ -1,4 +1,4 @@
-"""Normalise texts of others in linear time. The only module that calls `unicodedata.normalize`.
+"""Normalise texts of others in linear time, and tell emoji. Nothing else calls `unicodedata.normalize`.
 
 Normalising sorts each run of combining marks by insertion, which is quadratic: one message of 65,000 marks
 would hold the event loop for seconds. Unicode's Stream-Safe Text Format (UAX #15) bounds a run by 30 marks,
@@ -9,12 +9,22 @@ from __future__ import annotations
 
 import re
 from typing import Literal
-from unicodedata import combining, normalize
+from unicodedata import category, combining, normalize
 
 MAX_MARKS = 30
 """Combining marks in one run up to which it is normalised; a longer run stays as it is."""
 _MAY_BE_MARKS = re.compile(rf"[\W\uff9e\uff9f]{{{MAX_MARKS + 1},}}")
 """Runs of what is no letter and no digit, as marks are. Two marks of Japanese half width count as letters."""
+
+MAX_EMOJI_CHARS = 16
+"""Code points of one emoji, at most: families and flags of parts of countries have about ten."""
+_EMOJI_AMONG_SIGNS = frozenset("\u203c\u2049\u2194\u25fd\u25fe\u2934\u2935\u3030")
+"""Emoji that Unicode does not count among other symbols (So)."""
+_EMOJI_PARTS = re.compile(
+    "[\U0001f1e6-\U0001f1ff]{2}|[0-9#*]\ufe0f?\u20e3"
+    "|(.)[\ufe0e\ufe0f]?[\U0001f3fb-\U0001f3ff]?[\U000e0020-\U000e007f]*"
+    "(?:\u200d(.)[\ufe0e\ufe0f]?[\U0001f3fb-\U0001f3ff]?){0,4}"
+)
 
 Form = Literal["NFC", "NFD", "NFKC", "NFKD"]
 
@@ -34,6 +44,15 @@ def normalized(form: Form, text: str) -> str:
             parts += [normalize(form, text[start:begin]), text[begin:end]]
             start = end
     return "".join([*parts, normalize(form, text[start:])])
+
+
+def is_emoji(text: str) -> bool:
+    """Return whether `text` is one emoji, which may be made of several: a flag, a family, a skin colour."""
+    found = _EMOJI_PARTS.fullmatch(text) if len(text) <= MAX_EMOJI_CHARS else None
+    if found is None:
+        return False
+    signs = text.split("\u200d") if found[1] is not None else []
+    return all(one and (category(one[0]) == "So" or one[0] in _EMOJI_AMONG_SIGNS) for one in signs)
 
 
 def has_long_run(text: str) -> bool:

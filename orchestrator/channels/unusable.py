@@ -39,7 +39,9 @@ class UnusableChannel:
         """Do nothing."""
 
     async def react(self, message: Message, sign: str) -> None:
-        """Do nothing."""
+        """Raise `ChannelDown`, which says what to install."""
+        del message, sign
+        raise ChannelDown(self._description.missing_library)
 
     async def withdraw(self, message: Message) -> None:
         """Raise `ChannelDown`, which says what to install."""

@@ -120,7 +120,11 @@ class Channel(Protocol):
     async def react(self, message: Message, sign: str) -> None:
         """Put `sign` under a message in place of the last one; an empty sign takes the last one away.
 
-        Called with `Feature.REACTIONS` only. Best effort; never raises.
+        Called with `Feature.REACTIONS` only.
+
+        Raises:
+            ChannelDown: it was not put there; it may work later.
+            ChannelRefused: it was not put there, and never will be.
         """
         ...
 

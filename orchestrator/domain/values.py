@@ -372,6 +372,8 @@ class Outgoing:
     attachment: Attachment | None = None
     mention: str | None = None
     """The address of the person whom it is for, where not all of its chat are meant."""
+    reacts_to: MessageId | None = None
+    """The message of its chat under which its text, an emoji, is put; empty, it takes the last one away."""
 
 
 class TaskStatus(StrEnum):

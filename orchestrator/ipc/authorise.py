@@ -19,6 +19,7 @@ from agent_runner.wire.mailbox import (
     ModelMissing,
     NotifySelf,
     PauseTask,
+    React,
     RefreshGroups,
     RegisterGroup,
     Remember,
@@ -65,7 +66,15 @@ def refusal(caller: Group, command: Command) -> str | None:
             return ONLY_MAIN
         case ScheduleTask(target_folder=folder) if folder not in (None, caller.folder):
             return "a group may only schedule for itself"
-        case SendMessage() | SendFile() | SetReminder() | CancelReminder() | ListReminders() | SetNextWake():
+        case (
+            SendMessage()
+            | SendFile()
+            | React()
+            | SetReminder()
+            | CancelReminder()
+            | ListReminders()
+            | SetNextWake()
+        ):
             return None
         case (
             ScheduleTask()
@@ -117,7 +126,7 @@ NEEDED: Mapping[type, Permission] = {
     ),
 }
 """A kind of command → what the role of who asked has to permit."""
-FOR_ALL = (SendMessage, AcknowledgeNotice, ModelMissing)
+FOR_ALL = (SendMessage, React, AcknowledgeNotice, ModelMissing)
 """Commands without which no turn could be answered."""
 ONLY_ITS_CHAT = "a {role} has messages written only in the chat in which they asked"
 
@@ -132,6 +141,8 @@ def role_refusal(
     if isinstance(command, SendMessage) and is_restricted and command.chat_jid not in (None, chat):
         return ONLY_ITS_CHAT.format(role=role)
     needed = NEEDED.get(type(command))
+    if isinstance(command, React) and command.message:
+        needed = Permission.HISTORY  # else its words could be tried out
     if isinstance(command, Remember) and command.arguments.get("action") == "show":
         needed = Permission.HISTORY
     return None if needed is None or needed in rights.may else roles.refusal(role, needed)

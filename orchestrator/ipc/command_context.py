@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 from zoneinfo import ZoneInfo
 
 from agent_runner.wire.mailbox import AcknowledgeNotice, CancelNotice, ListNotices, NotifySelf, Reply
 from orchestrator.domain.dashboard import Notification
+from orchestrator.domain.protocols import Feature
 from orchestrator.domain.values import Attachment, ChatJid, Folder, Group, Role, Turn
 from orchestrator.groups.attachments import FileRefused
 from orchestrator.proxies.web_search import SearchingTurn
@@ -164,6 +165,8 @@ class CommandCaller:
     dashboards: DashboardCommands | None = None
     loops: LoopCommands | None = None
     notices: NoticeCommands | None = None
+    features_of: Callable[[ChatJid], frozenset[Feature]] = lambda _: frozenset()
+    """Returns what the messenger of a chat can do."""
     role: Role = Role.OWNER
     """The least of the roles of those for whom it is."""
     file: Attachment | FileRefused | None = None

@@ -25,7 +25,8 @@ from agent_runner.wire.mailbox import (
 from orchestrator.base.clock import Clock
 from orchestrator.base.event_bus import EventBus
 from orchestrator.base.wakeups import Wakeups
-from orchestrator.domain.values import Attachment, Group, Role, Turn, TurnId, least
+from orchestrator.domain.protocols import Feature
+from orchestrator.domain.values import Attachment, ChatJid, Group, Role, Turn, TurnId, least
 from orchestrator.groups import roles, settings
 from orchestrator.groups.attachments import FileRefused
 from orchestrator.groups.roles import Rights, rights_of
@@ -67,6 +68,7 @@ STOPPED = "what it was asked in this turn was stopped in the chat"
 HANDLERS: dict[str, Callable[[Tx, CommandCaller, Any], Awaitable[CommandResult]]] = {
     "message": messages.send_message,
     "send_file": files.send_file,
+    "react": messages.react,
     "set_reminder": reminders.set_reminder,
     "cancel_reminder": reminders.cancel_reminder,
     "list_reminders": reminders.list_reminders,
@@ -131,12 +133,15 @@ class CommandDispatcher:
         notices: NoticeCommands | None = None,
         contexts: ContextCommands | None = None,
         web: SearchCommands | None = None,
+        features_of: Callable[[ChatJid], frozenset[Feature]] = lambda _: frozenset(),
     ) -> None:
+        """`features_of` returns what the messenger of a chat can do, nothing for one that is not there."""
         self._dashboards = dashboards
         self._loops = loops
         self._notices = notices
         self._contexts = contexts
         self._web = web
+        self._features_of = features_of
         self._copy_file = copy_file
         self._database = database
         self._clock = clock
@@ -292,6 +297,7 @@ class CommandDispatcher:
             dashboards=self._dashboards,
             loops=self._loops,
             notices=self._notices,
+            features_of=self._features_of,
             file=prepared.file,
             early_result=prepared.early_result,
         )

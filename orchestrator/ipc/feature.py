@@ -12,7 +12,8 @@ from agent_runner.wire.order import TurnOrder
 from orchestrator.containers.feature import ContainersFeature
 from orchestrator.containers.frame_effects import OnSuccess
 from orchestrator.containers.ports import Restoration, RunPorts
-from orchestrator.domain.values import Folder, Group, RunId, Turn
+from orchestrator.domain.protocols import Channel, Feature
+from orchestrator.domain.values import ChatJid, Folder, Group, RunId, Turn
 from orchestrator.groups.host_context import HostContext
 from orchestrator.ipc.command_context import (
     ContextCommands,
@@ -54,8 +55,17 @@ class IpcFeature:
         contexts: ConversationContexts,
         notices: NoticeCommands,
         web: SearchCommands,
+        channel_for: Callable[[ChatJid], Channel | None] = lambda _: None,
     ) -> None:
-        """The last five carry out what agents ask of their abilities."""
+        """`dashboards` to `web` carry out what agents ask of their abilities.
+
+        `channel_for` returns the messenger of a chat.
+        """
+
+        def features_of(jid: ChatJid) -> frozenset[Feature]:
+            channel = channel_for(jid)
+            return channel.features if channel is not None else frozenset()
+
         self._host = host
         self._containers = containers
         self._contexts = contexts
@@ -78,6 +88,7 @@ class IpcFeature:
             contexts=contexts,
             notices=notices,
             web=web,
+            features_of=features_of,
         )
 
     async def open(self, stack: AsyncExitStack) -> None:

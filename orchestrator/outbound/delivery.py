@@ -47,6 +47,8 @@ FILE_BYTES_PER_SECOND = 100_000
 STUCK_MS = 3_600_000
 """Milliseconds that a message may fail while its messenger works and others of its chat wait behind it."""
 STUCK_ATTEMPTS = 5
+STUCK_REACTION_MS = 60_000
+"""The same for an emoji, which is worth no wait of a message."""
 SWEEP_SECONDS = 30.0
 
 
@@ -79,6 +81,8 @@ class _Links:
     quote: Message | None
     mention: ChatMember | None
     thread: str | None
+    target: Message | None = None
+    """The message that a reaction is put under."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -167,6 +171,8 @@ class Delivery:
         if head.attachment is not None:
             # What stands under a file is short, and may be nothing.
             parts = parts[:1] or ("",)
+        if head.reacts_to is not None:
+            parts = (head.text,)
         if not parts:
             await self._finish(head, OutboxState.SKIPPED, error="nothing in it was for people")
             return
@@ -193,7 +199,8 @@ class Delivery:
                 await self._finish(head, OutboxState.UNKNOWN, error=str(error))
         except ChannelDown as down:
             if not down.pause_seconds and await self._holds_up_chat(channel, head):
-                await self._finish(head, OutboxState.UNKNOWN, error=str(down), notifies=True)
+                is_text = head.reacts_to is None
+                await self._finish(head, OutboxState.UNKNOWN, error=str(down), notifies=is_text)
             else:
                 await self._try_later(
                     head, str(down), pause_seconds=down.pause_seconds, moved_to=down.moved_to
@@ -219,6 +226,9 @@ class Delivery:
     ) -> MessageId | None:
         if channel is None:
             raise ChannelDown(f"No channel is connected for {head.chat_jid}.")
+        if head.reacts_to is not None:
+            await _react(channel, head, links.target)
+            return None
         is_idempotent = Feature.IDEMPOTENT in channel.features
         if head.state is OutboxState.SENDING and not (is_idempotent or channel.name in self._resends):
             # An earlier host ended between the send and its record: sent again, it could be read twice.
@@ -256,10 +266,11 @@ class Delivery:
 
         async def mark(tx: Tx) -> Sequence[Path]:
             await outbox.finish(tx, head.id, OutboxState.SENT, now_ms=now_ms)
-            shown = _text_as_shown(head, text)
-            await messages.add_own(
-                tx, head, text=shown, name=self._name, now_ms=now_ms, channel_id=channel_id
-            )
+            if head.reacts_to is None:
+                shown = _text_as_shown(head, text)
+                await messages.add_own(
+                    tx, head, text=shown, name=self._name, now_ms=now_ms, channel_id=channel_id
+                )
             if self._hooks is not None:
                 await self._hooks.note_sent(tx, head, now_ms=now_ms)
             if head.attachment is None:
@@ -321,7 +332,8 @@ class Delivery:
             return False
         status = channel.status()
         since_ms = status.get("connected_since_ms") if status.get("state") == "connected" else None
-        if since_ms is None or self._clock.now_ms() - max(since_ms, head.created_ms) < STUCK_MS:
+        stuck_ms = STUCK_MS if head.reacts_to is None else STUCK_REACTION_MS
+        if since_ms is None or self._clock.now_ms() - max(since_ms, head.created_ms) < stuck_ms:
             return False
         async with self._database.reading() as tx:
             return await outbox.has_more(tx, head.chat_jid)
@@ -369,8 +381,33 @@ async def _follow(tx: Tx, head: Outgoing, moved_to: str | None) -> None:
         await outbox.move(tx, head.chat_jid, ChatJid(moved_to))
 
 
+async def _react(channel: Channel, head: Outgoing, target: Message | None) -> None:
+    """Put an emoji under a message: again is no harm, for it takes the place of the last one.
+
+    Raises:
+        ChannelDown, ChannelRefused
+    """
+    if Feature.REACTIONS not in channel.features:
+        raise ChannelRefused("This messenger shows no reactions.")
+    if target is None:
+        raise ChannelRefused("The message is gone.")
+    try:
+        async with asyncio.timeout(SEND_SECONDS):
+            await channel.react(target, head.text)
+    except (ChannelDown, ChannelRefused):
+        raise
+    except TimeoutError as error:
+        raise ChannelDown("The messenger did not answer in time.") from error
+    except Exception as error:
+        log.exception("channel.broke", channel=channel.name, outgoing=head.id)
+        raise ChannelRefused(f"The messenger broke ({type(error).__name__}).") from error
+
+
 async def _links(tx: Tx, head: Outgoing, features: frozenset[Feature]) -> _Links:
     """Return what a message answers and whom it is for, as far as its channel can show that."""
+    if head.reacts_to is not None:
+        target = await messages.find(tx, head.chat_jid, head.reacts_to)
+        return _Links(quote=None, mention=None, thread=None, target=target)
     quote = mention = thread = None
     if Feature.QUOTES in features and head.turn_id is not None:
         quote = await messages.to_quote(tx, head.turn_id, head.chat_jid)

@@ -9,6 +9,7 @@ from functools import partial
 import structlog
 
 from orchestrator.base.event_bus import EventBus, until_next
+from orchestrator.domain.errors import ChannelError
 from orchestrator.domain.protocols import Channel, Feature
 from orchestrator.domain.values import ChatJid, Message, TurnId, TurnState
 from orchestrator.outbound.typing import CALL_SECONDS, OF_TURNS, SWEEP_SECONDS, TypingSigns
@@ -85,5 +86,7 @@ async def _put(channel: Channel, message: Message, sign: str) -> None:
     try:
         async with asyncio.timeout(CALL_SECONDS):
             await channel.react(message, sign)
+    except (ChannelError, TimeoutError) as error:
+        log.debug("reaction.failed", message=message.id, reason=str(error))
     except Exception as error:  # noqa: BLE001 - a sign is no reason to stop
         log.warning("reaction.failed", message=message.id, reason=type(error).__name__)

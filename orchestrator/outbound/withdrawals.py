@@ -65,7 +65,8 @@ class Withdrawals:
             found = await outbox.some(tx, [one.outbox_id])
             if not found:
                 return None, None
-            return found[0], await messages.find(tx, found[0].chat_jid, found[0].message_id)
+            meant = found[0].reacts_to or found[0].message_id
+            return found[0], await messages.find(tx, found[0].chat_jid, meant)
 
         outgoing, message = await self._database.read(look)
         if outgoing is None or message is None:
@@ -73,7 +74,7 @@ class Withdrawals:
             return
         channel = self._channel_for(message.chat_jid)
         try:
-            await _delete(channel, message)
+            await _take_back(channel, outgoing, message)
         except (ChannelDown, TimeoutError) as error:
             await self._postpone(one, outgoing, str(error) or "the messenger did not answer in time")
         except ChannelRefused as error:
@@ -87,6 +88,8 @@ class Withdrawals:
     async def _finish(self, one: Withdrawal, outgoing: Outgoing, message: Message) -> None:
         async def work(tx: Tx) -> None:
             await withdrawals.finish(tx, one.outbox_id)
+            if outgoing.reacts_to is not None:
+                return
             # As with a message that a person deletes: its words leave the store and the conversation.
             await messages.blank(tx, message)
             turn_id = await outbox.blank(tx, message.id)
@@ -123,8 +126,16 @@ class Withdrawals:
         self._wakeup.set()
 
 
-async def _delete(channel: Channel | None, message: Message) -> None:
-    """Delete a message in its chat. Raises `ChannelDown`, `ChannelRefused` or `TimeoutError`."""
+async def _take_back(channel: Channel | None, outgoing: Outgoing, message: Message) -> None:
+    """Delete a message in its chat, or take an emoji off it.
+
+    Raises:
+        ChannelDown, ChannelRefused, TimeoutError
+    """
+    if channel is not None and outgoing.reacts_to is not None:
+        async with asyncio.timeout(SEND_SECONDS):
+            await channel.react(message, "")
+        return
     if channel is None or Feature.WITHDRAWALS not in channel.features:
         raise ChannelRefused(NO_CHANNEL)
     async with asyncio.timeout(SEND_SECONDS):

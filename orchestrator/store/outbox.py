@@ -40,6 +40,7 @@ async def add(
     state: OutboxState = OutboxState.PENDING,
     attachment: Attachment | None = None,
     mention: str | None = None,
+    reacts_to: MessageId | None = None,
 ) -> bool:
     """Queue a message and return whether it is new; False when one with this key is there.
 
@@ -49,8 +50,9 @@ async def add(
     cursor = await tx.execute(
         """
         INSERT INTO outbox (group_folder, chat_jid, text, dedupe_key, message_id, state,
-                            next_attempt_ms, created_ms, turn_id, file_path, file_name, file_mime, mention)
-        VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (dedupe_key) DO NOTHING
+                            next_attempt_ms, created_ms, turn_id, file_path, file_name, file_mime, mention,
+                            reacts_to)
+        VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (dedupe_key) DO NOTHING
         """,
         (
             folder,
@@ -66,6 +68,7 @@ async def add(
             attachment.name if attachment else None,
             attachment.mime if attachment else None,
             mention,
+            reacts_to,
         ),
     )
     return cursor.rowcount == 1
@@ -541,6 +544,7 @@ def _from_row(row: sqlite3.Row) -> Outgoing:
         part=row["part"],
         attachment=_attachment(row),
         mention=row["mention"],
+        reacts_to=row["reacts_to"],
     )
 
 

@@ -13,7 +13,7 @@ import structlog
 
 from orchestrator.domain.errors import StoreError
 from orchestrator.domain.protocols import Channel, Feature
-from orchestrator.domain.values import ChatJid, Folder, Turn, TurnKind
+from orchestrator.domain.values import ChatJid, Folder, Outgoing, Turn, TurnKind
 from orchestrator.groups.host_context import HostContext
 from orchestrator.store import turn_effects, undos
 from orchestrator.undo import file_effects
@@ -36,9 +36,10 @@ class UndoFeature:
     ) -> None:
         """`channel_for` returns the messenger of a chat, which may delete what was sent."""
 
-        def can_withdraw(jid: ChatJid) -> bool:
-            channel = channel_for(jid)
-            return channel is not None and Feature.WITHDRAWALS in channel.features
+        def can_withdraw(sent: Outgoing) -> bool:
+            channel = channel_for(sent.chat_jid)
+            needed = Feature.WITHDRAWALS if sent.reacts_to is None else Feature.REACTIONS
+            return channel is not None and needed in channel.features
 
         self._host = host
         self.files = GroupFiles(host.home.root)

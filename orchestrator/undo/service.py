@@ -106,8 +106,8 @@ class UndoDone:
         }
 
 
-def _never(jid: ChatJid) -> bool:
-    del jid
+def _never(sent: Outgoing) -> bool:
+    del sent
     return False
 
 
@@ -119,8 +119,8 @@ class UndoService:
     bus: EventBus
     wakeups: Wakeups
     files: GroupFiles
-    can_withdraw: Callable[[ChatJid], bool] = _never
-    """Whether the messenger of a chat deletes messages that were sent."""
+    can_withdraw: Callable[[Outgoing], bool] = _never
+    """Whether its messenger takes back what was sent."""
 
     async def by_number(self, tx: Tx, number: int) -> Turn:
         """Return a turn. Raises `UnknownTurn`."""
@@ -179,12 +179,17 @@ class UndoService:
         sent = await _messages_of(tx, turn, effects)
         runs = await _runs_of(tx, effects)
         commanded = {one.id for one in await outbox.some(tx, _commanded(effects))}
-        left = [one for one in sent if one.id in commanded and one.state in _LEFT]
+        # An emoji that was taken away leaves nothing.
+        left = [
+            one
+            for one in sent
+            if one.id in commanded and one.state in _LEFT and (one.text or one.reacts_to is None)
+        ]
         gone = await withdrawals.known(tx, {one.id for one in left})
         deletable = tuple(
             one
             for one in left
-            if one.id not in gone and one.state is OutboxState.SENT and self.can_withdraw(one.chat_jid)
+            if one.id not in gone and one.state is OutboxState.SENT and self.can_withdraw(one)
         )
         return UndoPlan(
             turn=turn,

@@ -49,7 +49,10 @@ def items(plan: UndoPlan, *, is_korean: bool) -> list[str]:
     if count := len(plan.unsent):
         word = "message is" if count == 1 else "messages are"
         listed.append(f"메시지 {count}개 보내지 않음" if is_korean else f"{count} {word} not sent")
-    if count := len(plan.sent):
+    if reactions := [one.text for one in plan.sent if one.reacts_to is not None]:
+        shown = " ".join(reactions[:MAX_ITEMS])
+        listed.append(f"이모지 {shown} 지움" if is_korean else f"the emoji {shown} taken away")
+    if count := len(plan.sent) - len(reactions):
         word = "message is" if count == 1 else "messages are"
         listed.append(f"보낸 메시지 {count}개 삭제" if is_korean else f"{count} sent {word} deleted")
     if count := len(plan.waiting_runs):

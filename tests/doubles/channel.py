@@ -96,6 +96,12 @@ class ScriptedChannel:
         self.signs.append((jid, is_typing))
 
     async def react(self, message: Message, sign: str) -> None:
+        if self.scripts[message.chat_jid]:
+            match self.scripts[message.chat_jid].popleft():
+                case asyncio.Event() as event:
+                    await event.wait()
+                case Exception() as error:
+                    raise error
         self.reactions.append((message.id, sign))
 
     async def withdraw(self, message: Message) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from zoneinfo import ZoneInfo
 
 from orchestrator.dashboard.service import DashboardService
+from orchestrator.domain.protocols import Feature
 from orchestrator.domain.values import Group
 from orchestrator.ipc.command_context import SearchCommands
 from orchestrator.ipc.command_dispatcher import CommandDispatcher
@@ -18,7 +19,11 @@ ZONE = ZoneInfo("Asia/Seoul")
 
 
 def dispatcher_of(
-    store_harness: StoreHarness, *, copy_file: CopyFile = no_files, web: SearchCommands | None = None
+    store_harness: StoreHarness,
+    *,
+    copy_file: CopyFile = no_files,
+    web: SearchCommands | None = None,
+    features: frozenset[Feature] = frozenset(),
 ) -> CommandDispatcher:
     return CommandDispatcher(
         store_harness.database,
@@ -31,6 +36,7 @@ def dispatcher_of(
         dashboards=dashboards_of(store_harness, lambda _: ZONE),
         copy_file=copy_file,
         web=web,
+        features_of=lambda _: features,
     )
 
 

@@ -64,6 +64,7 @@ class UndoHarness:
             dashboards=self.dashboards,
             loops=LoopFeature(host, summary=_no_summary, stop_run=_stop_nothing),
             notices=NoticeFeature(host).service,
+            features_of=lambda _: self.channel.features if self.channel is not None else frozenset(),
         )
         self.store.intake = build_intake(host, at_once=nothing_at_once, undo=self.feature.requests.answer)
 

@@ -13,6 +13,7 @@ from agent_runner.wire.mailbox import Command, Reply, ScheduleTask, parse_comman
 EXAMPLES: dict[str, dict[str, Any]] = {
     "send_message": {"text": "안녕"},
     "send_file": {"path": "plan.pdf", "caption": "the plan"},
+    "react": {"emoji": "🎉", "message": "we won"},
     "search_history": {"query": "milk", "before": 3},
     "register_group": {"jid": "local:bees", "name": "Bees", "folder": "bees", "requires_trigger": False},
     "change_group": {

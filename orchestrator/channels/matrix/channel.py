@@ -38,6 +38,8 @@ Synapse forgets it after a day, Dendrite after half an hour.
 """
 SLOW_UPLOADS = 3
 """Times that a file is uploaded which does not arrive in time."""
+UNKNOWN_EVENT, SAME_SIGN = "unknown event", "same reaction twice"
+"""Parts of Synapse's reasons for a reaction under what it does not know, and for one that is there."""
 MAX_UPLOADED = 100
 """So many uploads are remembered: the channel is not told which messages the queue has given up."""
 
@@ -195,9 +197,8 @@ class MatrixChannel:
 
     async def react(self, message: Message, sign: str) -> None:
         """Put a sign under a message in place of the last one; an empty sign takes that away."""
-        session, own = self._session, self._login
-        if session is None or own is None:
-            return
+        session, own = self._connected(), self._login
+        assert own is not None
         room, jid = message.chat_jid.removeprefix(PREFIX), message.chat_jid
         try:
             async with asyncio.timeout(CALL_SECONDS):
@@ -210,8 +211,15 @@ class MatrixChannel:
                     await patiently(
                         lambda: session.send(room, events.REACTION, body, transaction=transaction)
                     )
-        except (ChannelError, TimeoutError) as error:
-            log.debug("matrix.reaction_failed", reason=str(error))
+        except TimeoutError as error:
+            raise ChannelDown("The homeserver did not answer in time.") from error
+        except LoggedOut as error:
+            raise ChannelDown(f"Matrix has logged Andy out: {error}") from error
+        except ChannelDown as down:
+            if UNKNOWN_EVENT in str(down):
+                raise ChannelRefused(str(down)) from down
+            if SAME_SIGN not in str(down):
+                raise
 
     async def withdraw(self, message: Message) -> None:
         """Redact a message of Andy's own, as `Channel.withdraw` says."""

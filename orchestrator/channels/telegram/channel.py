@@ -18,7 +18,7 @@ import httpx
 import structlog
 import telegram
 from telegram import MessageEntity, ReactionTypeEmoji, ReplyParameters
-from telegram.constants import ChatAction
+from telegram.constants import ChatAction, ReactionEmoji
 from telegram.error import (
     BadRequest,
     ChatMigrated,
@@ -60,6 +60,9 @@ TOO_LARGE = "Entity Too Large"
 """A part of the text that the library makes of status 413, from Telegram or a proxy."""
 MOVED_SECONDS = 0.2
 """Seconds until a message is sent to the new address of its group."""
+VARIATION = "\ufe0f"
+KNOWN_SIGNS = frozenset(str(one.value) for one in ReactionEmoji)
+"""The emoji that Telegram takes as reactions."""
 REACTIONS = {"⏳": "👀", "✅": "👍", "❌": "👎"}
 """Signs of ours that Telegram does not know, by those that it does."""
 
@@ -286,18 +289,19 @@ class TelegramChannel:
 
     async def react(self, message: Message, sign: str) -> None:
         """Put a sign under a message in place of the last one; an empty sign takes that away."""
-        if self._bot is None:
-            return
-        number = await self._number_of(message.chat_jid, message.id)
+        bot, number = self._connected(), await self._number_of(message.chat_jid, message.id)
         if number is None:
-            return
-        signs = [ReactionTypeEmoji(REACTIONS.get(sign, sign))] if sign else []
+            raise ChannelRefused("Telegram does not know this message.")
+        # Telegram writes its own emoji without the sign that asks for colours.
+        sign = REACTIONS.get(sign, sign.replace(VARIATION, "") if sign not in KNOWN_SIGNS else sign)
+        signs = [ReactionTypeEmoji(sign)] if sign else []
+        chat = int(message.chat_jid.removeprefix(PREFIX))
         try:
-            await self._bot.set_message_reaction(
-                int(message.chat_jid.removeprefix(PREFIX)), number, reaction=signs
-            )
-        except TelegramError as error:
-            log.debug("telegram.reaction_failed", reason=str(error))
+            await self._send(partial(bot.set_message_reaction, chat, number, reaction=signs))
+        except ChatMigrated as error:
+            raise ChannelRefused("This group has another address now.") from error
+        except OutcomeUnknown as error:
+            raise ChannelDown(str(error)) from error
 
     async def withdraw(self, message: Message) -> None:
         """Delete a message of Andy's own with all of its parts, as `Channel.withdraw` says."""

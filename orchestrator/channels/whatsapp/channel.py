@@ -52,6 +52,8 @@ MAX_QUOTE_CHARS = 1_000
 """So much of a message that is quoted is shown."""
 UNPAIRED_SECONDS = 5.0
 """Seconds between two checks for a login while there is none. A check reads one file."""
+SPARE_SECONDS = 10.0
+"""Seconds after which a reaction is tried again for which the send rate had no room."""
 DAY_SECONDS = 24 * 3600.0
 WITHDRAWN_MS = 48 * 3_600_000
 """Milliseconds after which WhatsApp no longer lets a message be deleted for others, some hours to spare."""
@@ -385,20 +387,18 @@ class WhatsAppChannel:
         )
 
     async def react(self, message: Message, sign: str) -> None:
-        """Put a sign under a message, unless messages need all of the send rate for themselves."""
-        bridge = self._bridge
-        if bridge is None or not self._is_connected or not addresses.is_group(message.chat_jid):
-            return
+        """Put a sign under a message, as `Channel.react` says.
+
+        It waits where messages need all of the send rate for themselves.
+        """
+        bridge = self._connected()
         if sign and not self._send_rate.take_spare():
-            return
-        try:
-            await bridge.request(
-                lambda number: React(
-                    id=number, chat=message.chat_jid, message=message.id, author=message.sender, sign=sign
-                )
+            raise ChannelDown("Messages go first.", pause_seconds=SPARE_SECONDS)
+        await bridge.request(
+            lambda number: React(
+                id=number, chat=message.chat_jid, message=message.id, author=message.sender, sign=sign
             )
-        except ChannelError as error:
-            log.debug("whatsapp.reaction_failed", reason=str(error))
+        )
 
     async def withdraw(self, message: Message) -> None:
         """Delete a message of Andy's own, as `Channel.withdraw` says, while WhatsApp lets people do so."""

@@ -1,15 +1,17 @@
-"""Send a text to a chat at once, before the turn of the agent ends."""
+"""Send a text to a chat at once, before the turn of the agent ends, or put an emoji under a message."""
 
 from __future__ import annotations
 
 import hashlib
 
-from agent_runner.wire.mailbox import ModelMissing, SendMessage
+from agent_runner.wire.mailbox import ModelMissing, React, SendMessage
+from agent_runner.wire.unicode_forms import composed, is_emoji
 from orchestrator.base.clock import local_iso
-from orchestrator.domain.values import ChatJid, Turn
+from orchestrator.domain.protocols import Feature
+from orchestrator.domain.values import ChatJid, Message, Turn, is_hook
 from orchestrator.groups import owner
 from orchestrator.ipc.command_context import CommandCaller, CommandResult, refused
-from orchestrator.store import chats, outbox
+from orchestrator.store import chats, messages, outbox
 from orchestrator.store.database import Tx
 
 MAX_WAITING = 100
@@ -19,6 +21,8 @@ MAX_A_TURN = 100
 MAX_OUTSIDE_AN_HOUR = 30
 """Texts that an agent may send in an hour outside of its turns, as a program that it left running does."""
 HOUR_MS = 3_600_000
+MAX_LOOKED_AT = 200
+"""Messages of a chat among which one is found by its words, the newest."""
 NO_MODEL = (
     "People ask for more than I understand without a language model. To add one, put ANTHROPIC_API_KEY=… or "
     "CLAUDE_CODE_OAUTH_TOKEN=… into the file .env of Andy's home; it is taken at once. "
@@ -47,6 +51,48 @@ async def send_message(tx: Tx, caller: CommandCaller, command: SendMessage) -> C
             code="said_before", text="You have said this in this turn; it is not sent twice."
         )
     return CommandResult(text="The message is on its way.")
+
+
+async def react(tx: Tx, caller: CommandCaller, command: React) -> CommandResult:
+    """Queue an emoji for a message of the chat in which the turn was asked, or take the last one away."""
+    emoji, turn = command.emoji.strip(), caller.turn
+    if emoji and not is_emoji(emoji):
+        return refused("bad_arguments", "emoji: give one emoji and nothing else, or none to take yours away.")
+    if turn is None or turn.chat_jid not in caller.group.chats:
+        return refused("not_here", "You can react in a turn that answers a chat, and only there.")
+    if Feature.REACTIONS not in caller.features_of(turn.chat_jid):
+        return refused("not_here", "This chat shows no reactions: say it in words.")
+    if (why_not := await _too_many(tx, caller, turn)) is not None:
+        return refused("too_many", why_not)
+    target = await _reacted_to(tx, turn, command.message)
+    if target is None:
+        return refused("unknown_message", "No message of others in this chat has these words.")
+    await outbox.add(
+        tx,
+        chat_jid=turn.chat_jid,
+        folder=caller.group.folder,
+        text=emoji,
+        dedupe_key=f"react:{caller.group.folder}:{caller.request_id}",
+        turn_id=turn.id,
+        reacts_to=target.id,
+        now_ms=caller.now_ms,
+    )
+    return CommandResult(text="Your emoji is on its way." if emoji else "Your emoji is taken away.")
+
+
+async def _reacted_to(tx: Tx, turn: Turn, words: str) -> Message | None:
+    """Return the newest message of others in a turn's chat that has these words, or what the turn was asked.
+
+    None where there is none that a messenger knows.
+    """
+    if words.strip():
+        wanted = " ".join(composed(words).casefold().split())
+        found = await messages.newest(tx, turn.chat_jid, limit=MAX_LOOKED_AT)
+        found = [one for one in found if wanted in " ".join(composed(one.text).casefold().split())]
+    else:
+        found = await messages.requests_of(tx, turn.id, limit=MAX_LOOKED_AT)
+    known = [one for one in found if not (one.is_bot_message or is_hook(one.sender)) and one.text]
+    return known[-1] if known else None
 
 
 async def notify_model_missing(tx: Tx, caller: CommandCaller, command: ModelMissing) -> CommandResult:
