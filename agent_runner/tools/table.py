@@ -127,7 +127,7 @@ def _send_file(given: FileParameters) -> Command:
 
 
 def _react(given: ReactParameters) -> Command:
-    return mailbox.React(emoji=given.emoji, message=given.message)
+    return mailbox.ReactToMessage(emoji=given.emoji, message=given.message)
 
 
 def _search(given: SearchParameters) -> Command:

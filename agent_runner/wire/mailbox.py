@@ -59,7 +59,7 @@ class SendFile(_Command):
     chat_jid: str | None = Field(default=None, alias="chatJid", max_length=200)
 
 
-class React(_Command):
+class ReactToMessage(_Command):
     """Put one emoji under a message of the chat that the turn answers; an empty one takes the last away.
 
     `message` is some words of that message; without any it is the question.
@@ -309,7 +309,7 @@ class ModelMissing(_Command):
 Command = Annotated[
     SendMessage
     | SendFile
-    | React
+    | ReactToMessage
     | SetReminder
     | CancelReminder
     | ListReminders

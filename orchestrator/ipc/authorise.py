@@ -19,7 +19,7 @@ from agent_runner.wire.mailbox import (
     ModelMissing,
     NotifySelf,
     PauseTask,
-    React,
+    ReactToMessage,
     RefreshGroups,
     RegisterGroup,
     Remember,
@@ -69,7 +69,7 @@ def refusal(caller: Group, command: Command) -> str | None:
         case (
             SendMessage()
             | SendFile()
-            | React()
+            | ReactToMessage()
             | SetReminder()
             | CancelReminder()
             | ListReminders()
@@ -126,7 +126,7 @@ NEEDED: Mapping[type, Permission] = {
     ),
 }
 """A kind of command → what the role of who asked has to permit."""
-FOR_ALL = (SendMessage, React, AcknowledgeNotice, ModelMissing)
+FOR_ALL = (SendMessage, ReactToMessage, AcknowledgeNotice, ModelMissing)
 """Commands without which no turn could be answered."""
 ONLY_ITS_CHAT = "a {role} has messages written only in the chat in which they asked"
 
@@ -141,7 +141,7 @@ def role_refusal(
     if isinstance(command, SendMessage) and is_restricted and command.chat_jid not in (None, chat):
         return ONLY_ITS_CHAT.format(role=role)
     needed = NEEDED.get(type(command))
-    if isinstance(command, React) and command.message:
+    if isinstance(command, ReactToMessage) and command.message:
         needed = Permission.HISTORY  # else its words could be tried out
     if isinstance(command, Remember) and command.arguments.get("action") == "show":
         needed = Permission.HISTORY

@@ -21,7 +21,7 @@ OF_A_GROUP = (
     mailbox.SendMessage(text="hi", chat_jid=FAMILY.jid),
     mailbox.SendFile(path="a.pdf"),
     mailbox.SendFile(path="a.pdf", chat_jid=FAMILY.jid),
-    mailbox.React(emoji="👍"),
+    mailbox.ReactToMessage(emoji="👍"),
     mailbox.SetReminder(text="hi", at="5m"),
     mailbox.CancelReminder(reminder_id=1),
     mailbox.ListReminders(),

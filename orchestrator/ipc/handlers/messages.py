@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 
-from agent_runner.wire.mailbox import ModelMissing, React, SendMessage
+from agent_runner.wire.mailbox import ModelMissing, ReactToMessage, SendMessage
 from agent_runner.wire.unicode_forms import composed, is_emoji
 from orchestrator.base.clock import local_iso
 from orchestrator.domain.protocols import Feature
@@ -53,7 +53,7 @@ async def send_message(tx: Tx, caller: CommandCaller, command: SendMessage) -> C
     return CommandResult(text="The message is on its way.")
 
 
-async def react(tx: Tx, caller: CommandCaller, command: React) -> CommandResult:
+async def react(tx: Tx, caller: CommandCaller, command: ReactToMessage) -> CommandResult:
     """Queue an emoji for a message of the chat in which the turn was asked, or take the last one away."""
     emoji, turn = command.emoji.strip(), caller.turn
     if emoji and not is_emoji(emoji):
