@@ -17,6 +17,8 @@ MAX_PATH_CHARS = 300
 MAX_OBJECTIVE_CHARS = 2_000
 MAX_TASKS = 50
 """The largest number of tasks of a new plan."""
+MAX_NOTE_CHARS = 500
+MAX_NOTE_PEOPLE = 10
 MAX_SUMMARY_CHARS = 100_000
 """The longest summary of a compacted conversation that the runner sends; the host shortens it."""
 MAX_TEXT_CHARS = 100_000
@@ -78,9 +80,17 @@ class UpdatePlanTask(Arguments):
 
 
 class UseMemory(Arguments):
-    action: Literal["show", "forget"] = Field(description="show first; forget removes for good.")
+    action: Literal["show", "forget", "note", "person"] = Field(
+        description="show; forget removes for good, show first; note keeps a sentence; person: one in all."
+    )
     about: Text = Field(
-        default="", description="Words that it has, all of them, or an id that show told; forget needs them."
+        default="",
+        description="Words that it has, all of them, or an id that show told; of a note, its sentence.",
+    )
+    people: tuple[Id, ...] | None = Field(
+        default=None,
+        max_length=MAX_NOTE_PEOPLE,
+        description="Names or addresses of those it is about; default: those whom a note names, or who asks.",
     )
 
 
@@ -135,10 +145,11 @@ TOOLS: tuple[OfferedTool, ...] = (
     ),
     OfferedTool(
         name="memory",
-        description="What is remembered of this chat and its people, in all places: show it to whoever asks, "
-        "or forget what somebody takes back.",
+        description="What is remembered of this chat and its people: show it to whoever asks, forget what "
+        "somebody takes back, note what is to be known of a person.",
         arguments=UseMemory,
         is_deferred=True,
+        makes=True,
     ),
 )
 COMPACTING, COMPACTED = "compacting", "compacted"

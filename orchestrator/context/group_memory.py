@@ -11,9 +11,9 @@ import json
 import shutil
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, assert_never
 
 from pydantic import ValidationError
 
@@ -23,14 +23,16 @@ from orchestrator.base.clock import Clock
 from orchestrator.base.event_bus import EventBus
 from orchestrator.base.redaction import redact
 from orchestrator.base.tables import short
+from orchestrator.context import person_memory
 from orchestrator.context.context_manager import ContextManager
 from orchestrator.context.models import Context
+from orchestrator.context.person_memory import KnownPerson, Mention
 from orchestrator.context.recorder import ContextRecorder
 from orchestrator.context.workflow import AiSession, Plan, Workflow
 from orchestrator.domain.errors import BadRequest, ContextBusy
 from orchestrator.domain.home import UNDO
-from orchestrator.domain.values import Folder, Group, Message
-from orchestrator.groups import memory_templates
+from orchestrator.domain.values import Folder, Group, Message, Turn
+from orchestrator.groups import memory_templates, person_names
 from orchestrator.store import (
     audit,
     commands,
@@ -38,6 +40,7 @@ from orchestrator.store import (
     dashboard_notifications,
     dashboard_tasks,
     group_changes,
+    memory_notes,
     message_search,
     messages,
     notices,
@@ -65,7 +68,7 @@ class RememberedItem:
     id: str
     """The id by which it can be forgotten; empty for items that only the owner changes."""
     kind: str
-    """note, owner, summary, decision, plan, file, insight, person or reminder (to the agent itself)."""
+    """note, person_note, owner, summary, decision, plan, file, insight, person or reminder (to itself)."""
     text: str
 
 
@@ -103,14 +106,36 @@ class GroupMemory:
         """Bring the container's copy of a group's context up to date."""
         await self._recorder.show(folder)
 
-    async def use(self, group: Group, tool: str, arguments: Mapping[str, Any], request_id: str) -> Reply:
-        """Use a tool of `agent_runner.wire.context_tools`; the reply has a code where that cannot be done."""
+    async def use(
+        self,
+        group: Group,
+        tool: str,
+        arguments: Mapping[str, Any],
+        request_id: str,
+        *,
+        turn: Turn | None = None,
+        reads_history: bool = True,
+    ) -> Reply:
+        """Use a tool of `agent_runner.wire.context_tools`; the reply has a code where that cannot be done.
+
+        `turn` is the one in which the agent asks; `reads_history`: whether who asked may read what others
+        said.
+        """
         if tool != wire.MEMORY:
             return await self._recorder.use(group, tool, arguments, request_id)
         try:
             given = wire.UseMemory.model_validate(arguments)
-            act = self._shown if given.action == "show" else self._forgotten
-            text, data = await act(group, given.about.strip())
+            match given.action:
+                case "show":
+                    text, data = await self._shown(group, given.about.strip())
+                case "forget":
+                    text, data = await self._forgotten(group, given.about.strip())
+                case "note":
+                    text, data = await self._noted(group, turn, given, request_id)
+                case "person":
+                    text, data = await self._known(group, turn, given.people, reads_history=reads_history)
+                case _:
+                    assert_never(given.action)
         except ValidationError as error:
             reason = error.errors(include_input=False, include_url=False)[0]["msg"]
             return Reply(request_id=request_id, ok=False, code="bad_arguments", text=reason)
@@ -120,6 +145,27 @@ class GroupMemory:
             text = f"The host could not do it: {error.strerror or error}."
             return Reply(request_id=request_id, ok=False, code="disk", text=text)
         return Reply(request_id=request_id, ok=True, code="ok", text=text, data=data)
+
+    async def _noted(
+        self, group: Group, turn: Turn | None, given: wire.UseMemory, request_id: str
+    ) -> tuple[str, dict[str, Any]]:
+        async with self._database.transaction() as tx:
+            noted = await person_memory.note(
+                tx, group, turn, given, request_id=request_id, now_ms=self._clock.now_ms()
+            )
+        self._bus.publish("memory.noted", group=group.folder)
+        return f"Kept as {noted.id}: {noted.line()}", noted.to_row()
+
+    async def _known(
+        self, group: Group, turn: Turn | None, given: Sequence[str] | None, *, reads_history: bool
+    ) -> tuple[str, dict[str, Any]]:
+        async with self._database.reading() as tx:
+            found = await person_memory.known_for(tx, group, turn, given, reads_history=reads_history)
+            if reads_history:
+                items = [one for one in await self._items(tx, group) if one.kind != person_memory.NOTE]
+                found = [_with_mentions(one, items) for one in found]
+        lines = [line for one in found for line in one.lines()]
+        return "\n".join(lines), {"people": [one.to_row() for one in found]}
 
     async def _shown(self, group: Group, about: str) -> tuple[str, dict[str, Any]]:
         async with self._database.reading() as tx:
@@ -186,6 +232,8 @@ class GroupMemory:
         """Return all that is remembered of a group, in the order in which it is told."""
         folder = group.folder
         found = await asyncio.to_thread(self._in_files, folder)
+        for noted in await person_memory.notes_of(tx, folder):
+            found.append(RememberedItem(id=noted.id, kind=person_memory.NOTE, text=noted.line()))
         for insight in await dashboard_knowledge.insights(tx, folder):
             found.append(RememberedItem(id=insight.id, kind="insight", text=insight.content))
         for person in await dashboard_knowledge.people(tx, folder):
@@ -273,6 +321,12 @@ def _chosen(items: Sequence[RememberedItem], about: str) -> Chosen:
     return Chosen(terms=tuple(term.casefold() for term in message_search.parse_terms(about)))
 
 
+def _with_mentions(known: KnownPerson, items: Iterable[RememberedItem]) -> KnownPerson:
+    """Return what is known of a person with what else is remembered and has their name. Pure."""
+    found = (one for one in items if person_names.is_named(one.text, known.person.name))
+    return replace(known, mentions=tuple(Mention(id=one.id, kind=one.kind, text=one.text) for one in found))
+
+
 def _numbered(kind: str, texts: Iterable[str]) -> Iterator[RememberedItem]:
     for number, text in enumerate(texts, 1):
         yield RememberedItem(id=f"{kind}.{number}", kind=kind, text=text)
@@ -350,7 +404,9 @@ async def _forget_rows(
 ) -> None:
     """Take what is meant out of the rows of a group, and of what was answered about them."""
     for one in taken:
-        if one.kind in ("insight", "person"):
+        if one.kind == person_memory.NOTE:
+            await memory_notes.forget(tx, group.folder, int(one.id.rpartition(".")[2]))
+        elif one.kind in ("insight", "person"):
             await dashboard_knowledge.forget(tx, group.folder, one.id)
         elif one.kind == "reminder":
             await notices.forget(tx, group.folder, int(one.id.partition(".")[2]), now_ms=now_ms)

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
+from orchestrator.base.tables import short
 from orchestrator.domain.errors import BadRequest
-from orchestrator.domain.values import HOOK_PREFIX, Group, Inbound, Message, Role
-from orchestrator.groups import changes, roles, settings
+from orchestrator.domain.values import HOOK_PREFIX, Group, Inbound, Message, Role, is_hook, person_of
+from orchestrator.groups import changes, person_names, roles, settings
 from orchestrator.groups.roles import EVERYBODY
 from orchestrator.store import chats, groups, people, secret_addresses
 from orchestrator.store.database import Tx
@@ -16,12 +17,20 @@ from orchestrator.store.secret_addresses import AddressKind
 DEFAULT = "default"
 """The word that takes a role away again."""
 MAX_LISTED = 20
+MAX_GIVEN = 100
 
 
 class UnknownPerson(BadRequest):
     """Nobody of a group has this address."""
 
     code = "unknown_person"
+
+
+class AmbiguousPerson(BadRequest):
+    """Several people of a group go by this name."""
+
+    code = "ambiguous_person"
+    http_status = 409
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,6 +45,11 @@ class GroupPerson:
     aliases: tuple[str, ...]
     since_ms: int | None
     """When they were first seen there (epoch ms); None for who was not yet."""
+
+    @property
+    def addresses(self) -> frozenset[str]:
+        """All addresses that are known of them."""
+        return frozenset({self.address, *self.aliases})
 
 
 async def role_in(tx: Tx, group: Group, address: str, *, alias: str | None = None, is_from_me: bool) -> Role:
@@ -113,6 +127,59 @@ async def of_group(tx: Tx, folder: str) -> list[GroupPerson]:
         since_ms=None,
     )
     return [*found, everybody]
+
+
+async def somebody(tx: Tx, folder: str) -> list[GroupPerson]:
+    """Return the people of a group: without the word for everybody else, and without hooks."""
+    listed = await of_group(tx, folder)
+    return [one for one in listed if one.address != EVERYBODY and not is_hook(one.address)]
+
+
+def named(listed: Iterable[GroupPerson], given: str, *, shows_others: bool = True) -> GroupPerson:
+    """Return the one of these people who has an address or a name. Pure.
+
+    An address counts before a name, and a whole name before the first word of one. `shows_others`: the
+    reasons of a refusal may list who there is.
+
+    Raises:
+        UnknownPerson: nobody has it.
+        AmbiguousPerson: several people have the name; the text lists them with their addresses.
+    """
+    listed, given = list(listed), given.strip()
+    whole = person_names.folded(given.removeprefix("@"))
+    by_address = [one for one in listed if given in {*one.addresses, *map(person_of, one.addresses)}]
+    by_name = [one for one in listed if whole and person_names.folded(one.name) == whole]
+    by_first_name = [one for one in listed if whole and person_names.folded(one.name).split(" ")[0] == whole]
+    found = by_address or by_name or by_first_name
+    if len(found) > 1:
+        raise AmbiguousPerson(
+            f"Several people are called '{short(given, MAX_GIVEN)}': name one by the address."
+            f" There are: {_choices(found)}"
+        )
+    if found:
+        return found[0]
+    choices = f" There are: {_choices(listed)}" if shows_others and listed else ""
+    raise UnknownPerson(f"Nobody here is known as '{short(given, MAX_GIVEN)}'.{choices}")
+
+
+def _choices(listed: Iterable[GroupPerson]) -> str:
+    return (
+        ", ".join(f"{one.address} ({short(one.name, MAX_GIVEN)})" for one in list(listed)[:MAX_LISTED]) + "."
+    )
+
+
+def mentioned(listed: Iterable[GroupPerson], text: str) -> list[GroupPerson]:
+    """Return the people whom a text names, by address or name. Pure.
+
+    Raises:
+        AmbiguousPerson: it has a name that several people have.
+    """
+    listed = list(listed)
+    found = [one for one in listed if any(each in text.split() for each in one.addresses)]
+    for name in person_names.found_in(text, (one.name for one in listed)):
+        if not any(person_names.folded(one.name) == name for one in found):
+            found.append(named(listed, name))
+    return found
 
 
 async def set_role(tx: Tx, folder: str, address: str, role: Role | None, *, by: str, now_ms: int) -> Group:

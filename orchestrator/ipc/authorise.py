@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from agent_runner.wire.context_tools import MEMORY
 from agent_runner.wire.mailbox import (
     AcknowledgeNotice,
     CancelNotice,
@@ -126,6 +127,11 @@ NEEDED: Mapping[type, Permission] = {
     ),
 }
 """A kind of command → what the role of who asked has to permit."""
+_NEEDED_OF_MEMORY: Mapping[str, Permission] = {
+    "show": Permission.HISTORY,
+    # Everybody may ask what is known of themselves; the service refuses others by the same rule.
+    "person": Permission.CALL,
+}
 FOR_ALL = (SendMessage, ReactToMessage, AcknowledgeNotice, ModelMissing)
 """Commands without which no turn could be answered."""
 ONLY_ITS_CHAT = "a {role} has messages written only in the chat in which they asked"
@@ -143,8 +149,8 @@ def role_refusal(
     needed = NEEDED.get(type(command))
     if isinstance(command, ReactToMessage) and command.message:
         needed = Permission.HISTORY  # else its words could be tried out
-    if isinstance(command, Remember) and command.arguments.get("action") == "show":
-        needed = Permission.HISTORY
+    if isinstance(command, Remember) and command.tool == MEMORY:
+        needed = _NEEDED_OF_MEMORY.get(str(command.arguments.get("action")), needed)
     return None if needed is None or needed in rights.may else roles.refusal(role, needed)
 
 

@@ -106,10 +106,20 @@ class LoopCommands(Protocol):
 class ContextCommands(Protocol):
     """The service that keeps what conversations are about."""
 
-    async def use(self, group: Group, tool: str, arguments: Mapping[str, Any], request_id: str) -> Reply:
+    async def use(
+        self,
+        group: Group,
+        tool: str,
+        arguments: Mapping[str, Any],
+        request_id: str,
+        *,
+        turn: Turn | None = None,
+        reads_history: bool = True,
+    ) -> Reply:
         """Call one of the tools of `agent_runner.wire.context_tools`, outside of any transaction.
 
-        What was made under this request id before is not made again.
+        What was made under this request id before is not made again. `turn` is the one in which the agent
+        asks; `reads_history`: whether those who asked in it may read what others said.
         """
         ...
 

@@ -29,7 +29,7 @@ from orchestrator.domain.protocols import Feature
 from orchestrator.domain.values import Attachment, ChatJid, Group, Role, Turn, TurnId, least
 from orchestrator.groups import roles, settings
 from orchestrator.groups.attachments import FileRefused
-from orchestrator.groups.roles import Rights, rights_of
+from orchestrator.groups.roles import Permission, Rights, rights_of
 from orchestrator.ipc import late_answers
 from orchestrator.ipc.authorise import refusal, role_refusal, worker_refusal
 from orchestrator.ipc.command_context import (
@@ -213,33 +213,42 @@ class CommandDispatcher:
             why_not = await _refusal(tx, asker, command, turn)
         if why_not is not None:
             return None
-        return await self._act(asker.group, turn, command, request_id)
+        return await self._act(asker, turn, command, request_id)
 
     async def _act(
-        self, group: Group, turn: Turn | None, command: SearchHistory | Remember | SearchWeb, request_id: str
+        self, asker: _Asker, turn: Turn | None, command: SearchHistory | Remember | SearchWeb, request_id: str
     ) -> CommandResult | None:
+        group = asker.group
         if isinstance(command, SearchHistory):
             zone, path = self._zone_of(group), await self._database.path()
             return await asyncio.to_thread(
                 read_once, path, lambda tx: history.search(tx, group, command, zone=zone)
             )
         if isinstance(command, Remember):
-            return await self._call_context_tool(group, turn, command, request_id)
+            return await self._call_context_tool(asker, turn, command, request_id)
         if self._web is None:
             return None
         return await web.search(self._web, group, turn, command, now_ms=self._clock.now_ms())
 
     async def _call_context_tool(
-        self, group: Group, turn: Turn | None, command: Remember, request_id: str
+        self, asker: _Asker, turn: Turn | None, command: Remember, request_id: str
     ) -> CommandResult | None:
         """Call a context tool, which writes files; None where nothing was done."""
         if self._contexts is None:
             return None
         # An isolated task talks in a session of its own; what it notes would turn up in a chat that knows
         # nothing of it.
-        if turn is not None and turn.is_isolated:
+        is_about_person = command.tool == MEMORY and command.arguments.get("action") == "person"
+        if turn is not None and turn.is_isolated and not is_about_person:
             return refused("apart", abilities.ISOLATED)
-        reply = await self._contexts.use(group, command.tool, command.arguments, request_id)
+        reply = await self._contexts.use(
+            asker.group,
+            command.tool,
+            command.arguments,
+            request_id,
+            turn=turn,
+            reads_history=Permission.HISTORY in asker.rights.may,
+        )
         return abilities.result_of(reply)
 
     async def _execute(self, group: Group, command: Command, request_id: str, prepared: _Prepared) -> Reply:
@@ -379,7 +388,7 @@ def _out_of_reach(command: Command) -> str | None:
 
 def _only_reads_words(command: Command) -> bool:
     """Tell whether a command is answered with what is kept elsewhere, and changes nothing."""
-    is_show = isinstance(command, Remember) and command.arguments.get("action") == "show"
+    is_show = isinstance(command, Remember) and command.arguments.get("action") in ("show", "person")
     return is_show or isinstance(command, SearchHistory)
 
 

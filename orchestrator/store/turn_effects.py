@@ -64,6 +64,7 @@ TRACKED = (
         moving=_BOARD | {"asked_count", "last_asked_ms", "processed_ms"},
     ),
     TrackedTable(name="insights", key=_OF_GROUP, title="title"),
+    TrackedTable(name="memory_notes", title="text"),
     TrackedTable(name="people", key=_OF_GROUP, title="id"),
     TrackedTable(name="projects", key=_OF_GROUP, title="id"),
     TrackedTable(

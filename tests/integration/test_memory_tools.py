@@ -16,6 +16,7 @@ from orchestrator.context import script, tools
 from orchestrator.context.context_manager import ContextManager
 from orchestrator.context.dialogue import NewMessage
 from orchestrator.context.files import LOCK
+from orchestrator.context.group_memory import GroupMemory
 from orchestrator.context.recorder import ContextRecorder
 from orchestrator.context.tokens import EstimatingCounter
 from orchestrator.domain.values import Folder
@@ -45,7 +46,7 @@ async def recorder(store_harness: StoreHarness, tmp_path: Path) -> ContextRecord
 
 
 @pytest.fixture
-def ask(store_harness: StoreHarness, recorder: ContextRecorder) -> Ask:
+def ask(store_harness: StoreHarness, recorder: ContextRecorder, tmp_path: Path) -> Ask:
     dispatcher = CommandDispatcher(
         store_harness.database,
         clock=store_harness.clock,
@@ -54,7 +55,13 @@ def ask(store_harness: StoreHarness, recorder: ContextRecorder) -> Ask:
         zone_of=lambda _: SEOUL,
         wakeups=store_harness.wakeups,
         bus=store_harness.bus,
-        contexts=recorder,
+        contexts=GroupMemory(
+            store_harness.database,
+            recorder,
+            home=tmp_path,
+            clock=store_harness.clock,
+            bus=store_harness.bus,
+        ),
     )
 
     async def asked(tool: str, *, by: str = "family", request: str | None = None, **arguments: Any) -> Reply:

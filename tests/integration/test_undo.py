@@ -495,7 +495,7 @@ async def test_a_quote_of_another_groups_answer_undoes_nothing(undo: UndoHarness
 
 
 async def test_notes_of_the_conversation_and_forgetting_are_listed(undo: UndoHarness) -> None:
-    async def remember(*_: object) -> Reply:
+    async def remember(*_: object, **__: object) -> Reply:
         return Reply(request_id="r", ok=True, code="ok", text="Kept.")
 
     contexts = type("Contexts", (), {"use": staticmethod(remember)})()

@@ -61,6 +61,24 @@ class About(RequestHandler):
         more = {"messages": found["messages"], "tasks": board["tasks"], "reminders": board["reminders"]}
         return "\n".join([head, self.say("know_more", **more)])
 
+    async def do_know_me(self) -> str:
+        """Say what is known of the one who asks: by their address, which only the host has."""
+        # Several people may ask in one turn; their short name says which of them is meant.
+        found = (await self._memory("person", people=[self.context.request.person]))["people"][0]
+        blanks = {"name": found["name"], "role": found["role"], "messages": found["messages"]}
+        texts = [
+            *(_short(one["text"]) for one in (*found["notes"], *found["mentions"])),
+            *(self.say("know_reminder", text=_short(one["text"])) for one in found["reminders"]),
+            *(self.say("know_task", text=_short(one["text"])) for one in found["tasks"]),
+        ]
+        head = self.say("know_me", **blanks)
+        return "\n".join([self.listed(head, [f"• {text}" for text in texts]), self.say("know_forget_me")])
+
+    async def do_keep_note(self) -> str:
+        """Have the host keep a sentence, with whom it names and who said it."""
+        await self._memory("note", about=self.slot("note"))
+        return await self.answer_of_row()
+
     async def do_forget(self) -> str:
         """Forget for good what has the words, after a question."""
         about = " ".join(reading.meaning_words(self.slot("about")))
@@ -77,7 +95,10 @@ class About(RequestHandler):
         return self.say("forget")
 
     async def _remembered(self, action: str, about: str = "") -> Any:
-        return (await self.request(Remember, tool=MEMORY, arguments={"action": action, "about": about})).data
+        return await self._memory(action, about=about)
+
+    async def _memory(self, action: str, **arguments: Any) -> Any:
+        return (await self.request(Remember, tool=MEMORY, arguments={"action": action, **arguments})).data
 
     async def do_recall(self) -> str:
         """Say what was talked about before this turn, or plainly that nothing is kept."""

@@ -309,9 +309,9 @@ def _filled(intent: str, match: re.Match[str], language: Language) -> ParsedRequ
         slots[name] = slots[name].replace("-", " ")
     if any(not _is_time(name, slots[name]) for name in _TIME_SLOTS if name in slots):
         return None
+    if ROWS[intent].get("is_timeless") and times.trailing(slots.get("items", slots.get("note", ""))):
+        return None
     if means := ROWS[intent].get("means"):
-        if ROWS[intent].get("is_timeless") and times.trailing(slots.get("items", "")):
-            return None
         if not ROWS[intent].get("is_stated"):  # of what is missing, the list knows where its name ends
             slots = {name: wording.without_ending("subject", words) for name, words in slots.items()}
         same = in_language(means, language).format_map(defaultdict(str, slots))

@@ -1305,7 +1305,7 @@ async def test_a_yes_to_two_questions_asked_at_once_is_asked_back(chat: Chat) ->
     [
         (
             "- Jane likes jazz\n- The dog is Bello\n",
-            "what do you know about me?",
+            "what do you know about us?",
             "This is what I know",
             "forget that I like jazz",
             "Forget this for good?",
@@ -1314,7 +1314,7 @@ async def test_a_yes_to_two_questions_asked_at_once_is_asked_back(chat: Chat) ->
         ),
         (
             "- 제인은 재즈를 좋아함\n- 개 이름은 벨로\n",
-            "나에 대해 뭘 알아?",
+            "우리에 대해 뭘 알아?",
             "이 대화방과 여러분에 대해",
             "내가 재즈를 좋아한다는 것 잊어 줘",
             "완전히 잊을까요?",

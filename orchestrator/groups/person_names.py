@@ -1,0 +1,80 @@
+"""Find the names of people in a text. Pure.
+
+A name counts as a whole word: "Min" is not in "Mina". Korean hangs particles on it ("민아는", "Mina에게"),
+and English a "'s". A name finds a person and gives nobody a right: those go by addresses (`groups.roles`).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from functools import lru_cache
+
+from agent_runner.wire.unicode_forms import normalized
+
+MIN_CHARS = 2
+"""The shortest name that is looked for in a text, but for one syllable of Hangul."""
+MAX_CHARS = 100
+_HANGUL = "\u1100-\u11ff\u3131-\u318e\uac00-\ud7a3"
+_PARTICLES = (
+    "(?:이|씨|님|네|들)?"
+    "(?:은|는|이|가|을|를|의|에|도|만|와|과|랑|이랑|하고|한테|한테서|에게|에게서|께|께서|에게는|한테는|에게도|한테도"
+    "|보다|처럼|부터|까지|로|으로|라고|이라고|야|아|이야|예요|이에요|입니다|랑은|와는|과는|에는|에도|이나|나)?"
+)
+_OF_SYLLABLE = "(?:씨|님)?(?:은|는|을|를|의|도|만|와|과|한테|에게|께서?)?"
+"""Particles behind a name of one syllable: 민아 and 민이 are names of their own."""
+
+
+def folded(text: str) -> str:
+    """Return a text as names are compared: whole characters, small letters, single spaces."""
+    return " ".join(normalized("NFKC", text).casefold().split())
+
+
+def is_searchable(name: str) -> bool:
+    """Return whether a name can be looked for in texts: not empty, not a mere letter, not endless."""
+    name = folded(name)
+    if not 0 < len(name) <= MAX_CHARS or not any(one.isalnum() for one in name):
+        return False
+    return len(name) >= MIN_CHARS or re.fullmatch(f"[{_HANGUL}]", name) is not None
+
+
+def is_named(text: str, name: str) -> bool:
+    """Return whether a text has this name as a word of its own."""
+    return is_searchable(name) and _pattern(folded(name)).search(folded(text)) is not None
+
+
+def found_in(text: str, names: Iterable[str]) -> list[str]:
+    """Return those of the names that a text has, longest first; what a longer one covers counts for it alone.
+
+    So "Mina Kim is late" names "Mina Kim" and not "Mina".
+    """
+    rest, found = folded(text), []
+    for name in sorted(
+        {folded(one) for one in names if is_searchable(one)}, key=lambda one: (-len(one), one)
+    ):
+        left = _pattern(name).sub(" \0 ", rest)
+        if left != rest:
+            found.append(name)
+            rest = left
+    return found
+
+
+def without(text: str, names: Iterable[str], *, word: str) -> str:
+    """Return a text with `word` in the place of the names; the same text where it has none."""
+    for name in sorted(
+        {folded(one) for one in names if is_searchable(one)}, key=lambda one: (-len(one), one)
+    ):
+        if is_named(text, name):
+            text = _pattern(name).sub(word, normalized("NFKC", text))
+    return text
+
+
+@lru_cache(maxsize=1_024)
+def _pattern(name: str) -> re.Pattern[str]:
+    words = r"\s+".join(re.escape(one) for one in name.split(" "))
+    if re.fullmatch(f"[{_HANGUL}]", name):
+        after = f"(?={_OF_SYLLABLE}(?![^\\W_]))"
+    else:
+        after = f"(?=(?:{_PARTICLES})(?![^\\W_]))"
+    # A mark that belongs to the last letter makes another letter of it.
+    return re.compile(rf"(?<![^\W_]){words}(?![\u0300-\u036f]){after}", re.IGNORECASE)

@@ -1,0 +1,178 @@
+"""Rows of several tables about one person of a group: what they said, asked for, and are called."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection
+from dataclasses import dataclass
+
+from orchestrator.domain.values import Folder, Message, Seq, TurnId
+from orchestrator.store import messages
+from orchestrator.store.database import Tx, returned
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RequestedEntry:
+    """A reminder or a task of the board that somebody asked for and that is open."""
+
+    id: str
+    text: str
+    due_ms: int | None
+
+
+async def askers_of(tx: Tx, turn_id: TurnId | int) -> list[str]:
+    """Return the addresses of those who asked in a turn, the first one first."""
+    rows = await tx.execute_fetchall(
+        "SELECT sender FROM messages WHERE turn_id = ? AND is_request = 1 AND sender <> ''"
+        " GROUP BY sender ORDER BY min(seq)",
+        (turn_id,),
+    )
+    return [row["sender"] for row in rows]
+
+
+async def names_of(tx: Tx, folder: Folder, addresses: Collection[str]) -> list[str]:
+    """Return the names that a person had in a group, the newest first."""
+    rows = await tx.execute_fetchall(
+        """
+        SELECT name FROM (
+            SELECT name, 1 << 62 AS place FROM group_people
+            WHERE group_folder = :folder AND address IN (SELECT value FROM json_each(:addresses))
+            UNION ALL
+            SELECT sender_name, max(seq) FROM messages
+            WHERE group_folder = :folder AND sender IN (SELECT value FROM json_each(:addresses))
+                AND is_bot_message = 0
+            GROUP BY sender_name)
+        WHERE name <> '' GROUP BY name ORDER BY max(place) DESC, name
+        """,
+        {"folder": folder, "addresses": _listed(addresses)},
+    )
+    return [row["name"] for row in rows]
+
+
+async def count_messages(tx: Tx, folder: Folder, addresses: Collection[str]) -> int:
+    """Return how many messages of a person are stored with their words."""
+    cursor = await tx.execute(
+        """
+        SELECT count(*) AS n FROM messages WHERE group_folder = ? AND content <> '' AND is_bot_message = 0
+            AND sender IN (SELECT value FROM json_each(?))
+        """,
+        (folder, _listed(addresses)),
+    )
+    return int((await returned(cursor))["n"])
+
+
+async def said(tx: Tx, folder: Folder, addresses: Collection[str], *, last_seq: int) -> list[Message]:
+    """Return the messages of a person up to one, oldest first, those without words too."""
+    rows = await tx.execute_fetchall(
+        """
+        SELECT * FROM messages WHERE group_folder = ? AND seq <= ? AND is_bot_message = 0
+            AND sender IN (SELECT value FROM json_each(?)) ORDER BY seq
+        """,
+        (folder, last_seq, _listed(addresses)),
+    )
+    return [messages.from_row(row) for row in rows]
+
+
+async def answers_to(tx: Tx, folder: Folder, addresses: Collection[str], *, last_seq: int) -> list[Message]:
+    """Return the stored answers in turns in which nobody else asked, oldest first."""
+    rows = await tx.execute_fetchall(
+        """
+        SELECT m.* FROM outbox o JOIN messages m ON m.chat_jid = o.chat_jid AND m.id = o.message_id
+        WHERE o.turn_id IN (SELECT value FROM json_each(?)) AND m.group_folder = ? AND m.seq <= ?
+        ORDER BY m.seq
+        """,
+        (json.dumps(await turns_of(tx, folder, addresses, last_seq=last_seq)), folder, last_seq),
+    )
+    return [messages.from_row(row) for row in rows]
+
+
+async def turns_of(tx: Tx, folder: Folder, addresses: Collection[str], *, last_seq: int) -> list[TurnId]:
+    """Return the turns in which a person asked, and nobody else."""
+    rows = await tx.execute_fetchall(
+        """
+        SELECT turn_id FROM messages
+        WHERE group_folder = :folder AND is_request = 1 AND turn_id IS NOT NULL AND seq <= :last
+        GROUP BY turn_id
+        HAVING min(sender IN (SELECT value FROM json_each(:addresses))) = 1
+        """,
+        {"folder": folder, "last": last_seq, "addresses": _listed(addresses)},
+    )
+    return [TurnId(row["turn_id"]) for row in rows]
+
+
+async def reminders_of(tx: Tx, folder: Folder, addresses: Collection[str]) -> list[RequestedEntry]:
+    """Return the reminders to come that a person asked for."""
+    rows = await tx.execute_fetchall(
+        """
+        SELECT id, message AS text, due_ms FROM notifications
+        WHERE group_folder = :folder AND status = 'pending' AND audience = 'user'
+            AND changed_turn IN (
+                SELECT turn_id FROM messages
+                WHERE is_request = 1 AND sender IN (SELECT value FROM json_each(:addresses)))
+        ORDER BY due_ms, id
+        """,
+        {"folder": folder, "addresses": _listed(addresses)},
+    )
+    return [RequestedEntry(**dict(row)) for row in rows]
+
+
+async def tasks_of(tx: Tx, folder: Folder, addresses: Collection[str]) -> list[RequestedEntry]:
+    """Return the open tasks of the board that a person asked for, or changed last."""
+    rows = await tx.execute_fetchall(
+        """
+        SELECT id, title AS text, deadline_ms AS due_ms FROM dashboard_tasks
+        WHERE group_folder = :folder AND status IN ('active', 'someday') AND archived_ms IS NULL
+            AND changed_turn IN (
+                SELECT turn_id FROM messages
+                WHERE is_request = 1 AND sender IN (SELECT value FROM json_each(:addresses)))
+        ORDER BY id
+        """,
+        {"folder": folder, "addresses": _listed(addresses)},
+    )
+    return [RequestedEntry(**dict(row)) for row in rows]
+
+
+async def forget_names(tx: Tx, folder: Folder, addresses: Collection[str], seqs: Collection[Seq]) -> None:
+    """Take the names of a person out of the rows of a group: of those seen, members, senders and quotes.
+
+    The addresses stay with the messages' rows, which have no words: roles and stops go by them.
+    """
+    given = {"folder": folder, "addresses": _listed(addresses), "seqs": json.dumps(list(seqs))}
+    await tx.execute(
+        "DELETE FROM group_people WHERE group_folder = :folder"
+        " AND address IN (SELECT value FROM json_each(:addresses))",
+        given,
+    )
+    await tx.execute(
+        "UPDATE chat_members SET name = '' WHERE member_jid IN (SELECT value FROM json_each(:addresses))"
+        " AND chat_jid IN (SELECT jid FROM group_chats WHERE group_folder = :folder)",
+        given,
+    )
+    await tx.execute(
+        """
+        UPDATE messages SET quoted_sender = '', quoted_content = ''
+        WHERE group_folder = :folder AND quoted_id IS NOT NULL AND (chat_jid, quoted_id) IN (
+            SELECT chat_jid, id FROM messages WHERE seq IN (SELECT value FROM json_each(:seqs)))
+        """,
+        given,
+    )
+    await tx.execute(
+        """
+        UPDATE messages SET sender_name = '', content = '', file_words = NULL, quoted_content = NULL,
+            quoted_sender = NULL, quoted_id = NULL
+        WHERE seq IN (SELECT value FROM json_each(:seqs))
+        """,
+        given,
+    )
+
+
+async def forget_calls(tx: Tx, turn_ids: Collection[TurnId]) -> None:
+    """Take the summaries out of the tool calls of turns: they have words of who asked."""
+    await tx.execute(
+        "UPDATE tool_calls SET summary = '' WHERE turn_id IN (SELECT value FROM json_each(?))",
+        (json.dumps(list(turn_ids)),),
+    )
+
+
+def _listed(addresses: Collection[str]) -> str:
+    return json.dumps(sorted(addresses), ensure_ascii=False)
