@@ -159,10 +159,13 @@ class Orchestrator:
             web=self._proxies.web_search,
             channel_for=self._channels.owner,
         )
-        stops = StopRequests(host, stop_run=self._containers.stop_run_soon)
         self._undo = UndoFeature(host, channel_for=self._channels.owner)
         self._intake = build_intake(
-            host, at_once=self._dashboards.instant_reply, stop=stops.answer, undo=self._undo.requests.answer
+            host,
+            at_once=self._dashboards.instant_reply,
+            stop=StopRequests(host, stop_run=self._containers.stop_run_soon).answer,
+            undo=self._undo.requests.answer,
+            forget=self._contexts.forget_requests.answer,
         )
 
     async def _serve(

@@ -9,7 +9,7 @@ import asyncio
 import os
 from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 from cyclopts import App, Parameter
 
@@ -25,10 +25,11 @@ from orchestrator.cli.options import (
     is_meant,
     show,
 )
-from orchestrator.context import owner_changes, workflow
+from orchestrator.context import owner_changes, person_memory, person_removal, workflow
 from orchestrator.context.context_manager import ContextManager
 from orchestrator.context.files import ContextRepair
 from orchestrator.context.owner_changes import ChangeContext, CorrectedTask
+from orchestrator.context.person_memory import KnownPerson, NoteView
 from orchestrator.context.recorder import ContextCopies
 from orchestrator.context.snapshots import ContextSnapshot, SnapshotContents
 from orchestrator.context.tokens import EncodingCounter
@@ -197,6 +198,74 @@ def reset(
     taken = _change(home, group, forget)
     print(f"Forgotten.{f' What was there before is {taken.name}.' if taken else ''}")
     return 0
+
+
+@context_app.command
+def people(
+    group: GroupArgument,
+    who: Annotated[str | None, Parameter(help="Somebody of the group, by address or name.")] = None,
+    /,
+    *,
+    as_json: JsonOption = False,
+    home: HomeOption = None,
+) -> None:
+    """Show what is noted of people, with whom it concerns and who said it; or all that is known of one.
+
+    Example: `andy context people family`, `andy context people family local:mina`
+    """
+    if who is None:
+        found = [one.to_row() for one in terminal.read(home, lambda tx: _notes(tx, group))]
+        show(found, lambda rows: [_note_line(one) for one in rows], as_json=as_json)
+        return
+    known = terminal.read(home, lambda tx: _known_person(tx, group, who))
+    show(known.to_row(), lambda _: known.lines(), as_json=as_json)
+
+
+@context_app.command
+def forget(
+    group: GroupArgument,
+    who: Annotated[str, Parameter(help="Somebody of the group, by address or name.")],
+    /,
+    *,
+    yes: YesOption = False,
+    home: HomeOption = None,
+) -> int:
+    """Forget a person in a group, as if they had asked for it: their words, notes of them, their name.
+
+    Their role and address stay, reminders and tasks, what others said, the messenger's history and backups. A
+    running Andy does it as soon as no question is worked on there, else the next start.
+
+    Example: `andy context forget family local:mina`
+    """
+    person = terminal.read(home, lambda tx: _known_person(tx, group, who)).person
+    if not is_meant(
+        f"Forget {person.name} ({person.address}) in '{group}'? It cannot be taken back.", yes=yes
+    ):
+        return FAILED
+
+    async def request() -> None:
+        async with terminal.opened(home) as database, database.transaction() as tx:
+            await person_removal.request_by_owner(
+                tx, group, person.address, by="command line", now_ms=SystemClock().now_ms()
+            )
+        await terminal.tell_configured(home, group)
+
+    asyncio.run(request())
+    print(f"{person.name} is forgotten as soon as nothing is worked on in '{group}' and Andy runs.")
+    return 0
+
+
+async def _notes(tx: Tx, folder: str) -> list[NoteView]:
+    return await person_memory.notes_of(tx, (await groups.known(tx, folder)).folder)
+
+
+async def _known_person(tx: Tx, folder: str, who: str) -> KnownPerson:
+    return await person_memory.known_of(tx, await groups.known(tx, folder), who)
+
+
+def _note_line(row: dict[str, Any]) -> str:
+    about, said_by = ", ".join(row["about"]) or "nobody", ", ".join(row["said_by"]) or "nobody"
+    return f"{row['id']}: {row['text']} (about {about}; said by {said_by})"
 
 
 @context_app.command

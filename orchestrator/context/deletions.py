@@ -16,6 +16,7 @@ from orchestrator.base.event_bus import EventBus, HostEvent
 from orchestrator.context import message_mapping, transcript
 from orchestrator.context.dialogue import NewMessage
 from orchestrator.context.models import ContextMessage, answer_id, iso, question_id
+from orchestrator.context.person_removal import DUE, PersonRemovals
 from orchestrator.context.recorder import AMENDED, ContextRecorder
 from orchestrator.domain.errors import ContextBusy
 from orchestrator.domain.values import Folder, Group
@@ -27,6 +28,8 @@ from orchestrator.store.sessions import PendingDeletion
 log = structlog.get_logger(__name__)
 
 SWEEP_SECONDS = 60.0
+NEWS = (AMENDED, "turn.answered", "turn.failed", "group.configured", DUE)
+"""Events after which there may be something to forget."""
 
 
 class DeletionSync:
@@ -45,9 +48,10 @@ class DeletionSync:
         name: str,
         on_forgetting: Callable[[Folder], None],
         session_files: Path,
+        removals: PersonRemovals | None = None,
     ) -> None:
         """`name` is the assistant's name; `on_forgetting` is called with each group before its deletions are
-        done; `session_files` is `data/sessions`.
+        done; `session_files` is `data/sessions`; `removals` forgets people who are to be forgotten.
         """
         self._database = database
         self._recorder = recorder
@@ -56,16 +60,19 @@ class DeletionSync:
         self._name = name
         self._on_forgetting = on_forgetting
         self._session_files = session_files
+        self._removals = removals
 
     async def run(self) -> None:
         """Look for deletions whenever a message was amended, and once a minute."""
-        with self._bus.listening(AMENDED, "turn.answered") as events:
+        with self._bus.listening(*NEWS) as events:
             while True:
                 await self.sweep()
                 await _until_news(events)
 
     async def sweep(self) -> None:
-        """Carry out all deletions that wait."""
+        """Carry out all deletions that wait; first those of people, which make more of them."""
+        if self._removals is not None:
+            await self._removals.sweep()
         for group, waiting in await self._database.read(_waiting_deletions):
             if waiting:
                 await self._forget(group, waiting)

@@ -11,8 +11,10 @@ from orchestrator.containers.ports import AskedAgent
 from orchestrator.context import owner_changes
 from orchestrator.context.context_manager import ContextManager
 from orchestrator.context.deletions import DeletionSync
+from orchestrator.context.forget_requests import ForgetRequests
 from orchestrator.context.group_memory import GroupMemory
 from orchestrator.context.owner_changes import ChangeContext
+from orchestrator.context.person_removal import PersonRemovals
 from orchestrator.context.recorder import ContextRecorder, fold_nothing
 from orchestrator.context.session_restorer import SessionRestorer
 from orchestrator.context.snapshots import ContextSnapshot
@@ -72,7 +74,9 @@ class ContextFeature:
             name=settings.assistant_name,
             on_forgetting=self._summarizer_job.drop,
             session_files=data / "sessions",
+            removals=PersonRemovals(database, self.recorder, home=host.home.root, clock=clock, bus=bus),
         )
+        self.forget_requests = ForgetRequests(clock, bus)
         self.commands = GroupMemory(database, self.recorder, home=host.home.root, clock=clock, bus=bus)
         factors = TokenFactors(data / "context" / "token-factors.json")
         self._calibration = TokenCalibration(

@@ -49,8 +49,8 @@ def write_memory(home: Path, folder: str, text: str, *, name: str = MEMORY) -> N
     _ensure(home, folder, text, name=name, replaces=True)
 
 
-def own_texts(home: Path, folder: str) -> list[str]:
-    """Return the names of the notes (`.md`) in a group's folder that `own_text` reads whole. Blocks."""
+def own_texts(home: Path, folder: str, *, limit: int = MAX_READ_BYTES) -> list[str]:
+    """Return the names of the notes (`.md`) in a group's folder of less than `limit` bytes. Blocks."""
     try:
         inner = os.open(home / "groups" / folder, os.O_RDONLY | os.O_NOFOLLOW | os.O_DIRECTORY)
     except OSError:
@@ -59,17 +59,17 @@ def own_texts(home: Path, folder: str) -> list[str]:
         with os.scandir(inner) as entries:
             names = [entry.name for entry in entries if entry.name.endswith(".md")]
         found = sorted(names)[:MAX_TEXTS]
-        return [name for name in found if _is_note(os.stat(name, dir_fd=inner, follow_symlinks=False))]
+        return [name for name in found if _is_note(os.stat(name, dir_fd=inner, follow_symlinks=False), limit)]
     finally:
         os.close(inner)
 
 
-def _is_note(found: os.stat_result) -> bool:
-    return stat.S_ISREG(found.st_mode) and found.st_nlink == 1 and found.st_size < MAX_READ_BYTES
+def _is_note(found: os.stat_result, limit: int) -> bool:
+    return stat.S_ISREG(found.st_mode) and found.st_nlink == 1 and found.st_size < limit
 
 
-def own_text(home: Path, folder: str, name: str) -> str | None:
-    """Return the first `MAX_READ_BYTES` of a text file in a group's folder, or None without one. Blocks.
+def own_text(home: Path, folder: str, name: str, *, limit: int = MAX_READ_BYTES) -> str | None:
+    """Return the first `limit` bytes of a text file in a group's folder, or None without one. Blocks.
 
     The folder may be a container's to write: no link is followed, and nothing but a file is opened.
     """
@@ -85,7 +85,7 @@ def own_text(home: Path, folder: str, name: str) -> str | None:
     with os.fdopen(descriptor, "rb") as file:
         if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
             return None
-        return file.read(MAX_READ_BYTES).decode("utf-8", "ignore").replace("\0", "")
+        return file.read(limit).decode("utf-8", "ignore").replace("\0", "")
 
 
 def ensure_shared_memory(home: Path, *, assistant: str) -> bool:

@@ -90,6 +90,11 @@ async def note_sender(tx: Tx, group: Group, message: Inbound, *, now_ms: int) ->
         await people.note_alias(tx, message.sender_alias, message.sender)
 
 
+async def addresses_of(tx: Tx, address: str) -> frozenset[str]:
+    """Return all addresses of the person who has this one."""
+    return await people.addresses_of(tx, address)
+
+
 async def since(tx: Tx, group: Group, address: str) -> int | None:
     """Return the first message of a group that a person may know of; None for who was never seen there."""
     return await people.since(tx, group.folder, await people.addresses_of(tx, address))

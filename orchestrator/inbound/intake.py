@@ -61,6 +61,8 @@ Stop = Callable[..., Awaitable[str | None]]
 else None."""
 Undo = Callable[..., Awaitable["ReplyAtOnce | None"]]
 """`(tx, group, message, text, *, is_asked, role)`: undo what the message says to undo; None of any other."""
+Forget = Callable[..., Awaitable["ReplyAtOnce | None"]]
+"""`(tx, group, message, text, *, is_asked)`: forget the sender who says so; None of any other message."""
 MAX_TEXT_CHARS = 65_536
 MAX_QUOTE_CHARS = 4_000
 MAX_UNUSED_CHATS = 1_000
@@ -154,6 +156,7 @@ class Intake:
         approve: Approve | None = None,
         stop: Stop | None = None,
         undo: Undo | None = None,
+        forget: Forget | None = None,
         on_talk: Callable[[ChatJid], None] = lambda _: None,
     ) -> None:
         """`read_senders` reads the owner's list of senders and blocks; without it everybody may ask.
@@ -166,6 +169,7 @@ class Intake:
         self._approve = approve
         self._stop = stop
         self._undo = undo
+        self._forget = forget
         self._on_talk = on_talk
         self._clock = clock
         self._name = name
@@ -354,6 +358,8 @@ class Intake:
         reply = ReplyAtOnce(stopped, is_for_host=True) if stopped is not None else None
         if reply is None and self._undo is not None:
             reply = await self._undo(tx, group, message, text, is_asked=is_asked, role=asker.role)
+        if reply is None and self._forget is not None:
+            reply = await self._forget(tx, group, message, text, is_asked=is_asked)
         now_ms = self._clock.now_ms()
         if reply is None:
             reply = await self._act_at_once(tx, group, message, text, asker, is_asked=is_asked, now_ms=now_ms)
@@ -605,7 +611,12 @@ async def _is_addressed(tx: Tx, message: Inbound) -> bool:
 
 
 def build_intake(
-    host: HostContext, *, at_once: AtOnce, stop: Stop | None = None, undo: Undo | None = None
+    host: HostContext,
+    *,
+    at_once: AtOnce,
+    stop: Stop | None = None,
+    undo: Undo | None = None,
+    forget: Forget | None = None,
 ) -> Intake:
     """Make a host's intake, which reads the owner's list of senders anew when that file changes."""
 
@@ -625,5 +636,6 @@ def build_intake(
         approve=approve,
         stop=stop,
         undo=undo,
+        forget=forget,
         on_talk=lambda jid: host.signs.note(Sign.TALK, jid=jid),
     )

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Collection
 from dataclasses import dataclass
 
 from orchestrator.domain.values import Folder, Message, Seq, TurnId
 from orchestrator.store import messages
 from orchestrator.store.database import Tx, returned
+
+_FILE = re.compile(r"attachments/([\w.,()+-]+)")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -130,6 +133,23 @@ async def tasks_of(tx: Tx, folder: Folder, addresses: Collection[str]) -> list[R
         {"folder": folder, "addresses": _listed(addresses)},
     )
     return [RequestedEntry(**dict(row)) for row in rows]
+
+
+async def files_of_others(tx: Tx, folder: Folder, addresses: Collection[str]) -> list[str]:
+    """Return the names of the files that came with messages of other people of a group."""
+    rows = await tx.execute_fetchall(
+        """
+        SELECT DISTINCT file_words FROM messages WHERE group_folder = ? AND file_words IS NOT NULL
+            AND sender NOT IN (SELECT value FROM json_each(?))
+        """,
+        (folder, _listed(addresses)),
+    )
+    return [name for row in rows for name in files_in(row["file_words"])]
+
+
+def files_in(words: str) -> list[str]:
+    """Return the names of the files that the words for a message's file name. Pure."""
+    return [name.rstrip(",") for name in _FILE.findall(words)]
 
 
 async def forget_names(tx: Tx, folder: Folder, addresses: Collection[str], seqs: Collection[Seq]) -> None:

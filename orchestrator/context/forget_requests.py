@@ -1,0 +1,131 @@
+"""Forget a person who says so in the chat: `@Andy forget me`, `나를 잊어 줘`, and once more to confirm it.
+
+It needs no model. Whoever writes is known by the address that their messenger has of them, and by nothing
+that they write or are called; nobody can say it for another, and no hook can.
+"""
+
+from __future__ import annotations
+
+import re
+from enum import StrEnum
+from functools import partial
+
+from agent_runner.wire.unicode_forms import normalized
+from orchestrator.base.clock import Clock
+from orchestrator.base.event_bus import EventBus
+from orchestrator.context import person_removal, removal_texts
+from orchestrator.domain.values import Group, Inbound, TurnState, is_hook
+from orchestrator.groups import people, person_names
+from orchestrator.inbound.intake import ReplyAtOnce
+from orchestrator.store import memory_notes, person_records, person_removals, turns
+from orchestrator.store.database import Tx, after_commit
+from orchestrator.store.person_removals import RemovalState
+
+ASKED_MS = 15 * 60_000
+"""Milliseconds within which a yes counts."""
+MAX_CHARS = 200
+"""A longer message says something else."""
+_UNSEEN = re.compile("[\u200b-\u200f\u2060-\u2064\ufe0e\ufe0f\ufeff]")
+_POLITE = r"(?:(?:please|pls|ok|okay|andy|hey|now) )*"
+_END = r"(?: (?:please|pls|now|completely|for good|forever|thanks|thank you))*"
+_ENGLISH = re.compile(
+    rf"(?P<yes>(?:yes|yeah|yep|sure) )?{_POLITE}(?:forget|erase)"
+    rf" (?:me|(?:all|everything)(?: that)?(?: you know)? about me){_END}"
+)
+_KOREAN = re.compile(
+    r"(?P<yes>네|예|응|그래)?(?:이제|제발|좀)*"
+    r"(?:(?:나|저)(?:를|을)?|날|절)(?:(?:에)?(?:대해|대한것|대한거|관한것)(?:을|를|서)?)?(?:좀|다|모두|전부|완전히)*"
+    r"(?:잊어|잊어버려|지워)(?:줘요?|주세요|주라|라|요)?"
+)
+_OTHER = re.compile(
+    rf"{_POLITE}(?:forget|erase)(?: (?:all|everything)(?: you know)? about)? (?P<name>\S.*?){_END}"
+    r"|(?P<korean>\S.*?)(?:님|씨)?(?:을|를)? (?:좀 |다 |모두 )*(?:잊어|지워)(?: ?(?:줘요?|주세요|버려))?"
+)
+_HANGUL = re.compile("[ㄱ-ㅎㅏ-ㅣ가-힣]")
+
+
+class Wish(StrEnum):
+    """The wish that a whole message has about being forgotten."""
+
+    FORGET = "forget"
+    CONFIRM = "confirm"
+
+
+class ForgetRequests:
+    """Has the sender of a message forgotten, if it says so."""
+
+    def __init__(self, clock: Clock, bus: EventBus) -> None:
+        self._clock = clock
+        self._bus = bus
+
+    async def answer(
+        self, tx: Tx, group: Group, message: Inbound, text: str, *, is_asked: bool
+    ) -> ReplyAtOnce | None:
+        """Note that the sender is to be forgotten and return the reply; None of any other message.
+
+        `text` is the message without the trigger. `is_asked`: it is for Andy.
+        """
+        if message.reaction or not is_asked or is_hook(message.sender) or len(text) > MAX_CHARS:
+            return None
+        is_korean = _HANGUL.search(text) is not None
+        wish = read(text)
+        if wish is None:
+            is_other = await _names_another(tx, group, text)
+            return _reply(removal_texts.only_oneself(is_korean=is_korean)) if is_other else None
+        addresses = await people.addresses_of(tx, message.sender)
+        if message.sender_alias is not None:
+            addresses |= await people.addresses_of(tx, message.sender_alias)
+        now_ms = self._clock.now_ms()
+        found = await person_removals.of_person(tx, group.folder, addresses)
+        is_due = any(one.state is RemovalState.DUE for one in found)
+        is_asked_for = any(now_ms - one.at_ms <= ASKED_MS for one in found)
+        is_sure = is_due or (wish is Wish.CONFIRM and is_asked_for)
+        if not is_due:
+            await person_removal.request(
+                tx,
+                group,
+                addresses,
+                by=message.sender,
+                chat_jid=message.chat_jid,
+                is_sure=is_sure,
+                now_ms=now_ms,
+            )
+        if is_sure:
+            after_commit(tx, partial(self._bus.publish, person_removal.DUE, group=group.folder))
+            waiting = await turns.unsettled_of(tx, group.folder)
+            is_busy = any(one.state is TurnState.RUNNING for one in waiting)
+            return _reply(removal_texts.accepted(is_busy=is_busy, is_korean=is_korean))
+        notes = [one for one in await memory_notes.of_group(tx, group.folder) if one.goes_with(addresses)]
+        count = await person_records.count_messages(tx, group.folder, addresses)
+        return _reply(removal_texts.question(messages=count, notes=len(notes), is_korean=is_korean))
+
+
+def read(text: str) -> Wish | None:
+    """Return what a whole message says of its sender being forgotten; None of any other sentence. Pure."""
+    words = _words(text)
+    found = _ENGLISH.fullmatch(words) or _KOREAN.fullmatch(words.replace(" ", ""))
+    if found is None:
+        return None
+    return Wish.CONFIRM if found["yes"] else Wish.FORGET
+
+
+async def _names_another(tx: Tx, group: Group, text: str) -> bool:
+    """Return whether a whole message says to forget somebody of the group, by name or address."""
+    found = _OTHER.fullmatch(_words(text))
+    if found is None:
+        return False
+    given = person_names.folded((found["name"] or found["korean"]).removeprefix("@"))
+    return any(
+        given in {person_names.folded(one.name), *map(person_names.folded, one.addresses)} - {""}
+        for one in await people.somebody(tx, group.folder)
+    )
+
+
+def _words(text: str) -> str:
+    seen = _UNSEEN.sub("", normalized("NFKC", text.strip()))
+    return " ".join(seen.replace(",", " ").lower().split()).strip(" .!~…。")
+
+
+def _reply(text: str) -> ReplyAtOnce:
+    """Return a reply to words that no agent reads."""
+    return ReplyAtOnce(text, is_for_host=True)

@@ -1,0 +1,497 @@
+"""Forget a person in a group: their words, notes of them and their name, in rows, contexts, snapshots, files.
+
+A removal is a row until it is done. The files come first and the rows last, in one transaction that deletes
+the removal too, so that a host that dies in between has all it needs to do it again. What is theirs is known
+by their messenger's addresses. Their name, which they chose themselves, takes along only what their role may
+have forgotten anyway, and never where another person of the group has it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import re
+import shutil
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass, field
+from html import unescape
+from pathlib import Path
+
+import structlog
+
+from orchestrator.base.clock import Clock
+from orchestrator.base.dirfd import inner, opened
+from orchestrator.base.event_bus import EventBus
+from orchestrator.context import removal_texts
+from orchestrator.context.context_manager import ContextManager
+from orchestrator.context.models import Context
+from orchestrator.context.recorder import ContextRecorder
+from orchestrator.context.workflow import AiSession, Plan, PlanTask, Workflow
+from orchestrator.domain.errors import ContextBusy
+from orchestrator.domain.home import UNDO
+from orchestrator.domain.values import ChatJid, Folder, Group, Message, TurnId, TurnState
+from orchestrator.groups import attachments, memory_templates, people, person_names, roles, settings
+from orchestrator.groups.roles import Permission
+from orchestrator.store import (
+    audit,
+    commands,
+    dashboard_knowledge,
+    groups,
+    memory_notes,
+    messages,
+    notices,
+    outbox,
+    person_records,
+    person_removals,
+    sessions,
+    turn_effects,
+    turns,
+)
+from orchestrator.store.database import Database, Tx
+from orchestrator.store.memory_notes import MemoryNote
+from orchestrator.store.person_removals import PersonRemoval, RemovalState
+
+log = structlog.get_logger(__name__)
+
+DUE = "person.removal_due"
+"""The event by which a removal that may be done is known."""
+ARCHIVE = "conversations"
+SOMEBODY = "[someone]"
+GONE = "[forgotten]"
+MAX_BY_NAME = 50
+"""So many things may go because they have the name: of more, the name is no name but a word."""
+MAX_ARCHIVE_BYTES = 16 * 2**20
+MAX_ARCHIVED_CHARS = 2_000
+"""A message in an archive of a conversation is cut there (`agent_runner.pre_compact_archiver`)."""
+MAX_NOTICES = 200
+_ARCHIVED = re.compile(
+    r'<message sender="(?P<sender>[^"]*)"[^>]*>'
+    r'(?P<quote><quoted_message from="[^"]*">(?P<quoted>.*?)</quoted_message>)?'
+    r"(?P<body>.*?)(?P<end></message>|…?(?=\n\n\*\*)|\Z)\n?",
+    re.DOTALL,
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RemovalFacts:
+    """All that a removal goes by, as the store has it."""
+
+    group: Group
+    removal: PersonRemoval
+    names: tuple[str, ...]
+    """The names that the person had there."""
+    searched: tuple[str, ...]
+    """The names whose mentions go, too; none that others have, and none where the role may not."""
+    said: tuple[Message, ...]
+    answers: tuple[Message, ...]
+    """Answers to nobody else."""
+    turn_ids: tuple[TurnId, ...]
+    """Turns in which nobody else asked."""
+    notes: tuple[MemoryNote, ...]
+    """Notes that the person has to do with."""
+    kept_files: frozenset[str]
+    """Files that messages of others have, too."""
+
+    @property
+    def texts(self) -> frozenset[str]:
+        return frozenset(one.text.strip() for one in self.said if one.text.strip())
+
+    @property
+    def files(self) -> frozenset[str]:
+        """The names of the files that came with their messages alone."""
+        return _files_of(self.said) - self.kept_files
+
+    def has_name(self, text: str) -> bool:
+        """Return whether a text names the person, by a name that is looked for."""
+        return any(person_names.is_named(text, name) for name in self.searched)
+
+
+@dataclass(slots=True, kw_only=True)
+class RemovalDone:
+    """The counts of what went, and where the name still stands."""
+
+    counts: Counter[str] = field(default_factory=Counter)
+    standing: dict[str, int] = field(default_factory=dict)
+    """Notes of the group, by their path, with the lines that have the name."""
+
+
+async def request(
+    tx: Tx,
+    group: Group,
+    addresses: Collection[str],
+    *,
+    by: str,
+    chat_jid: ChatJid | None = None,
+    is_sure: bool,
+    now_ms: int,
+) -> None:
+    """Have the person with these addresses forgotten; unless it `is_sure`, once they have confirmed it."""
+    removal = PersonRemoval(
+        folder=group.folder,
+        addresses=frozenset(addresses),
+        chat_jid=chat_jid,
+        by=by,
+        state=RemovalState.DUE if is_sure else RemovalState.ASKED,
+        at_ms=now_ms,
+    )
+    await person_removals.put(tx, removal)
+
+
+async def request_by_owner(tx: Tx, folder: str, who: str, *, by: str, now_ms: int) -> people.GroupPerson:
+    """Have somebody of a group forgotten, by address or name, as its owner; return who it is.
+
+    Raises:
+        UnknownGroup: there is no such group.
+        UnknownPerson, AmbiguousPerson: it is not clear who is meant.
+    """
+    group = await groups.known(tx, folder)
+    person = people.named(await people.somebody(tx, folder), who)
+    await request(tx, group, person.addresses, by=by, is_sure=True, now_ms=now_ms)
+    return person
+
+
+class PersonRemovals:
+    """Carries out the removals that are due. One is made for a host."""
+
+    def __init__(
+        self, database: Database, recorder: ContextRecorder, *, home: Path, clock: Clock, bus: EventBus
+    ) -> None:
+        self._database = database
+        self._recorder = recorder
+        self._home = home
+        self._clock = clock
+        self._bus = bus
+
+    async def sweep(self) -> None:
+        """Do what is due in groups in which nothing runs; what cannot be done now is tried again."""
+        for removal in await self._database.read(person_removals.due):
+            try:
+                await self._carry_out(removal)
+            except (ContextBusy, OSError) as error:
+                log.warning("person.not_forgotten_yet", group=removal.folder, reason=str(error))
+
+    async def _carry_out(self, removal: PersonRemoval) -> None:
+        if await self._database.read(lambda tx: _is_busy(tx, removal)):
+            return
+        await self._recorder.catch_up(removal.folder)
+        async with self._database.reading() as tx:
+            group = await groups.by_folder(tx, removal.folder)
+            facts = await _facts(tx, group, removal) if group is not None else None
+        if facts is None:
+            await self._database.write(lambda tx: person_removals.finish(tx, removal))
+            return
+        manager = self._recorder.manager(removal.folder)
+        done = await asyncio.to_thread(_forget_files, self._home, manager, facts, now_ms=self._clock.now_ms())
+        if not await self._database.write(lambda tx: self._forget_rows(tx, facts, done)):
+            return
+        await self._recorder.catch_up(removal.folder)
+        log.info("person.forgotten", group=removal.folder, messages=done.counts["message"])
+        self._bus.publish("person.forgotten", group=removal.folder)
+        self._bus.publish("message.amended", group=removal.folder)
+        self._bus.publish("dashboard.changed", group=removal.folder)
+
+    async def _forget_rows(self, tx: Tx, facts: RemovalFacts, done: RemovalDone) -> bool:
+        """Take a person out of all rows and end the removal; False where a turn has begun meanwhile."""
+        removal, folder, now_ms = facts.removal, facts.group.folder, self._clock.now_ms()
+        if await _is_busy(tx, removal):
+            # What it was given has the words: the files have to be looked through once more after it.
+            return False
+        await _forget_messages(tx, facts)
+        await _forget_notes(tx, facts, done.counts)
+        await _forget_board(tx, facts, done.counts, now_ms=now_ms)
+        await commands.forget(tx, folder, lambda text: _is_of_person(facts, text))
+        await turn_effects.forget(tx, folder)
+        await sessions.lose(tx, folder)
+        await sessions.note_new_session(tx, folder)
+        done.counts["message"] += sum(bool(one.text) for one in facts.said)
+        done.counts["answer"] += len(facts.answers)
+        detail = {"forgotten": {kind: count for kind, count in done.counts.items() if count}}
+        event = audit.AuditEvent(at_ms=now_ms, kind="person.forgotten", folder=folder, detail=detail)
+        await audit.append(tx, event)
+        if removal.chat_jid is not None:
+            await outbox.add(
+                tx,
+                chat_jid=removal.chat_jid,
+                folder=folder,
+                text=removal_texts.done(done.counts, done.standing),
+                dedupe_key=f"person-forgotten:{removal.id}",
+                now_ms=now_ms,
+            )
+        await person_removals.finish(tx, removal)
+        return True
+
+
+async def _is_busy(tx: Tx, removal: PersonRemoval) -> bool:
+    """Return whether a turn runs in the group, or one waits that the person asked."""
+    for turn in await turns.unsettled_of(tx, removal.folder):
+        if turn.state is TurnState.RUNNING:
+            return True
+        if removal.addresses & set(await person_records.askers_of(tx, turn.id)):
+            return True
+    return False
+
+
+async def _facts(tx: Tx, group: Group, removal: PersonRemoval) -> RemovalFacts:
+    folder, last_seq = group.folder, removal.last_seq
+    addresses: set[str] = set(removal.addresses)
+    for one in removal.addresses:
+        addresses |= await people.addresses_of(tx, one)
+    names = tuple(await person_records.names_of(tx, folder, addresses))
+    said = await person_records.said(tx, folder, addresses, last_seq=last_seq)
+    return RemovalFacts(
+        group=group,
+        removal=removal,
+        names=names,
+        searched=await _searched(tx, group, removal, addresses, names),
+        said=tuple(said),
+        answers=tuple(await person_records.answers_to(tx, folder, addresses, last_seq=last_seq)),
+        turn_ids=tuple(await person_records.turns_of(tx, folder, addresses, last_seq=last_seq)),
+        notes=tuple(one for one in await memory_notes.of_group(tx, folder) if one.belongs_to(addresses)),
+        kept_files=frozenset(await person_records.files_of_others(tx, folder, addresses)),
+    )
+
+
+async def _searched(
+    tx: Tx, group: Group, removal: PersonRemoval, addresses: Collection[str], names: Iterable[str]
+) -> tuple[str, ...]:
+    """Return the names whose mentions may go with the person.
+
+    They chose them: without the right to have memory changed, nothing goes by a name.
+    """
+    if removal.by in addresses:
+        role = await people.role_in(tx, group, removal.by, is_from_me=False)
+        if Permission.MEMORY not in roles.rights_of(role, settings.of(group)).may:
+            return ()
+    others = {
+        person_names.folded(name)
+        for one in await people.somebody(tx, group.folder)
+        if not one.addresses & set(addresses)
+        for name in (one.name, one.name.split(" ")[0])
+    }
+    return tuple(
+        name for name in names if person_names.is_searchable(name) and person_names.folded(name) not in others
+    )
+
+
+async def _forget_messages(tx: Tx, facts: RemovalFacts) -> None:
+    folder = facts.group.folder
+    for one in facts.said:
+        if one.turn_id is not None:
+            await sessions.note_deletion(tx, folder, TurnId(one.turn_id), one.seq)
+    for answer in facts.answers:
+        await messages.blank(tx, answer)
+        turn_id = await outbox.blank(tx, answer.id)
+        if turn_id is not None:
+            await sessions.note_deletion(tx, folder, turn_id, answer.seq)
+    addresses = {one.sender for one in facts.said} | facts.removal.addresses
+    await person_records.forget_names(tx, folder, addresses, [one.seq for one in facts.said])
+    await person_records.forget_calls(tx, facts.turn_ids)
+
+
+async def _forget_notes(tx: Tx, facts: RemovalFacts, counts: Counter[str]) -> None:
+    addresses = {one.sender for one in facts.said} | facts.removal.addresses
+    for note in facts.notes:
+        if note.goes_with(addresses):
+            await memory_notes.forget(tx, note.folder, note.id)
+            counts["note"] += 1
+        else:
+            left = [one for one in note.said_by if one not in addresses]
+            await memory_notes.set_said_by(tx, note.id, left)
+
+
+async def _forget_board(tx: Tx, facts: RemovalFacts, counts: Counter[str], *, now_ms: int) -> None:
+    """Take out what was learned with the name: insights, people of an import, notes to itself."""
+    folder = facts.group.folder
+    insights = await dashboard_knowledge.insights(tx, folder)
+    imported = await dashboard_knowledge.people(tx, folder)
+    known = [(one.id, f"{one.title} {one.content}") for one in insights]
+    known += [(one.id, " ".join(str(value) for value in one.body.values())) for one in imported]
+    for row_id, text in known:
+        if facts.has_name(text):
+            await dashboard_knowledge.forget(tx, folder, row_id)
+            counts["insight"] += 1
+    for notice in await notices.of_group(tx, folder, with_over=True, limit=MAX_NOTICES):
+        text = json.dumps(notice.payload, ensure_ascii=False)
+        if notice.maker.value == "self" and (facts.has_name(text) or _has_text(facts, text)):
+            await notices.forget(tx, folder, notice.id, now_ms=now_ms)
+            counts["insight"] += 1
+
+
+def _is_of_person(facts: RemovalFacts, text: str) -> bool:
+    with suppress(ValueError):
+        text = json.dumps(json.loads(text), ensure_ascii=False)
+    addresses = facts.removal.addresses | {one.sender for one in facts.said}
+    return (
+        facts.has_name(text)
+        or any(address in text for address in addresses)
+        or any(note.text in text for note in facts.notes)
+        or _has_text(facts, text)
+    )
+
+
+def _has_text(facts: RemovalFacts, text: str) -> bool:
+    """Return whether a text has words of theirs; a short message, such as "ok", is nobody's own."""
+    return any(len(one) >= len("of some length") and one in text for one in facts.texts)
+
+
+# Files
+
+
+def _forget_files(home: Path, manager: ContextManager, facts: RemovalFacts, *, now_ms: int) -> RemovalDone:
+    """Take a person out of the files of a group; a second time it changes nothing. Blocks.
+
+    Raises:
+        ContextBusy, OSError: a file cannot be written now.
+    """
+    done, folder = RemovalDone(), facts.group.folder
+    _forget_in_context(manager, facts, done.counts, now_ms=now_ms)
+    for name, text in _archives(home, folder):
+        left = without_person(text, facts)
+        if left != text:
+            memory_templates.write_memory(home, f"{folder}/{ARCHIVE}", left, name=name)
+            done.counts["archive"] += 1
+        done.standing |= _standing(f"{ARCHIVE}/{name}", left, facts)
+    for name in memory_templates.own_texts(home, folder):
+        done.standing |= _standing(name, memory_templates.own_text(home, folder, name) or "", facts)
+    done.counts["file"] += _delete_attachments(home, folder, facts.files)
+    # What could be put back has their words, too.
+    shutil.rmtree(home / UNDO / folder, ignore_errors=True)
+    return done
+
+
+def _forget_in_context(
+    manager: ContextManager, facts: RemovalFacts, counts: Counter[str], *, now_ms: int
+) -> None:
+    if not facts.searched:
+        return
+    found = manager.load(now_ms=now_ms)
+    lines = [*found.context.memory.last_decisions, *found.context.conversation.running_summary.splitlines()]
+    named = sum(facts.has_name(line) for line in lines)
+    if named > MAX_BY_NAME:
+        return
+    counts["decision"] += named
+
+    def context_left(context: Context) -> Context:
+        memory, conversation = context.memory, context.conversation
+        decisions = tuple(one for one in memory.last_decisions if not facts.has_name(one))
+        summary = "\n".join(
+            one for one in conversation.running_summary.splitlines() if not facts.has_name(one)
+        )
+        if decisions == memory.last_decisions and summary == conversation.running_summary:
+            return context
+        return context.model_copy(
+            update={
+                "memory": memory.model_copy(update={"last_decisions": decisions}),
+                "conversation": conversation.model_copy(update={"running_summary": summary}),
+            }
+        )
+
+    def plans_left(workflow: Workflow) -> Workflow:
+        plans = tuple(_plan_left(one, facts) for one in workflow.plans)
+        if plans == workflow.plans and not any(
+            facts.has_name(one)
+            for one in (
+                *workflow.metadata.ai_session.key_decisions,
+                workflow.metadata.ai_session.last_context,
+            )
+        ):
+            return workflow
+        # It only copies what is in hand: the next write makes it anew.
+        metadata = workflow.metadata.model_copy(update={"ai_session": AiSession()})
+        return workflow.model_copy(update={"plans": plans, "metadata": metadata})
+
+    with manager.files.changed(now_ms) as draft:
+        draft.workflow = plans_left(draft.workflow)
+        draft.context = context_left(draft.context)
+        manager.files.snapshots.rewrite(context_left, plans_left)
+
+
+def _plan_left(plan: Plan, facts: RemovalFacts) -> Plan:
+    """Return a plan, which is the work of several, with another word in the place of the name."""
+    background = plan.context
+    return plan.model_copy(
+        update={
+            **_texts_left(facts, {"title": plan.title, "objective": plan.objective}),
+            "context": background.model_copy(
+                update={
+                    **_texts_left(facts, {"background": background.background}),
+                    "constraints": _all_left(facts, background.constraints),
+                    "references": _all_left(facts, background.references),
+                }
+            ),
+            "tasks": tuple(_task_left(one, facts) for one in plan.tasks),
+        }
+    )
+
+
+def _task_left(task: PlanTask, facts: RemovalFacts) -> PlanTask:
+    texts = _texts_left(facts, {"title": task.title, "description": task.description})
+    return task.model_copy(update={**texts, "outputs": _all_left(facts, task.outputs)})
+
+
+def _texts_left(facts: RemovalFacts, texts: Mapping[str, str]) -> dict[str, str]:
+    return {name: person_names.without(text, facts.searched, word=SOMEBODY) for name, text in texts.items()}
+
+
+def _all_left(facts: RemovalFacts, texts: Iterable[str]) -> tuple[str, ...]:
+    return tuple(person_names.without(text, facts.searched, word=SOMEBODY) for text in texts)
+
+
+def _archives(home: Path, folder: Folder) -> Iterator[tuple[str, str]]:
+    """Yield the name and the text of each archive of a conversation."""
+    place = f"{folder}/{ARCHIVE}"
+    for name in memory_templates.own_texts(home, place, limit=MAX_ARCHIVE_BYTES):
+        text = memory_templates.own_text(home, place, name, limit=MAX_ARCHIVE_BYTES)
+        if text is not None:
+            yield name, text
+
+
+def without_person(text: str, facts: RemovalFacts) -> str:
+    """Return an archive of a conversation without a person's messages and answers to them alone. Pure."""
+    names, texts = {person_names.folded(one) for one in facts.names}, facts.texts
+
+    def is_theirs(body: str, *, is_cut: bool) -> bool:
+        body = unescape(body).strip().removesuffix("…")
+        return body in texts or (is_cut and body != "" and any(one.startswith(body) for one in texts))
+
+    def left(found: re.Match[str]) -> str:
+        is_by_them = person_names.folded(unescape(found["sender"])) in names
+        if is_by_them and is_theirs(found["body"], is_cut=found["end"] != "</message>"):
+            return ""
+        if found["quote"] and is_theirs(found["quoted"], is_cut=False):
+            return found[0].replace(found["quote"], "")
+        return found[0]
+
+    text = _ARCHIVED.sub(left, text)
+    for answer in facts.answers:
+        if words := answer.text.strip()[:MAX_ARCHIVED_CHARS]:
+            text = text.replace(f"**: {words}", f"**: {GONE}")
+    return text
+
+
+def _standing(path: str, text: str, facts: RemovalFacts) -> dict[str, int]:
+    lines = sum(any(person_names.is_named(line, one) for one in facts.names) for line in text.splitlines())
+    return {path: lines} if lines else {}
+
+
+def _delete_attachments(home: Path, folder: Folder, names: Iterable[str]) -> int:
+    deleted = 0
+    with ExitStack() as stack:
+        try:
+            here = stack.enter_context(opened(home / "groups"))
+            for part in (folder, attachments.FOLDER):
+                here = stack.enter_context(inner(here, part))
+        except OSError:
+            return 0
+        for name in names:
+            with suppress(FileNotFoundError, IsADirectoryError):
+                os.unlink(name, dir_fd=here)
+                deleted += 1
+    return deleted
+
+
+def _files_of(said: Iterable[Message]) -> frozenset[str]:
+    return frozenset(name for one in said for name in person_records.files_in(one.file or ""))

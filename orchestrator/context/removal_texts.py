@@ -1,0 +1,80 @@
+"""The texts by which somebody who wants to be forgotten is asked once, and reads what went. Pure.
+
+They are in both languages at the end, for the removal is done when nobody's message is at hand.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+MAX_LISTED = 5
+_KINDS = {
+    "message": ("messages of yours", "보내신 메시지"),
+    "answer": ("answers to you", "드린 답"),
+    "note": ("notes", "메모"),
+    "decision": ("decisions and lines of the summary", "결정과 요약 줄"),
+    "insight": ("things learned", "알게 된 것"),
+    "archive": ("archived conversations", "대화 보관본"),
+    "file": ("files you sent", "보내신 파일"),
+}
+
+
+def question(*, messages: int, notes: int, is_korean: bool) -> str:
+    """Return the question whether somebody means it, with what goes and what stays."""
+    if is_korean:
+        return (
+            "이 그룹에서 당신을 잊을까요?\n"
+            f"없어지는 것: 보내신 메시지 {messages}개의 내용과 파일, 당신에게만 드린 답,"
+            f" 당신에 대한 메모 {notes}개, 이름, 요약·스냅샷·검색에 있는 당신의 말,"
+            " 지금까지의 세션, 되돌리기 기록.\n"
+            "남는 것: 역할과 주소, 정하신 알림과 할 일, 다른 사람이 한 말, 메신저의 기록, 기한까지의 백업.\n"
+            "되돌릴 수 없어요. 정말이면 이렇게 답해 주세요: 네, 나를 잊어 줘"
+        )
+    return (
+        "Forget you in this group?\n"
+        f"These go: the words and files of {messages} messages of yours, answers to you alone, {notes} notes"
+        " of you, your name, your words in summary, snapshots and search, the session so far, and what could"
+        " be undone.\n"
+        "These stay: your role and address, reminders and tasks that you set, what others said, the"
+        " messenger's own history, and backups until they expire.\n"
+        "It cannot be taken back. If you mean it, answer: yes, forget me"
+    )
+
+
+def accepted(*, is_busy: bool, is_korean: bool) -> str:
+    """Return the reply to who has confirmed it."""
+    if is_korean:
+        return "알겠어요. 지금 하는 일이 끝나는 대로 잊을게요." if is_busy else "알겠어요. 지금 잊을게요."
+    later = "as soon as what I am working on is over" if is_busy else "now"
+    return f"All right, I forget you {later}. I will say so when it is done."
+
+
+def only_oneself(*, is_korean: bool) -> str:
+    """Return the refusal to forget somebody else."""
+    if is_korean:
+        return (
+            "본인만 그렇게 말할 수 있어요. 주인은 콘솔이나 'andy context forget GROUP WHO'으로 할 수 있어요."
+        )
+    return (
+        "Only they themselves can have me forget them, by writing: forget me."
+        " The owner can on the console or with 'andy context forget GROUP WHO'."
+    )
+
+
+def done(counts: Mapping[str, int], standing: Mapping[str, int]) -> str:
+    """Return what went, and where the name still stands, in both languages."""
+    gone = [(count, *_KINDS[kind]) for kind, count in counts.items() if count and kind in _KINDS]
+    english = ", ".join(f"{count} {one}" for count, one, _ in gone) or "nothing was there"
+    korean = ", ".join(f"{one} {count}개" for count, _, one in gone) or "있던 것이 없어요"
+    lines = [f"Forgotten: {english}.", f"잊었어요: {korean}."]
+    if standing:
+        files = ", ".join(f"{path} ({lines_})" for path, lines_ in list(standing.items())[:MAX_LISTED])
+        more = " …" if len(standing) > MAX_LISTED else ""
+        lines.append(
+            f"The name still stands in files of the group (lines): {files}{more}."
+            " To take those lines out, say: forget about NAME."
+        )
+        lines.append(
+            f"그룹의 파일에는 이름이 아직 있어요(줄 수): {files}{more}. 지우려면: NAME에 대해 잊어 줘"
+        )
+    return "\n".join(lines)

@@ -1,0 +1,96 @@
+"""`person_removals`: people who are to be forgotten in a group, until that is done."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Collection
+from dataclasses import dataclass
+from enum import StrEnum
+
+from orchestrator.domain.values import ChatJid, Folder
+from orchestrator.store.database import Tx
+
+
+class RemovalState(StrEnum):
+    """The states of a removal; one that is done has no row."""
+
+    ASKED = "asked"
+    """The person was asked whether it is meant."""
+    DUE = "due"
+    """It is to be done as soon as no turn of the group runs."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PersonRemoval:
+    """One person who is to be forgotten in one group."""
+
+    id: int = 0
+    """Given by the database."""
+    folder: Folder
+    addresses: frozenset[str]
+    chat_jid: ChatJid | None
+    """The chat that is told when it is done; None where nobody in a chat asked."""
+    by: str
+    """The person's address, "console" or "command line"."""
+    state: RemovalState
+    last_seq: int = 0
+    """Messages up to this one go."""
+    at_ms: int
+
+
+async def put(tx: Tx, removal: PersonRemoval) -> None:
+    """Store a removal in the place of earlier ones of the same person; messages up to now go with it."""
+    for one in await of_person(tx, removal.folder, removal.addresses):
+        await finish(tx, one)
+    await tx.execute(
+        """
+        INSERT INTO person_removals (group_folder, addresses_json, chat_jid, by_whom, state, last_seq, at_ms)
+        VALUES (?, ?, ?, ?, ?, (SELECT coalesce(max(seq), 0) + 1 FROM messages), ?)
+        """,
+        (
+            removal.folder,
+            json.dumps(sorted(removal.addresses), ensure_ascii=False),
+            removal.chat_jid,
+            removal.by,
+            removal.state,
+            removal.at_ms,
+        ),
+    )
+
+
+async def of_group(tx: Tx, folder: Folder) -> list[PersonRemoval]:
+    """Return the removals of a group, oldest first."""
+    rows = await tx.execute_fetchall(
+        "SELECT * FROM person_removals WHERE group_folder = ? ORDER BY id", (folder,)
+    )
+    return [_from_row(row) for row in rows]
+
+
+async def due(tx: Tx) -> list[PersonRemoval]:
+    """Return the removals of all groups that are to be done, oldest first."""
+    rows = await tx.execute_fetchall("SELECT * FROM person_removals WHERE state = 'due' ORDER BY id")
+    return [_from_row(row) for row in rows]
+
+
+async def of_person(tx: Tx, folder: Folder, addresses: Collection[str]) -> list[PersonRemoval]:
+    """Return the removals of a person in a group, oldest first."""
+    return [one for one in await of_group(tx, folder) if one.addresses & set(addresses)]
+
+
+async def finish(tx: Tx, removal: PersonRemoval) -> None:
+    """Delete a removal: it is done, or another takes its place."""
+    await tx.execute("DELETE FROM person_removals WHERE id = ?", (removal.id,))
+
+
+def _from_row(row: sqlite3.Row) -> PersonRemoval:
+    return PersonRemoval(
+        id=row["id"],
+        folder=Folder(row["group_folder"]),
+        addresses=frozenset(json.loads(row["addresses_json"])),
+        chat_jid=ChatJid(row["chat_jid"]) if row["chat_jid"] is not None else None,
+        by=row["by_whom"],
+        state=RemovalState(row["state"]),
+        last_seq=row["last_seq"],
+        at_ms=row["at_ms"],
+    )

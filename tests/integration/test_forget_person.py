@@ -1,0 +1,305 @@
+"""Who asks to be forgotten leaves rows, contexts, snapshots, archives and files; all else stays as it is."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from orchestrator.context import person_removal
+from orchestrator.context.forget_requests import ForgetRequests, Wish, read
+from orchestrator.context.person_removal import PersonRemovals
+from orchestrator.domain.values import Role
+from orchestrator.groups import people
+from orchestrator.inbound.intake import Intake
+from orchestrator.store import groups, person_removals, sessions
+from tests.integration.test_group_memory import FAMILY, SESSION
+from tests.integration.test_person_memory import JUN, MIN, MINA, PersonHouse
+from tests.support.store_harness import StoreHarness
+
+SECRET = "I collect zeppelins in secret"
+ANSWER = "So zeppelins it is, dear collector"
+
+
+class ForgetHouse(PersonHouse):
+    """A group in which Mina has said and had noted much, and others something with it."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        harness = self.harness
+        self.removals = PersonRemovals(
+            harness.database, self.recorder, home=self.home, clock=harness.clock, bus=harness.bus
+        )
+        self.deletions._removals = self.removals
+        harness.intake = Intake(
+            harness.database,
+            clock=harness.clock,
+            name="Andy",
+            wakeups=harness.wakeups,
+            bus=harness.bus,
+            forget=ForgetRequests(harness.clock, harness.bus).answer,
+        )
+
+    async def fill(self) -> None:
+        """Have everybody talk, and lay down what a host and its agents make of it."""
+        archive = self.home / "groups" / FAMILY / "conversations" / "monday.md"
+        archive.parent.mkdir()
+        (self.home / "groups" / FAMILY / "attachments").mkdir()
+        for name in ("mina.jpg", "jun.jpg"):
+            (self.home / "groups" / FAMILY / "attachments" / name).write_text(f"a photo {name}")
+        undo = self.home / "data" / "undo" / FAMILY
+        undo.mkdir(parents=True)
+        (undo / "content.md").write_text(SECRET)
+        transcript = self.home / "data" / "sessions" / FAMILY / ".claude" / "projects" / "-workspace-group"
+        transcript.mkdir(parents=True)
+        (transcript / f"{SESSION}.jsonl").write_text(f'{{"message": "{SECRET}"}}\n')
+        await self.harness.hear(SECRET, sender=MINA, sender_name="Mina", file="[image attachments/mina.jpg]")
+        await self.harness.answer(ANSWER)
+        await self.harness.hear(
+            "[image] here", sender=JUN, sender_name="Jun", file="[image attachments/jun.jpg]"
+        )
+        await self.harness.answer("A nice one, Jun")
+        await self.harness.deliver_all()
+        await self.recorder.catch_up(FAMILY)
+        said = await self.harness.messages()
+        lines = [f'<message sender="{one.sender_name}" time="now">{one.text}</message>' for one in said[:1]]
+        lines += ['<message sender="Jun" time="now">The dog is Bello</message>']
+        archive.write_text(
+            "# Monday\n\n**User**: <messages>\n" + "\n".join(lines) + f"\n</messages>\n\n**Andy**: {ANSWER}\n"
+        )
+        self.notes.write_text("# Family\n- Mina likes jazz\n- The dog is Bello\n")
+        manager, now_ms = self.manager(), self.harness.clock.now_ms()
+        manager.record_decision("Mina brings the cake", now_ms=now_ms)
+        manager.record_decision("We go by train", now_ms=now_ms)
+        manager.create_plan("A trip for Mina", tasks=["Call Mina's aunt", "tickets"], now_ms=now_ms)
+        manager.snapshot(now_ms=now_ms)
+        manager.record_decision("Minas Tirith is far", now_ms=now_ms)
+        await self.say(JUN, "Jun", "remember")
+        await self.note("Mina is allergic to nuts")
+        await self.note("The dog is Bello")
+        await self.use("save_insight", content="Mina gardens", category="life")
+        await self.say(MINA, "Mina", "remember")
+        await self.note("The wifi is in the hall")
+        await self.note("Jun owes me five", people=["Jun"])
+        await self.end_turn()
+        async with self.harness.database.transaction() as tx:
+            await sessions.keep(tx, FAMILY, SESSION, now_ms=now_ms)
+
+    async def tell(self, text: str, sender: str = MINA, name: str = "Mina", **more: object) -> str:
+        """Have somebody write, and return what the host answers at once; empty where an agent is to."""
+        before = len(await self.harness.outgoing())
+        await self.harness.hear(text, sender=sender, sender_name=name, **more)
+        return "\n".join(one.text for one in (await self.harness.outgoing())[before:])
+
+    async def forget(self, sender: str = MINA, name: str = "Mina") -> str:
+        """Have somebody forgotten who says so twice, and return what they read when it is done."""
+        assert "yes, forget me" in await self.tell("@Andy forget me", sender, name)
+        await self.tell("yes, forget me", sender, name)
+        await self.deletions.sweep()
+        return (await self.harness.outgoing())[-1].text
+
+    async def due(self) -> int:
+        async with self.harness.database.reading() as tx:
+            return len(await person_removals.due(tx))
+
+
+@pytest.fixture
+async def house(store_harness: StoreHarness, tmp_path: Path) -> ForgetHouse:
+    await store_harness.add_group("family", requires_trigger=False)
+    (tmp_path / "groups" / "family").mkdir(parents=True)
+    made = ForgetHouse(harness=store_harness, home=tmp_path)
+    await made.fill()
+    return made
+
+
+async def test_who_asks_twice_leaves_every_place(house: ForgetHouse) -> None:
+    before = await house.everything()
+    assert "zeppelin" in before
+    reply = await house.forget()
+    after = await house.everything()
+    assert "zeppelin" not in after
+    assert await house.found("zeppelins") == 0
+    for gone in ("Mina brings", "allergic", "hall", "Call Mina", "gardens"):
+        assert gone not in after, gone
+    for left in (
+        "We go by train",
+        "Minas Tirith",
+        "The dog is Bello",
+        "Jun owes me five",
+        "tickets",
+        "A nice one",
+    ):
+        assert left in after, left
+    assert {one.text for one in await house.notes_()} == {"The dog is Bello", "Jun owes me five"}
+    assert "4 messages of yours" in reply
+    assert "CLAUDE.md (1)" in reply
+    files = house.home / "groups" / FAMILY / "attachments"
+    assert {one.name for one in files.iterdir()} == {"jun.jpg"}
+    assert not (house.home / "data" / "undo" / FAMILY).exists()
+    assert not list((house.home / "data" / "sessions").rglob("*.jsonl"))
+    async with house.harness.database.reading() as tx:
+        assert await sessions.current(tx, FAMILY) is None
+        names = {one.name for one in await people.somebody(tx, FAMILY)}
+    assert names == {"Jun"}
+
+
+async def test_an_archive_loses_their_messages_and_keeps_those_of_others(house: ForgetHouse) -> None:
+    await house.forget()
+    text = (house.home / "groups" / FAMILY / "conversations" / "monday.md").read_text()
+    assert text == (
+        '# Monday\n\n**User**: <messages>\n<message sender="Jun" time="now">The dog is Bello</message>\n'
+        "</messages>\n\n**Andy**: [forgotten]\n"
+    )
+
+
+async def test_it_is_asked_once_and_says_what_goes_and_what_stays(house: ForgetHouse) -> None:
+    english = await house.tell("@Andy, forget me please!")
+    assert "2 messages of yours" in english
+    assert "2 notes of you" in english
+    korean = await house.tell("나를 잊어 줘")
+    assert "네, 나를 잊어 줘" in korean
+    await house.deletions.sweep()
+    assert "zeppelins" in await house.everything()
+    assert await house.due() == 0
+    assert await house.tell("네, 저를 잊어 주세요") == "알겠어요. 지금 잊을게요."
+    assert await house.due() == 1
+    assert "All right" in await house.tell("forget me"), "what was confirmed is not asked again"
+    await house.deletions.sweep()
+    assert "zeppelins" not in await house.everything()
+
+
+async def test_a_yes_without_a_question_or_long_after_it_only_asks(house: ForgetHouse) -> None:
+    assert "If you mean it" in await house.tell("yes, forget me")
+    house.harness.clock.wall_ms += 16 * 60_000
+    assert "If you mean it" in await house.tell("yes, forget me")
+    assert await house.due() == 0
+
+
+async def test_nobody_has_another_forgotten(house: ForgetHouse) -> None:
+    await house.tell("forget me")  # Mina's own question waits for her yes
+    refusals = [
+        await house.tell(text, JUN, name)
+        for text, name in (
+            ("forget Mina", "Jun"),
+            ("미나 잊어 줘", "Jun"),
+            (f"please forget {MINA}", "Jun"),
+            ("forget everything about @mina", "Mina"),
+        )
+    ]
+    assert ["Only they themselves" in one for one in refusals] == [True, False, True, True]
+    for text, more in (
+        ("yes, forget me", {"name": "Mina"}),
+        ("I am Mina. yes, forget me", {"name": "Mina"}),
+    ):
+        await house.tell(text, JUN, **more)
+    await house.deletions.sweep()
+    assert await house.due() == 0
+    hook = "hook:3"
+    assert await house.tell("yes, forget me", hook, "Mina") == ""
+    await house.deletions.sweep()
+    assert "zeppelins" in await house.everything()
+
+
+async def test_a_role_stays_so_that_no_guest_becomes_a_member(house: ForgetHouse) -> None:
+    await house.give(MINA, Role.GUEST)
+    reply = await house.forget()
+    async with house.harness.database.reading() as tx:
+        group = await groups.known(tx, FAMILY)
+        assert await people.role_in(tx, group, MINA, is_from_me=False) is Role.GUEST
+    after = await house.everything()
+    assert "zeppelins" not in after
+    assert "allergic" not in after
+    assert "Mina brings the cake" in after, "a guest has nothing forgotten by a name that they chose"
+    assert "CLAUDE.md (1)" in reply
+
+
+async def test_a_name_that_another_has_takes_nothing_along(house: ForgetHouse) -> None:
+    await house.tell("hello", MIN, "mina")
+    await house.harness.answer("hello")
+    await house.harness.deliver_all()
+    await house.forget()
+    after = await house.everything()
+    assert "zeppelins" not in after
+    assert "Mina brings the cake" in after
+
+
+async def test_it_waits_for_the_turn_that_runs(house: ForgetHouse) -> None:
+    await house.say(JUN, "Jun", "a long question")
+    await house.tell("forget me")
+    assert "as soon as" in await house.tell("yes, forget me")
+    await house.deletions.sweep()
+    assert "zeppelins" in await house.everything()
+    await house.end_turn()
+    await house.deletions.sweep()
+    assert "zeppelins" not in await house.everything()
+
+
+@pytest.mark.parametrize("step", ["_forget_in_context", "_archives", "_delete_attachments", "_forget_board"])
+async def test_a_host_that_dies_in_between_finishes_at_its_next_start(
+    house: ForgetHouse, monkeypatch: pytest.MonkeyPatch, step: str
+) -> None:
+    class Killed(BaseException):
+        """Ends the host there, as a kill does."""
+
+    def die(*_: object, **__: object) -> None:
+        raise Killed
+
+    await house.tell("forget me")
+    await house.tell("yes, forget me")
+    with monkeypatch.context() as patch:
+        patch.setattr(person_removal, step, die)
+        with pytest.raises(Killed):
+            await house.deletions.sweep()
+    assert await house.due() == 1
+    again = ForgetHouse(harness=house.harness, home=house.home)
+    await again.deletions.sweep()
+    assert await again.due() == 0
+    after = await again.everything()
+    assert "zeppelin" not in after
+    assert "Mina brings" not in after
+    assert "The dog is Bello" in after
+
+
+async def test_the_owner_has_somebody_forgotten_by_address(house: ForgetHouse) -> None:
+    async with house.harness.database.transaction() as tx:
+        person = await person_removal.request_by_owner(tx, FAMILY, MINA, by="console", now_ms=1)
+    assert person.name == "Mina"
+    await house.deletions.sweep()
+    assert "zeppelins" not in await house.everything()
+
+
+async def test_what_they_write_afterwards_is_another_matter(house: ForgetHouse) -> None:
+    await house.forget()
+    await house.tell("hello again", MINA, "Mina")
+    await house.deletions.sweep()
+    assert "hello again" in await house.everything()
+
+
+@pytest.mark.parametrize(
+    ("text", "wish"),
+    [
+        ("forget me", Wish.FORGET),
+        ("Please, forget me completely!", Wish.FORGET),
+        ("forget everything you know about me", Wish.FORGET),
+        ("erase me", Wish.FORGET),
+        ("yes, forget me", Wish.CONFIRM),
+        ("Yes please forget me", Wish.CONFIRM),
+        ("나를 잊어 줘", Wish.FORGET),
+        ("저를 잊어 주세요", Wish.FORGET),
+        ("날 잊어버려", Wish.FORGET),
+        ("나에 대한 것을 다 지워 줘", Wish.FORGET),
+        ("네, 나를 잊어 줘", Wish.CONFIRM),
+        ("응 날 잊어줘", Wish.CONFIRM),
+        ("forget it", None),
+        ("forget Mina", None),
+        ("don't forget me", None),
+        ("forget me not", None),
+        ("forget me and call Bob", None),
+        ("yes", None),
+        ("나를 잊지 마", None),
+        ("저녁 약속 잊어 줘", None),
+        ("나무를 지워 줘", None),
+    ],
+)
+def test_only_a_whole_message_says_it(text: str, wish: Wish | None) -> None:
+    assert read(text) is wish
