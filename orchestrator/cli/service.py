@@ -62,8 +62,9 @@ TasksMax=4096
 """Limits that any user's systemd can set: they need neither privileges nor namespaces, which a machine may
 refuse to users.
 """
-MACHINE_LIMITS = """\
+FENCE = """\
 ProtectSystem=strict
+ProtectHome=read-only
 PrivateDevices=yes
 ProtectKernelTunables=yes
 ProtectKernelModules=yes
@@ -74,10 +75,12 @@ ProtectHostname=yes
 ProtectProc=invisible
 AmbientCapabilities=
 """
-"""Lines that only the machine's own systemd takes.
+"""Lines that need namespaces. `strict` alone leaves `/home` and `/root` writable.
 
 Docker's socket can be reached: connecting writes to no file.
 """
+OWN_NAMESPACE = "PrivateUsers=yes\n"
+"""What lets the systemd of an ordinary user make the others. Groups such as Docker's stay those of the user."""
 ROOT_CAPABILITIES = (
     "CAP_CHOWN CAP_DAC_OVERRIDE CAP_DAC_READ_SEARCH CAP_FOWNER CAP_KILL CAP_NET_ADMIN CAP_NET_RAW CAP_SETGID"
     " CAP_SETUID"
@@ -88,6 +91,10 @@ SYSTEMD = Path("/run/systemd/system")
 """Is there where systemd runs the machine."""
 PASSED_ON = ("DOCKER_HOST", "XDG_CONFIG_HOME")
 """Variables of a shell that the unit needs, too: the place of Docker, and that of the owner's lists."""
+NOT_FENCED = (
+    "This machine lets no user make namespaces, so the unit may write wherever you may:"
+    " 'sudo andy service install --system' makes one that writes to its home alone."
+)
 SHOWN = ("LoadState", "UnitFileState", "ActiveState", "SubState", "MainPID", "Result", "NRestarts")
 
 
@@ -128,8 +135,11 @@ class ServiceUnit:
             raise BadRequest(f"{self.path} is there already, for another home: choose another --name.")
 
 
-def render(unit: ServiceUnit, *, runtime: str | None, owner: str | None) -> str:
-    """Return the text of the unit file. `owner` is whom a unit of the machine runs as. Pure but for PATHs."""
+def render(unit: ServiceUnit, *, runtime: str | None, owner: str | None, is_fenced: bool = True) -> str:
+    """Return the text of the unit file. Pure but for PATHs.
+
+    `owner` is whom a unit of the machine runs as. `is_fenced`: whether systemd can make namespaces for it.
+    """
     command = [sys.executable, "-m", "orchestrator", "up", *(["--runtime", runtime] if runtime else [])]
     passed_on = {name: os.environ[name] for name in PASSED_ON if os.environ.get(name)}
     return UNIT.format(
@@ -145,31 +155,37 @@ def render(unit: ServiceUnit, *, runtime: str | None, owner: str | None) -> str:
         if unit.is_system
         else "",
         user=f"User={owner}\n" if owner else "",
-        limits=_limits(unit, owner),
+        limits=_limits(unit, owner, is_fenced=is_fenced),
         wanted_by="multi-user.target" if unit.is_system else "default.target",
     )
 
 
-def _limits(unit: ServiceUnit, owner: str | None) -> str:
+def _limits(unit: ServiceUnit, owner: str | None, *, is_fenced: bool) -> str:
     """Return the lines that keep Andy from what he has no use for."""
     # Root's agents have another user id than he: they enter folders that the usual mask leaves open.
-    mask = "UMask=0077\n" if (owner or _name()) != "root" else ""
-    if not unit.is_system:
+    mask = "" if _is_of_root(owner) else "UMask=0077\n"
+    if not is_fenced:
         return EVERY_LIMIT + mask
     is_shared = any(unit.home.is_relative_to(one) for one in SHARED_FOLDERS)
-    capabilities = ROOT_CAPABILITIES if owner == "root" else ""
     return (
         EVERY_LIMIT
         + mask
-        + MACHINE_LIMITS
+        + _fence(owner, is_system=unit.is_system)
         + f"ReadWritePaths={_quoted(str(unit.home))}\n"
         + ("" if is_shared else "PrivateTmp=yes\n")
-        + f"CapabilityBoundingSet={capabilities}\n"
     )
 
 
-def _name() -> str:
-    return "root" if os.geteuid() == 0 else "an ordinary user"
+def _fence(owner: str | None, *, is_system: bool) -> str:
+    """Return the lines that need namespaces, for whoever runs the unit."""
+    is_of_root = _is_of_root(owner)
+    # In a namespace of its own root could give no folder to the agents' user; it needs none for the others.
+    own = "" if is_system or is_of_root else OWN_NAMESPACE
+    return f"{own}{FENCE}CapabilityBoundingSet={ROOT_CAPABILITIES if is_of_root else ''}\n"
+
+
+def _is_of_root(owner: str | None) -> bool:
+    return owner == "root" if owner else os.geteuid() == 0
 
 
 def _percent(text: str) -> str:
@@ -201,7 +217,8 @@ def install(
     """
     unit = _unit(home, name, is_system=system)
     runtime = asyncio.run(_runtime(home))
-    text = render(unit, runtime=runtime, owner=_owner(unit.home) if system else None)
+    owner, is_fenced = _owner(unit.home) if system else None, _can_be_fenced(is_system=system)
+    text = render(unit, runtime=runtime, owner=owner, is_fenced=is_fenced)
     if print_only:
         print(text, end="")
         return
@@ -218,6 +235,8 @@ def install(
     unit.systemctl("enable", unit.file_name)
     unit.systemctl("restart", unit.file_name)
     print(f"Andy runs as {unit.file_name}, from {unit.path}. See 'andy service status'.")
+    if not is_fenced:
+        print(NOT_FENCED)
     if not system:
         print(_keep_after_logout())
 
@@ -338,6 +357,21 @@ async def _runtime(home: Path | None) -> str | None:
     except ContainerError:
         return None
     return "docker"
+
+
+def _can_be_fenced(*, is_system: bool) -> bool:
+    """Return whether systemd can shut a unit off by namespaces, which a machine may refuse to its users.
+
+    It is tried with a unit that does nothing: one that cannot have them would not start at all.
+    """
+    if is_system or not SYSTEMD.is_dir():
+        return True
+    properties = (f"--property={line}" for line in _fence(None, is_system=False).splitlines())
+    try:
+        _run("systemd-run", "--user", "--quiet", "--collect", "--wait", *properties, "true")
+    except ServiceError:
+        return False
+    return True
 
 
 def _owner(home: Path) -> str:

@@ -263,6 +263,20 @@ async def test_idle_streams_and_bodies_that_do_not_come_refuse_nobody(tmp_path: 
         assert (await served.call(token=served.other_token)).status_code == 200
 
 
+async def test_a_body_that_has_gone_up_holds_nothing_while_its_answer_lasts(tmp_path: Path) -> None:
+    body = BODY[:-1] + b" " * 100_000 + BODY[-1:]
+    limits = ModelProxyLimits(held_bytes_a_group=150_000)
+    async with proxied(tmp_path, limits=limits) as served:
+        at_once, served.upstream.behave = served.upstream.behave, hang
+        waiting = asyncio.create_task(served.call(content=body), name="an answer that lasts")
+        await until(lambda: len(served.upstream.received) == 1, "the body has gone up")
+        served.upstream.behave = at_once
+
+        assert (await served.call(content=body)).status_code == 200
+        waiting.cancel()
+        await asyncio.wait({waiting})
+
+
 async def test_every_request_of_a_turn_counts_whatever_becomes_of_it(tmp_path: Path) -> None:
     async with proxied(tmp_path, limits=ModelProxyLimits(requests_a_turn=3)) as served:
         path = "/v1/messages/count_tokens"

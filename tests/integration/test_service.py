@@ -22,6 +22,7 @@ case "$*" in
 *--property=Linger) echo "Linger=$LINGER" ;;
 *" show "*|show*) printf 'LoadState=loaded\\nUnitFileState=enabled\\nActiveState=%s\\n' "$ACTIVE"
     printf 'SubState=running\\nMainPID=4242\\nNRestarts=3\\n' ;;
+*PrivateUsers=yes*true|*ProtectHome*true) exit "$NO_NAMESPACES" ;;
 *fails*) echo "Failed to enable: no" >&2; exit 1 ;;
 esac
 """
@@ -32,7 +33,7 @@ def calls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A machine that systemd runs, as far as the command line can tell: it writes down what it is asked."""
     programs = tmp_path / "bin"
     programs.mkdir()
-    for name in ("systemctl", "loginctl"):
+    for name in ("systemctl", "loginctl", "systemd-run"):
         (programs / name).write_text(STAND_IN)
         (programs / name).chmod(0o755)
     made = tmp_path / "calls"
@@ -41,6 +42,7 @@ def calls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("CALLS", str(made))
     monkeypatch.setenv("LINGER", "yes")
     monkeypatch.setenv("ACTIVE", "inactive")
+    monkeypatch.setenv("NO_NAMESPACES", "0")
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
     monkeypatch.setattr(service, "SYSTEMD", tmp_path)
     return made
@@ -101,12 +103,17 @@ def test_systemd_finds_nothing_wrong_with_the_unit(
     assert 'my 100%%h $HOME"' in text
 
 
-@pytest.mark.parametrize("owner", ["andy", "root"])
-def test_the_unit_of_the_machine_is_shut_off_from_what_it_does_not_use(tmp_path, owner):
+@pytest.mark.parametrize(
+    ("owner", "user_id"), [("andy", 0), ("root", 0), (None, 1000), (None, 0)],
+    ids=["machine", "machine-root", "user", "user-root"],
+)  # fmt: skip
+def test_a_unit_is_shut_off_from_what_it_does_not_use(tmp_path, monkeypatch, owner, user_id):
     if shutil.which("systemd-analyze") is None:
         pytest.skip("systemd-analyze is missing: apt-get install systemd")
-    unit = service.ServiceUnit(name="andy", home=Path("/srv/andy home"), is_system=True)
+    monkeypatch.setattr(service.os, "geteuid", lambda: user_id)
+    unit = service.ServiceUnit(name="andy", home=Path("/srv/andy home"), is_system=owner is not None)
     text = service.render(unit, runtime="docker", owner=owner)
+    is_of_root = owner == "root" or (owner is None and user_id == 0)
     (tmp_path / "andy.service").write_text(text)
 
     seen = subprocess.run(
@@ -119,7 +126,9 @@ def test_the_unit_of_the_machine_is_shut_off_from_what_it_does_not_use(tmp_path,
     assert seen.returncode == 0, seen.stdout[-300:]
     assert 'ReadWritePaths="/srv/andy home"' in text
     assert "PrivateTmp=yes" in text
-    assert ("CAP_NET_ADMIN" in text) is (owner == "root")
+    assert "ProtectHome=read-only" in text
+    assert ("CAP_NET_ADMIN" in text) is is_of_root
+    assert ("PrivateUsers=yes" in text) is (owner is None and not is_of_root)
 
 
 def test_a_home_in_a_shared_folder_stays_in_sight():
@@ -137,7 +146,7 @@ def test_it_is_installed_and_taken_away(home, calls, capsys):
 
     unit = Path(os.environ["XDG_CONFIG_HOME"], "systemd", "user", "andy.service")
     assert f"for {home}\n" in unit.read_text()
-    assert [line for line in calls.read_text().splitlines() if " show" not in line] == [
+    assert [line for line in calls.read_text().splitlines() if " show" not in line and "-run" not in line] == [
         "systemctl --user daemon-reload",
         "systemctl --user enable andy.service",
         "systemctl --user restart andy.service",
@@ -148,6 +157,20 @@ def test_it_is_installed_and_taken_away(home, calls, capsys):
     assert "systemctl --user disable --now andy.service" in calls.read_text()
     with pytest.raises(AndyError, match="There is no"):
         andy(home, "uninstall")
+
+
+@pytest.mark.parametrize("refused", [False, True])
+def test_what_a_machine_refuses_to_its_users_is_not_in_their_unit(home, calls, capsys, monkeypatch, refused):
+    monkeypatch.setenv("NO_NAMESPACES", "1" if refused else "0")
+
+    andy(home, "install")
+
+    text = Path(os.environ["XDG_CONFIG_HOME"], "systemd", "user", "andy.service").read_text()
+    assert ("ProtectSystem=strict" in text) is not refused
+    assert "NoNewPrivileges=yes" in text
+    assert ("lets no user make namespaces" in capsys.readouterr().out) is refused
+    (tried,) = [line for line in calls.read_text().splitlines() if line.startswith("systemd-run --user")]
+    assert "--property=ProtectSystem=strict" in tried
 
 
 def test_one_who_would_end_with_the_login_is_kept_or_it_is_told_how(home, calls, capsys, monkeypatch):

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from agent_runner.wire import gate
+from agent_runner.wire import carrier, gate
 from agent_runner.wire.carrier import (
     ENTRIES_A_MESSAGE,
     MAX_HELLO_BYTES,
@@ -81,12 +81,16 @@ async def answer(streams: Streams, *pieces: bytes) -> bytes:
         struct.pack(">II", MAX_HELLO_BYTES + 1, 0),
         struct.pack(">II", 2, 1),
         struct.pack(">II", 2**32 - 1, 2**32 - 1),
+        message(hello(more="x" * MAX_HELLO_BYTES)),
+        message(hello(), b"x"),
     ],
+    ids=["header", "payload", "both", "whole-header", "whole-payload"],
 )
 async def test_what_is_larger_than_a_hello_is_dropped_before_it_has_come(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sent: bytes
 ) -> None:
     monkeypatch.setattr(door_module, "HELLO_SECONDS", 10 * DEADLINE_SECONDS)
+    monkeypatch.setattr(carrier, "SILENCE_SECONDS", 10 * DEADLINE_SECONDS)
     async with opened(tmp_path) as (door, looked_for):
         assert await answer(await dial(door), sent) == b""
     assert looked_for == []
