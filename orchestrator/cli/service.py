@@ -80,7 +80,10 @@ AmbientCapabilities=
 Docker's socket can be reached: connecting writes to no file.
 """
 OWN_NAMESPACE = "PrivateUsers=yes\n"
-"""What lets the systemd of an ordinary user make the others. Groups such as Docker's stay those of the user."""
+"""The line with which the systemd of an ordinary user can make the others.
+
+Groups such as Docker's stay those of the user.
+"""
 ROOT_CAPABILITIES = (
     "CAP_CHOWN CAP_DAC_OVERRIDE CAP_DAC_READ_SEARCH CAP_FOWNER CAP_KILL CAP_NET_ADMIN CAP_NET_RAW CAP_SETGID"
     " CAP_SETUID"

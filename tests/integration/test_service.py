@@ -146,7 +146,9 @@ def test_it_is_installed_and_taken_away(home, calls, capsys):
 
     unit = Path(os.environ["XDG_CONFIG_HOME"], "systemd", "user", "andy.service")
     assert f"for {home}\n" in unit.read_text()
-    assert [line for line in calls.read_text().splitlines() if " show" not in line and "-run" not in line] == [
+    assert [
+        line for line in calls.read_text().splitlines() if " show" not in line and "-run" not in line
+    ] == [
         "systemctl --user daemon-reload",
         "systemctl --user enable andy.service",
         "systemctl --user restart andy.service",
