@@ -21,6 +21,7 @@ from orchestrator.store import (
     chats,
     dashboard_notifications,
     followed_calendars,
+    group_changes,
     groups,
     outbox,
     secret_addresses,
@@ -39,6 +40,8 @@ MAIN_JID = ChatJid("local:main")
 GONE = "this chat was taken off my list."
 MAX_NAME_CHARS = 200
 MAX_CHATS = 20
+ROLE_SETTINGS = ("people", "roles")
+"""The settings of a folder that a group registered there again has as before."""
 MAX_TRIGGER_CHARS = 64
 _ADDRESS = re.compile(r"[^\s\x00-\x1f\x7f]{1,200}")
 
@@ -182,7 +185,8 @@ def checked_folder(name: str) -> Folder:
 async def register(tx: Tx, group: Group) -> Group:
     """Register a chat, known or not, and return the group as it is stored.
 
-    A folder that a group had before goes on with its files, history and session.
+    A folder that a group had before goes on with its files, history and session, and with the roles of its
+    people: nobody is to have more of them than before.
 
     Raises:
         BadRequest: the address, the name or the configuration cannot be used.
@@ -196,6 +200,9 @@ async def register(tx: Tx, group: Group) -> Group:
             f"'{taken.folder}' is registered for {', '.join(taken.chats)} already: choose another name,"
             f" or give it one more chat: 'andy groups add-chat {taken.folder} {group.jid}'."
         )
+    before = await group_changes.last_settings(tx, group.folder)
+    kept = {key: before[key] for key in ROLE_SETTINGS if key in before}
+    group = replace(group, container_config=kept | group.container_config)
     await chats.upsert(tx, group.jid, name=group.name, channel=None, is_group=True, at_ms=None)
     try:
         await groups.add(tx, group)

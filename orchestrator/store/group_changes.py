@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sqlite3
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -109,6 +110,17 @@ async def rows(tx: Tx, folder: Folder) -> list[dict[str, Any]]:
         (folder,),
     )
     return [dict(row) for row in found]
+
+
+async def last_settings(tx: Tx, folder: Folder) -> dict[str, Any]:
+    """Return the settings as the newest change of them left them; none where no change is kept."""
+    cursor = await tx.execute(
+        "SELECT after FROM group_changes WHERE group_folder = ? AND part = 'settings'"
+        " ORDER BY id DESC LIMIT 1",
+        (folder,),
+    )
+    row = await cursor.fetchone()
+    return {} if row is None else dict(json.loads(row["after"]))
 
 
 async def switched_on_ms(tx: Tx, folder: Folder, setting: str) -> int:

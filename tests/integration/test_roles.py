@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -10,7 +11,7 @@ import pytest
 from agent_runner.wire.frames import Result, TurnEnd
 from orchestrator.domain.values import ChatJid, ChatMember, MessageId, Quote, Role, TurnState
 from orchestrator.domain.web_search import SearchService
-from orchestrator.groups import people, secret_addresses
+from orchestrator.groups import people, registration, secret_addresses, settings
 from orchestrator.groups.people import UnknownPerson
 from orchestrator.groups.roles import MAY_NOT_CALL
 from orchestrator.groups.settings import ConfigRefused, checked
@@ -19,7 +20,7 @@ from orchestrator.inbound.intake import Intake
 from orchestrator.inbound.triggers import ONLY_OWNER
 from orchestrator.queue.stop_requests import StopRequests
 from orchestrator.reports import group_rules
-from orchestrator.store import budgets, chats, group_changes, mcp_servers
+from orchestrator.store import budgets, chats, group_changes, groups, mcp_servers
 from orchestrator.store.budgets import Period, Unit
 from orchestrator.store.mcp_servers import McpServer
 from orchestrator.store.people import addresses_of, note_members
@@ -419,3 +420,23 @@ async def test_a_rule_is_changed_and_taken_back(family):
         for wrong, value in (("command", True), ("spend", 101), ("call", 1)):
             with pytest.raises(ConfigRefused):
                 await change(wrong, value=value)
+
+
+async def test_a_group_that_is_registered_again_gives_nobody_more_than_before(store_harness):
+    await store_harness.add_group("family")
+    await store_harness.hear("hello", sender="gil@x", sender_name="Gil")
+    async with store_harness.database.transaction() as tx:
+        await people.set_role(tx, "family", "gil@x", Role.GUEST, by="test", now_ms=1)
+        await people.set_rule(tx, "family", Role.GUEST, "spend", value=5, by="test", now_ms=2)
+        await registration.unregister(tx, "family", now_ms=3)
+    await store_harness.add_group("family")
+    await store_harness.hear("@Andy hello", sender="gil@x", sender_name="Gil")
+    (turn,) = await store_harness.queued("family")
+    assert (turn.role, turn.is_restricted) == (Role.GUEST, True)
+    async with store_harness.database.transaction() as tx:
+        group = await groups.known(tx, "family")
+        assert settings.of(group).roles[Role.GUEST].spend == 5
+        await registration.unregister(tx, "family", now_ms=4)
+        given = {"people": {"gil@x": "owner"}}
+        await registration.register(tx, replace(group, container_config=given))
+        assert settings.of(await groups.known(tx, "family")).people == {"gil@x": Role.OWNER}, "as it says"
