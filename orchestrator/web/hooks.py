@@ -6,6 +6,7 @@ The text is untrusted: it comes from the sender "NAME (hook)", who is no person 
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import re
 import secrets
 from dataclasses import dataclass
@@ -33,6 +34,7 @@ from orchestrator.web.refusals import OnRefusal, RefusedRequest
 MAX_CHARS = 4_000
 MAX_BODY_BYTES = 64 * 1024
 """Room for `MAX_CHARS` characters in each form: one outside of the BMP takes 12 bytes in JSON or a form."""
+MAX_KEY_CHARS = 200
 BODY_SECONDS = 10.0
 """Seconds in which a body has to come."""
 TYPES = ("text/plain", "application/json", "application/x-www-form-urlencoded")
@@ -88,8 +90,10 @@ class HookService:
         async with self.reader.reading() as tx:
             await self._opened(tx, secret, now_ms=self.clock.now_ms())
 
-    async def bring(self, secret: str, text: str) -> None:
+    async def bring(self, secret: str, text: str, *, key: str | None = None) -> None:
         """Store a text as a message of the hook's group, and count it.
+
+        What comes again with the same `key` of the program's own counts, and is no second message.
 
         Raises:
             UnknownAddress, HookOverused, TextEmpty, TextTooLong: nothing was stored.
@@ -102,7 +106,7 @@ class HookService:
             now_ms = self.clock.now_ms()
             hook, group = await self._opened(tx, secret, now_ms=now_ms)
             await addresses.note_use(tx, hook.id, now_ms=now_ms)
-            return await self.intake.take(tx, message_of(hook, group, text, now_ms=now_ms))
+            return await self.intake.take(tx, message_of(hook, group, text, key=key, now_ms=now_ms))
 
         self.intake.announce(await self.database.write(take))
 
@@ -119,11 +123,16 @@ class HookService:
         return hook, group
 
 
-def message_of(hook: SecretAddress, group: Group, text: str, *, now_ms: int) -> Inbound:
-    """Return the text of a hook as a message of its group's notify chat. Pure but for the new id."""
+def message_of(
+    hook: SecretAddress, group: Group, text: str, *, now_ms: int, key: str | None = None
+) -> Inbound:
+    """Return the text of a hook as a message of its group's notify chat. Pure but for a new id."""
+    own_id = (
+        secrets.token_hex(10) if key is None else hashlib.sha256(f"{hook.id} {key}".encode()).hexdigest()[:20]
+    )
     return Inbound(
         chat_jid=group.jid,
-        id=MessageId(f"H{secrets.token_hex(10)}"),
+        id=MessageId(f"H{own_id}"),
         sender=f"{HOOK_PREFIX}{hook.id}",
         sender_name=f"{hook.name} (hook)",
         text=text,
@@ -206,10 +215,19 @@ def hook_routes(service: HookService, on_refusal: OnRefusal) -> list[Route]:
                 body = await read_body(request, limit=MAX_BODY_BYTES)
         except TimeoutError as error:
             raise BodyTooSlow from error
-        await service.bring(secret, text_in(body, request.headers.get("content-type", "")))
+        text = text_in(body, request.headers.get("content-type", ""))
+        await service.bring(secret, text, key=_key_of(request))
         return Response(status_code=202)
 
     return [Route(HOOKS + "{secret}", bring, methods=["POST"])]
+
+
+def _key_of(request: Request) -> str | None:
+    """Return the key by which a program says that a text is one that it sent before. Raises `BadBody`."""
+    key = request.headers.get("idempotency-key")
+    if key is not None and not 0 < len(key) <= MAX_KEY_CHARS:
+        raise BadBody(f"An Idempotency-Key has 1 to {MAX_KEY_CHARS} characters.")
+    return key
 
 
 def _knock(request: Request, code: str) -> RefusedRequest:

@@ -446,6 +446,25 @@ async def test_a_program_brings_a_text_in_until_its_address_is_revoked(
     assert made["address"].rpartition("/")[2] not in caplog.text + "".join(capsys.readouterr())
 
 
+async def test_a_text_that_is_sent_again_with_its_key_is_stored_once(store_harness: StoreHarness) -> None:
+    await store_harness.add_group()
+    doors = [(await add(store_harness, name=name)).path for name in ("door", "gate")]
+    async with Outside(store_harness).program() as program:
+
+        async def post(path: str, text: str, **headers: str) -> int:
+            return (await program.post(path, content=text, headers=headers)).status_code
+
+        key = {"Idempotency-Key": "build-1"}
+        assert [await post(doors[0], text, **key) for text in ("rings", "rings", "other")] == [202] * 3
+        assert await post(doors[1], "rings", **key) == 202, "a key is its own hook's"
+        assert [await post(doors[0], "rings") for _ in range(2)] == [202] * 2
+        assert await post(doors[0], "rings", **{"Idempotency-Key": "x" * 201}) == 400
+        assert await post(doors[0], "rings", **{"Idempotency-Key": ""}) == 400
+    said = [(row["sender_name"], row["content"]) for row in await rows(store_harness)]
+    assert said == [("door (hook)", "rings"), ("gate (hook)", "rings"), *[("door (hook)", "rings")] * 2]
+    assert [row["uses"] for row in await store_harness.rows("SELECT uses FROM secret_addresses")] == [5, 1]
+
+
 @pytest.mark.asyncio(loop_scope="module")
 async def test_a_body_that_does_not_come_is_not_waited_for(
     browser: httpx.AsyncClient,
