@@ -28,7 +28,7 @@ TAKEN := container/certificates/host
 COMPOSE = $(shell docker compose version >/dev/null 2>&1 && echo docker compose || echo docker-compose)
 
 .DEFAULT_GOAL := help
-.PHONY: up certificates help setup demo messengers matrix-server matrix-demo llama-server voice test check soak simulate format docs pictures image bench conformance containment mutation eval understanding audit sbom release release-push lock clean
+.PHONY: up certificates help setup demo messengers matrix-server matrix-demo llama-server voice test check soak simulate format docs pictures image bench conformance containment mutation eval understanding audit sbom pin release release-push lock clean
 
 help: ## Show this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
@@ -152,6 +152,9 @@ sbom: $(READY) ## Write what host and image are made of as CycloneDX JSON, of th
 		$(BIN)/python -W ignore -m cyclonedx_py requirements $${part#*:} --pyproject pyproject.toml --output-reproducible \
 			--of JSON -o $(SBOM)/andy-$${part%%:*}.cdx.json && echo "$(SBOM)/andy-$${part%%:*}.cdx.json" || exit 1; \
 	done
+
+pin: $(READY) ## Ask the registry for the base image, and write its digest into the files that name it
+	@$(BIN)/python -m release.base_image
 
 release: $(READY) ## Commit, tag and build VERSION into dist/, and try it: wheel, sdist, images, SBOMs, checksums, Compose file; DRY=1 keeps nothing
 	@$(BIN)/python -m release $(if $(VERSION),--version $(VERSION)) $(if $(DRY),--dry-run) $(if $(REGISTRY),--registry $(REGISTRY))

@@ -22,7 +22,7 @@ import docker
 from docker.utils import kwargs_from_env
 
 from orchestrator.containers.image import registry
-from release import artifacts, trial
+from release import artifacts, base_image, trial
 from release.decisions import (
     IMAGES,
     LOOPBACK,
@@ -118,6 +118,7 @@ def read_tree(root: Path) -> Tree:
         changed=[line[3:] for line in changed],
         tags=git("tag", "--list").split(),
         branch=git("branch", "--show-current").strip() or None,
+        is_base_pinned=base_image.is_pinned(root),
     )
 
 

@@ -40,6 +40,8 @@ class Tree:
     tags: Sequence[str] = ()
     branch: str | None = "main"
     """The branch that the commit of the release goes onto; None where HEAD is on no branch."""
+    is_base_pinned: bool = True
+    """Whether the files name the base of the images by its digest."""
 
 
 def version_of(text: str) -> str:
@@ -71,6 +73,10 @@ def choose_version(tree: Tree, wanted: str | None, *, is_dry: bool) -> str:
     if not _VERSION.fullmatch(version):
         raise ReleaseRefused(f"'{version}' is no version: write three numbers, such as VERSION=0.2.0.")
     _check_order(version, tree.tags, notes)
+    if not tree.is_base_pinned and not is_dry:
+        raise ReleaseRefused(
+            "The base image is named by its tag alone: 'make pin' writes its digest, commit that."
+        )
     return version
 
 

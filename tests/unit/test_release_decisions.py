@@ -44,6 +44,7 @@ def test_the_version_is_the_one_that_is_wanted_or_the_trees(wanted, tags, versio
         ({"changed": ("README.md",)}, None, "Not committed: README.md. Commit it"),
         ({"changed": ("a", "b", "c", "d")}, None, "Not committed: a, b, c …. Commit it"),
         ({"branch": None}, None, "'git switch main' first"),
+        ({"is_base_pinned": False}, None, "'make pin' writes its digest"),
         ({"tags": ("v0.1.0",)}, None, "0.1.0 is tagged already: 'make release VERSION=0.2.0'"),
         (
             {"tags": ("v0.3.0",)},

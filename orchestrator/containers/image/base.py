@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     import docker
 
 PYTHON_IMAGE = "python:3.13-slim-bookworm"
+"""The base from a registry. `make pin` adds the digest of the one that was looked at."""
 DEBIAN_IMAGE = "andy-base:bookworm"
 DEBIAN_LABEL = "andy.base"
 DEBIAN_RECIPE = "bookworm minbase python3,python3-venv,ca-certificates 1"
@@ -72,6 +73,11 @@ def inspect(client: docker.APIClient, tag: str) -> dict[str, Any] | None:
     return found
 
 
+def tag_of(name: str) -> str:
+    """Return the name of an image without its digest."""
+    return name.partition("@")[0]
+
+
 def labels_of(client: docker.APIClient, tag: str) -> dict[str, str]:
     """The labels of an image; none when it is not there."""
     found = inspect(client, tag)
@@ -96,7 +102,9 @@ def _pull_events(client: docker.APIClient) -> Iterator[dict[str, Any]]:
     from docker.auth import get_config_header
     from requests import RequestException
 
-    repository, _, tag = PYTHON_IMAGE.partition(":")
+    repository, _, tag = tag_of(PYTHON_IMAGE).rpartition(":")
+    # Of a name with a digest the engine is asked for that: it takes no other image then.
+    tag = PYTHON_IMAGE.partition("@")[2] or tag
     header = get_config_header(client, "docker.io")
     try:
         with client.post(
