@@ -63,11 +63,12 @@ def test_a_base_by_its_digest_stays_the_same_whatever_its_tag_becomes(
 
     assert provide_base(docker_client, BaseImage.PULL, BuildProgress(print)) == pinned
 
+    layers = docker_client.inspect_image(pinned)["RootFS"]["Layers"]
+
     recipe = io.BytesIO(f"FROM {pinned}\nLABEL a=b\n".encode())
     said = list(docker_client.build(fileobj=recipe, decode=True, rm=True))
     (built,) = [line["stream"].split()[-1] for line in said if "Successfully built" in line.get("stream", "")]
-    layers = docker_client.inspect_image(built)["RootFS"]["Layers"]
-    assert layers == docker_client.inspect_image(pinned)["RootFS"]["Layers"]
+    assert docker_client.inspect_image(built)["RootFS"]["Layers"] == layers
     docker_client.remove_image(built)
     assert any(pinned.partition("@")[2] in one for one in docker_client.inspect_image(pinned)["RepoDigests"])
     with pytest.raises(base_image.NotPinned, match="pin it where a registry answers"):
