@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
@@ -46,6 +46,23 @@ class ReactParameters(Parameters):
     emoji: str = Field(max_length=64, description="One emoji; empty: take yours away.")
     message: str = Field(
         default="", max_length=200, description="Some words of the message; left out: the question."
+    )
+
+
+class PollParameters(Parameters):
+    question: str = Field(
+        min_length=1,
+        max_length=mailbox.MAX_QUESTION_CHARS,
+        description="As people will read it.",
+    )
+    options: tuple[Annotated[str, Field(min_length=1, max_length=mailbox.MAX_OPTION_CHARS)], ...] = Field(
+        min_length=mailbox.MIN_OPTIONS, max_length=mailbox.MAX_OPTIONS, description="2 to 10 answers, short."
+    )
+    is_multiple: bool = Field(default=False, description="Whether one may choose several.")
+    until: str | None = Field(
+        default=None,
+        max_length=64,
+        description="When it ends: an ISO time or 2h30m; left out: it does not.",
     )
 
 
@@ -130,6 +147,10 @@ def _react(given: ReactParameters) -> Command:
     return mailbox.ReactToMessage(emoji=given.emoji, message=given.message)
 
 
+def _send_poll(given: PollParameters) -> Command:
+    return mailbox.SendPoll(**given.model_dump())
+
+
 def _search(given: SearchParameters) -> Command:
     return mailbox.SearchHistory(query=given.query, before=given.before)
 
@@ -203,6 +224,14 @@ TABLE: tuple[Tool[Any], ...] = (
         description="Put one emoji under a message of the chat, in place of a short answer.",
         parameters=ReactParameters,
         command=_react,
+        is_deferred=True,
+    ),
+    Tool(
+        name="send_poll",
+        description="Ask the chat a question with options to choose from. Answers come back to you by name.",
+        parameters=PollParameters,
+        command=_send_poll,
+        makes=True,
         is_deferred=True,
     ),
     Tool(

@@ -21,9 +21,12 @@ MAX_CAPTION_CHARS = 1_000
 """Messengers cut longer captions."""
 REPLY_SECONDS = 10.0
 MAX_QUERY_CHARS = 400
+"""Characters of a search of the web; Brave takes no more."""
 MAX_ROLES = 20
 """People whose role one request changes."""
-"""Characters of a search of the web; Brave takes no more."""
+MAX_QUESTION_CHARS, MAX_OPTION_CHARS = 300, 100
+"""Characters of a poll's question and of each of its options; Telegram takes no more."""
+MIN_OPTIONS, MAX_OPTIONS = 2, 10
 
 RequestId = Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]{1,64}$")]
 Text = Annotated[str, Field(min_length=1, max_length=MAX_TEXT_CHARS)]
@@ -68,6 +71,16 @@ class ReactToMessage(_Command):
     type: Literal["react"] = "react"
     emoji: str = Field(max_length=64)
     message: str = Field(default="", max_length=200)
+
+
+class SendPoll(_Command):
+    """Ask the chat that the turn answers a question with options; `until` is an ISO time or a duration."""
+
+    type: Literal["send_poll"] = "send_poll"
+    question: Text
+    options: tuple[Annotated[str, Field(max_length=1_000)], ...] = Field(max_length=100)
+    is_multiple: bool = Field(default=False, alias="isMultiple")
+    until: str | None = Field(default=None, max_length=64)
 
 
 class SetReminder(_Command):
@@ -310,6 +323,7 @@ Command = Annotated[
     SendMessage
     | SendFile
     | ReactToMessage
+    | SendPoll
     | SetReminder
     | CancelReminder
     | ListReminders

@@ -43,6 +43,11 @@ class UnusableChannel:
         del message, sign
         raise ChannelDown(self._description.missing_library)
 
+    async def end_poll(self, message: Message) -> None:
+        """Raise `ChannelDown`, which says what to install."""
+        del message
+        raise ChannelDown(self._description.missing_library)
+
     async def withdraw(self, message: Message) -> None:
         """Raise `ChannelDown`, which says what to install."""
         del message

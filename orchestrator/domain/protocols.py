@@ -12,6 +12,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any, Protocol
 
+from orchestrator.domain.polls import Poll
 from orchestrator.domain.values import (
     Attachment,
     ChatJid,
@@ -48,6 +49,8 @@ class Feature(StrEnum):
     """A message can answer another one visibly."""
     MENTIONS = "mentions"
     REACTIONS = "reactions"
+    POLLS = "polls"
+    """A question with options can be asked as such, and says who chose what."""
     TYPING = "typing"
     MARKS = "marks"
     """Bold, lists and code of Markdown are shown as such, in the messenger's own way."""
@@ -95,13 +98,16 @@ class Channel(Protocol):
         quote: Message | None = None,
         mention: ChatMember | None = None,
         thread: str | None = None,
+        poll: Poll | None = None,
     ) -> MessageId | None:
         """Send a message. Called again with the same `message_id`, it must not show a second one.
 
         With an attachment, `text` is what stands under it and may be empty. `quote` is the message of the
         chat that this one answers; it is given only with `Feature.QUOTES`. `mention` is the person whom it
         is for, given only with `Feature.MENTIONS`. `thread` is the one of the question that is answered, as
-        the channel handed it in; given only with `Feature.THREADS`.
+        the channel handed it in; given only with `Feature.THREADS`. `poll` is asked as such, with `text` for
+        those who cannot see polls; given only with `Feature.POLLS`. A vote in it is handed in as an `Inbound`
+        with `vote`. Where the chat takes no polls, `ChannelRefused` has the text sent instead.
 
         Return the messenger's own id of the message, where it is another one than `message_id`: it is stored
         beside it, for the channel to find (`store.messages.own_by_channel_id`) when somebody answers it.
@@ -125,6 +131,17 @@ class Channel(Protocol):
         Raises:
             ChannelDown: it was not put there; it may work later.
             ChannelRefused: it was not put there, and never will be.
+        """
+        ...
+
+    async def end_poll(self, message: Message) -> None:
+        """Show that a poll of Andy's own takes no more votes; one that is over or gone is no error.
+
+        Called with `Feature.POLLS` only.
+
+        Raises:
+            ChannelDown: it still takes votes; it may work later.
+            ChannelRefused: it will take votes for good, which count no more.
         """
         ...
 

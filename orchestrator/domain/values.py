@@ -196,6 +196,9 @@ class Inbound:
     """Whether its sender may take back what others wrote in this chat, as the messenger has judged."""
     ignored: str | None = None
     """The reason why it asks for nothing whatever its text, such as a reaction; None of any other message."""
+    vote: tuple[int, ...] | None = None
+    """The places, from 0, of the options that somebody has chosen in the poll that it quotes; none are a vote
+    that is taken back. Such a message is `ignored`."""
     reaction: str | None = None
     """The sign that somebody put under the quoted message; such a message is `ignored`."""
     is_unreadable: bool = False

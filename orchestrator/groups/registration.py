@@ -24,6 +24,7 @@ from orchestrator.store import (
     group_changes,
     groups,
     outbox,
+    polls,
     secret_addresses,
     task_stops,
     tasks,
@@ -481,6 +482,7 @@ async def move_chat(tx: Tx, old: ChatJid, new: ChatJid, *, now_ms: int) -> Group
         await turns.move(tx, group.folder, old, new)
         await _note(tx, "group.chat_moved", group, {"jid": new, "from": old}, now_ms=now_ms)
     await outbox.move(tx, old, new)
+    await polls.move(tx, old, new)
     return group
 
 

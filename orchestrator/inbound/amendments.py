@@ -100,7 +100,7 @@ async def edit(
         if turn.kind is TurnKind.CHAT:
             await _withdraw_if_unrequested(tx, turn, now_ms=now_ms)
         return Amendment(reason="edited", message=target, turn_id=turn.id)
-    if turn is None and not await _is_read(tx, target, group):
+    if turn is None and not await is_read(tx, target, group):
         if is_request:
             await messages.blank(tx, target)
             return replace(message, file=target.file)
@@ -116,7 +116,7 @@ async def _withdraw_if_unrequested(tx: Tx, turn: Turn, *, now_ms: int) -> None:
         await turns.settle(tx, turn.id, TurnState.ANSWERED, reason=WITHDRAWN, now_ms=now_ms)
 
 
-async def _is_read(tx: Tx, target: Message, group: Group) -> bool:
+async def is_read(tx: Tx, target: Message, group: Group) -> bool:
     """Return whether an agent has seen a message that belongs to no turn."""
     if target.seq <= await sessions.cursor_of(tx, group.folder):
         return True

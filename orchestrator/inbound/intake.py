@@ -14,6 +14,7 @@ from orchestrator.base.clock import Clock
 from orchestrator.base.event_bus import EventBus
 from orchestrator.base.tables import short
 from orchestrator.base.wakeups import Wakeups
+from orchestrator.domain import polls as polls_rules
 from orchestrator.domain.errors import TextEmpty, TextTooLong
 from orchestrator.domain.turn_signs import Sign
 from orchestrator.domain.values import (
@@ -33,15 +34,17 @@ from orchestrator.groups import access, owner, people, roles, settings
 from orchestrator.groups.host_context import HostContext
 from orchestrator.groups.owner import OwnerRules
 from orchestrator.groups.roles import Permission, Rights
-from orchestrator.inbound import amendments, approval_replies, senders, triggers
+from orchestrator.inbound import amendments, approval_replies, senders, triggers, votes
 from orchestrator.inbound.amendments import Amendment
 from orchestrator.inbound.senders import SenderRules, SenderVerdict
+from orchestrator.inbound.votes import CountedVote
 from orchestrator.store import (
     access_requests,
     chats,
     groups,
     messages,
     outbox,
+    polls,
     turn_effects,
     turn_outages,
     turns,
@@ -323,7 +326,11 @@ class Intake:
             # No word of a program commands, stops or approves anything, nor answers a reminder.
             return await self._store(tx, message, group, asker)
         if message.deletes is not None:
+            await polls.take_back(tx, group.folder, message.deletes, voter=message.sender)
             return _amended(await amendments.delete(tx, message, now_ms=self._clock.now_ms()))
+        counted = await self._count_vote(tx, message, group)
+        if counted is not None and message.vote is not None:
+            return await self._take_vote(tx, counted, group, asker)
         if message.edits is not None:
             # Some messengers send an edit without what the message quotes: a reply to Andy still calls him.
             whole = await _with_quote_of_original(tx, message, message.edits)
@@ -347,6 +354,37 @@ class Intake:
             if answered is not None:
                 return answered
         return await self._store(tx, message, group, asker)
+
+    async def _count_vote(self, tx: Tx, message: Inbound, group: Group) -> CountedVote | None:
+        """Count a vote in a poll, or a text for Andy that answers one by numbers; None of all else."""
+        if message.ignored is not None and message.vote is None:
+            return None
+        is_text = message.vote is None and await self._why_ignored(tx, message, group) is None
+        if message.vote is None and not is_text:
+            return None
+        said = replace(message, text=triggers.without_trigger(message.text, group, name=self._name))
+        return await votes.count(tx, said, group, is_text=is_text, now_ms=self._clock.now_ms())
+
+    async def _take_vote(self, tx: Tx, counted: CountedVote, group: Group, asker: Asker) -> Accepted:
+        """Store the message of a vote. It begins a turn where it may, or replaces the person's last one."""
+        message, now_ms = counted.message, self._clock.now_ms()
+        if not counted.is_new:
+            return Accepted(outcome="dropped", reason=polls_rules.VOTE)
+        # Nobody has to be told that a vote of theirs begins nothing: it counts all the same.
+        is_begin = counted.is_begin and asker.may_ask
+        if message.edits is not None:
+            restricted_to = asker.role if asker.is_restricted else None
+            left = await amendments.edit(
+                tx, message, group, is_request=is_begin, restricted_to=restricted_to, now_ms=now_ms
+            )
+            if isinstance(left, Amendment):
+                return _amended(left)
+            message = left
+        if not is_begin:
+            return await self._store(tx, message, group, asker)
+        accepted = await self._store(tx, replace(message, ignored=None, is_call=True), group, asker)
+        await votes.collect(tx, counted.poll, message, now_ms=now_ms)
+        return accepted
 
     async def _answer_at_once(self, tx: Tx, message: Inbound, group: Group, asker: Asker) -> Accepted | None:
         """Answer what needs no agent, in a turn that has ended as soon as it is queued; None of all else."""
@@ -492,7 +530,10 @@ class Intake:
     ) -> TurnId | None:
         """Return the queued turn that a message belongs to; a request makes one, other talk only joins."""
         if is_request:
-            return await _join(tx, message, group, asker, now_ms=now_ms)
+            turn_id = await _join(tx, message, group, asker, now_ms=now_ms)
+            if message.vote is None:
+                await turns.hurry_new(tx, turn_id, now_ms=now_ms)
+            return turn_id
         waiting = await turns.queued_chat(tx, group.folder, message.chat_jid)
         return waiting.id if waiting else None
 

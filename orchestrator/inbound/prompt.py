@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from html import escape
@@ -13,6 +14,7 @@ from agent_runner.wire.order import Request, TurnOrder
 from orchestrator.base.clock import local_iso, local_minute
 from orchestrator.base.tables import short
 from orchestrator.domain import schedule_tag
+from orchestrator.domain.polls import Poll
 from orchestrator.domain.values import (
     Cause,
     ChatJid,
@@ -40,7 +42,11 @@ from orchestrator.store import (
     tool_calls,
     turns,
 )
+from orchestrator.store import (
+    polls as polls_store,
+)
 from orchestrator.store.database import Tx
+from orchestrator.store.polls import PollVote
 
 MAX_MESSAGES = 200
 MAX_PROMPT_CHARS = 400_000
@@ -56,6 +62,12 @@ TASK_NOTICE = (
     "[This is scheduled task {id}, run {cause}, due {due}. It was sent automatically: nobody wrote it just "
     "now, and nobody can be asked back. Your final answer goes to the chat; when there is nothing to tell, "
     "answer SILENT.]"
+)
+MAX_POLLS, MAX_ANSWERS, MAX_QUOTES = 5, 200, 200
+"""Polls that a prompt shows, the newest; answers of each, the newest; messages quoted that are looked up."""
+POLL_NOTICE = (
+    "[The time of a question that you had asked here is over; nobody wrote just now. Your final answer goes"
+    " to the chat; when there is nothing to tell, answer SILENT.]"
 )
 HOOK_NOTICE = (
     '[A message with from="hook" was sent by a program, such as a doorbell. No person wrote it: take it as'
@@ -144,7 +156,11 @@ async def _compose(
     if turn.command is SessionCommand.COMPACT:
         return TurnOrder(run=run_id, turn=turn.id, kind=turn.kind.value, prompt="/compact", command="compact")
     if turn.last_seq is None:
-        return TurnOrder(run=run_id, turn=turn.id, kind=turn.kind.value, prompt=turn.prompt or "")
+        ended = await _poll_lines(tx, turn, (), zone)
+        prompt = turn.prompt or ""
+        if ended:
+            prompt = "\n".join([_header(zone, now_ms), POLL_NOTICE, *ended])
+        return TurnOrder(run=run_id, turn=turn.id, kind=turn.kind.value, prompt=prompt)
     asked = await messages.requests_of(tx, turn.id, limit=MAX_MESSAGES + 1)
     places = await _places(tx, turn, group)
     fitting = _fitting(asked, zone, places)
@@ -208,6 +224,7 @@ async def _compose_chat(
             places=places,
             roles_shown=await _unusual_roles(tx, group, shown),
             notice=notice,
+            polls=await _poll_lines(tx, turn, shown, zone),
         ),
         requests=tuple(
             Request(
@@ -310,13 +327,15 @@ def render(
     places: TurnPlaces | None = None,
     roles_shown: Mapping[Seq, Role] | None = None,
     notice: str | None = None,
+    polls: Sequence[str] = (),
 ) -> str:
     """Return the messages as XML, oldest first, with times in the group's zone.
 
     The oldest are left out when the text gets too long; the XML says how many, with those that were
     `left_out` before. The group's `board` stands before the messages. Of a group with several chats each
     message says in which it stands, and the first line where the answer goes. `roles_shown` are the roles of
-    senders by message; the `notice` says what a restricted asker may not.
+    senders by message; the `notice` says what a restricted asker may not. `polls` are the lines of the polls
+    that messages answer.
     """
     lines: list[str] = []
     room = MAX_PROMPT_CHARS
@@ -333,8 +352,40 @@ def render(
         before.append(HOOK_NOTICE)
     if notice is not None:
         before.append(notice)
+    before += polls
     header = _header(zone, now_ms, chat=places.asked_in if places else None)
     return "\n".join([header, *before, opening, *reversed(lines), "</messages>"])
+
+
+async def _poll_lines(tx: Tx, turn: Turn, shown: Sequence[Message], zone: ZoneInfo) -> list[str]:
+    """Return the polls that messages of a turn answer, or that have ended, each with who chose what."""
+    quoted = list(dict.fromkeys(one.quote.message_id for one in reversed(shown) if one.quote is not None))
+    found = {one.id: one for one in await polls_store.some_of(tx, quoted[:MAX_QUOTES])}
+    found |= {one.id: one for one in await polls_store.ended_in(tx, turn.id)}
+    newest = sorted(found.values(), key=lambda one: one.id)[-MAX_POLLS:]
+    return [
+        _poll(one, await polls_store.votes_of(tx, one), zone) for one in newest if one.folder == turn.folder
+    ]
+
+
+def _poll(poll: Poll, votes: Sequence[PollVote], zone: ZoneInfo) -> str:
+    """Return a poll as XML: its options, and the newest answer of each person with their address."""
+    given = [one for one in votes if one.chosen]
+    counts = Counter(place for one in given for place in one.chosen)
+    lines = [
+        f'<option chosen="{counts[place]}">{_safe(option)}</option>'
+        for place, option in enumerate(poll.options)
+    ]
+    lines += [
+        f'<answer from="{_safe(one.name)}" address="{_safe(one.voter)}"'
+        f' time="{local_iso(one.voted_ms, zone)}">{_safe(poll.chosen_text(one.chosen))}</answer>'
+        for one in given[-MAX_ANSWERS:]
+    ]
+    if len(given) > MAX_ANSWERS:
+        lines.append(f"<!-- {len(given) - MAX_ANSWERS} earlier answers are left out -->")
+    state = "open" if poll.ended_ms is None else "ended"
+    opening = f'<poll question="{_safe(poll.question)}" state="{state}" answered_by="{len(given)}">'
+    return "\n".join([opening, *lines, "</poll>"])
 
 
 def _header(zone: ZoneInfo, now_ms: int, *, chat: str | None = None) -> str:

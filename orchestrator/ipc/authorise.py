@@ -31,6 +31,7 @@ from agent_runner.wire.mailbox import (
     SearchWeb,
     SendFile,
     SendMessage,
+    SendPoll,
     SetNextWake,
     SetReminder,
     ShowDashboard,
@@ -71,6 +72,7 @@ def refusal(caller: Group, command: Command) -> str | None:
             SendMessage()
             | SendFile()
             | ReactToMessage()
+            | SendPoll()
             | SetReminder()
             | CancelReminder()
             | ListReminders()
@@ -132,7 +134,7 @@ _NEEDED_OF_MEMORY: Mapping[str, Permission] = {
     # Everybody may ask what is known of themselves; the service refuses others by the same rule.
     "person": Permission.CALL,
 }
-FOR_ALL = (SendMessage, ReactToMessage, AcknowledgeNotice, ModelMissing)
+FOR_ALL = (SendMessage, SendPoll, ReactToMessage, AcknowledgeNotice, ModelMissing)
 """Commands without which no turn could be answered."""
 ONLY_ITS_CHAT = "a {role} has messages written only in the chat in which they asked"
 

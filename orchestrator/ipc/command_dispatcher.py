@@ -69,6 +69,7 @@ HANDLERS: dict[str, Callable[[Tx, CommandCaller, Any], Awaitable[CommandResult]]
     "message": messages.send_message,
     "send_file": files.send_file,
     "react": messages.react,
+    "send_poll": messages.send_poll,
     "set_reminder": reminders.set_reminder,
     "cancel_reminder": reminders.cancel_reminder,
     "list_reminders": reminders.list_reminders,

@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Collection, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import structlog
 
@@ -14,6 +15,7 @@ from orchestrator.base.clock import Clock
 from orchestrator.base.event_bus import EventBus
 from orchestrator.base.wakeups import Wakeup
 from orchestrator.domain.errors import ChannelDown, ChannelRefused, OutcomeUnknown
+from orchestrator.domain.polls import Poll
 from orchestrator.domain.protocols import Channel, Feature
 from orchestrator.domain.silence import is_silence
 from orchestrator.domain.values import (
@@ -27,7 +29,7 @@ from orchestrator.domain.values import (
     Retry,
 )
 from orchestrator.outbound.format import for_people, split
-from orchestrator.store import host_events, messages, outbox
+from orchestrator.store import host_events, messages, outbox, polls
 from orchestrator.store.database import Database, Tx
 
 log = structlog.get_logger(__name__)
@@ -81,6 +83,8 @@ class _Links:
     quote: Message | None
     mention: ChatMember | None
     thread: str | None
+    poll: Poll | None = None
+    """The poll that it asks."""
     target: Message | None = None
     """The message that a reaction is put under."""
 
@@ -191,6 +195,9 @@ class Delivery:
         try:
             channel_id = await self._send(channel, head, text, links)
         except ChannelRefused as error:
+            if links.poll is not None and not links.poll.is_text:
+                await self._ask_by_numbers(head, str(error))
+                return
             await self._finish(head, OutboxState.DEAD, error=str(error), notifies=error.is_chat_fine)
         except OutcomeUnknown as error:
             if channel is not None and channel.name in self._resends:
@@ -208,6 +215,13 @@ class Delivery:
         else:
             await self._mark_sent(head, text, channel_id)
 
+    async def _ask_by_numbers(self, head: Outgoing, error: str) -> None:
+        """Have a poll that its chat refuses be asked as a text, at once."""
+        log.info("delivery.poll_as_text", outgoing=head.id, reason=error)
+        async with self._database.transaction() as tx:
+            await polls.note_text(tx, head.message_id)
+            await outbox.try_later(tx, head.id, at_ms=self._clock.now_ms(), error=error, forgets_tries=True)
+
     async def _begin(
         self, tx: Tx, head: Outgoing, parts: Sequence[str], features: frozenset[Feature]
     ) -> _Begun | None:
@@ -219,7 +233,13 @@ class Delivery:
             if len(parts) > 1:
                 head = await outbox.split(tx, head, parts)
             await outbox.begin_attempt(tx, head.id)
-        return _Begun(head=head, why_not=why_not, links=await _links(tx, head, features))
+        links = await _links(tx, head, features)
+        if links.poll is not None and links.poll.ended_ms is not None:
+            why_not = "the time of this question was over"
+        if links.poll is not None and not links.poll.is_text and Feature.POLLS not in features:
+            await polls.note_text(tx, head.message_id)
+            links = replace(links, poll=replace(links.poll, is_text=True))
+        return _Begun(head=head, why_not=why_not, links=links)
 
     async def _send(
         self, channel: Channel | None, head: Outgoing, text: str, links: _Links
@@ -241,12 +261,13 @@ class Delivery:
             async with asyncio.timeout(seconds):
                 return await channel.send(
                     head.chat_jid,
-                    text,
+                    poll.text_to_answer if (poll := links.poll) is not None and poll.is_text else text,
                     head.message_id,
                     attachment=head.attachment,
                     quote=links.quote,
                     mention=links.mention,
                     thread=links.thread,
+                    **_asking(links.poll),
                 )
         except (ChannelDown, ChannelRefused, OutcomeUnknown):
             raise
@@ -381,6 +402,11 @@ async def _follow(tx: Tx, head: Outgoing, moved_to: str | None) -> None:
         await outbox.move(tx, head.chat_jid, ChatJid(moved_to))
 
 
+def _asking(poll: Poll | None) -> dict[str, Any]:
+    """Return the arguments of a send for a poll that is asked as such: a channel without any takes none."""
+    return {} if poll is None or poll.is_text else {"poll": poll}
+
+
 async def _react(channel: Channel, head: Outgoing, target: Message | None) -> None:
     """Put an emoji under a message: again is no harm, for it takes the place of the last one.
 
@@ -409,13 +435,14 @@ async def _links(tx: Tx, head: Outgoing, features: frozenset[Feature]) -> _Links
         target = await messages.find(tx, head.chat_jid, head.reacts_to)
         return _Links(quote=None, mention=None, thread=None, target=target)
     quote = mention = thread = None
+    poll = await polls.of_message(tx, head.message_id) if head.attachment is None else None
     if Feature.QUOTES in features and head.turn_id is not None:
         quote = await messages.to_quote(tx, head.turn_id, head.chat_jid)
     if Feature.MENTIONS in features and head.mention is not None:
         mention = await messages.author(tx, head.chat_jid, head.mention)
     if Feature.THREADS in features and head.turn_id is not None:
         thread = await messages.thread_of(tx, head.turn_id, head.chat_jid)
-    return _Links(quote=quote, mention=mention, thread=thread)
+    return _Links(quote=quote, mention=mention, thread=thread, poll=poll)
 
 
 def _checked_size(file: Attachment, limit: int | None) -> int:

@@ -9,6 +9,7 @@ from typing import Any
 from orchestrator.channels.registry import Channels
 from orchestrator.groups.host_context import HostContext
 from orchestrator.outbound.delivery import Delivery, DeliveryHooks
+from orchestrator.outbound.polls import PollEnds
 from orchestrator.outbound.reactions import sign_loops
 from orchestrator.outbound.speech import SpokenReplies
 from orchestrator.outbound.withdrawals import Withdrawals
@@ -39,6 +40,9 @@ class OutboundFeature:
             bus=host.bus,
             wakeup=host.wakeups.outbox,
         )
+        self._poll_ends = PollEnds(
+            host.database, clock=host.clock, channel_for=channels.owner, bus=host.bus, wakeups=host.wakeups
+        )
         self._speech = SpokenReplies(host)
         self._signs = sign_loops(host.database, channel_for=channels.owner, bus=host.bus)
 
@@ -47,6 +51,7 @@ class OutboundFeature:
         return {
             "delivery": self._delivery.run,
             "withdrawals": self._withdrawals.run,
+            "polls": self._poll_ends.run,
             "speech": self._speech.run,
             **self._signs,
         }

@@ -54,6 +54,10 @@ _HISTORY = """, (SELECT json_group_array(json_object('at_ms', at_ms, 'what', wha
     FROM (SELECT * FROM notification_history AS h WHERE h.group_folder = notifications.group_folder
           AND h.notification_id = notifications.id ORDER BY h.id)) AS history_json"""
 
+_VOTES = """, (SELECT json_group_array(json_object('voter', voter, 'voter_name', voter_name,
+        'chosen', json(chosen_json), 'voted_ms', voted_ms))
+    FROM (SELECT * FROM poll_votes AS v WHERE v.poll_id = polls.id ORDER BY v.voted_ms)) AS votes_json"""
+
 POLICIES = (
     RetentionPolicy(
         table="notifications",
@@ -101,6 +105,14 @@ POLICIES = (
         is_over="seq < (SELECT m.seq FROM messages AS m WHERE m.chat_jid = messages.chat_jid"
         " ORDER BY m.seq DESC LIMIT 1 OFFSET 500)"
         " AND (turn_id IS NULL OR EXISTS (SELECT 1 FROM turns WHERE id = turn_id AND ended_ms IS NOT NULL))",
+    ),
+    RetentionPolicy(
+        table="polls",
+        time="coalesce(ended_ms, created_ms)",
+        # Who votes late answers it as long as it stands in the chat's history.
+        is_over="(ended_ms IS NOT NULL OR ends_ms IS NULL)"
+        " AND NOT EXISTS (SELECT 1 FROM messages AS m WHERE m.id = polls.message_id)",
+        more=_VOTES,
     ),
     # What failed for good stays: its owner may send it again.
     RetentionPolicy(

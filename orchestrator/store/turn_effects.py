@@ -89,6 +89,13 @@ TRACKED = (
             {"lease_owner", "lease_until_ms", "last_start_ms", "last_end_ms", "now_streak", "noop_streak"}
         ),
     ),
+    TrackedTable(
+        name="polls",
+        title="question",
+        moving=frozenset(
+            {"is_text", "channel_ref", "chat_jid", "ended_ms", "closed_ms", "begun", "end_turn"}
+        ),
+    ),
     # A warning of the host's to the owner is no act of the turn in which there was a reason for it.
     TrackedTable(
         name="outbox",

@@ -431,6 +431,28 @@ async def hurry(tx: Tx, turn_id: TurnId, *, now_ms: int) -> None:
     )
 
 
+async def collect(tx: Tx, turn_id: TurnId, *, first: Seq, until_ms: int) -> None:
+    """Let a queued turn that a message has begun, and nothing else is in, wait for more of its kind."""
+    await tx.execute(
+        """
+        UPDATE turns SET not_before_ms = max(not_before_ms, ?)
+        WHERE id = ? AND state = 'queued' AND started_ms IS NULL AND first_seq = ? AND last_seq = first_seq
+        """,
+        (until_ms, turn_id, first),
+    )
+
+
+async def hurry_new(tx: Tx, turn_id: TurnId, *, now_ms: int) -> None:
+    """Let a queued turn that was never tried wait for nobody: somebody asks for something in it."""
+    await tx.execute(
+        """
+        UPDATE turns SET not_before_ms = min(not_before_ms, ?)
+        WHERE id = ? AND state = 'queued' AND started_ms IS NULL
+        """,
+        (now_ms, turn_id),
+    )
+
+
 async def take_over(tx: Tx, turn_id: TurnId, failed: Turn) -> None:
     """Give the messages of a failed turn to a queued one of the same chat."""
     # A failed turn stays failed: its outcome was told to people. Only its messages are asked again.

@@ -34,6 +34,7 @@ from orchestrator.channels import discovery
 from orchestrator.channels.context import ChannelContext
 from orchestrator.domain.errors import ChannelDown, ChannelError, ChannelRefused
 from orchestrator.domain.home import Home
+from orchestrator.domain.polls import Poll
 from orchestrator.domain.protocols import Channel, Feature, Receive
 from orchestrator.domain.values import (
     Attachment,
@@ -44,13 +45,14 @@ from orchestrator.domain.values import (
     Inbound,
     Message,
     MessageId,
+    OutboxState,
     Outgoing,
     Seq,
 )
 from orchestrator.groups import registration
 from orchestrator.inbound.intake import Intake
 from orchestrator.outbound.delivery import Delivery
-from orchestrator.store import messages, outbox
+from orchestrator.store import messages, outbox, polls
 from orchestrator.store.database import Database
 
 __all__ = [
@@ -64,6 +66,7 @@ __all__ = [
     "test_a_long_text_leaves_in_parts_that_are_all_of_it",
     "test_a_message_that_is_withdrawn_is_gone_and_a_second_time_is_no_error",
     "test_a_message_that_the_other_end_refuses_is_never_said_to_be_sent",
+    "test_a_poll_is_asked_and_each_vote_comes_in_with_its_options_and_its_person",
     "test_all_of_a_cut_of_a_minute_comes_in_once_in_its_order_and_is_answered",
     "test_before_it_runs_it_says_that_it_is_down_or_delivers",
     "test_edits_deletions_and_replies_come_in_as_such",
@@ -145,6 +148,11 @@ class ChannelHarness(Protocol):
 
     def answer(self, text: str, words: str) -> None:
         """Have Jane answer her own message `text`, so that her words quote it."""
+        ...
+
+    def vote(self, question: str, *options: str) -> None:
+        """Have Jane choose options of the newest poll of the channel that asks this, or none to take her vote
+        back; called with `Feature.POLLS` only."""
         ...
 
     def refuse_next_send(self) -> None:
@@ -331,6 +339,48 @@ async def test_what_is_written_comes_in_with_its_chat_and_sender(harness: Channe
     assert message.id
 
 
+async def test_a_poll_is_asked_and_each_vote_comes_in_with_its_options_and_its_person(
+    context: ChannelContext, harness: ChannelHarness
+) -> None:
+    if Feature.POLLS not in harness.channel.features:
+        pytest.skip(f"{ON_PURPOSE}{harness.channel.name} has no polls")
+    heard: list[Inbound] = []
+    poll = Poll(
+        question="Which cake?",
+        options=("Plum", "Äpfel <b>"),
+        folder=Folder("family"),
+        chat_jid=harness.jid,
+        message_id=MessageId("3EB0AA"),
+    )
+
+    async def asked() -> Message:
+        async with context.database.transaction() as tx:
+            own = an_outgoing(harness.jid, poll)
+            await messages.add_own(tx, own, text=poll.text, name="Andy", now_ms=1, channel_id=channel_id)
+            found = await messages.find(tx, harness.jid, poll.message_id)
+        assert found is not None
+        return found
+
+    async with running(harness, heard) as channel:
+        async with context.database.transaction() as tx:
+            await polls.add(tx, poll)
+        channel_id = await channel.send(harness.jid, poll.text, poll.message_id, poll=poll)
+        if Feature.IDEMPOTENT in channel.features:
+            await channel.send(harness.jid, poll.text, poll.message_id, poll=poll)
+        question = await asked()
+        for number, chosen in enumerate((("Äpfel <b>",), ("Plum",), ()), start=1):
+            await asyncio.to_thread(harness.vote, "Which cake?", *chosen)
+            await until(lambda most=number: len(heard) >= most, f"vote {number}")
+        with suppress(ChannelRefused):  # a messenger may have polls that never end
+            await channel.end_poll(question)
+
+    assert [one.vote for one in heard] == [(1,), (0,), ()]
+    assert {one.quote.message_id for one in heard if one.quote} == {poll.message_id}
+    assert len({one.sender for one in heard}) == 1
+    assert all(one.sender_name and one.chat_jid == harness.jid and one.ignored for one in heard)
+    assert len({one.id for one in heard}) == 3
+
+
 async def test_typing_never_raises_connected_or_not(harness: ChannelHarness) -> None:
     await harness.channel.set_typing(harness.jid, is_typing=True)
     async with running(harness, []) as channel:
@@ -355,6 +405,23 @@ async def test_what_it_says_it_can_show_it_takes_connected_or_not(harness: Chann
     if harness.has_outside:
         assert len(harness.shown()) == 2
         assert harness.shown()[1] == "plain"
+
+
+def an_outgoing(jid: ChatJid, poll: Poll) -> Outgoing:
+    return Outgoing(
+        id=1,
+        folder=poll.folder,
+        chat_jid=jid,
+        text=poll.text,
+        message_id=poll.message_id,
+        state=OutboxState.SENT,
+        attempts=1,
+        next_attempt_ms=0,
+        created_ms=0,
+        sent_ms=1,
+        turn_id=None,
+        error=None,
+    )
 
 
 def a_stored_message(jid: ChatJid) -> Message:

@@ -9,6 +9,7 @@ _KINDS = {
     "notifications": ("the reminder", "리마인더"),
     "dashboard_tasks": ("the task", "할 일"),
     "questions": ("the question", "질문"),
+    "polls": ("the question", "질문"),
     "insights": ("the note", "메모"),
     "people": ("the person", "사람"),
     "projects": ("the project", "프로젝트"),

@@ -136,6 +136,12 @@ class WhatsAppHarness:
         answer = self._wa.text(words, **quoted)
         self.phone.write(self._wa.heard(answer, message_id=f"3A{next(self._numbers)}"))
 
+    def vote(self, question: str, *options: str) -> None:
+        poll = next(one for one in reversed(self.phone.shown) if one.text.endswith(question))
+        author = f"{self._wa.ANDY}@s.whatsapp.net"
+        vote = self._wa.a_vote(poll.id, *options, author=author)
+        self.phone.write(self._wa.heard(vote, message_id=f"3A{next(self._numbers)}", at_ms=now_ms()))
+
     def secrets(self) -> list[str]:
         # The login is a database of the library, with keys in it: this is one that any of its files may hold.
         return [self._wa.ANDY_LID]
@@ -202,6 +208,17 @@ class MatrixHarness:
     def answer(self, text: str, words: str) -> None:
         relation = {"m.relates_to": {"m.in_reply_to": {"event_id": self._ids[text]}}}
         self._harness.owner.write(self._room, words, **relation)
+
+    def vote(self, question: str, *options: str) -> None:
+        start = "org.matrix.msc3381.poll.start"
+        (poll,) = self._harness.owner.events(self._room, start)
+        assert poll["content"]["org.matrix.msc1767.text"].startswith(question)
+        known = {one["org.matrix.msc1767.text"]: one["id"] for one in poll["content"][start]["answers"]}
+        response = {
+            "m.relates_to": {"rel_type": "m.reference", "event_id": poll["event_id"]},
+            "org.matrix.msc3381.poll.response": {"answers": [known[one] for one in options]},
+        }
+        self._harness.owner.send(self._room, "org.matrix.msc3381.poll.response", response)
 
     def secrets(self) -> list[str]:
         return [self._harness.token]
@@ -272,6 +289,11 @@ class TelegramHarness:
             "text": text,
         }
         self.api.write(self._chat, words, reply_to_message=answered)
+
+    def vote(self, question: str, *options: str) -> None:
+        shown = next(one["poll"] for one in reversed(self.api.sent) if one.get("text") == question)
+        places = {one["text"]: at for at, one in enumerate(shown["options"])}
+        self.api.vote(shown["id"], *(places[one] for one in options))
 
     def secrets(self) -> list[str]:
         from tests.doubles.telegram_api import TOKEN

@@ -7,6 +7,7 @@ from collections import defaultdict, deque
 from dataclasses import dataclass, field
 from typing import Any
 
+from orchestrator.domain.polls import Poll
 from orchestrator.domain.protocols import Feature, Receive
 from orchestrator.domain.values import Attachment, ChatJid, ChatMember, Message, MessageId
 
@@ -23,6 +24,7 @@ class Shown:
     """The id of the message that it answers."""
     mentions: str | None = None
     thread: str | None = None
+    poll: Poll | None = None
 
 
 @dataclass
@@ -43,6 +45,7 @@ class ScriptedChannel:
     attempts: list[Shown] = field(default_factory=list)
     scripts: dict[str, deque[Exception | asyncio.Event]] = field(default_factory=lambda: defaultdict(deque))
 
+    ended_polls: list[str] = field(default_factory=list)
     connected_since_ms: int | None = None
     """Since when its line works; None of a messenger that has none."""
 
@@ -70,6 +73,7 @@ class ScriptedChannel:
         quote: Message | None = None,
         mention: ChatMember | None = None,
         thread: str | None = None,
+        poll: Poll | None = None,
     ) -> MessageId | None:
         message = Shown(
             jid,
@@ -79,6 +83,7 @@ class ScriptedChannel:
             quotes=quote.id if quote else None,
             mentions=mention.name if mention else None,
             thread=thread,
+            poll=poll,
         )
         self.attempts.append(message)
         if self.scripts[jid]:
@@ -103,6 +108,9 @@ class ScriptedChannel:
                 case Exception() as error:
                     raise error
         self.reactions.append((message.id, sign))
+
+    async def end_poll(self, message: Message) -> None:
+        self.ended_polls.append(message.id)
 
     async def withdraw(self, message: Message) -> None:
         if self.scripts[message.chat_jid]:

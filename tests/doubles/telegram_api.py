@@ -29,7 +29,7 @@ from orchestrator.base.asgi_server import listen
 TOKEN = "123456:abcdefghijklmnopqrstuvwxyz"
 BOT = {"id": 123456, "is_bot": True, "first_name": "Andy", "username": "andy_test_bot"}
 JANE = {"id": 77, "is_bot": False, "first_name": "Jane", "last_name": "Doe"}
-SENDING = ("sendMessage", "sendPhoto", "sendDocument", "sendVoice", "sendAudio", "sendVideo")
+SENDING = ("sendPoll", "sendMessage", "sendPhoto", "sendDocument", "sendVoice", "sendAudio", "sendVideo")
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,6 +138,12 @@ class ScriptedBotApi:
             },
         )
 
+    def vote(self, poll_id: str, *chosen: int, sender: dict[str, Any] = JANE) -> None:
+        """Have somebody choose options of a poll of the bot's, or none to take their vote back."""
+        names = [str(one) for one in chosen]
+        answer = {"poll_id": poll_id, "option_ids": list(chosen), "option_persistent_ids": names}
+        self._add("poll_answer", {**answer, "user": sender})
+
     def add_raw(self, content: dict[str, Any]) -> None:
         """Add an update of any shape, as a newer Telegram might send one."""
         with self._lock:
@@ -202,6 +208,9 @@ class ScriptedBotApi:
         return JSONResponse({"ok": True, "result": result})
 
     async def _answer(self, request: Request, method: str, given: dict[str, Any]) -> Any:
+        return await self._do(request, method, given) if method not in SENDING else self._send(method, given)
+
+    async def _do(self, request: Request, method: str, given: dict[str, Any]) -> Any:
         if method == "getUpdates":
             return await self._updates_after(request, given)
         if method == "getMe":
@@ -209,23 +218,45 @@ class ScriptedBotApi:
         if method == "getFile":
             name = given["file_id"]
             return {"file_id": name, "file_unique_id": name, "file_path": name}
+        if method == "stopPoll":
+            found = next(one["poll"] for one in self.sent if one["message_id"] == int(given["message_id"]))
+            return {**found, "is_closed": True}
         if method == "deleteMessage":
             remaining = [one for one in self.sent if one["message_id"] != int(given["message_id"])]
             if len(remaining) == len(self.sent):
                 return _error(400, "Bad Request: message to delete not found")
             self.sent[:] = remaining
             return True
-        if method not in SENDING:
-            return True
+        return True
+
+    def _send(self, method: str, given: dict[str, Any]) -> Any:
         chat = int(given["chat_id"])
         if len(str(given.get("text", "")).encode("utf-16-le")) // 2 > 4096:
             return _error(400, "Bad Request: message is too long")
         message = {**self._message(chat, BOT), **{k: given[k] for k in ("text", "caption") if k in given}}
+        if method == "sendPoll":
+            message |= self._poll(given)
         for key in ("entities", "caption_entities", "reply_parameters", "message_thread_id"):
             if key in given:
                 message[f"given_{key}"] = given[key]
         self.sent.append(message)
         return {key: value for key, value in message.items() if not key.startswith("given_")}
+
+    def _poll(self, given: dict[str, Any]) -> dict[str, Any]:
+        """Return a poll with its question as `text`, by which `shown` has it."""
+        options = given["options"]
+        options = json.loads(options) if isinstance(options, str) else options
+        assert given.get("is_anonymous") in (False, "false", "False"), "else nobody is told who chose what"
+        poll_options = [
+            {"text": one["text"], "voter_count": 0, "persistent_id": str(place)}
+            for place, one in enumerate(options)
+        ]
+        poll = {
+            "id": f"5{next(self._numbers)}", "question": given["question"], "options": poll_options,
+            "total_voter_count": 0, "is_closed": False, "is_anonymous": False, "type": "regular",
+            "allows_multiple_answers": False, "allows_revoting": True, "members_only": False,
+        }  # fmt: skip
+        return {"poll": poll, "text": given["question"]}
 
     async def _updates_after(self, request: Request, given: dict[str, Any]) -> Any:
         if self._polling:

@@ -141,6 +141,9 @@ class FakeWhatsApp:
         return wa.jid(self.numbers[jid.User])
 
     async def _decrypt_poll_vote(self, message: MessageEvent) -> PollVoteMessage:
+        vote = message.Message.pollUpdateMessage.vote
+        if vote.encPayload.startswith(wa.IN_CLEAR):
+            return PollVoteMessage.FromString(vote.encPayload.removeprefix(wa.IN_CLEAR))
         if message.Info.ID not in self.votes:
             raise DecryptPollVoteError("failed to decrypt poll vote: message secret not found")
         return PollVoteMessage(selectedOptions=self.votes[message.Info.ID])

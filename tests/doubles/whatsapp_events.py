@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from typing import Any
 
 from google.protobuf.descriptor import FieldDescriptor
@@ -14,12 +15,16 @@ from neonize.proto.waE2E.WAWebProtobufsE2E_pb2 import (
     ExtendedTextMessage,
     FutureProofMessage,
     Message,
+    PollEncValue,
+    PollUpdateMessage,
+    PollVoteMessage,
     ProtocolMessage,
     ReactionMessage,
 )
 
 from tests.support.whatsapp_names import ANDY, ANDY_LID, FAMILY, JANE, JANE_LID, OWNER
 
+IN_CLEAR = b"in clear:"
 __all__ = ["ANDY", "ANDY_LID", "FAMILY", "JANE", "JANE_LID", "OWNER"]
 
 
@@ -76,7 +81,18 @@ def text(words: str, **context: Any) -> Message:
 
 def words_of(message: Message) -> str:
     """The words of a message that was sent, whether it has a context or not."""
-    return message.conversation or message.extendedTextMessage.text
+    return message.conversation or message.extendedTextMessage.text or message.pollCreationMessage.name
+
+
+def a_vote(poll: str, *options: str, author: str) -> Message:
+    """A vote in a poll; the double of the library finds in it, in clear, what it would decrypt."""
+    chosen = PollVoteMessage(selectedOptions=[hashlib.sha256(one.encode()).digest() for one in options])
+    return Message(
+        pollUpdateMessage=PollUpdateMessage(
+            pollCreationMessageKey=MessageKey(ID=poll, participant=author),
+            vote=PollEncValue(encPayload=IN_CLEAR + chosen.SerializeToString()),
+        )
+    )
 
 
 def a_reaction(message_id: str, sign: str, *, chat: JID, sender: JID) -> Message:

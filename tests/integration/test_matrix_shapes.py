@@ -61,6 +61,7 @@ KEYS = [
     "formatted_body", "membership", "displayname", "name", "users", "algorithm", "ciphertext", "session_id",
     "sender_key", "device_id", "room_version", "replacement_room", "via", "rel_type", "event_id", "key",
     "m.in_reply_to", "user_ids", "m.poll", "org.matrix.msc3381.poll.start", "question", "answers", "m.text",
+    "org.matrix.msc3381.poll.response", "m.selections",
     "geo_uri", "to", "redacts", "mimetype", "size", "duration", "org.matrix.msc3245.voice", "is_falling_back",
 ]  # fmt: skip
 JSON = st.recursive(
@@ -72,6 +73,7 @@ KINDS = [
     "m.room.message", "m.reaction", "m.room.redaction", "m.room.encrypted", "m.sticker", "m.room.member",
     "m.room.name", "m.room.create", "m.room.power_levels", "m.room.tombstone", "m.room.encryption",
     "m.space.child", "m.call.invite", "m.poll.start", "org.matrix.msc3381.poll.response", "com.example.order",
+    "m.poll.response",
 ]  # fmt: skip
 MSGTYPES = [
     "m.text", "m.emote", "m.notice", "m.image", "m.file", "m.audio", "m.video", "m.location",

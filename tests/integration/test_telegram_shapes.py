@@ -35,10 +35,11 @@ from orchestrator.base.wakeups import Wakeups
 from orchestrator.channels.context import ChannelContext
 from orchestrator.channels.telegram.incoming import UpdateReceiver
 from orchestrator.channels.telegram.login import TelegramLogin
-from orchestrator.domain.values import ChatJid
+from orchestrator.domain.polls import Poll
+from orchestrator.domain.values import ChatJid, Folder, MessageId
 from orchestrator.groups import registration
 from orchestrator.inbound.intake import Intake
-from orchestrator.store import chats
+from orchestrator.store import chats, polls
 from orchestrator.store.database import Database
 from tests.support.json_schemas import examples
 from tests.support.store_harness import a_group
@@ -127,12 +128,27 @@ CHANGES = st.dictionaries(
     st.sampled_from(["message_id", "date", "chat", "from", "text", "entities"]), JUNK, max_size=1
 )
 NEAR_MISS = st.builds(lambda message, changes: {**message, **changes}, MESSAGE, CHANGES)
+ANSWER = st.fixed_dictionaries(
+    {
+        "poll_id": st.sampled_from(["1", "2"]) | JUNK,
+        "option_ids": st.lists(st.integers(-1, 3) | JUNK, max_size=3),
+    },
+    optional={
+        "user": st.just({"id": 77, "is_bot": False, "first_name": "Jane"}) | JUNK,
+        "voter_chat": st.just({"id": CHAT, "type": "supergroup", "title": "Family"}) | JUNK,
+    },
+)
+"""Votes in a poll that there is, in one that there is not, and what only looks like one."""
 UPDATE = st.one_of(
     st.sampled_from(["message", "edited_message"]).flatmap(
         lambda kind: (MESSAGE | NEAR_MISS).map(lambda message: {kind: message})
     ),
     objects(telegram.MessageReactionUpdated, 1).map(lambda one: {"message_reaction": one}),
-    st.dictionaries(st.sampled_from(["message", "poll", "story_stack", "chat_member"]), JUNK, max_size=2),
+    objects(telegram.PollAnswer, 1).map(lambda one: {"poll_answer": one}),
+    ANSWER.map(lambda one: {"poll_answer": one}),
+    st.dictionaries(
+        st.sampled_from(["message", "poll", "poll_answer", "story_stack", "chat_member"]), JUNK, max_size=2
+    ),
 )
 GOOD = {"message": {"message_id": 10**7, "date": 1_780_000_000, "text": "good",
                     "chat": {"id": CHAT, "type": "supergroup", "title": "Family"},
@@ -164,6 +180,12 @@ async def take_all(home: Path, found: list[dict[str, Any]]) -> list[dict[str, An
             await registration.register(
                 tx, a_group("family", jid=ChatJid(f"tg:{CHAT}"), requires_trigger=False)
             )
+            poll = Poll(
+                question="Tea?", options=("Yes", "No"), folder=Folder("family"),
+                chat_jid=ChatJid(f"tg:{CHAT}"), message_id=MessageId("P"),
+            )  # fmt: skip
+            await polls.add(tx, poll)
+            await polls.note_ref(tx, MessageId("P"), "telegram 1")
         bot: Any = NoFiles()
         async with asyncio.TaskGroup() as tasks:
             receiver = UpdateReceiver(context, bot, LOGIN, intake.receive, tasks=tasks)

@@ -13,6 +13,7 @@ from orchestrator.channels.context import ChannelContext
 from orchestrator.channels.description import ChannelDescription
 from orchestrator.channels.receiving import hand_in
 from orchestrator.domain.errors import ChannelDown, ChannelRefused, OutcomeUnknown
+from orchestrator.domain.polls import Poll
 from orchestrator.domain.protocols import Feature, Receive
 from orchestrator.domain.values import Attachment, ChatJid, ChatMember, Inbound, Message, MessageId, Quote
 from orchestrator.store import chats
@@ -268,6 +269,7 @@ class MessengerChannel:
         quote: Message | None = None,
         mention: ChatMember | None = None,
         thread: str | None = None,
+        poll: Poll | None = None,
     ) -> MessageId | None:
         if not self._is_connected:
             raise self._connection.why_down()

@@ -22,6 +22,7 @@ OF_A_GROUP = (
     mailbox.SendFile(path="a.pdf"),
     mailbox.SendFile(path="a.pdf", chat_jid=FAMILY.jid),
     mailbox.ReactToMessage(emoji="👍"),
+    mailbox.SendPoll(question="Tea?", options=("Yes", "No")),
     mailbox.SetReminder(text="hi", at="5m"),
     mailbox.CancelReminder(reminder_id=1),
     mailbox.ListReminders(),

@@ -160,7 +160,7 @@ def test_a_poll_is_its_question_and_its_options(kind, content):
 def test_a_vote_belongs_to_its_poll_and_asks_for_nothing():
     relation = {"m.relates_to": {"rel_type": "m.reference", "event_id": "$poll"}}
     read = of_kind(f"{MSC}.response", **relation, **{f"{MSC}.response": {"answers": ["1"]}})
-    assert (read.text, read.answers, read.ignored) == ("[voted in a poll]", "$poll", events.POLL_CHANGE)
+    assert (read.text, read.answers, read.ignored) == ("[voted in a poll]", "$poll", "poll vote")
     assert of_kind("m.poll.end", **relation, **{"m.poll.end": {}}).text == "[closed a poll]"
 
 

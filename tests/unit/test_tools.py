@@ -14,6 +14,7 @@ EXAMPLES: dict[str, dict[str, Any]] = {
     "send_message": {"text": "안녕"},
     "send_file": {"path": "plan.pdf", "caption": "the plan"},
     "react": {"emoji": "🎉", "message": "we won"},
+    "send_poll": {"question": "Tea?", "options": ["Yes", "No"], "is_multiple": True, "until": "2h"},
     "search_history": {"query": "milk", "before": 3},
     "register_group": {"jid": "local:bees", "name": "Bees", "folder": "bees", "requires_trigger": False},
     "change_group": {
@@ -151,7 +152,7 @@ async def test_what_makes_something_asks_under_the_id_it_is_given_and_nothing_el
     for name, arguments in EXAMPLES.items():
         await tool_named(name).call(arguments, host, request_id="t1-abc-1")
     named = {command.type for command in host.asked if command.request_id == "t1-abc-1"}
-    assert named == {"send_file", "schedule_task", "run_task", "remember"}
+    assert named == {"send_file", "send_poll", "schedule_task", "run_task", "remember"}
 
 
 async def test_a_task_of_the_tools_is_in_the_conversation_unless_said_otherwise() -> None:

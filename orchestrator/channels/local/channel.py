@@ -10,6 +10,7 @@ import secrets
 from typing import Any
 
 from orchestrator.channels.local.description import CHANNEL
+from orchestrator.domain.polls import Poll
 from orchestrator.domain.protocols import Receive
 from orchestrator.domain.values import Attachment, ChatJid, ChatMember, Inbound, Message, MessageId, Quote
 
@@ -44,6 +45,7 @@ class LocalChannel:
         quote: Message | None = None,
         mention: ChatMember | None = None,
         thread: str | None = None,
+        poll: Poll | None = None,
     ) -> None:
         """Do nothing: clients read the store, where one id is one message."""
 
@@ -51,6 +53,9 @@ class LocalChannel:
         """Do nothing: clients learn of turns by events."""
 
     async def react(self, message: Message, sign: str) -> None:
+        """Do nothing: this channel lacks the feature."""
+
+    async def end_poll(self, message: Message) -> None:
         """Do nothing: this channel lacks the feature."""
 
     async def withdraw(self, message: Message) -> None:

@@ -25,6 +25,7 @@ from orchestrator.channels.matrix.incoming import RoomReceiver
 from orchestrator.channels.matrix.login import MatrixLogin
 from orchestrator.channels.matrix.session import CALL_SECONDS, MatrixSession, UploadTooSlow, patiently
 from orchestrator.domain.errors import ChannelDown, ChannelError, ChannelRefused
+from orchestrator.domain.polls import Poll
 from orchestrator.domain.protocols import Receive
 from orchestrator.domain.values import Attachment, ChatJid, ChatMember, Message, MessageId
 from orchestrator.store import messages, outbox
@@ -115,6 +116,7 @@ class MatrixChannel:
         quote: Message | None = None,
         mention: ChatMember | None = None,
         thread: str | None = None,
+        poll: Poll | None = None,
     ) -> MessageId | None:
         """Send a message, as `Channel.send` says; return the id of its event."""
         session, room = self._connected(), jid.removeprefix(PREFIX)
@@ -124,14 +126,17 @@ class MatrixChannel:
         try:
             if (earlier := await self._earlier_event(session, room, message_id)) is not None:
                 return MessageId(earlier)
-            if attachment is None:
+            kind = events.MESSAGE if poll is None else events.POLL_START
+            if poll is not None:
+                body = content.poll_content(poll, text)
+            elif attachment is None:
                 body = content.text_content(text, mention=mention)
             else:
                 uploaded = await self._upload_once(session, room, key, attachment)
                 body = content.file_content(**{**uploaded, "caption": text})
             body = content.with_relations(body, answers=answers, thread=thread or "")
             body[content.MESSAGE_ID] = message_id
-            event = await session.send(room, events.MESSAGE, body, transaction=message_id)
+            event = await session.send(room, kind, body, transaction=message_id)
         except LoggedOut as error:
             raise ChannelDown(f"Matrix has logged Andy out: {error}") from error
         except ChannelRefused:
@@ -220,6 +225,18 @@ class MatrixChannel:
                 raise ChannelRefused(str(down)) from down
             if SAME_SIGN not in str(down):
                 raise
+
+    async def end_poll(self, message: Message) -> None:
+        """Close a poll, as `Channel.end_poll` says."""
+        session, room = self._connected(), message.chat_jid.removeprefix(PREFIX)
+        try:
+            async with asyncio.timeout(CALL_SECONDS):
+                body = content.poll_end_content(await self._event_of(message.chat_jid, message.id))
+                await session.send(room, events.POLL_END, body, transaction=f"{message.id}.end")
+        except TimeoutError as error:
+            raise ChannelDown("The homeserver did not answer in time.") from error
+        except LoggedOut as error:
+            raise ChannelDown(f"Matrix has logged Andy out: {error}") from error
 
     async def withdraw(self, message: Message) -> None:
         """Redact a message of Andy's own, as `Channel.withdraw` says."""

@@ -11,6 +11,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote as percent
 
+from orchestrator.domain.polls import Poll
 from orchestrator.domain.values import ChatMember
 
 if TYPE_CHECKING:
@@ -20,6 +21,8 @@ MAX_CONTENT_BYTES = 44_000
 """An event may have 64 KiB, with its keys, its signature and, encrypted, a third more."""
 MESSAGE_ID = "andy.message_id"
 """The key of a content that has the id by which the host knows a message, so that it is found in its room."""
+POLL, TEXT = "org.matrix.msc3381.poll", "org.matrix.msc1767.text"
+"""Prefixes of polls and of extensible texts before they were accepted: clients send and read these."""
 MSGTYPES = {"image": "m.image", "audio": "m.audio", "video": "m.video"}
 
 
@@ -58,6 +61,23 @@ def file_content(*, caption: str, name: str, mime: str, size: int, source: dict[
     content = text_content(caption) if caption else {"body": name, "m.mentions": {}}
     kind = MSGTYPES.get(mime.partition("/")[0], "m.file")
     return content | {"msgtype": kind, "filename": name, "info": {"mimetype": mime, "size": size}, **source}
+
+
+def poll_content(poll: Poll, text: str) -> dict[str, Any]:
+    """Return the content of a poll (MSC3381, as clients read it), with its text for those who do not."""
+    answers = [{"id": str(place), TEXT: option} for place, option in enumerate(poll.options)]
+    start = {
+        "question": {"msgtype": "m.text", "body": poll.question, TEXT: poll.question},
+        "kind": f"{POLL}.disclosed",
+        "max_selections": len(poll.options) if poll.is_multiple else 1,
+        "answers": answers,
+    }
+    return {f"{POLL}.start": start, TEXT: text, "m.mentions": {}}
+
+
+def poll_end_content(event_id: str) -> dict[str, Any]:
+    relation = {"rel_type": "m.reference", "event_id": event_id}
+    return {f"{POLL}.end": {}, TEXT: "The question is closed.", "m.relates_to": relation}
 
 
 def with_relations(content: dict[str, Any], *, answers: str, thread: str) -> dict[str, Any]:

@@ -14,8 +14,11 @@ from itertools import islice
 from typing import Any, Literal
 from urllib.parse import unquote
 
-from orchestrator.channels.matrix.content import MESSAGE_ID
+from orchestrator.channels.matrix.content import MESSAGE_ID, POLL
+from orchestrator.domain.polls import VOTE
 
+POLL_START = f"{POLL}.start"
+POLL_END = f"{POLL}.end"
 MESSAGE, REACTION, REDACTION, ENCRYPTED = (
     "m.room.message",
     "m.reaction",
@@ -32,9 +35,7 @@ MAX_OPTIONS, MAX_MENTIONS = 50, 200
 STICKER = "sticker"
 NOTICE = "notice of a program"
 UNKNOWN_KIND = "of a kind that cannot be read"
-POLL_CHANGE = "poll vote"
 VERIFICATION = "device verification"
-_MSC3381 = "org.matrix.msc3381.poll"
 _SILENT = (
     "m.call.",
     "org.matrix.msc3401.call.",
@@ -93,6 +94,8 @@ class RoomMessage:
     """The accounts that links in it lead to, each with the name that the link shows."""
     ignored: str = ""
     """The reason why this message never triggers the agent; empty if it may."""
+    chosen: tuple[str, ...] | None = None
+    """The ids of the answers that it chooses in the poll that it answers; None of all but votes."""
     verifies: str = ""
     """The account that it asks to compare keys."""
     is_unreadable: bool = False
@@ -135,7 +138,7 @@ def _body(event: dict[str, Any], kind: str, content: dict[str, Any]) -> dict[str
             }
     if kind.startswith(_SILENT):
         return None
-    return _poll(content) or _unknown(kind, content)
+    return _poll(kind, content) or _unknown(kind, content)
 
 
 def _unknown(kind: str, content: dict[str, Any]) -> dict[str, Any]:
@@ -145,15 +148,27 @@ def _unknown(kind: str, content: dict[str, Any]) -> dict[str, Any]:
     return {"text": text, "ignored": UNKNOWN_KIND}
 
 
-def _poll(content: dict[str, Any]) -> dict[str, Any] | None:
+def _poll(kind: str, content: dict[str, Any]) -> dict[str, Any] | None:
     """Return a poll, a vote or the end of one (MSC3381, before and after it was accepted)."""
-    for prefix, poll in (("m.poll", "m.poll"), (_MSC3381, f"{_MSC3381}.start")):
+    if kind == "m.poll.response" or f"{POLL}.response" in content or "m.poll.response" in content:
+        words = {"text": "[voted in a poll]", "ignored": VOTE, "answers": _referred(content)}
+        return {**words, "chosen": _chosen(content)}
+    for prefix, poll in (("m.poll", "m.poll"), (POLL, f"{POLL}.start")):
         if isinstance(content.get(poll), dict):
             return {"text": _poll_words(content[poll])}
-        for part, text in (("response", "[voted in a poll]"), ("end", "[closed a poll]")):
-            if f"{prefix}.{part}" in content:
-                return {"text": text, "ignored": POLL_CHANGE, "answers": _referred(content)}
+        if f"{prefix}.end" in content:
+            return {"text": "[closed a poll]", "ignored": VOTE, "answers": _referred(content)}
     return None
+
+
+def _chosen(content: dict[str, Any]) -> tuple[str, ...] | None:
+    """Return the ids of the answers that a vote chooses, without what is none; None where it has no list."""
+    old = _table(content.get(f"{POLL}.response")).get("answers")
+    found = old if isinstance(old, list) else content.get("m.selections")
+    if not isinstance(found, list):
+        return None
+    known = (one for one in found[:MAX_OPTIONS] if isinstance(one, str) and len(one) <= MAX_ID_CHARS)
+    return tuple(dict.fromkeys(known))
 
 
 def _poll_words(poll: dict[str, Any]) -> str:

@@ -28,7 +28,7 @@ from orchestrator.domain.errors import ChannelError, ChannelRefused, StoreError
 from orchestrator.domain.protocols import Receive
 from orchestrator.domain.values import ChatJid, Inbound, MessageId, Quote
 from orchestrator.groups import owner
-from orchestrator.store import chats, groups, messages
+from orchestrator.store import chats, groups, messages, polls
 
 log = structlog.get_logger(__name__)
 
@@ -235,6 +235,9 @@ class RoomReceiver:
             file_until_ms = self._context.clock.now_ms() + int(seconds * 1000)
         is_group = self._session.is_group(room_id)
         name = self._session.member_name(room_id, message.sender)
+        vote = None
+        if message.chosen is not None and quote is not None:
+            vote = await self._vote(quote.message_id, message.chosen)
         return Inbound(
             chat_jid=jid,
             id=MessageId(message.event_id),
@@ -256,11 +259,27 @@ class RoomReceiver:
             is_moderated=bool(message.redacts),
             ignored=REACTION if message.sign else message.ignored or None,
             reaction=message.sign or None,
+            vote=vote,
             is_unreadable=message.is_unreadable,
             file=attachments.placeholder_of(message.file, is_to_come=file_until_ms is not None, limit=limit),
             file_until_ms=file_until_ms,
             thread=message.thread or None,
         )
+
+    async def _vote(self, poll_id: MessageId, chosen: tuple[str, ...]) -> tuple[int, ...] | None:
+        """Return the places of the options that a vote chooses; None in a poll that is not Andy's own.
+
+        One that names an unknown option is spoilt, as the specification has it.
+        """
+        async with self._context.database.reading() as tx:
+            poll = await polls.of_message(tx, poll_id)
+        if poll is None:
+            return None
+        known = {str(place): place for place in range(len(poll.options))}
+        if not all(one in known for one in chosen):
+            return None
+        places = tuple(known[one] for one in chosen)
+        return places if poll.is_multiple else places[:1]
 
     def _text(self, room_id: str, message: RoomMessage) -> str:
         """Return the words of a message; a mention of Andy at their begin is the call that people write."""

@@ -388,7 +388,7 @@ class MatrixSession:
                     limit=PAGE_EVENTS,
                     message_filter={
                         "senders": [self._login.user_id],
-                        "types": [events.MESSAGE, events.ENCRYPTED],
+                        "types": [events.MESSAGE, events.POLL_START, events.ENCRYPTED],
                     },
                 )
             )

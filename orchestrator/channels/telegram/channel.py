@@ -38,9 +38,10 @@ from orchestrator.channels.telegram.entities import MAX_MARKS, Mark, marked, pie
 from orchestrator.channels.telegram.incoming import UpdateReceiver, move_chat
 from orchestrator.channels.telegram.login import TelegramLogin
 from orchestrator.domain.errors import ChannelDown, ChannelError, ChannelRefused, OutcomeUnknown
+from orchestrator.domain.polls import Poll
 from orchestrator.domain.protocols import Receive
 from orchestrator.domain.values import Attachment, ChatJid, ChatMember, Message, MessageId
-from orchestrator.store import messages
+from orchestrator.store import messages, polls
 
 log = structlog.get_logger(__name__)
 
@@ -89,6 +90,7 @@ class TelegramChannel:
             context, CHANNEL, read_login=login.read, chats=PREFIX, chance=chance
         )
         self._bot: telegram.Bot | None = None
+        self._receiver: UpdateReceiver | None = None
         self._sent: OrderedDict[str, MessageId] = OrderedDict()
         self._silent_until = 0.0
         self._unknown = 0
@@ -121,7 +123,8 @@ class TelegramChannel:
                     f"Telegram asks for a pause {asked}", pause_seconds=asked.seconds
                 ) from asked
             async with asyncio.TaskGroup() as tasks:
-                await self._hear(bot, UpdateReceiver(self._context, bot, found, receive, tasks=tasks))
+                self._receiver = UpdateReceiver(self._context, bot, found, receive, tasks=tasks)
+                await self._hear(bot, self._receiver)
         except* LoggedOut:
             # A proxy on the way, or Telegram itself for a moment, may answer 404 and 401 as well.
             self._unknown += 1
@@ -131,7 +134,7 @@ class TelegramChannel:
             self._unknown = 0
             raise
         finally:
-            self._bot = None
+            self._bot = self._receiver = None
             await asyncio.shield(bot.shutdown())
 
     async def _hear(self, bot: login.PollingBot, receiver: UpdateReceiver) -> None:
@@ -144,6 +147,7 @@ class TelegramChannel:
                 self._bot, self._unknown, is_first = bot, 0, False
                 await self._connection.note_connected()
                 await receiver.resume()
+                await receiver.take_waiting_votes()
             place = await receiver.take(page) or place
             if page:
                 self._connection.status.change(last_message_ms=self._context.clock.now_ms())
@@ -177,6 +181,7 @@ class TelegramChannel:
         quote: Message | None = None,
         mention: ChatMember | None = None,
         thread: str | None = None,
+        poll: Poll | None = None,
     ) -> MessageId | None:
         """Send a message, as `Channel.send` says; return the number that Telegram gives it."""
         answered = await self._number_of(jid, quote.id) if quote is not None else None
@@ -186,6 +191,8 @@ class TelegramChannel:
             # A message that is gone by now must not keep its answer away.
             in_topic["reply_parameters"] = ReplyParameters(answered, allow_sending_without_reply=True)
         send = partial(self._send_all, message_id, text, attachment, mention)
+        if poll is not None:
+            send = partial(self._send_poll, message_id, poll)
         try:
             try:
                 return await send(in_topic)
@@ -228,12 +235,46 @@ class TelegramChannel:
         numbers = [await self._send_once(f"{message_id}.{at}", step) for at, step in enumerate(steps)]
         return numbers[0]
 
+    async def _send_poll(self, message_id: MessageId, poll: Poll, common: dict[str, Any]) -> MessageId:
+        """Send a poll whose votes have names; store what Telegram calls it. Raises as `_send_all` does."""
+        step = partial(
+            self._connected().send_poll,
+            question=poll.question,
+            options=list(poll.options),
+            is_anonymous=False,
+            allows_multiple_answers=poll.is_multiple,
+            **common,
+        )
+        if message_id not in self._sent:
+            sent = await self._send(step)
+            self._remember(message_id, MessageId(str(sent.message_id)))
+            async with self._context.database.transaction() as tx:
+                await polls.note_ref(tx, message_id, f"{CHANNEL.name} {sent.poll.id}")
+            if self._receiver is not None:
+                await self._receiver.take_waiting_votes()
+        return self._sent[message_id]
+
+    async def end_poll(self, message: Message) -> None:
+        """Stop a poll, as `Channel.end_poll` says."""
+        bot, number = self._connected(), await self._number_of(message.chat_jid, message.id)
+        if number is None:
+            raise ChannelRefused("Telegram does not know this message.")
+        try:
+            await self._send(partial(bot.stop_poll, int(message.chat_jid.removeprefix(PREFIX)), number))
+        except ChatMigrated as error:
+            raise ChannelRefused("This group has another address now.") from error
+        except OutcomeUnknown as error:
+            raise ChannelDown(str(error)) from error
+
+    def _remember(self, key: str, number: MessageId) -> None:
+        self._sent[key] = number
+        if len(self._sent) > MAX_REMEMBERED:
+            self._sent.popitem(last=False)
+
     async def _send_once(self, key: str, step: Callable[[], Awaitable[Any]]) -> MessageId:
         """Send one part of a message, unless this process has; return its number. Raises as `_send` does."""
         if key not in self._sent:
-            self._sent[key] = MessageId(str((await self._send(step)).message_id))
-            if len(self._sent) > MAX_REMEMBERED:
-                self._sent.popitem(last=False)
+            self._remember(key, MessageId(str((await self._send(step)).message_id)))
         return self._sent[key]
 
     async def _send(self, step: Callable[[], Awaitable[Any]]) -> Any:

@@ -11,6 +11,7 @@ import asyncio
 import json
 import secrets
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -25,18 +26,22 @@ from orchestrator.channels.receiving import hand_in, storable
 from orchestrator.channels.telegram import updates
 from orchestrator.channels.telegram.description import CHANNEL, FOLDER, PREFIX
 from orchestrator.channels.telegram.login import TelegramLogin
-from orchestrator.channels.telegram.updates import ChatMove, ChatUpdate, TelegramFile
+from orchestrator.channels.telegram.updates import ChatMove, ChatUpdate, PollAnswer, TelegramFile
 from orchestrator.domain.errors import BadRequest, ChannelDown, ChannelRefused
+from orchestrator.domain.polls import UNREADABLE_VOTE, VOTE, vote_text
 from orchestrator.domain.protocols import Receive
 from orchestrator.domain.values import ChatJid, Inbound, MessageId, Quote
 from orchestrator.groups import owner, registration
-from orchestrator.store import chats, groups, messages
+from orchestrator.store import chats, groups, messages, polls
 
 log = structlog.get_logger(__name__)
 
 REACTION = "reaction"
 FETCHING = f"{CHANNEL.name}.file:"
 """The beginning of the names under which updates are stored whose files are being fetched."""
+WAITING_VOTES = f"{CHANNEL.name}.vote:"
+"""The beginning of the names under which votes are stored whose poll is not known yet."""
+MAX_WAITING_VOTES = 1_000
 MAX_WAITING_FILES = 1_000
 """Files that wait to be fetched, at most: then no further update is asked for, which Telegram keeps a day."""
 MAX_FETCH_BYTES = 20 * 1000**2
@@ -101,6 +106,9 @@ class UpdateReceiver:
         if found is None or found.sender_id == self._login.bot_id:
             await self._move_place(place)
             return
+        if isinstance(found, PollAnswer):
+            await self._take_answer(found, update, place)
+            return
         inbound = await self._inbound(found)
         file = found.file if inbound.file_until_ms is not None else None
         if not await hand_in(self._receive, inbound, cursor=place if file is None else None):
@@ -111,6 +119,62 @@ class UpdateReceiver:
                 await chats.set_cursor(tx, CHANNEL.name, place)
             await self._fetch(number, inbound, file)
 
+    async def _take_answer(self, answer: PollAnswer, update: dict[str, Any], place: str) -> None:
+        """Hand a vote in; one whose poll is not known yet waits until it is, for it may be being sent."""
+        inbound = await self._vote(answer)
+        if inbound is not None and await hand_in(self._receive, inbound, cursor=place):
+            return
+        async with self._context.database.transaction() as tx:
+            waiting = await chats.cursors_of(tx, self._waiting_votes)
+            if inbound is None and len(waiting) < MAX_WAITING_VOTES:
+                key = f"{self._waiting_votes}{answer.update_id}"
+                await chats.set_cursor(tx, key, json.dumps(update))
+            await chats.set_cursor(tx, CHANNEL.name, place)
+
+    @property
+    def _waiting_votes(self) -> str:
+        return f"{WAITING_VOTES}{self._login.bot_id}:"
+
+    async def take_waiting_votes(self) -> None:
+        """Hand in the votes that came before their poll was known; forget those whose poll never will be."""
+        async with self._context.database.reading() as tx:
+            stored = await chats.cursors_of(tx, self._waiting_votes)
+        for number, text in sorted((int(key), text) for key, text in stored.items()):
+            inbound = None
+            with suppress(Exception):  # another version of the library may read it no more
+                found = self._read(json.loads(text))
+                inbound = await self._vote(found) if isinstance(found, PollAnswer) else None
+            if inbound is not None:
+                await hand_in(self._receive, inbound, cursor=None)
+            if inbound is not None or len(stored) >= MAX_WAITING_VOTES:
+                async with self._context.database.transaction() as tx:
+                    await chats.forget_cursor(tx, f"{self._waiting_votes}{number}")
+
+    async def _vote(self, answer: PollAnswer) -> Inbound | None:
+        """Return a vote as a message of its poll's chat; None where the poll is not known."""
+        async with self._context.database.reading() as tx:
+            poll = await polls.of_ref(tx, f"{CHANNEL.name} {answer.poll_id}")
+        if poll is None:
+            return None
+        is_group = poll.chat_jid.startswith(f"{PREFIX}-")
+        is_known = poll.takes(answer.chosen)
+        return Inbound(
+            chat_jid=poll.chat_jid,
+            id=MessageId(f"v{answer.update_id}"),
+            sender=f"{PREFIX}{answer.sender_id}",
+            sender_name=answer.sender_name,
+            text=vote_text(poll, answer.chosen) if is_known else UNREADABLE_VOTE,
+            sent_ms=self._context.clock.now_ms(),
+            is_from_me=answer.sender_id == self._login.owner,
+            channel=CHANNEL.name,
+            is_group=is_group,
+            is_direct=not is_group,
+            people=None if is_group else 2,
+            quote=Quote(message_id=poll.message_id, sender=self._context.assistant, text=poll.text),
+            ignored=VOTE,
+            vote=answer.chosen if is_known else None,
+        )
+
     async def _move_chat(self, move: ChatMove, place: str) -> None:
         old, new = (ChatJid(f"{PREFIX}{chat_id}") for chat_id in (move.old, move.new))
         try:
@@ -118,8 +182,8 @@ class UpdateReceiver:
         except ChannelRefused as error:
             log.warning("telegram.chat_not_moved", chat=old, to=new, reason=str(error))
 
-    def _read(self, update: dict[str, Any]) -> ChatUpdate | ChatMove | None:
-        read = telegram.Update.de_json(update, self._bot)
+    def _read(self, update: dict[str, Any]) -> ChatUpdate | ChatMove | PollAnswer | None:
+        read = telegram.Update.de_json(_as_today(update), self._bot)
         return updates.read(
             read,
             bot_id=self._login.bot_id,
@@ -288,6 +352,14 @@ async def move_chat(
         context.wake_outbox()
     if group is not None:
         context.bus.publish("group.chat_moved", group=group.folder, detail=f"{old} {new}")
+
+
+def _as_today(update: dict[str, Any]) -> dict[str, Any]:
+    """Return an update with what the library wants of a vote and older servers do not send."""
+    answer = update.get("poll_answer")
+    if not isinstance(answer, dict):
+        return update
+    return {**update, "poll_answer": {"option_persistent_ids": [], **answer}}
 
 
 def _number_of(update: Any) -> int | None:

@@ -6,14 +6,17 @@ from dataclasses import dataclass, fields
 from datetime import timedelta
 from typing import Any
 
+import telegram
 from telegram import Message, MessageEntity, ReactionTypeEmoji, Update
 
 from orchestrator.channels.telegram import message_text
 
-KINDS = ("message", "edited_message", "message_reaction")
+KINDS = ("message", "edited_message", "message_reaction", "poll_answer")
 """The kinds of update that are requested. A bot receives reactions only where it is an administrator."""
 
 
+MAX_OPTIONS = 100
+"""Options of a poll that are read; Telegram has no more than a dozen."""
 _TYPES: dict[object, type] = {"bool": bool, "int": int, "str": str}
 
 
@@ -85,8 +88,28 @@ class ChatMove:
         _check_types(self)
 
 
-def read(update: Update, *, bot_id: int, username: str, assistant: str) -> ChatUpdate | ChatMove | None:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PollAnswer:
+    """The options that somebody has chosen in a poll of the bot's; none of an answer that was taken back."""
+
+    update_id: int
+    poll_id: str
+    sender_id: int
+    sender_name: str
+    chosen: tuple[int, ...]
+
+    def __post_init__(self) -> None:
+        _check_types(self)
+        if not all(type(one) is int and 0 <= one < MAX_OPTIONS for one in self.chosen):
+            raise TypeError("chosen holds no numbers of options")
+
+
+def read(
+    update: Update, *, bot_id: int, username: str, assistant: str
+) -> ChatUpdate | ChatMove | PollAnswer | None:
     """Return what an update says; None for what means nothing here, such as a pinned message."""
+    if update.poll_answer is not None:
+        return _poll_answer(update, update.poll_answer)
     if update.message_reaction is not None:
         return _reaction(update)
     message = update.message or update.edited_message
@@ -189,6 +212,21 @@ def _reaction(update: Update) -> ChatUpdate | None:
         sent_ms=int(reaction.date.timestamp() * 1000),
         answers=reaction.message_id,
         sign=signs[-1],
+    )
+
+
+def _poll_answer(update: Update, answer: telegram.PollAnswer) -> PollAnswer | None:
+    # Who writes for a channel or a group votes for that.
+    voter = answer.voter_chat or answer.user
+    if voter is None:
+        return None
+    name = answer.voter_chat.effective_name if answer.voter_chat is not None else voter.full_name
+    return PollAnswer(
+        update_id=update.update_id,
+        poll_id=answer.poll_id,
+        sender_id=voter.id,
+        sender_name=name or "",
+        chosen=tuple(dict.fromkeys(answer.option_ids)),
     )
 
 

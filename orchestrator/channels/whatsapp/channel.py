@@ -40,6 +40,7 @@ from orchestrator.channels.whatsapp.protocol import (
 )
 from orchestrator.channels.whatsapp.send_rate import SendRate, SendRateLimiter
 from orchestrator.domain.errors import ChannelDown, ChannelError, ChannelRefused
+from orchestrator.domain.polls import Poll
 from orchestrator.domain.protocols import Receive
 from orchestrator.domain.values import Attachment, ChatJid, ChatMember, Message, MessageId
 from orchestrator.groups import owner
@@ -356,6 +357,7 @@ class WhatsAppChannel:
         quote: Message | None = None,
         mention: ChatMember | None = None,
         thread: str | None = None,
+        poll: Poll | None = None,
     ) -> None:
         """Send a message, as `Channel.send` says. It may wait for its turn: see `send_rate`."""
         del thread  # WhatsApp has none
@@ -368,7 +370,9 @@ class WhatsAppChannel:
         # In a chat between two everybody knows who is meant.
         mention = mention if addresses.is_group(jid) else None
         earlier = await asyncio.to_thread(self._login.ids_of, message_id)
-        shown = self._shown(text, is_caption=attachment is not None, mention=mention)
+        shown = self._shown(
+            text if poll is None else poll.question, is_caption=attachment is not None, mention=mention
+        )
         await bridge.request(
             lambda number: SendRequest(
                 id=number,
@@ -379,6 +383,8 @@ class WhatsAppChannel:
                 file=str(attachment.path) if attachment else "",
                 file_name=attachment.name if attachment else "",
                 mime=attachment.mime if attachment else "",
+                options=poll.options if poll is not None else (),
+                is_multiple=poll is not None and poll.is_multiple,
                 quote=QuotedMessage(id=quote.id, author=quote.sender, text=quote.text[:MAX_QUOTE_CHARS])
                 if quote
                 else None,
@@ -399,6 +405,11 @@ class WhatsAppChannel:
                 id=number, chat=message.chat_jid, message=message.id, author=message.sender, sign=sign
             )
         )
+
+    async def end_poll(self, message: Message) -> None:
+        """Raise `ChannelRefused`: WhatsApp's polls take votes for ever."""
+        del message
+        raise ChannelRefused("WhatsApp ends no polls.")
 
     async def withdraw(self, message: Message) -> None:
         """Delete a message of Andy's own, as `Channel.withdraw` says, while WhatsApp lets people do so."""

@@ -15,6 +15,7 @@ from agent_runner.wire.unicode_forms import composed
 from orchestrator.channels.whatsapp import addresses, message_text
 from orchestrator.channels.whatsapp.addresses import GROUP, LID, PHONE, Address, Directory
 from orchestrator.channels.whatsapp.protocol import BridgeMessage, GroupMember, QuotedMessage, SeenGroup
+from orchestrator.domain.polls import UNREADABLE_VOTE, VOTE
 
 if TYPE_CHECKING:
     from neonize.proto.Neonize_pb2 import ChatPresence as PresenceEvent
@@ -30,7 +31,6 @@ MAX_MENTIONS = 1_024
 MAX_QUOTE_CHARS = 4_000
 MAX_ID_CHARS = 128
 REACTION = "reaction"
-VOTE = "poll vote"
 UNKNOWN_KIND = "of a kind that cannot be read"
 _SILENT = ("encReactionMessage", "keepInChatMessage", "pinInChatMessage", "encEventResponseMessage")
 
@@ -52,10 +52,12 @@ class OwnAccount:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Vote:
-    """A vote in a poll. `chosen` is None if the vote could not be decrypted."""
+    """A vote in a poll. `chosen` is None if it could not be decrypted, or the poll is not known."""
 
     question: str = ""
     chosen: tuple[str, ...] | None = None
+    hashes: tuple[str, ...] | None = None
+    """The SHA-256 of each option that it is for, in hexadecimal digits."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -192,11 +194,16 @@ def _vote(key: Any, vote: Vote, *, people: Directory, me: OwnAccount) -> dict[st
     if not key.ID:
         return IgnoredEvent(reason="a vote in no poll")
     if vote.chosen is None:
-        text = "[voted in a poll; what for cannot be read]"
+        text = UNREADABLE_VOTE
     else:
         text = f"[voted for {', '.join(vote.chosen)}]" if vote.chosen else "[took a vote back]"
     quote = _target(key, people=people, me=me, text=f"[poll] {vote.question}" if vote.question else "")
-    return {"text": _cut(text, MAX_TEXT_CHARS), "quote": quote, "ignored": VOTE}
+    return {
+        "text": _cut(text, MAX_TEXT_CHARS),
+        "quote": quote,
+        "ignored": VOTE,
+        "chosen": vote.hashes,
+    }
 
 
 def _quote(context: Any, people: Directory, me: OwnAccount) -> QuotedMessage | None:

@@ -7,6 +7,7 @@ message is handed in again with the file's place in its text.
 from __future__ import annotations
 
 import asyncio
+import hashlib
 from collections import defaultdict, deque
 from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass, replace
@@ -31,15 +32,24 @@ from orchestrator.channels.whatsapp.protocol import (
     Read,
 )
 from orchestrator.domain.errors import BadRequest, ChannelDown, StoreError
+from orchestrator.domain.polls import Poll
 from orchestrator.domain.protocols import Receive
 from orchestrator.domain.values import ChatJid, Inbound, MessageId, Quote
-from orchestrator.store import chats, groups, messages
+from orchestrator.store import chats, groups, messages, polls
 
 log = structlog.get_logger(__name__)
 
 TAKE_TRIES = 5
 """Tries to hand a message to the host before the message waits for the next login."""
 TAKE_PAUSE_SECONDS = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class _Vote:
+    """A vote in a poll of Andy's own."""
+
+    poll: Poll
+    chosen: tuple[int, ...]
 
 
 class MessageReader:
@@ -67,7 +77,8 @@ class MessageReader:
             files = await media_download.files_to_fetch(
                 tx, message, quote, limit=self._context.attachment_bytes
             )
-            members = await chats.members_of(tx, ChatJid(message.chat)) if message.deletes else []
+            needs_members = bool(message.deletes) or message.chosen is not None
+            members = await chats.members_of(tx, ChatJid(message.chat)) if needs_members else []
         if group is None and message.deletes:
             return None
         file_until_ms = None
@@ -76,6 +87,14 @@ class MessageReader:
             file_until_ms = known.file_until_ms
         elif group is not None and files:
             file_until_ms = self._context.clock.now_ms() + int(self._downloader.wait_seconds(files) * 1000)
+        vote, people = await self._vote(message), None
+        if vote is not None:
+            quote = Quote(
+                message_id=vote.poll.message_id, sender=self._context.assistant, text=vote.poll.text
+            )
+            # On a number of the owner's Andy is no member of his own, and the owner is asked as well.
+            people = len(members) + (not self._context.has_own_number) if members else None
+            people = people if message.is_group else 2
         return Inbound(
             chat_jid=ChatJid(message.chat),
             id=MessageId(message.id),
@@ -97,6 +116,8 @@ class MessageReader:
             is_moderated=any(one.jid == message.sender and one.is_admin for one in members),
             ignored=message.ignored,
             reaction=message.reaction,
+            vote=vote.chosen if vote is not None else None,
+            people=people or None,
             is_unreadable=message.is_unreadable,
             file=self._placeholder(message.media, is_to_come=file_until_ms is not None),
             file_until_ms=file_until_ms,
@@ -152,6 +173,20 @@ class MessageReader:
     def _answers_assistant(self, quoted: QuotedMessage | None) -> bool:
         # All that an account of the assistant's own said is the assistant's, also what an earlier login sent.
         return quoted is not None and quoted.is_mine and self._context.has_own_number
+
+    async def _vote(self, message: BridgeMessage) -> _Vote | None:
+        """Return a vote in a poll of Andy's own, with the options that it chooses; None of any other."""
+        if message.chosen is None or message.quote is None:
+            return None
+        mark = await self._mark_of(message.quote.id)
+        async with self._context.database.reading() as tx:
+            poll = await polls.of_message(tx, MessageId(mark)) if mark is not None else None
+        if poll is None:
+            return None
+        places = {hashlib.sha256(one.encode()).hexdigest(): at for at, one in enumerate(poll.options)}
+        if not all(one in places for one in message.chosen):
+            return None
+        return _Vote(poll=poll, chosen=tuple(dict.fromkeys(places[one] for one in message.chosen)))
 
     async def _deleted(self, message: BridgeMessage) -> MessageId | None:
         """Return the message that one takes back, by the id by which the host knows it."""

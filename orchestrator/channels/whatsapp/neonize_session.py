@@ -58,6 +58,8 @@ MAX_DOWNLOADS = 8
 """A call of the library cannot be ended: one that hangs keeps its thread, and other calls need some too."""
 _GONE = ("status code 403", "status code 404", "status code 410")
 """Parts of the library's errors for a file that WhatsApp does not have any more."""
+MAX_OPTIONS = 50
+"""Options of a vote that are passed on; WhatsApp has no more than a dozen."""
 VOTE_SECONDS = 10.0
 UNREADABLE_SECONDS = 60.0
 """Seconds that the sender of a message that could not be decrypted has to send it again."""
@@ -223,15 +225,18 @@ class NeonizeSession:
         if not message.HasField("pollUpdateMessage"):
             return None
         known = self._spool.poll(message.pollUpdateMessage.pollCreationMessageKey.ID)
-        if not known:
-            return Vote()
         try:
             async with asyncio.timeout(VOTE_SECONDS):
                 vote = await self._client.decrypt_poll_vote(event)
         except Exception as error:  # noqa: BLE001 - of the library; that somebody voted is reported all the same
             log.warning("a vote could not be read: %s", error)
-            return Vote(question=known[0])
-        return Vote(question=known[0], chosen=message_text.chosen(known[1:], vote.selectedOptions))
+            return Vote(question=known[0] if known else "")
+        hashes = tuple(one.hex() for one in vote.selectedOptions[:MAX_OPTIONS])
+        if not known:
+            # One of the account's own, perhaps, that is not recorded yet: the host knows its options.
+            return Vote(hashes=hashes)
+        chosen = message_text.chosen(known[1:], vote.selectedOptions)
+        return Vote(question=known[0], chosen=chosen, hashes=hashes)
 
     async def _on_connected(self, _: Any) -> None:
         self._is_connected, self._is_silent = True, False

@@ -69,6 +69,9 @@ class BridgeMessage:
     """The reason why this message never triggers the agent; None if it may."""
     reaction: str | None = None
     """The sign that it puts under the quoted message."""
+    chosen: tuple[str, ...] | None = None
+    """The SHA-256 of each option that it chooses in the quoted poll, in hexadecimal digits; None of no vote,
+    and of one that could not be decrypted."""
     is_unreadable: bool = False
     """Whether the message arrived but could not be decrypted."""
     sender_alias: str | None = None
@@ -196,6 +199,9 @@ class SendRequest:
     mime: str = ""
     quote: QuotedMessage | None = None
     """The message that this one replies to; its `author` is an address here."""
+    options: tuple[str, ...] = ()
+    """The options of a poll, whose question is the text."""
+    is_multiple: bool = False
     mention: str = ""
     """The address of a person who stands in the text by number, as `@4917…`."""
 

@@ -116,6 +116,8 @@ class Sender:
         message = await self._compose(request)
         message.messageContextInfo.messageSecret = neonize_database.secret_of(request.mark)
         response = await self._client.send_message(jid_of(chat), message)
+        if request.options:
+            self._spool.note_poll(str(response.ID), request.text, request.options)
         return str(response.ID)
 
     async def _compose(self, request: SendRequest) -> Message:
@@ -145,9 +147,22 @@ def _refusal(request_id: int, error: Exception) -> BridgeResponse:
 
 async def compose(client: NewAClient, request: SendRequest, context: ContextInfo | None) -> Message:
     """Return the message to send; a file is uploaded first."""
-    from neonize.proto.waE2E.WAWebProtobufsE2E_pb2 import ExtendedTextMessage, Message
+    from neonize.proto.waE2E.WAWebProtobufsE2E_pb2 import (
+        ExtendedTextMessage,
+        Message,
+        PollCreationMessage,
+    )
     from neonize.utils.enum import MediaType
 
+    if request.options:
+        poll = PollCreationMessage(
+            name=request.text,
+            options=[PollCreationMessage.Option(optionName=one) for one in request.options],
+            selectableOptionsCount=0 if request.is_multiple else 1,
+        )
+        if context is not None:
+            poll.contextInfo.CopyFrom(context)
+        return Message(pollCreationMessage=poll)
     if not request.file and context is not None:
         return Message(extendedTextMessage=ExtendedTextMessage(text=request.text, contextInfo=context))
     if not request.file:

@@ -1,17 +1,21 @@
-"""Send a text to a chat at once, before the turn of the agent ends, or put an emoji under a message."""
+"""Send a text, a poll or an emoji to a chat at once, before the turn of the agent ends."""
 
 from __future__ import annotations
 
 import hashlib
+from dataclasses import replace
 
-from agent_runner.wire.mailbox import ModelMissing, ReactToMessage, SendMessage
+from agent_runner.wire import mailbox
+from agent_runner.wire.mailbox import ModelMissing, ReactToMessage, SendMessage, SendPoll
 from agent_runner.wire.unicode_forms import composed, is_emoji
 from orchestrator.base.clock import local_iso
+from orchestrator.domain.errors import BadRequest
+from orchestrator.domain.polls import Poll
 from orchestrator.domain.protocols import Feature
-from orchestrator.domain.values import ChatJid, Message, Turn, is_hook
+from orchestrator.domain.values import ChatJid, Message, MessageId, Turn, is_hook
 from orchestrator.groups import owner
 from orchestrator.ipc.command_context import CommandCaller, CommandResult, refused
-from orchestrator.store import chats, messages, outbox
+from orchestrator.store import chats, messages, outbox, polls
 from orchestrator.store.database import Tx
 
 MAX_WAITING = 100
@@ -21,6 +25,13 @@ MAX_A_TURN = 100
 MAX_OUTSIDE_AN_HOUR = 30
 """Texts that an agent may send in an hour outside of its turns, as a program that it left running does."""
 HOUR_MS = 3_600_000
+MAX_POLLS_AN_HOUR = 20
+"""Questions with options that a group is asked in an hour, at most."""
+MIN_OPEN_MS, MAX_OPEN_MS = 60_000, 90 * 24 * HOUR_MS
+ASKED = (
+    "The question is on its way. The first answer begins a turn by itself, and so does the end if it has one;"
+    " you read all other answers with the next message, each with who gave it."
+)
 MAX_LOOKED_AT = 200
 """Messages of a chat among which one is found by its words, the newest."""
 NO_MODEL = (
@@ -51,6 +62,67 @@ async def send_message(tx: Tx, caller: CommandCaller, command: SendMessage) -> C
             code="said_before", text="You have said this in this turn; it is not sent twice."
         )
     return CommandResult(text="The message is on its way.")
+
+
+async def send_poll(tx: Tx, caller: CommandCaller, command: SendPoll) -> CommandResult:
+    """Queue a question with options for the chat that the turn answers."""
+    jid, turn = caller.chat, caller.turn
+    try:
+        poll = _poll_of(caller, command)
+    except BadRequest as error:
+        return refused("bad_arguments", str(error))
+    why_not = await _too_many(tx, caller, turn)
+    since_ms = caller.now_ms - HOUR_MS
+    if why_not is None and await polls.count_since(tx, caller.group.folder, since_ms) >= MAX_POLLS_AN_HOUR:
+        why_not = f"{MAX_POLLS_AN_HOUR} questions were asked in this hour: wait."
+    if why_not is not None:
+        return refused("too_many", why_not)
+    await chats.upsert(tx, jid, name=None, channel=None, is_group=False, at_ms=None)
+    key = "poll:" + _key(caller, jid, poll.text, turn)
+    is_new = await outbox.add(
+        tx,
+        chat_jid=jid,
+        folder=caller.group.folder,
+        text=poll.text,
+        dedupe_key=key,
+        turn_id=turn.id if turn is not None and jid == turn.chat_jid else None,
+        now_ms=caller.now_ms,
+    )
+    outgoing = await outbox.by_key(tx, key)
+    if not is_new or outgoing is None:
+        return CommandResult(code="said_before", text="You have asked this in this turn; it is asked once.")
+    await polls.add(tx, replace(poll, message_id=outgoing.message_id))
+    return CommandResult(text=ASKED)
+
+
+def _poll_of(caller: CommandCaller, command: SendPoll) -> Poll:
+    """Return the poll that a command asks for. Raises `BadRequest`, which says what does not fit."""
+    question = " ".join(command.question.split())
+    options = tuple(" ".join(one.split()) for one in command.options)
+    if not question or len(question) > mailbox.MAX_QUESTION_CHARS:
+        raise BadRequest(f"question: give 1 to {mailbox.MAX_QUESTION_CHARS} characters.")
+    if not mailbox.MIN_OPTIONS <= len(options) <= mailbox.MAX_OPTIONS:
+        raise BadRequest(f"options: give {mailbox.MIN_OPTIONS} to {mailbox.MAX_OPTIONS} of them.")
+    if not all(0 < len(one) <= mailbox.MAX_OPTION_CHARS for one in options):
+        raise BadRequest(f"options: each has 1 to {mailbox.MAX_OPTION_CHARS} characters.")
+    if len({composed(one).casefold() for one in options}) < len(options):
+        raise BadRequest("options: two of them are the same.")
+    ends_ms = None
+    if command.until is not None:
+        ends_ms = caller.read_time(command.until, now_ms=caller.asked_ms, zone=caller.zone)
+        if not MIN_OPEN_MS <= ends_ms - caller.now_ms <= MAX_OPEN_MS:
+            raise BadRequest("until: give a time from one minute to 90 days from now.")
+    return Poll(
+        question=question,
+        options=options,
+        is_multiple=command.is_multiple,
+        folder=caller.group.folder,
+        chat_jid=caller.chat,
+        message_id=MessageId(""),
+        role=caller.role,
+        created_ms=caller.now_ms,
+        ends_ms=ends_ms,
+    )
 
 
 async def react(tx: Tx, caller: CommandCaller, command: ReactToMessage) -> CommandResult:

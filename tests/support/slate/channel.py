@@ -17,6 +17,7 @@ from orchestrator.channels.context import ChannelContext
 from orchestrator.channels.description import ChannelDescription
 from orchestrator.channels.receiving import hand_in
 from orchestrator.domain.errors import ChannelDown
+from orchestrator.domain.polls import Poll
 from orchestrator.domain.protocols import Channel, Feature, Receive
 from orchestrator.domain.values import Attachment, ChatJid, ChatMember, Inbound, Message, MessageId, Quote
 from orchestrator.groups.attachments import keep_body
@@ -115,6 +116,7 @@ class SlateChannel:
         quote: Message | None = None,
         mention: ChatMember | None = None,
         thread: str | None = None,
+        poll: Poll | None = None,
     ) -> MessageId | None:
         if self._board is None:
             raise ChannelDown("The slate is not there.")

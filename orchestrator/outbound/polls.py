@@ -1,0 +1,109 @@
+"""End polls at their time: count no more votes, tell the messenger, and have the agent told of the result."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from functools import partial
+
+import structlog
+
+from orchestrator.base.clock import Clock
+from orchestrator.base.event_bus import EventBus, until_next
+from orchestrator.base.wakeups import Wakeups
+from orchestrator.domain.errors import ChannelDown, ChannelRefused
+from orchestrator.domain.polls import Poll
+from orchestrator.domain.protocols import Channel, Feature
+from orchestrator.domain.values import ChatJid
+from orchestrator.groups import roles, settings
+from orchestrator.outbound.delivery import GIVE_UP_MS, SEND_SECONDS
+from orchestrator.store import groups, messages, polls, turns
+from orchestrator.store.database import Database, Tx
+
+log = structlog.get_logger(__name__)
+
+SWEEP_SECONDS = 60.0
+
+
+class PollEnds:
+    """Ends what is due, one poll after another."""
+
+    def __init__(
+        self,
+        database: Database,
+        *,
+        clock: Clock,
+        channel_for: Callable[[ChatJid], Channel | None],
+        bus: EventBus,
+        wakeups: Wakeups,
+    ) -> None:
+        self._database = database
+        self._clock = clock
+        self._channel_for = channel_for
+        self._bus = bus
+        self._wakeups = wakeups
+
+    async def run(self) -> None:
+        """End polls at their time until cancelled."""
+        with self._bus.listening("command.send_poll") as events:
+            while True:
+                await until_next(events, at_most_seconds=await self.end_due())
+
+    async def end_due(self) -> float:
+        """End all that is due, and return in how many seconds to look again."""
+        if await self._database.read(partial(polls.ended_by, now_ms=self._clock.now_ms())):
+            for poll in await self._database.write(self._end):
+                log.info("poll.ended", group=poll.folder, poll=poll.id)
+            self._wakeups.lanes.set()
+        for poll in await self._database.read(polls.to_close):
+            await self._close(poll)
+        next_ms = await self._database.read(polls.next_end_ms)
+        if next_ms is None:
+            return SWEEP_SECONDS
+        return min(SWEEP_SECONDS, max(0.0, (next_ms - self._clock.now_ms()) / 1000))
+
+    async def _end(self, tx: Tx) -> list[Poll]:
+        """Record the ends that are due, each with the turn that is asked about it."""
+        now_ms = self._clock.now_ms()
+        due = await polls.ended_by(tx, now_ms)
+        for poll in due:
+            group = await groups.by_jid(tx, poll.chat_jid)
+            turn_id = None
+            # What nobody was asked, because it was never sent or its chat is gone, has no result.
+            is_asked = await messages.find(tx, poll.chat_jid, poll.message_id) is not None
+            if is_asked and group is not None and group.folder == poll.folder and poll.board_question is None:
+                rights = roles.rights_of(poll.role, settings.of(group))
+                turn_id = await turns.join_chat(
+                    tx,
+                    group.folder,
+                    poll.chat_jid,
+                    now_ms=now_ms,
+                    role=poll.role,
+                    is_restricted=roles.is_restricted(rights, group),
+                )
+            await polls.end(tx, poll, turn_id, now_ms=now_ms)
+        return due
+
+    async def _close(self, poll: Poll) -> None:
+        """Tell the messenger of the end of a poll; while it is away, for a day."""
+        channel = self._channel_for(poll.chat_jid)
+        now_ms = self._clock.now_ms()
+        message = await self._database.read(lambda tx: messages.find(tx, poll.chat_jid, poll.message_id))
+        try:
+            if (
+                message is not None
+                and not poll.is_text
+                and channel is not None
+                and Feature.POLLS in channel.features
+            ):
+                async with asyncio.timeout(SEND_SECONDS):
+                    await channel.end_poll(message)
+        except (ChannelDown, TimeoutError) as error:
+            log.warning("poll.not_closed", poll=poll.id, reason=str(error))
+            if now_ms - (poll.ended_ms or 0) < GIVE_UP_MS:
+                return
+        except ChannelRefused as error:
+            log.info("poll.not_closed", poll=poll.id, reason=str(error))
+        except Exception:
+            log.exception("poll.not_closed", poll=poll.id)
+        await self._database.write(lambda tx: polls.note_closed(tx, poll, now_ms=now_ms))

@@ -1,0 +1,250 @@
+"""`polls` and `poll_votes`: questions with options that chats were asked, and who chose what."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from orchestrator.domain.polls import Poll
+from orchestrator.domain.values import ChatJid, Folder, MessageId, Role, TurnId
+from orchestrator.store.database import Tx, returned
+
+MAX_VOTES = 2_000
+"""Votes of one poll that are stored: as many as a large chat has people."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PollVote:
+    """The newest vote of a person."""
+
+    voter: str
+    name: str
+    chosen: tuple[int, ...]
+    """The places of the options, from 0; none of a vote that was taken back."""
+    voted_ms: int
+    vote_id: MessageId
+    message_id: MessageId
+    """The message that stands for it in the conversation."""
+
+
+async def add(tx: Tx, poll: Poll) -> None:
+    """Store a poll whose message is in the outbox."""
+    await tx.execute(
+        """
+        INSERT INTO polls (group_folder, chat_jid, message_id, question, options_json, is_multiple,
+                           board_question, role, created_ms, ends_ms)
+        VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (message_id) DO NOTHING
+        """,
+        (
+            poll.folder,
+            poll.chat_jid,
+            poll.message_id,
+            poll.question,
+            json.dumps(poll.options, ensure_ascii=False),
+            poll.is_multiple,
+            poll.board_question,
+            poll.role,
+            poll.created_ms,
+            poll.ends_ms,
+        ),
+    )
+
+
+async def count_since(tx: Tx, folder: Folder, since_ms: int) -> int:
+    """Return how many polls of a group were asked since then."""
+    cursor = await tx.execute(
+        "SELECT count(*) AS n FROM polls WHERE group_folder = ? AND created_ms >= ?", (folder, since_ms)
+    )
+    return int((await returned(cursor))["n"])
+
+
+async def of_message(tx: Tx, message_id: MessageId | None) -> Poll | None:
+    """Return the poll that a message of Andy's own asks, or None."""
+    return await _one(tx, "message_id = ?", message_id)
+
+
+async def of_ref(tx: Tx, channel_ref: str) -> Poll | None:
+    """Return the poll that its messenger calls so, or None."""
+    return await _one(tx, "channel_ref = ?", channel_ref)
+
+
+async def ended_in(tx: Tx, turn_id: TurnId) -> list[Poll]:
+    """Return the polls whose end a turn is asked about."""
+    rows = await tx.execute_fetchall("SELECT * FROM polls WHERE end_turn = ? ORDER BY id", (turn_id,))
+    return [_from_row(row) for row in rows]
+
+
+async def open_text_of(tx: Tx, chat_jid: ChatJid, *, since_ms: int) -> Poll | None:
+    """Return the newest poll of a chat that was sent since then as a text with numbers and has not ended."""
+    return await _one(
+        tx,
+        """id = (SELECT max(p.id) FROM polls AS p JOIN outbox AS o ON o.message_id = p.message_id
+                 WHERE p.chat_jid = ? AND p.is_text = 1 AND p.ended_ms IS NULL AND p.created_ms >= ?
+                 AND o.state = 'sent')""",
+        chat_jid,
+        since_ms,
+    )
+
+
+async def some_of(tx: Tx, message_ids: Sequence[MessageId]) -> list[Poll]:
+    """Return the polls that messages ask, in the order in which they were asked."""
+    rows = await tx.execute_fetchall(
+        "SELECT * FROM polls WHERE message_id IN (SELECT value FROM json_each(?)) ORDER BY id",
+        (json.dumps(list(message_ids)),),
+    )
+    return [_from_row(row) for row in rows]
+
+
+async def ended_by(tx: Tx, now_ms: int) -> list[Poll]:
+    """Return the polls whose time is over, and of which that is not recorded yet."""
+    rows = await tx.execute_fetchall(
+        "SELECT * FROM polls WHERE ends_ms <= ? AND ended_ms IS NULL ORDER BY ends_ms", (now_ms,)
+    )
+    return [_from_row(row) for row in rows]
+
+
+async def to_close(tx: Tx) -> list[Poll]:
+    """Return the polls that have ended, and whose messenger still has to be told."""
+    rows = await tx.execute_fetchall(
+        "SELECT * FROM polls WHERE ended_ms IS NOT NULL AND ends_ms IS NOT NULL AND closed_ms IS NULL"
+        " ORDER BY id"
+    )
+    return [_from_row(row) for row in rows]
+
+
+async def next_end_ms(tx: Tx) -> int | None:
+    """Return when the next poll ends, in epoch ms; None where none will."""
+    rows = await tx.execute_fetchall("SELECT min(ends_ms) AS at_ms FROM polls WHERE ended_ms IS NULL")
+    found = next(iter(rows))["at_ms"]
+    return int(found) if found is not None else None
+
+
+async def end(tx: Tx, poll: Poll, turn_id: TurnId | None, *, now_ms: int) -> None:
+    """Record that a poll is over, with the turn that is asked about that."""
+    await tx.execute(
+        "UPDATE polls SET ended_ms = ?, end_turn = ? WHERE id = ? AND ended_ms IS NULL",
+        (now_ms, turn_id, poll.id),
+    )
+
+
+async def note_closed(tx: Tx, poll: Poll, *, now_ms: int) -> None:
+    """Record that the messenger knows of the end of a poll, or will never be told."""
+    await tx.execute("UPDATE polls SET closed_ms = ? WHERE id = ?", (now_ms, poll.id))
+
+
+async def note_text(tx: Tx, message_id: MessageId) -> None:
+    """Record that a poll is asked as a text with numbers."""
+    await tx.execute("UPDATE polls SET is_text = 1 WHERE message_id = ?", (message_id,))
+
+
+async def note_ref(tx: Tx, message_id: MessageId, channel_ref: str) -> None:
+    """Record what the messenger calls a poll."""
+    await tx.execute("UPDATE polls SET channel_ref = ? WHERE message_id = ?", (channel_ref, message_id))
+
+
+async def note_begun(tx: Tx, poll: Poll) -> None:
+    """Record that an answer has begun a turn."""
+    await tx.execute("UPDATE polls SET begun = begun + 1 WHERE id = ?", (poll.id,))
+
+
+async def move(tx: Tx, old: ChatJid, new: ChatJid) -> None:
+    """Have the polls of a chat belong to the chat's new address."""
+    await tx.execute("UPDATE polls SET chat_jid = ? WHERE chat_jid = ?", (new, old))
+
+
+async def votes_of(tx: Tx, poll: Poll) -> list[PollVote]:
+    """Return the newest vote of each person, those that were taken back too, in the order of their time."""
+    rows = await tx.execute_fetchall(
+        "SELECT * FROM poll_votes WHERE poll_id = ? ORDER BY voted_ms, voter", (poll.id,)
+    )
+    return [_vote_from_row(row) for row in rows]
+
+
+async def vote_of(tx: Tx, poll: Poll, voter: str) -> PollVote | None:
+    """Return the newest vote of a person, or None."""
+    cursor = await tx.execute("SELECT * FROM poll_votes WHERE poll_id = ? AND voter = ?", (poll.id, voter))
+    row = await cursor.fetchone()
+    return _vote_from_row(row) if row else None
+
+
+async def count_voters(tx: Tx, poll: Poll) -> int:
+    """Return how many people have chosen something."""
+    cursor = await tx.execute(
+        "SELECT count(*) AS n FROM poll_votes WHERE poll_id = ? AND chosen_json <> '[]'", (poll.id,)
+    )
+    return int((await returned(cursor))["n"])
+
+
+async def put_vote(tx: Tx, poll: Poll, vote: PollVote) -> bool:
+    """Store a vote in place of the person's last one; False where that is newer, or no room is left."""
+    cursor = await tx.execute(
+        """
+        INSERT INTO poll_votes (poll_id, voter, voter_name, chosen_json, voted_ms, vote_id, message_id)
+        SELECT :poll, :voter, :name, :chosen, :at, :vote, :message
+        WHERE (SELECT count(*) FROM poll_votes WHERE poll_id = :poll AND voter <> :voter) < :most
+        ON CONFLICT (poll_id, voter) DO UPDATE SET voter_name = excluded.voter_name,
+            chosen_json = excluded.chosen_json, voted_ms = excluded.voted_ms, vote_id = excluded.vote_id,
+            message_id = excluded.message_id
+        WHERE excluded.voted_ms >= voted_ms
+        """,
+        {
+            "poll": poll.id,
+            "voter": vote.voter,
+            "name": vote.name,
+            "chosen": json.dumps(vote.chosen),
+            "at": vote.voted_ms,
+            "vote": vote.vote_id,
+            "message": vote.message_id,
+            "most": MAX_VOTES,
+        },
+    )
+    return cursor.rowcount == 1
+
+
+async def take_back(tx: Tx, folder: Folder, vote_id: MessageId, *, voter: str) -> None:
+    """Take back the vote that a person has deleted in the messenger."""
+    await tx.execute(
+        """
+        UPDATE poll_votes SET chosen_json = '[]' WHERE vote_id = ? AND voter = ?
+            AND poll_id IN (SELECT id FROM polls WHERE group_folder = ?)
+        """,
+        (vote_id, voter, folder),
+    )
+
+
+async def _one(tx: Tx, where: str, *values: object) -> Poll | None:
+    cursor = await tx.execute(f"SELECT * FROM polls WHERE {where}", values)  # noqa: S608 - constants
+    row = await cursor.fetchone()
+    return _from_row(row) if row else None
+
+
+def _from_row(row: sqlite3.Row) -> Poll:
+    return Poll(
+        id=row["id"],
+        folder=Folder(row["group_folder"]),
+        chat_jid=ChatJid(row["chat_jid"]),
+        message_id=MessageId(row["message_id"]),
+        question=row["question"],
+        options=tuple(json.loads(row["options_json"])),
+        is_multiple=bool(row["is_multiple"]),
+        is_text=bool(row["is_text"]),
+        board_question=row["board_question"],
+        role=Role(row["role"]),
+        created_ms=row["created_ms"],
+        ends_ms=row["ends_ms"],
+        ended_ms=row["ended_ms"],
+        begun=row["begun"],
+    )
+
+
+def _vote_from_row(row: sqlite3.Row) -> PollVote:
+    return PollVote(
+        voter=row["voter"],
+        name=row["voter_name"],
+        chosen=tuple(json.loads(row["chosen_json"])),
+        voted_ms=row["voted_ms"],
+        vote_id=MessageId(row["vote_id"]),
+        message_id=MessageId(row["message_id"]),
+    )

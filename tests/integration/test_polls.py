@@ -1,0 +1,393 @@
+"""Questions with options, answered by votes and by numbers: real intake, store and prompt."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pytest
+
+from agent_runner.wire.frames import Ack, TurnEnd
+from orchestrator.domain.errors import ChannelDown, ChannelRefused
+from orchestrator.domain.protocols import Feature
+from orchestrator.domain.values import ChatJid, MessageId, Quote
+from orchestrator.groups import registration
+from orchestrator.inbound.intake import Accepted
+from orchestrator.inbound.votes import COLLECT_MS, MAX_BEGUN
+from orchestrator.outbound.polls import PollEnds
+from orchestrator.store import groups, polls
+from tests.doubles.channel import ScriptedChannel
+from tests.support.store_harness import StoreHarness
+from tests.support.undo_harness import UndoHarness
+from tests.support.until import until
+
+CHAT = "local:family"
+ASK = {"type": "send_poll", "question": "Which cake?", "options": ["Plum", "Apple <b>", "None"]}
+TEXT = "Which cake?\n1. Plum\n2. Apple <b>\n3. None"
+
+
+class Polls(UndoHarness):
+    """A family whose agent asks, and people who vote."""
+
+    async def ask(self, *, text: str = "@Andy ask them", **changes: Any) -> str:
+        """A whole turn in which a poll is asked and sent; return the id of its message."""
+        await self.turn({**ASK, **changes}, text=text)
+        await self.deliver()
+        return str((await self.store.rows("SELECT message_id FROM polls ORDER BY id DESC"))[0]["message_id"])
+
+    async def deliver(self) -> None:
+        assert isinstance(self.channel, ScriptedChannel)
+        async with self.store.delivering(self.channel):
+            self.store.wakeups.outbox.set()
+
+            async def is_sent() -> bool:
+                waiting = await self.store.outgoing()
+                if waiting and waiting[0].next_attempt_ms > self.store.clock.wall_ms:
+                    self.store.clock.wall_ms = waiting[0].next_attempt_ms
+                    self.store.wakeups.outbox.set()
+                return not [one for one in waiting if one.state not in ("dead", "unknown")]
+
+            await until(is_sent, "all is sent")
+
+    async def vote(self, poll: str, *chosen: int, by: str = "jane", **changes: Any) -> Accepted:
+        self.store.clock.wall_ms += 1
+        return await self.store.hear(
+            "[voted in a poll]",
+            vote=chosen,
+            ignored="poll vote",
+            sender=f"local:{by}",
+            sent_ms=self.store.clock.wall_ms,
+            quote=Quote(message_id=MessageId(poll), sender="Andy", text=""),
+            **{"sender_name": by.title(), **changes},
+        )
+
+    async def prompt(self) -> str:
+        """Give the queued turn to a run and end it well; return what its agent reads."""
+        turn, run, order = await self.store.start_next()
+        await self.finish(turn, run)
+        return order.prompt
+
+    async def finish(self, turn: Any, run: Any) -> None:
+
+        await self.store.take(run, Ack(n=1, turn=turn.id))
+        await self.store.take(run, TurnEnd(n=2, turn=turn.id))
+
+    def ends(self) -> PollEnds:
+        return PollEnds(
+            self.store.database,
+            clock=self.store.clock,
+            channel_for=lambda _: self.channel,
+            bus=self.store.bus,
+            wakeups=self.store.wakeups,
+        )
+
+    async def settings(self, config: str) -> None:
+        async with self.store.database.transaction() as tx:
+            await tx.execute(
+                "UPDATE registered_groups SET container_config = ? WHERE folder = 'family'", (config,)
+            )
+
+
+async def made(store_harness: StoreHarness, *features: Feature) -> Polls:
+    channel = ScriptedChannel(features=frozenset({*features, Feature.IDEMPOTENT}))
+    harness = Polls(store_harness, channel=channel)
+    await harness.add_groups()
+    return harness
+
+
+@pytest.fixture
+async def family(store_harness: StoreHarness) -> Polls:
+    return await made(store_harness, Feature.POLLS)
+
+
+@pytest.fixture
+async def numbers(store_harness: StoreHarness) -> Polls:
+    return await made(store_harness)
+
+
+def shown(harness: Polls) -> list[tuple[str, bool]]:
+    assert isinstance(harness.channel, ScriptedChannel)
+    return [(one.text, one.poll is not None) for one in harness.channel.shown]
+
+
+async def test_it_is_a_poll_where_the_messenger_has_them(family: Polls) -> None:
+    await family.ask()
+    assert shown(family)[0] == (TEXT, True)
+    assert isinstance(family.channel, ScriptedChannel)
+    poll = family.channel.shown[0].poll
+    assert poll is not None
+    assert (poll.question, poll.options, poll.is_multiple) == ("Which cake?", tuple(ASK["options"]), False)
+
+
+async def test_it_is_a_text_with_numbers_elsewhere_and_where_it_is_refused(family: Polls) -> None:
+    assert isinstance(family.channel, ScriptedChannel)
+    family.channel.will(CHAT, ChannelRefused("no polls in a channel"))
+    await family.ask()
+    assert shown(family)[0] == (f"{TEXT}\nReply with the number of one.", False)
+    assert next(one.text for one in await family.store.messages() if one.is_bot_message) == TEXT
+
+
+async def test_a_messenger_that_is_away_gets_it_once(family: Polls) -> None:
+    assert isinstance(family.channel, ScriptedChannel)
+    family.channel.will(CHAT, ChannelDown("away"), ChannelDown("away"))
+    await family.ask()
+    assert [is_poll for _, is_poll in shown(family)] == [True, False]
+
+
+async def test_the_first_answer_begins_a_turn_that_waits_for_others_and_names_all_with_addresses(
+    family: Polls,
+) -> None:
+    poll = await family.ask()
+    begun = await family.vote(poll, 0, by="jane")
+    assert begun.outcome == "queued"
+    (turn,) = await family.store.queued()
+    assert turn.not_before_ms == family.store.clock.wall_ms + COLLECT_MS
+    await family.vote(poll, 1, by="tom", sender_name='Tom" address="x')
+    assert [one.id for one in await family.store.queued()] == [turn.id]
+    prompt = await family.prompt()
+    assert 'sender="Jane"' in prompt
+    assert "[voted for Plum]" in prompt
+    assert f'<quoted_message from="Andy">{TEXT.replace("<b>", "&lt;b&gt;")}</quoted_message>' in prompt
+    assert '<poll question="Which cake?" state="open" answered_by="2">' in prompt
+    assert re.search('<answer from="Jane" address="local:jane" time="[^"]+">Plum</answer>', prompt)
+    assert '<answer from="Tom&quot; address=&quot;x" address="local:tom"' in prompt
+    assert '<option chosen="1">Apple &lt;b&gt;</option>' in prompt
+
+
+async def test_a_vote_that_changes_counts_once_and_one_taken_back_begins_nothing(family: Polls) -> None:
+    poll = await family.ask()
+    await family.vote(poll, 0)
+    assert (await family.vote(poll, 1)).outcome == "amended"
+    prompt = await family.prompt()
+    assert "[voted for Apple &lt;b&gt;]" in prompt
+    assert "Plum]" not in prompt
+    assert 'answered_by="1"' in prompt
+    await family.vote(poll, 0, by="tom")
+    assert await family.store.queued() == [], "only the first answer begins one by itself"
+    await family.vote(poll, by="tom")
+    assert await family.store.queued() == []
+    await family.vote(poll, 2)
+    assert "[voted for None]" in await family.prompt(), "a changed answer is told: the first was worked with"
+
+
+async def test_taken_back_while_its_turn_waits_withdraws_the_turn(family: Polls) -> None:
+    poll = await family.ask()
+    await family.vote(poll, 0)
+    await family.vote(poll)
+    assert await family.store.queued() == []
+    await family.vote(poll, 1)
+    assert (await family.store.rows("SELECT chosen_json FROM poll_votes"))[0]["chosen_json"] == "[1]"
+
+
+async def test_a_flood_of_votes_begins_few_turns_and_leaves_few_messages(family: Polls) -> None:
+    poll = await family.ask()
+    before = len(await family.store.messages())
+    for number in range(60):
+        await family.vote(poll, number % 3)
+        if number % 4 == 0 and await family.store.queued():
+            await family.prompt()
+    begun = await family.store.rows("SELECT begun FROM polls")
+    assert begun[0]["begun"] <= MAX_BEGUN
+    assert await family.store.queued() == []
+    assert len(await family.store.messages()) - before <= 2 * MAX_BEGUN + 1
+
+
+async def test_the_one_that_completes_the_chat_begins_a_turn(family: Polls) -> None:
+    poll = await family.ask()
+    await family.vote(poll, 0, by="jane", people=4)
+    await family.prompt()
+    await family.vote(poll, 0, by="tom", people=4)
+    assert await family.store.queued() == []
+    await family.vote(poll, 1, by="kim", people=4)
+    assert 'answered_by="3"' in await family.prompt()
+
+
+async def test_a_question_of_a_person_does_not_wait_for_votes(family: Polls) -> None:
+    poll = await family.ask()
+    await family.vote(poll, 0)
+    await family.store.hear("@Andy quick, please")
+    (turn,) = await family.store.queued()
+    assert turn.not_before_ms <= family.store.clock.wall_ms
+
+
+async def test_who_may_not_call_is_counted_and_begins_nothing(family: Polls) -> None:
+    poll = await family.ask()
+    await family.settings('{"people": {"local:gus": "guest"}, "roles": {"guest": {"call": false}}}')
+    sent = len(await family.store.outgoing())
+    accepted = await family.vote(poll, 0, by="gus")
+    assert accepted.outcome == "ignored"
+    assert await family.store.queued() == []
+    assert len(await family.store.outgoing()) == sent, "nobody is told that a vote begins nothing"
+    await family.vote(poll, 1)
+    assert 'answered_by="2"' in await family.prompt()
+
+
+@pytest.mark.parametrize("chosen", [(3,), (-1,), (0, 1), (0, 0), (10**9,)])
+async def test_options_that_there_are_not_are_no_vote(family: Polls, chosen: tuple[int, ...]) -> None:
+    poll = await family.ask()
+    assert (await family.vote(poll, *chosen)).outcome == "ignored"
+    assert await family.store.rows("SELECT * FROM poll_votes") == []
+
+
+async def test_votes_in_unknown_polls_and_polls_of_other_chats_are_talk(family: Polls) -> None:
+    poll = await family.ask()
+    assert (await family.vote("unknown", 0)).outcome == "ignored"
+    assert (await family.vote(poll, 0, folder="work")).outcome == "ignored"
+    assert await family.store.rows("SELECT * FROM poll_votes") == []
+
+
+async def test_a_vote_before_the_send_is_recorded_counts(family: Polls) -> None:
+    await family.turn(ASK)
+    poll = (await family.store.rows("SELECT message_id FROM polls"))[0]["message_id"]
+    await family.vote(poll, 0)
+    await family.deliver()
+    assert "<answer" in await family.prompt()
+
+
+async def test_a_vote_that_comes_again_and_one_that_is_older_change_nothing(family: Polls) -> None:
+    poll = await family.ask()
+    await family.vote(poll, 0, id=MessageId("V1"))
+    assert (await family.vote(poll, 0, id=MessageId("V1"))).outcome == "duplicate"
+    await family.vote(poll, 1, id=MessageId("V2"))
+    assert (await family.vote(poll, 1, id=MessageId("V2"))).outcome == "dropped"
+    family.store.clock.wall_ms -= 10_000
+    await family.vote(poll, 0, id=MessageId("V0"))
+    assert (await family.store.rows("SELECT chosen_json FROM poll_votes"))[0]["chosen_json"] == "[1]"
+
+
+async def test_a_vote_that_is_deleted_in_the_messenger_is_taken_back(family: Polls) -> None:
+    poll = await family.ask()
+    await family.vote(poll, 0, id=MessageId("V1"))
+    await family.store.hear("", deletes=MessageId("V1"), sender="local:tom")
+    assert (await family.store.rows("SELECT chosen_json FROM poll_votes"))[0]["chosen_json"] == "[0]"
+    await family.store.hear("", deletes=MessageId("V1"))
+    assert (await family.store.rows("SELECT chosen_json FROM poll_votes"))[0]["chosen_json"] == "[]"
+
+
+@pytest.mark.parametrize(
+    ("text", "chosen"),
+    [("2", "[1]"), ("@Andy 2.", "[1]"), ("2번", "[1]"), ("#3", "[2]"), ("plum", "[0]"), ("4", None),
+     ("2 1", None),     ("two", None), ("2" * 400, None), ("2 cakes please", None)],
+)  # fmt: skip
+async def test_numbers_answer_it_and_are_read_like_any_reply(
+    numbers: Polls, text: str, chosen: str | None
+) -> None:
+    poll = await numbers.ask()
+    quote = Quote(message_id=MessageId(poll), sender="Andy", text="")
+    accepted = await numbers.store.hear(text, quote=quote)
+    assert accepted.outcome == "queued"
+    found = await numbers.store.rows("SELECT chosen_json FROM poll_votes")
+    assert [one["chosen_json"] for one in found] == ([] if chosen is None else [chosen])
+    assert ("<answer" in await numbers.prompt()) is (chosen is not None)
+
+
+async def test_several_numbers_answer_one_with_several_and_a_bare_number_to_nobody_is_talk(
+    numbers: Polls,
+) -> None:
+    await numbers.ask(isMultiple=True)
+    assert (await numbers.store.hear("1")).outcome == "ignored"
+    assert await numbers.store.rows("SELECT * FROM poll_votes") == []
+    await numbers.store.hear("@Andy 1, 3")
+    assert (await numbers.store.rows("SELECT chosen_json FROM poll_votes"))[0]["chosen_json"] == "[0, 2]"
+
+
+async def test_its_end_begins_a_turn_ends_the_poll_and_counts_no_more(family: Polls) -> None:
+    assert isinstance(family.channel, ScriptedChannel)
+    poll = await family.ask(until="2h")
+    await family.vote(poll, 0)
+    await family.prompt()
+    ends = family.ends()
+    await ends.end_due()
+    assert family.channel.ended_polls == []
+    family.store.clock.wall_ms += 2 * 3_600_000
+    await ends.end_due()
+    assert family.channel.ended_polls == [poll]
+    prompt = await family.prompt()
+    assert "The time of a question that you had asked here is over" in prompt
+    assert 'state="ended" answered_by="1"' in prompt
+    assert (await family.vote(poll, 1, by="tom")).outcome == "ignored"
+    await ends.end_due()
+    assert family.channel.ended_polls == [poll]
+    assert await family.store.queued() == []
+
+
+async def test_a_message_that_joins_the_turn_of_the_end_is_answered_with_it(family: Polls) -> None:
+    await family.ask(until="2h")
+    family.store.clock.wall_ms += 2 * 3_600_000
+    await family.ends().end_due()
+    await family.store.hear("@Andy well?")
+    prompt = await family.prompt()
+    assert "@Andy well?" in prompt
+    assert 'state="ended" answered_by="0"' in prompt
+
+
+async def test_the_end_in_a_chat_that_is_gone_or_was_never_asked_is_quiet(family: Polls) -> None:
+    assert isinstance(family.channel, ScriptedChannel)
+    await family.turn({**ASK, "until": "2h"})
+    family.store.clock.wall_ms += 2 * 3_600_000
+    await family.ends().end_due()
+    await family.deliver()
+    assert [text for text, _ in shown(family)] == ["Done."], "what is over is not asked any more"
+    poll = await family.ask(until="2h")
+    async with family.store.database.transaction() as tx:
+        await groups.known(tx, "family")
+        await registration.unregister(tx, "family", now_ms=family.store.clock.now_ms())
+    assert (await family.vote(poll, 0)).outcome == "unregistered"
+    family.store.clock.wall_ms += 2 * 3_600_000
+    await family.ends().end_due()
+    assert await family.store.queued() == []
+
+
+async def test_an_undo_deletes_it_and_later_votes_are_nothing(store_harness: StoreHarness) -> None:
+    family = await made(store_harness, Feature.POLLS, Feature.WITHDRAWALS)
+    poll = await family.ask()
+    said = await family.say("@Andy undo")
+    assert "the question “Which cake?” is gone" in said
+    assert "1 sent message is deleted" in said
+    assert (await family.vote(poll, 0)).outcome == "ignored"
+    await family.say("@Andy undo")
+    assert len(await family.store.rows("SELECT * FROM polls")) == 1
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"question": "  "},
+        {"question": "x" * 301},
+        {"options": ["one"]},
+        {"options": [str(one) for one in range(11)]},
+        {"options": ["a", ""]},
+        {"options": ["a", "A"]},
+        {"options": ["a", "b" * 101]},
+        {"until": "yesterday"},
+        {"until": "10s"},
+        {"until": "2199-01-01T00:00"},
+    ],
+)
+async def test_what_no_chat_can_be_asked_is_refused(family: Polls, change: dict[str, Any]) -> None:
+    await family.store.hear("@Andy hi")
+    turn, _, _ = await family.store.start_next()
+    reply = await family.command(turn, {**ASK, **change})
+    assert (reply.ok, reply.code) == (False, "bad_arguments")
+    assert await family.store.rows("SELECT * FROM polls") == []
+
+
+async def test_it_is_asked_once_a_turn_and_not_without_end(family: Polls) -> None:
+    await family.store.hear("@Andy hi")
+    turn, _, _ = await family.store.start_next()
+    assert (await family.command(turn, ASK)).code == "ok"
+    assert (await family.command(turn, ASK)).code == "said_before"
+    codes = {(await family.command(turn, {**ASK, "question": f"{n}?"})).code for n in range(30)}
+    assert codes == {"ok", "too_many"}
+
+
+async def test_its_chat_may_move(family: Polls) -> None:
+    poll = await family.ask()
+    async with family.store.database.transaction() as tx:
+        await registration.move_chat(
+            tx, ChatJid(CHAT), ChatJid("local:new"), now_ms=family.store.clock.now_ms()
+        )
+        found = await polls.of_message(tx, MessageId(poll))
+    assert found is not None
+    assert found.chat_jid == "local:new"
+    assert (await family.vote(poll, 0, chat_jid=ChatJid("local:new"))).outcome == "queued"
