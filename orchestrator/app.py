@@ -166,6 +166,7 @@ class Orchestrator:
             stop=StopRequests(host, stop_run=self._containers.stop_run_soon).answer,
             undo=self._undo.requests.answer,
             forget=self._contexts.forget_requests.answer,
+            answer_poll=self._dashboards.answer_poll,
         )
 
     async def _serve(

@@ -84,6 +84,9 @@ class CreateQuestion(Arguments):
     type: QuestionType = "info_gather"
     related_task_id: Id | None = None
     context: Text = Field(default="", description=CONTEXT)
+    options: tuple[Tag, ...] = Field(
+        default=(), max_length=100, description="2 to 10 answers to choose one from; empty: any words."
+    )
 
 
 class UpdateQuestion(Arguments):

@@ -39,6 +39,7 @@ from orchestrator.store import (
     audit,
     commands,
     dashboard_knowledge,
+    dashboard_questions,
     groups,
     memory_notes,
     messages,
@@ -46,6 +47,7 @@ from orchestrator.store import (
     outbox,
     person_records,
     person_removals,
+    polls,
     sessions,
     turn_effects,
     turns,
@@ -289,6 +291,8 @@ async def _forget_messages(tx: Tx, facts: RemovalFacts) -> None:
     addresses = {one.sender for one in facts.said} | facts.removal.addresses
     await person_records.forget_names(tx, folder, addresses, [one.seq for one in facts.said])
     await person_records.forget_calls(tx, facts.turn_ids)
+    await polls.forget_person(tx, folder, addresses)
+    await dashboard_questions.forget_names(tx, folder, facts.names)
 
 
 async def _forget_notes(tx: Tx, facts: RemovalFacts, counts: Counter[str]) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 from zoneinfo import ZoneInfo
@@ -11,7 +11,7 @@ from zoneinfo import ZoneInfo
 import structlog
 
 from agent_runner.wire.order import TurnOrder
-from orchestrator.dashboard.delivery import instant_replies
+from orchestrator.dashboard.delivery import choices, instant_replies
 from orchestrator.dashboard.delivery.notification_dispatcher import NotificationDispatcher
 from orchestrator.dashboard.delivery.outcomes import DeliveryOutcomes
 from orchestrator.dashboard.files.export import DashboardExporter
@@ -25,6 +25,7 @@ from orchestrator.dashboard.worker import prompt
 from orchestrator.dashboard.worker.loop import WorkerLoop, WorkerPorts, worker_mode
 from orchestrator.domain.dashboard import Actor, Caller, ToolRefused
 from orchestrator.domain.errors import BadTime
+from orchestrator.domain.polls import Poll
 from orchestrator.domain.settings import Settings
 from orchestrator.domain.values import Group, Quote, RunId, Turn
 from orchestrator.groups import memory_templates
@@ -32,6 +33,7 @@ from orchestrator.groups.host_context import HostContext
 from orchestrator.outbound.delivery import DeliveryHooks
 from orchestrator.store import dashboard_cycles, dashboards, groups
 from orchestrator.store.database import Tx
+from orchestrator.store.polls import PollVote
 
 log = structlog.get_logger(__name__)
 
@@ -174,6 +176,14 @@ class DashboardFeature:
         return await instant_replies.answer(
             self.service.service_context(tx, group, caller), text, quote, is_asked=is_asked
         )
+
+    async def answer_poll(
+        self, tx: Tx, group: Group, poll: Poll, votes: Sequence[PollVote], *, newest: str, is_text: bool
+    ) -> str | None:
+        """Answer the question of the board that a poll asks, as `choices.take` says."""
+        caller = Caller(actor=Actor.USER, now_ms=self._host.clock.now_ms(), is_person=True)
+        ctx = self.service.service_context(tx, group, caller)
+        return await choices.take(ctx, poll, votes, newest=newest, is_text=is_text)
 
     def hours_of(self, group: Group) -> Hours:
         """Return the notification hours of a group."""

@@ -202,6 +202,8 @@ class Question:
     processed_ms: int | None = None
     version: int = 0
     changed_turn: int | None = None
+    options: tuple[str, ...] = ()
+    """The answers among which people choose one; none of a question that is answered in words."""
 
     @property
     def is_open(self) -> bool:

@@ -138,6 +138,7 @@ RETENTION_DAYS = {
     "messages": 0,
     "notifications": 180,
     "outbox": 365,
+    "polls": 365,
     "question_lists": 90,
     "questions": 365,
     "runs": 365,

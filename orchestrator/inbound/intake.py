@@ -62,6 +62,9 @@ Approve = Callable[..., Awaitable[str | None]]
 Stop = Callable[..., Awaitable[str | None]]
 """`(tx, group, message, text, *, is_asked, role)`: stop what the message says to stop and return the reply,
 else None."""
+AnswerPoll = Callable[..., Awaitable[str | None]]
+"""`(tx, group, poll, votes, *, newest, is_text)`: answer the question of the board that a poll asks and
+return the reply, else None."""
 Undo = Callable[..., Awaitable["ReplyAtOnce | None"]]
 """`(tx, group, message, text, *, is_asked, role)`: undo what the message says to undo; None of any other."""
 Forget = Callable[..., Awaitable["ReplyAtOnce | None"]]
@@ -160,6 +163,7 @@ class Intake:
         stop: Stop | None = None,
         undo: Undo | None = None,
         forget: Forget | None = None,
+        answer_poll: AnswerPoll | None = None,
         on_talk: Callable[[ChatJid], None] = lambda _: None,
     ) -> None:
         """`read_senders` reads the owner's list of senders and blocks; without it everybody may ask.
@@ -172,6 +176,7 @@ class Intake:
         self._approve = approve
         self._stop = stop
         self._undo = undo
+        self._answer_poll = answer_poll
         self._forget = forget
         self._on_talk = on_talk
         self._clock = clock
@@ -328,9 +333,9 @@ class Intake:
         if message.deletes is not None:
             await polls.take_back(tx, group.folder, message.deletes, voter=message.sender)
             return _amended(await amendments.delete(tx, message, now_ms=self._clock.now_ms()))
-        counted = await self._count_vote(tx, message, group)
-        if counted is not None and message.vote is not None:
-            return await self._take_vote(tx, counted, group, asker)
+        voted = await self._take_vote(tx, message, group, asker)
+        if voted is not None:
+            return voted
         if message.edits is not None:
             # Some messengers send an edit without what the message quotes: a reply to Andy still calls him.
             whole = await _with_quote_of_original(tx, message, message.edits)
@@ -355,6 +360,18 @@ class Intake:
                 return answered
         return await self._store(tx, message, group, asker)
 
+    async def _take_vote(self, tx: Tx, message: Inbound, group: Group, asker: Asker) -> Accepted | None:
+        """Count a vote; None of a message that is none, and of a text that is read like any other."""
+        counted = await self._count_vote(tx, message, group)
+        if counted is None:
+            return None
+        answered = None
+        if counted.poll.board_question is not None:
+            answered = await self._answer_board(tx, counted, group, asker, is_text=message.vote is None)
+        if answered is None and message.vote is not None:
+            return await self._store_vote(tx, counted, group, asker)
+        return answered
+
     async def _count_vote(self, tx: Tx, message: Inbound, group: Group) -> CountedVote | None:
         """Count a vote in a poll, or a text for Andy that answers one by numbers; None of all else."""
         if message.ignored is not None and message.vote is None:
@@ -365,7 +382,24 @@ class Intake:
         said = replace(message, text=triggers.without_trigger(message.text, group, name=self._name))
         return await votes.count(tx, said, group, is_text=is_text, now_ms=self._clock.now_ms())
 
-    async def _take_vote(self, tx: Tx, counted: CountedVote, group: Group, asker: Asker) -> Accepted:
+    async def _answer_board(
+        self, tx: Tx, counted: CountedVote, group: Group, asker: Asker, *, is_text: bool
+    ) -> Accepted | None:
+        """Answer a question of the board by a vote, in a turn that has ended; None where that cannot be."""
+        may_answer = asker.may_ask and asker.changes_board and counted.is_new and counted.chosen
+        if self._answer_poll is None or not may_answer:
+            return None
+        given = await polls.votes_of(tx, counted.poll)
+        newest = counted.poll.chosen_text(counted.chosen)
+        async with turn_effects.recording(tx, turn_effects.PROVISIONAL, now_ms=self._clock.now_ms()):
+            text = await self._answer_poll(tx, group, counted.poll, given, newest=newest, is_text=is_text)
+        if text is None:
+            await turn_effects.forget_provisional(tx)
+            return None
+        message = replace(counted.message, edits=None)
+        return await self._record_reply(tx, message, group, ReplyAtOnce(text), asker)
+
+    async def _store_vote(self, tx: Tx, counted: CountedVote, group: Group, asker: Asker) -> Accepted:
         """Store the message of a vote. It begins a turn where it may, or replaces the person's last one."""
         message, now_ms = counted.message, self._clock.now_ms()
         if not counted.is_new:
@@ -403,6 +437,13 @@ class Intake:
             reply = await self._act_at_once(tx, group, message, text, asker, is_asked=is_asked, now_ms=now_ms)
         if reply is None:
             return None
+        return await self._record_reply(tx, message, group, reply, asker)
+
+    async def _record_reply(
+        self, tx: Tx, message: Inbound, group: Group, reply: ReplyAtOnce, asker: Asker
+    ) -> Accepted:
+        """Store a message that needs no agent in a turn of its own; send the reply, if it has words."""
+        now_ms = self._clock.now_ms()
         turn_id = reply.turn_id
         if turn_id is None:
             turn_id = await turns.add_answered(
@@ -417,15 +458,16 @@ class Intake:
             await turn_outages.note_stop(
                 tx, turn_id, code=turn_outages.STOP_REQUEST, reason=AT_ONCE, now_ms=now_ms
             )
-        await outbox.add(
-            tx,
-            chat_jid=message.chat_jid,
-            folder=group.folder,
-            text=reply.text,
-            dedupe_key=f"at-once:{turn_id}",
-            turn_id=turn_id,
-            now_ms=now_ms,
-        )
+        if reply.text:
+            await outbox.add(
+                tx,
+                chat_jid=message.chat_jid,
+                folder=group.folder,
+                text=reply.text,
+                dedupe_key=f"at-once:{turn_id}",
+                turn_id=turn_id,
+                now_ms=now_ms,
+            )
         return Accepted(outcome="queued", seq=seq, turn_id=turn_id, is_replied_to=True)
 
     async def _act_at_once(
@@ -658,6 +700,7 @@ def build_intake(
     stop: Stop | None = None,
     undo: Undo | None = None,
     forget: Forget | None = None,
+    answer_poll: AnswerPoll | None = None,
 ) -> Intake:
     """Make a host's intake, which reads the owner's list of senders anew when that file changes."""
 
@@ -678,5 +721,6 @@ def build_intake(
         stop=stop,
         undo=undo,
         forget=forget,
+        answer_poll=answer_poll,
         on_talk=lambda jid: host.signs.note(Sign.TALK, jid=jid),
     )

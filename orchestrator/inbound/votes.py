@@ -120,7 +120,7 @@ async def _standing_for(
 async def _begins(
     tx: Tx, poll: Poll, message: Inbound, chosen: tuple[int, ...], before: PollVote | None
 ) -> bool:
-    if poll.begun >= MAX_BEGUN or not chosen:
+    if poll.board_question is not None or poll.begun >= MAX_BEGUN or not chosen:
         return False
     if poll.begun == 0 or (before is not None and before.chosen):
         return True

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import sqlite3
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from orchestrator.domain.dashboard import BoardTask, Notification, Question, QuestionType
+from orchestrator.domain.polls import Poll
 from orchestrator.domain.values import ChatJid, Folder, Group, OutboxState, Outgoing
 from orchestrator.store import (
     dashboard_notifications,
@@ -14,6 +15,7 @@ from orchestrator.store import (
     groups,
     messages,
     outbox,
+    polls,
 )
 from orchestrator.store.database import Tx, returned
 
@@ -61,9 +63,19 @@ async def _is_reworded(tx: Tx, one: Notification) -> bool:
 
 
 async def claim(
-    tx: Tx, one: Notification, chat_jid: ChatJid, *, text: str, token: str, now_ms: int, until_ms: int
+    tx: Tx,
+    one: Notification,
+    chat_jid: ChatJid,
+    *,
+    text: str,
+    token: str,
+    now_ms: int,
+    until_ms: int,
+    poll: Poll | None = None,
 ) -> bool:
     """Claim a due notification with its current message, and put it into the outbox as `text`.
+
+    `poll` is what it asks, where people choose among answers.
 
     Returns False when another dispatcher has it or it is over. One that was tried before keeps its message
     id; one whose message is on its way already is left as it is.
@@ -106,6 +118,9 @@ async def claim(
             """,
             {"text": text, "now": now_ms, "key": key},
         )
+    queued = await outbox.by_key(tx, key)
+    if poll is not None and queued is not None:
+        await polls.add(tx, replace(poll, chat_jid=queued.chat_jid, message_id=queued.message_id))
     await tx.execute(
         """
         UPDATE notifications SET (outbox_id, channel_msg_id) =

@@ -171,6 +171,19 @@ async def note_processed(tx: Tx, folder: Folder, question_id: str, *, now_ms: in
     )
 
 
+async def forget_names(tx: Tx, folder: Folder, names: Sequence[str]) -> None:
+    """Take the names of a person out of the answers that say who chose them, as in "Plum (Jane, Tom)"."""
+    for one in await every(tx, folder):
+        answer = one.answer or ""
+        for name in names:
+            for named, left in ((f"({name}, ", "("), (f", {name}", ""), (f" ({name})", "")):
+                answer = answer.replace(named, left)
+        if answer != (one.answer or ""):
+            await tx.execute(
+                "UPDATE questions SET answer = ? WHERE group_folder = ? AND id = ?", (answer, folder, one.id)
+            )
+
+
 async def note_asked(tx: Tx, folder: Folder, question_id: str, *, now_ms: int) -> None:
     """Record that people were shown a question; its cooldown begins."""
     await tx.execute(
@@ -204,6 +217,7 @@ def _to_row(question: Question) -> dict[str, Any]:
         "processed_ms": question.processed_ms,
         "version": question.version,
         "changed_turn": question.changed_turn,
+        "options_json": json.dumps(question.options, ensure_ascii=False),
     }
 
 
@@ -211,7 +225,7 @@ def _from_row(row: sqlite3.Row) -> Question:
     # Unpacked at once, in the table's order, like the other rows of a dashboard.
     (folder, question_id, question, _normal, context, priority, kind, task_id, asked_count, last_asked_ms,
      cooldown_h, created_by, created_ms, answer, answered_ms, closed_ms, closed_reason, processed_ms,
-     version, changed_turn) = row  # fmt: skip
+     version, changed_turn, options_json) = row  # fmt: skip
     return Question(
         folder=folder,
         id=question_id,
@@ -232,6 +246,7 @@ def _from_row(row: sqlite3.Row) -> Question:
         processed_ms=processed_ms,
         version=version,
         changed_turn=changed_turn,
+        options=tuple(json.loads(options_json)),
     )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from orchestrator.domain.polls import Poll
@@ -35,7 +35,8 @@ async def add(tx: Tx, poll: Poll) -> None:
         """
         INSERT INTO polls (group_folder, chat_jid, message_id, question, options_json, is_multiple,
                            board_question, role, created_ms, ends_ms)
-        VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (message_id) DO NOTHING
+        VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+        ON CONFLICT (message_id) DO UPDATE SET question = excluded.question
         """,
         (
             poll.folder,
@@ -211,6 +212,17 @@ async def take_back(tx: Tx, folder: Folder, vote_id: MessageId, *, voter: str) -
             AND poll_id IN (SELECT id FROM polls WHERE group_folder = ?)
         """,
         (vote_id, voter, folder),
+    )
+
+
+async def forget_person(tx: Tx, folder: Folder, addresses: Collection[str]) -> None:
+    """Delete the votes of a person, who has these addresses, in a group."""
+    await tx.execute(
+        """
+        DELETE FROM poll_votes WHERE voter IN (SELECT value FROM json_each(?))
+            AND poll_id IN (SELECT id FROM polls WHERE group_folder = ?)
+        """,
+        (json.dumps(sorted(addresses)), folder),
     )
 
 

@@ -9,12 +9,14 @@ import pytest
 from orchestrator.context import person_removal
 from orchestrator.context.forget_requests import ForgetRequests, Wish, read
 from orchestrator.context.person_removal import PersonRemovals
-from orchestrator.domain.values import Role
+from orchestrator.domain.polls import Poll
+from orchestrator.domain.values import ChatJid, MessageId, Role
 from orchestrator.groups import people
 from orchestrator.inbound.intake import Intake
-from orchestrator.store import groups, person_removals, sessions
+from orchestrator.store import dashboard_questions, dashboards, groups, person_removals, polls, sessions
 from tests.integration.test_group_memory import FAMILY, SESSION
 from tests.integration.test_person_memory import JUN, MIN, MINA, PersonHouse
+from tests.support.dashboards import a_question
 from tests.support.store_harness import StoreHarness
 
 SECRET = "I collect zeppelins in secret"
@@ -110,6 +112,38 @@ async def house(store_harness: StoreHarness, tmp_path: Path) -> ForgetHouse:
     made = ForgetHouse(harness=store_harness, home=tmp_path)
     await made.fill()
     return made
+
+
+async def test_what_they_chose_goes_and_what_others_chose_stays(house: ForgetHouse) -> None:
+    poll = Poll(
+        question="Tea?",
+        options=("Yes", "No"),
+        folder=FAMILY,
+        chat_jid=ChatJid("local:family"),
+        message_id=MessageId("P"),
+    )
+    async with house.harness.database.transaction() as tx:
+        await polls.add(tx, poll)
+        made = await polls.of_message(tx, poll.message_id)
+        assert made is not None
+        for voter, name in ((MINA, "Mina"), (JUN, "Jun")):
+            vote = polls.PollVote(
+                voter=voter,
+                name=name,
+                chosen=(0,),
+                voted_ms=1,
+                vote_id=MessageId(name),
+                message_id=MessageId(name),
+            )
+            assert await polls.put_vote(tx, made, vote)
+        asked = a_question(answer="Yes (Mina, Jun)", answered_ms=1)
+        await dashboards.ensure(tx, FAMILY, now_ms=1)
+        assert await dashboard_questions.put(tx, asked, was=None)
+    await house.forget()
+    async with house.harness.database.reading() as tx:
+        assert [one.name for one in await polls.votes_of(tx, made)] == ["Jun"]
+        (question,) = await dashboard_questions.every(tx, FAMILY)
+    assert question.answer == "Yes (Jun)"
 
 
 async def test_who_asks_twice_leaves_every_place(house: ForgetHouse) -> None:

@@ -28,11 +28,12 @@ from orchestrator.channels.telegram.login import TelegramLogin
 from orchestrator.cli.channels import switch_on
 from orchestrator.domain.errors import BadRequest, ChannelDown, ChannelRefused, OutcomeUnknown
 from orchestrator.domain.home import Home
+from orchestrator.domain.polls import Poll
 from orchestrator.domain.values import Attachment, ChatJid, ChatMember, Folder, MessageId
 from orchestrator.groups import registration
 from orchestrator.inbound.intake import Intake
 from orchestrator.outbound.delivery import Delivery
-from orchestrator.store import chats, groups, outbox, turns
+from orchestrator.store import chats, groups, outbox, polls, turns
 from orchestrator.store.database import Database
 from tests.doubles.telegram_api import BOT, JANE, TOKEN, ScriptedBotApi
 from tests.support.store_harness import a_group
@@ -638,3 +639,28 @@ async def test_pauses_grow_where_each_connection_breaks_at_once(home, monkeypatc
         await asyncio.wait([task])
 
     assert pauses()[5] > 8 * pauses()[0]
+
+
+async def test_a_vote_that_comes_before_its_poll_is_known_counts_after_it_and_after_a_restart(home):
+    poll = Poll(
+        question="Tea?",
+        options=("Yes", "No"),
+        folder=Folder("family"),
+        chat_jid=JID,
+        message_id=MessageId("P"),
+    )
+    async with home.database.transaction() as tx:
+        await polls.add(tx, poll)
+    home.api.vote("77", 1)
+    home.api.vote("nobody's", 0)
+    async with home.living():
+        await home.until_row("SELECT key FROM router_state WHERE value LIKE '%nobody%'")
+    async with home.database.transaction() as tx:
+        await polls.note_ref(tx, MessageId("P"), "telegram 77")
+    async with home.living():
+        vote = await home.until_row("SELECT * FROM poll_votes")
+        assert (vote["voter"], vote["chosen_json"]) == ("tg:77", "[1]")
+        stored = await home.until_row("SELECT * FROM messages WHERE quoted_id = 'P'")
+        assert stored["content"] == "[voted for No]"
+    left = await home.rows("SELECT key FROM router_state WHERE key LIKE '%telegram.vote%'")
+    assert len(left) == 1, "the vote in a poll that nobody knows waits on"

@@ -148,14 +148,15 @@ async def _by_number(ctx: ServiceContext, text: str) -> str | None:
     for question, said in answered:
         await questions.answer(ctx, question_id=question.id, answer=said)
     effects = [await answers.carry_out(ctx, question, said) for question, said in answered]
-    lines = [_effect_line(effect, words) for effect in effects if effect is not None]
+    lines = [effect_line(effect, words) for effect in effects if effect is not None]
     await dashboard_questions.use_list(ctx.tx, ctx.folder, now_ms=ctx.now_ms)
     if noted := len(given) - len(lines):
         lines.append(words.noted.format(count=noted))
     return "\n".join(lines)
 
 
-def _effect_line(effect: answers.Effect, words: rule_texts.AnswerTexts) -> str:
+def effect_line(effect: answers.Effect, words: rule_texts.AnswerTexts) -> str:
+    """Return what an answer did to its task, for the chat."""
     task = effect.result.data
     match effect.name:
         case "completed":

@@ -11,7 +11,7 @@ import structlog
 from orchestrator.base.clock import Clock
 from orchestrator.base.event_bus import EventBus
 from orchestrator.base.wakeups import Wakeups
-from orchestrator.dashboard.delivery import decision
+from orchestrator.dashboard.delivery import choices, decision
 from orchestrator.dashboard.delivery.decision import DeliveryDecision, Verdict
 from orchestrator.dashboard.delivery.outcomes import write
 from orchestrator.dashboard.rules.slots import Hours
@@ -107,17 +107,19 @@ class NotificationDispatcher:
         hours = None if due.group is None else self._hours_of(due.group)
         decided = decision.decide(due, hours, now_ms=now_ms)
         row, until_ms = decided.row, now_ms + CLAIM_MS
+        poll = choices.poll_of(row, due.question, decided.text, now_ms=now_ms)
+        text = decided.text if poll is None else poll.text
         # One that waits in the outbox of a slow channel is still on its way: its claim is extended, not taken
         # anew.
         if row.status is NotificationStatus.SENDING and await dashboard_deliveries.keep_claim(
-            tx, row, text=decided.text, until_ms=until_ms
+            tx, row, text=text, until_ms=until_ms
         ):
             return DispatchResult(due=due, outcome="waiting")
         match await self._limited(tx, decided, hours, now_ms=now_ms):
             case decision.SendNow(chat_jid=chat_jid):
                 token = secrets.token_hex(8)
                 is_claimed = await dashboard_deliveries.claim(
-                    tx, row, chat_jid, text=decided.text, token=token, now_ms=now_ms, until_ms=until_ms
+                    tx, row, chat_jid, text=text, poll=poll, token=token, now_ms=now_ms, until_ms=until_ms
                 )
                 outcome = "claimed" if is_claimed else "taken"
             case decision.Postpone(at_ms=at_ms, reason=reason):

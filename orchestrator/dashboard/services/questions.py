@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
+from agent_runner.wire.mailbox import MAX_OPTION_CHARS, MAX_OPTIONS, MIN_OPTIONS
 from orchestrator.dashboard.rules import dedupe
 from orchestrator.dashboard.services import notifications
 from orchestrator.dashboard.services.context import ServiceContext, new_id
@@ -32,10 +34,12 @@ async def create(
     type: QuestionType = QuestionType.INFO_GATHER,  # noqa: A002 - the tool's own name
     related_task_id: str | None = None,
     context: str = "",
+    options: Sequence[str] = (),
 ) -> ToolResult:
     """Create a question, unless the same is open or was asked lately. Raises `ToolRefused`."""
     question = texts.text("question", question, limit=MAX_QUESTION, is_needed=True)
     context = texts.text("context", context)
+    options = _options(options)
     if related_task_id is not None:
         await ctx.check_open_task(related_task_id, why_not="there is nothing to ask")
     await _check_alike(ctx, question, related_task_id, type)
@@ -52,11 +56,23 @@ async def create(
         cooldown_h=dedupe.QUESTION_HOURS[type],
         created_by=ctx.caller.actor,
         created_ms=ctx.now_ms,
+        options=options,
     )
     made = await _put(ctx, made, was=None)
     return ToolResult(
         text=f"Question {made.id} is put: {made.question}", data=serializers.question(made, ctx.zone)
     )
+
+
+def _options(given: Sequence[str]) -> tuple[str, ...]:
+    options = tuple(texts.line("options", one) for one in given)
+    if options and not MIN_OPTIONS <= len(options) <= MAX_OPTIONS:
+        raise ToolRefused("VALIDATION", f"options: give {MIN_OPTIONS} to {MAX_OPTIONS}, or none.")
+    if not all(0 < len(one) <= MAX_OPTION_CHARS for one in options):
+        raise ToolRefused("VALIDATION", f"options: each has 1 to {MAX_OPTION_CHARS} characters.")
+    if len({one.casefold() for one in options}) < len(options):
+        raise ToolRefused("VALIDATION", "options: two of them are the same.")
+    return options
 
 
 async def update(

@@ -73,6 +73,8 @@ class AnswerTexts:
     how_to_answer: str
     noted: str
     cancelled: str
+    done_or_not: tuple[str, str]
+    """The answers to whether a task is done; the first means that it is."""
 
 
 ENGLISH_ANSWERS = AnswerTexts(
@@ -80,12 +82,14 @@ ENGLISH_ANSWERS = AnswerTexts(
     how_to_answer="Answer by number, in one message: “1. … 2. …”",
     noted="✅ Answers noted: {count}.",
     cancelled=" (reminders cancelled: {count})",
+    done_or_not=("Yes", "Not yet"),
 )
 KOREAN_ANSWERS = AnswerTexts(
     none_open="열린 질문이 없습니다.",
     how_to_answer="번호를 붙여 한 메시지로 답해 주세요: “1. … 2. …”",
     noted="✅ 답변 {count}개를 적어 두었습니다.",
     cancelled=" (알림 {count}개 취소)",
+    done_or_not=("네", "아직이요"),
 )
 
 

@@ -1,0 +1,73 @@
+"""Ask a question of the board as a poll where people choose among answers, and take the answers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from agent_runner.wire.dashboard import asks_if_done
+from agent_runner.wire.mailbox import MAX_QUESTION_CHARS
+from orchestrator.dashboard.delivery import instant_replies
+from orchestrator.dashboard.services import answers, questions
+from orchestrator.dashboard.services.context import ServiceContext
+from orchestrator.dashboard.words import rule_texts
+from orchestrator.domain.dashboard import Notification, Question, ToolRefused
+from orchestrator.domain.polls import Poll
+from orchestrator.domain.values import ChatJid, MessageId
+from orchestrator.store import dashboard_questions
+from orchestrator.store.polls import PollVote
+
+MAX_NAMES = 20
+"""People who are named with an answer."""
+
+
+def poll_of(row: Notification, question: Question | None, text: str, *, now_ms: int) -> Poll | None:
+    """Return the poll by which a notification asks its question; None where it is answered in words. Pure."""
+    line = " ".join(text.split())
+    if question is None or not question.is_open or len(line) > MAX_QUESTION_CHARS:
+        return None
+    options = question.options
+    if not options and question.task_id is not None and asks_if_done(question.question):
+        options = rule_texts.answers_for(question.question).done_or_not
+    if not options:
+        return None
+    return Poll(
+        question=line,
+        options=options,
+        folder=row.folder,
+        chat_jid=row.chat_jid or ChatJid(""),
+        message_id=MessageId(""),
+        board_question=question.id,
+        created_ms=now_ms,
+    )
+
+
+async def take(
+    ctx: ServiceContext, poll: Poll, votes: Sequence[PollVote], *, newest: str, is_text: bool
+) -> str | None:
+    """Answer the question of a poll with who chose what, and do to its task what the newest answer says.
+
+    Return the reply, which is empty where a poll shows by itself that it counts; None where the question is
+    not there any more, or closed.
+    """
+    question = await dashboard_questions.get(ctx.tx, ctx.folder, poll.board_question or "")
+    if question is None:
+        return None
+    try:
+        await questions.answer(ctx, question_id=question.id, answer=answer_text(poll, votes))
+    except ToolRefused:
+        return None
+    words = rule_texts.answers_for(poll.question)
+    effect = await answers.carry_out(ctx, question, newest)
+    if effect is not None:
+        return instant_replies.effect_line(effect, words)
+    return words.noted.format(count=1) if is_text else ""
+
+
+def answer_text(poll: Poll, votes: Sequence[PollVote]) -> str:
+    """Return who chose what, such as "Plum (Jane, Tom), None (Kim)". Pure."""
+    lines = []
+    for place, option in enumerate(poll.options):
+        names = [" ".join(one.name.split()) for one in votes if place in one.chosen]
+        if names:
+            lines.append(f"{option} ({', '.join(names[:MAX_NAMES])})")
+    return ", ".join(lines)
