@@ -184,9 +184,8 @@ class Orchestrator:
         )
         pool = self._containers.start_pool(ports, tasks)
         self._queue = QueueFeature(self._host, self._containers)
-        self._outbound = OutboundFeature(
-            self._host, self._channels, hooks=self._dashboards.delivery_hooks, tasks=tasks
-        )
+        hooks = self._dashboards.delivery_hooks
+        self._outbound = OutboundFeature(self._host, self._channels, hooks=hooks, tasks=tasks)
         await pool.adopt()
         running = [
             tasks.create_task(self._supervisor.run(name, loop), name=name)

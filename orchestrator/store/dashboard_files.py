@@ -62,6 +62,7 @@ class QuestionRow(NamedTuple):
     answer: str | None
     answered_ms: int | None
     processed_ms: int | None
+    options_json: str
 
 
 class NotificationRow(NamedTuple):

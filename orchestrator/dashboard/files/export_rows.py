@@ -5,6 +5,7 @@ Times are ISO, in the group's zone and without offset: so read the programs that
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping
 from datetime import datetime
 from functools import cache
@@ -137,7 +138,9 @@ def question(one: QuestionRow, show: Shown) -> dict[str, Any]:
         "answer": one.answer,
         "answered_at": show(one.answered_ms),
     }
-    more = {"created_by": one.created_by}
+    more: dict[str, Any] = {"created_by": one.created_by}
+    if options := json.loads(one.options_json):
+        more["options"] = options
     if one.processed_ms is not None:
         more["processed_at"] = str(show(one.processed_ms))
     return row | {"x": more}

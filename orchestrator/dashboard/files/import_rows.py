@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 from zoneinfo import ZoneInfo
 
 from orchestrator.dashboard.files.export_rows import DAY_MS
+from orchestrator.dashboard.services import questions
 from orchestrator.dashboard.services.knowledge import content_hash
 from orchestrator.dashboard.words import texts, when
 from orchestrator.domain.dashboard import (
@@ -138,6 +139,7 @@ class Reader:
             answer=_text(row, "answer") if is_answered else None,
             answered_ms=(self._time(row, "answered_at") or created_ms) if is_answered else None,
             processed_ms=self._time(more, "processed_at"),
+            options=questions.checked_options(_list(more, "options")),
         )
 
     def notification(self, row: Mapping[str, Any]) -> Notification:

@@ -39,7 +39,7 @@ async def create(
     """Create a question, unless the same is open or was asked lately. Raises `ToolRefused`."""
     question = texts.text("question", question, limit=MAX_QUESTION, is_needed=True)
     context = texts.text("context", context)
-    options = _options(options)
+    options = checked_options(options)
     if related_task_id is not None:
         await ctx.check_open_task(related_task_id, why_not="there is nothing to ask")
     await _check_alike(ctx, question, related_task_id, type)
@@ -64,7 +64,8 @@ async def create(
     )
 
 
-def _options(given: Sequence[str]) -> tuple[str, ...]:
+def checked_options(given: Sequence[str]) -> tuple[str, ...]:
+    """Return the answers to choose from on one line each. Raises `ToolRefused`."""
     options = tuple(texts.line("options", one) for one in given)
     if options and not MIN_OPTIONS <= len(options) <= MAX_OPTIONS:
         raise ToolRefused("VALIDATION", f"options: give {MIN_OPTIONS} to {MAX_OPTIONS}, or none.")
