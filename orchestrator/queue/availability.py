@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from functools import partial
 
 import structlog
 
@@ -10,15 +11,20 @@ from orchestrator.base.clock import Clock
 from orchestrator.base.event_bus import EventBus
 from orchestrator.base.wakeups import Wakeups
 from orchestrator.domain import failures
-from orchestrator.domain.values import Group, Turn, TurnKind, TurnState
+from orchestrator.domain.values import Group, Message, Role, Turn, TurnId, TurnKind, TurnState, rank
+from orchestrator.groups import people, roles, settings
+from orchestrator.groups.roles import Permission
 from orchestrator.queue import retries
-from orchestrator.store import groups, outbox, turn_outages, turns
-from orchestrator.store.database import Database
+from orchestrator.store import groups, messages, outbox, turn_outages, turns
+from orchestrator.store.database import Database, Tx
 from orchestrator.store.model_refusals import ModelRefusal
 
 log = structlog.get_logger(__name__)
 
 BACKGROUND_PAUSE_MS = 60_000
+MAX_ASKERS = 200
+LOWERED = "asked with the role that its sender has now"
+"""The reason of a turn of which nothing is left, since all who asked in it have a lesser role by now."""
 
 
 class Availability:
@@ -46,9 +52,14 @@ class Availability:
     async def turn_away(self, turn: Turn) -> bool:
         """End a queued turn that no model would answer; return False when it may begin.
 
-        What nobody waits for, a free cycle, stays queued and is looked at again in a minute.
+        What nobody waits for, a free cycle, stays queued and is looked at again in a minute. Nor may a turn
+        begin as it was queued where somebody who asked in it has a lesser role by now.
         """
         group = await self._database.read(lambda tx: groups.by_folder(tx, turn.folder))
+        if group is not None and turn.kind is TurnKind.CHAT and turn.command is None:
+            lower = partial(_lower_askers, turn_id=turn.id, group=group, now_ms=self._clock.now_ms())
+            if await self._database.write(lower):
+                return True
         if group is None or (refusal := await self._refusal(group, turn)) is None:
             return False
         now_ms = self._clock.now_ms()
@@ -100,3 +111,41 @@ class Availability:
                 )
         self._wakeups.outbox.set()
         return min(ahead, default=None)
+
+
+async def _lower_askers(tx: Tx, turn_id: TurnId, group: Group, *, now_ms: int) -> bool:
+    """Give what was asked in a queued turn the roles that its senders have now, where those are lesser.
+
+    Return whether the turn is another now: one that may do less, or of which something was taken.
+    """
+    turn = await turns.get(tx, turn_id)
+    if turn is None or turn.state is not TurnState.QUEUED:
+        return True
+    asked = await messages.requests_of(tx, turn.id, limit=MAX_ASKERS)
+    now = zip(asked, await people.roles_in(tx, group, asked), strict=True)
+    lowered = [(message, role) for message, role in now if rank(role) > rank(turn.role)]
+    for message, role in lowered:
+        await _ask_as(tx, turn, message, role, group, now_ms=now_ms)
+    if lowered and not await messages.requests_of(tx, turn.id, limit=1):
+        await messages.release_all(tx, turn.id, reason=LOWERED)
+        await turns.settle(tx, turn.id, TurnState.ANSWERED, reason=LOWERED, now_ms=now_ms)
+    return bool(lowered)
+
+
+async def _ask_as(tx: Tx, turn: Turn, message: Message, role: Role, group: Group, *, now_ms: int) -> None:
+    """Ask a message of a queued turn in one that has no more than a role's rights, or not at all."""
+    rights = roles.rights_of(role, settings.of(group))
+    if Permission.CALL not in rights.may:
+        await messages.release(tx, message.seq, reason=roles.MAY_NOT_CALL)
+        return
+    joined = await turns.join_chat(
+        tx,
+        turn.folder,
+        turn.chat_jid,
+        now_ms=now_ms,
+        role=role,
+        is_restricted=roles.is_restricted(rights, group),
+    )
+    if joined != turn.id:
+        await messages.claim(tx, message.seq, joined)
+        await turns.extend(tx, joined, message.seq)

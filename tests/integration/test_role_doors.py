@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
+from unittest.mock import AsyncMock
 from urllib.parse import urlsplit
 
 import httpx
@@ -19,13 +20,14 @@ from agent_runner.wire.frames import TurnEnd
 from agent_runner.wire.mailbox import Command, Reply
 from agent_runner.wire.order import TurnOrder
 from orchestrator.domain.protocols import Mount
-from orchestrator.domain.values import Group, Role, Run, Turn, least, rank
-from orchestrator.groups import settings
-from orchestrator.groups.roles import RULES, Permission, Rights
+from orchestrator.domain.values import Group, Role, Run, Turn, TurnState, least, rank
+from orchestrator.groups import people, settings
+from orchestrator.groups.roles import MAY_NOT_CALL, RULES, Permission, Rights
 from orchestrator.ipc import command_dispatcher
 from orchestrator.ipc.authorise import FOR_ALL, NEEDED
 from orchestrator.ipc.command_context import CommandResult
 from orchestrator.proxies.run_tokens import new_token, token_hash
+from orchestrator.queue.availability import Availability
 from orchestrator.store import groups, mcp_servers, runs
 from orchestrator.store.mcp_servers import McpServer
 from tests.doubles.faulty_upstream import FaultyUpstream, answer
@@ -38,6 +40,22 @@ from tests.unit.test_authorise import OF_A_GROUP, OF_MAIN
 
 MINA, GIL = {"sender": "local:mina", "sender_name": "Mina"}, {"sender": "local:gil", "sender_name": "Gil"}
 GUEST_IS_GIL = {"people": {"local:gil": "guest"}}
+
+
+def availability(store: StoreHarness) -> Availability:
+    """What a queued turn has to pass before it begins, where any model would answer it."""
+    return Availability(
+        store.database,
+        clock=store.clock,
+        wakeups=store.wakeups,
+        bus=store.bus,
+        refusal=AsyncMock(return_value=None),
+    )
+
+
+async def requests(store: StoreHarness, turn: Turn) -> list[str]:
+    asked = "SELECT content FROM messages WHERE turn_id = ? AND is_request = 1 ORDER BY seq"
+    return [row["content"] for row in await store.rows(asked, turn.id)]
 
 
 @dataclass
@@ -184,6 +202,36 @@ async def test_an_owner_in_main_gives_roles_by_address_and_a_stranger_to_it_none
     async with store_harness.database.reading() as tx:
         config = (await groups.known(tx, "family")).container_config
     assert config == {"people": {"local:gil": "guest", "*": "guest"}}
+
+
+async def test_what_waits_is_asked_with_the_role_that_its_sender_has_when_it_begins(store_harness):
+    await store_harness.add_group(container_config={})
+    await store_harness.hear("@Andy what is the code?", **GIL)
+    await store_harness.hear("@Andy and what is for dinner?", **MINA)
+    away = availability(store_harness)
+    (turn,) = await store_harness.queued()
+    assert not await away.turn_away(turn)
+
+    async def give(address: str, role: Role | None, **rules: bool) -> None:
+        async with store_harness.database.transaction() as tx:
+            await people.set_role(tx, "family", address, role, by="test", now_ms=1)
+            for name, value in rules.items():
+                await people.set_rule(tx, "family", Role.GUEST, name, value=value, by="test", now_ms=1)
+
+    await give("local:gil", Role.GUEST)
+    assert await away.turn_away(turn)
+    queued = await store_harness.queued()
+    assert [(one.role, one.is_restricted) for one in queued] == [(Role.MEMBER, False), (Role.GUEST, True)]
+    asked = [await requests(store_harness, one) for one in queued]
+    assert asked == [["@Andy and what is for dinner?"], ["@Andy what is the code?"]]
+    assert [await away.turn_away(one) for one in queued] == [False, False]
+    await give("local:gil", Role.OWNER)
+    assert not await away.turn_away(queued[1]), "it gains nothing either"
+    await give("local:mina", Role.GUEST, call=False)
+    assert await away.turn_away(queued[0])
+    assert (await store_harness.turn(queued[0].id)).state is TurnState.ANSWERED
+    refused = await store_harness.rows("SELECT ignored_reason FROM messages WHERE sender = 'local:mina'")
+    assert [row["ignored_reason"] for row in refused] == [MAY_NOT_CALL]
 
 
 async def test_a_task_runs_with_no_more_than_who_had_it_made(store_harness):
