@@ -33,6 +33,8 @@ class Request(Document):
     is_owner: bool = False
     quoted: str = ""
     """The text of the message that it replies to."""
+    files: Literal["none", "read", "write"] = "write"
+    """What may be done for its sender with the group's files. What else is written is gone after the turn."""
 
 
 class TurnLimits(Document):

@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from html import escape
 from itertools import islice
+from typing import Literal
 from zoneinfo import ZoneInfo
 
 from agent_runner.wire.order import Request, TurnOrder
@@ -30,7 +31,7 @@ from orchestrator.domain.values import (
 )
 from orchestrator.groups import people, roles, settings
 from orchestrator.groups.host_context import HostContext
-from orchestrator.groups.roles import Permission
+from orchestrator.groups.roles import Permission, Rights
 from orchestrator.inbound import triggers
 from orchestrator.store import (
     chats,
@@ -233,10 +234,18 @@ async def _compose_chat(
                 person=person_of(one.sender),
                 is_owner=one.is_from_me,
                 quoted=one.quote.text[:MAX_QUOTED_CHARS] if one.quote else "",
+                files=_files_for(rights) if turn.is_restricted else "write",
             )
             for one in asked
         ),
     )
+
+
+def _files_for(rights: Rights) -> Literal["none", "read", "write"]:
+    """Return what a container that is made for these rights alone may do with the group's files. Pure."""
+    if Permission.HISTORY not in rights.may:
+        return "none"
+    return "write" if Permission.MEMORY in rights.may else "read"
 
 
 async def _before_joining(tx: Tx, group: Group, asked: Sequence[Message]) -> Seq:

@@ -265,6 +265,30 @@ async def test_a_refusal_of_the_host_is_told_as_it_is(open_chat: Open) -> None:
         assert chat.harness.refusal in await chat.say("what's on today?")
 
 
+@pytest.mark.parametrize(
+    ("text", "kind_word"),
+    [("add milk to the shopping list", "Sorry, I may not do that"), ("할 일 추가: 벽 칠하기", "죄송해요.")],
+)
+async def test_nothing_is_promised_to_whom_it_is_not_done_for(
+    open_chat: Open, text: str, kind_word: str
+) -> None:
+    def turn(number: int, said: str, files: str) -> TurnOrder:
+        asked = Request.model_validate({"sender": "Gil", "text": said, "files": files})
+        return TurnOrder(run="r1", turn=number, kind="chat", prompt="", requests=(asked,))
+
+    async with open_chat() as chat:
+        for number, files in enumerate(("none", "read"), start=1):
+            assert (await chat.take(turn(number, text, files))).startswith(kind_word)
+        assert (await chat.take(turn(3, "lists", "none"))).startswith("Sorry")
+        assert (await chat.take(turn(4, "lists", "read"))).startswith("There are no lists yet")
+        assert "no " not in (await chat.take(turn(5, text, "write")))[:3]
+
+
+async def test_stop_is_understood_where_nothing_runs(open_chat: Open) -> None:
+    async with open_chat() as chat:
+        assert (await chat.say("stop")).startswith("I asked nothing just now")
+
+
 async def test_several_requests_are_answered_in_one_text_in_order(open_chat: Open) -> None:
     async with open_chat() as chat:
         said = await chat.say("todo buy stamps", "할 일 보여줘", "echo done")

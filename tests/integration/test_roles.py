@@ -166,6 +166,18 @@ async def test_a_guests_prompt_says_who_asks_and_what_they_may_not(family):
     assert '<message sender="Gil" role="guest"' in order.prompt
 
 
+@pytest.mark.parametrize(
+    ("rules", "files"),
+    [({}, "none"), ({"history": True}, "read"), ({"history": True, "memory": True}, "write")],
+)
+async def test_the_agent_knows_what_is_done_with_files_for_a_guest(store_harness, rules, files):
+    config = {"people": {"gil@x": "guest"}, "roles": {"guest": rules}}
+    await store_harness.add_group(container_config=config)
+    await store_harness.hear("@Andy hello", sender="gil@x")
+    _, _, order = await store_harness.start_next()
+    assert [one.files for one in order.requests] == [files]
+
+
 async def test_a_members_prompt_is_as_it_was_without_roles(store_harness):
     await store_harness.add_group()
     await store_harness.hear("@Andy hello", **MINA)

@@ -200,11 +200,19 @@ class RequestHandler:
         return "\n\n".join([head, *found]) if found else ""
 
     async def request(self, command: Callable[..., Command], /, **fields: Any) -> Reply:
-        """Return the host's reply. Raises `AnswerNow` with the host's words where it refuses."""
+        """Return the host's reply. Raises `AnswerNow` with the reason where it refuses."""
         reply = await self.context.ask(command, **fields)
+        if reply.code == "not_allowed":
+            self.check_files(writes=True)
         if not reply.ok:
             raise AnswerNow(reply.text.removeprefix(f"{reply.code}: "))
         return reply
+
+    def check_files(self, *, writes: bool) -> None:
+        """Raise `AnswerNow` with a kind word where this may not be done for who asks."""
+        files = self.context.request.files
+        if files == "none" or (writes and files == "read"):
+            raise AnswerNow(self.say("not_for_role"))
 
     async def use(self, tool: str, **arguments: Any) -> Reply:
         """Use a tool of the dashboard; arguments without words are left out."""

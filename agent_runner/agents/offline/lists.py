@@ -21,6 +21,8 @@ NEARLY = 0.8
 """Likeness from 0 to 1 at which one list name may be another with a typing error."""
 KNOWN_NAMES = ("shopping", "groceries", "장보기", "쇼핑")
 """Names that need no question before a list begins with them."""
+READING = frozenset({"show_list", "count", "on_list"})
+"""Requests that change no list."""
 Result = TypeVar("Result")
 
 
@@ -60,6 +62,7 @@ class Lists(RequestHandler):
 
     async def act(self) -> str:
         """Do one thing with one list; which list, is asked where none is named or known."""
+        self.check_files(writes=self.parsed.intent not in READING)
         return await self.in_thread(self._act)
 
     do_add_items = do_clear_done = do_clear_list = do_count = do_move_item = do_on_list = act
@@ -200,6 +203,7 @@ class Lists(RequestHandler):
 
     async def do_show_lists(self) -> str:
         """Name every list and how much of it is open."""
+        self.check_files(writes=False)
         return await self.in_thread(self._overview)
 
     def _overview(self) -> str:
