@@ -68,8 +68,15 @@ class OpenQuestion:
 
     def is_same(self, other: OpenQuestion) -> bool:
         """Return whether another question asks the same person for the same."""
-        mine, theirs = (self.request, self.slot, self.person), (other.request, other.slot, other.person)
-        return mine == theirs
+        if self.person != other.person or self.slot != other.slot:
+            return False
+        meant = self._meant()  # asked in another language, it is the same about the same things
+        return self.request == other.request or (bool(meant) and meant == other._meant())
+
+    def _meant(self) -> list[tuple[str, str]]:
+        """Return what each option would do, and to which entry; nothing where one names no entry."""
+        found = [(one.request.intent, one.request.slot("id")) for one in self.options]
+        return found if all(entry for _, entry in found) else []
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

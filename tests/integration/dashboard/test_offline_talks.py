@@ -71,6 +71,20 @@ TALKS = {
         > 엄마한테 연락 알림 취소해줘
         이 알림을 취소할까요?
     """,
+    "the same question in two languages": """
+        > 내일 오후 6시에 엄마한테 전화하라고 알려줘
+        > list reminders
+        > add a task write the blog
+        > done 1
+        Which one is done?
+        > 1번 완료
+        어느 것을 끝냈나요?
+        > 아니
+        알겠어요. 그만둘게요.
+        not: Which one is done?
+        > what's open?
+        write the blog
+    """,
     "자정은 어느 날인지 여쭤본다": """
         > 내일 밤 12시에 전화하라고 알려줘
         2026-02-10 (화) 00:00 또는 2026-02-11 (수) 00:00
