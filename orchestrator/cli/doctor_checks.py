@@ -113,6 +113,10 @@ def _permissions(home: Home, messengers: Sequence[ChannelDescription]) -> Doctor
             )
     logins = [home.root / path for one in messengers for path in one.secret_files]
     secrets = (home.token_file, home.root / ".env", home.database, *logins)
+    foreign = " ".join(str(path) for path in secrets if path.exists() and not os.access(path, os.R_OK))
+    if foreign:
+        fix = f"sudo chown {os.geteuid()} {foreign} && sudo chmod 600 {foreign}"
+        return bad("permissions", f"this user may not read {foreign}", fix=fix)
     open_ones = [path for path in secrets if path.exists() and path.stat().st_mode & FOR_OTHERS]
     if open_ones:
         named = " ".join(str(path) for path in open_ones)

@@ -117,6 +117,16 @@ async def test_a_secret_that_others_may_read_is_named(home):
     await only(home, "permissions", says=f"others may read {home.root}/.env", fix="chmod 600")
 
 
+async def test_a_secret_of_another_user_is_not_called_ones_own(home, monkeypatch):
+    secret = home.root / ".env"
+    secret.write_text("TZ=Asia/Seoul")
+    secret.chmod(0o600)
+    monkeypatch.setattr(os, "access", lambda path, mode: path != secret or mode != os.R_OK)
+
+    fix = f"sudo chown {os.geteuid()} {secret} && sudo chmod 600 {secret}"
+    await only(home, "permissions", says=f"this user may not read {secret}", fix=fix)
+
+
 async def test_a_place_where_no_home_can_be_made_is_named_but_not_taken(tmp_path, monkeypatch):
     # As on a file system that is read-only: even root may write nothing there.
     monkeypatch.setattr(os, "access", lambda path, _mode: path != tmp_path)
