@@ -34,7 +34,7 @@ class Request(Document):
     quoted: str = ""
     """The text of the message that it replies to."""
     files: Literal["none", "read", "write"] = "write"
-    """What may be done for its sender with the group's files. What else is written is gone after the turn."""
+    """Access of its sender to the group's files; whatever else is written is gone after the turn."""
 
 
 class TurnLimits(Document):
