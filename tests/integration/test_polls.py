@@ -233,6 +233,9 @@ async def test_votes_in_unknown_polls_and_polls_of_other_chats_are_talk(family: 
     poll = await family.ask()
     assert (await family.vote("unknown", 0)).outcome == "ignored"
     assert (await family.vote(poll, 0, folder="work")).outcome == "ignored"
+    async with family.store.database.transaction() as tx:
+        await tx.execute("UPDATE polls SET chat_jid = 'local:another chat of the group'")
+    assert (await family.vote(poll, 0)).outcome == "ignored"
     assert await family.store.rows("SELECT * FROM poll_votes") == []
 
 
