@@ -35,6 +35,7 @@ from orchestrator.groups.roles import Permission, Rights
 from orchestrator.inbound import triggers
 from orchestrator.store import (
     chats,
+    memory_notes,
     messages,
     prompt_messages,
     sessions,
@@ -53,6 +54,8 @@ MAX_MESSAGES = 200
 MAX_PROMPT_CHARS = 400_000
 MAX_QUOTED_CHARS = 2_000
 MAX_CALLS, MAX_CALL_CHARS = 50, 200
+MAX_NOTES, MAX_NOTE_CHARS = 8, 200
+"""So many notes of those who ask stand in a prompt, of so many characters each."""
 BEGUN_BEFORE = (
     "[This was begun before and did not come to its end. These tools had been called already, and what they"
     " did stands: look before you do anything of it again.]"
@@ -209,6 +212,7 @@ async def _compose_chat(
         left_out = await prompt_messages.count(tx, turn, cursor) - MAX_MESSAGES
     board = None if brief is None or not reads_history else await brief(tx, turn, group)
     shown = _with_requests(context, asked, zone, places)
+    noted = await _notes_of(tx, group, asked) if reads_history else []
     notice = None
     if turn.is_restricted:
         notice = roles.notice(turn.role, rights)
@@ -223,6 +227,7 @@ async def _compose_chat(
             left_out=max(0, left_out),
             board=board,
             places=places,
+            notes=noted,
             roles_shown=await _unusual_roles(tx, group, shown),
             notice=notice,
             polls=await _poll_lines(tx, turn, shown, zone),
@@ -246,6 +251,19 @@ def _files_for(rights: Rights) -> Literal["none", "read", "write"]:
     if Permission.HISTORY not in rights.may:
         return "none"
     return "write" if Permission.MEMORY in rights.may else "read"
+
+
+async def _notes_of(tx: Tx, group: Group, asked: Sequence[Message]) -> list[str]:
+    """Return the newest notes that concern those who ask, oldest first, with their names."""
+    senders = {one.sender: one.sender_name for one in asked if not is_hook(one.sender)}
+    names: dict[str, str] = {}
+    for sender, name in senders.items():
+        names |= dict.fromkeys(await people.addresses_of(tx, sender), name)
+    noted = [one for one in await memory_notes.of_group(tx, group.folder) if names.keys() & {*one.about}]
+    return [
+        f"{', '.join(names.get(each, '…') for each in one.about)}: {short(one.text, MAX_NOTE_CHARS)}"
+        for one in noted[-MAX_NOTES:]
+    ]
 
 
 async def _before_joining(tx: Tx, group: Group, asked: Sequence[Message]) -> Seq:
@@ -334,6 +352,7 @@ def render(
     left_out: int = 0,
     board: str | None = None,
     places: TurnPlaces | None = None,
+    notes: Sequence[str] = (),
     roles_shown: Mapping[Seq, Role] | None = None,
     notice: str | None = None,
     polls: Sequence[str] = (),
@@ -357,6 +376,9 @@ def render(
     left_out += len(context) - len(lines)
     opening = f'<messages older_left_out="{left_out}">' if left_out else "<messages>"
     before = [] if board is None else [f"<dashboard>\n{_safe(board)}\n</dashboard>"]
+    if notes:
+        listed = "\n".join(f"- {_safe(one)}" for one in notes)
+        before.append(f"<notes_of_who_asks>\n{listed}\n</notes_of_who_asks>")
     if any(is_hook(message.sender) for message in context):
         before.append(HOOK_NOTICE)
     if notice is not None:

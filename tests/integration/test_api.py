@@ -29,7 +29,7 @@ from tests.support.filled_store import fill_store
 from tests.support.store_harness import SEOUL, StoreHarness
 
 TOKEN = {"Authorization": "Bearer secret"}
-PATHS = {"group": "family", "id": "M1"}
+PATHS = {"group": "family", "id": "M1", "who": "local:jane"}
 QUERIES = {
     "/api/messages": "group=family",
     "/api/changes": "group=family",
@@ -228,6 +228,7 @@ BAD = (
     ("/api/logs", 404, "no_log"),
     ("/api/context/nobody", 404, "unknown_group"),
     ("/api/context/..%2F..", 404, None),
+    ("/api/context/family/people/zoe", 422, "unknown_person"),
 )
 
 

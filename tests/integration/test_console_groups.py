@@ -418,6 +418,36 @@ async def test_a_fact_is_forgotten_with_one_button_and_comes_back_with_another(b
     assert memory(tmp_path) == "\n- another\n"
 
 
+async def test_notes_of_people_are_shown_and_forgotten_and_so_are_people(browser, tmp_path):
+    with closing(sqlite3.connect(Home(tmp_path / "home").database)) as store, store:
+        store.execute(
+            "INSERT INTO group_people (group_folder, address, name, since_seq, since_ms)"
+            " VALUES ('work', 'local:mina', '<Mina>', 1, 1), ('work', 'local:jun', 'Jun', 1, 1)"
+        )
+        store.execute(
+            "INSERT INTO memory_notes (group_folder, text, about_json, said_by_json, at_ms, request_id)"
+            """ VALUES ('work', 'likes <tea>', '["local:mina"]', '["local:jun"]', 1, 'r1')"""
+        )
+    page = (await browser.get("/console/mind?group=work")).text
+    part = page.partition("Notes of people")[2]
+    assert "likes &lt;tea&gt;" in part
+    assert "about <bdi>&lt;Mina&gt;</bdi> · said by <bdi>Jun</bdi>" in part
+    done = await send_form(browser, "/mind/work/notes/forget", of="/mind?group=work", id="person_note.1")
+    assert "The note is forgotten." in done.text
+    done = await send_form(browser, "/mind/work/people/forget", of="/mind?group=work", address="local:mina")
+    assert "as soon as nothing is worked on" in done.text
+    refused = await send_form(browser, "/mind/work/people/forget", of="/mind?group=work", address="Nobody")
+    assert "Nobody here is known as" in refused.text
+
+    def is_done() -> bool:
+        with closing(sqlite3.connect(Home(tmp_path / "home").database)) as store:
+            left = store.execute("SELECT address FROM group_people WHERE group_folder = 'work'").fetchall()
+            waiting = store.execute("SELECT count(*) FROM person_removals").fetchone()
+            return ("local:mina",) not in left and ("local:jun",) in left and waiting == (0,)
+
+    await until(is_done, "the host has forgotten Mina")
+
+
 async def test_only_the_line_that_was_meant_is_forgotten(browser, tmp_path):
     memory(tmp_path, "- one\n- two\n- two\n- three\n")
     page = (await browser.get("/console/mind?group=work")).text

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -13,8 +14,9 @@ from orchestrator.context.files import LOCK
 from orchestrator.context.tokens import EstimatingCounter
 from orchestrator.domain.values import Folder
 from orchestrator.groups import registration
-from orchestrator.store import sessions
+from orchestrator.store import memory_notes, people, person_removals, sessions
 from orchestrator.store.database import Database
+from orchestrator.store.memory_notes import MemoryNote
 from tests.processes.andy import AndyProcess
 
 
@@ -192,3 +194,25 @@ def test_a_summary_and_plans_are_corrected(andy: AndyProcess, manager: ContextMa
     assert (kept.workflow.plans, kept.context.memory.active_plan_id) == ((), None)
     audited = andy.rows("SELECT detail FROM audit WHERE kind = 'context.changed'")
     assert [row["detail"].startswith('{"snapshot":"context-') for row in audited] == [True] * 5
+
+
+async def test_people_are_shown_with_their_notes_and_forgotten(andy: AndyProcess) -> None:
+    database = await Database.open(andy.home / "store" / "messages.db")
+    note = MemoryNote(
+        folder=Folder("main"), text="Mina likes tea", about=("local:mina",), said_by=("local:jun",), at_ms=1
+    )
+    async with database.transaction() as tx:
+        for address, name in (("local:mina", "Mina"), ("local:jun", "Jun")):
+            await people.note(tx, Folder("main"), address, name, now_ms=1)
+        await memory_notes.add(tx, note, request_id="r1")
+    assert told(andy, "people", "main") == "person_note.1: Mina likes tea (about Mina; said by Jun)\n"
+    assert json.loads(told(andy, "people", "main", "mina", "--json"))["notes"][0]["text"] == "Mina likes tea"
+    assert "Mina: owner; known as local:mina" in told(andy, "people", "main", "local:mina")
+    unsure = andy.cli("context", "forget", "main", "local:mina")
+    assert unsure.returncode != 0
+    assert "as soon as" in told(andy, "forget", "main", "local:mina", "--yes")
+    unknown = andy.cli("context", "forget", "main", "Zoe", "--yes")
+    assert (unknown.returncode, "local:jun (Jun)" in unknown.stderr) == (1, True)
+    due = await database.read(person_removals.due)
+    assert [(one.addresses, one.by) for one in due] == [(frozenset({"local:mina"}), "command line")]
+    await database.close()

@@ -148,3 +148,20 @@ async def test_a_note_that_comes_again_is_one_and_is_forgotten_by_its_words(hous
     assert len(await house.notes_()) == 1
     assert (await house.memory("forget", "likes tea")).ok
     assert await house.notes_() == []
+
+
+async def test_the_prompt_has_the_notes_of_those_who_ask_and_of_nobody_else(house: PersonHouse) -> None:
+    await house.say(MINA, "Mina", "hi")
+    await house.note("I <like> tea")
+    await house.say(JUN, "Jun", "hi")
+    await house.note("my car is red")
+    await house.end_turn()
+    await house.harness.hear("what shall I drink?", sender=MINA, sender_name="Mina")
+    _, _, order = await house.harness.start_next()
+    assert "<notes_of_who_asks>\n- Mina: I &lt;like&gt; tea\n</notes_of_who_asks>" in order.prompt
+    assert "car" not in order.prompt.partition("<messages>")[0]
+    await house.give(MINA, Role.GUEST)
+    await house.end_turn()
+    await house.harness.hear("and now?", sender=MINA, sender_name="Mina")
+    _, _, order = await house.harness.start_next()
+    assert "notes_of_who_asks" not in order.prompt

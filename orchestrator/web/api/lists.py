@@ -20,7 +20,9 @@ from starlette.routing import Route
 from orchestrator.base.clock import Clock
 from orchestrator.base.tables import Rows
 from orchestrator.containers.logs import reading
+from orchestrator.context import person_memory
 from orchestrator.context.context_manager import ContextManager
+from orchestrator.context.person_memory import KnownPerson
 from orchestrator.dashboard.services.reminders import ReminderService
 from orchestrator.domain.home import Home
 from orchestrator.domain.values import Folder, RunId, TurnId
@@ -311,6 +313,7 @@ async def _logs(source: ApiSource, asked: LogsQuery, _: Mapping[str, str]) -> An
 
 async def _context(source: ApiSource, _: ApiQuery, path: Mapping[str, str]) -> Any:
     group = await source.look(lambda tx: groups.known(tx, path["group"]))
+    noted = await source.look(lambda tx: person_memory.notes_of(tx, group.folder))
 
     def stored() -> dict[str, Any]:
         manager = source.context_of(group.folder)
@@ -319,9 +322,17 @@ async def _context(source: ApiSource, _: ApiQuery, path: Mapping[str, str]) -> A
             manager.load(now_ms=source.clock.now_ms()),
             context.bad_files(manager.files.path),
         )
-        return {**shown, "snapshots": context.snapshot_rows(manager.snapshots())}
+        notes = [one.to_row() for one in noted]
+        return {**shown, "snapshots": context.snapshot_rows(manager.snapshots()), "notes": notes}
 
     return await asyncio.to_thread(stored)
+
+
+async def _known_person(source: ApiSource, _: ApiQuery, path: Mapping[str, str]) -> Any:
+    async def known(tx: Tx) -> KnownPerson:
+        return await person_memory.known_of(tx, await groups.known(tx, path["group"]), path["who"])
+
+    return (await source.look(known)).to_row()
 
 
 def _list(
@@ -443,5 +454,12 @@ RESOURCES = (
         ApiQuery,
         schemas.ContextDocumentSchema,
         _context,
+    ),
+    _one(
+        "context/{group}/people/{who}",
+        "All that is known of one person of a group, by address or name.",
+        ApiQuery,
+        schemas.KnownPersonSchema,
+        _known_person,
     ),
 )

@@ -425,6 +425,46 @@ class LogDocumentSchema(ApiSchema):
     lines: list[str]
 
 
+class PersonNoteSchema(ApiSchema):
+    """Something that was noted of people."""
+
+    id: str
+    text: str
+    about: list[str] = Field(description="Names of those whom it concerns.")
+    said_by: list[str] = Field(description="Names of those who asked when it was noted.")
+    at_ms: int
+
+
+class EntrySchema(ApiSchema):
+    """A reminder or a task that somebody asked for."""
+
+    id: str
+    text: str
+
+
+class MentionSchema(ApiSchema):
+    """Something else that is remembered and has a person's name."""
+
+    id: str
+    kind: str
+    text: str
+
+
+class KnownPersonSchema(ApiSchema):
+    """All that is stored of one person of a group."""
+
+    address: str
+    aliases: list[str]
+    name: str
+    role: str
+    since_ms: int | None
+    messages: int
+    notes: list[PersonNoteSchema]
+    mentions: list[MentionSchema]
+    reminders: list[EntrySchema]
+    tasks: list[EntrySchema]
+
+
 class ContextDocumentSchema(ApiSchema):
     """The stored context of a group's conversation."""
 
@@ -433,3 +473,4 @@ class ContextDocumentSchema(ApiSchema):
     workflow: Details
     mended: list[str] = Field(description="Files that could not be read, as they were put aside.")
     snapshots: list[Details]
+    notes: list[PersonNoteSchema]

@@ -13,21 +13,24 @@ from typing import Any
 
 from starlette.responses import Response
 
-from orchestrator.context import owner_changes, workflow
+from orchestrator.context import owner_changes, person_memory, person_removal, workflow
 from orchestrator.context.context_manager import ContextManager
 from orchestrator.context.owner_changes import ChangeContext, CorrectedTask
 from orchestrator.context.plan_errors import PlanRefused
 from orchestrator.context.snapshots import SnapshotContents
-from orchestrator.domain.values import Group
-from orchestrator.groups import changes
+from orchestrator.domain.values import Folder, Group
+from orchestrator.groups import changes, people
 from orchestrator.reports import context, notices
-from orchestrator.store import groups
+from orchestrator.store import groups, memory_notes, person_removals
+from orchestrator.store.database import Tx
 from orchestrator.store.group_changes import GroupPart
+from orchestrator.store.person_removals import RemovalState
 from orchestrator.web.console.forms import SentForm
 from orchestrator.web.console.page import Page, View
 from orchestrator.web.console.pages.groups import change_part, undo_path
 
 MAX_NOTICES = 100
+MAX_DIGITS = 18
 MAX_PLAN_TASKS = 200
 """So many tasks of a plan are in its form."""
 _HEADING = re.compile(r"\s*#{1,6}\s")
@@ -73,6 +76,8 @@ async def _show(
         group = await groups.known(tx, folder or (every[0].folder if every else "main"))
         memory = await changes.current(tx, view.web.host.home.root, group.folder, GroupPart.MEMORY)
         noticed = await notices.every(tx, group.folder, with_over=False, limit=MAX_NOTICES)
+        noted = await person_memory.notes_of(tx, group.folder)
+        persons = await _persons(tx, group.folder)
     view.error = view.error or error or None
     manager = view.web.contexts.manager(group.folder)
     stored, snapshots = await asyncio.to_thread(_stored, manager, view.now_ms)
@@ -91,6 +96,8 @@ async def _show(
         summary=now,
         typed=now if summary is None else summary,
         snapshots=snapshots,
+        noted=list(reversed(noted)),
+        persons=persons,
         notices=noticed,
         says=view.console.catalogue.has,
     )
@@ -159,6 +166,45 @@ async def forget_fact(view: View, form: SentForm) -> Response:
     except changes.GroupChangeRefused:
         return await _show(view, folder, error=view.t(".fact_gone"))
     return view.done(f"/mind?group={folder}", view.t(".forgot_fact"), undo=undo)
+
+
+async def forget_note(view: View, form: SentForm) -> Response:
+    """Forget one note of people."""
+    number = form.text("id").rpartition(".")[2]
+    async with view.web.host.database.transaction() as tx:
+        group = await groups.known(tx, view.given("folder"))
+        if number.isascii() and number.isdigit() and len(number) < MAX_DIGITS:
+            await memory_notes.forget(tx, group.folder, int(number))
+    view.web.host.bus.publish("memory.noted", group=group.folder)
+    return _done(view, ".forgot_note")
+
+
+async def forget_person(view: View, form: SentForm) -> Response:
+    """Have a person forgotten, by their address, as if they had asked for it."""
+    folder = view.given("folder")
+    try:
+        async with view.web.host.database.transaction() as tx:
+            await person_removal.request_by_owner(
+                tx, folder, form.text("address"), by="console", now_ms=view.now_ms
+            )
+    except people.UnknownPerson as error:
+        return await _show(view, folder, error=str(error))
+    view.web.host.bus.publish(person_removal.DUE, group=folder)
+    return _done(view, ".forgets_person")
+
+
+async def _persons(tx: Tx, folder: Folder) -> list[dict[str, Any]]:
+    """Return the people of a group, and whether they are to be forgotten."""
+    leaving = {
+        address
+        for one in await person_removals.of_group(tx, folder)
+        if one.state is RemovalState.DUE
+        for address in one.addresses
+    }
+    return [
+        {"address": one.address, "name": one.name, "is_leaving": one.address in leaving}
+        for one in await people.somebody(tx, folder)
+    ]
 
 
 async def correct_summary(view: View, form: SentForm) -> Response:
@@ -303,6 +349,8 @@ PAGE = Page(
     changes={
         "/mind/{folder}/memory": change_memory,
         "/mind/{folder}/memory/forget": forget_fact,
+        "/mind/{folder}/notes/forget": forget_note,
+        "/mind/{folder}/people/forget": forget_person,
         "/mind/{folder}/summary": correct_summary,
         "/mind/{folder}/plans/{plan}": correct_plan,
         "/mind/{folder}/plans/{plan}/forget": forget_plan,
@@ -312,5 +360,5 @@ PAGE = Page(
         "/mind/{folder}/snapshots/{name}/pin": pin,
         "/mind/{folder}/notices/{id}/cancel": cancel_notice,
     },
-    live={"memory": TOLD, "notices": (*NOTICED, *TOLD)},
+    live={"memory": TOLD, "people": ("memory.noted", "person.*", *TOLD), "notices": (*NOTICED, *TOLD)},
 )
