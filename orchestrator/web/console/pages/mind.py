@@ -189,7 +189,7 @@ async def forget_person(view: View, form: SentForm) -> Response:
             )
     except people.UnknownPerson as error:
         return await _show(view, folder, error=str(error))
-    view.web.host.bus.publish(person_removal.DUE, group=folder)
+    view.web.host.bus.publish("person.removal_due", group=folder)
     return _done(view, ".forgets_person")
 
 
