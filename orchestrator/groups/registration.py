@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import sqlite3
 import unicodedata
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -328,17 +329,28 @@ async def unregister(tx: Tx, folder: str, *, now_ms: int) -> Departure:
     if group.is_main:
         raise BadRequest("The main group cannot be removed: it administers the others.")
     await groups.remove(tx, group.folder)
-    await approvals.remove_of(tx, group.folder)
-    await secret_addresses.remove_of(tx, group.folder)
-    await followed_calendars.remove_of(tx, group.folder)
-    await access_requests.ignore_unregistered(tx, group.chats, now_ms=now_ms)
-    paused = await task_stops.stop_of_group(tx, group.folder, reason=GONE, now_ms=now_ms)
-    waiting = [turn for turn in await turns.unsettled_of(tx, group.folder) if turn.state is TurnState.QUEUED]
-    for turn in waiting:
-        await fail_gone(tx, turn, now_ms=now_ms)
+    failed, paused = await end_what_waits(tx, group.folder, group.chats, now_ms=now_ms)
     await _note(tx, "group.unregistered", group, {"chats": group.chats}, now_ms=now_ms)
     coming = await dashboard_notifications.reminders(tx, group.folder)
-    return Departure(group=group, failed_turns=len(waiting), reminders=len(coming), paused_tasks=paused)
+    return Departure(group=group, failed_turns=failed, reminders=len(coming), paused_tasks=paused)
+
+
+async def end_what_waits(
+    tx: Tx, folder: Folder, chats_of_it: Sequence[ChatJid], *, now_ms: int
+) -> tuple[int, int]:
+    """End what a folder without a group has: its hooks, calendars and approvals, its questions and tasks.
+
+    Return how many questions failed, which their chats are told, and how many tasks were paused.
+    """
+    await approvals.remove_of(tx, folder)
+    await secret_addresses.remove_of(tx, folder)
+    await followed_calendars.remove_of(tx, folder)
+    await access_requests.ignore_unregistered(tx, chats_of_it, now_ms=now_ms)
+    paused = await task_stops.stop_of_group(tx, folder, reason=GONE, now_ms=now_ms)
+    waiting = [turn for turn in await turns.unsettled_of(tx, folder) if turn.state is TurnState.QUEUED]
+    for turn in waiting:
+        await fail_gone(tx, turn, now_ms=now_ms)
+    return len(waiting), paused
 
 
 async def add_chat(tx: Tx, folder: str, jid: str, *, now_ms: int, is_notify_chat: bool = False) -> Group:

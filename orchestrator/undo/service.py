@@ -24,6 +24,7 @@ from orchestrator.domain.values import (
     TurnKind,
     TurnState,
 )
+from orchestrator.groups import registration
 from orchestrator.store import (
     audit,
     dashboards,
@@ -274,6 +275,8 @@ class UndoService:
             await turn_effects.add(
                 tx, replace(one, turn_id=number, before=now, after=one.before), now_ms=now_ms
             )
+        for folder, gone in _unregistered(plan.rows).items():
+            await registration.end_what_waits(tx, folder, gone, now_ms=now_ms)
         undo = Undo(
             turn_id=number,
             undoes=turn.id,
@@ -316,6 +319,16 @@ class UndoService:
 
 def _count_out_of_reach(effects: Sequence[RowEffect], kind: str) -> int:
     return sum(one.table == turn_effects.OUT_OF_REACH and one.key[0] == kind for one in effects)
+
+
+def _unregistered(effects: Sequence[RowEffect]) -> dict[Folder, list[ChatJid]]:
+    """Return the groups that undoing these effects takes off, each with its chats. Pure."""
+    added = [one for one in effects if one.before is None and one.after is not None]
+    folders = [Folder(one.after["folder"]) for one in added if one.table == "registered_groups" and one.after]
+    chats = [one.after for one in added if one.table == "group_chats" and one.after]
+    return {
+        folder: [ChatJid(row["jid"]) for row in chats if row["group_folder"] == folder] for folder in folders
+    }
 
 
 def _commanded(effects: Sequence[RowEffect]) -> set[int]:

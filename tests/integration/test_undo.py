@@ -6,6 +6,7 @@ import asyncio
 import json
 import shutil
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -18,17 +19,18 @@ from orchestrator.cli.exit_codes import UsageError
 from orchestrator.cli.main import app
 from orchestrator.domain.errors import BadRequest, ChannelDown, ChannelRefused
 from orchestrator.domain.protocols import Feature
-from orchestrator.domain.values import Folder, MessageId, Quote, Role
-from orchestrator.groups import people
+from orchestrator.domain.values import ChatJid, Folder, MessageId, Quote, Role
+from orchestrator.groups import people, secret_addresses
 from orchestrator.outbound.withdrawals import Withdrawals
 from orchestrator.store import turn_effects
 from orchestrator.store.database import Database
+from orchestrator.store.secret_addresses import AddressKind
 from orchestrator.undo.outside import OutsideEffect, of
 from orchestrator.undo.requests import read
 from orchestrator.undo.service import BuiltOn, NothingToUndo, NotYet
 from tests.doubles.channel import ScriptedChannel
 from tests.doubles.clock import FakeClock
-from tests.support.store_harness import StoreHarness
+from tests.support.store_harness import StoreHarness, a_message
 from tests.support.undo_harness import UndoHarness, nth, use
 from tests.support.until import until
 
@@ -301,6 +303,21 @@ async def test_an_undo_of_an_undo_says_that_the_message_is_sent_after_all(undo: 
     await undo.turn({"type": "message", "text": "hello all"})
     assert "not sent" in await undo.say("@Andy undo")
     assert "the message “hello all” is as it was" in await undo.say("@Andy undo")
+
+
+async def test_a_group_that_an_undo_takes_off_leaves_nothing_that_waits(undo: UndoHarness) -> None:
+    await undo.turn(
+        {"type": "register_group", "jid": "x@g.us", "name": "New", "folder": "new", "trigger": "@Andy"},
+        folder="main",
+    )
+    async with undo.store.database.transaction() as tx:
+        await secret_addresses.add(tx, AddressKind.HOOK, "new", name="door", now_ms=1)
+    await undo.store.intake.accept(replace(a_message("@Andy hi", "new"), chat_jid=ChatJid("x@g.us")))
+    assert "the group “New” is gone" in await undo.say("@Andy undo", "main")
+    assert await undo.store.rows("SELECT * FROM secret_addresses") == []
+    states = await undo.store.rows("SELECT state FROM turns WHERE group_folder = 'new'")
+    assert [row["state"] for row in states] == ["failed"]
+    assert "the group “New” is back" in await undo.say("@Andy undo", "main")
 
 
 async def test_nothing_is_undone_while_a_turn_runs(undo: UndoHarness) -> None:
