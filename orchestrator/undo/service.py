@@ -238,7 +238,8 @@ class UndoService:
             raise NothingToUndo(f"Turn {turn.id} is undone already.")
         plan = await self.plan(tx, turn)
         if plan.is_empty:
-            raise NothingToUndo(f"Turn {turn.id} changed nothing that can be put back.")
+            left = texts.left(plan, is_korean=False)
+            raise NothingToUndo(f"Turn {turn.id} changed nothing that can be put back. {left}".rstrip())
         if plan.later and not is_forced:
             raise BuiltOn(plan)
         return UndoDone(turn_id=await self._carry_out(tx, plan, by=by, reason=reason), plan=plan)

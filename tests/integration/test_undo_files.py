@@ -354,6 +354,17 @@ async def test_a_full_store_keeps_no_more_and_says_what_it_cannot_put_back(
     assert (undo.folder() / "a").read_bytes() == b"y" * 100
 
 
+async def test_who_asks_at_the_command_line_is_told_as_well_what_was_not_kept(undo: UndoHarness) -> None:
+    (undo.folder() / "a").write_text("x")
+    turn = await undo.turn(writes=lambda at: (at / "a").write_text("y"))
+    await caught_up(undo)
+    shutil.rmtree(undo.root / "data" / "undo")  # as after a backup was restored
+    async with undo.store.database.transaction() as tx:
+        await tx.execute("UPDATE outbox SET state = 'sent', sent_ms = 1")
+    with pytest.raises(NothingToUndo, match="1 file whose earlier content was not kept"):
+        await undo.undo(turn.id)
+
+
 async def test_a_group_whose_folder_is_a_link_or_gone_costs_its_turn_nothing(undo: UndoHarness) -> None:
     folder = undo.folder()
     folder.rmdir()
