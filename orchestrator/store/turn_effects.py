@@ -47,7 +47,7 @@ class TrackedTable:
     is_sending: bool = False
     """Whether only added rows are recorded: messages and runs, which are stopped and not deleted."""
     condition: str = "1"
-    """A condition in SQL on a row that is added."""
+    """A condition in SQL on `{row}`, the row that is changed."""
 
 
 _OF_GROUP = ("group_folder", "id")
@@ -74,8 +74,20 @@ TRACKED = (
         name="cross_session_notifications",
         title="payload_json",
         moving=frozenset(
-            {"turns_remaining", "counted_turn", "session_id", "claim_turn", "claim_attempt", "claimed_ms"}
+            {
+                *(
+                    "turns_remaining",
+                    "counted_turn",
+                    "session_id",
+                    "claim_turn",
+                    "claim_attempt",
+                    "claimed_ms",
+                ),
+                *("state", "deliveries", "delivered_ms", "told_session", "formatted_content"),
+            }
         ),
+        # The host tells its facts by itself, and the next of a kind takes the place of the last.
+        condition="{row}.agent <> 'host'",
     ),
     TrackedTable(name="registered_groups", key=("jid",), title="name"),
     TrackedTable(name="group_chats", key=("jid",), title="jid"),
@@ -86,7 +98,11 @@ TRACKED = (
         key=("group_folder",),
         title="group_folder",
         moving=frozenset(
-            {"lease_owner", "lease_until_ms", "last_start_ms", "last_end_ms", "now_streak", "noop_streak"}
+            {
+                *("lease_owner", "lease_until_ms", "last_start_ms", "last_end_ms", "now_streak"),
+                *("noop_streak", "next_wake_ms", "wake_set_by", "wake_reason", "trace_json"),
+                *("auto_interval_ms", "held_reason"),
+            }
         ),
     ),
     TrackedTable(
@@ -101,7 +117,7 @@ TRACKED = (
         name="outbox",
         title="text",
         is_sending=True,
-        condition=f"substr(NEW.dedupe_key, 1, {len(OF_OWNER)}) <> '{OF_OWNER}'",
+        condition=f"substr({{row}}.dedupe_key, 1, {len(OF_OWNER)}) <> '{OF_OWNER}'",
     ),
     TrackedTable(name="turns", title="task_id", is_sending=True),
 )
@@ -172,9 +188,10 @@ def _triggers(table: TrackedTable, columns: Sequence[str]) -> list[str]:
         """  # noqa: S608 - names are ours
 
     is_same = f"{key('OLD')} = {key('NEW')}"
-    sent = "with_sent" if table.is_sending else "1"
+    old, new = table.condition.format(row="OLD"), table.condition.format(row="NEW")
+    sent = f"{old} AND {'with_sent' if table.is_sending else '1'}"
     bodies = {
-        "INSERT": record(key("NEW"), "NULL", image("NEW"), table.condition),
+        "INSERT": record(key("NEW"), "NULL", image("NEW"), new),
         "UPDATE": record(key("OLD"), image("OLD"), f"iif({is_same}, {image('NEW')}, NULL)", sent)
         + record(key("NEW"), "NULL", image("NEW"), f"{sent} AND NOT {is_same}"),
         "DELETE": record(key("OLD"), image("OLD"), "NULL", sent),

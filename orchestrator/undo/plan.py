@@ -20,7 +20,7 @@ class UndoItem:
     """One thing that an undo puts back."""
 
     kind: str
-    """The name of the table, or 'file'."""
+    """The name of the table, `file` or `folder`."""
     title: str
     change: str
     """`removed`, `changed_back` or `brought_back`."""
@@ -79,7 +79,8 @@ def item_of(effect: RowEffect) -> UndoItem:
     )
     # A name of a file may have halves of characters, which no database and no messenger takes.
     title = visible(short(_title(effect, row or {}), TITLE_CHARS))
-    return UndoItem(kind=effect.table, title=title, change=change)
+    is_folder = effect.table not in BY_NAME and (row or {}).get("kind") == "dir"
+    return UndoItem(kind="folder" if is_folder else effect.table, title=title, change=change)
 
 
 def _title(effect: RowEffect, row: dict[str, Any]) -> str:

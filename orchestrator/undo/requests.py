@@ -17,7 +17,7 @@ from orchestrator.inbound.intake import ReplyAtOnce
 from orchestrator.store import messages, outbox, turns, undos
 from orchestrator.store.database import Tx
 from orchestrator.undo import texts
-from orchestrator.undo.service import BuiltOn, NothingToUndo, NotYet, UndoService
+from orchestrator.undo.service import BuiltOn, NothingToUndo, NotYet, SomethingInPlace, UndoService
 
 REASON = "without an agent"
 MAX_ASKERS, MAX_NAMES, MAX_NAME_CHARS = 200, 3, 40
@@ -74,6 +74,8 @@ class UndoRequests:
             )
         except BuiltOn as error:
             return _reply(texts.built_on(error.plan, is_korean=is_korean))
+        except SomethingInPlace:
+            return _reply(texts.something_in_place(is_korean=is_korean))
         except NothingToUndo:
             plan = await self._service.plan(tx, turn)
             # Without anything to name, the agent may know better what was meant.

@@ -60,6 +60,10 @@ class NothingToUndo(BadRequest):
     code = "nothing_to_undo"
 
 
+class SomethingInPlace(NothingToUndo):
+    """Something else has the place of what a turn removed."""
+
+
 class NotYet(BadRequest):
     """A turn of the group is under way: what it reads and writes must not change below it."""
 
@@ -200,7 +204,7 @@ class UndoService:
             has_unsent_command=any(one.id in commanded and one.state in _UNSENT for one in sent),
             sent=deletable,
             waiting_runs=tuple(one for one in runs if one.state is TurnState.QUEUED),
-            items=tuple(item_of(one) for one in (*rows, *files) if is_listed(one)),
+            items=tuple(map(item_of, [one for one in (*rows, *files) if is_listed(one)] or files)),
             later=tuple(later),
             outside=outside.of(
                 await tool_calls.of_turn(tx, turn.id),
@@ -216,7 +220,11 @@ class UndoService:
 
     async def _is_as_after(self, tx: Tx, folder: Folder, effect: RowEffect) -> bool:
         if effect.table == turn_effects.FILE:
-            return is_same(self.files.now(folder, effect.key[0], like=effect.after), effect.after)
+            # One that is as it was before loses nothing, such as a folder that others have filled since.
+            return any(
+                is_same(self.files.now(folder, effect.key[0], like=one), one)
+                for one in (effect.after, effect.before)
+            )
         return turn_effects.is_as_after(effect, await turn_effects.current(tx, effect))
 
     async def undo(
@@ -259,7 +267,7 @@ class UndoService:
                     await task_stops.cancel(tx, run, reason=f"turn {turn.id} was undone.", now_ms=now_ms)
         except sqlite3.IntegrityError as error:
             await tx.execute("ROLLBACK TO undo")
-            raise NothingToUndo(
+            raise SomethingInPlace(
                 f"Something else is in the place of what turn {turn.id} removed: remove that first."
             ) from error
         finally:

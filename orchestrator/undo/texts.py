@@ -20,6 +20,7 @@ _KINDS = {
     "model_choices": ("the model", "모델"),
     "loop_state": ("the loop of", "루프"),
     "file": ("the file", "파일"),
+    "folder": ("the folder", "폴더"),
     "outbox": ("the message", "메시지"),
 }
 _CHANGES = {
@@ -89,6 +90,13 @@ def nothing(plan: UndoPlan, *, is_korean: bool) -> str:
     """Return why nothing of a turn can be put back that did something."""
     start = "되돌릴 수 있는 것이 없어요." if is_korean else "There is nothing that I can put back."
     return f"{start} {left(plan, is_korean=is_korean)}".rstrip()
+
+
+def something_in_place(*, is_korean: bool) -> str:
+    """Return why nothing was undone where something else has the place of what is to come back."""
+    if is_korean:
+        return "없어진 것의 자리에 다른 것이 있어서 아무것도 되돌리지 않았어요. 먼저 그것을 없애 주세요."
+    return "Something else is in the place of what was removed, so I have undone nothing: remove that first."
 
 
 def busy(*, is_korean: bool) -> str:

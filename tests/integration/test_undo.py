@@ -126,6 +126,51 @@ async def test_a_row_that_only_the_host_moved_is_no_later_change(undo: UndoHarne
     assert row == {"status": "active", "last_run": 5, "failures": 2}
 
 
+async def test_a_note_that_was_told_since_and_a_loop_that_went_on_are_no_later_change(
+    undo: UndoHarness,
+) -> None:
+    before = await undo.state()
+    made = await undo.turn(
+        NOTE,
+        {"type": "control_loop", "action": "on", "targetFolder": "work"},
+        folder="main",
+        text="go",
+    )
+    async with undo.store.database.transaction() as tx:
+        await tx.execute("UPDATE loop_state SET next_wake_ms = 5, trace_json = '[]', auto_interval_ms = 7")
+        await tx.execute(
+            "UPDATE cross_session_notifications SET state = 'delivered', delivered_ms = 5, deliveries = 1"
+        )
+    await undo.undo(made.id)
+    assert await undo.state() == before
+
+
+async def test_a_fact_of_the_hosts_that_an_agent_is_done_with_is_no_effect(undo: UndoHarness) -> None:
+    await undo.turn(TASK)
+    await undo.say("@Andy undo")
+    made = await undo.turn(
+        INSIGHT, {"type": "cancel_notice", "noticeId": nth("cross_session_notifications", 0)}
+    )
+    await undo.undo(made.id)
+    tables = await undo.store.rows("SELECT table_name FROM turn_effects WHERE turn_id = ?", made.id)
+    assert [row["table_name"] for row in tables] == ["insights"]
+
+
+async def test_what_has_the_place_of_what_would_come_back_is_said(undo: UndoHarness) -> None:
+    await undo.turn({"type": "unregister_group", "folder": "work"}, folder="main", text="go")
+    (answer,) = await undo.store.rows("SELECT message_id FROM outbox WHERE text = 'Done.'")
+    quote = Quote(message_id=MessageId(answer["message_id"]), sender="Andy", text="Done.")
+    await undo.turn(
+        {"type": "register_group", "jid": "n@g.us", "name": "New", "folder": "work", "trigger": "@Andy"},
+        folder="main",
+        text="and this",
+    )
+    before = await undo.state()
+    assert (await undo.say("undo", "main", quote=quote)).startswith("Something else is in the place")
+    assert (await undo.say("되돌려 줘", "main", quote=quote)).startswith("없어진 것의 자리에")
+    assert await undo.state() == before
+
+
 async def test_a_task_that_ran_since_is_ended_and_keeps_its_runs(undo: UndoHarness) -> None:
     made = await undo.turn(SCHEDULE)
     task = (await undo.store.rows("SELECT id FROM scheduled_tasks"))[0]["id"]

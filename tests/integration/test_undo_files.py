@@ -114,6 +114,19 @@ async def test_what_others_put_into_a_new_folder_stays(undo: UndoHarness) -> Non
     assert contents(undo.folder()) == {"made": ("dir", b""), "made/mine.txt": ("file 644", b"mine")}
 
 
+async def test_a_new_folder_alone_is_named_and_one_that_others_filled_is_no_later_change(
+    undo: UndoHarness,
+) -> None:
+    await undo.turn(writes=lambda at: (at / "made").mkdir())
+    await caught_up(undo)
+    (undo.folder() / "made" / "mine.txt").write_text("mine")
+    assert "the folder “made” is gone" in await undo.say("@Andy undo")
+    await caught_up(undo)
+    assert "the folder “made” is back" in await undo.say("@Andy undo")
+    await caught_up(undo)
+    assert contents(undo.folder()) == {"made": ("dir", b""), "made/mine.txt": ("file 644", b"mine")}
+
+
 async def test_a_name_of_a_file_may_have_any_bytes_and_passes_for_no_other_text(undo: UndoHarness) -> None:
     names = (b"bad\xff\xfename", b"new\nline", "\u202egnp.exe".encode(), b"*@Andy*", b"n" * 250)
 

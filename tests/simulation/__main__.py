@@ -21,6 +21,7 @@ if __name__ == "__main__":
 from tests.simulation.people import Plan  # noqa: E402
 from tests.simulation.planted import BUGS, look_for  # noqa: E402
 from tests.simulation.story import shrink, story_of  # noqa: E402
+from tests.simulation.undoing import try_undos  # noqa: E402
 from tests.simulation.world import Outcome, World  # noqa: E402
 
 
@@ -37,7 +38,12 @@ def main() -> int:
     parser.add_argument("--until-broken", action="store_true", help="end with the first world that breaks")
     parser.add_argument("--models", action="store_true", help="try only worlds whose agents ask a model")
     parser.add_argument("--planted", default="", help="plant bugs: a part of the names of some, or all")
+    parser.add_argument(
+        "--undo", type=int, default=0, help="try undo of so many turns, and kills at its steps"
+    )
     options = parser.parse_args()
+    if options.undo:
+        return try_undos(int(options.seed or time.time_ns() // 1_000_000_000), options.undo)
     if options.planted:
         return _plant(options.planted, seed=options.seed or "1", worlds=options.worlds or 40)
     if options.worlds or options.minutes:

@@ -122,6 +122,17 @@ class Messenger:
                 return
         self._show_once(jid, text, key)
 
+    async def withdraw(self, key: str) -> None:
+        """Take a text of Andy's out of its chat; one that is gone is no error."""
+        await asyncio.sleep(self.chance.uniform(0.01, 0.3))
+        if self.is_down or self.chance.random() < self.trouble.lost_before:
+            raise ChannelDown("The line is dead.")
+        if (post := self._keys.get(key)) is not None:
+            self._note("andy", f"deletes in {post.jid}: {post.text}")
+            post.text = ""
+        if self.chance.random() < self.trouble.lost_after:
+            raise ChannelDown("The answer was lost.")
+
     async def _go_wrong(self, way: str, jid: str, text: str, key: str) -> None:
         self._note("fault", f"{self.name}: {way.replace('_', ' ')}, of {text[:40]!r}")
         match way:
@@ -215,6 +226,8 @@ class MessengerChannel:
             raise ChannelDown("No connection.")
         async with self._context.database.reading() as tx:
             place = int(await chats.cursor(tx, self.name) or 0)
+        # A host that was killed may have stored more than it lived to say.
+        server.taken = max(server.taken, place)
         if server.chance.random() < server.trouble.redelivers:
             place = max(0, place - server.chance.randrange(1, 4))
         await self._connection.note_connected()
@@ -276,6 +289,11 @@ class MessengerChannel:
         await self._server.show(jid, text, message_id)
         return None
 
+    async def withdraw(self, message: Message) -> None:
+        if not self._is_connected:
+            raise self._connection.why_down()
+        await self._server.withdraw(message.id)
+
     async def set_typing(self, jid: ChatJid, *, is_typing: bool) -> None:
         pass
 
@@ -289,7 +307,7 @@ class EntryPoint:
 
     server: Messenger
     features: frozenset[Feature] = field(
-        default=frozenset({Feature.QUOTES, Feature.EDITS, Feature.DELETIONS})
+        default=frozenset({Feature.QUOTES, Feature.EDITS, Feature.DELETIONS, Feature.WITHDRAWALS})
     )
 
     def load(self) -> ChannelDescription:

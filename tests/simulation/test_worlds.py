@@ -15,6 +15,7 @@ from orchestrator.domain.values import ChatJid, Folder, Group
 from tests.simulation.people import Fault, Plan, Said
 from tests.simulation.planted import BUGS, REPOSITORY, Planted
 from tests.simulation.services import KINDS, ServiceFault, ServicesPlan
+from tests.simulation.undoing import UndoPlan, UndoWorld, killed_at
 from tests.simulation.world import World
 
 MAIN = Path(__file__).parent / "__main__.py"
@@ -23,6 +24,11 @@ REGRESSIONS: dict[int, str] = {
     5: "the order in which woken groups are looked at depended on the hash of their names",
 }
 """Seeds of worlds that have broken a promise once, and what was wrong."""
+OF_UNDO = {
+    8: "what an agent did with a fact of the host's was undone, too, and stood in the way",
+    204: "a folder that others had filled counted as changed since",
+}
+"""Seeds of worlds of undo, the first questions of which are tried."""
 OF_MODELS = {
     23: "nothing but the services goes wrong",
     47: "at times no service works",
@@ -40,6 +46,20 @@ def test_what_was_broken_once_is_whole(seed: int) -> None:
 def test_what_is_asked_is_answered_where_model_services_fail(seed: int) -> None:
     outcome = World(seed).run()
     assert (outcome.problems, outcome.moves > 0) == ([], True)
+
+
+@pytest.mark.parametrize("seed", OF_UNDO)
+def test_undo_gives_back_exactly_what_was(seed: int) -> None:
+    world = UndoWorld(seed, UndoPlan.drawn(str(seed), turns=5))
+    assert world.run().problems == []
+    assert world.undos > 0
+
+
+@pytest.mark.parametrize("step", [20, 45, 70, 110])
+def test_a_kill_at_a_step_of_an_undo_leaves_it_done_or_not_done(step: int) -> None:
+    world = killed_at(step)
+    outcome = world.run()
+    assert (outcome.problems, outcome.kills, world.undos) == ([], 2, 2)
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -197,7 +197,9 @@ class World:
             ("orchestrator.proxies.model.server.ProxyServer.serve", self._serve_containers()),
             ("orchestrator.proxies.model.proxy._open_upstream", self._open_upstream),
             ("orchestrator.proxies.parsing_process.SMALL_BYTES", 1 << 30),
-            ("agent_runner.agents.claude.agent.ClaudeAgent", ModelAgent),
+            ("agent_runner.agents.claude.agent.ClaudeAgent", self.agent()),
+            # Files have times of the real clock, which say nothing of the world's.
+            ("agent_runner.wire.trees.JUST_NOW_NS", 1 << 62),
             ("orchestrator.proxies.egress.proxy.EgressProxy.serve", _serve_nobody),
             ("orchestrator.web.feature.WebFeature.serve", self._serve_web),
             ("orchestrator.store.database._connect", self._connect),
@@ -284,6 +286,10 @@ class World:
         done, _ = await asyncio.wait([task], timeout=120)
         if not done:
             self.problems.append("The host does not end when it is asked to.")
+
+    def agent(self) -> Any:
+        """Return what stands for the agent that asks a model."""
+        return ModelAgent
 
     # -- the host --------------------------------------------------------------------------------------
 
@@ -556,6 +562,9 @@ async def _register(home: Home, plan: Plan) -> None:
             await registration.ensure_main(tx, now_ms=0)
             await add_services(tx, plan.services.fallbacks)
             for group in plan.groups:
+                if group.is_main:
+                    await registration.add_chat(tx, group.folder, group.jid, now_ms=0)
+                    continue
                 await registration.register(tx, group)
                 for jid in group.other_chats:
                     await registration.add_chat(tx, group.folder, jid, now_ms=0)
