@@ -262,6 +262,7 @@ async def test_it_waits_for_the_turn_that_runs(house: ForgetHouse) -> None:
     await house.tell("forget me")
     assert "as soon as" in await house.tell("yes, forget me")
     await house.deletions.sweep()
+    assert await house.due() == 1
     assert "zeppelins" in await house.everything()
     await house.end_turn()
     await house.deletions.sweep()
