@@ -204,7 +204,8 @@ class UndoService:
             has_unsent_command=any(one.id in commanded and one.state in _UNSENT for one in sent),
             sent=deletable,
             waiting_runs=tuple(one for one in runs if one.state is TurnState.QUEUED),
-            items=tuple(map(item_of, [one for one in (*rows, *files) if is_listed(one)] or files)),
+            # Folders are named where there is no file to name.
+            items=tuple(map(item_of, (*filter(is_listed, rows), *(list(filter(is_listed, files)) or files)))),
             later=tuple(later),
             outside=outside.of(
                 await tool_calls.of_turn(tx, turn.id),
