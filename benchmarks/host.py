@@ -203,7 +203,7 @@ async def _until_healthy(home: Home, started: Started) -> float:
             with contextlib.suppress(httpx.ConnectError):
                 (await http.get("/healthz")).raise_for_status()
                 seconds = time.monotonic() - began
-                await _until_addressed(home)
+                await _until_addressed(home, address)
                 return seconds
             await asyncio.sleep(0.005)
     raise RuntimeError("The host did not start.")
@@ -214,11 +214,18 @@ def _last_words(home: Home) -> str:
     return log.read_text(encoding="utf-8", errors="replace")[-LOG_CHARS:] if log.is_file() else ""
 
 
-async def _until_addressed(home: Home) -> None:
-    """The door answers a moment before the address file is there."""
+async def _until_addressed(home: Home, address: str) -> None:
+    """Wait until the address file names this host, which answers a moment before it writes it.
+
+    One that was killed has left its own address there.
+    """
     async with asyncio.timeout(START_SECONDS):
-        while not home.address_file.is_file():  # noqa: ASYNC110 - another process writes it
+        while not _is_addressed(home, address):  # noqa: ASYNC110 - another process writes it
             await asyncio.sleep(0.01)
+
+
+def _is_addressed(home: Home, address: str) -> bool:
+    return home.address_file.is_file() and home.address_file.read_text(encoding="utf-8").strip() == address
 
 
 @asynccontextmanager

@@ -500,6 +500,8 @@ class UndoWorld(World):
         own = [one for one in self.done if one.jid == act.jid]
         if quoted is not None:
             own = [one for one in own if one.post is quoted]
+        if own and own[-1].undoes is not None and not own[-1].changed:
+            return  # the last undo deleted messages alone, which no undo of it sends again
         left = [one for one in own if one.changed and not one.is_undone]
         if not left or said.startswith(IN_PLACE):
             return
