@@ -24,6 +24,7 @@ SAME_IN_BOTH = (
     "test_loop.py",
     "test_notices.py",
     "test_notices_kept.py",
+    "test_people.py",
     "test_session_commands.py",
     "test_spending.py",
     "test_tasks.py",

@@ -77,7 +77,7 @@ class About(RequestHandler):
     async def do_keep_note(self) -> str:
         """Have the host keep a sentence, with whom it names and who said it."""
         await self._memory("note", about=self.slot("note"))
-        return await self.answer_of_row()
+        return self.say("keep_note", note=self.slot("note"))
 
     async def do_forget(self) -> str:
         """Forget for good what has the words, after a question."""
