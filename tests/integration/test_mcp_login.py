@@ -6,6 +6,7 @@ import asyncio
 import io
 import itertools
 import json
+import logging.config
 import sqlite3
 import subprocess
 import sys
@@ -659,6 +660,8 @@ async def test_only_a_refusal_of_oauth_ends_a_login(
     is_over: bool,
 ) -> None:
     server, published = strange
+    # As uvicorn does, which enables each logger that was disabled.
+    logging.config.dictConfig({"version": 1, "disable_existing_loggers": False})
     published.token["refresh_token"] = "rt-1"
     login = await log_in(f"{server.url}/mcp", upstream, authorise=allow_here)
     published.bodies["/token"] = (status, body, ("location: http://169.254.169.254/",))

@@ -136,7 +136,8 @@ async def test_a_note_that_takes_too_long_is_given_up_and_the_next_is_heard(
     monkeypatch.setattr(transcriber, "START_SECONDS", 0.3)
     text = await say(harness, phone, b"hang", seconds=0)
     assert text == f"[voice note {PATH}: {transcriber.NOT_NOW}]"
-    (tmp_path / "model" / "busy").unlink()
+    # On a slow machine it was given up before it had begun.
+    (tmp_path / "model" / "busy").unlink(missing_ok=True)
 
     monkeypatch.setattr(transcriber, "START_SECONDS", 60)
     assert "🎤 again" in await say(harness, phone, "again", message_id="3A2")
