@@ -21,7 +21,8 @@ LASTING_THREADS = ("pytest_timeout", "execnet")
 APART = ("docker", "host", "browser", "swarm")
 """The marks of tests that speak with servers of the whole session: connections to these are kept for the next
 test, and some of the servers are killed and started again. So neither of the two is looked at there."""
-DATABASE_FILES = (".db", ".db-wal", ".db-shm")
+DATABASE_FILES = tuple(f".db{part}{gone}" for part in ("", "-wal", "-shm") for gone in ("", " (deleted)"))
+"""The endings of files that SQLite has open, also where their folder is gone."""
 _lasting: set[str] = set()
 """Things that stay to the end of the test process."""
 
