@@ -1,4 +1,4 @@
-"""Who asks to be forgotten leaves rows, contexts, snapshots, archives and files; all else stays as it is."""
+"""Forget a person: rows, contexts, snapshots, archives and files lose them; all else stays as it is."""
 
 from __future__ import annotations
 
