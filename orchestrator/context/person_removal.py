@@ -94,7 +94,7 @@ class RemovalFacts:
     """Turns in which nobody else asked."""
     notes: tuple[MemoryNote, ...]
     """Notes that the person has to do with."""
-    kept_files: frozenset[str]
+    files_of_others: frozenset[str]
     """Files that messages of others have, too."""
 
     @property
@@ -104,7 +104,7 @@ class RemovalFacts:
     @property
     def files(self) -> frozenset[str]:
         """The names of the files that came with their messages alone."""
-        return _files_of(self.said) - self.kept_files
+        return _files_of(self.said) - self.files_of_others
 
     def has_name(self, text: str) -> bool:
         """Return whether a text names the person, by a name that is looked for."""
@@ -252,7 +252,7 @@ async def _facts(tx: Tx, group: Group, removal: PersonRemoval) -> RemovalFacts:
         answers=tuple(await person_records.answers_to(tx, folder, addresses, last_seq=last_seq)),
         turn_ids=tuple(await person_records.turns_of(tx, folder, addresses, last_seq=last_seq)),
         notes=tuple(one for one in await memory_notes.of_group(tx, folder) if one.belongs_to(addresses)),
-        kept_files=frozenset(await person_records.files_of_others(tx, folder, addresses)),
+        files_of_others=frozenset(await person_records.files_of_others(tx, folder, addresses)),
     )
 
 

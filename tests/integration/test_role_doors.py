@@ -43,7 +43,7 @@ GUEST_IS_GIL = {"people": {"local:gil": "guest"}}
 
 
 def availability(store: StoreHarness) -> Availability:
-    """What a queued turn has to pass before it begins, where any model would answer it."""
+    """The checks of a queued turn before it begins, where any model would answer it."""
     return Availability(
         store.database,
         clock=store.clock,
