@@ -24,7 +24,7 @@ async def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def browser(root: Path) -> AsyncIterator[httpx.AsyncClient]:
-    async with console_browser(root) as made:
+    async with console_browser(root, has_agents=True) as made:
         yield made
 
 

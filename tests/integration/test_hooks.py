@@ -385,7 +385,7 @@ async def test_a_hook_works_behind_the_reverse_proxy_of_the_settings(store_harne
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def browser(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[httpx.AsyncClient]:
-    async with console_browser(tmp_path_factory.mktemp("hooks") / "home") as made:
+    async with console_browser(tmp_path_factory.mktemp("hooks") / "home", has_agents=True) as made:
         yield made
 
 

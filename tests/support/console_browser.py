@@ -5,14 +5,19 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import ExitStack, asynccontextmanager
+from functools import partial
 from html import unescape
 from pathlib import Path
+from unittest.mock import patch
 
 import httpx
 
+from orchestrator import app
 from orchestrator.app import Orchestrator
 from orchestrator.base.clock import SystemClock
+from orchestrator.containers import runtime_selection
+from orchestrator.containers.process.runtime import ProcessRuntime
 from orchestrator.domain.home import Home
 from orchestrator.domain.settings import Settings
 from orchestrator.proxies.model.credentials import CredentialSource
@@ -21,10 +26,16 @@ from tests.doubles.clock import FakeClock
 from tests.support.filled_store import fill_store
 from tests.support.store_harness import StoreHarness
 
+SILENT_AGENT = ("sleep", "infinity")
+"""An agent that says nothing: no page needs more, and to start a real one takes most of a second."""
+
 
 @asynccontextmanager
-async def console_browser(root: Path) -> AsyncIterator[httpx.AsyncClient]:
-    """Enter with a browser of a host on `root` whose store has something of everything."""
+async def console_browser(root: Path, *, has_agents: bool = False) -> AsyncIterator[httpx.AsyncClient]:
+    """Enter with a browser of a host on `root` whose store has something of everything.
+
+    With `has_agents` the groups are answered by real agents.
+    """
     home = Home(root)
     home.make()
     database = await Database.open(home.database)
@@ -33,14 +44,23 @@ async def console_browser(root: Path) -> AsyncIterator[httpx.AsyncClient]:
     settings = Settings(andy_runtime="process", andy_agent="offline", andy_channels="", andy_port=0)
     host = Orchestrator(home, settings, credentials=CredentialSource(home.root, {}), say=lambda _: None)
     stop, address = asyncio.Event(), asyncio.get_running_loop().create_future()
-    async with asyncio.TaskGroup() as tasks:
-        serving = tasks.create_task(host.run(stop=stop, on_ready=address.set_result, leaves_containers=False))
-        await asyncio.wait({serving, address}, return_when=asyncio.FIRST_COMPLETED)
-        async with httpx.AsyncClient(base_url=address.result(), trust_env=False, timeout=120) as made:
-            token = home.token()
-            assert (await made.post("/console/sign-in", data={"secret": token})).status_code == 303
-            yield made
-        stop.set()
+    with ExitStack() as stack:
+        if not has_agents:
+            agents = partial(ProcessRuntime, command=SILENT_AGENT)
+            stack.enter_context(patch.object(runtime_selection, "ProcessRuntime", agents))
+            stack.enter_context(patch.object(app, "DRAIN_SECONDS", 0))  # their turns never end
+        async with asyncio.TaskGroup() as tasks:
+            serving = tasks.create_task(
+                host.run(stop=stop, on_ready=address.set_result, leaves_containers=False)
+            )
+            await asyncio.wait({serving, address}, return_when=asyncio.FIRST_COMPLETED)
+            async with httpx.AsyncClient(
+                base_url=address.result(), trust_env=False, timeout=120, verify=False
+            ) as made:
+                token = home.token()
+                assert (await made.post("/console/sign-in", data={"secret": token})).status_code == 303
+                yield made
+            stop.set()
 
 
 async def send_form(

@@ -14,6 +14,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from datetime import date as date_type
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, urlsplit
@@ -389,8 +390,9 @@ def policy(nonce: str | None = None) -> str:
     )
 
 
+@cache
 def templates() -> Environment:
-    """Read and compile every template. Blocks."""
+    """Read and compile every template, which takes a second and blocks; later calls return the same ones."""
     found = Environment(
         loader=FileSystemLoader(TEMPLATES),
         autoescape=True,

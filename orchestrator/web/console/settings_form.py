@@ -9,7 +9,8 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from types import UnionType
+from functools import cache
+from types import MappingProxyType, UnionType
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 from pydantic import ValidationError
@@ -67,11 +68,16 @@ class Wanted:
     errors: dict[str, str]
 
 
-def fields() -> dict[str, SettingField]:
-    """Return the fields of all settings by name, in the order of their declaration. Pure."""
+@cache
+def fields() -> Mapping[str, SettingField]:
+    """Return the fields of all settings by name, in the order of their declaration. Pure.
+
+    They are made once: Pydantic takes 25 ms to write the schema down, and a page asks a dozen times.
+    """
     schema = GroupConfig.model_json_schema()["properties"]
     infos = GroupConfig.model_fields.items()
-    return {name: _field(name, info, schema[name]) for name, info in infos if name not in ELSEWHERE}
+    found = {name: _field(name, info, schema[name]) for name, info in infos if name not in ELSEWHERE}
+    return MappingProxyType(found)
 
 
 def others() -> list[str]:
