@@ -253,26 +253,36 @@ class CommandDispatcher:
         return abilities.result_of(reply)
 
     async def _execute(self, group: Group, command: Command, request_id: str, prepared: _Prepared) -> Reply:
-        async with self._database.transaction() as tx:
+        async def once(tx: Tx) -> tuple[Reply, bool]:
             answered = await commands.answered(tx, group.folder, request_id)
             if answered is not None:
-                return answered
-            now_ms = self._clock.now_ms()
-            # Read inside the transaction: the turn may have ended since the file was written.
-            turn = await turns.asking(
-                tx, group.folder, claimed=command.turn, written_ms=prepared.written_ms, now_ms=now_ms
-            )
-            result = await self._call_handler(tx, group, turn, command, request_id, prepared)
-            reply = Reply(
-                request_id=request_id, ok=result.ok, code=result.code, text=result.text, data=result.data
-            )
-            # The words of messages stay in one place, so that taking them out there takes them out for good.
-            if not _only_reads_words(command):
-                await commands.record(tx, group.folder, command.title, reply, now_ms=now_ms)
-            await late_answers.send_late_answer(tx, group, command, reply, now_ms=now_ms)
-            await audit.append(tx, _event(group, turn, command, reply, now_ms=now_ms))
-        # After the commit, so that who is woken sees the rows.
-        self._publish(group, command, reply)
+                return answered, False
+            return await self._carry_out(tx, group, command, request_id, prepared), True
+
+        # One way to the thread of the database for all of the command: it has a hundred statements and more.
+        reply, is_new = await self._database.write(once)
+        if is_new:
+            # After the commit, so that who is woken sees the rows.
+            self._publish(group, command, reply)
+        return reply
+
+    async def _carry_out(
+        self, tx: Tx, group: Group, command: Command, request_id: str, prepared: _Prepared
+    ) -> Reply:
+        now_ms = self._clock.now_ms()
+        # Read inside the transaction: the turn may have ended since the file was written.
+        turn = await turns.asking(
+            tx, group.folder, claimed=command.turn, written_ms=prepared.written_ms, now_ms=now_ms
+        )
+        result = await self._call_handler(tx, group, turn, command, request_id, prepared)
+        reply = Reply(
+            request_id=request_id, ok=result.ok, code=result.code, text=result.text, data=result.data
+        )
+        # The words of messages stay in one place, so that taking them out there takes them out for good.
+        if not _only_reads_words(command):
+            await commands.record(tx, group.folder, command.title, reply, now_ms=now_ms)
+        await late_answers.send_late_answer(tx, group, command, reply, now_ms=now_ms)
+        await audit.append(tx, _event(group, turn, command, reply, now_ms=now_ms))
         return reply
 
     async def _call_handler(
