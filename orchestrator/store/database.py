@@ -10,6 +10,7 @@ import re
 import sqlite3
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from contextlib import asynccontextmanager, closing
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, TypeAlias, TypeVar
 
@@ -416,9 +417,10 @@ def _back_up(connection: sqlite3.Connection, target: Path) -> None:
     target.chmod(0o600)
 
 
-def migrations() -> list[str]:
-    """Return the names of the numbered scripts in order; the n-th leads to `user_version` n."""
-    return [path.read_text(encoding="utf-8") for path in _migration_files()]
+@cache
+def migrations() -> tuple[str, ...]:
+    """Return the numbered scripts in order; the n-th leads to `user_version` n. Read once."""
+    return tuple(path.read_text(encoding="utf-8") for path in _migration_files())
 
 
 def _migration_files() -> list[Path]:

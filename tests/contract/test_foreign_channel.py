@@ -12,6 +12,8 @@ from pathlib import Path
 import pytest
 from setuptools import find_packages
 
+# Not of hosts, but each starts a run of tests, which takes as long.
+pytestmark = pytest.mark.host
 ROOT = Path(__file__).parents[2]
 SLATE = ROOT / "tests" / "support" / "slate"
 MODULE = """

@@ -65,6 +65,7 @@ def test_no_test_of_a_file_that_is_shared_out_shares_anything(request: pytest.Fi
     assert found == []
 
 
+@pytest.mark.host
 def test_the_run_with_hosts_shares_out_by_file(tmp_path):
     """A whole run, as the Makefile starts it: xdist has ignored its own marks of groups without a word."""
     done = subprocess.run(

@@ -23,12 +23,16 @@ from typing import Any
 
 from agent_runner.agents.offline.intents import ANSWERS
 from agent_runner.checklists import TODO, Checklists
-from agent_runner.wire.mailbox import ListTasks, ShowDashboard
 from agent_runner.wire.order import ECHO
 from agent_runner.workspace import Workspace
-from orchestrator.store.database import Database
+from orchestrator.dashboard.views import board
+from orchestrator.domain.dashboard import Notification
+from orchestrator.domain.values import ScheduledTask
+from orchestrator.scheduler.scheduled_task_service import to_row
+from orchestrator.store import dashboard_notifications, tasks
+from orchestrator.store.database import Database, Tx
 from tests.doubles.clock import FakeClock
-from tests.support.dashboard_harness import DashboardHarness
+from tests.support.dashboard_harness import FOLDER, DashboardHarness
 from tests.support.offline_chat import Chat, chat_in, talking
 from tests.support.store_harness import SEOUL, StoreHarness
 
@@ -166,22 +170,25 @@ class State:
 
 
 async def _state(chat: Chat) -> State:
+    """Read it from the files and the store: over commands of the agent it takes as long as the request."""
     files = Checklists(chat.workspace.group)
     lists = {name: files.items(name, is_needed=False) for name in (TODO, *files.names())}
-    board = (await chat.agent._host.ask(ShowDashboard())).data.get("tasks", [])
-    repeating = (await chat.agent._host.ask(ListTasks())).data.get("tasks", [])
-    notifications = await chat.home.notifications()
+
+    async def read(tx: Tx) -> tuple[dict[str, Any], list[ScheduledTask], list[Notification]]:
+        shown = await board.content(tx, FOLDER, SEOUL)
+        return shown, await tasks.every(tx, FOLDER), await dashboard_notifications.listed(tx, FOLDER)
+
+    shown, repeating, notifications = await chat.home.harness.database.read(read)
     return State(
         items={f"{item.text}@{name}": item.is_done for name, items in lists.items() for item in items},
-        tasks={task["id"]: task for task in board},
+        tasks={task["id"]: task for task in shown["tasks"]},
         once={
             one.id: (datetime.fromtimestamp(one.due_ms / 1000, SEOUL).isoformat()[:16], _note(one.message))
             for one in notifications
             if one.status.is_open
         },
         again={
-            task["id"]: (task["schedule_value"], _note(task["prompt"].removeprefix(ECHO)))
-            for task in repeating
+            one.id: (to_row(one)["schedule_value"], _note(one.prompt.removeprefix(ECHO))) for one in repeating
         },
     )
 

@@ -43,6 +43,7 @@ def test_only_few_failures_are_run_again(tmp_path, monkeypatch, text, code, runs
         calls.append(command)
         return subprocess.run(command, cwd=tmp_path, stdout=subprocess.DEVNULL, check=False).returncode
 
+    monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")  # ours take two seconds to import
     monkeypatch.setattr(second_look, "CACHES", tmp_path / "caches")
     monkeypatch.setattr(second_look.subprocess, "call", call)
     monkeypatch.setattr(
