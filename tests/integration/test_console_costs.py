@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
 import re
-import sqlite3
 from collections.abc import AsyncIterator
-from contextlib import closing
 from html import unescape
 from pathlib import Path
 
@@ -21,7 +18,7 @@ from orchestrator.store.budgets import Budget
 from orchestrator.store.database import Tx
 from orchestrator.store.reader import read_once
 from orchestrator.web.console.pages.costs import raised
-from tests.support.console_browser import console_browser, send_form
+from tests.support.console_browser import console_browser, send_form, write_beside
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 USED = """
@@ -47,25 +44,15 @@ async def of_module(root: Path) -> AsyncIterator[httpx.AsyncClient]:
             (now_ms, "family", "chat", "claude-cheap", 4_000_000),
             (now_ms - LONG_AGO_MS, "work", "chat", "claude-old", 999_000_000_000),
         ]
-        await write(root, USED, rows)
+        await write_beside(Home(root), USED, rows=rows)
         yield made
 
 
 @pytest_asyncio.fixture(loop_scope="module")
 async def browser(of_module: httpx.AsyncClient, root: Path) -> httpx.AsyncClient:
     """The browser, with no budget left of another test."""
-    await write(root, "DELETE FROM budgets WHERE ?", [(1,)])
+    await write_beside(Home(root), "DELETE FROM budgets")
     return of_module
-
-
-async def write(root: Path, statement: str, rows: list[tuple[object, ...]]) -> None:
-    """Write beside the host, which needs this thread to let go of the database."""
-
-    def run() -> None:
-        with closing(sqlite3.connect(Home(root).database, timeout=60)) as store, store:
-            store.executemany(statement, rows)
-
-    await asyncio.to_thread(run)
 
 
 def stored(root: Path) -> list[Budget]:

@@ -29,7 +29,7 @@ from orchestrator.store.reader import read_once
 from orchestrator.web.console import settings_form
 from orchestrator.web.console.catalogue import LANGUAGES, Catalogue
 from orchestrator.web.console.pages.groups import RULE_NAMES
-from tests.support.console_browser import console_browser, hidden_fields, send_form
+from tests.support.console_browser import console_browser, hidden_fields, send_form, write_beside
 from tests.support.store_harness import a_message
 from tests.support.until import until
 
@@ -125,10 +125,8 @@ def test_the_values_that_are_shown_are_read_back_the_same(values):
 
 async def test_the_form_leaves_the_roles_of_people_as_they_are(browser, tmp_path):
     roles = {"people": {"local:mina": "guest"}, "roles": {"guest": {"mcp": True}}}
-    with closing(sqlite3.connect(Home(tmp_path / "home").database)) as database, database:
-        database.execute(
-            "UPDATE registered_groups SET container_config = ? WHERE folder = 'work'", (json.dumps(roles),)
-        )
+    change = "UPDATE registered_groups SET container_config = ? WHERE folder = 'work'"
+    await write_beside(Home(tmp_path / "home"), change, rows=[(json.dumps(roles),)])
     await send_form(browser, f"{WORK}/form", of=WORK, name="Work", egress="open", skills_all="yes")
     assert stored(tmp_path)["config"] == {"egress": "open", **roles}
 
@@ -419,15 +417,13 @@ async def test_a_fact_is_forgotten_with_one_button_and_comes_back_with_another(b
 
 
 async def test_notes_of_people_are_shown_and_forgotten_and_so_are_people(browser, tmp_path):
-    with closing(sqlite3.connect(Home(tmp_path / "home").database)) as store, store:
-        store.execute(
-            "INSERT INTO group_people (group_folder, address, name, since_seq, since_ms)"
-            " VALUES ('work', 'local:mina', '<Mina>', 1, 1), ('work', 'local:jun', 'Jun', 1, 1)"
-        )
-        store.execute(
-            "INSERT INTO memory_notes (group_folder, text, about_json, said_by_json, at_ms, request_id)"
-            """ VALUES ('work', 'likes <tea>', '["local:mina"]', '["local:jun"]', 1, 'r1')"""
-        )
+    await write_beside(
+        Home(tmp_path / "home"),
+        "INSERT INTO group_people (group_folder, address, name, since_seq, since_ms)"
+        " VALUES ('work', 'local:mina', '<Mina>', 1, 1), ('work', 'local:jun', 'Jun', 1, 1)",
+        "INSERT INTO memory_notes (group_folder, text, about_json, said_by_json, at_ms, request_id)"
+        """ VALUES ('work', 'likes <tea>', '["local:mina"]', '["local:jun"]', 1, 'r1')""",
+    )
     page = (await browser.get("/console/mind?group=work")).text
     part = page.partition("Notes of people")[2]
     assert "likes &lt;tea&gt;" in part
@@ -547,8 +543,8 @@ async def test_hooks_are_given_out_counted_and_revoked_in_the_settings(browser, 
 
 
 async def test_main_has_no_form_for_hooks_and_takes_none(browser, tmp_path):
-    with closing(sqlite3.connect(Home(tmp_path / "home").database)) as store, store:
-        store.execute("UPDATE registered_groups SET is_main = 1 WHERE folder = 'work'")
+    change = "UPDATE registered_groups SET is_main = 1 WHERE folder = 'work'"
+    await write_beside(Home(tmp_path / "home"), change)
     page = await browser.get(f"/console{WORK}")
     assert page.status_code == 200
     assert 'id="hooks"' not in page.text

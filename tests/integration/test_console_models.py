@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
 import re
-import sqlite3
 from collections.abc import AsyncIterator
-from contextlib import closing
 from html import unescape
 from pathlib import Path
 from typing import Any
@@ -19,7 +16,7 @@ from orchestrator.domain.model_services import ServicePrice
 from orchestrator.store import groups, model_services
 from orchestrator.store.database import Tx
 from orchestrator.store.reader import read_once
-from tests.support.console_browser import console_browser, send_form
+from tests.support.console_browser import console_browser, send_form, write_beside
 
 
 @pytest.fixture
@@ -104,14 +101,8 @@ async def test_of_two_who_change_the_list_the_second_is_shown_what_it_is_now(bro
 
 
 async def test_a_service_that_is_given_again_keeps_what_the_form_does_not_ask_for(browser, tmp_path):
-    def change() -> None:
-        path = Home(tmp_path / "home").database
-        with closing(sqlite3.connect(path)) as database, database:
-            changed = "first_byte_seconds = 900, tested_ms = 5, abilities = '[\"images\"]'"
-            database.execute(f"UPDATE model_services SET {changed}")
-
-    # The host is in this process: where the loop waited here, a write of its own could not end.
-    await asyncio.to_thread(change)
+    changed = "first_byte_seconds = 900, tested_ms = 5, abilities = '[\"images\"]'"
+    await write_beside(Home(tmp_path / "home"), f"UPDATE model_services SET {changed}")
     again = {"name": "local", "kind": "gateway", "url": "http://127.0.0.1:9", "model": "m", "window": "64000"}
     await send_form(browser, "/models/services", **again)
     local = stored(tmp_path)["services"]["local"]

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import AsyncIterator
-from contextlib import ExitStack, asynccontextmanager
+import sqlite3
+from collections.abc import AsyncIterator, Sequence
+from contextlib import ExitStack, asynccontextmanager, closing
 from functools import partial
 from html import unescape
 from pathlib import Path
@@ -61,6 +62,20 @@ async def console_browser(root: Path, *, has_agents: bool = False) -> AsyncItera
                 assert (await made.post("/console/sign-in", data={"secret": token})).status_code == 303
                 yield made
             stop.set()
+
+
+async def write_beside(home: Home, *statements: str, rows: Sequence[Sequence[object]] = ((),)) -> None:
+    """Write to the store of a host in this process, each statement once for each of `rows`.
+
+    In a thread: the host may be in the middle of a transaction, and can end it only while its loop goes on.
+    """
+
+    def run() -> None:
+        with closing(sqlite3.connect(home.database, timeout=60)) as store, store:
+            for statement in statements:
+                store.executemany(statement, rows)
+
+    await asyncio.to_thread(run)
 
 
 async def send_form(
