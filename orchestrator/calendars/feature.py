@@ -72,8 +72,7 @@ class CalendarFeature:
                 tasks.create_task(self._read(one), name=f"calendar:{one.id}")
 
     async def _read(self, calendar: FollowedCalendar) -> None:
-        async with self._host.reader.reading() as tx:
-            group = await groups.by_folder(tx, calendar.folder)
+        group = await self._host.reader.read(lambda tx: groups.by_folder(tx, calendar.folder))
         if group is None:
             return
         now_ms = self._host.clock.now_ms()
@@ -84,8 +83,9 @@ class CalendarFeature:
         except CalendarUnreadable as error:
             await self._note_failure(calendar, str(error))
             return
-        async with self._host.database.transaction() as tx:
-            await followed_calendars.note_read(tx, calendar.id, found, now_ms=now_ms)
+        await self._host.database.write(
+            lambda tx: followed_calendars.note_read(tx, calendar.id, found, now_ms=now_ms)
+        )
         self._host.bus.publish("calendar.read", group=calendar.folder)
 
     async def _note_failure(self, calendar: FollowedCalendar, problem: str) -> None:

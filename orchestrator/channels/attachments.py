@@ -91,8 +91,7 @@ async def _transcribe(
 ) -> SpokenText:
     if context.voice is None or file.kind != VOICE_NOTE:
         return SpokenText()
-    async with context.database.reading() as tx:
-        newest = await messages.newest_texts(tx, chat, limit=LANGUAGE_MESSAGES)
+    newest = await context.database.read(lambda tx: messages.newest_texts(tx, chat, limit=LANGUAGE_MESSAGES))
     return await context.voice.transcribe(
         body, seconds=file.seconds, language=language_of(newest), group=group.folder
     )

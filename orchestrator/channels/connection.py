@@ -90,8 +90,7 @@ class ChannelConnection(Generic[Login]):
         log.info("channel.connected", channel=self._channel.name)
         self._context.bus.publish("channel.state", detail=f"{self._channel.name} connected")
         # What waited for the messenger goes out now, not when its own pause is over.
-        async with self._context.database.transaction() as tx:
-            await outbox.hurry(tx, [f"{self._chats}%"], now_ms=now_ms)
+        await self._context.database.write(lambda tx: outbox.hurry(tx, [f"{self._chats}%"], now_ms=now_ms))
         self._context.wake_outbox()
 
     def why_down(self) -> ChannelDown:

@@ -90,13 +90,13 @@ class ContainersFeature:
             stack.push_async_callback(self.selected.forget)
 
     async def _last_frame(self, run_id: RunId) -> int:
-        async with self._host.reader.reading() as tx:
-            run = await runs.get(tx, run_id)
+        run = await self._host.reader.read(lambda tx: runs.get(tx, run_id))
         return 0 if run is None else run.last_frame
 
     async def _tell_owner(self, problem: str, about: str = "node") -> None:
-        async with self._host.database.transaction() as tx:
-            await owner.notify(tx, f"⚠️ {problem}", about=about, now_ms=self._host.clock.now_ms())
+        await self._host.database.write(
+            lambda tx: owner.notify(tx, f"⚠️ {problem}", about=about, now_ms=self._host.clock.now_ms())
+        )
         self._host.wakeups.outbox.set()
 
     async def nodes(self) -> list[dict[str, Any]]:

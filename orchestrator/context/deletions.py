@@ -100,8 +100,7 @@ class DeletionSync:
             await self._recorder.catch_up(folder)
             self._on_forgetting(folder)
             await self._remove(group, waiting)
-            async with self._database.transaction() as tx:
-                await sessions.finish_deletions(tx, folder, waiting)
+            await self._database.write(lambda tx: sessions.finish_deletions(tx, folder, waiting))
             await self._recorder.catch_up(folder)  # its container's copy
         except (ContextBusy, OSError) as error:
             log.warning("context.messages_not_removed", group=folder, reason=str(error))
@@ -112,8 +111,7 @@ class DeletionSync:
         manager = self._recorder.manager(group.folder)
         now_ms = self._clock.now_ms()
         stored_turns = await asyncio.to_thread(manager.stored_turns, now_ms=now_ms)
-        async with self._database.reading() as tx:
-            found = await exchanges.of_turns(tx, group.folder, stored_turns)
+        found = await self._database.read(lambda tx: exchanges.of_turns(tx, group.folder, stored_turns))
         words = {one.id: _message(one) for one in self._spoken(found, group)}
         taken = [question_id(one.turn) for one in waiting]
         # What the agent made of a deleted message stays; an answer that was forgotten has no words left.

@@ -49,8 +49,7 @@ async def change(
         ContextBusy, OSError: it cannot be written; like all that `act` raises, it leaves all as it was.
     """
     folder = Folder(manager.files.folder)
-    async with database.reading() as tx:
-        turn = await turns.running_of(tx, folder)
+    turn = await database.read(lambda tx: turns.running_of(tx, folder))
     if turn is not None and turn.kind is not TurnKind.WORKER and not turn.is_isolated:
         raise ConversationBusy(f"'{folder}' is answering just now: wait until it has, and try again.")
     taken = await asyncio.to_thread(act, manager, now_ms)

@@ -206,8 +206,7 @@ class SummarizerJob:
             return
 
     async def _is_answering(self, folder: Folder) -> bool:
-        async with self._database.reading() as tx:
-            turn = await turns.running_of(tx, folder)
+        turn = await self._database.read(lambda tx: turns.running_of(tx, folder))
         return turn is not None and turn.kind is not TurnKind.WORKER
 
     async def _do(self, job: SummaryJob) -> None:

@@ -148,8 +148,7 @@ class DashboardService:
             UnknownGroup: there is no such group.
             OSError: a file cannot be written.
         """
-        async with self._database.reading() as tx:
-            group = await groups.known(tx, folder)
+        group = await self._database.read(lambda tx: groups.known(tx, folder))
         database = await self._database.path()
         found = await asyncio.to_thread(export.read, database, group.folder, self._zone_of(group))
         if found is None:

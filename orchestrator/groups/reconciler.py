@@ -73,8 +73,7 @@ class GroupReconciler:
         before: set[Folder] | None = None
         while True:
             now = {run.folder for run in self._live()}
-            async with self._database.reading() as tx:
-                registered = await groups.every(tx)
+            registered = await self._database.read(groups.every)
             began = time.monotonic()
             for group in registered:
                 # Once more after its container has ended: it may have written since the last look.

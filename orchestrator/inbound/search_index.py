@@ -22,8 +22,7 @@ async def fill_search_index(database: Database) -> None:
         async with database.reading() as tx:
             if await message_search.indexed_from(tx) <= 1:
                 break
-        async with database.transaction() as tx:
-            is_more = await message_search.fill(tx)
+        is_more = await database.write(message_search.fill)
         batches += 1
         if not is_more:
             break

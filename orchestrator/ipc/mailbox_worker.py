@@ -129,8 +129,9 @@ class MailboxWorker:
         if self._sweep_files is None or (self._swept_ms is not None and now_ms - self._swept_ms < DAY_MS):
             return
         self._swept_ms = now_ms
-        async with self._database.reading() as tx:
-            in_use = await outbox.files_in_use(tx, since_ms=self._clock.now_ms() - KEPT_MS)
+        in_use = await self._database.read(
+            lambda tx: outbox.files_in_use(tx, since_ms=self._clock.now_ms() - KEPT_MS)
+        )
         try:
             count = await asyncio.to_thread(self._sweep_files, in_use)
         except OSError as error:
@@ -141,8 +142,7 @@ class MailboxWorker:
 
     async def _handle_group(self, folder: Folder) -> None:
         try:
-            async with self._database.reading() as tx:
-                group = await groups.by_folder(tx, folder)
+            group = await self._database.read(lambda tx: groups.by_folder(tx, folder))
             for directory in DIRECTORIES if group is not None else ():
                 assert group is not None
                 await self._handle_directory(group, directory)
@@ -188,8 +188,7 @@ class MailboxWorker:
             "count": count,
         }
         event = audit.AuditEvent(at_ms=self._clock.now_ms(), kind=kind, folder=group.folder, detail=detail)
-        async with self._database.transaction() as tx:
-            await audit.append(tx, event)
+        await self._database.write(lambda tx: audit.append(tx, event))
 
     def _charge(self, folder: Folder, cost: int) -> None:
         """Pause a group that asks faster than it may; the others go on."""

@@ -255,11 +255,9 @@ class CycleStarter:
     async def _publish_committed(self) -> None:
         """Publish the recorded events that are committed by now."""
         # Read from the store: an event of a transaction that was rolled back is never told.
-        async with self._database.reading() as tx:
-            committed = await events.after(tx, self._published_seq or 0)
+        committed = await self._database.read(lambda tx: events.after(tx, self._published_seq or 0))
         if committed and committed[-1].seq // PRUNE_EVERY != (self._published_seq or 0) // PRUNE_EVERY:
-            async with self._database.transaction() as tx:
-                await events.prune(tx)
+            await self._database.write(events.prune)
         for one in committed:
             self._published_seq = one.seq
             self._bus.publish(f"{one.kind}", group=one.group, data={"seq": one.seq, **one.data})

@@ -242,8 +242,7 @@ class Workspaces:
         return WorkspaceChanges(by_agent=(), by_others=())  # its loop begins: what is there is no change
 
     async def _forget(self, folder: Folder) -> None:
-        async with self._database.transaction() as tx:
-            await sessions.forget_workspace(tx, folder)
+        await self._database.write(lambda tx: sessions.forget_workspace(tx, folder))
         del self._known[folder]
 
     def _signal(self) -> Callable[[], None]:

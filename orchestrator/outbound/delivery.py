@@ -356,8 +356,7 @@ class Delivery:
         stuck_ms = STUCK_MS if head.reacts_to is None else STUCK_REACTION_MS
         if since_ms is None or self._clock.now_ms() - max(since_ms, head.created_ms) < stuck_ms:
             return False
-        async with self._database.reading() as tx:
-            return await outbox.has_more(tx, head.chat_jid)
+        return await self._database.read(lambda tx: outbox.has_more(tx, head.chat_jid))
 
     async def _who_retries(self, head: Outgoing, error: str, *, now_ms: int) -> Retry:
         hooks = self._hooks

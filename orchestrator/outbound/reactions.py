@@ -37,8 +37,7 @@ class Reactions:
         """Follow the turns until cancelled; events about turns only say when to look."""
         with self._bus.listening(*OF_TURNS) as events:
             # An earlier host put a sign under what was tried before; no second one is put there.
-            async with self._database.reading() as tx:
-                self._shown = await messages.asked_in_groups(tx, is_running=False)
+            self._shown = await self._database.read(lambda tx: messages.asked_in_groups(tx, is_running=False))
             while True:
                 await self._look()
                 await until_next(events, at_most_seconds=SWEEP_SECONDS)

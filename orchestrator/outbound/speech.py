@@ -285,11 +285,11 @@ class SpokenReplies:
         """Queue the voice note once, whenever this host dies: it is held until its file is there."""
         file = file_of(self._host.home, outgoing, sound)
         now_ms = self._host.clock.now_ms()
-        async with self._host.database.transaction() as tx:
-            voice = await outbox.add_voice(tx, outgoing, file, now_ms=now_ms)
+        voice = await self._host.database.write(
+            lambda tx: outbox.add_voice(tx, outgoing, file, now_ms=now_ms)
+        )
         await asyncio.to_thread(_write, file.path, sound.body)
-        async with self._host.database.transaction() as tx:
-            await outbox.release_voice(tx, voice.id, now_ms=now_ms)
+        await self._host.database.write(lambda tx: outbox.release_voice(tx, voice.id, now_ms=now_ms))
         self._host.wakeups.outbox.set()
 
 

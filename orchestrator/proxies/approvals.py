@@ -114,8 +114,7 @@ class Approvals:
         return _refusal(found)
 
     async def _is_decided(self, approval: Approval) -> bool:
-        async with self._reader.reading() as tx:
-            now = await approvals.get(tx, approval.id)
+        now = await self._reader.read(lambda tx: approvals.get(tx, approval.id))
         return now is None or now.state is not ApprovalState.WAITING
 
     async def _take(self, request: ApprovalRequest, *, is_too_long: bool) -> Approval | str:

@@ -240,8 +240,9 @@ class WebSearch:
         now_ms = self._host.clock.now_ms()
         day = local_minute(now_ms, self._host.settings.zone)[:10]
         text = f"⚠️ Agents cannot search the web with {service.value}. {failure} Fix: {failure.fix}"
-        async with self._host.database.transaction() as tx:
-            await owner.notify(tx, text, about=f"search:{service.value}:{day}", now_ms=now_ms)
+        await self._host.database.write(
+            lambda tx: owner.notify(tx, text, about=f"search:{service.value}:{day}", now_ms=now_ms)
+        )
         self._host.wakeups.outbox.set()
 
 

@@ -85,8 +85,7 @@ class WarmStarts:
         return found
 
     async def _start(self, expected: list[ExpectedTurn], now_ms: int) -> None:
-        async with self._host.reader.reading() as tx:
-            unsettled = await turns.unsettled(tx)
+        unsettled = await self._host.reader.read(turns.unsettled)
         chosen = foresight.choose(
             expected,
             unsettled,

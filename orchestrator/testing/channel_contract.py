@@ -362,8 +362,7 @@ async def test_a_poll_is_asked_and_each_vote_comes_in_with_its_options_and_its_p
         return found
 
     async with running(harness, heard) as channel:
-        async with context.database.transaction() as tx:
-            await polls.add(tx, poll)
+        await context.database.write(lambda tx: polls.add(tx, poll))
         channel_id = await channel.send(harness.jid, poll.text, poll.message_id, poll=poll)
         if Feature.IDEMPOTENT in channel.features:
             await channel.send(harness.jid, poll.text, poll.message_id, poll=poll)

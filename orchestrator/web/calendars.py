@@ -52,8 +52,7 @@ class CalendarService:
         async with self._turns:
             feed, body = await self.source.look(look)
         if feed.used_ms is None or abs(now_ms - feed.used_ms) >= FETCHED_EVERY_MS:
-            async with self.database.transaction() as tx:
-                await addresses.note_use(tx, feed.id, now_ms=now_ms)
+            await self.database.write(lambda tx: addresses.note_use(tx, feed.id, now_ms=now_ms))
         return body
 
 

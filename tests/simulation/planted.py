@@ -154,8 +154,8 @@ BUGS = (
     Planted(
         name="a request that comes again is done again",
         path="orchestrator/ipc/command_dispatcher.py",
-        right="            if answered is not None:\n                return answered, False\n            return",
-        wrong="            return",
+        right="                return answered, False\n",
+        wrong="                pass\n",
     ),
     Planted(
         name="a request is removed before it is done",

@@ -151,14 +151,16 @@ class MatrixChannel:
         Raises as `MatrixSession.find_own` does.
         """
         now_ms, by = self._context.clock.now_ms(), session.account
-        async with self._context.database.transaction() as tx:
-            first = await outbox.note_try(tx, message_id, by=by, now_ms=now_ms)
+        first = await self._context.database.write(
+            lambda tx: outbox.note_try(tx, message_id, by=by, now_ms=now_ms)
+        )
         if first is None or (first.by == by and 0 <= now_ms - first.at_ms <= TRUSTED_MS):
             return None
         event = await session.find_own(room, message_id, since_ms=min(first.at_ms, now_ms))
         if event is None:
-            async with self._context.database.transaction() as tx:
-                await outbox.renew_try(tx, message_id, by=by, now_ms=now_ms)
+            await self._context.database.write(
+                lambda tx: outbox.renew_try(tx, message_id, by=by, now_ms=now_ms)
+            )
         return event
 
     async def _upload_once(

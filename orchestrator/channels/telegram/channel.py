@@ -248,8 +248,9 @@ class TelegramChannel:
         if message_id not in self._sent:
             sent = await self._send(step)
             self._remember(message_id, MessageId(str(sent.message_id)))
-            async with self._context.database.transaction() as tx:
-                await polls.note_ref(tx, message_id, f"{CHANNEL.name} {sent.poll.id}")
+            await self._context.database.write(
+                lambda tx: polls.note_ref(tx, message_id, f"{CHANNEL.name} {sent.poll.id}")
+            )
             if self._receiver is not None:
                 await self._receiver.take_waiting_votes()
         return self._sent[message_id]

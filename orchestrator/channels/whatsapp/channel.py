@@ -302,8 +302,7 @@ class WhatsAppChannel:
         await self._status.record()
         # What waited for WhatsApp goes out now, not when its own pause is over.
         addressed = [f"%@{server}" for server in (addresses.GROUP, addresses.PHONE, addresses.LID)]
-        async with self._context.database.transaction() as tx:
-            await outbox.hurry(tx, addressed, now_ms=now_ms)
+        await self._context.database.write(lambda tx: outbox.hurry(tx, addressed, now_ms=now_ms))
         self._context.wake_outbox()
 
     def _note_received(self) -> None:

@@ -130,8 +130,7 @@ class ModelRouter:
 
     async def refresh(self) -> None:
         """Read what the owner has chosen by now. Cheap: two small tables."""
-        async with self._database.reading() as tx:
-            self.catalog = await read_catalog(tx)
+        self.catalog = await self._database.read(read_catalog)
 
     def wanted(self, config: GroupConfig, kind: TurnKind | str, *, is_isolated: bool) -> ModelChoice:
         """Return what is chosen for turns of a kind, whether it answers or not."""

@@ -36,8 +36,7 @@ class GroupApi:
         self._bus = bus
 
     async def every(self) -> list[dict[str, Any]]:
-        async with self._database.reading() as tx:
-            return await group_rows(tx)
+        return await self._database.read(group_rows)
 
     async def register(self, asked: Registration) -> dict[str, Any]:
         """Raises what `registration.register` raises."""
@@ -97,8 +96,7 @@ class GroupApi:
 
     async def configured(self, folder: str) -> dict[str, Any]:
         """Have the host look at what was set for a group. Raises `UnknownGroup`."""
-        async with self._database.reading() as tx:
-            group = await groups.known(tx, folder)
+        group = await self._database.read(lambda tx: groups.known(tx, folder))
         self._bus.publish("group.configured", group=group.folder)
         self._wakeups.outbox.set()
         return group_row(group)

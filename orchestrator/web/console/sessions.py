@@ -123,8 +123,7 @@ class SessionService:
         name, _, secret = cookie.partition(".")
         if not (name and secret):
             return None
-        async with self._reader.reading() as tx:
-            session = await web_sessions.find(tx, name)
+        session = await self._reader.read(lambda tx: web_sessions.find(tx, name))
         now_ms = self._clock.now_ms()
         if session is None or session.is_over(now_ms):
             return None

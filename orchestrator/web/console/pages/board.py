@@ -202,8 +202,7 @@ async def _use(
     if not result["ok"]:
         view.error = refusal(view, tool, result["code"])
         return await _show(view, folder if came_from_group(view) else "", form=form)
-    async with view.web.host.reader.reading() as tx:
-        group = await groups.known(tx, folder)
+    group = await view.web.host.reader.read(lambda tx: groups.known(tx, folder))
     return view.done(_back(view, folder), _done_text(view, group, tool, done, result["data"]), undo=undo)
 
 

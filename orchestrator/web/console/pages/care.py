@@ -218,8 +218,9 @@ async def restore(view: View, form: SentForm) -> Response:
     record = await asyncio.to_thread(
         restore_request.ask, host.home, path.name, has_env=has_env, now_ms=view.now_ms
     )
-    async with host.database.transaction() as tx:
-        await audit.append(tx, restore_request.asked_event(record, session=view.signed_in.session.id))
+    await host.database.write(
+        lambda tx: audit.append(tx, restore_request.asked_event(record, session=view.signed_in.session.id))
+    )
     view.web.containers.leave_none()
     # Should the browser never ask for the next page, it is done all the same.
     asyncio.get_running_loop().call_later(RESTART_SECONDS, view.web.restart)

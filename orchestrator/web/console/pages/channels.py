@@ -113,8 +113,7 @@ async def _show(view: View, *, error: str = "", phone: str = "", form: SentForm 
         _card(view, one, found.get(one.name, {}), account=progress.get(one.name, {}).get("account", ""))
         for one in view.web.channels.messengers
     ]
-    async with view.web.host.reader.reading() as tx:
-        chats = await group_reports.chat_rows(tx)
+    chats = await view.web.host.reader.read(group_reports.chat_rows)
     every = await asyncio.to_thread(discovery.installed)
     owners = [messenger_of(one, every) for one in chats]
     return view.render(

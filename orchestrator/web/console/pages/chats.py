@@ -44,8 +44,7 @@ MAX_UPLOAD_BYTES = 512 * 1024 * 1024
 
 async def index(view: View) -> Response:
     """Every group with its newest message; `?open=` names the one whose conversation stands beside them."""
-    async with view.web.host.reader.reading() as tx:
-        summaries = await message_store.group_summaries(tx)
+    summaries = await view.web.host.reader.read(message_store.group_summaries)
     return view.render(
         "chats.html", summaries=summaries, most=MAX_UNREAD, opened=view.query("open") if view.part else ""
     )
@@ -121,8 +120,9 @@ def _calls(view: View, group: Group) -> str:
 async def _mark_read(view: View, group: Group, lines: Rows, read: int) -> None:
     """Note how far the owner has read: it is one person, on all browsers, so that the store has it."""
     if lines and lines[-1]["seq"] > read and view.part in (None, "lines"):
-        async with view.web.host.database.transaction() as tx:
-            await message_store.mark_read(tx, group.folder, lines[-1]["seq"])
+        await view.web.host.database.write(
+            lambda tx: message_store.mark_read(tx, group.folder, lines[-1]["seq"])
+        )
 
 
 async def _window(tx: Tx, view: View, folder: str) -> tuple[int, int]:
@@ -240,8 +240,7 @@ async def say(view: View, form: SentForm) -> Response:
 async def _store_file(view: View, folder: str, file: UploadedFile) -> str:
     """Put a file into the group's attachments, and return the words that stand for it in the message."""
     host = view.web.host
-    async with host.reader.reading() as tx:
-        group = await groups.known(tx, folder)
+    group = await host.reader.read(lambda tx: groups.known(tx, folder))
     if file.size > host.attachment_bytes:
         limit = host.settings.andy_attachment_mb
         raise attachments.FileRefused(f"'{file.name}' is larger than {limit} MB (ANDY_ATTACHMENT_MB).")

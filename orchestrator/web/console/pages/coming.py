@@ -147,8 +147,7 @@ def _planned(view: View, one: WrittenSchedule) -> str:
 
 async def _add(view: View, folder: str, kind: str, text: str, at: str) -> WrittenSchedule:
     """Raises `AndyError`, and `ValidationError` of what is too long to be taken."""
-    async with view.web.host.reader.reading() as tx:
-        group = await groups.known(tx, folder)
+    group = await view.web.host.reader.read(lambda tx: groups.known(tx, folder))
     check_text(text)
     planned = when.schedule(at, now_ms=view.now_ms, zone=view.web.host.zone_of(group))
     is_reminder = kind != "request"

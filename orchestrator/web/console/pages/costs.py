@@ -115,8 +115,9 @@ async def _check_new(tx: Tx, budget: Budget) -> None:
 
 
 async def remove_budget(view: View, _: SentForm) -> Response:
-    async with view.web.host.database.transaction() as tx:
-        await costs.remove_budget(tx, int(view.given("id")), now_ms=view.now_ms)
+    await view.web.host.database.write(
+        lambda tx: costs.remove_budget(tx, int(view.given("id")), now_ms=view.now_ms)
+    )
     return view.done("/costs", view.t(".removed"))
 
 

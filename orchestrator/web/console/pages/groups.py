@@ -331,8 +331,9 @@ async def add_address(view: View, form: SentForm, *, kind: AddressKind) -> Respo
 
 
 async def revoke_address(view: View, _: SentForm, *, kind: AddressKind) -> Response:
-    async with view.web.host.database.transaction() as tx:
-        await secret_addresses.revoke(tx, kind, int(view.given("number")), now_ms=view.now_ms)
+    await view.web.host.database.write(
+        lambda tx: secret_addresses.revoke(tx, kind, int(view.given("number")), now_ms=view.now_ms)
+    )
     return view.done(f"/groups/{view.given('folder')}#{kind}s", view.t(f".{kind}_revoked"))
 
 

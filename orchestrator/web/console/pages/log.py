@@ -140,8 +140,7 @@ def read_run_line(line: str, zone: ZoneInfo) -> HostLogLine:
 
 async def _rows(view: View, lines: list[HostLogLine], folder: str | None) -> list[LogRow]:
     turns = {int(turn) for turn in (_number(line, "turn") for line in lines) if turn}
-    async with view.web.host.reader.reading() as tx:
-        firsts = await messages.first_of_turns(tx, turns)
+    firsts = await view.web.host.reader.read(lambda tx: messages.first_of_turns(tx, turns))
     rows = []
     for line in lines:
         about = line.fields.get("group", folder or "")

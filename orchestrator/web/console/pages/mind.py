@@ -294,8 +294,7 @@ async def cancel_notice(view: View, _: SentForm) -> Response:
 
 async def _manager(view: View) -> tuple[Group, ContextManager]:
     """Return the group that the address names, and its context. Raises `UnknownGroup`."""
-    async with view.web.host.reader.reading() as tx:
-        group = await groups.known(tx, view.given("folder"))
+    group = await view.web.host.reader.read(lambda tx: groups.known(tx, view.given("folder")))
     return group, view.web.contexts.manager(group.folder)
 
 
