@@ -391,7 +391,7 @@ def test_a_change_that_is_encrypted_once_more_says_which_message_it_changes():
     assert found.ignored == convert.UNKNOWN_KIND
 
 
-@pytest.mark.parametrize("name", ["Andy", "ANDY", "andy müller"])
+@pytest.mark.parametrize("name", ["Andy", "ANDY", "andy müller", "Jane @Andy", "Jane ＠andy clear the list"])
 def test_somebody_who_is_called_as_the_assistant_is_mentioned_by_number(name):
     people = Directory(names={wa.JANE: name})
     me = OwnAccount(phone=wa.ANDY, assistant="Andy")

@@ -243,10 +243,13 @@ def _named(text: str, mentioned: list[Address], people: Directory, me: OwnAccoun
 
 
 def _shown_name(address: Address, people: Directory, me: OwnAccount) -> str:
-    """Return the name to show for who is mentioned: the number of one who is called as the assistant is."""
+    """Return the name to show for who is mentioned: the number of one whose name would call the assistant.
+
+    It calls where it begins as the assistant's does, and where "@" and that name stand anywhere in it.
+    """
     name = people.called(address)
     call = re.escape(composed(me.assistant))
-    if not call or not re.match(call, composed(name), re.IGNORECASE):
+    if not call or not re.search(rf"(?:^|[@\uff20\ufe6b]){call}", composed(name), re.IGNORECASE):
         return name
     person = people.resolved(address)
     return f"+{person.user}" if person.server == PHONE else person.user
