@@ -20,6 +20,7 @@ from orchestrator.backup.archive import BackupContents, BackupProgress
 from orchestrator.backup.readable import ExportedMessage
 from orchestrator.base.clock import local_iso
 from orchestrator.base.dirfd import inner, opened
+from orchestrator.base.tables import counted
 from orchestrator.base.terminal_escaping import visible
 from orchestrator.containers.logs.files import printable
 from orchestrator.domain.dashboard import BoardTask, Notification
@@ -384,7 +385,7 @@ def _iso(at_ms: int | None, zone: ZoneInfo) -> str | None:
 def _contents_page(group: Group, folder: _ExportFolder, messages: int) -> str:
     """Return the page that says what is where."""
     kinds = [
-        ("conversation", f"the conversation, a file a month ({messages:,} messages)"),
+        ("conversation", f"the conversation, a file a month ({counted(messages, 'message')})"),
         ("memory", "the notes of the agent, as they are"),
         ("attachments", "the files of the chats, as far as they are stored"),
     ]
@@ -403,7 +404,8 @@ def _contents_page(group: Group, folder: _ExportFolder, messages: int) -> str:
 def summary_lines(row: Mapping[str, Any]) -> list[str]:
     """Return what a person reads about an export that was written."""
     size = sum(row["files"].values()) / 2**20
-    lines = [f"{row['path']}: {row['messages']:,} messages, {len(row['files']):,} files, {size:,.1f} MiB."]
+    messages, files = counted(row["messages"], "message"), counted(len(row["files"]), "file")
+    lines = [f"{row['path']}: {messages}, {files}, {size:,.1f} MiB."]
     if row["left_out"]:
         named = ", ".join(row["left_out"][:5]) + (" …" if len(row["left_out"]) > 5 else "")
         lines.append(f"Left out, for they are links or cannot be read: {named}")

@@ -18,6 +18,7 @@ from zoneinfo import ZoneInfo
 
 from orchestrator.backup.foreign_home import ForeignGroup, ForeignHome, ForeignNote, ForeignTask
 from orchestrator.base.dirfd import give_to_owner_of, inner, opened
+from orchestrator.base.tables import counted
 from orchestrator.channels import discovery
 from orchestrator.domain.errors import BadRequest, BadTime
 from orchestrator.domain.home import Home
@@ -286,8 +287,9 @@ def summary_lines(row: Mapping[str, Any]) -> list[str]:
     """Return what a person reads about an import."""
     verb = "would come" if row["is_dry_run"] else "came"
     lines = [
-        f"{one['folder']}{' (new)' if one['is_new'] else ''}, {one['chat']}: {one['messages']:,} messages,"
-        f" {len(one['notes'])} notes, {len(one['tasks'])} tasks {verb}."
+        f"{one['folder']}{' (new)' if one['is_new'] else ''}, {one['chat']}:"
+        f" {counted(one['messages'], 'message')},"
+        f" {counted(len(one['notes']), 'note')}, {counted(len(one['tasks']), 'task')} {verb}."
         for one in row["groups"]
     ] or ["There is no group in it."]
     if row["left"]:

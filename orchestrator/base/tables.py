@@ -14,6 +14,11 @@ def short(text: str, width: int) -> str:
     return line if len(line) <= width else f"{line[: width - 1]}…"
 
 
+def counted(number: int, noun: str) -> str:
+    """Return a number with its noun, which gets an `s` unless there is one: `1 file`, `1,200 files`."""
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
 def table(head: Sequence[str], rows: Sequence[Sequence[Any]]) -> list[str]:
     """Return one line for the head and each row, with columns that stand below each other."""
     cells = [[str(cell) for cell in row] for row in (head, *rows)]

@@ -215,7 +215,7 @@ def people(
     """
     if who is None:
         found = [one.to_row() for one in terminal.read(home, lambda tx: _notes(tx, group))]
-        show(found, lambda rows: [_note_line(one) for one in rows], as_json=as_json)
+        show(found, lambda rows: _note_lines(rows, group), as_json=as_json)
         return
     known = terminal.read(home, lambda tx: _known_person(tx, group, who))
     show(known.to_row(), lambda _: known.lines(), as_json=as_json)
@@ -261,6 +261,12 @@ async def _notes(tx: Tx, folder: str) -> list[NoteView]:
 
 async def _known_person(tx: Tx, folder: str, who: str) -> KnownPerson:
     return await person_memory.known_of(tx, await groups.known(tx, folder), who)
+
+
+def _note_lines(rows: list[dict[str, Any]], group: str) -> list[str]:
+    return [_note_line(one) for one in rows] or [
+        f"Nothing is noted of people in '{group}'; 'andy groups people {group}' lists who is there."
+    ]
 
 
 def _note_line(row: dict[str, Any]) -> str:

@@ -23,7 +23,7 @@ from zoneinfo import ZoneInfo
 from agent_runner.wire.document import WIRE_VERSION
 from orchestrator.base.asgi_server import listen
 from orchestrator.base.clock import SystemClock
-from orchestrator.base.tables import Rows
+from orchestrator.base.tables import Rows, counted
 from orchestrator.channels.description import ChannelDescription, ChannelFinding
 from orchestrator.cli import commands
 from orchestrator.cli.channels import connection_status
@@ -36,6 +36,7 @@ from orchestrator.containers.image import build as image
 from orchestrator.domain.errors import ContainerError
 from orchestrator.domain.home import Home
 from orchestrator.domain.settings import Settings
+from orchestrator.domain.web_search import SearchService
 from orchestrator.groups import owner
 from orchestrator.groups import settings as group_settings
 from orchestrator.inbound import senders
@@ -488,7 +489,10 @@ async def search(home: Home, settings: Settings) -> DoctorFinding:
             web_search.request_of(service, "weather", settings, secret)
         except web_search.SearchFailed as failure:
             return bad("search", f"{service.value}: {failure}", fix=failure.fix or "")
-    return ok("search", f"the web is searched by {', '.join(sorted(used))}")
+    services, off = ", ".join(sorted(used - {SearchService.OFF})), SearchService.OFF in used
+    if not services:
+        return ok("search", "the web is not searched")
+    return ok("search", f"the web is searched by {services}{', in some groups by nobody' if off else ''}")
 
 
 async def mcp_servers(home: Home) -> DoctorFinding:
@@ -505,7 +509,7 @@ async def mcp_servers(home: Home) -> DoctorFinding:
     for row in found:
         if (problem := mcp.problem(row)) is not None:
             return bad("mcp", problem[0], fix=problem[1])
-    return ok("mcp", f"{len(found)} servers of yours" if found else "no servers of yours")
+    return ok("mcp", f"{counted(len(found), 'server')} of yours" if found else "no servers of yours")
 
 
 async def channel(home: Home, messenger: ChannelDescription) -> DoctorFinding:

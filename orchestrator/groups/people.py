@@ -6,6 +6,7 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
 from orchestrator.base.tables import short
+from orchestrator.base.terminal_escaping import all_visible
 from orchestrator.domain.errors import BadRequest
 from orchestrator.domain.values import HOOK_PREFIX, Group, Inbound, Message, Role, is_hook, person_of
 from orchestrator.groups import changes, person_names, roles, settings
@@ -169,7 +170,10 @@ def named(listed: Iterable[GroupPerson], given: str, *, shows_others: bool = Tru
 
 def _choices(listed: Iterable[GroupPerson]) -> str:
     return (
-        ", ".join(f"{one.address} ({short(one.name, MAX_GIVEN)})" for one in list(listed)[:MAX_LISTED]) + "."
+        ", ".join(
+            all_visible(f"{one.address} ({short(one.name, MAX_GIVEN)})") for one in list(listed)[:MAX_LISTED]
+        )
+        + "."
     )
 
 
@@ -252,7 +256,7 @@ async def _known(tx: Tx, group: Group) -> set[str]:
 
 async def _who_is_there(tx: Tx, group: Group, address: str) -> str:
     listed = [one for one in await of_group(tx, group.folder) if one.address != EVERYBODY]
-    there = ", ".join(f"{one.address} ({one.name})" for one in listed[:MAX_LISTED])
+    there = ", ".join(all_visible(f"{one.address} ({one.name})") for one in listed[:MAX_LISTED])
     return (
         f"Nobody of '{group.folder}' has the address '{address[:200]}': a role goes to an address, never to a"
         f" name. There are: {there or 'nobody yet'}; '{EVERYBODY}' is everybody else."

@@ -83,8 +83,8 @@ def people_lines(rows: Rows, *, zone: ZoneInfo) -> list[str]:
         ("address", "name", "role", "since"),
         [
             (
-                ", ".join([row["address"], *row["aliases"]]),
-                row["name"] or ("everybody else" if row["address"] == "*" else ""),
+                all_visible(", ".join([row["address"], *row["aliases"]])),
+                all_visible(row["name"]) or ("everybody else" if row["address"] == "*" else ""),
                 row["role"] if row["has_own_role"] else f"{row['role']} (default)",
                 "" if row["since_ms"] is None else local_minute(row["since_ms"], zone),
             )
@@ -162,8 +162,8 @@ def _chat_table(rows: Rows, *, zone: ZoneInfo) -> list[str]:
         ("chat", "name", "messenger", "last", "group", "request"),
         [
             (
-                row["jid"],
-                row["name"],
+                all_visible(row["jid"]),
+                all_visible(row["name"]),
                 row["channel"] or "",
                 local_minute(row["last_message_ms"], zone) if row["last_message_ms"] else "",
                 row["group"] or "",

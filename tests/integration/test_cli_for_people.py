@@ -23,6 +23,7 @@ from cyclopts import App, Argument
 from cyclopts.exceptions import UnusedCliTokensError
 
 from orchestrator import __main__
+from orchestrator.backup import group_export, move_in
 from orchestrator.base.clock import utc_stamp
 from orchestrator.cli import chat, whatsapp
 from orchestrator.cli import main as cli
@@ -109,6 +110,42 @@ def test_people_are_told_the_time_of_their_home(home, capsys, line, told):
     said = capsys.readouterr().out
     assert told in said
     assert [other for other in ("18:30", "13:30", "+09:00", "15:00") if other in said] == []
+
+
+def test_what_is_hidden_in_names_is_shown_where_people_and_chats_are_listed(home, capsys):
+    """Two who look alike are told apart: whoever names themselves as another has a role of their own."""
+    with closing(sqlite3.connect(Home(home).database)) as connection, connection:
+        connection.execute("UPDATE group_people SET name = 'Ja\u200bne', address = 'local:ja\u200bne'")
+        connection.execute("UPDATE chats SET name = 'Fam\u200bily'")
+
+    for line in ("groups people family", "groups chats"):
+        app([*line.split(), "--home", str(home)], result_action="return_value")
+    said = capsys.readouterr().out
+    with pytest.raises(BadRequest) as refused:
+        app(
+            ["groups", "people", "family", "Jane", "owner", "--home", str(home)], result_action="return_value"
+        )
+
+    assert "Ja\\u200bne" in said
+    assert "Fam\\u200bily" in said
+    assert "Ja\\u200bne" in str(refused.value)
+    assert "\u200b" not in said + str(refused.value)
+
+
+def test_where_nothing_is_noted_of_people_that_is_said(home, capsys):
+    app(["context", "people", "family", "--home", str(home)], result_action="return_value")
+
+    assert capsys.readouterr().out.startswith("Nothing is noted of people in 'family'")
+
+
+def test_one_thing_is_no_plural():
+    export = {"path": "family-export", "messages": 1, "files": {"README.md": 1}, "left_out": []}
+    group = {"folder": "family", "is_new": False, "chat": "c", "messages": 1, "notes": ["n"], "tasks": ["t"]}
+
+    assert group_export.summary_lines(export) == ["family-export: 1 message, 1 file, 0.0 MiB."]
+    assert move_in.summary_lines({"is_dry_run": False, "groups": [group], "left": []}) == [
+        "family, c: 1 message, 1 note, 1 task came."
+    ]
 
 
 def test_roles_are_given_by_address_and_shown_with_their_rules(home, capsys):
