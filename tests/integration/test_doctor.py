@@ -74,6 +74,25 @@ async def test_nothing_is_wrong_with_a_fresh_home(home):
     assert [one for one in seen.values() if one.is_bad] == []
 
 
+async def test_a_log_of_the_database_that_a_long_reader_holds_is_named_with_the_fix(home, monkeypatch):
+    database = await Database.open(home.database)
+    try:
+        async with database.transaction() as tx:
+            await tx.execute("CREATE TABLE filler (body BLOB)")
+        with closing(sqlite3.connect(home.database, isolation_level=None)) as reader:
+            reader.execute("BEGIN")
+            reader.execute("SELECT * FROM filler").fetchone()
+            async with database.transaction() as tx:
+                await tx.execute("INSERT INTO filler VALUES (randomblob(1000000))")
+            assert checks._store(home.database).state == "ok"
+            monkeypatch.setattr(checks.database, "WAL_BYTES", 256 * 1024)
+            held = checks._store(home.database)
+            assert "which something keeps from being cut off" in held.text
+            assert f"sudo fuser {home.database}" in (held.fix or "")
+    finally:
+        await database.close()
+
+
 @pytest.mark.parametrize(("choice", "fix"), [("searxng", "ANDY_SEARXNG_URL"), ("brave", "BRAVE_API_KEY")])
 async def test_a_search_of_a_group_that_lacks_its_key_or_address_is_named(home, monkeypatch, choice, fix):
     monkeypatch.delenv("BRAVE_API_KEY", raising=False)
