@@ -33,14 +33,14 @@ def the_worker(harness: StoreHarness) -> Callable[[], Awaitable[None]]:
     return WorkerHarness(harness).worker.run
 
 
-@pytest.mark.parametrize(("loop", "reads"), [(the_signs_of_typing, 1), (the_reactions, 1), (the_worker, 3)])
+@pytest.mark.parametrize(("loop", "reads"), [(the_signs_of_typing, 1), (the_reactions, 2), (the_worker, 3)])
 async def test_turns_that_follow_each_other_at_once_are_looked_at_once(
     store_harness: StoreHarness,
     monkeypatch: pytest.MonkeyPatch,
     loop: Callable[[StoreHarness], Callable[[], Awaitable[None]]],
     reads: int,
 ) -> None:
-    """`reads` is what one look takes."""
+    """`reads` is the number of reads until a loop has looked once."""
     monkeypatch.setattr(event_bus, "PAUSE_SECONDS", 3_600.0)
     await store_harness.add_group()
     read, count = store_harness.database.read, 0
