@@ -229,6 +229,13 @@ async def test_a_program_that_prints_without_end_is_killed_at_once(tmp_path: Pat
     assert (await voice.transcribe(tmp_path, seconds=0)).failure == transcriber.NOT_NOW
 
 
+async def test_what_a_program_says_after_more_than_it_may_print_is_not_read(tmp_path: Path) -> None:
+    much = f"print('x' * {4 * transcriber.MAX_OUTPUT_BYTES}); print('{{\"text\": \"hello\"}}')"
+    voice = VoiceTranscriber(tmp_path, command=(sys.executable, "-c", much))
+
+    assert (await voice.transcribe(tmp_path, seconds=0)).failure == transcriber.NOT_NOW
+
+
 async def test_what_it_says_besides_is_read_to_the_end_and_its_last_words_are_logged(tmp_path: Path) -> None:
     noisy = "import sys; sys.stderr.write('e' * 1_000_000 + 'last'); print('{\"text\": \"heard\"}')"
     voice = VoiceTranscriber(tmp_path, command=(sys.executable, "-c", noisy))
