@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import Any
+from typing import Any, TypedDict
 from zoneinfo import ZoneInfo
 
 from orchestrator.base.clock import local_minute
@@ -18,6 +18,38 @@ BY_HAND = "it was cancelled by hand"
 _NUMBER = re.compile(r"[0-9]{1,18}")
 
 
+class NoticeView(TypedDict):
+    """A notice with stable keys; times are epoch milliseconds."""
+
+    id: int
+    group: str
+    state: str
+    reason: str | None
+    made_by: str
+    event_type: str
+    priority: str
+    severity: str
+    category: str | None
+    message: str
+    count: int
+    deliver_at: str
+    turns_remaining: int | None
+    tool_name: str | None
+    condition: str | None
+    outlives_session: bool
+    session: str | None
+    dedupe_key: str | None
+    made_in_turn: int | None
+    told_now_in_turn: int | None
+    deliveries: int
+    told_text: str | None
+    created_ms: int
+    expires_ms: int | None
+    delivered_ms: int | None
+    acknowledged_ms: int | None
+    ended_ms: int | None
+
+
 class UnknownNotice(BadRequest):
     """There is no such notice."""
 
@@ -25,7 +57,7 @@ class UnknownNotice(BadRequest):
     http_status = 404
 
 
-async def every(tx: Tx, folder: str, *, with_over: bool, limit: int) -> list[dict[str, Any]]:
+async def every(tx: Tx, folder: str, *, with_over: bool, limit: int) -> list[NoticeView]:
     """Return a group's notices that wait or were not acknowledged; all of them `with_over`.
 
     Raises:
@@ -36,7 +68,7 @@ async def every(tx: Tx, folder: str, *, with_over: bool, limit: int) -> list[dic
     return [row(notice) for notice in found]
 
 
-async def one(tx: Tx, folder: str, number: str) -> dict[str, Any]:
+async def one(tx: Tx, folder: str, number: str) -> NoticeView:
     """Return one notice, whole. Raises `UnknownGroup`, `UnknownNotice`; `BadRequest` for no number."""
     return row(await _known(tx, folder, number))
 
@@ -67,8 +99,8 @@ async def _known(tx: Tx, folder: str, number: str) -> NoticeRow:
     return notice
 
 
-def row(notice: NoticeRow) -> dict[str, Any]:
-    """Return a notice with stable keys; times are epoch milliseconds."""
+def row(notice: NoticeRow) -> NoticeView:
+    """Return a notice as people and machines see it."""
     return {
         "id": notice.id,
         "group": notice.folder,
@@ -100,18 +132,18 @@ def row(notice: NoticeRow) -> dict[str, Any]:
     }
 
 
-def list_lines(rows: list[dict[str, Any]]) -> list[str]:
+def list_lines(rows: list[NoticeView]) -> list[str]:
     return [_line(one) for one in rows] or ["No notices."]
 
 
-def _line(found: dict[str, Any]) -> str:
+def _line(found: NoticeView) -> str:
     count = f" {found['count']}×" if found["count"] > 1 else ""
     waits = f" ({when(found)})" if found["state"] == NoticeState.PENDING else ""
     what = short(found["message"], 80)
     return f"{found['id']:>4} {found['state']} {found['priority']} {found['made_by']}{count}: {what}{waits}"
 
 
-def when(found: dict[str, Any]) -> str:
+def when(found: NoticeView) -> str:
     """Return in words what a notice waits for."""
     if found["told_now_in_turn"] is not None:
         return f"turn {found['told_now_in_turn']} has it"
@@ -126,7 +158,7 @@ def when(found: dict[str, Any]) -> str:
             return "next turn"
 
 
-def show_lines(found: dict[str, Any], zone: ZoneInfo) -> list[str]:
+def show_lines(found: NoticeView, zone: ZoneInfo) -> list[str]:
     """Show all of one notice, a line each; what it does not have is left out."""
     at = {
         "kept": found["created_ms"],

@@ -10,6 +10,7 @@ from typing import Annotated, Any, Generic, TypeVar, get_args, get_origin, get_t
 from pydantic import BaseModel, ConfigDict, Field, create_model
 
 from orchestrator.dashboard.services.reminders import ReminderView
+from orchestrator.reports.notices import NoticeView
 from orchestrator.reports.notifications import NotificationView
 from orchestrator.reports.upcoming import UpcomingView
 
@@ -260,34 +261,7 @@ class UsageDocumentSchema(ApiSchema):
     budgets: list[BudgetSchema]
 
 
-class NoticeSchema(ApiSchema):
-    id: int
-    group: str
-    state: str
-    reason: str | None
-    made_by: str
-    event_type: str
-    priority: str
-    severity: str
-    category: str | None
-    message: str
-    count: int
-    deliver_at: str
-    turns_remaining: int | None
-    tool_name: str | None
-    condition: str | None
-    outlives_session: bool
-    session: str | None
-    dedupe_key: str | None
-    made_in_turn: int | None
-    told_now_in_turn: int | None
-    deliveries: int
-    told_text: str | None
-    created_ms: int
-    expires_ms: int | None
-    delivered_ms: int | None
-    acknowledged_ms: int | None
-    ended_ms: int | None
+NoticeSchema = schema_of(NoticeView, "NoticeSchema")
 
 
 class AuditSchema(ApiSchema):
