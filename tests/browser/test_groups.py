@@ -195,7 +195,7 @@ def test_on_a_phone_names_stay_whole_and_the_navigation_shows_where_one_is(
 def test_a_name_with_a_direction_mark_makes_no_page_wider(visitor: Visit, andy: AndyProcess) -> None:
     """WhatsApp puts such marks into names by itself; the list of chats scrolls, the page does not."""
     with andy.http() as http:
-        for number in range(20):
+        for number in range(40):
             named = {"folder": f"far{number:02}", "name": f"Quite a long name \u200e{number}"}
             http.post("/groups", json=named).raise_for_status()
     page = visitor.page
@@ -203,3 +203,5 @@ def test_a_name_with_a_direction_mark_makes_no_page_wider(visitor: Visit, andy: 
     page.goto(f"{andy.address}/console/chats/main")
     expect(page.locator(".turning").last).to_be_attached()
     assert_nothing_sticks_out(page)
+    page.set_viewport_size({"width": 1280, "height": 900})
+    assert page.evaluate("document.documentElement.scrollHeight <= innerHeight"), "the page scrolls, too"
