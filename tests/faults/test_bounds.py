@@ -82,6 +82,7 @@ async def test_a_group_has_a_hundred_messages_on_their_way_at_most(family):
 
     assert [one.code for one in answers] == ["ok"] * messages.MAX_WAITING + ["too_many"]
     assert not answers[-1].ok
+    assert "on their way already" in answers[-1].text, "and not the bound of the turn, which is as large"
     assert len(await family.outgoing()) == messages.MAX_WAITING
 
 

@@ -359,10 +359,13 @@ async def assert_moved(home: TelegramHome) -> None:
     assert [NEW_JID in row["text"] for row in notices] == [True]
 
 
-async def test_a_group_that_becomes_a_supergroup_goes_on_at_its_new_address(home):
+@pytest.mark.parametrize("says_so", [(CHAT, NEW), (CHAT,), (NEW,)], ids=["both", "the old", "the new"])
+async def test_a_group_that_becomes_a_supergroup_goes_on_at_its_new_address(home, says_so):
     await a_main_and_what_waits(home)
-    home.api.send(CHAT, migrate_to_chat_id=NEW)
-    home.api.send(NEW, migrate_from_chat_id=CHAT)
+    for chat in says_so:
+        home.api.send(
+            chat, **({"migrate_to_chat_id": NEW} if chat == CHAT else {"migrate_from_chat_id": CHAT})
+        )
     home.api.write(NEW, "@Andy still there?")
     async with home.living():
         row = await home.until_row("SELECT * FROM messages")
