@@ -38,6 +38,14 @@ def local_minute(at_ms: int, zone: ZoneInfo) -> str:
     return datetime.fromtimestamp(at_ms / 1000, zone).strftime("%a %Y-%m-%d %H:%M")
 
 
+def format_span(ms: int) -> str:
+    """Return a span for people and agents: `45 min`, `1 h 30 min`, `20 s`."""
+    seconds = max(0, round(ms / 1000))
+    hours, minutes, rest = seconds // 3600, seconds % 3600 // 60, seconds % 60
+    parts = [f"{count} {unit}" for count, unit in ((hours, "h"), (minutes, "min"), (rest, "s")) if count]
+    return " ".join(parts) or "0 s"
+
+
 def local_second(at_ms: int, zone: ZoneInfo) -> str:
     """Return a time of this year to the second, `11-22 09:30:01`, as lists show it."""
     return datetime.fromtimestamp(at_ms / 1000, zone).strftime("%m-%d %H:%M:%S")

@@ -7,10 +7,9 @@ from html import escape
 from zoneinfo import ZoneInfo
 
 from agent_runner.wire.wakes import GUIDANCE
-from orchestrator.base.clock import local_iso, local_minute
+from orchestrator.base.clock import format_span, local_iso, local_minute
 from orchestrator.domain import schedule_tag
 from orchestrator.domain.values import Folder, Group
-from orchestrator.loop.wake_policy import format_span
 from orchestrator.store import cycles, wake_requests
 from orchestrator.store.database import Tx
 from orchestrator.store.wake_requests import WakeRequest

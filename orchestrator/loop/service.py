@@ -6,11 +6,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from zoneinfo import ZoneInfo
 
+from orchestrator.base.clock import format_span
 from orchestrator.domain.errors import BadRequest
 from orchestrator.domain.schedule_tag import MAX_REASON_CHARS
 from orchestrator.domain.values import Folder, Group
 from orchestrator.loop import wake_policy
-from orchestrator.loop.wake_policy import RULES, WakePolicy, format_span, read_clock, read_interval
+from orchestrator.loop.wake_policy import RULES, WakePolicy, read_clock, read_interval
 from orchestrator.store import cycles, events, groups, loops, wake_requests
 from orchestrator.store.database import Tx
 from orchestrator.store.loops import LoopStatus, NextWake

@@ -10,6 +10,7 @@ from zoneinfo import ZoneInfo
 
 from agent_runner.wire import times, wakes
 from agent_runner.wire.times import Instant
+from orchestrator.base.clock import format_span
 from orchestrator.scheduler import when
 
 MINUTE_MS, HOUR_MS = 60_000, 3_600_000
@@ -129,14 +130,6 @@ def read_clock(text: str, *, now_ms: int, zone: ZoneInfo) -> RequestedInterval |
             return RequestedInterval(ms=round(at.timestamp() * 1000) - now_ms)
         case _:
             return None
-
-
-def format_span(ms: int) -> str:
-    """Return a span for people and agents: `45 min`, `1 h 30 min`, `20 s`."""
-    seconds = max(0, round(ms / 1000))
-    hours, minutes, rest = seconds // 3600, seconds % 3600 // 60, seconds % 60
-    parts = [f"{count} {unit}" for count, unit in ((hours, "h"), (minutes, "min"), (rest, "s")) if count]
-    return " ".join(parts) or "0 s"
 
 
 def clamp(asked: RequestedInterval, rules: WakePolicy = RULES) -> int:

@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import Any
 from zoneinfo import ZoneInfo
 
-from orchestrator.base.clock import local_minute
-from orchestrator.loop.wake_policy import format_span
+from orchestrator.base.clock import format_span, local_minute
 from orchestrator.store import cycles, groups, loops, turns, wake_requests
 from orchestrator.store.cycles import Cycle
 from orchestrator.store.database import Tx

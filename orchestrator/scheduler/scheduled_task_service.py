@@ -8,12 +8,12 @@ from __future__ import annotations
 import secrets
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from datetime import datetime, timedelta
+from datetime import datetime
 from enum import StrEnum
 from typing import Any, Protocol, TypeVar
 from zoneinfo import ZoneInfo
 
-from orchestrator.base.clock import local_iso, local_minute
+from orchestrator.base.clock import format_span, local_iso, local_minute
 from orchestrator.domain.errors import BadRequest, BadSchedule, TaskRefused, TextEmpty, UnknownTask
 from orchestrator.domain.values import (
     CatchUp,
@@ -401,12 +401,12 @@ def describe(task: ScheduledTask) -> str:
 
 
 def describe_schedule(schedule: Schedule) -> str:
-    """Return the schedule in words: `cron 0 9 * * *`, `every 0:30:00` or `once`."""
+    """Return the schedule in words: `cron 0 9 * * *`, `every 30 min` or `once`."""
     match schedule.kind:
         case ScheduleKind.CRON:
             return f"cron {schedule.value}"
         case ScheduleKind.INTERVAL:
-            return f"every {timedelta(milliseconds=int(schedule.value))}"
+            return f"every {format_span(int(schedule.value))}"
         case ScheduleKind.ONCE:
             return "once"
 

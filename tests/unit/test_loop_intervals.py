@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orchestrator.loop.wake_policy import RequestedInterval, format_span, read_clock, read_interval
+from orchestrator.base.clock import format_span
+from orchestrator.loop.wake_policy import RequestedInterval, read_clock, read_interval
 
 MINUTE, HOUR = 60_000, 3_600_000
 TAIPEI = ZoneInfo("Asia/Taipei")

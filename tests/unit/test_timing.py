@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from orchestrator.domain.errors import BadRequest, BadSchedule, BadTime
 from orchestrator.domain.values import Dst, Schedule, ScheduleKind
-from orchestrator.scheduler import timing
+from orchestrator.scheduler import scheduled_task_service, timing
 
 SEOUL = ZoneInfo("Asia/Seoul")
 MINUTE, HOUR, DAY = 60_000, 3_600_000, 86_400_000
@@ -230,3 +230,17 @@ def test_a_task_that_runs_once_has_one_due_time() -> None:
     assert timing.following_ms(once, NOW, after_ms=NOW) is None
     assert timing.following_ms(once, NOW + HOUR, after_ms=NOW) == NOW + HOUR
     assert timing.due_times(once, NOW - DAY, now_ms=NOW) == (NOW - DAY,)
+
+
+@pytest.mark.parametrize(
+    ("kind", "value", "words"),
+    [
+        (ScheduleKind.INTERVAL, "7200000", "every 2 h"),
+        (ScheduleKind.INTERVAL, "90000", "every 1 min 30 s"),
+        (ScheduleKind.CRON, "0 9 * * *", "cron 0 9 * * *"),
+        (ScheduleKind.ONCE, "2026-05-28T12:00:00+09:00", "once"),
+    ],
+)
+def test_a_schedule_is_described_in_words(kind: ScheduleKind, value: str, words: str) -> None:
+    schedule = Schedule(kind=kind, value=value, timezone="Asia/Seoul")
+    assert scheduled_task_service.describe_schedule(schedule) == words
