@@ -84,7 +84,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> Generator[None, N
 
 
 def pytest_collection_finish() -> None:
-    """Leave the hundred thousands of objects that tests are made of out of each later garbage collection."""
+    """Keep the objects of the collected tests out of later garbage collections, which would look at each."""
     gc.collect()
     gc.freeze()
 

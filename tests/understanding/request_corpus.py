@@ -170,7 +170,7 @@ class State:
 
 
 async def _state(chat: Chat) -> State:
-    """Read it from the files and the store: over commands of the agent it takes as long as the request."""
+    """Read the state from files and store: commands of the agent take as long as the request does."""
     files = Checklists(chat.workspace.group)
     lists = {name: files.items(name, is_needed=False) for name in (TODO, *files.names())}
 
