@@ -29,7 +29,6 @@ SOURCE = "notify_self"
 PERSIST_FAILED = "persist_failed"
 NOT_ASKED = ("no_answer", "not_written", "bad_reply")
 """Replies of the container's own: the host may not have heard of it."""
-OF_THIS_TURN = ("immediate", "after_tool", "on_condition")
 _LOOK_FIRST = "it may still keep it. Look with list_notices before you repeat it."
 ANY_TOOL = ""
 """The tool of a notice that comes after whichever tool ends next."""
@@ -191,8 +190,8 @@ class NotifySelfTool(Tool[NoteParameters]):
         if notice_id is None:
             event_type, severity, payload = _event(note)
             event_id = notices.emit(event_type, severity, payload, source=SOURCE).id
-        elif note.deliver_at in OF_THIS_TURN:
-            notices.give([_notice(note, notice_id)], at=inject_at(note.deliver_at))
+        elif note.deliver_at in notify_self.IN_THIS_TURN:
+            notices.give([_notice(note, notice_id)], at=_inject_at(note))
         about = {"message": note.message, "priority": note.priority, "event_id": event_id}
         if note.category == "discovery":
             notices.emit("discovery.notable", "info", about, source=SOURCE)
@@ -223,15 +222,8 @@ class WithdrawingTool(Tool[Any]):
         return reply
 
 
-def inject_at(deliver_at: str) -> InjectAt:
-    """Say at which point a note is told."""
-    match deliver_at:
-        case "immediate" | "on_condition":
-            return "immediate"
-        case "after_tool":
-            return "after_tool"
-        case _:
-            return "turn_start"
+def _inject_at(note: NotifySelf) -> InjectAt:
+    return notify_self.INJECT_AT[cast("DeliverAt", note.deliver_at)]
 
 
 def _event(note: NotifySelf) -> tuple[str, Severity, dict[str, Any]]:
@@ -245,7 +237,7 @@ def _payload(note: NotifySelf) -> dict[str, Any]:
         "priority": note.priority,
         "category": note.category,
         "deliver_at": note.deliver_at,
-        "inject_at": inject_at(note.deliver_at),
+        "inject_at": _inject_at(note),
         "persist_cross_session": note.persist_cross_session,
     }
 

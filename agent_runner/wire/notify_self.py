@@ -7,12 +7,22 @@ from typing import Literal, get_args
 
 from agent_runner.wire.conditions import TOOL_NAME, BadCondition, parse_condition
 from agent_runner.wire.mailbox import NotifySelf
-from agent_runner.wire.notices import MAX_NOTICE_CHARS, Category, DeliverAt, Priority, Severity
+from agent_runner.wire.notices import MAX_NOTICE_CHARS, Category, DeliverAt, InjectAt, Priority, Severity
 
 MAX_TURNS = 100
 MAX_HOURS = 720
 DEFAULT_HOURS = 24
 MAX_DEDUPE_CHARS = 200
+INJECT_AT: dict[DeliverAt, InjectAt] = {
+    "immediate": "immediate",
+    "next_turn": "turn_start",
+    "after_n_turns": "turn_start",
+    "after_tool": "after_tool",
+    "on_condition": "immediate",
+}
+"""The point of a turn at which it is shown; with a condition, once that is seen to be true."""
+IN_THIS_TURN: tuple[DeliverAt, ...] = ("immediate", "after_tool", "on_condition")
+"""Moments at which a notice can still be shown in the turn that makes it."""
 
 NoteCode = Literal["missing_message", "message_too_long", "bad_enum", "bad_condition", "bad_value"]
 

@@ -246,16 +246,6 @@ def to_wire(notice: NoticeRow) -> Notice:
 
 
 HOUR_MS = 3_600_000
-INJECT_AT: dict[DeliverAt, InjectAt] = {
-    "immediate": "immediate",
-    "next_turn": "turn_start",
-    "after_n_turns": "turn_start",
-    "after_tool": "after_tool",
-    "on_condition": "immediate",
-}
-"""The point of a turn at which it is shown; with a condition, once that is seen to be true."""
-IN_THIS_TURN: tuple[DeliverAt, ...] = ("immediate", "after_tool", "on_condition")
-"""Moments at which a notice can still be shown in the turn that makes it."""
 OF_ITS_AGENT = "self:"
 """The prefix of keys that an agent gave; others are the host's own."""
 
@@ -289,7 +279,7 @@ class NoticeRequest:
     @property
     def is_for_this_turn(self) -> bool:
         """Return whether the turn in which the notice is asked for can still tell it."""
-        return self.deliver_at in IN_THIS_TURN
+        return self.deliver_at in notify_self.IN_THIS_TURN
 
     def key(self, turn_id: int | None) -> str | None:
         """Return what makes two notices the same while they wait: the agent's key, or all of it in a turn
@@ -321,7 +311,7 @@ def parse_request(asked: NotifySelf) -> NoticeRequest:
         category=category,
         event_type=notify_self.event_type_of(category),
         deliver_at=deliver_at,
-        inject_at=INJECT_AT[deliver_at],
+        inject_at=notify_self.INJECT_AT[deliver_at],
         outlives_session=asked.persist_cross_session,
         turns=asked.turns,
         tool_name=(asked.tool_name or "") if deliver_at == "after_tool" else None,
