@@ -76,19 +76,19 @@ def _update(given: UpdateParameters) -> Command:
 
 
 def _pause(given: TaskIdParameters) -> Command:
-    return mailbox.PauseTask(task_id=given.task_id)
+    return mailbox.ActOnTask(type="pause_task", task_id=given.task_id)
 
 
 def _resume(given: TaskIdParameters) -> Command:
-    return mailbox.ResumeTask(task_id=given.task_id)
+    return mailbox.ActOnTask(type="resume_task", task_id=given.task_id)
 
 
 def _cancel(given: TaskIdParameters) -> Command:
-    return mailbox.CancelTask(task_id=given.task_id)
+    return mailbox.ActOnTask(type="cancel_task", task_id=given.task_id)
 
 
 def _run(given: TaskIdParameters) -> Command:
-    return mailbox.RunTask(task_id=given.task_id)
+    return mailbox.ActOnTask(type="run_task", task_id=given.task_id)
 
 
 def _list(_: NoParameters) -> Command:

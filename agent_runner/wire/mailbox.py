@@ -191,26 +191,16 @@ class UpdateTask(_Command):
     check: CheckScript | None = None
 
 
-class PauseTask(_Command):
-    type: Literal["pause_task"] = "pause_task"
+class ActOnTask(_Command):
+    """Pause, resume or end a task, or run it now, besides its schedule."""
+
+    type: Literal["pause_task", "resume_task", "cancel_task", "run_task"]
     task_id: TaskId = Field(alias="taskId")
 
-
-class ResumeTask(_Command):
-    type: Literal["resume_task"] = "resume_task"
-    task_id: TaskId = Field(alias="taskId")
-
-
-class CancelTask(_Command):
-    type: Literal["cancel_task"] = "cancel_task"
-    task_id: TaskId = Field(alias="taskId")
-
-
-class RunTask(_Command):
-    """Run it now, besides its schedule."""
-
-    type: Literal["run_task"] = "run_task"
-    task_id: TaskId = Field(alias="taskId")
+    @property
+    def action(self) -> str:
+        """The action of the scheduler's service: `pause`, `resume`, `cancel` or `run`."""
+        return self.type.removesuffix("_task")
 
 
 class ListTasks(_Command):
@@ -334,10 +324,7 @@ Command = Annotated[
     | ChooseModel
     | ScheduleTask
     | UpdateTask
-    | PauseTask
-    | ResumeTask
-    | CancelTask
-    | RunTask
+    | ActOnTask
     | ListTasks
     | UseDashboard
     | ShowDashboard

@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from agent_runner.wire.context_tools import MEMORY
 from agent_runner.wire.mailbox import (
     AcknowledgeNotice,
+    ActOnTask,
     CancelNotice,
     CancelReminder,
-    CancelTask,
     ChangeGroup,
     ChooseModel,
     Command,
@@ -19,13 +19,10 @@ from agent_runner.wire.mailbox import (
     ListTasks,
     ModelMissing,
     NotifySelf,
-    PauseTask,
     ReactToMessage,
     RefreshGroups,
     RegisterGroup,
     Remember,
-    ResumeTask,
-    RunTask,
     ScheduleTask,
     SearchHistory,
     SearchWeb,
@@ -82,10 +79,7 @@ def refusal(caller: Group, command: Command) -> str | None:
         case (
             ScheduleTask()
             | UpdateTask()
-            | PauseTask()
-            | ResumeTask()
-            | CancelTask()
-            | RunTask()
+            | ActOnTask()
             | ListTasks()
             | UseDashboard()
             | ShowDashboard()
@@ -109,10 +103,7 @@ NEEDED: Mapping[type, Permission] = {
         (
             ScheduleTask,
             UpdateTask,
-            PauseTask,
-            ResumeTask,
-            CancelTask,
-            RunTask,
+            ActOnTask,
             SetReminder,
             CancelReminder,
             SetNextWake,

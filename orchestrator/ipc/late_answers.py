@@ -5,14 +5,11 @@ from __future__ import annotations
 from agent_runner.wire.dashboard import TOOLS
 from agent_runner.wire.mailbox import (
     REPLY_SECONDS,
+    ActOnTask,
     CancelReminder,
-    CancelTask,
     Command,
-    PauseTask,
     RegisterGroup,
     Reply,
-    ResumeTask,
-    RunTask,
     ScheduleTask,
     SetReminder,
     UnregisterGroup,
@@ -53,7 +50,7 @@ def _concerns_people(command: Command) -> bool:
     match command:
         case SetReminder() | CancelReminder() | RegisterGroup() | UnregisterGroup():
             return True
-        case ScheduleTask() | UpdateTask() | PauseTask() | ResumeTask() | CancelTask() | RunTask():
+        case ScheduleTask() | UpdateTask() | ActOnTask():
             return True
         case UseDashboard(tool=tool):
             return tool not in _LISTING

@@ -328,7 +328,7 @@ async def apply_action(
         UnknownTask, TaskRefused, UnknownGroup: nothing was done.
         BadRequest: there is no such action.
     """
-    task = await _act(tx, await find(tx, task_id), action, times, now_ms=now_ms)
+    task = await act(tx, await find(tx, task_id), action, times, now_ms=now_ms)
     await _record(tx, task, action, now_ms=now_ms)
     return task
 
@@ -342,16 +342,10 @@ async def change(
     return task
 
 
-async def _record(tx: Tx, task: ScheduledTask, action: str, *, now_ms: int) -> None:
-    event = audit.AuditEvent(
-        at_ms=now_ms, kind=f"task.{action}", folder=task.folder, detail={"task": task.id}
-    )
-    await audit.append(tx, event)
-
-
-async def _act(
+async def act(
     tx: Tx, task: ScheduledTask, action: str, times: ScheduleReader, *, now_ms: int
 ) -> ScheduledTask:
+    """Pause, resume, cancel, restore or run a scheduled task. Raises like `apply_action`."""
     match action:
         case "pause":
             return await pause(tx, task, now_ms=now_ms)
@@ -368,6 +362,13 @@ async def _act(
             raise BadRequest(
                 f"'{action}' is nothing to do with a task: use pause, resume, cancel, restore or run."
             )
+
+
+async def _record(tx: Tx, task: ScheduledTask, action: str, *, now_ms: int) -> None:
+    event = audit.AuditEvent(
+        at_ms=now_ms, kind=f"task.{action}", folder=task.folder, detail={"task": task.id}
+    )
+    await audit.append(tx, event)
 
 
 def to_row(task: ScheduledTask) -> dict[str, Any]:

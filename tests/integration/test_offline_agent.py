@@ -20,8 +20,8 @@ from agent_runner.interfaces import Agent, TurnOutcome
 from agent_runner.ipc_client import HostClient
 from agent_runner.wire.files import write_whole
 from agent_runner.wire.mailbox import (
+    ActOnTask,
     CancelReminder,
-    CancelTask,
     Command,
     ListReminders,
     ListTasks,
@@ -97,7 +97,7 @@ class Harness:
                 data = {"id": f"task-{len(self.tasks) + 1}", "status": "active", "groupFolder": "fam"}
                 data |= {"prompt": prompt, "schedule_type": kind, "schedule_value": value}
                 self.tasks[data["id"]] = data
-            case CancelTask(task_id=task_id):
+            case ActOnTask(type="cancel_task", task_id=task_id):
                 del self.tasks[task_id]
             case ListTasks():
                 data = {"tasks": list(self.tasks.values())}

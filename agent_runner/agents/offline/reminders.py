@@ -509,7 +509,7 @@ class Reminders(RequestHandler):
     async def _cancel(self, entry: ShownEntry) -> str:
         """Cancel one of either kind and say nothing."""
         if entry.kind == "repeat":
-            await self.request(mailbox.CancelTask, task_id=entry.id)
+            await self.request(mailbox.ActOnTask, type="cancel_task", task_id=entry.id)
         else:
             await self.request(mailbox.CancelReminder, reminder_id=int(entry.id))
         return ""

@@ -2,17 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
-
-from agent_runner.wire.mailbox import (
-    CancelTask,
-    ListTasks,
-    PauseTask,
-    ResumeTask,
-    RunTask,
-    ScheduleTask,
-    UpdateTask,
-)
+from agent_runner.wire.mailbox import ActOnTask, ListTasks, ScheduleTask, UpdateTask
 from orchestrator.domain.errors import BadRequest
 from orchestrator.domain.values import ScheduledTask, ScheduleKind
 from orchestrator.ipc.command_context import CommandCaller, CommandResult, refused
@@ -20,6 +10,13 @@ from orchestrator.scheduler import scheduled_task_service, scheduled_task_turns
 from orchestrator.scheduler.scheduled_task_service import describe, to_row
 from orchestrator.store import groups, tasks
 from orchestrator.store.database import Tx
+
+DONE = {
+    "pause": "rests until it is resumed",
+    "resume": "goes on",
+    "cancel": "has ended for good",
+}
+"""An action → the end of the sentence that reports it."""
 
 
 async def schedule_task(tx: Tx, caller: CommandCaller, command: ScheduleTask) -> CommandResult:
@@ -44,67 +41,36 @@ async def schedule_task(tx: Tx, caller: CommandCaller, command: ScheduleTask) ->
 
 async def update_task(tx: Tx, caller: CommandCaller, command: UpdateTask) -> CommandResult:
     """Change what the command names of a task; the rest stays."""
-
-    async def change(task: ScheduledTask) -> ScheduledTask:
-        return await scheduled_task_service.update(
-            tx, task, _task_request(command), caller.times, now_ms=caller.now_ms, role=caller.role
-        )
-
-    return await _change(tx, caller, command.task_id, change, "is changed")
-
-
-async def pause_task(tx: Tx, caller: CommandCaller, command: PauseTask) -> CommandResult:
-    """Pause a task until it is resumed."""
-
-    async def change(task: ScheduledTask) -> ScheduledTask:
-        return await scheduled_task_service.pause(tx, task, now_ms=caller.now_ms)
-
-    return await _change(tx, caller, command.task_id, change, "rests until it is resumed")
-
-
-async def resume_task(tx: Tx, caller: CommandCaller, command: ResumeTask) -> CommandResult:
-    """Resume a paused task."""
-
-    async def change(task: ScheduledTask) -> ScheduledTask:
-        return await scheduled_task_service.resume(tx, task, caller.times, now_ms=caller.now_ms)
-
-    return await _change(tx, caller, command.task_id, change, "goes on")
-
-
-async def cancel_task(tx: Tx, caller: CommandCaller, command: CancelTask) -> CommandResult:
-    """End a task for good."""
-
-    async def change(task: ScheduledTask) -> ScheduledTask:
-        return await scheduled_task_service.cancel(tx, task, now_ms=caller.now_ms)
-
-    return await _change(tx, caller, command.task_id, change, "has ended for good")
-
-
-async def _change(
-    tx: Tx,
-    caller: CommandCaller,
-    task_id: str,
-    change: Callable[[ScheduledTask], Awaitable[ScheduledTask]],
-    word: str,
-) -> CommandResult:
     try:
-        task = await change(await _find(tx, caller, task_id))
+        task = await scheduled_task_service.update(
+            tx,
+            await _find(tx, caller, command.task_id),
+            _task_request(command),
+            caller.times,
+            now_ms=caller.now_ms,
+            role=caller.role,
+        )
     except BadRequest as error:
         return refused(error.code, str(error))
-    return CommandResult(text=f"Task {task.id} {word}: {describe(task)}.", data=to_row(task))
+    return _changed(task, "is changed")
 
 
-async def run_task(tx: Tx, caller: CommandCaller, command: RunTask) -> CommandResult:
-    """Queue a run of a task now, whatever its schedule."""
+async def act_on_task(tx: Tx, caller: CommandCaller, command: ActOnTask) -> CommandResult:
+    """Pause, resume or end a task, or queue a run of it now, whatever its schedule."""
     try:
         task = await _find(tx, caller, command.task_id)
-        turn_id = await scheduled_task_service.run_now(tx, task, now_ms=caller.now_ms)
+        if command.action == "run":
+            turn_id = await scheduled_task_service.run_now(tx, task, now_ms=caller.now_ms)
+            text = f"Task {task.id} is queued; it runs when the group's agent is free."
+            return CommandResult(text=text, data={"id": task.id, "turn": turn_id})
+        task = await scheduled_task_service.act(tx, task, command.action, caller.times, now_ms=caller.now_ms)
     except BadRequest as error:
         return refused(error.code, str(error))
-    return CommandResult(
-        text=f"Task {task.id} is queued; it runs when the group's agent is free.",
-        data={"id": task.id, "turn": turn_id},
-    )
+    return _changed(task, DONE[command.action])
+
+
+def _changed(task: ScheduledTask, word: str) -> CommandResult:
+    return CommandResult(text=f"Task {task.id} {word}: {describe(task)}.", data=to_row(task))
 
 
 async def list_tasks(tx: Tx, caller: CommandCaller, command: ListTasks) -> CommandResult:
