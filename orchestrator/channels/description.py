@@ -9,9 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING
+from pkgutil import resolve_name
+from typing import TYPE_CHECKING, Any
 
 from orchestrator.base import installation
 from orchestrator.domain.protocols import Channel, Feature
@@ -44,6 +46,19 @@ class LoginQuestion:
     """Whether the terminal does not ask: the default is used unless `--set` gives another value."""
     is_secret: bool = False
     """Whether the answer is hidden while it is typed, and read from stdin instead of the command line."""
+
+
+def deferred(name: str) -> Callable[..., Any]:
+    """Return a function that imports `module:function` when it is called, and calls that.
+
+    A description names with it what its messenger does, and still imports none of the modules that do it.
+    """
+
+    return partial(_import_and_call, name)
+
+
+def _import_and_call(name: str, *arguments: Any) -> Any:
+    return resolve_name(name)(*arguments)
 
 
 def _no_account(_: Path) -> str:

@@ -10,6 +10,7 @@ import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack
 from functools import partial
+from pkgutil import resolve_name
 from typing import Any, Self
 
 import pytest
@@ -339,6 +340,17 @@ async def harness(
 
 def test_every_channel_that_comes_with_andy_is_tried_here():
     assert sorted(discovery.shipped()) == sorted(HARNESSES)
+
+
+@pytest.mark.parametrize("name", discovery.shipped())
+def test_what_a_description_names_is_there(name):
+    described = discovery.find(name)
+    named = (described.build, described.log_in, described.log_out, described.account, *described.checks)
+
+    deferred = [each.args[0] for each in named if isinstance(each, partial)]
+
+    assert deferred
+    assert all(callable(resolve_name(each)) for each in deferred)
 
 
 SHOW_ENVIRONMENT = "import json, os; print(json.dumps(dict(os.environ)))"

@@ -53,7 +53,7 @@ def home(request, tmp_path, monkeypatch) -> Home:
     monkeypatch.setenv("ANDY_PORT", "0")
     monkeypatch.setenv("TZ", "Asia/Seoul")
     if request.function.__name__ != "test_nothing_is_wrong_with_a_fresh_home":
-        monkeypatch.setattr(doctor_checks, "library", lambda: LOADS)  # 60 MB and 2 s
+        monkeypatch.setattr(doctor_checks, "check_library", lambda _: LOADS)  # 60 MB and 2 s
     made = Home(tmp_path / "home")
     made.make()
     return made
@@ -294,7 +294,7 @@ async def test_a_library_that_does_not_load_is_named(home, monkeypatch):
     broken = doctor_checks.ChannelFinding(
         is_problem=True, text="WhatsApp needs libmagic: apt-get install libmagic1."
     )
-    monkeypatch.setattr(doctor_checks, "library", lambda: broken)
+    monkeypatch.setattr(doctor_checks, "check_library", lambda _: broken)
 
     await only(home, "whatsapp", says="apt-get install libmagic1", fix="other channels work")
 

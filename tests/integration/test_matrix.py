@@ -18,7 +18,7 @@ pytest.importorskip("nio")
 import aiofiles
 
 from orchestrator.channels import attachments
-from orchestrator.channels.matrix import channel, description, events, incoming, login
+from orchestrator.channels.matrix import channel, description, doctor_checks, events, incoming, login
 from orchestrator.channels.matrix import session as session_module
 from orchestrator.channels.matrix.incoming import address_of
 from orchestrator.channels.matrix.session import MatrixSession
@@ -774,7 +774,7 @@ async def test_a_login_by_password_leaves_a_token_that_only_the_owner_can_read(t
     path = tmp_path / description.LOGIN
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     assert "secret" not in path.read_text()
-    assert description.account(tmp_path) == andy.user_id
+    assert doctor_checks.account(tmp_path) == andy.user_id
     first = login.read(tmp_path)
     await login.log_in(tmp_path, answers)
     with pytest.raises(AssertionError):
@@ -782,7 +782,7 @@ async def test_a_login_by_password_leaves_a_token_that_only_the_owner_can_read(t
 
     assert "is logged out" in await login.log_out(tmp_path)
     assert not path.exists()
-    assert description.account(tmp_path) == ""
+    assert doctor_checks.account(tmp_path) == ""
 
 
 @pytest.mark.parametrize(("changes", "error", "says"), [
@@ -832,7 +832,7 @@ async def test_setup_logs_in_and_makes_a_room_of_it_main(tmp_path, homeserver, m
     )
     await Setup(tmp_path, flags, SetupPrompts(is_possible=False)).run()
 
-    assert description.account(tmp_path) == andy.user_id
+    assert doctor_checks.account(tmp_path) == andy.user_id
     assert settings.load(tmp_path, {}).channels == ("whatsapp", "matrix")
     (row,) = terminal.read(tmp_path, lambda tx: group_reports.group_rows(tx))
     assert row["jid"] == "matrix:!room:localhost"

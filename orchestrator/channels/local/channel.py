@@ -9,6 +9,7 @@ import asyncio
 import secrets
 from typing import Any
 
+from orchestrator.channels.context import ChannelContext
 from orchestrator.channels.local.description import CHANNEL
 from orchestrator.domain.polls import Poll
 from orchestrator.domain.protocols import Receive
@@ -25,6 +26,10 @@ class LocalChannel:
     features = CHANNEL.features
     max_text_chars = CHANNEL.max_text_chars
     max_file_bytes = CHANNEL.max_file_bytes
+
+    def __init__(self, context: ChannelContext | None = None) -> None:
+        """Take the context of every channel, and need nothing of it."""
+        del context
 
     def owns(self, jid: ChatJid) -> bool:
         """Return whether `jid` is a chat of this machine."""

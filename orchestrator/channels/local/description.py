@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from orchestrator.channels.description import ChannelDescription
-from orchestrator.domain.protocols import Channel, Feature
+from orchestrator.channels.description import ChannelDescription, deferred
+from orchestrator.domain.protocols import Feature
 from orchestrator.domain.values import ChatJid
-
-if TYPE_CHECKING:
-    from orchestrator.channels.context import ChannelContext
 
 PREFIX = "local:"
 
@@ -17,13 +12,6 @@ PREFIX = "local:"
 def owns(jid: ChatJid) -> bool:
     """Return whether `jid` is a chat of this machine: `local:<name>`."""
     return jid.startswith(PREFIX)
-
-
-def build(context: ChannelContext) -> Channel:
-    from orchestrator.channels.local.channel import LocalChannel
-
-    del context
-    return LocalChannel()
 
 
 CHANNEL = ChannelDescription(
@@ -34,7 +22,7 @@ CHANNEL = ChannelDescription(
         "ko": "휴대전화 없이 하는 대화입니다. 콘솔과 HTTP, 이 컴퓨터의 터미널에서 합니다.",
     },
     owns=owns,
-    build=build,
+    build=deferred("orchestrator.channels.local.channel:LocalChannel"),
     features=frozenset({Feature.IDEMPOTENT}),
     is_always_on=True,
 )

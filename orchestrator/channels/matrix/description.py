@@ -2,19 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import re
-from collections.abc import Mapping
-from pathlib import Path
-from typing import TYPE_CHECKING
 
-from orchestrator.channels.description import ChannelDescription, ChannelFinding, LoginQuestion
-from orchestrator.domain.errors import ChannelDown
-from orchestrator.domain.protocols import Channel, Feature
+from orchestrator.channels.description import ChannelDescription, LoginQuestion, deferred
+from orchestrator.domain.protocols import Feature
 from orchestrator.domain.values import ChatJid
-
-if TYPE_CHECKING:
-    from orchestrator.channels.context import ChannelContext
 
 PREFIX = "matrix:"
 FOLDER = "data/channels/matrix"
@@ -30,56 +22,6 @@ def owns(jid: ChatJid) -> bool:
     return jid.startswith(PREFIX) and _ROOM.fullmatch(jid, len(PREFIX)) is not None
 
 
-def build(context: ChannelContext) -> Channel:
-    from orchestrator.channels.matrix.channel import MatrixChannel
-
-    return MatrixChannel(context)
-
-
-def account(home: Path) -> str:
-    """Return the account that is logged in, or an empty text. Blocks. Raises `ChannelDown`."""
-    path = home / LOGIN
-    try:
-        return str(json.loads(path.read_text(encoding="utf-8"))["user_id"])
-    except FileNotFoundError:
-        return ""
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise ChannelDown(f"The Matrix login {path} cannot be read: 'andy channels add matrix'.") from error
-
-
-async def log_in(home: Path, answers: Mapping[str, str]) -> str:
-    from orchestrator.channels.matrix import login
-
-    return await login.log_in(home, answers)
-
-
-async def log_out(home: Path) -> str:
-    from orchestrator.channels.matrix import login
-
-    return await login.log_out(home)
-
-
-def _check_library(home: Path) -> ChannelFinding:
-    del home
-    try:
-        import nio
-    except ImportError:
-        return ChannelFinding(is_problem=True, text=CHANNEL.missing_library)
-    if not nio.crypto.ENCRYPTION_ENABLED:
-        text = "Encrypted rooms cannot be read: pip install 'matrix-nio[e2e]'. Others work."
-        return ChannelFinding(is_problem=True, text=text)
-    return ChannelFinding(is_problem=False, text="Nobody is logged in to Matrix.")
-
-
-def _check_login(home: Path) -> ChannelFinding:
-    try:
-        found = account(home)
-    except ChannelDown as error:
-        return ChannelFinding(is_problem=True, text=str(error))
-    text = f"Logged in as {found}." if found else "Nobody is logged in to Matrix."
-    return ChannelFinding(is_problem=False, text=text)
-
-
 CHANNEL = ChannelDescription(
     name="matrix",
     title="Matrix",
@@ -89,7 +31,7 @@ CHANNEL = ChannelDescription(
     },
     owns=owns,
     prefix=PREFIX,
-    build=build,
+    build=deferred("orchestrator.channels.matrix.channel:MatrixChannel"),
     features=frozenset(Feature),
     max_text_chars=MAX_TEXT_CHARS,
     media=("image", "audio", "video"),
@@ -101,12 +43,15 @@ CHANNEL = ChannelDescription(
         LoginQuestion(name="owner", text="Your account, whose invitations are accepted"),
         LoginQuestion(name="password", text="The password of Andy's account", is_secret=True),
     ),
-    log_in=log_in,
-    log_out=log_out,
-    account=account,
+    log_in=deferred("orchestrator.channels.matrix.login:log_in"),
+    log_out=deferred("orchestrator.channels.matrix.login:log_out"),
+    account=deferred("orchestrator.channels.matrix.doctor_checks:account"),
     status_file=f"{FOLDER}/condition.json",
     secret_files=(LOGIN,),
-    checks=(_check_library, _check_login),
+    checks=(
+        deferred("orchestrator.channels.matrix.doctor_checks:check_library"),
+        deferred("orchestrator.channels.matrix.doctor_checks:check_login"),
+    ),
     advice={
         "logged_out": {
             "en": "The homeserver has ended the login ({reason}): 'andy channels add matrix'.",

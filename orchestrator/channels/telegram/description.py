@@ -2,19 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import re
-from collections.abc import Mapping
-from pathlib import Path
-from typing import TYPE_CHECKING
 
-from orchestrator.channels.description import ChannelDescription, ChannelFinding, LoginQuestion
-from orchestrator.domain.errors import ChannelDown
-from orchestrator.domain.protocols import Channel, Feature
+from orchestrator.channels.description import ChannelDescription, LoginQuestion, deferred
+from orchestrator.domain.protocols import Feature
 from orchestrator.domain.values import ChatJid
-
-if TYPE_CHECKING:
-    from orchestrator.channels.context import ChannelContext
 
 PREFIX = "tg:"
 FOLDER = "data/channels/telegram"
@@ -30,55 +22,6 @@ def owns(jid: ChatJid) -> bool:
     return _CHAT.fullmatch(jid) is not None
 
 
-def build(context: ChannelContext) -> Channel:
-    from orchestrator.channels.telegram.channel import TelegramChannel
-
-    return TelegramChannel(context)
-
-
-def account(home: Path) -> str:
-    """Return the bot that is logged in, or an empty text. Blocks. Raises `ChannelDown`."""
-    path = home / LOGIN
-    try:
-        return f"@{json.loads(path.read_text(encoding='utf-8'))['username']}"
-    except FileNotFoundError:
-        return ""
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise ChannelDown(
-            f"The Telegram login {path} cannot be read: 'andy channels add telegram'."
-        ) from error
-
-
-async def log_in(home: Path, answers: Mapping[str, str]) -> str:
-    from orchestrator.channels.telegram import login
-
-    return await login.log_in(home, answers)
-
-
-async def log_out(home: Path) -> str:
-    from orchestrator.channels.telegram import login
-
-    return await login.log_out(home)
-
-
-def _check_library(home: Path) -> ChannelFinding:
-    del home
-    try:
-        import telegram
-    except ImportError:
-        return ChannelFinding(is_problem=True, text=CHANNEL.missing_library)
-    return ChannelFinding(is_problem=False, text=f"python-telegram-bot {telegram.__version__}.")
-
-
-def _check_login(home: Path) -> ChannelFinding:
-    try:
-        found = account(home)
-    except ChannelDown as error:
-        return ChannelFinding(is_problem=True, text=str(error))
-    text = f"The bot is {found}." if found else "No bot is logged in to Telegram."
-    return ChannelFinding(is_problem=False, text=text)
-
-
 CHANNEL = ChannelDescription(
     name="telegram",
     title="Telegram",
@@ -88,7 +31,7 @@ CHANNEL = ChannelDescription(
     },
     owns=owns,
     prefix=PREFIX,
-    build=build,
+    build=deferred("orchestrator.channels.telegram.channel:TelegramChannel"),
     features=frozenset(Feature) - {Feature.IDEMPOTENT, Feature.DELETIONS, Feature.READ_RECEIPTS},
     max_text_chars=MAX_TEXT_CHARS,
     max_file_bytes=MAX_FILE_BYTES,
@@ -102,12 +45,15 @@ CHANNEL = ChannelDescription(
         ),
         LoginQuestion(name="token", text="The bot's token from @BotFather", is_secret=True),
     ),
-    log_in=log_in,
-    log_out=log_out,
-    account=account,
+    log_in=deferred("orchestrator.channels.telegram.login:log_in"),
+    log_out=deferred("orchestrator.channels.telegram.login:log_out"),
+    account=deferred("orchestrator.channels.telegram.doctor_checks:account"),
     status_file=f"{FOLDER}/condition.json",
     secret_files=(LOGIN,),
-    checks=(_check_library, _check_login),
+    checks=(
+        deferred("orchestrator.channels.telegram.doctor_checks:check_library"),
+        deferred("orchestrator.channels.telegram.doctor_checks:check_login"),
+    ),
     advice={
         "logged_out": {
             "en": "Telegram does not take the bot's token any more ({reason}): 'andy channels add telegram'.",

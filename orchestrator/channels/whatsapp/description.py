@@ -2,16 +2,10 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import TYPE_CHECKING
-
-from orchestrator.channels.description import ChannelDescription, ChannelFinding
+from orchestrator.channels.description import ChannelDescription, deferred
 from orchestrator.channels.whatsapp import addresses
-from orchestrator.domain.protocols import Channel, Feature
+from orchestrator.domain.protocols import Feature
 from orchestrator.domain.values import ChatJid
-
-if TYPE_CHECKING:
-    from orchestrator.channels.context import ChannelContext
 
 MAX_TEXT_CHARS = 4_000
 """The longest message that is sent, with the assistant's name in front."""
@@ -23,33 +17,6 @@ def owns(jid: ChatJid) -> bool:
     return str(addresses.parse(jid)) == jid
 
 
-def build(context: ChannelContext) -> Channel:
-    from orchestrator.channels.whatsapp.channel import WhatsAppChannel
-
-    return WhatsAppChannel(context)
-
-
-def account(home: Path) -> str:
-    """Return the number that is paired, or an empty text. Blocks. Raises `ChannelDown`."""
-    from orchestrator.channels.whatsapp.neonize_database import NeonizeDatabase
-
-    found = NeonizeDatabase(home / LOGIN).account()
-    return found.number if found else ""
-
-
-def _check_library(home: Path) -> ChannelFinding:
-    from orchestrator.channels.whatsapp import doctor_checks
-
-    del home
-    return doctor_checks.library()
-
-
-def _check_login(home: Path) -> ChannelFinding:
-    from orchestrator.channels.whatsapp import doctor_checks
-
-    return doctor_checks.login(home)
-
-
 CHANNEL = ChannelDescription(
     name="whatsapp",
     title="WhatsApp",
@@ -59,16 +26,19 @@ CHANNEL = ChannelDescription(
     },
     library="neonize",
     owns=owns,
-    build=build,
+    build=deferred("orchestrator.channels.whatsapp.channel:WhatsAppChannel"),
     features=frozenset(Feature) - {Feature.THREADS},
     max_text_chars=MAX_TEXT_CHARS,
     media=("image", "video", "audio"),
     pair_command="andy whatsapp pair",
-    account=account,
+    account=deferred("orchestrator.channels.whatsapp.doctor_checks:account"),
     status_command="andy whatsapp status",
     status_file="data/whatsapp/condition.json",
     secret_files=(LOGIN,),
-    checks=(_check_library, _check_login),
+    checks=(
+        deferred("orchestrator.channels.whatsapp.doctor_checks:check_library"),
+        deferred("orchestrator.channels.whatsapp.doctor_checks:check_login"),
+    ),
     advice={
         "logged_out": {
             "en": "WhatsApp logged this device out ({reason}): pair it with the phone again.",

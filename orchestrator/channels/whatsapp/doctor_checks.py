@@ -1,4 +1,4 @@
-"""Check the WhatsApp library and login for `andy doctor`: one line each, with the fix. Nothing connects."""
+"""Read which number is paired, and check library and login for `andy doctor`. Nothing connects."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from pathlib import Path
 from orchestrator.channels import status
 from orchestrator.channels.description import ChannelFinding
 from orchestrator.channels.whatsapp import bridge_process, protocol
+from orchestrator.channels.whatsapp.description import CHANNEL, LOGIN
 from orchestrator.channels.whatsapp.neonize_database import NeonizeDatabase
 from orchestrator.channels.whatsapp.protocol import StateReport
 from orchestrator.domain.errors import ChannelDown
@@ -18,8 +19,15 @@ PASSING = ("connected", "connecting", "starting", "disconnected", "logged_out")
 """States that are no problem where somebody is paired: who was logged out has paired again since."""
 
 
-def library() -> ChannelFinding:
+def account(home: Path) -> str:
+    """Return the number that is paired, or an empty text. Blocks. Raises `ChannelDown`."""
+    paired = NeonizeDatabase(home / LOGIN).account()
+    return paired.number if paired else ""
+
+
+def check_library(home: Path) -> ChannelFinding:
     """Try in a process of its own whether the library loads. Blocks for seconds."""
+    del home
     try:
         done = subprocess.run(
             bridge_process.check_command(),
@@ -48,15 +56,15 @@ def _last_line(errors: bytes) -> str:
     return f"The WhatsApp library does not load on this machine ({lines[-1][:200]}): reinstall neonize."
 
 
-def login(home: Path) -> ChannelFinding:
+def check_login(home: Path) -> ChannelFinding:
     """Check whether somebody is paired, and whether others can read the login. Blocks."""
-    store = home / "store" / "whatsapp.db"
+    store = home / LOGIN
     try:
-        account = NeonizeDatabase(store).account()
+        paired = NeonizeDatabase(store).account()
     except ChannelDown as error:
         return ChannelFinding(is_problem=True, text=str(error))
-    stored = status.read(home / "data" / "whatsapp" / "condition.json")
-    if account is None:
+    stored = status.read(home / CHANNEL.status_file)
+    if paired is None:
         if stored.state == "logged_out":
             text = stored.advice or "WhatsApp has logged this device out"
             return ChannelFinding(is_problem=True, text=f"{text.rstrip('.')}: 'andy whatsapp pair'.")
@@ -69,4 +77,4 @@ def login(home: Path) -> ChannelFinding:
         )
     if stored.state not in PASSING and stored.advice:
         return ChannelFinding(is_problem=True, text=stored.advice)
-    return ChannelFinding(is_problem=False, text=f"WhatsApp is paired with {account.number}.")
+    return ChannelFinding(is_problem=False, text=f"WhatsApp is paired with {paired.number}.")

@@ -30,8 +30,8 @@ def break_library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: str) -
     monkeypatch.setenv("PYTHONPATH", str(tmp_path / "site"))
 
 
-def test_a_library_that_loads_is_no_problem():
-    found = doctor_checks.library()
+def test_a_library_that_loads_is_no_problem(tmp_path):
+    found = doctor_checks.check_library(tmp_path)
 
     assert (found.is_problem, found.text) == (False, "The WhatsApp library loads.")
 
@@ -48,7 +48,7 @@ def test_a_library_that_loads_is_no_problem():
 def test_a_library_that_does_not_load_is_one_line_with_its_mend(tmp_path, monkeypatch, error, mend):
     break_library(tmp_path, monkeypatch, error)
 
-    found = doctor_checks.library()
+    found = doctor_checks.check_library(tmp_path)
 
     assert found.is_problem
     assert mend in found.text
@@ -56,7 +56,7 @@ def test_a_library_that_does_not_load_is_one_line_with_its_mend(tmp_path, monkey
 
 
 def test_where_nobody_has_paired_nothing_is_wrong(tmp_path):
-    found = doctor_checks.login(tmp_path)
+    found = doctor_checks.check_login(tmp_path)
 
     assert (found.is_problem, "andy whatsapp pair" in found.text) == (False, True)
 
@@ -70,7 +70,7 @@ def store(tmp_path: Path) -> Path:
 
 
 def test_a_sound_login_says_whose_it_is(tmp_path, store):
-    found = doctor_checks.login(tmp_path)
+    found = doctor_checks.check_login(tmp_path)
 
     assert (found.is_problem, found.text) == (False, f"WhatsApp is paired with +{ANDY}.")
 
@@ -78,13 +78,13 @@ def test_a_sound_login_says_whose_it_is(tmp_path, store):
 def test_a_login_that_others_can_read_is_a_problem(tmp_path, store):
     store.chmod(0o644)
 
-    assert f"chmod 600 {store}" in doctor_checks.login(tmp_path).text
+    assert f"chmod 600 {store}" in doctor_checks.check_login(tmp_path).text
 
 
 def test_a_damaged_login_is_a_problem(tmp_path, store):
     store.write_bytes(b"no database at all, " * 100)
 
-    found = doctor_checks.login(tmp_path)
+    found = doctor_checks.check_login(tmp_path)
     assert (found.is_problem, "pair this host" in found.text) == (True, True)
 
 
@@ -92,20 +92,20 @@ def test_a_damaged_login_is_a_problem(tmp_path, store):
 def test_what_only_the_owner_can_mend_is_a_problem_and_a_broken_line_is_none(tmp_path, store, state):
     file = tmp_path / "data" / "whatsapp" / "condition.json"
     status.write(file, ChannelStatus(state=state, advice="Do this."))
-    assert (doctor_checks.login(tmp_path).is_problem, doctor_checks.login(tmp_path).text) == (
+    assert (doctor_checks.check_login(tmp_path).is_problem, doctor_checks.check_login(tmp_path).text) == (
         True,
         "Do this.",
     )
 
     status.write(file, ChannelStatus(state="disconnected", advice="WhatsApp is not connected: x"))
-    assert not doctor_checks.login(tmp_path).is_problem
+    assert not doctor_checks.check_login(tmp_path).is_problem
 
 
 def test_who_was_logged_out_is_told_to_pair_again(tmp_path):
     file = tmp_path / "data" / "whatsapp" / "condition.json"
     status.write(file, ChannelStatus(state="logged_out", advice="WhatsApp logged this device out (x)."))
 
-    found = doctor_checks.login(tmp_path)
+    found = doctor_checks.check_login(tmp_path)
     assert (found.is_problem, found.text.endswith("'andy whatsapp pair'.")) == (True, True)
 
 
@@ -113,4 +113,4 @@ def test_who_has_paired_again_since_is_well(tmp_path, store):
     file = tmp_path / "data" / "whatsapp" / "condition.json"
     status.write(file, ChannelStatus(state="logged_out", advice="WhatsApp logged this device out (x)."))
 
-    assert not doctor_checks.login(tmp_path).is_problem
+    assert not doctor_checks.check_login(tmp_path).is_problem

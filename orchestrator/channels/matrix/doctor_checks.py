@@ -1,0 +1,42 @@
+"""Read which account is logged in, and check library and login for `andy doctor`. Nothing connects."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from orchestrator.channels.description import ChannelFinding
+from orchestrator.channels.matrix.description import CHANNEL, LOGIN
+from orchestrator.domain.errors import ChannelDown
+
+
+def account(home: Path) -> str:
+    """Return the account that is logged in, or an empty text. Blocks. Raises `ChannelDown`."""
+    path = home / LOGIN
+    try:
+        return str(json.loads(path.read_text(encoding="utf-8"))["user_id"])
+    except FileNotFoundError:
+        return ""
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise ChannelDown(f"The Matrix login {path} cannot be read: 'andy channels add matrix'.") from error
+
+
+def check_library(home: Path) -> ChannelFinding:
+    del home
+    try:
+        import nio
+    except ImportError:
+        return ChannelFinding(is_problem=True, text=CHANNEL.missing_library)
+    if not nio.crypto.ENCRYPTION_ENABLED:
+        text = "Encrypted rooms cannot be read: pip install 'matrix-nio[e2e]'. Others work."
+        return ChannelFinding(is_problem=True, text=text)
+    return ChannelFinding(is_problem=False, text="Nobody is logged in to Matrix.")
+
+
+def check_login(home: Path) -> ChannelFinding:
+    try:
+        found = account(home)
+    except ChannelDown as error:
+        return ChannelFinding(is_problem=True, text=str(error))
+    text = f"Logged in as {found}." if found else "Nobody is logged in to Matrix."
+    return ChannelFinding(is_problem=False, text=text)

@@ -1,0 +1,41 @@
+"""Read which account is logged in, and check library and login for `andy doctor`. Nothing connects."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from orchestrator.channels.description import ChannelFinding
+from orchestrator.channels.telegram.description import CHANNEL, LOGIN
+from orchestrator.domain.errors import ChannelDown
+
+
+def account(home: Path) -> str:
+    """Return the bot that is logged in, or an empty text. Blocks. Raises `ChannelDown`."""
+    path = home / LOGIN
+    try:
+        return f"@{json.loads(path.read_text(encoding='utf-8'))['username']}"
+    except FileNotFoundError:
+        return ""
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise ChannelDown(
+            f"The Telegram login {path} cannot be read: 'andy channels add telegram'."
+        ) from error
+
+
+def check_library(home: Path) -> ChannelFinding:
+    del home
+    try:
+        import telegram
+    except ImportError:
+        return ChannelFinding(is_problem=True, text=CHANNEL.missing_library)
+    return ChannelFinding(is_problem=False, text=f"python-telegram-bot {telegram.__version__}.")
+
+
+def check_login(home: Path) -> ChannelFinding:
+    try:
+        found = account(home)
+    except ChannelDown as error:
+        return ChannelFinding(is_problem=True, text=str(error))
+    text = f"The bot is {found}." if found else "No bot is logged in to Telegram."
+    return ChannelFinding(is_problem=False, text=text)
