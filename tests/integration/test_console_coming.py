@@ -286,7 +286,7 @@ async def test_a_deadline_of_this_day_that_is_over_stands_there_as_late(browser,
         of="/board",
         whose="family",
         title="Ring the school",
-        deadline=datetime.now(UTC).strftime("%Y-%m-%d 00:00"),
+        deadline=datetime.now(UTC).astimezone().strftime("%Y-%m-%d 00:00"),  # in the zone of the host
     )
     row = (await browser.get("/console/coming")).text.partition("Ring the school")[2].partition("</li>")[0]
     assert "overdue" in row
