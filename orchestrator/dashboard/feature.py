@@ -38,10 +38,14 @@ from orchestrator.store.polls import PollVote
 log = structlog.get_logger(__name__)
 
 OWN_PART_SECONDS = 1.0
+"""Seconds that reading a group's own `WORKER.md` may take."""
 
 
 def read_time(text: str, *, now_ms: int, zone: ZoneInfo) -> int:
-    """Read a time to come as people write it: `in 2 hours`, `tomorrow 9am`, ISO. Raises `BadTime`."""
+    """Return a future time that people wrote, in epoch ms: `in 2 hours`, `tomorrow 9am`, ISO.
+
+    Raises `BadTime`.
+    """
     try:
         return when.due_ms(text, now_ms=now_ms, zone=zone).at_ms
     except ToolRefused as error:
@@ -49,7 +53,7 @@ def read_time(text: str, *, now_ms: int, zone: ZoneInfo) -> int:
 
 
 class DashboardFeature:
-    """The dashboard ability of a host: services, dispatcher, exporter and worker. One is made for a host."""
+    """The dashboard ability: its services, dispatcher, exporter and worker. Each host has one instance."""
 
     def __init__(
         self,
@@ -58,8 +62,8 @@ class DashboardFeature:
         can_deliver: Callable[[Group], bool],
         has_model: Callable[[Group], bool],
     ) -> None:
-        """`can_deliver` tells whether a channel takes messages for a group's chat; `has_model`, whether a
-        model answers there.
+        """`can_deliver` returns whether a channel takes messages for a group's chat; `has_model`, whether a
+        model is configured for the group.
         """
         database, clock, wakeups, bus = host.database, host.clock, host.wakeups, host.bus
         settings = host.settings
@@ -120,7 +124,7 @@ class DashboardFeature:
         }
 
     async def compose(self, tx: Tx, turn: Turn, group: Group, run_id: RunId) -> TurnOrder:
-        """Return the order of a worker's turn, with the group's own `WORKER.md` if there is one."""
+        """Return the order that starts a worker's turn; a group's own `WORKER.md` is part of it."""
         hours = self.hours_of(group)
         own = await self._own_part(group)
         return TurnOrder(
@@ -134,7 +138,8 @@ class DashboardFeature:
         )
 
     async def _own_part(self, group: Group) -> str | None:
-        """Return the group's own instructions; None if its disk is slow, as the store waits meanwhile."""
+        """Return the group's own instructions; None if it has none or its disk is slow."""
+        # Bounded, because the caller's transaction makes all other writers wait meanwhile.
         try:
             async with asyncio.timeout(OWN_PART_SECONDS):
                 return await asyncio.to_thread(
@@ -145,11 +150,11 @@ class DashboardFeature:
             return None
 
     async def brief(self, tx: Tx, turn: Turn, group: Group) -> str | None:
-        """Return the dashboard as text for the start of a turn; None of a group that has no dashboard."""
+        """Return the dashboard as text for the start of a turn; None if the group has no dashboard."""
         return await board.brief(tx, turn, zone=self._host.zone_of(group), now_ms=self._host.clock.now_ms())
 
     async def show(self, folder: str) -> BoardData:
-        """Return what is on a group's dashboard. Raises `UnknownGroup`."""
+        """Return the contents of a group's dashboard. Raises `UnknownGroup`."""
         async with self._host.database.reading() as tx:
             group = await groups.known(tx, folder)
             return await board.content(tx, group.folder, self._host.zone_of(group))
@@ -157,19 +162,19 @@ class DashboardFeature:
     async def call_tool(
         self, folder: str, tool: str, arguments: Mapping[str, Any], *, expect_version: int | None = None
     ) -> dict[str, Any]:
-        """Call a dashboard tool on behalf of a person, and return its result; STALE where the row is of
-        another version than expected. Raises `UnknownGroup`.
+        """Call a dashboard tool on behalf of a person, and return its result; its code is STALE where the row
+        no longer has the expected version. Raises `UnknownGroup`.
         """
         return asdict(await self.service.call_tool(folder, tool, arguments, expect_version=expect_version))
 
     async def ask_worker(self, folder: str) -> dict[str, Any]:
-        """Queue a worker's turn now. Raises `UnknownGroup`, or `BadRequest` where no model answers."""
+        """Queue a worker's turn now. Raises `UnknownGroup`, or `BadRequest` where no model is configured."""
         return {"turn": await self.worker.ask_now(folder)}
 
     async def instant_reply(
         self, tx: Tx, group: Group, text: str, quote: Quote | None, *, is_asked: bool
     ) -> str | None:
-        """Return the reply to a message that needs no model; None of any other, and without a dashboard."""
+        """Return the reply to a message that needs no model; None for others, or without a dashboard."""
         if await dashboards.get(tx, group.folder) is None:
             return None
         caller = Caller(actor=Actor.USER, now_ms=self._host.clock.now_ms(), is_person=True)
@@ -180,7 +185,7 @@ class DashboardFeature:
     async def answer_poll(
         self, tx: Tx, group: Group, poll: Poll, votes: Sequence[PollVote], *, newest: str, is_text: bool
     ) -> str | None:
-        """Answer the question of the board that a poll asks, as `choices.take` says."""
+        """Record the votes of a poll as the answer to its question; see `choices.take`."""
         caller = Caller(actor=Actor.USER, now_ms=self._host.clock.now_ms(), is_person=True)
         ctx = self.service.service_context(tx, group, caller)
         return await choices.take(ctx, poll, votes, newest=newest, is_text=is_text)

@@ -47,7 +47,7 @@ _ENUMS: Mapping[str, Mapping[str, Callable[[str], Any]]] = {
     "update_task": {"status": BoardTaskStatus},
     "save_insight": {"category": Category},
 }
-"""A tool's fields that are one of several words; those under "" are so for all."""
+"""A tool's fields that are converted to an enum; those under "" are fields of every tool."""
 
 
 async def _update_task(ctx: ServiceContext, *, task_id: str, **changes: Any) -> ToolResult:
@@ -70,7 +70,7 @@ SERVICES: Mapping[str, Callable[..., Awaitable[ToolResult]]] = {
     "save_insight": knowledge.save_insight,
     "set_recurring": tasks.set_recurring,
 }
-"""A tool's name → what does it."""
+"""A tool's name → the function that carries it out."""
 TOOLS = {one.name: one for one in wire.TOOLS}
 TOOLS |= {alias: TOOLS[name] for alias, name in wire.ALIASES.items()}
 LISTING = "list_notifications"
@@ -102,7 +102,7 @@ class DashboardService:
         self.reminders = ReminderService(zone_of=zone_of, can_deliver=can_deliver, limits=self._limits)
 
     def service_context(self, tx: Tx, group: Group, caller: Caller) -> ServiceContext:
-        """Return the context in which services act, for callers that need no tool: rules, replies."""
+        """Return the context in which services act, for callers that use them directly: rules, replies."""
         return ServiceContext(
             tx,
             group.folder,
@@ -142,7 +142,7 @@ class DashboardService:
         return result
 
     async def export(self, folder: str, directory: Path) -> list[str]:
-        """Write a dashboard's files and return their names; none of a group that has no dashboard.
+        """Write a dashboard's files and return their names; an empty list for a group without a dashboard.
 
         Raises:
             UnknownGroup: there is no such group.
@@ -150,11 +150,11 @@ class DashboardService:
         """
         group = await self._database.read(lambda tx: groups.known(tx, folder))
         database = await self._database.path()
-        found = await asyncio.to_thread(export.read, database, group.folder, self._zone_of(group))
-        if found is None:
+        exported = await asyncio.to_thread(export.read, database, group.folder, self._zone_of(group))
+        if exported is None:
             return []
-        await asyncio.to_thread(export.write, directory, found.contents)
-        return list(found.contents)
+        await asyncio.to_thread(export.write, directory, exported.contents)
+        return list(exported.contents)
 
     async def import_from(
         self, folder: str, directory: Path, *, replaces: bool = False
@@ -187,7 +187,7 @@ class DashboardService:
         self._bus.publish("dashboard.changed", group=group.folder, detail=result.code)
         self._wakeups.notifications.set()
 
-    # What the command dispatcher hands on
+    # Called by the command dispatcher
 
     async def answer(
         self,
@@ -205,7 +205,7 @@ class DashboardService:
             return _reply(refused.result(), request_id)
         ctx = self.service_context(tx, group, caller)
         result = await call_tool(ctx, tool, arguments)
-        # After a refusal too: it mostly means that the dashboard is not as the worker was shown it.
+        # After a refusal too: it mostly means that the dashboard changed since the worker was shown it.
         if turn is not None and caller.actor is Actor.WORKER and tool != LISTING:
             state = await prompt.after_tool(
                 tx, turn.id, group.folder, zone=ctx.zone, now_ms=self._clock.now_ms()
@@ -214,12 +214,12 @@ class DashboardService:
         return _reply(result, request_id)
 
     async def show(self, tx: Tx, group: Group, request_id: str) -> Reply:
-        """Return what is on a group's dashboard, as a reply to its agent."""
+        """Return the contents of a group's dashboard, as a reply to its agent."""
         return _reply(await board.show(tx, group.folder, self._zone_of(group)), request_id)
 
 
 def caller_of(turn: Turn | None, *, now_ms: int) -> Caller | None:
-    """Return who acts in a turn, known from what the host asked, never from what is said in the turn."""
+    """Return who acts in a turn: decided by the turn's kind, which the host set, never by its messages."""
     if turn is None:
         return None
     is_worker = turn.kind is TurnKind.WORKER
@@ -234,11 +234,11 @@ def caller_of(turn: Turn | None, *, now_ms: int) -> Caller | None:
 async def call_tool(ctx: ServiceContext, tool: str, arguments: Mapping[str, Any]) -> ToolResult:
     """Check the arguments and the caller's rights, then call the tool.
 
-    A refusal is a result; nothing was written then.
+    A refusal is returned as a result; nothing was written then.
     """
     try:
-        given = _checked(ctx, tool, arguments)
-        return await SERVICES[tool](ctx, **given)
+        checked = _checked(ctx, tool, arguments)
+        return await SERVICES[tool](ctx, **checked)
     except ToolRefused as refused:
         return refused.result()
 
@@ -256,18 +256,20 @@ def _checked(ctx: ServiceContext, tool: str, arguments: Mapping[str, Any]) -> di
     except ValidationError as error:
         raise ToolRefused("VALIDATION", _mistakes(error)) from error
     kinds = {**_ENUMS[""], **_ENUMS.get(tool, {})}
-    given = model.model_dump(exclude_unset=True)
+    fields = model.model_dump(exclude_unset=True)
     return {
         name: kinds[name](value) if name in kinds and value is not None else value
-        for name, value in given.items()
+        for name, value in fields.items()
         if value is not None
     }
 
 
 def _mistakes(error: ValidationError) -> str:
     mistakes = error.errors(include_input=False, include_url=False, include_context=False)
-    said = [f"{'.'.join(str(part)[:60] for part in one['loc'])}: {one['msg']}" for one in mistakes[:5]]
-    return f"The arguments do not fit. {'; '.join(said)}"
+    lines = [
+        f"{'.'.join(str(part)[:60] for part in mistake['loc'])}: {mistake['msg']}" for mistake in mistakes[:5]
+    ]
+    return f"The arguments do not fit. {'; '.join(lines)}"
 
 
 def _reply(result: ToolResult, request_id: str) -> Reply:

@@ -17,11 +17,11 @@ from orchestrator.store import dashboard_questions
 from orchestrator.store.polls import PollVote
 
 MAX_NAMES = 20
-"""People who are named with an answer."""
+"""The largest number of voters that are named beside one answer."""
 
 
 def poll_of(row: Notification, question: Question | None, text: str, *, now_ms: int) -> Poll | None:
-    """Return the poll by which a notification asks its question; None where it is answered in words. Pure."""
+    """Return the poll that asks the question of a notification; None where people answer in words. Pure."""
     line = " ".join(text.split())
     if question is None or not question.is_open or len(line) > MAX_QUESTION_CHARS:
         return None
@@ -44,10 +44,10 @@ def poll_of(row: Notification, question: Question | None, text: str, *, now_ms: 
 async def take(
     ctx: ServiceContext, poll: Poll, votes: Sequence[PollVote], *, newest: str, is_text: bool
 ) -> str | None:
-    """Answer the question of a poll with who chose what, and do to its task what the newest answer says.
+    """Record the votes as the answer to a poll's question, and change its task as the newest answer says.
 
-    Return the reply, which is empty where a poll shows by itself that it counts; None where the question is
-    not there any more, or closed.
+    Return the reply; it is empty where the messenger's poll itself shows the votes. None where the question
+    was removed or is closed.
     """
     question = await dashboard_questions.get(ctx.tx, ctx.folder, poll.board_question or "")
     if question is None:
@@ -56,18 +56,18 @@ async def take(
         await questions.answer(ctx, question_id=question.id, answer=answer_text(poll, votes))
     except ToolRefused:
         return None
-    words = rule_texts.answers_for(poll.question)
+    texts = rule_texts.answers_for(poll.question)
     effect = await answers.carry_out(ctx, question, newest)
     if effect is not None:
-        return instant_replies.effect_line(effect, words)
-    return words.noted.format(count=1) if is_text else ""
+        return instant_replies.effect_line(effect, texts)
+    return texts.noted.format(count=1) if is_text else ""
 
 
 def answer_text(poll: Poll, votes: Sequence[PollVote]) -> str:
     """Return who chose what, such as "Plum (Jane, Tom), None (Kim)". Pure."""
     lines = []
     for place, option in enumerate(poll.options):
-        names = [" ".join(one.name.split()) for one in votes if place in one.chosen]
+        names = [" ".join(vote.name.split()) for vote in votes if place in vote.chosen]
         if names:
             lines.append(f"{option} ({', '.join(names[:MAX_NAMES])})")
     return ", ".join(lines)

@@ -14,10 +14,11 @@ from orchestrator.store.dashboard_deliveries import DueNotification
 
 NO_GROUP = "Group gone"
 PROMPT_MS = 5 * 60_000
-"""So little late is not late."""
+"""Milliseconds of delay up to which a notification never expires."""
 LATE_MS = 120_000
-"""A reminder that is later says so."""
+"""Milliseconds of delay after which the text of a reminder says that it is late."""
 REMINDER_GRACE_MS, GRACE_MS = 12 * 3_600_000, 24 * 3_600_000
+"""Milliseconds after its due time at which a reminder, and any other notification, expires."""
 PAUSES_MS = (30_000, 60_000, 120_000, 300_000, 600_000)
 MAX_ATTEMPTS = 5
 
@@ -28,7 +29,7 @@ class SendNow:
 
     chat_jid: ChatJid
     is_limited: bool = False
-    """Whether the daily limit binds it: nobody asked for it, and it can wait."""
+    """Whether the daily limit applies: the worker made the notification, and it is not urgent."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,13 +44,13 @@ class Postpone:
 class Expire:
     """Do not send the notification: it comes so late that it would only confuse."""
 
-    is_news: bool
-    """Whether its chat and its agent are told; not where the rules say anyway that the task is overdue."""
+    is_reported: bool
+    """Whether the chat and the agent get a line about it; false where an overdue alert follows anyway."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cancel:
-    """Do not send the notification: its task or question is over, or it says what is true no more."""
+    """Do not send the notification: its task or question has ended, or its text is no longer true."""
 
     reason: str
 
@@ -62,17 +63,17 @@ class DeliveryDecision:
     """Decision about a notification that is due."""
 
     row: Notification
-    """The notification with the message that is true now."""
+    """The notification, its message updated to the present state of its task."""
     text: str
     """The text that its chat gets, if it is sent."""
     verdict: Verdict
 
 
 def decide(due: DueNotification, hours: Hours | None, *, now_ms: int) -> DeliveryDecision:
-    """Return what happens to a notification that is due; `hours` are None where its group is gone.
+    """Return what happens to a due notification; `hours` is None where its group was removed.
 
-    What a person asked for comes at its minute, and what is urgent too; quiet hours and the daily limit bind
-    what comes by itself. What a person has set with their own words comes however late it is.
+    Reminders that people requested and urgent notifications are sent at their minute. Quiet hours and the
+    daily limit apply to the others. A reminder that a person worded is sent however late it is.
     """
     row = _current(due, hours, now_ms=now_ms)
     # A time that was past when it was set is late as well, however soon it is sent.
@@ -82,14 +83,14 @@ def decide(due: DueNotification, hours: Hours | None, *, now_ms: int) -> Deliver
 
 
 def next_day(hours: Hours, *, now_ms: int) -> Postpone:
-    """Return when a notification is sent that comes after the daily limit: at the next morning's slot."""
-    # Not at midnight, when all that was put off would come.
+    """Postpone a notification over the daily limit to the first slot of the next day."""
+    # Not at midnight: all postponed notifications would arrive together then, at night.
     tomorrow = hours.day_of(now_ms) + timedelta(days=1)
     return Postpone(at_ms=hours.next_slot(hours.start_of(tomorrow)), reason="enough for one day")
 
 
 def _current(due: DueNotification, hours: Hours | None, *, now_ms: int) -> Notification:
-    """Return the notification with the rules' message of now; one that somebody has chosen stays."""
+    """Return the notification with the rules' message as of now; a message that somebody edited stays."""
     row = due.row
     if row.cause is None or due.is_reworded or hours is None:
         return row
@@ -100,7 +101,7 @@ def _current(due: DueNotification, hours: Hours | None, *, now_ms: int) -> Notif
 def _verdict(due: DueNotification, hours: Hours | None, *, now_ms: int) -> Verdict:
     row = due.row
     if due.group is None or hours is None:
-        # Only reminders keep their chat: a person asked for them, so they come without a group too.
+        # Only reminders store their chat: a person requested them, so they are sent without a group too.
         return Cancel(reason=NO_GROUP) if row.chat_jid is None else SendNow(chat_jid=row.chat_jid)
     cancel_reason = _cancel_reason(due)
     if cancel_reason is not None:
@@ -108,7 +109,7 @@ def _verdict(due: DueNotification, hours: Hours | None, *, now_ms: int) -> Verdi
     # Only before the first attempt: what was tried and failed is retried, and ends with an apology.
     is_too_late = now_ms - row.due_ms > PROMPT_MS and now_ms > _latest_ms(due, hours)
     if is_too_late and row.attempts == 0 and not row.is_of_person:
-        return Expire(is_news=not alerts.says_overdue(row.cause, due.task, hours, now_ms=now_ms))
+        return Expire(is_reported=not alerts.says_overdue(row.cause, due.task, hours, now_ms=now_ms))
     is_limited = row.created_by is Actor.WORKER and row.priority is not Priority.HIGH
     if is_limited and hours.is_quiet(now_ms):
         return Postpone(at_ms=hours.after_quiet(now_ms), reason="quiet hours")
@@ -129,7 +130,7 @@ def _cancel_reason(due: DueNotification) -> str | None:
 
 
 def _latest_ms(due: DueNotification, hours: Hours) -> int:
-    """Return until when the notification is still worth sending, in epoch ms."""
+    """Return the last moment at which the notification is still worth sending, in epoch ms."""
     row = due.row
     # An alert before a deadline is worth something until the deadline, however long ago it was due.
     is_before = row.type is NotificationType.DEADLINE_ALERT and row.cause != alerts.OVERDUE

@@ -20,15 +20,15 @@ from orchestrator.domain.values import Quote
 from orchestrator.store import dashboard_notifications, dashboard_questions
 
 LIST_MS = 3_600_000
-"""So long the numbers of a list hold, and for one message."""
+"""Milliseconds for which people may answer by the numbers of a list; the first such message uses it up."""
 MAX_LISTED = 20
-FOR_A_THUMB = (NotificationType.REMINDER, NotificationType.DEADLINE_ALERT)
+COMPLETED_BY_THUMB = (NotificationType.REMINDER, NotificationType.DEADLINE_ALERT)
 
 
 async def answer(ctx: ServiceContext, text: str, quote: Quote | None, *, is_asked: bool) -> str | None:
-    """Do what a message asks for and return the reply; None where it takes an agent to answer.
+    """Do what a message requests and return the reply; None where only an agent can answer it.
 
-    `is_asked`: the message is meant for Andy. One under a notification is.
+    `is_asked`: the message calls Andy. A message that quotes a notification needs no call.
     """
     notification = await _quoted(ctx, quote)
     if notification is not None:
@@ -42,29 +42,34 @@ async def answer(ctx: ServiceContext, text: str, quote: Quote | None, *, is_aske
     return await _by_number(ctx, text)
 
 
-async def list_questions(ctx: ServiceContext, words: rule_texts.AnswerTexts) -> str:
+async def list_questions(ctx: ServiceContext, texts: rule_texts.AnswerTexts) -> str:
     """Return the open questions with numbers; from now on people can answer by these numbers."""
-    found = (await dashboard_questions.unanswered(ctx.tx, ctx.folder))[:MAX_LISTED]
-    if not found:
-        return words.none_open
+    open_questions = (await dashboard_questions.unanswered(ctx.tx, ctx.folder))[:MAX_LISTED]
+    if not open_questions:
+        return texts.none_open
     await dashboard_questions.note_list(
-        ctx.tx, ctx.folder, [question.id for question in found], now_ms=ctx.now_ms
+        ctx.tx, ctx.folder, [question.id for question in open_questions], now_ms=ctx.now_ms
     )
-    for question in found:
+    for question in open_questions:
         await dashboard_questions.note_asked(ctx.tx, ctx.folder, question.id, now_ms=ctx.now_ms)
     lines = [
-        f"{number}. {' '.join(question.question.split())}" for number, question in enumerate(found, start=1)
+        f"{number}. {' '.join(question.question.split())}"
+        for number, question in enumerate(open_questions, start=1)
     ]
-    return "\n".join([*lines, "", words.how_to_answer])
+    return "\n".join([*lines, "", texts.how_to_answer])
 
 
 async def _quoted(ctx: ServiceContext, quote: Quote | None) -> Notification | None:
     if quote is None:
         return None
-    found = await dashboard_notifications.by_channel_message(ctx.tx, quote.message_id)
-    if found is None or found.folder != ctx.folder or found.status is not NotificationStatus.DELIVERED:
+    notification = await dashboard_notifications.by_channel_message(ctx.tx, quote.message_id)
+    if (
+        notification is None
+        or notification.folder != ctx.folder
+        or notification.status is not NotificationStatus.DELIVERED
+    ):
         return None
-    return found
+    return notification
 
 
 async def _under(ctx: ServiceContext, notification: Notification, text: str) -> str | None:
@@ -74,18 +79,20 @@ async def _under(ctx: ServiceContext, notification: Notification, text: str) -> 
                 return await _done(ctx, notification, rule_texts.answers_for(text))
             case reply_parser.DoneReply(by_sign=sign):
                 return await _done_by_sign(ctx, notification, sign)
-            case reply_parser.LaterReply(pause_ms=pause_ms, words=words):
-                return await _later(ctx, notification, pause_ms, words)
+            case reply_parser.LaterReply(pause_ms=pause_ms, words=time_text):
+                return await _later(ctx, notification, pause_ms, time_text)
             case None:
                 return None
     except ToolRefused as refused:
-        # What it cannot do an agent may understand.
+        # A time that this parser cannot read may still be understood by an agent.
         return None if refused.code == "UNPARSEABLE_TIME" else f"⚠️ {refused}"
 
 
 async def _done_by_sign(ctx: ServiceContext, notification: Notification, sign: str) -> str | None:
-    """Complete a task that is still open. A thumb up says so of a reminder or an alert alone."""
-    if notification.task_id is None or (sign == reply_parser.THUMB and notification.type not in FOR_A_THUMB):
+    """Complete an open task for an emoji; a thumbs-up counts only under reminders and deadline alerts."""
+    if notification.task_id is None or (
+        sign == reply_parser.THUMB and notification.type not in COMPLETED_BY_THUMB
+    ):
         return None
     task = await ctx.task(notification.task_id)
     if task.status.is_terminal:
@@ -93,35 +100,37 @@ async def _done_by_sign(ctx: ServiceContext, notification: Notification, sign: s
     return await _done(ctx, notification, rule_texts.answers_for(task.title))
 
 
-async def _done(ctx: ServiceContext, notification: Notification, words: rule_texts.AnswerTexts) -> str | None:
+async def _done(ctx: ServiceContext, notification: Notification, texts: rule_texts.AnswerTexts) -> str | None:
     if notification.task_id is None:
         return None if notification.question_id is not None else "✅"
-    return await _complete(ctx, notification.task_id, words)
+    return await _complete(ctx, notification.task_id, texts)
 
 
-async def _complete(ctx: ServiceContext, task_id: str, words: rule_texts.AnswerTexts) -> str:
+async def _complete(ctx: ServiceContext, task_id: str, texts: rule_texts.AnswerTexts) -> str:
     result = await tasks.update(ctx, task_id, tasks.TaskChanges(status=BoardTaskStatus.COMPLETED))
-    return _completed_line(result.data, words)
+    return _completed_line(result.data, texts)
 
 
-def _completed_line(task: Mapping[str, Any], words: rule_texts.AnswerTexts) -> str:
+def _completed_line(task: Mapping[str, Any], texts: rule_texts.AnswerTexts) -> str:
     cancelled = task.get("cancelled_notifications") or 0
-    more = words.cancelled.format(count=cancelled) if cancelled else ""
+    more = texts.cancelled.format(count=cancelled) if cancelled else ""
     return f"✅ {task['title']}{more}"
 
 
-async def _later(ctx: ServiceContext, notification: Notification, pause_ms: int | None, words: str) -> str:
+async def _later(
+    ctx: ServiceContext, notification: Notification, pause_ms: int | None, time_text: str
+) -> str:
     due_ms = (
         ctx.now_ms + pause_ms
         if pause_ms is not None
-        else when.due_ms(words, now_ms=ctx.now_ms, zone=ctx.zone).at_ms
+        else when.due_ms(time_text, now_ms=ctx.now_ms, zone=ctx.zone).at_ms
     )
     outcome = await notifications.intend(
         ctx,
         NotificationRequest(
             message=notification.message,
             due_ms=due_ms,
-            due_text=words or None,
+            due_text=time_text or None,
             type=NotificationType.REMINDER,
             priority=notification.priority,
             task_id=notification.task_id,
@@ -136,31 +145,33 @@ async def _later(ctx: ServiceContext, notification: Notification, pause_ms: int 
 
 async def _by_number(ctx: ServiceContext, text: str) -> str | None:
     ids = await dashboard_questions.newest_list(ctx.tx, ctx.folder, since_ms=ctx.now_ms - LIST_MS)
-    given = reply_parser.answers(text, count=len(ids)) if ids else None
-    if given is None:
+    numbered = reply_parser.answers(text, count=len(ids)) if ids else None
+    if numbered is None:
         return None
-    found = [await dashboard_questions.get(ctx.tx, ctx.folder, ids[number - 1]) for number, _ in given]
-    if not all(question is not None and question.is_open for question in found):
+    listed = [await dashboard_questions.get(ctx.tx, ctx.folder, ids[number - 1]) for number, _ in numbered]
+    if not all(question is not None and question.is_open for question in listed):
         return None
-    words = rule_texts.answers_for(text)
-    answered = [(question, said) for question, (_, said) in zip(found, given, strict=True) if question]
+    texts = rule_texts.answers_for(text)
+    answered = [
+        (question, answer) for question, (_, answer) in zip(listed, numbered, strict=True) if question
+    ]
     # All answers first: a task that is completed closes its other questions.
-    for question, said in answered:
-        await questions.answer(ctx, question_id=question.id, answer=said)
-    effects = [await answers.carry_out(ctx, question, said) for question, said in answered]
-    lines = [effect_line(effect, words) for effect in effects if effect is not None]
+    for question, answer in answered:
+        await questions.answer(ctx, question_id=question.id, answer=answer)
+    effects = [await answers.carry_out(ctx, question, answer) for question, answer in answered]
+    lines = [effect_line(effect, texts) for effect in effects if effect is not None]
     await dashboard_questions.use_list(ctx.tx, ctx.folder, now_ms=ctx.now_ms)
-    if noted := len(given) - len(lines):
-        lines.append(words.noted.format(count=noted))
+    if noted := len(numbered) - len(lines):
+        lines.append(texts.noted.format(count=noted))
     return "\n".join(lines)
 
 
-def effect_line(effect: answers.Effect, words: rule_texts.AnswerTexts) -> str:
-    """Return what an answer did to its task, for the chat."""
+def effect_line(effect: answers.Effect, texts: rule_texts.AnswerTexts) -> str:
+    """Return the line for the chat about the change that an answer made to its task."""
     task = effect.result.data
     match effect.name:
         case "completed":
-            return _completed_line(task, words)
+            return _completed_line(task, texts)
         case "deadline":
             return f"📅 {task['title']}: {str(task['deadline'])[:16].replace('T', ' ')}"
         case "progress":

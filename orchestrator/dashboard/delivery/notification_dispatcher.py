@@ -26,11 +26,13 @@ from orchestrator.store.database import Database, Tx
 log = structlog.get_logger(__name__)
 
 SWEEP_SECONDS = 5.0
-"""Other processes write notifications too, and cannot wake this one."""
+"""Seconds between two looks at most: other processes write notifications too, and cannot wake this one."""
 CLAIM_MS = 60_000
+"""Milliseconds after which another dispatcher may take over a claimed notification."""
 AT_ONCE = 200
-TOLD_TOO_LATE = 3
-"""So many of those that came too late are named."""
+"""The largest number of notifications, or of changes, that one transaction handles."""
+MAX_NAMED = 3
+"""The largest number of expired notifications that the line to the chat names."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,11 +42,11 @@ class DispatchResult:
     due: DueNotification
     outcome: str
     """`claimed`, `waiting` in the outbox still, `taken` by another dispatcher, `postponed`, `cancelled`,
-    `expired`, or `overtaken` by later news."""
+    `expired`, or `overtaken` by an overdue alert that the rules send instead."""
 
 
 class NotificationDispatcher:
-    """Sleep until the next notification is due or one changed, then dispatch what is due.
+    """Sleep until the next notification is due or one changes, then dispatch those that are due.
 
     Several dispatchers may work on one database: a claim in the row keeps them apart.
     """
@@ -93,12 +95,14 @@ class NotificationDispatcher:
         async with self._database.transaction() as tx:
             rows = await dashboard_deliveries.due(tx, now_ms, limit=AT_ONCE)
             done = [await self._settle(tx, due, now_ms=now_ms) for due in rows]
-            await _notify_expired(tx, [one.due for one in done if one.outcome == "expired"], now_ms=now_ms)
+            await _notify_expired(
+                tx, [result.due for result in done if result.outcome == "expired"], now_ms=now_ms
+            )
             await dashboard_deliveries.drop_held(tx, now_ms=now_ms)
         self._wakeups.outbox.set()
-        for one in done:
-            if one.outcome == "claimed":
-                row = one.due.row
+        for result in done:
+            if result.outcome == "claimed":
+                row = result.due.row
                 log.info("Cron: executing job", job=f"notification_{row.id}", group=row.folder)
                 self._bus.publish("notification.due", group=row.folder, detail=row.id)
 
@@ -109,8 +113,8 @@ class NotificationDispatcher:
         row, until_ms = decided.row, now_ms + CLAIM_MS
         poll = choices.poll_of(row, due.question, decided.text, now_ms=now_ms)
         text = decided.text if poll is None else poll.text
-        # One that waits in the outbox of a slow channel is still on its way: its claim is extended, not taken
-        # anew.
+        # A notification in the outbox of a slow channel is still on its way: its claim is extended, since a
+        # new claim would count as another attempt.
         if row.status is NotificationStatus.SENDING and await dashboard_deliveries.keep_claim(
             tx, row, text=text, until_ms=until_ms
         ):
@@ -127,12 +131,12 @@ class NotificationDispatcher:
                 await write(tx, row, now_ms=now_ms, reason=reason, status=pending, due_ms=at_ms)
                 log.info("notification.postponed", notification=row.id, group=row.folder, reason=reason)
                 outcome = "postponed"
-            case decision.Expire(is_news=is_news):
+            case decision.Expire(is_reported=is_reported):
                 late_ms = now_ms - row.due_ms
                 await write(tx, row, now_ms=now_ms, status=NotificationStatus.EXPIRED, late_ms=late_ms)
-                if is_news:
+                if is_reported:
                     await host_events.notification_expired(tx, row.folder, row.message, now_ms=now_ms)
-                outcome = "expired" if is_news else "overtaken"
+                outcome = "expired" if is_reported else "overtaken"
             case decision.Cancel(reason=reason):
                 cancelled = NotificationStatus.CANCELLED
                 await write(
@@ -144,7 +148,7 @@ class NotificationDispatcher:
     async def _limited(
         self, tx: Tx, decided: DeliveryDecision, hours: Hours | None, *, now_ms: int
     ) -> Verdict:
-        """Return the verdict, or the next day where the group was sent its daily limit already."""
+        """Return the verdict, postponed to the next day where the group's daily limit is used up."""
         verdict = decided.verdict
         if not (isinstance(verdict, decision.SendNow) and verdict.is_limited and self._daily_limit and hours):
             return verdict
@@ -161,19 +165,19 @@ class NotificationDispatcher:
             # An import that replaces a dashboard removes the newest rows, and their numbers are used again.
             newest_id = changes[-1].id if changes else await dashboard_notifications.newest_history_id(tx)
         self._published_id = newest_id
-        for one in changes:
-            fields = notification_log.event_fields(one)
-            self._bus.publish(f"notification.{notification_log.event_word(one)}", **fields)
+        for change in changes:
+            fields = notification_log.event_fields(change)
+            self._bus.publish(f"notification.{notification_log.event_word(change)}", **fields)
         if len(changes) == AT_ONCE:
             self._wakeups.notifications.set()
 
 
 async def _notify_expired(tx: Tx, expired: Sequence[DueNotification], *, now_ms: int) -> None:
-    """Send each group one line that names the notifications that came too late."""
+    """Send each group one line that names its expired notifications."""
     # One line a group: after a long pause there may be dozens.
-    groups = {one.group.folder: one.group for one in expired if one.group is not None}
+    groups = {due.group.folder: due.group for due in expired if due.group is not None}
     for folder, group in groups.items():
-        late = [one.row for one in expired if one.row.folder == folder]
+        late = [due.row for due in expired if due.row.folder == folder]
         await outbox.add(
             tx,
             chat_jid=group.jid,
@@ -185,7 +189,7 @@ async def _notify_expired(tx: Tx, expired: Sequence[DueNotification], *, now_ms:
 
 
 def expired_line(texts: Sequence[str]) -> str:
-    """Return the line about late ones: `⌛ Too late to be of use: “water the plants” and 2 more.`"""
-    named = ", ".join(f"“{rule_texts.shorten(text)}”" for text in texts[:TOLD_TOO_LATE])
-    more = f" and {len(texts) - TOLD_TOO_LATE} more" if len(texts) > TOLD_TOO_LATE else ""
+    """Return the line about expired ones: `⌛ Too late to be of use: “water the plants” and 2 more.`"""
+    named = ", ".join(f"“{rule_texts.shorten(text)}”" for text in texts[:MAX_NAMED])
+    more = f" and {len(texts) - MAX_NAMED} more" if len(texts) > MAX_NAMED else ""
     return f"⌛ Too late to be of use: {named}{more}."

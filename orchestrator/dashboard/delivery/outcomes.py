@@ -1,4 +1,4 @@
-"""Record on a notification how its message fared, in the caller's transaction."""
+"""Record on a notification whether its message was sent, in the caller's transaction."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Write a dashboard as files that other programs read: `tasks.json`, …, `knowledge/people.json`.
 
-The files are output: what is written into them changes nothing.
+The files are output only: editing them changes nothing.
 """
 
 from __future__ import annotations
@@ -60,9 +60,9 @@ class Exported:
 
 
 def read(database: Path, folder: Folder, zone: ZoneInfo, known: Texts | None = None) -> Exported | None:
-    """Read a dashboard for export; None of a group that has none. Blocks: about 0.2 s for 10,000 rows.
+    """Read a dashboard for export; None for a group without one. Blocks: about 0.2 s for 10,000 rows.
 
-    Rows that are in `known`, the texts of an export before, take a tenth of that.
+    Rows whose text is in `known`, from an earlier export, take a tenth of that.
 
     Raises:
         StoreError: there is no database, or a newer Andy's.
@@ -79,7 +79,7 @@ def read(database: Path, folder: Folder, zone: ZoneInfo, known: Texts | None = N
 def write(directory: Path, contents: Mapping[str, str]) -> None:
     """Write each file whole or not at all; files with the same content stay untouched. Blocks.
 
-    Not flushed to the disk: they are made again from the database, which is.
+    Files are not flushed to the disk: they can be written again from the database, which is.
 
     Raises:
         OSError: a file cannot be written.
@@ -92,7 +92,10 @@ def write(directory: Path, contents: Mapping[str, str]) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Encoder:
-    """Makes each row's text once: a dashboard changes by a row, and may have ten thousand."""
+    """Encodes the rows of a dashboard; rows that did not change are taken from the export before.
+
+    A change mostly touches one row, and a dashboard may have ten thousand.
+    """
 
     show: export_rows.Shown
     known: Texts
@@ -117,7 +120,7 @@ class _Encoder:
         self, rows: Iterable[Row], to_json: Callable[[Row, export_rows.Shown], Mapping[str, Any]]
     ) -> Iterable[str]:
         for row in rows:
-            # The whole row is the key, not its version: not every statement that changes a row counts it up.
+            # The whole row is the key, not its version: some statements change a row without a new version.
             text = self.known.get(row)
             if text is None:
                 text = _indented(to_json(row, self.show))
@@ -136,7 +139,7 @@ def _list(rows: Iterable[str]) -> str:
 
 
 def _indented(row: Mapping[str, Any]) -> str:
-    """A row as it stands in a list of an indented document."""
+    """Return a row as JSON, indented as an entry of a list in a document."""
     # The standard library's encoder is several times slower as soon as it indents.
     return to_json({"": [row]}, indent=2).decode()[len(_OPENED) : -len(_CLOSED)]
 
@@ -164,7 +167,7 @@ class DashboardExporter:
         self._pause_seconds = pause_seconds
         self._written: dict[Folder, tuple[int, str]] = {}
         self._texts: dict[Folder, tuple[str, Texts]] = {}
-        """What was encoded for the files of a group, and in which zone."""
+        """The encoded rows of each group, with the time zone of their times."""
 
     async def run(self) -> None:
         """Write changed dashboards until the task is cancelled."""
@@ -178,7 +181,10 @@ class DashboardExporter:
                 await _until_changed(events)
 
     async def pause(self, took_seconds: float) -> None:
-        """Let changes gather after a write that took so long: a dashboard is always written whole."""
+        """Wait after a write that took `took_seconds`, so that the next one covers several changes.
+
+        Each export writes a whole dashboard.
+        """
         await asyncio.sleep(max(self._pause_seconds, SHARE * took_seconds))
 
     async def write_all(self) -> None:
@@ -197,7 +203,7 @@ class DashboardExporter:
             return
         key, known = self._texts.pop(group.folder, (zone.key, {}))
         try:
-            found = await asyncio.to_thread(
+            exported = await asyncio.to_thread(
                 _export,
                 await self._database.path(),
                 group.folder,
@@ -208,9 +214,9 @@ class DashboardExporter:
         except OSError as error:
             log.warning("dashboard.not_exported", group=group.folder, reason=error.strerror)
             return
-        if found is not None:
-            self._texts[group.folder] = (zone.key, found.texts)
-            self._written[group.folder] = (found.revision, zone.key)
+        if exported is not None:
+            self._texts[group.folder] = (zone.key, exported.texts)
+            self._written[group.folder] = (exported.revision, zone.key)
 
 
 async def _until_changed(events: asyncio.Queue[HostEvent]) -> None:
@@ -222,8 +228,8 @@ async def _until_changed(events: asyncio.Queue[HostEvent]) -> None:
 
 
 def _export(database: Path, folder: Folder, zone: ZoneInfo, directory: Path, known: Texts) -> Exported | None:
-    """Write the files of a dashboard: the host goes on meanwhile, its transactions do not wait."""
-    found = read(database, folder, zone, known)
-    if found is not None:
-        write(directory, found.contents)
-    return found
+    """Write the files of a dashboard. Runs in a thread, on a connection of its own: no transaction waits."""
+    exported = read(database, folder, zone, known)
+    if exported is not None:
+        write(directory, exported.contents)
+    return exported

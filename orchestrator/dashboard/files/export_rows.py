@@ -1,6 +1,6 @@
 """Convert rows of the database to rows of the compatibility files. Pure: same rows, same files.
 
-Times are ISO, in the group's zone and without offset: so read the programs that these files are for.
+Times are ISO, in the group's zone and without offset, which is the form that other programs expect.
 """
 
 from __future__ import annotations
@@ -18,22 +18,25 @@ from orchestrator.store.dashboards import read_json
 DAY_MS = 86_400_000
 LINKS = ("projects", "people", "insights", "resources")
 AS_CANCELLED = {"failed": "Failed", "expired": "Expired"}
-"""States that these files do not know: a cancelled row whose context says so."""
+"""States that the files' format lacks: such a row is exported as cancelled, with this in its context."""
 _QUARTER = 900
-"""Seconds in which no zone changes its clocks but at an end, those of long ago left out."""
+"""Seconds in a quarter of an hour: modern zones change their clocks only on its boundaries."""
 
 Shown = Callable[[int | None], str | None]
 
 
 class LocalTimes:
-    """`2026-02-09T08:30:00`: what the clocks of a zone show, many a time: faster than asking it."""
+    """Format epoch milliseconds as local ISO times such as `2026-02-09T08:30:00`.
+
+    The offset of each quarter of an hour is cached, which is faster than asking the zone for every row.
+    """
 
     def __init__(self, zone: ZoneInfo) -> None:
         self._zone = zone
         self._quarters: dict[int, tuple[str, int] | None] = {}
         self._ends = [f"{second // 60:02}:{second % 60:02}" for second in range(3600)]
         self.show: Shown = cache(self._show)
-        """The time in epoch ms as ISO text, to the second. Rows of a dashboard share many."""
+        """Return a time in epoch ms as ISO text, to the second. Cached: rows share many times."""
 
     def _show(self, at_ms: int | None) -> str | None:
         if at_ms is None:
@@ -41,15 +44,18 @@ class LocalTimes:
         seconds = at_ms // 1000
         quarter = seconds // _QUARTER
         try:
-            known = self._quarters[quarter]
+            cached = self._quarters[quarter]
         except KeyError:
-            known = self._quarters[quarter] = self._begin(quarter * _QUARTER)
-        if known is None:
+            cached = self._quarters[quarter] = self._begin(quarter * _QUARTER)
+        if cached is None:
             return datetime.fromtimestamp(seconds, self._zone).isoformat()[:19]
-        return known[0] + self._ends[known[1] + seconds % _QUARTER]
+        return cached[0] + self._ends[cached[1] + seconds % _QUARTER]
 
     def _begin(self, seconds: int) -> tuple[str, int] | None:
-        """A quarter's hour and its first second there; None of one in which the clocks are changed."""
+        """Return the text of the hour that a quarter is in, and its first second within that hour.
+
+        None where the clocks change within the quarter, or where it does not fit into one hour.
+        """
         first = datetime.fromtimestamp(seconds, self._zone)
         last = datetime.fromtimestamp(seconds + _QUARTER - 1, self._zone)
         if first.utcoffset() != last.utcoffset() or first.minute * 60 + first.second > 3600 - _QUARTER:
@@ -57,99 +63,99 @@ class LocalTimes:
         return first.isoformat()[:14], first.minute * 60 + first.second
 
 
-def task(one: TaskRow, show: Shown) -> dict[str, Any]:
+def task(stored: TaskRow, show: Shown) -> dict[str, Any]:
     row = {
-        "id": one.id,
-        "title": one.title,
-        "raw_input": one.raw_input,
-        "deadline": _deadline(one, show),
-        "deadline_text": _deadline_text(one),
-        "estimation": _estimation(read_json(one.estimation_json)),
+        "id": stored.id,
+        "title": stored.title,
+        "raw_input": stored.raw_input,
+        "deadline": _deadline(stored, show),
+        "deadline_text": _deadline_text(stored),
+        "estimation": _estimation(read_json(stored.estimation_json)),
         "progress": {
-            "percentage": one.pct,
-            "last_update": show(one.last_update_ms),
-            "note": one.progress_note,
-            "blocked": one.blocked_ms is not None,
-            "blocker_note": one.blocker_note,
+            "percentage": stored.pct,
+            "last_update": show(stored.last_update_ms),
+            "note": stored.progress_note,
+            "blocked": stored.blocked_ms is not None,
+            "blocker_note": stored.blocker_note,
         },
-        "status": one.status,
-        "priority": one.priority,
-        "context": one.context,
-        "tags": read_json(one.tags_json),
-        "links": _links(read_json(one.links_json)),
-        "created_at": show(one.created_ms),
-        "updated_at": show(one.updated_ms),
-        "completed_at": show(one.completed_ms),
-        "reflection": one.reflection,
-        "recurring": None if one.recurring_json is None else read_json(one.recurring_json),
+        "status": stored.status,
+        "priority": stored.priority,
+        "context": stored.context,
+        "tags": read_json(stored.tags_json),
+        "links": _links(read_json(stored.links_json)),
+        "created_at": show(stored.created_ms),
+        "updated_at": show(stored.updated_ms),
+        "completed_at": show(stored.completed_ms),
+        "reflection": stored.reflection,
+        "recurring": None if stored.recurring_json is None else read_json(stored.recurring_json),
     }
-    more = _more(one, show)
+    more = _more(stored, show)
     return row | ({"x": more} if more else {})
 
 
-def _more(one: TaskRow, show: Shown) -> dict[str, Any]:
+def _more(stored: TaskRow, show: Shown) -> dict[str, Any]:
     """Return the fields that other readers of the files do not know."""
-    more: dict[str, Any] = {} if one.blocked_ms is None else {"blocked_at": show(one.blocked_ms)}
-    user_set = read_json(one.user_set_json)
+    more: dict[str, Any] = {} if stored.blocked_ms is None else {"blocked_at": show(stored.blocked_ms)}
+    user_set = read_json(stored.user_set_json)
     if user_set:
         more["user_set"] = {name: show(at_ms) for name, at_ms in sorted(user_set.items())}
-    return more | {name: value for name, value in read_json(one.extra_json).items() if name not in more}
+    return more | {name: value for name, value in read_json(stored.extra_json).items() if name not in more}
 
 
-def completed(one: TaskRow, show: Shown) -> dict[str, Any]:
-    """Return a task of the history as the files have it."""
-    ended_ms = one.completed_ms or one.archived_ms or one.updated_ms
+def completed(stored: TaskRow, show: Shown) -> dict[str, Any]:
+    """Return a task of the history in the form of `knowledge/history.json`."""
+    ended_ms = stored.completed_ms or stored.archived_ms or stored.updated_ms
     more: dict[str, Any] = {
-        "status": one.status,
-        "priority": one.priority,
-        "context": one.context,
-        "reflection": one.reflection,
-        "tags": read_json(one.tags_json),
-        "deadline": _deadline(one, show),
-        "deadline_text": _deadline_text(one),
-        "percentage": one.pct,
-        "created_at": show(one.created_ms),
+        "status": stored.status,
+        "priority": stored.priority,
+        "context": stored.context,
+        "reflection": stored.reflection,
+        "tags": read_json(stored.tags_json),
+        "deadline": _deadline(stored, show),
+        "deadline_text": _deadline_text(stored),
+        "percentage": stored.pct,
+        "created_at": show(stored.created_ms),
     }
     return {
-        "id": one.id,
-        "title": one.title,
-        "completed_at": show(one.completed_ms),
-        "duration_days": max(0, (ended_ms - one.created_ms) // DAY_MS),
-        "progress_note": one.progress_note,
-        "links": _links(read_json(one.links_json)),
-        "moved_at": show(one.archived_ms),
+        "id": stored.id,
+        "title": stored.title,
+        "completed_at": show(stored.completed_ms),
+        "duration_days": max(0, (ended_ms - stored.created_ms) // DAY_MS),
+        "progress_note": stored.progress_note,
+        "links": _links(read_json(stored.links_json)),
+        "moved_at": show(stored.archived_ms),
         "x": more,
     }
 
 
-def question(one: QuestionRow, show: Shown) -> dict[str, Any]:
+def question(stored: QuestionRow, show: Shown) -> dict[str, Any]:
     row = {
-        "id": one.id,
-        "question": one.question,
-        "context": one.context,
-        "priority": one.priority,
-        "type": one.type,
-        "related_task_id": one.task_id,
-        "asked_count": one.asked_count,
-        "last_asked_at": show(one.last_asked_ms),
-        "created_at": show(one.created_ms),
-        "cooldown_hours": one.cooldown_h,
-        "answered": one.answered_ms is not None,
-        "answer": one.answer,
-        "answered_at": show(one.answered_ms),
+        "id": stored.id,
+        "question": stored.question,
+        "context": stored.context,
+        "priority": stored.priority,
+        "type": stored.type,
+        "related_task_id": stored.task_id,
+        "asked_count": stored.asked_count,
+        "last_asked_at": show(stored.last_asked_ms),
+        "created_at": show(stored.created_ms),
+        "cooldown_hours": stored.cooldown_h,
+        "answered": stored.answered_ms is not None,
+        "answer": stored.answer,
+        "answered_at": show(stored.answered_ms),
     }
-    more: dict[str, Any] = {"created_by": one.created_by}
-    if options := json.loads(one.options_json):
+    more: dict[str, Any] = {"created_by": stored.created_by}
+    if options := json.loads(stored.options_json):
         more["options"] = options
-    if one.processed_ms is not None:
-        more["processed_at"] = str(show(one.processed_ms))
+    if stored.processed_ms is not None:
+        more["processed_at"] = str(show(stored.processed_ms))
     return row | {"x": more}
 
 
-def notification(one: NotificationRow, show: Shown) -> dict[str, Any]:
+def notification(stored: NotificationRow, show: Shown) -> dict[str, Any]:
     # There are ten times as many of these as of all others: unpacked at once, not looked up by name.
     (row_id, message, due_ms, due_text, kind, priority, task_id, question_id, cause, status, context,
-     created_by, created_ms, delivered_ms, cancelled_ms, cancel_reason, error) = one  # fmt: skip
+     created_by, created_ms, delivered_ms, cancelled_ms, cancel_reason, error) = stored  # fmt: skip
     if status == "sending":
         status = "pending"
     if status in AS_CANCELLED:
@@ -180,36 +186,36 @@ def notification(one: NotificationRow, show: Shown) -> dict[str, Any]:
 
 
 def cron_job_id(notification_id: str) -> str:
-    """Return the id that stands for the job of a pending notification, which has none: its row is due."""
+    """Return an id for the format's job field; Andy sends notifications by their rows, without jobs."""
     return notification_id.removeprefix("n_")[:8]
 
 
-def insight(one: InsightRow, show: Shown) -> dict[str, Any]:
+def insight(stored: InsightRow, show: Shown) -> dict[str, Any]:
     return {
-        "id": one.id,
-        "category": one.category,
-        "title": one.title,
-        "content": one.content,
-        "source": one.source,
-        "tags": read_json(one.tags_json),
-        "links": _links(read_json(one.links_json)),
-        "created_at": show(one.created_ms),
+        "id": stored.id,
+        "category": stored.category,
+        "title": stored.title,
+        "content": stored.content,
+        "source": stored.source,
+        "tags": read_json(stored.tags_json),
+        "links": _links(read_json(stored.links_json)),
+        "created_at": show(stored.created_ms),
     }
 
 
-def _deadline(one: TaskRow, show: Shown) -> str:
-    if one.deadline_ms is None:
+def _deadline(stored: TaskRow, show: Shown) -> str:
+    if stored.deadline_ms is None:
         return ""
-    return one.deadline_date or show(one.deadline_ms) or ""
+    return stored.deadline_date or show(stored.deadline_ms) or ""
 
 
-def _deadline_text(one: TaskRow) -> str:
-    return "" if one.deadline_ms is None else one.deadline_text
+def _deadline_text(stored: TaskRow) -> str:
+    return "" if stored.deadline_ms is None else stored.deadline_text
 
 
-def _estimation(given: Mapping[str, Any]) -> dict[str, Any]:
-    return {"hours": None, "complexity": "medium", "confidence": "medium", **given}
+def _estimation(estimation: Mapping[str, Any]) -> dict[str, Any]:
+    return {"hours": None, "complexity": "medium", "confidence": "medium", **estimation}
 
 
-def _links(given: Mapping[str, Any]) -> dict[str, Any]:
-    return {**{name: [] for name in LINKS}, **given}
+def _links(links: Mapping[str, Any]) -> dict[str, Any]:
+    return {**{name: [] for name in LINKS}, **links}

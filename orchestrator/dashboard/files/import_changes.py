@@ -1,4 +1,4 @@
-"""Explain to whoever imports what was read differently from what the files say. Pure."""
+"""List the values that an import changed, because the files' own values could not be used. Pure."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _TEXTS: Mapping[type, tuple[str, ...]] = {
 
 
 class ImportChange(NamedTuple):
-    """One imported row and in what it differs from its file."""
+    """One imported row and a text that says how it differs from its file."""
 
     kind: type
     id: str
@@ -26,22 +26,22 @@ class ImportChange(NamedTuple):
 
 
 def differences(row: Mapping[str, Any], made: Any) -> list[ImportChange]:
-    """Return how a row that was made differs from what the file says; nothing of people and projects."""
+    """Return how an imported row differs from its file; people and projects are stored unchanged."""
     match made:
         case BoardTask():
-            found = [*_of_task(row, made)]
+            texts = [*_of_task(row, made)]
         case Question():
-            found = [*_of_question(row, made)]
+            texts = [*_of_question(row, made)]
         case Notification():
-            found = [*_of_notification(row, made)]
+            texts = [*_of_notification(row, made)]
         case Insight():
-            found = [*_retyped(row, "category", made.category)]
+            texts = [*_retyped(row, "category", made.category)]
         case _:
             return []
-    found += _cleaned(row, made)
+    texts += _cleaned(row, made)
     if not row.get("created_at") and not (isinstance(made, BoardTask) and made.archived_ms is not None):
-        found.append("created_at was missing: the time of the import")
-    return [ImportChange(type(made), made.id, what) for what in found]
+        texts.append("created_at was missing: the time of the import")
+    return [ImportChange(type(made), made.id, text) for text in texts]
 
 
 def sentences(changes: Iterable[ImportChange]) -> list[str]:
@@ -49,7 +49,7 @@ def sentences(changes: Iterable[ImportChange]) -> list[str]:
     ids: dict[str, list[str]] = {}
     for change in changes:
         ids.setdefault(change.what, []).append(change.id)
-    return [f"{what} ({_named(rows)})" for what, rows in ids.items()]
+    return [f"{text} ({_named(rows)})" for text, rows in ids.items()]
 
 
 def _named(ids: list[str]) -> str:
@@ -92,13 +92,13 @@ def _of_notification(row: Mapping[str, Any], made: Notification) -> Iterator[str
 
 
 def _retyped(row: Mapping[str, Any], name: str, made: str) -> Iterator[str]:
-    given = row.get(name)
-    if given not in (None, "") and given != str(made):
-        yield f"{name} {given}: {made}"
+    original = row.get(name)
+    if original not in (None, "") and original != str(made):
+        yield f"{name} {original}: {made}"
 
 
 def _cleaned(row: Mapping[str, Any], made: Any) -> Iterator[str]:
     for name in _TEXTS[type(made)]:
-        given = row.get(name)
-        if given and given != getattr(made, name):
+        original = row.get(name)
+        if original and original != getattr(made, name):
             yield f"{name}: space around it or its line ends"

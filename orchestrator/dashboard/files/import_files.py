@@ -54,12 +54,12 @@ class ImportRows:
 
     def normalised(self) -> list[str]:
         """Return a line for each change that was made to imported rows."""
-        taken = {
-            (type(one), one.id)
+        imported = {
+            (type(row), row.id)
             for rows in (self.tasks, self.questions, self.notifications, self.insights)
-            for one in rows
+            for row in rows
         }
-        return sentences(one for one in self.changes if (one.kind, one.id) in taken)
+        return sentences(row for row in self.changes if (row.kind, row.id) in imported)
 
     def counts(self) -> dict[str, int]:
         return {
@@ -73,10 +73,10 @@ class ImportRows:
 
 
 def read(directory: Path) -> dict[str, Any]:
-    """Read the files there are; those that are missing are empty. Blocks.
+    """Read the files in a directory; missing files count as empty. Blocks.
 
     Raises:
-        ImportRefused: there is none, or one is no JSON; the text names the line and the column.
+        ImportRefused: no file exists, or one is not JSON; the text names the line and the column.
     """
     documents: dict[str, Any] = {}
     problems: list[str] = []
@@ -102,28 +102,30 @@ def read(directory: Path) -> dict[str, Any]:
 
 
 def rows_of(documents: Mapping[str, Any], folder: Folder, *, zone: ZoneInfo, now_ms: int) -> ImportRows:
-    """Make rows of what was read; times without offset are the zone's.
+    """Convert documents to rows; times without an offset are read in `zone`.
 
     Raises:
         ImportRefused: rows do not fit; each is named with its file, place and field.
     """
     reading = _Reading(documents)
-    boards = Reader(folder=folder, zone=zone, now_ms=now_ms)
-    asked, notified, learned, met, made = (replace(boards, ids=set()) for _ in range(5))
-    tasks = reading.rows("tasks.json", "tasks", boards.task)
-    tasks += reading.rows("knowledge/history.json", "completed_tasks", boards.completed)
+    task_reader = Reader(folder=folder, zone=zone, now_ms=now_ms)
+    question_reader, notification_reader, insight_reader, person_reader, project_reader = (
+        replace(task_reader, ids=set()) for _ in range(5)
+    )
+    tasks = reading.rows("tasks.json", "tasks", task_reader.task)
+    tasks += reading.rows("knowledge/history.json", "completed_tasks", task_reader.completed)
     rows = ImportRows(
         tasks=tasks,
-        questions=reading.rows("questions.json", "questions", asked.question),
-        notifications=reading.rows("notifications.json", "notifications", notified.notification),
-        insights=reading.rows("knowledge/insights.json", "insights", learned.insight),
+        questions=reading.rows("questions.json", "questions", question_reader.question),
+        notifications=reading.rows("notifications.json", "notifications", notification_reader.notification),
+        insights=reading.rows("knowledge/insights.json", "insights", insight_reader.insight),
         people=[
             Person(folder=folder, id=row_id, body=body)
-            for row_id, body in reading.rows("knowledge/people.json", "people", met.named)
+            for row_id, body in reading.rows("knowledge/people.json", "people", person_reader.named)
         ],
         projects=[
             Project(folder=folder, id=row_id, body=body)
-            for row_id, body in reading.rows("knowledge/history.json", "projects", made.named)
+            for row_id, body in reading.rows("knowledge/history.json", "projects", project_reader.named)
         ],
     )
     rows.changes.extend(reading.changes)
@@ -161,7 +163,7 @@ async def put(ctx: ServiceContext, rows: ImportRows, *, replaces: bool = False) 
 
 
 class _Reading:
-    """Goes through documents and remembers what does not fit."""
+    """Converts the documents row by row, and collects the problems and changes."""
 
     def __init__(self, documents: Mapping[str, Any]) -> None:
         self._documents = documents
@@ -206,32 +208,32 @@ def _document(path: Path) -> Any:
 
 def _twice_to_come(notifications: list[Notification]) -> list[str]:
     """Return a problem for each second open notification of the same task or question with the same cause."""
-    seen: set[tuple[str | None, str | None, str]] = set()
+    keys: set[tuple[str | None, str | None, str]] = set()
     problems = []
-    for one in notifications:
-        if one.cause is None or not one.status.is_open:
+    for row in notifications:
+        if row.cause is None or not row.status.is_open:
             continue
-        key = (one.task_id, one.question_id, one.cause)
-        if key in seen:
-            problems.append(f"notifications.json: {one.id}: another one to come has its cause, {one.cause}")
-        seen.add(key)
+        key = (row.task_id, row.question_id, row.cause)
+        if key in keys:
+            problems.append(f"notifications.json: {row.id}: another one to come has its cause, {row.cause}")
+        keys.add(key)
     return problems
 
 
 def _without_repeated(rows: ImportRows) -> ImportRows:
-    """Insights that say the same are one."""
+    """Leave out insights whose text another insight in the files has already."""
     unique: dict[str, Insight] = {}
     notes = list(rows.notes)
-    for one in rows.insights:
-        if one.content_hash in unique:
-            notes.append(f"{one.id}: says the same as {unique[one.content_hash].id}")
+    for insight in rows.insights:
+        if insight.content_hash in unique:
+            notes.append(f"{insight.id}: says the same as {unique[insight.content_hash].id}")
         else:
-            unique[one.content_hash] = one
+            unique[insight.content_hash] = insight
     return replace(rows, insights=list(unique.values()), notes=notes)
 
 
 async def _new_ones(ctx: ServiceContext, rows: ImportRows) -> ImportRows:
-    """The rows that the dashboard has not; what is left out of the others is noted."""
+    """Return the rows that the dashboard lacks; a note counts the others."""
     known = {table: await dashboards.ids_in(ctx.tx, ctx.folder, table) for table in dashboards.TABLES}
     new = replace(
         rows,
@@ -242,22 +244,22 @@ async def _new_ones(ctx: ServiceContext, rows: ImportRows) -> ImportRows:
         people=_unknown(rows.people, known["people"]),
         projects=_unknown(rows.projects, known["projects"]),
     )
-    there = sum(rows.counts().values()) - sum(new.counts().values())
+    present = sum(rows.counts().values()) - sum(new.counts().values())
     notes = list(rows.notes)
-    if there:
+    if present:
         notes.append(
-            f"{there} rows are on the dashboard already and stay as they are there:"
+            f"{present} rows are on the dashboard already and stay as they are there:"
             " give --replace to put the files in the place of all that is there."
         )
     return await _without_doubles(ctx, replace(new, notes=notes))
 
 
 def _unknown(rows: Sequence[Named], known: set[str]) -> list[Named]:
-    return [one for one in rows if one.id not in known]
+    return [row for row in rows if row.id not in known]
 
 
 async def _without_doubles(ctx: ServiceContext, rows: ImportRows) -> ImportRows:
-    """Leave out what the dashboard holds under another id: it may stand there only once."""
+    """Leave out notifications and insights that the dashboard has under another id: the store allows one."""
     to_come = {
         (one.task_id, one.question_id, one.cause): one.id
         for one in await dashboard_notifications.to_come(ctx.tx, ctx.folder)

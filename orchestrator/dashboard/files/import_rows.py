@@ -87,7 +87,7 @@ class Reader:
         )
 
     def completed(self, row: Mapping[str, Any]) -> BoardTask:
-        """A task of the history; when it was made is told by how long it took."""
+        """Return a task of the history; a missing creation time is computed from `duration_days`."""
         more = _object(row, "x")
         moved_ms = self._time(row, "moved_at") or self._time(row, "completed_at") or self.now_ms
         is_cancelled = (
@@ -187,7 +187,7 @@ class Reader:
         )
 
     def named(self, row: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
-        """Return a person or a project as it stands in the file, under its id."""
+        """Return the id of a person or project, and its unchanged content."""
         return self._id(row), dict(row)
 
     # Its parts
@@ -211,19 +211,19 @@ class Reader:
         )
 
     def _deadline(self, row: Mapping[str, Any]) -> Deadline | None:
-        value, said = row.get("deadline"), _text(row, "deadline_text")
+        value, text = row.get("deadline"), _text(row, "deadline_text")
         if value in (None, ""):
             return None
         if isinstance(value, str) and len(value) == 10:
             try:
-                return when.day_deadline(date.fromisoformat(value), self.zone, text=said)
+                return when.day_deadline(date.fromisoformat(value), self.zone, text=text)
             except ValueError as error:
                 raise UnfitRow(f"deadline: {error}") from error
         at_ms = self._time(row, "deadline")
-        return None if at_ms is None else Deadline(at_ms=at_ms, text=said)
+        return None if at_ms is None else Deadline(at_ms=at_ms, text=text)
 
     def _time(self, row: Mapping[str, Any], name: str) -> int | None:
-        """An ISO time; without offset, in the group's zone."""
+        """Return an ISO time in epoch ms; a time without an offset is in the group's zone."""
         value = row.get(name)
         if value in (None, ""):
             return None
@@ -236,8 +236,8 @@ class Reader:
         return at_ms
 
     def _user_set(self, more: Mapping[str, Any]) -> dict[str, int]:
-        given = _object(more, "user_set")
-        times = {name: self._time(given, name) for name in given}
+        stored = _object(more, "user_set")
+        times = {name: self._time(stored, name) for name in stored}
         return {name: at_ms for name, at_ms in times.items() if at_ms is not None}
 
 
@@ -254,7 +254,7 @@ def _list(row: Mapping[str, Any], name: str) -> list[str]:
     value = row.get(name)
     if value is None:
         return []
-    if not isinstance(value, list) or not all(isinstance(one, str) for one in value):
+    if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
         raise UnfitRow(f"{name}: is no list of texts")
     return value
 

@@ -1,1 +1,1 @@
-"""Decide what a dashboard calls for by itself. Pure. Start with `plan.py`."""
+"""Decide which changes, questions and notifications a dashboard needs. Pure. Start with `plan.py`."""

@@ -34,26 +34,29 @@ from orchestrator.domain.dashboard import (
 )
 
 DAY_BEFORE_MS, HOURS_BEFORE_MS = 24 * HOUR_MS, 2 * HOUR_MS
+"""Milliseconds before a deadline at which the first and the second alert are due."""
 QUIET_MS, STAGNANT_MS, BLOCKED_MS = 72 * HOUR_MS, 120 * HOUR_MS, 48 * HOUR_MS
+"""Milliseconds without an update, or of being blocked, after which the rules ask about a task."""
 FOLLOW_UP_MS = 2 * HOUR_MS
+"""Milliseconds from the pass that finds a long block to its notification."""
 UNANSWERED_MS = {Priority.HIGH: 48 * HOUR_MS, Priority.MEDIUM: 72 * HOUR_MS}
 SAME_CAUSE = {
     NotificationType.DEADLINE_ALERT: (QuestionType.DEADLINE_CHECK,),
     NotificationType.PROGRESS_CHECK: (QuestionType.STATUS_CHECK, QuestionType.ROUTINE_CHECK),
     NotificationType.BLOCKER_FOLLOWUP: (QuestionType.BLOCKER_CHECK,),
 }
-"""The questions that say the same as a notification: only one of both is sent at once."""
+"""Types of questions with the same purpose as a type of notification: only one of both is used at a time."""
 MORNING = time(9)
 DAY_BEFORE, HOURS_BEFORE = "deadline:24h", "deadline:2h"
 TODAY, OVERDUE = "deadline:today", "deadline:over"
 """Causes of alerts: a day before a deadline, two hours before a moment, on the day itself, and after it."""
 ASKED = "deadline:asked:"
-"""Prefix of the causes of reminders about a deadline, which people asked for."""
+"""Prefix of the causes of reminders about a deadline that people requested."""
 ABOUT_DEADLINES = (DAY_BEFORE, HOURS_BEFORE, TODAY, OVERDUE)
 SILENT, STAGNANT, BLOCKED = "progress:72h", "progress:120h", "blocked:48h"
 ZONES_APART_MS = 26 * HOUR_MS
-"""A day may begin so much earlier or later when its group goes by the clocks of another zone."""
-OVERDUE_NEWS_MS = 7 * DAY_MS
+"""Milliseconds by which the start of a day may move when a group changes its time zone."""
+OVERDUE_ALERT_MS = 7 * DAY_MS
 """Milliseconds after which an overdue task gets no alert: an older store may hold years of overdue tasks."""
 
 
@@ -66,7 +69,7 @@ class AlertContext:
     hours: Hours
     now_ms: int
     pending: Mapping[str, tuple[Notification, ...]]
-    """A task's or question's id → what is to be told of it."""
+    """A task's or question's id → the pending notifications about it."""
     open: Mapping[str, tuple[Question, ...]]
     """A task's id → its open questions."""
 
@@ -76,17 +79,17 @@ class AlertContext:
         for row in snapshot.notifications:
             for key in {row.task_id, row.question_id} - {None}:
                 pending[str(key)].append(row)
-        asked: dict[str, list[Question]] = defaultdict(list)
+        open_questions: dict[str, list[Question]] = defaultdict(list)
         for question in snapshot.questions:
             if question.task_id is not None:
-                asked[question.task_id].append(question)
+                open_questions[question.task_id].append(question)
         return cls(
             snapshot=snapshot,
             past=past,
             hours=hours,
             now_ms=now_ms,
             pending={key: tuple(rows) for key, rows in pending.items()},
-            open={key: tuple(rows) for key, rows in asked.items()},
+            open={key: tuple(rows) for key, rows in open_questions.items()},
         )
 
     def last_asked(self, task_id: str, kind: QuestionType) -> int | None:
@@ -103,7 +106,7 @@ class AlertContext:
 
 
 def of_task(task: BoardTask, context: AlertContext) -> list[Step]:
-    """Return the steps that notify of a task that is not over."""
+    """Return the steps that send notifications about an open task."""
     steps = list(_deadline(task, context))
     if task.status is BoardTaskStatus.ACTIVE:
         steps += _blocked(task, context) if task.is_blocked else _silent(task, context)
@@ -149,7 +152,7 @@ def _ideal_ms(deadline: Deadline, before_ms: int, hours: Hours) -> int:
 
 
 def _today(task: BoardTask, deadline: Deadline, context: AlertContext) -> Iterator[Step]:
-    """Notify on the morning of the day itself, or at once if that is past; not twice on the same day."""
+    """Notify on the morning of the deadline's day, or at once if the morning is past; once a day at most."""
     if _was_notified(task.id, TODAY, context, since_ms=_begins_ms(deadline, deadline.at_ms)):
         return
     if _was_notified(task.id, DAY_BEFORE, context, since_ms=deadline.at_ms):
@@ -159,10 +162,10 @@ def _today(task: BoardTask, deadline: Deadline, context: AlertContext) -> Iterat
 
 
 def _overdue(task: BoardTask, deadline: Deadline, context: AlertContext) -> Iterator[Step]:
-    """Notify once that the deadline is over, unless people were asked about it since."""
+    """Notify once that the deadline has passed, unless people were asked about it since."""
     over_ms = slots.end_ms(deadline, context.hours)
     since_ms = _begins_ms(deadline, over_ms)
-    if context.now_ms - over_ms > OVERDUE_NEWS_MS or _was_notified(
+    if context.now_ms - over_ms > OVERDUE_ALERT_MS or _was_notified(
         task.id, OVERDUE, context, since_ms=since_ms
     ):
         return
@@ -194,12 +197,15 @@ def _alert(
 
 
 def _begins_ms(deadline: Deadline, at_ms: int) -> int:
-    """The earliest moment at which something may have been told that belongs to `at_ms` of a deadline."""
+    """Return the earliest time, in epoch ms, at which this deadline's alert for `at_ms` may have been sent.
+
+    A deadline of a whole day moves with the group's time zone, so an older alert counts for it.
+    """
     return at_ms if deadline.is_timed else at_ms - ZONES_APART_MS
 
 
 def _was_notified(row_id: str, cause: str, context: AlertContext, *, since_ms: int) -> bool:
-    """Return whether this alert was delivered, or cancelled by a person, since then."""
+    """Return whether this alert was delivered, or cancelled by a person, since `since_ms`."""
     return any(
         row.cause == cause and (row.delivered_ms or row.cancelled_ms or 0) >= since_ms
         for row in context.past.delivered.get(row_id, ())
@@ -274,7 +280,7 @@ def _by_day(at_ms: int, context: AlertContext, *, is_urgent: bool = False) -> in
 
 
 def _nudge(task: BoardTask, context: AlertContext, request: NotificationRequest) -> Iterator[Step]:
-    """Notify unless one was sent lately, or a person was just asked the same."""
+    """Yield the notification unless a similar one was sent, or the same was asked, a short time ago."""
     if context.notified_lately(task.id, request.type):
         yield Skip(row_id=task.id, what=str(request.cause), why="told lately")
         return
@@ -290,12 +296,12 @@ def _nudge(task: BoardTask, context: AlertContext, request: NotificationRequest)
 
 
 def _notify(task: BoardTask, context: AlertContext, request: NotificationRequest) -> Iterator[Step]:
-    """Yield the notification unless one like it is pending; a question nobody has seen yet gives way."""
-    standing = [
+    """Yield the notification unless one like it is pending; close a like question that nobody was shown."""
+    alike = [
         row for row in context.pending.get(task.id, ()) if row.type is request.type and _is_ours(row, request)
     ]
-    if standing:
-        yield Skip(row_id=task.id, what=str(request.cause), why=f"duplicate of {standing[0].id}")
+    if alike:
+        yield Skip(row_id=task.id, what=str(request.cause), why=f"duplicate of {alike[0].id}")
         return
     yield Notify(request=request)
     if request.cause == OVERDUE:
@@ -306,7 +312,10 @@ def _notify(task: BoardTask, context: AlertContext, request: NotificationRequest
 
 
 def _is_ours(row: Notification, request: NotificationRequest) -> bool:
-    """Whether a row that is to come says what is wanted: a nudge is one nudge, a deadline has two alerts."""
+    """Return whether a pending row of the same type makes the requested one needless.
+
+    Any nudge does; a deadline may have two alerts with different causes.
+    """
     if request.type is NotificationType.DEADLINE_ALERT:
         is_late = request.cause == TODAY and row.cause == DAY_BEFORE
         return (
@@ -321,7 +330,7 @@ def _is_ours(row: Notification, request: NotificationRequest) -> bool:
 
 
 def of_questions(context: AlertContext) -> list[Step]:
-    """Remind of important questions that nobody answers."""
+    """Return the steps that remind people of important questions that nobody has answered."""
     steps: list[Step] = []
     for question in context.snapshot.questions:
         limit_ms = UNANSWERED_MS.get(question.priority)
@@ -332,9 +341,9 @@ def of_questions(context: AlertContext) -> list[Step]:
 
 def _reminder(question: Question, context: AlertContext) -> Step:
     kind = NotificationType.QUESTION_REMINDER
-    standing = [row for row in context.pending.get(question.id, ()) if row.type is kind]
-    if standing:
-        return Skip(row_id=question.id, what="question", why=f"duplicate of {standing[0].id}")
+    alike = [row for row in context.pending.get(question.id, ()) if row.type is kind]
+    if alike:
+        return Skip(row_id=question.id, what="question", why=f"duplicate of {alike[0].id}")
     if context.notified_lately(question.id, kind):
         return Skip(row_id=question.id, what="question", why="told lately")
     is_high = question.priority is Priority.HIGH
@@ -350,13 +359,13 @@ def _reminder(question: Question, context: AlertContext) -> Step:
     )
 
 
-# What they say
+# Texts
 
 
 def text_of(
     cause: str, *, task: BoardTask | None, question: Question | None, hours: Hours, at_ms: int
 ) -> str | None:
-    """Return the words of the rules for a cause at a moment; None of a cause that is not theirs."""
+    """Return the rules' text for a cause, as of `at_ms`; None for a cause that is not of the rules."""
     if task is not None and task.deadline is not None and cause in ABOUT_DEADLINES:
         return _deadline_text(task, task.deadline, cause, hours, at_ms=at_ms)
     if task is not None and cause in (SILENT, STAGNANT):
@@ -367,14 +376,14 @@ def text_of(
 
 
 def says_overdue(cause: str | None, task: BoardTask | None, hours: Hours, *, now_ms: int) -> bool:
-    """Return whether the rules still send an overdue alert, so that a late earlier alert is no news."""
+    """Return whether the rules still send an overdue alert, which makes an earlier, late alert needless."""
     if cause not in ABOUT_DEADLINES or task is None or task.deadline is None:
         return False
-    return 0 <= now_ms - slots.end_ms(task.deadline, hours) <= OVERDUE_NEWS_MS
+    return 0 <= now_ms - slots.end_ms(task.deadline, hours) <= OVERDUE_ALERT_MS
 
 
 def is_outdated(cause: str | None, task: BoardTask, *, since_ms: int) -> bool:
-    """Return whether the task has changed since `since_ms` so that a nudge about it is pointless."""
+    """Return whether a change of the task since `since_ms` makes a nudge about it pointless."""
     if cause in (SILENT, STAGNANT):
         return task.last_update_ms > since_ms or task.status is not BoardTaskStatus.ACTIVE
     return cause == BLOCKED and (task.blocked_ms is None or task.blocked_ms > since_ms)
@@ -382,16 +391,16 @@ def is_outdated(cause: str | None, task: BoardTask, *, since_ms: int) -> bool:
 
 def _deadline_text(task: BoardTask, deadline: Deadline, cause: str, hours: Hours, *, at_ms: int) -> str:
     is_today = cause != OVERDUE and deadline.date == hours.day_of(at_ms).isoformat()
-    words = rule_texts.texts_for(task.title)
+    texts = rule_texts.texts_for(task.title)
     title = rule_texts.shorten(task.title)
-    text = words.overdue if cause == OVERDUE else words.deadline_today if is_today else words.deadline
+    text = texts.overdue if cause == OVERDUE else texts.deadline_today if is_today else texts.deadline
     shown = when(deadline, hours, rule_texts.language_of(task.title))
     return text.format(title=title, when=shown, pct=task.pct)
 
 
 def _silence_text(task: BoardTask, cause: str, *, at_ms: int) -> str:
-    words = rule_texts.texts_for(task.title)
-    text = words.stagnant if cause == STAGNANT else words.progress
+    texts = rule_texts.texts_for(task.title)
+    text = texts.stagnant if cause == STAGNANT else texts.progress
     days = max(1, (at_ms - task.last_update_ms) // DAY_MS)
     return text.format(title=rule_texts.shorten(task.title), days=days, pct=task.pct)
 
@@ -402,21 +411,21 @@ def _block_text(task: BoardTask) -> str:
 
 
 def _question_text(question: Question) -> str:
-    words = rule_texts.texts_for(question.question)
-    return words.question.format(question=" ".join(question.question.split())[:1000])
+    texts = rule_texts.texts_for(question.question)
+    return texts.question.format(question=" ".join(question.question.split())[:1000])
 
 
-# For those who judge
+# Cases for the model
 
 
 def to_judge(context: AlertContext) -> tuple[str, ...]:
-    """Return what only a model can judge, as `kind:id`."""
-    found = [f"answered:{question.id}" for question in context.snapshot.answered]
+    """Return the cases that only a model can judge, as `kind:id`."""
+    cases = [f"answered:{question.id}" for question in context.snapshot.answered]
     for task in context.snapshot.tasks:
         if task.status is not BoardTaskStatus.ACTIVE:
             continue
         if task.blocked_ms is not None and context.now_ms - task.blocked_ms >= BLOCKED_MS:
-            found.append(f"blocked:{task.id}")
+            cases.append(f"blocked:{task.id}")
         elif context.now_ms - task.last_update_ms >= STAGNANT_MS:
-            found.append(f"stagnant:{task.id}")
-    return tuple(sorted(found))
+            cases.append(f"stagnant:{task.id}")
+    return tuple(sorted(cases))

@@ -1,4 +1,4 @@
-"""Decide what to tidy up: finished tasks, old questions, notifications about nothing. Pure."""
+"""Decide what to tidy up: finished tasks, old questions, notifications without a task or question. Pure."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _RANK = {Priority.HIGH: 0, Priority.MEDIUM: 1, Priority.LOW: 2}
 
 
 def of_task(task: BoardTask, *, now_ms: int) -> list[Step]:
-    """Archive a completed task; make any other active or someday by its deadline, priority and news."""
+    """Archive a completed task; set the others to active or someday by deadline, priority and last update."""
     if task.status is BoardTaskStatus.COMPLETED:
         return [ArchiveTask(task_id=task.id)]
     if task.status is BoardTaskStatus.CANCELLED or "status" in task.user_set:
@@ -50,16 +50,16 @@ def _is_on(task: BoardTask, now_ms: int) -> bool:
 
 
 def of_questions(snapshot: BoardSnapshot, *, now_ms: int) -> list[Step]:
-    """Close questions that are too old, or whose task is over or has a better question."""
+    """Close questions that are too old, whose task has ended, or whose task has a more important question."""
     closed: dict[str, str] = {}
     tasks = {task.id: task for task in snapshot.tasks}
     for question in snapshot.questions:
         reason = _needless(question, tasks, now_ms, is_long=len(snapshot.questions) > LONG_LIST)
         if reason is not None:
             closed[question.id] = reason
-    left = [question for question in snapshot.questions if question.id not in closed]
-    closed |= {question.id: dedupe.ANOTHER_IS_OPEN for question in _surplus(left)}
-    return [CloseQuestion(question_id=one, reason=reason) for one, reason in closed.items()]
+    remaining = [question for question in snapshot.questions if question.id not in closed]
+    closed |= {question.id: dedupe.ANOTHER_IS_OPEN for question in _surplus(remaining)}
+    return [CloseQuestion(question_id=question_id, reason=reason) for question_id, reason in closed.items()]
 
 
 def _needless(question: Question, tasks: dict[str, BoardTask], now_ms: int, *, is_long: bool) -> str | None:
@@ -76,26 +76,27 @@ def _needless(question: Question, tasks: dict[str, BoardTask], now_ms: int, *, i
 
 
 def _surplus(questions: Iterable[Question]) -> list[Question]:
-    """All but one a task that rules or workers asked: the most important, then the one asked least."""
+    """Return the automatic questions to close: a task keeps the most important, then the least asked."""
     of_task: dict[str, list[Question]] = defaultdict(list)
     for question in questions:
         if question.task_id is not None and question.created_by is Actor.WORKER:
             of_task[question.task_id].append(question)
     return [
         surplus
-        for found in of_task.values()
-        for surplus in sorted(found, key=lambda one: (_RANK[one.priority], one.asked_count, -one.created_ms))[
-            1:
-        ]
+        for rows in of_task.values()
+        for surplus in sorted(
+            rows,
+            key=lambda candidate: (_RANK[candidate.priority], candidate.asked_count, -candidate.created_ms),
+        )[1:]
     ]
 
 
 def of_notifications(snapshot: BoardSnapshot) -> list[Step]:
-    """Cancel notifications whose task or question is over."""
+    """Cancel notifications whose task or question has ended."""
     tasks = {task.id: task for task in snapshot.tasks}
     questions = {question.id for question in snapshot.questions}
-    found = ((row, _why_void(row, tasks, questions)) for row in snapshot.notifications)
-    return [WithdrawNotification(notification_id=row.id, reason=reason) for row, reason in found if reason]
+    rows = ((row, _why_void(row, tasks, questions)) for row in snapshot.notifications)
+    return [WithdrawNotification(notification_id=row.id, reason=reason) for row, reason in rows if reason]
 
 
 def _why_void(row: Notification, tasks: dict[str, BoardTask], questions: set[str]) -> str | None:

@@ -16,9 +16,9 @@ from orchestrator.domain.dashboard import (
 MINUTE_MS = 60_000
 HOUR_MS = 3_600_000
 WINDOW_MS = 12 * HOUR_MS
-"""Two automatic ones of one kind that are to come are closer than this only by mistake."""
+"""Milliseconds: two pending automatic notifications of one type that are closer than this are duplicates."""
 SUPERSEDED = "superseded"
-"""The cause of a row that says nothing of its task as it is now: the deadline was moved, for one."""
+"""The cause of a row that no longer counts for its task, for example since the deadline was moved."""
 
 ANOTHER_IS_OPEN = "another question about the task is open"
 NOTIFIED_INSTEAD = "a notification says it"
@@ -37,8 +37,9 @@ UNSETTLED = (
     TASK_COMPLETED,
     TASK_CANCELLED,
 )
-"""Reasons with which rules close a question that nobody settled; answers and all other closes settle it."""
+"""Reasons with which rules close a question that stays unanswered; any other close counts as an answer."""
 
+# Hours that must pass between two questions, or notifications, of one type about the same task.
 QUESTION_HOURS = {
     QuestionType.INFO_GATHER: 24,
     QuestionType.PROGRESS_CHECK: 24,
@@ -81,8 +82,9 @@ def clash(
 ) -> Duplicate | None:
     """Return the row that a new notification would repeat, or None.
 
-    What somebody asked for is only refused when the very same is to come; what nobody asked for also when
-    one is near it, or one was delivered, or cancelled by someone, within the cooldown of its type.
+    A requested notification is a duplicate only of a pending one for the same minute. An automatic one is
+    also a duplicate of a pending one near it, and of one that was delivered, or cancelled by a person, within
+    the cooldown of its type.
     """
     rows = [row for row in alike if row.cause != SUPERSEDED and row.audience is request.audience]
     for row in rows:

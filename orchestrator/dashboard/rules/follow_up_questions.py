@@ -20,7 +20,7 @@ from orchestrator.domain.dashboard import (
 
 STALE_MS, VERY_STALE_MS = 48 * HOUR_MS, 96 * HOUR_MS
 FAR_BEHIND, BEHIND, MUCH_BEHIND = 20.0, 10.0, 30.0
-BEGUN_RATIO = 0.2
+START_RATIO = 0.2
 NEAR_MS, NEXT_MS, WEEK_MS = 3 * DAY_MS, DAY_MS, 7 * DAY_MS
 NEARLY_DONE, MOSTLY_DONE = 80, 90
 CAUSE_OF = {kind: notification for notification, kinds in alerts.SAME_CAUSE.items() for kind in kinds}
@@ -28,7 +28,7 @@ CAUSE_OF = {kind: notification for notification, kinds in alerts.SAME_CAUSE.item
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QuestionProposal:
-    """A question that is to be asked; its text is made later."""
+    """A question to ask; its text is rendered later."""
 
     type: QuestionType
     priority: Priority
@@ -50,7 +50,11 @@ DONE_SOON = QuestionProposal(
 
 
 def of_task(task: BoardTask, context: alerts.AlertContext, alert_steps: Sequence[Step]) -> list[Step]:
-    """Ask what an active task calls for, unless it was asked or notified lately, or is in `alert_steps`."""
+    """Return the question that an active task needs, or a skip with the reason why it is not asked now.
+
+    It is skipped if it was answered for this deadline, asked or notified a short time ago, or is covered by
+    `alert_steps`.
+    """
     if task.status is not BoardTaskStatus.ACTIVE:
         return []
     wanted = choose(task, context.hours, now_ms=context.now_ms)
@@ -64,20 +68,20 @@ def of_task(task: BoardTask, context: alerts.AlertContext, alert_steps: Sequence
 
 
 def _worded(task: BoardTask, phrase: str, hours: Hours) -> str:
-    words: str = getattr(rule_texts.texts_for(task.title), phrase)
-    named = {"title": rule_texts.shorten(task.title), "pct": task.pct}
-    if task.deadline is not None and "{when}" in words:
-        named["when"] = alerts.when(task.deadline, hours, rule_texts.language_of(task.title))
-    return words.format_map(named)
+    template: str = getattr(rule_texts.texts_for(task.title), phrase)
+    values = {"title": rule_texts.shorten(task.title), "pct": task.pct}
+    if task.deadline is not None and "{when}" in template:
+        values["when"] = alerts.when(task.deadline, hours, rule_texts.language_of(task.title))
+    return template.format_map(values)
 
 
 def choose(task: BoardTask, hours: Hours, *, now_ms: int) -> QuestionProposal | None:
-    """Return the question that a task calls for, or None: overdue, very stale, stale, then by deadline."""
+    """Return the question that a task needs, or None: overdue first, then very stale, stale, by deadline."""
     silent_ms = now_ms - task.last_update_ms
     if task.deadline is not None and now_ms >= slots.end_ms(task.deadline, hours):
         return OVERDUE
     if task.is_blocked:
-        return None  # a notification asks for it
+        return None  # a notification of the rules asks about the block
     if silent_ms >= VERY_STALE_MS:
         return ROUTINE
     if silent_ms >= STALE_MS:
@@ -92,7 +96,7 @@ def _by_deadline(task: BoardTask, deadline: Deadline, now_ms: int) -> QuestionPr
     ratio = (now_ms - task.created_ms) / (deadline.at_ms - task.created_ms)
     gap = min(ratio, 1.0) * 100 - task.pct
     is_near = left_ms <= NEAR_MS
-    if task.pct == 0 and ratio > BEGUN_RATIO:
+    if task.pct == 0 and ratio > START_RATIO:
         return QuestionProposal(
             type=QuestionType.START_CHECK, priority=_computed(left_ms, gap), phrase="start"
         )
@@ -134,12 +138,12 @@ def _why_not(
     for question in context.open.get(task.id, ()):
         if question.type in kinds:
             return f"{question.id} is open"
-    for one in kinds:
-        last = context.last_asked(task.id, one)
-        if last is not None and context.now_ms - last < dedupe.question_ms(one):
+    for kind in kinds:
+        last = context.last_asked(task.id, kind)
+        if last is not None and context.now_ms - last < dedupe.question_ms(kind):
             return "asked lately"
     if wanted is OVERDUE:
-        return None  # the alert that says so is not answered by its deadline: the question stays
+        return None  # the overdue alert does not ask for a new date, so the question is still needed
     return _why_alerted(task, cause, context, alert_steps) if cause else None
 
 

@@ -1,6 +1,6 @@
-"""Plan what the rules do to a dashboard as it stands. Pure: no clock, no store.
+"""Plan what the rules do to a dashboard in its present state. Pure: no clock, no store.
 
-Durations are exact and bounds belong to them: at 72 h 00:00:00 a task has been quiet for three days.
+Durations include their bound: at exactly 72 h a task counts as quiet for three days.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ from orchestrator.dashboard.rules.slots import Hours
 from orchestrator.dashboard.rules.steps import AlertHistory, Ask, RulePlan, Skip, SkippedRow, Step
 from orchestrator.domain.dashboard import BoardSnapshot, BoardTask, Priority
 
-MAX_ASKED = 5
+MAX_QUESTIONS = 5
 RANK = {Priority.HIGH: 0, Priority.MEDIUM: 1, Priority.LOW: 2}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BoardState:
-    """All that the rules look at."""
+    """The input of the rules: a dashboard, its history, the group's hours and the time."""
 
     snapshot: BoardSnapshot
     past: AlertHistory
@@ -29,8 +29,8 @@ class BoardState:
 def plan(board: BoardState) -> RulePlan:
     """Return what the rules do to a whole dashboard.
 
-    Each task is looked at alone: what goes wrong with one is told and spoils no other. A field that a
-    person has set is left as it is.
+    Each task is handled alone: an error in one is recorded as a trouble and does not stop the others. A
+    field that a person has set is not changed.
     """
     steps: list[Step] = []
     troubles: list[SkippedRow] = []
@@ -52,9 +52,9 @@ def plan(board: BoardState) -> RulePlan:
 
 
 def _few(steps: list[Step]) -> list[Step]:
-    """Ask at most so much in one look, the most important first: the rest comes with the next ones."""
-    asks = sorted((step for step in steps if isinstance(step, Ask)), key=lambda one: RANK[one.priority])
-    late = {id(one) for one in asks[MAX_ASKED:]}
+    """Skip all but the `MAX_QUESTIONS` most important questions; a later pass asks the others."""
+    asks = sorted((step for step in steps if isinstance(step, Ask)), key=lambda ask: RANK[ask.priority])
+    late = {id(ask) for ask in asks[MAX_QUESTIONS:]}
     return [
         Skip(row_id=step.task_id, what=step.type.value, why="enough questions for one look")
         if isinstance(step, Ask) and id(step) in late

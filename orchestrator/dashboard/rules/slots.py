@@ -11,7 +11,7 @@ from orchestrator.domain.dashboard import Deadline
 
 DAY = timedelta(days=1)
 JUST_NOW_MS = 60_000
-"""Whoever looks at the very moment looks a little later."""
+"""Milliseconds after a time within which it still counts as now: a pass at that time runs a little later."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,7 +34,10 @@ class Hours:
         return self.moment(day, time(0))
 
     def moment(self, day: date, at: time) -> int:
-        """Return a time of a day in epoch ms: of one shown twice the first, of a skipped one the next."""
+        """Return a time of a day in epoch ms.
+
+        Of a time that the clocks show twice, the first; for a time that they skip, the next one after it.
+        """
         return round(datetime.combine(day, at, self.zone).timestamp() * 1000)
 
     def next_slot(self, now_ms: int) -> int:
@@ -53,7 +56,9 @@ class Hours:
         if not self.is_quiet(at_ms):
             return at_ms
         day = self.day_of(at_ms)
-        ends = (self.moment(one, time(self.quiet_end % 24)) for one in (day, day + DAY, day + 2 * DAY))
+        ends = (
+            self.moment(end_day, time(self.quiet_end % 24)) for end_day in (day, day + DAY, day + 2 * DAY)
+        )
         return next(end for end in ends if end > at_ms)
 
     def _slots_from(self, now_ms: int) -> Iterator[int]:
@@ -67,9 +72,9 @@ class Hours:
 
 
 def settled(ideal_ms: int, hours: Hours, *, now_ms: int, deadline_ms: int | None = None) -> int:
-    """Return when to send what is best sent at `ideal_ms`, in epoch ms.
+    """Return when to send a notification whose best time is `ideal_ms`, in epoch ms.
 
-    That time; if it is past, the next slot before the deadline; if there is none, now.
+    It is that time; if that is past, the next slot before the deadline; if there is none, now.
     """
     if ideal_ms >= now_ms - JUST_NOW_MS:
         return ideal_ms
@@ -78,7 +83,7 @@ def settled(ideal_ms: int, hours: Hours, *, now_ms: int, deadline_ms: int | None
 
 
 def end_ms(deadline: Deadline, hours: Hours) -> int:
-    """Return when a task becomes overdue: at its moment, or when its day is over."""
+    """Return when a task becomes overdue, in epoch ms: at its time of day, or at the end of its day."""
     if deadline.date is None:
         return deadline.at_ms
     return hours.start_of(date.fromisoformat(deadline.date) + DAY)

@@ -20,7 +20,7 @@ DAY_MS = 24 * HOUR_MS
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChangeStatus:
-    """Park a task or take it up again."""
+    """Set a task to someday, or back to active."""
 
     task_id: str
     status: BoardTaskStatus
@@ -80,7 +80,7 @@ Step = ChangeStatus | ArchiveTask | Ask | CloseQuestion | Notify | WithdrawNotif
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SkippedRow:
-    """A row that the rules could not look at."""
+    """A row at which the rules failed, with the error."""
 
     row_id: str
     reason: str
@@ -97,7 +97,7 @@ class RulePlan:
 
     @property
     def actions(self) -> tuple[Step, ...]:
-        """The steps that change something."""
+        """Return the steps that change something."""
         return tuple(step for step in self.steps if not isinstance(step, Skip))
 
     @property
@@ -108,7 +108,7 @@ class RulePlan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeliveredAlert:
-    """A notification that was delivered, or cancelled by a person, as far as it counts for the rules."""
+    """A notification that was delivered, or cancelled by a person, with the fields that the rules use."""
 
     type: NotificationType
     cause: str | None = None

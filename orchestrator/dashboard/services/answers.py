@@ -1,4 +1,4 @@
-"""Take the answer to a question, and do to its task what a person's answer says without doubt."""
+"""Record the answer to a question, and change its task where a person's answer is unambiguous."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ async def answer(ctx: ServiceContext, *, question_id: str, answer: str) -> ToolR
 
 
 async def carry_out(ctx: ServiceContext, question: Question, answer: str) -> Effect | None:
-    """Change the task of a question as an answer says; None where that takes somebody who reads it.
+    """Change the task of a question as an answer says; None where only an agent can tell what it means.
 
     "yes" to "is it done?" completes it, a time for its deadline moves that, "60 %" is its progress.
     """
@@ -86,7 +86,7 @@ def _meant(
 
 
 def _is_to_come(ctx: ServiceContext, text: str) -> bool:
-    """Return whether a text is a day or a moment that is not over, as a deadline is written."""
+    """Return whether a text is a deadline that lies in the future."""
     try:
         deadline = when.parse_deadline(text, now_ms=ctx.now_ms, zone=ctx.zone)
     except ToolRefused:

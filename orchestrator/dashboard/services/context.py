@@ -1,4 +1,4 @@
-"""The context of one service call: a transaction, a group, a caller, and one revision for all it writes."""
+"""The context of one service call: a transaction, a group, a caller, and one revision for all its writes."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class ServiceContext:
         can_deliver: bool = True,
         chat_jid: ChatJid | None = None,
     ) -> None:
-        """`can_deliver`: there is a channel that takes a message for the group's chat, `chat_jid`."""
+        """`can_deliver`: a channel takes messages for the group's chat, `chat_jid`."""
         self.tx = tx
         self.folder = folder
         self.caller = caller
@@ -75,13 +75,13 @@ class ServiceContext:
         return self.caller.now_ms
 
     async def asked_in(self) -> ChatJid | None:
-        """Return the chat of the turn that calls; outside of any, the group's notify chat."""
+        """Return the chat of the calling turn; outside a turn, the chat that gets notifications."""
         turn_id = self.caller.turn_id
         turn = await turns.get(self.tx, TurnId(turn_id)) if turn_id is not None else None
         return turn.chat_jid if turn is not None else self.chat_jid
 
     async def version(self) -> int:
-        """Return the version of all that this call writes; a missing dashboard is created."""
+        """Return the version of all rows that this call writes; a missing dashboard is created."""
         if self._version is None:
             await dashboards.ensure(self.tx, self.folder, now_ms=self.now_ms)
             self._version = await dashboards.advance(self.tx, self.folder)
@@ -89,13 +89,13 @@ class ServiceContext:
 
     async def task(self, task_id: str) -> BoardTask:
         """Return a task of the dashboard. Raises `ToolRefused` NOT_FOUND."""
-        found = await dashboard_tasks.get(self.tx, self.folder, task_id)
-        if found is None:
+        row = await dashboard_tasks.get(self.tx, self.folder, task_id)
+        if row is None:
             raise ToolRefused("NOT_FOUND", f"There is no task '{task_id[:80]}' on this dashboard.")
-        return found
+        return row
 
     async def check_open_task(self, task_id: str, *, why_not: str) -> None:
-        """Check that a task is not over.
+        """Check that a task is neither completed nor cancelled.
 
         Raises:
             ToolRefused: UNKNOWN_TASK, or TASK_TERMINAL with `why_not`.
@@ -112,19 +112,19 @@ class ServiceContext:
 
     async def question(self, question_id: str) -> Question:
         """Return a question of the dashboard. Raises `ToolRefused` NOT_FOUND."""
-        found = await dashboard_questions.get(self.tx, self.folder, question_id)
-        if found is None:
+        row = await dashboard_questions.get(self.tx, self.folder, question_id)
+        if row is None:
             raise ToolRefused("NOT_FOUND", f"There is no question '{question_id[:80]}' on this dashboard.")
-        return found
+        return row
 
     async def notification(self, notification_id: str) -> Notification:
         """Return a notification of the dashboard. Raises `ToolRefused` NOT_FOUND."""
-        found = await dashboard_notifications.get(self.tx, self.folder, notification_id)
-        if found is None:
+        row = await dashboard_notifications.get(self.tx, self.folder, notification_id)
+        if row is None:
             raise ToolRefused(
                 "NOT_FOUND", f"There is no notification '{notification_id[:80]}' on this dashboard."
             )
-        return found
+        return row
 
     def check_version(self, row: BoardTask | Question | Notification, current: Mapping[str, Any]) -> None:
         """Refuse to change a row of another version than its caller expects. Raises `ToolRefused` STALE."""
@@ -135,7 +135,7 @@ class ServiceContext:
         """Refuse to change a row that has changed since the running turn was shown it.
 
         Raises:
-            Refused: STALE, with the row as it stands.
+            ToolRefused: STALE, with the row as it is now.
         """
         turn_id = self.caller.turn_id
         self.check_version(row, current)

@@ -51,5 +51,5 @@ async def save_insight(
 
 
 def content_hash(content: str) -> str:
-    """Return the hash of a text; spaces and case make no difference."""
+    """Return the hash of a text without regard to spaces and case."""
     return hashlib.sha256(" ".join(content.casefold().split()).encode()).hexdigest()[:32]

@@ -25,7 +25,7 @@ async def record(
     turn_id: int | None = None,
     reason: str | None = None,
 ) -> None:
-    """Record how a notification differs from what it was; `before` is None of a new one."""
+    """Record how a notification differs from its earlier state; `before` is None for a new one."""
     for what, detail in _differences(before, after, by=by):
         if reason is not None:
             detail["reason"] = reason
@@ -62,9 +62,9 @@ def _differences(
 def _end_of(after: Notification) -> dict[str, Any]:
     match after.status:
         case NotificationStatus.DELIVERED:
-            found = {"message": after.message, "late_ms": after.late_ms}
+            fields = {"message": after.message, "late_ms": after.late_ms}
         case NotificationStatus.CANCELLED:
-            found = {"reason": after.cancel_reason}
+            fields = {"reason": after.cancel_reason}
         case _:
-            found = {"error": after.error, "late_ms": after.late_ms}
-    return {name: value for name, value in found.items() if value}
+            fields = {"error": after.error, "late_ms": after.late_ms}
+    return {name: value for name, value in fields.items() if value}

@@ -51,7 +51,7 @@ RULE_REASONS = (
     ZONE_CHANGED,
     REMINDER_SET,
 )
-"""Reasons with which Andy's rules cancel: such a row does not mean that a person wants no notification."""
+"""Reasons with which Andy's rules cancel; unlike a person's cancel, it does not block a new notification."""
 MAX_LISTED = 200
 _FIELDS = {"message": "message", "due_ms": "scheduled_at", "priority": "priority"}
 """The fields that may be changed, with the tool's names for them."""
@@ -75,7 +75,7 @@ class ScheduleOutcome:
 
 
 async def intend(ctx: ServiceContext, request: NotificationRequest) -> ScheduleOutcome:
-    """Schedule a notification for any caller, and return a refusal as a value."""
+    """Schedule a notification; a refusal is returned, not raised."""
     try:
         return ScheduleOutcome(notification=await _create(ctx, request))
     except ToolRefused as refused:
@@ -93,7 +93,7 @@ async def schedule(
     related_question_id: str | None = None,
     context: str = "",
 ) -> ToolResult:
-    """Schedule a notification at a time in words, as the tool does. Raises `ToolRefused`."""
+    """Schedule a notification at a time that is written as text. Raises `ToolRefused`."""
     point = when.due_ms(scheduled_at, now_ms=ctx.now_ms, zone=ctx.zone)
     made = await _create(
         ctx,
@@ -122,50 +122,50 @@ async def update(
     scheduled_at: str | None = None,
     priority: Priority | None = None,
 ) -> ToolResult:
-    """Change a pending notification; what is changed is what is delivered. Raises `ToolRefused`."""
-    one = await ctx.notification(notification_id)
-    if not one.status.is_open:
+    """Change a pending notification, also one that waits in the outbox. Raises `ToolRefused`."""
+    row = await ctx.notification(notification_id)
+    if not row.status.is_open:
         raise ToolRefused(
-            "NOT_PENDING", f"Notification {one.id} is {one.status.value}.", status=one.status.value
+            "NOT_PENDING", f"Notification {row.id} is {row.status.value}.", status=row.status.value
         )
-    await ctx.check_seen(one, serializers.notification(one, ctx.zone))
+    await ctx.check_seen(row, serializers.notification(row, ctx.zone))
     changes: dict[str, Any] = {}
     if message is not None:
         changes["message"] = texts.text("message", message, limit=texts.MAX_MESSAGE, is_needed=True)
     if priority is not None:
         changes["priority"] = priority
     if scheduled_at is not None:
-        changes |= await _moved(ctx, one, scheduled_at)
+        changes |= await _moved(ctx, row, scheduled_at)
     changed = sorted(
-        _FIELDS[name] for name in _FIELDS if changes.get(name, getattr(one, name)) != getattr(one, name)
+        _FIELDS[name] for name in _FIELDS if changes.get(name, getattr(row, name)) != getattr(row, name)
     )
     if not changed:
-        raise ToolRefused("NOTHING_TO_CHANGE", f"Nothing of notification {one.id} would be different.")
-    # Last, after all that may be refused: a message that was called back has to be changed.
-    if one.status is NotificationStatus.SENDING:
-        changes = await _called_back(ctx, one) | changes
-    one = await _put(ctx, replace(one, **changes), was=one)
+        raise ToolRefused("NOTHING_TO_CHANGE", f"Nothing of notification {row.id} would be different.")
+    # Last, after every check that may refuse: a message taken out of the outbox must get its change.
+    if row.status is NotificationStatus.SENDING:
+        changes = await _called_back(ctx, row) | changes
+    row = await _put(ctx, replace(row, **changes), was=row)
     return ToolResult(
-        text=f"Notification {one.id} is changed ({', '.join(changed)}): {_due(ctx, one)}, {one.message}",
-        data=serializers.notification(one, ctx.zone) | {"changed": changed},
+        text=f"Notification {row.id} is changed ({', '.join(changed)}): {_due(ctx, row)}, {row.message}",
+        data=serializers.notification(row, ctx.zone) | {"changed": changed},
     )
 
 
 async def cancel(ctx: ServiceContext, *, notification_id: str, reason: str = "") -> ToolResult:
     """Cancel a pending notification; a second cancel changes nothing. Raises `ToolRefused`."""
-    one = await ctx.notification(notification_id)
+    row = await ctx.notification(notification_id)
     reason = texts.text("reason", reason, limit=texts.MAX_TEXT)
-    if one.status is NotificationStatus.CANCELLED:
+    if row.status is NotificationStatus.CANCELLED:
         return ToolResult(
-            text=f"Notification {one.id} was cancelled before.", data=serializers.notification(one, ctx.zone)
+            text=f"Notification {row.id} was cancelled before.", data=serializers.notification(row, ctx.zone)
         )
-    if not one.status.is_open:
-        code = "ALREADY_DELIVERED" if one.status is NotificationStatus.DELIVERED else "NOT_PENDING"
-        raise ToolRefused(code, f"Notification {one.id} is {one.status.value}.", status=one.status.value)
-    await ctx.check_seen(one, serializers.notification(one, ctx.zone))
-    one = await _end(ctx, one, reason or "User requested cancellation")
+    if not row.status.is_open:
+        code = "ALREADY_DELIVERED" if row.status is NotificationStatus.DELIVERED else "NOT_PENDING"
+        raise ToolRefused(code, f"Notification {row.id} is {row.status.value}.", status=row.status.value)
+    await ctx.check_seen(row, serializers.notification(row, ctx.zone))
+    row = await _end(ctx, row, reason or "User requested cancellation")
     return ToolResult(
-        text=f"Notification {one.id} is cancelled.", data=serializers.notification(one, ctx.zone)
+        text=f"Notification {row.id} is cancelled.", data=serializers.notification(row, ctx.zone)
     )
 
 
@@ -180,14 +180,14 @@ async def list_them(
     to_time: str | None = None,
     notification_id: str | None = None,
 ) -> ToolResult:
-    """List notifications by due time, at most `limit`; of one, show its history too."""
+    """List notifications by due time, at most `limit`; with an id, only that one and its history."""
     if notification_id is not None:
         return await _with_history(ctx, await ctx.notification(notification_id))
     bounds = [
         None if text is None else when.parse_datetime(text, now_ms=ctx.now_ms, zone=ctx.zone).at_ms
         for text in (from_time, to_time)
     ]
-    found = await dashboard_notifications.listed(
+    rows = await dashboard_notifications.listed(
         ctx.tx,
         ctx.folder,
         statuses=_statuses(status),
@@ -197,27 +197,27 @@ async def list_them(
         to_ms=bounds[1],
         limit=min(limit, MAX_LISTED),
     )
-    asked = {"status": status, "task": related_task_id, "type": type, "from": from_time, "to": to_time}
-    filters = ", ".join(f"{name} {value}" for name, value in asked.items() if value is not None)
-    if not found:
+    requested = {"status": status, "task": related_task_id, "type": type, "from": from_time, "to": to_time}
+    filters = ", ".join(f"{name} {value}" for name, value in requested.items() if value is not None)
+    if not rows:
         return ToolResult(
             text=f"There are no notifications{f' with {filters}' if filters else ''}.",
             data={"notifications": []},
         )
-    lines = [_line(ctx, one) for one in found]
+    lines = [_line(ctx, row) for row in rows]
     return ToolResult(
-        text="\n".join([f"{len(found)} notification{'s' if len(found) > 1 else ''}:", *lines]),
-        data={"notifications": [serializers.notification(one, ctx.zone) for one in found]},
+        text="\n".join([f"{len(rows)} notification{'s' if len(rows) > 1 else ''}:", *lines]),
+        data={"notifications": [serializers.notification(row, ctx.zone) for row in rows]},
     )
 
 
-async def _with_history(ctx: ServiceContext, one: Notification) -> ToolResult:
-    recorded = await dashboard_notifications.history_of(ctx.tx, ctx.folder, one.id)
-    entries = history_view.whole(one, recorded)
+async def _with_history(ctx: ServiceContext, row: Notification) -> ToolResult:
+    recorded = await dashboard_notifications.history_of(ctx.tx, ctx.folder, row.id)
+    entries = history_view.whole(row, recorded)
     return ToolResult(
-        text="\n".join([_line(ctx, one), *(f"  - {history_view.line(each, ctx.zone)}" for each in entries)]),
+        text="\n".join([_line(ctx, row), *(f"  - {history_view.line(each, ctx.zone)}" for each in entries)]),
         data={
-            "notifications": [serializers.notification(one, ctx.zone)],
+            "notifications": [serializers.notification(row, ctx.zone)],
             "history": [history_view.data(each, ctx.zone) for each in entries],
         },
     )
@@ -226,32 +226,32 @@ async def _with_history(ctx: ServiceContext, one: Notification) -> ToolResult:
 async def cancel_of_task(ctx: ServiceContext, task_id: str, reason: str) -> int:
     """Cancel all pending notifications about a task, and return how many there were."""
     open_ones = await dashboard_notifications.open_of_task(ctx.tx, ctx.folder, task_id)
-    for one in open_ones:
-        await _end(ctx, one, reason)
+    for row in open_ones:
+        await _end(ctx, row, reason)
     return len(open_ones)
 
 
 async def cancel_of_question(ctx: ServiceContext, question_id: str) -> int:
     """Cancel all pending notifications about a question, and return how many there were."""
     open_ones = await dashboard_notifications.open_of_question(ctx.tx, ctx.folder, question_id)
-    for one in open_ones:
-        await _end(ctx, one, QUESTION_CLOSED)
+    for row in open_ones:
+        await _end(ctx, row, QUESTION_CLOSED)
     return len(open_ones)
 
 
 async def cancel_of_rules(ctx: ServiceContext, reason: str) -> None:
-    """Cancel all pending notifications that rules have made; rules make them again where needed."""
-    for one in await dashboard_notifications.to_come(ctx.tx, ctx.folder):
-        if one.cause is not None and one.created_by is Actor.WORKER:
-            await _end(ctx, one, reason)
+    """Cancel all pending notifications of the rules; the next pass makes them again where needed."""
+    for row in await dashboard_notifications.to_come(ctx.tx, ctx.folder):
+        if row.cause is not None and row.created_by is Actor.WORKER:
+            await _end(ctx, row, reason)
 
 
 async def sweep(ctx: ServiceContext) -> int:
-    """Cancel all pending notifications whose task is over or gone, and return how many there were."""
+    """Cancel all pending notifications whose task ended or was removed, and return how many there were."""
     orphans = await dashboard_notifications.orphans(ctx.tx, ctx.folder)
-    for one in orphans:
-        task = await dashboard_tasks.get(ctx.tx, ctx.folder, one.task_id or "")
-        await _end(ctx, one, TASK_GONE if task is None else ended_because(task))
+    for row in orphans:
+        task = await dashboard_tasks.get(ctx.tx, ctx.folder, row.task_id or "")
+        await _end(ctx, row, TASK_GONE if task is None else ended_because(task))
     return len(orphans)
 
 
@@ -262,10 +262,10 @@ async def withdraw_alerts(ctx: ServiceContext, reminder: Notification) -> int:
     """
     assert reminder.task_id is not None
     cancelled = 0
-    for one in await dashboard_notifications.open_of_task(ctx.tx, ctx.folder, reminder.task_id):
-        is_of_rules = one.type is NotificationType.DEADLINE_ALERT and one.created_by is Actor.WORKER
-        if is_of_rules and _day(ctx, one) == _day(ctx, reminder):
-            await _end(ctx, one, REMINDER_SET)
+    for row in await dashboard_notifications.open_of_task(ctx.tx, ctx.folder, reminder.task_id):
+        is_of_rules = row.type is NotificationType.DEADLINE_ALERT and row.created_by is Actor.WORKER
+        if is_of_rules and _day(ctx, row) == _day(ctx, reminder):
+            await _end(ctx, row, REMINDER_SET)
             cancelled += 1
     return cancelled
 
@@ -276,21 +276,21 @@ async def forget_deadline(ctx: ServiceContext, task: BoardTask, *, shown: str) -
     Delivered ones no longer count for the rules.
     """
     rows = [
-        one
+        row
         for kind in (NotificationType.DEADLINE_ALERT, NotificationType.REMINDER)
-        for one in await dashboard_notifications.alike(
+        for row in await dashboard_notifications.alike(
             ctx.tx, ctx.folder, kind, task_id=task.id, question_id=None
         )
-        if kind is NotificationType.DEADLINE_ALERT or alerts.is_reminder(one.cause)
+        if kind is NotificationType.DEADLINE_ALERT or alerts.is_reminder(row.cause)
     ]
     cancelled = 0
-    for one in rows:
-        if one.status.is_open and (one.cause is not None or one.created_by is Actor.WORKER):
-            await _end(ctx, one, f"{DEADLINE_MOVED} to {shown}")
+    for row in rows:
+        if row.status.is_open and (row.cause is not None or row.created_by is Actor.WORKER):
+            await _end(ctx, row, f"{DEADLINE_MOVED} to {shown}")
             cancelled += 1
-        # Marked, or the rules would find the old alert and stay silent about the new deadline.
-        elif not one.status.is_open and one.cause != dedupe.SUPERSEDED:
-            await _put(ctx, replace(one, cause=dedupe.SUPERSEDED), was=one)
+        # Marked as superseded, or the rules would find the old alert and not send one for the new deadline.
+        elif not row.status.is_open and row.cause != dedupe.SUPERSEDED:
+            await _put(ctx, replace(row, cause=dedupe.SUPERSEDED), was=row)
     return cancelled
 
 
@@ -332,11 +332,11 @@ async def _create(ctx: ServiceContext, request: NotificationRequest) -> Notifica
     )
     made = await _put(ctx, made, was=None)
     log.info("Notification scheduled", id=made.id, group=ctx.folder, due_ms=made.due_ms, type=made.type.value)
-    return await ctx.notification(made.id)  # which has its number now
+    return await ctx.notification(made.id)  # read again, for the number that the store has given it
 
 
 async def _check_about(ctx: ServiceContext, request: NotificationRequest) -> None:
-    """The task and the question there are, and what is to be done is not done yet."""
+    """Check that the task and the question exist and are still open. Raises `ToolRefused`."""
     if request.task_id is not None:
         await ctx.check_open_task(request.task_id, why_not="nothing was scheduled")
     if request.question_id is not None:
@@ -353,14 +353,14 @@ async def _check_alike(ctx: ServiceContext, request: NotificationRequest, *, but
     rows = await dashboard_notifications.alike(
         ctx.tx, ctx.folder, request.type, task_id=request.task_id, question_id=request.question_id
     )
-    # What the host itself cancelled says nothing of what people want, so it blocks no new one.
+    # A cancel by the host says nothing about the wishes of people, so it blocks no new notification.
     others = [row for row in rows if row.id != but and not _is_cancelled_by_rules(row)]
-    found = dedupe.clash(request, others, is_automatic=ctx.caller.is_automatic, now_ms=ctx.now_ms)
-    if found is None:
+    duplicate = dedupe.clash(request, others, is_automatic=ctx.caller.is_automatic, now_ms=ctx.now_ms)
+    if duplicate is None:
         return
-    row = found.row
-    if found.until_ms is not None:
-        until = when.format_time(found.until_ms, ctx.zone)
+    row = duplicate.row
+    if duplicate.until_ms is not None:
+        until = when.format_time(duplicate.until_ms, ctx.zone)
         raise ToolRefused(
             "COOLDOWN",
             f"{row.id} said so lately ({row.status.value}); not again before {until}.",
@@ -387,25 +387,25 @@ async def _check_room(ctx: ServiceContext, task_id: str | None) -> None:
         return
     of_task = await dashboard_notifications.open_of_task(ctx.tx, ctx.folder, task_id)
     if len(of_task) >= ctx.limits.pending_a_task:
-        ids = [one.id for one in of_task]
+        ids = [row.id for row in of_task]
         raise ToolRefused(
             "CAP", f"Task {task_id} has {len(ids)} to come already ({', '.join(ids)}): change one.", ids=ids
         )
 
 
-async def _moved(ctx: ServiceContext, one: Notification, scheduled_at: str) -> dict[str, Any]:
+async def _moved(ctx: ServiceContext, row: Notification, scheduled_at: str) -> dict[str, Any]:
     point = when.due_ms(scheduled_at, now_ms=ctx.now_ms, zone=ctx.zone)
-    if point.at_ms != one.due_ms:
+    if point.at_ms != row.due_ms:
         request = NotificationRequest(
-            message=one.message,
+            message=row.message,
             due_ms=point.at_ms,
-            type=one.type,
-            task_id=one.task_id,
-            question_id=one.question_id,
-            cause=one.cause,
-            audience=one.audience,
+            type=row.type,
+            task_id=row.task_id,
+            question_id=row.question_id,
+            cause=row.cause,
+            audience=row.audience,
         )
-        await _check_alike(ctx, request, but=one.id)
+        await _check_alike(ctx, request, but=row.id)
     return {
         "due_ms": point.at_ms,
         "due_text": None if point.is_iso else texts.line("scheduled_at", scheduled_at),
@@ -415,22 +415,25 @@ async def _moved(ctx: ServiceContext, one: Notification, scheduled_at: str) -> d
     }
 
 
-async def _called_back(ctx: ServiceContext, one: Notification) -> dict[str, Any]:
-    """Take one that is claimed out of the outbox; what the messenger has got is past changing."""
-    if not await dashboard_deliveries.call_back(ctx.tx, one):
-        raise ToolRefused("NOT_PENDING", f"Notification {one.id} is being sent.", status=one.status.value)
+async def _called_back(ctx: ServiceContext, row: Notification) -> dict[str, Any]:
+    """Take a claimed notification out of the outbox, and return the fields that make it pending again.
+
+    Raises `ToolRefused` where the messenger is sending it already.
+    """
+    if not await dashboard_deliveries.call_back(ctx.tx, row):
+        raise ToolRefused("NOT_PENDING", f"Notification {row.id} is being sent.", status=row.status.value)
     return {
         "status": NotificationStatus.PENDING,
         "claim_token": None,
         "claim_until_ms": None,
-        "attempts": one.attempts - 1,
+        "attempts": row.attempts - 1,
     }
 
 
-async def _end(ctx: ServiceContext, one: Notification, reason: str) -> Notification:
-    context = f"{one.context}\n{reason}".strip()
+async def _end(ctx: ServiceContext, row: Notification, reason: str) -> Notification:
+    context = f"{row.context}\n{reason}".strip()
     ended = replace(
-        one,
+        row,
         status=NotificationStatus.CANCELLED,
         cancelled_ms=ctx.now_ms,
         cancel_reason=reason,
@@ -438,16 +441,16 @@ async def _end(ctx: ServiceContext, one: Notification, reason: str) -> Notificat
         claim_token=None,
         claim_until_ms=None,
     )
-    return await _put(ctx, ended, was=one)
+    return await _put(ctx, ended, was=row)
 
 
-async def _put(ctx: ServiceContext, one: Notification, *, was: Notification | None) -> Notification:
-    one = replace(one, version=await ctx.version(), changed_turn=ctx.caller.turn_id)
-    if not await dashboard_notifications.put(ctx.tx, one, was=None if was is None else was.version):
-        raise ToolRefused("STALE", f"{one.id} was changed meanwhile.")
+async def _put(ctx: ServiceContext, row: Notification, *, was: Notification | None) -> Notification:
+    row = replace(row, version=await ctx.version(), changed_turn=ctx.caller.turn_id)
+    if not await dashboard_notifications.put(ctx.tx, row, was=None if was is None else was.version):
+        raise ToolRefused("STALE", f"{row.id} was changed meanwhile.")
     by, turn_id = ctx.caller.actor.value, ctx.caller.turn_id
-    await notification_log.record(ctx.tx, was, one, by=by, turn_id=turn_id, now_ms=ctx.now_ms)
-    return one
+    await notification_log.record(ctx.tx, was, row, by=by, turn_id=turn_id, now_ms=ctx.now_ms)
+    return row
 
 
 def _statuses(status: NotificationStatus | None) -> tuple[NotificationStatus, ...]:
@@ -456,27 +459,27 @@ def _statuses(status: NotificationStatus | None) -> tuple[NotificationStatus, ..
     return () if status is None else (status,)
 
 
-def _line(ctx: ServiceContext, one: Notification) -> str:
+def _line(ctx: ServiceContext, row: Notification) -> str:
     about = "".join(
-        f", {name} {value}" for name, value in (("task", one.task_id), ("question", one.question_id)) if value
+        f", {name} {value}" for name, value in (("task", row.task_id), ("question", row.question_id)) if value
     )
-    ended_ms = one.delivered_ms or one.cancelled_ms
+    ended_ms = row.delivered_ms or row.cancelled_ms
     ended = (
-        f", {one.status.value} {when.format_time(ended_ms, ctx.zone)}"
+        f", {row.status.value} {when.format_time(ended_ms, ctx.zone)}"
         if ended_ms
-        else f", {one.status.value}"
+        else f", {row.status.value}"
     )
-    said = f" (said: {one.due_text})" if one.due_text else ""
-    context = f" [{' '.join(one.context.split())}]" if one.context else ""
+    due_text = f" (said: {row.due_text})" if row.due_text else ""
+    context = f" [{' '.join(row.context.split())}]" if row.context else ""
     return (
-        f"- {one.id}: {_due(ctx, one)}{said}, {one.type.value}, {one.priority.value}{ended}{about}: "
-        f"{one.message}{context}"
+        f"- {row.id}: {_due(ctx, row)}{due_text}, {row.type.value}, {row.priority.value}{ended}{about}: "
+        f"{row.message}{context}"
     )
 
 
-def _day(ctx: ServiceContext, one: Notification) -> date:
-    return datetime.fromtimestamp(one.due_ms / 1000, ctx.zone).date()
+def _day(ctx: ServiceContext, row: Notification) -> date:
+    return datetime.fromtimestamp(row.due_ms / 1000, ctx.zone).date()
 
 
-def _due(ctx: ServiceContext, one: Notification) -> str:
-    return datetime.fromtimestamp(one.due_ms / 1000, ctx.zone).strftime("%a %Y-%m-%d %H:%M")
+def _due(ctx: ServiceContext, row: Notification) -> str:
+    return datetime.fromtimestamp(row.due_ms / 1000, ctx.zone).strftime("%a %Y-%m-%d %H:%M")

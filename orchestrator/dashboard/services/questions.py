@@ -1,4 +1,4 @@
-"""Ask, change, answer and close questions. Rows stay for good, so that it is known what was asked."""
+"""Create, change, answer and close questions. Rows are never deleted, so nothing is asked twice."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ async def create(
     context: str = "",
     options: Sequence[str] = (),
 ) -> ToolResult:
-    """Create a question, unless the same is open or was asked lately. Raises `ToolRefused`."""
+    """Create a question, unless the same is open or was asked a short time ago. Raises `ToolRefused`."""
     question = texts.text("question", question, limit=MAX_QUESTION, is_needed=True)
     context = texts.text("context", context)
     options = checked_options(options)
@@ -64,14 +64,14 @@ async def create(
     )
 
 
-def checked_options(given: Sequence[str]) -> tuple[str, ...]:
-    """Return the answers to choose from on one line each. Raises `ToolRefused`."""
-    options = tuple(texts.line("options", one) for one in given)
+def checked_options(wanted: Sequence[str]) -> tuple[str, ...]:
+    """Check the answers to choose from, and return each on one line. Raises `ToolRefused`."""
+    options = tuple(texts.line("options", option) for option in wanted)
     if options and not MIN_OPTIONS <= len(options) <= MAX_OPTIONS:
         raise ToolRefused("VALIDATION", f"options: give {MIN_OPTIONS} to {MAX_OPTIONS}, or none.")
-    if not all(0 < len(one) <= MAX_OPTION_CHARS for one in options):
+    if not all(0 < len(option) <= MAX_OPTION_CHARS for option in options):
         raise ToolRefused("VALIDATION", f"options: each has 1 to {MAX_OPTION_CHARS} characters.")
-    if len({one.casefold() for one in options}) < len(options):
+    if len({option.casefold() for option in options}) < len(options):
         raise ToolRefused("VALIDATION", "options: two of them are the same.")
     return options
 
@@ -86,11 +86,11 @@ async def update(
     context: str | None = None,
 ) -> ToolResult:
     """Change a question that nobody has answered. Raises `ToolRefused`."""
-    one = await ctx.question(question_id)
-    if one.answered_ms is not None:
-        raise ToolRefused("ALREADY_ANSWERED", f"Question {one.id} is answered: {one.answer}")
-    if one.closed_ms is not None:
-        raise ToolRefused("CLOSED", f"Question {one.id} is closed: {one.closed_reason}")
+    row = await ctx.question(question_id)
+    if row.answered_ms is not None:
+        raise ToolRefused("ALREADY_ANSWERED", f"Question {row.id} is answered: {row.answer}")
+    if row.closed_ms is not None:
+        raise ToolRefused("CLOSED", f"Question {row.id} is closed: {row.closed_reason}")
     if cooldown_hours is not None and not 0 <= cooldown_hours <= MAX_COOLDOWN_H:
         raise ToolRefused("VALIDATION", f"cooldown_hours is 0 to {MAX_COOLDOWN_H}.")
     wanted = {
@@ -100,30 +100,30 @@ async def update(
         "context": None if context is None else texts.text("context", context),
     }
     changes = {
-        name: value for name, value in wanted.items() if value is not None and value != getattr(one, name)
+        name: value for name, value in wanted.items() if value is not None and value != getattr(row, name)
     }
     if not changes:
-        raise ToolRefused("NOTHING_TO_CHANGE", f"Nothing of question {one.id} would be different.")
-    await ctx.check_seen(one, serializers.question(one, ctx.zone))
-    changed = await _put(ctx, replace(one, **changes), was=one.version)  # type: ignore[arg-type]
-    said = ", ".join(f"{name} {getattr(one, name)} → {value}" for name, value in changes.items())
+        raise ToolRefused("NOTHING_TO_CHANGE", f"Nothing of question {row.id} would be different.")
+    await ctx.check_seen(row, serializers.question(row, ctx.zone))
+    changed = await _put(ctx, replace(row, **changes), was=row.version)  # type: ignore[arg-type]
+    differences = ", ".join(f"{name} {getattr(row, name)} → {value}" for name, value in changes.items())
     return ToolResult(
-        text=f"Question {one.id} is changed: {said}.", data=serializers.question(changed, ctx.zone)
+        text=f"Question {row.id} is changed: {differences}.", data=serializers.question(changed, ctx.zone)
     )
 
 
 async def remove(ctx: ServiceContext, *, question_id: str, reason: str = "") -> ToolResult:
-    """Close a question; a second close changes nothing. Its cooldown goes on."""
-    one = await ctx.question(question_id)
-    if one.closed_ms is not None:
+    """Close a question; a second close changes nothing. Its cooldown continues."""
+    row = await ctx.question(question_id)
+    if row.closed_ms is not None:
         return ToolResult(
-            text=f"Question {one.id} was closed before.", data=serializers.question(one, ctx.zone)
+            text=f"Question {row.id} was closed before.", data=serializers.question(row, ctx.zone)
         )
-    await ctx.check_seen(one, serializers.question(one, ctx.zone))
-    # The row stays: its cooldown keeps the rules from asking the same thing tomorrow.
-    closed = await _close(ctx, one, texts.text("reason", reason) or "Removed")
+    await ctx.check_seen(row, serializers.question(row, ctx.zone))
+    # The row is not deleted: its cooldown prevents the rules from asking the same thing tomorrow.
+    closed = await _close(ctx, row, texts.text("reason", reason) or "Removed")
     return ToolResult(
-        text=f"Question {one.id} is closed ({closed.closed_reason}): {one.question}",
+        text=f"Question {row.id} is closed ({closed.closed_reason}): {row.question}",
         data=serializers.question(closed, ctx.zone),
     )
 
@@ -134,37 +134,37 @@ async def answer(ctx: ServiceContext, *, question_id: str, answer: str) -> ToolR
     if not answer:
         raise ToolRefused("EMPTY", "The answer is empty.")
     answer = texts.text("answer", answer, is_needed=True)
-    one = await ctx.question(question_id)
-    if one.answer == answer:
+    row = await ctx.question(question_id)
+    if row.answer == answer:
         return ToolResult(
-            text=f"Question {one.id} has this answer already.", data=serializers.question(one, ctx.zone)
+            text=f"Question {row.id} has this answer already.", data=serializers.question(row, ctx.zone)
         )
     # The version is checked although an answer may be replaced: two people may answer at once.
-    ctx.check_version(one, serializers.question(one, ctx.zone))
-    if one.closed_ms is not None:
-        raise ToolRefused("CLOSED", f"Question {one.id} is closed: {one.closed_reason}")
+    ctx.check_version(row, serializers.question(row, ctx.zone))
+    if row.closed_ms is not None:
+        raise ToolRefused("CLOSED", f"Question {row.id} is closed: {row.closed_reason}")
     # `processed_ms` is cleared, so that a model looks at the new answer too.
-    answered = replace(one, answer=answer, answered_ms=ctx.now_ms, processed_ms=None)
-    answered = await _put(ctx, answered, was=one.version)
-    await notifications.cancel_of_question(ctx, one.id)
+    answered = replace(row, answer=answer, answered_ms=ctx.now_ms, processed_ms=None)
+    answered = await _put(ctx, answered, was=row.version)
+    await notifications.cancel_of_question(ctx, row.id)
     return ToolResult(
-        text=f"Question {one.id} is answered: {one.question}", data=serializers.question(answered, ctx.zone)
+        text=f"Question {row.id} is answered: {row.question}", data=serializers.question(answered, ctx.zone)
     )
 
 
 async def close_of_task(ctx: ServiceContext, task_id: str, reason: str) -> int:
     """Close the open questions about a task, and return how many there were."""
     open_ones = await dashboard_questions.unanswered(ctx.tx, ctx.folder, task_id)
-    for one in open_ones:
-        await _close(ctx, one, reason)
+    for row in open_ones:
+        await _close(ctx, row, reason)
     return len(open_ones)
 
 
 async def close_outdated(ctx: ServiceContext, before: BoardTask, after: BoardTask) -> int:
-    """Close the open questions that a change of their task has answered or made untrue; return how many.
+    """Close the open questions that a change of their task has answered or outdated; return how many.
 
-    One about the deadline goes with the deadline, one about what holds it up with that. The rules name a task
-    by its title, so that theirs go with the title; they ask anew where there is still a reason.
+    A new deadline closes questions about it, a change of the block those about the block. A new
+    title closes questions of the rules, whose text names the old title; the rules ask again where needed.
     """
     kinds: set[QuestionType] = set()
     if before.deadline != after.deadline:
@@ -172,52 +172,52 @@ async def close_outdated(ctx: ServiceContext, before: BoardTask, after: BoardTas
     if before.is_blocked != after.is_blocked:
         kinds |= {QuestionType.BLOCKER_CHECK}
     is_renamed = before.title != after.title
-    found = [
-        one
-        for one in await dashboard_questions.unanswered(ctx.tx, ctx.folder, after.id)
-        if one.type in kinds or (is_renamed and one.created_by is Actor.WORKER)
+    outdated = [
+        row
+        for row in await dashboard_questions.unanswered(ctx.tx, ctx.folder, after.id)
+        if row.type in kinds or (is_renamed and row.created_by is Actor.WORKER)
     ]
-    for one in found:
-        await _close(ctx, one, dedupe.TASK_CHANGED)
-    return len(found)
+    for row in outdated:
+        await _close(ctx, row, dedupe.TASK_CHANGED)
+    return len(outdated)
 
 
-async def _close(ctx: ServiceContext, one: Question, reason: str) -> Question:
-    await notifications.cancel_of_question(ctx, one.id)
-    return await _put(ctx, replace(one, closed_ms=ctx.now_ms, closed_reason=reason), was=one.version)
+async def _close(ctx: ServiceContext, row: Question, reason: str) -> Question:
+    await notifications.cancel_of_question(ctx, row.id)
+    return await _put(ctx, replace(row, closed_ms=ctx.now_ms, closed_reason=reason), was=row.version)
 
 
 async def _check_alike(ctx: ServiceContext, text: str, task_id: str | None, kind: QuestionType) -> None:
     same = await dashboard_questions.open_like(ctx.tx, ctx.folder, text)
     of_task = [] if task_id is None else await dashboard_questions.of_task(ctx.tx, ctx.folder, task_id, kind)
     # The cooldown counts from whatever came last, so an answer or a close does not shorten it.
-    open_ones = [*same, *(one for one in of_task if one.is_open)]
+    open_ones = [*same, *(row for row in of_task if row.is_open)]
     if open_ones:
-        one = open_ones[0]
-        raise ToolRefused("DUPLICATE", f"Question {one.id} asks that already: {one.question}", ids=[one.id])
+        row = open_ones[0]
+        raise ToolRefused("DUPLICATE", f"Question {row.id} asks that already: {row.question}", ids=[row.id])
     settled = await dashboard_questions.settled_like(
         ctx.tx, ctx.folder, text, task_id, unsettled=dedupe.UNSETTLED
     )
-    # What somebody told once is known for good; how a task stands may be asked again after a while.
+    # Information that a person gave once stays known; the state of a task may be asked again after a while.
     if settled and ctx.caller.is_automatic and kind is QuestionType.INFO_GATHER:
-        one = settled[0]
-        how = f"answered: {one.answer}" if one.answer is not None else f"closed: {one.closed_reason}"
-        raise ToolRefused("DUPLICATE", f"Question {one.id} asked that and is {how}", ids=[one.id])
-    for one in [*of_task, *settled]:
-        last_ms = max(one.last_asked_ms or 0, one.answered_ms or 0, one.closed_ms or 0)
-        until_ms = last_ms + one.cooldown_h * dedupe.HOUR_MS
+        row = settled[0]
+        how = f"answered: {row.answer}" if row.answer is not None else f"closed: {row.closed_reason}"
+        raise ToolRefused("DUPLICATE", f"Question {row.id} asked that and is {how}", ids=[row.id])
+    for row in [*of_task, *settled]:
+        last_ms = max(row.last_asked_ms or 0, row.answered_ms or 0, row.closed_ms or 0)
+        until_ms = last_ms + row.cooldown_h * dedupe.HOUR_MS
         if until_ms > ctx.now_ms:
             until = when.format_time(until_ms, ctx.zone)
             raise ToolRefused(
                 "COOLDOWN",
-                f"{one.id} asked that lately; not again before {until}.",
-                ids=[one.id],
+                f"{row.id} asked that lately; not again before {until}.",
+                ids=[row.id],
                 until=until,
             )
 
 
-async def _put(ctx: ServiceContext, one: Question, *, was: int | None) -> Question:
-    one = replace(one, version=await ctx.version(), changed_turn=ctx.caller.turn_id)
-    if not await dashboard_questions.put(ctx.tx, one, was=was):
-        raise ToolRefused("STALE", f"{one.id} was changed meanwhile.")
-    return one
+async def _put(ctx: ServiceContext, row: Question, *, was: int | None) -> Question:
+    row = replace(row, version=await ctx.version(), changed_turn=ctx.caller.turn_id)
+    if not await dashboard_questions.put(ctx.tx, row, was=was):
+        raise ToolRefused("STALE", f"{row.id} was changed meanwhile.")
+    return row

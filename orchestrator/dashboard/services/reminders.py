@@ -1,7 +1,6 @@
 """Set, move, cancel and list reminders for people, who know each by a short number.
 
-A reminder is a notification that somebody asked for: the rows, the checks and the delivery are those of
-`notifications`.
+A reminder is a notification that a person requested: rows, checks and delivery are those of `notifications`.
 """
 
 from __future__ import annotations
@@ -55,7 +54,7 @@ def _always(_: Group) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReminderService:
-    """Changes reminders in the caller's transaction. What the owner changes is audited, without the text."""
+    """Changes reminders in the caller's transaction. The owner's changes are audited, without the text."""
 
     zone_of: Callable[[Group], ZoneInfo]
     can_deliver: Callable[[Group], bool] = _always
@@ -81,8 +80,8 @@ class ReminderService:
 
         Raises:
             TextEmpty, TextTooLong
-            ReminderRefused: the group has too many, or this very one, no channel takes it, or the task is
-                unknown or over.
+            ReminderRefused: the group has too many or the same one already, no channel takes it, or the task
+                is unknown or has ended.
         """
         check_text(text)
         ctx = self._context(tx, group, now_ms=now_ms, turn_id=turn_id)
@@ -100,21 +99,21 @@ class ReminderService:
         return made.notification
 
     async def end(
-        self, tx: Tx, one: Notification, *, now_ms: int, turn_id: int | None = None
+        self, tx: Tx, reminder: Notification, *, now_ms: int, turn_id: int | None = None
     ) -> Notification:
-        """Cancel a reminder. Raises `ReminderRefused` of one that was sent or cancelled."""
-        _check_open(one)
-        ctx = self._context(tx, await self._group(tx, one), now_ms=now_ms, turn_id=turn_id)
+        """Cancel a reminder. Raises `ReminderRefused` if it was sent or cancelled before."""
+        _check_open(reminder)
+        ctx = self._context(tx, await self._group(tx, reminder), now_ms=now_ms, turn_id=turn_id)
         try:
-            await notifications.cancel(ctx, notification_id=one.id)
+            await notifications.cancel(ctx, notification_id=reminder.id)
         except ToolRefused as refused:
             raise ReminderRefused(str(refused)) from refused
-        return await ctx.notification(one.id)
+        return await ctx.notification(reminder.id)
 
     # For the owner
 
     async def add(self, tx: Tx, folder: str, text: str, at: str, *, now_ms: int) -> ReminderView:
-        """Set a reminder for a group's chat at a time in words, and return its row.
+        """Set a reminder for a group's chat at a time that is written as text, and return its row.
 
         Raises:
             UnknownGroup, BadTime, TextEmpty, TextTooLong, ReminderRefused
@@ -131,24 +130,22 @@ class ReminderService:
     async def move(
         self, tx: Tx, reminder: str, at: str | None, *, now_ms: int, text: str | None = None
     ) -> ReminderView:
-        """Let a reminder be due at another time, or say another text, and return its row.
-
-        What is None stays as it is.
+        """Change the time or the text of a reminder, and return its row. None leaves a value unchanged.
 
         Raises:
             UnknownReminder, BadTime, TextEmpty, TextTooLong
             ReminderRefused: it was sent or cancelled.
         """
-        one = await _known(tx, reminder)
-        _check_open(one)
+        row = await _known(tx, reminder)
+        _check_open(row)
         if text is not None:
             check_text(text)
-        ctx = self._context(tx, await self._group(tx, one), now_ms=now_ms)
+        ctx = self._context(tx, await self._group(tx, row), now_ms=now_ms)
         try:
-            await notifications.update(ctx, notification_id=one.id, scheduled_at=at, message=text)
+            await notifications.update(ctx, notification_id=row.id, scheduled_at=at, message=text)
         except ToolRefused as refused:
             raise (BadTime if refused.code in _OF_TIME else ReminderRefused)(str(refused)) from refused
-        return await self._done(tx, "move", await ctx.notification(one.id), now_ms=now_ms)
+        return await self._done(tx, "move", await ctx.notification(row.id), now_ms=now_ms)
 
     async def cancel(self, tx: Tx, reminder: str, *, now_ms: int) -> ReminderView:
         """Cancel a reminder, and return its row.
@@ -161,36 +158,38 @@ class ReminderService:
         return await self._done(tx, "cancel", ended, now_ms=now_ms)
 
     async def restore(self, tx: Tx, reminder: str, *, now_ms: int) -> ReminderView:
-        """Set a cancelled reminder anew, in its chat and at its time, and return the row of the new one.
+        """Set a new reminder like a cancelled one, for its chat and time, and return the new row.
 
         Raises:
             UnknownReminder
             ReminderRefused: it was sent, or the group has too many.
         """
-        one = await _known(tx, reminder)
-        if one.status is not NotificationStatus.CANCELLED:
+        row = await _known(tx, reminder)
+        if row.status is not NotificationStatus.CANCELLED:
             raise ReminderRefused(
-                f"Reminder {one.number} is {one.status.value}: only a deleted one comes back."
+                f"Reminder {row.number} is {row.status.value}: only a deleted one comes back."
             )
-        group = await self._group(tx, one)
+        group = await self._group(tx, row)
         made = await self.set(
             tx,
-            replace(group, jid=one.chat_jid or group.jid),
-            one.message,
-            one.due_ms,
+            replace(group, jid=row.chat_jid or group.jid),
+            row.message,
+            row.due_ms,
             now_ms=now_ms,
-            task_id=one.task_id,
+            task_id=row.task_id,
         )
         return await self._done(tx, "restore", made, now_ms=now_ms)
 
     async def rows(self, tx: Tx, folder: str | None) -> list[ReminderView]:
-        """Return the reminders to come of a group, or of all, the next first; those that repeat too.
+        """Return the pending reminders of a group, or of all groups, the next first; repeating ones too.
 
         Raises:
             UnknownGroup
         """
         known = None if folder is None else (await groups.known(tx, folder)).folder
-        rows = [await self._row(tx, one) for one in await dashboard_notifications.reminders(tx, known)]
+        rows = [
+            await self._row(tx, reminder) for reminder in await dashboard_notifications.reminders(tx, known)
+        ]
         repeating = [_repeating_row(task) for task in await tasks.every(tx, known) if _is_reminder(task)]
         return sorted([*rows, *repeating], key=lambda row: row["due_ms"])
 
@@ -205,37 +204,39 @@ class ReminderService:
             chat_jid=group.jid,
         )
 
-    async def _group(self, tx: Tx, one: Notification) -> Group:
+    async def _group(self, tx: Tx, reminder: Notification) -> Group:
         """Return the group of a reminder, also of one that is no longer registered."""
-        # A reminder keeps its chat and comes also when its group is gone, so it can be cancelled as well.
-        gone = Group(folder=one.folder, jid=one.chat_jid or ChatJid(""), name=one.folder)
-        return await groups.by_folder(tx, one.folder) or gone
+        # A reminder stores its chat and is sent even if its group was removed, so it must stay cancellable.
+        gone = Group(folder=reminder.folder, jid=reminder.chat_jid or ChatJid(""), name=reminder.folder)
+        return await groups.by_folder(tx, reminder.folder) or gone
 
-    async def _done(self, tx: Tx, action: str, one: Notification, *, now_ms: int) -> ReminderView:
+    async def _done(self, tx: Tx, action: str, reminder: Notification, *, now_ms: int) -> ReminderView:
         # The audit outlives the reminder, so its text is not copied there.
-        detail = {"reminder": one.number, "due_ms": one.due_ms}
-        event = audit.AuditEvent(at_ms=now_ms, kind=f"reminder.{action}", folder=one.folder, detail=detail)
+        detail = {"reminder": reminder.number, "due_ms": reminder.due_ms}
+        event = audit.AuditEvent(
+            at_ms=now_ms, kind=f"reminder.{action}", folder=reminder.folder, detail=detail
+        )
         await audit.append(tx, event)
-        return await self._row(tx, one)
+        return await self._row(tx, reminder)
 
-    async def _row(self, tx: Tx, one: Notification) -> ReminderView:
-        assert one.number is not None, "each reminder has a number"
+    async def _row(self, tx: Tx, reminder: Notification) -> ReminderView:
+        assert reminder.number is not None, "each reminder has a number"
         return {
-            "id": one.number,
-            "group": one.folder,
-            "due": local_iso(one.due_ms, self.zone_of(await self._group(tx, one))),
-            "due_ms": one.due_ms,
-            "text": one.message,
+            "id": reminder.number,
+            "group": reminder.folder,
+            "due": local_iso(reminder.due_ms, self.zone_of(await self._group(tx, reminder))),
+            "due_ms": reminder.due_ms,
+            "text": reminder.message,
             "repeats": None,
         }
 
 
 async def _known(tx: Tx, reminder: str) -> Notification:
-    """Return the reminder of a number, or of the id by which agents know it.
+    """Return the reminder with this number, or with the id that agents use.
 
     Raises:
         UnknownReminder
-        ReminderRefused: it repeats, which scheduled tasks do.
+        ReminderRefused: it repeats, so it is a scheduled task.
     """
     if reminder.startswith("task-"):
         raise ReminderRefused(
@@ -243,12 +244,12 @@ async def _known(tx: Tx, reminder: str) -> Notification:
         )
     # `isdigit` alone takes digits of other scripts, and a long number would not fit an SQLite integer.
     if reminder.isascii() and reminder.isdigit() and len(reminder) < 16:
-        found = await dashboard_notifications.by_number(tx, int(reminder))
+        row = await dashboard_notifications.by_number(tx, int(reminder))
     else:
-        found = await dashboard_notifications.by_id(tx, reminder)
-    if found is None or found.number is None:
+        row = await dashboard_notifications.by_id(tx, reminder)
+    if row is None or row.number is None:
         raise UnknownReminder(reminder)
-    return found
+    return row
 
 
 def _is_reminder(task: ScheduledTask) -> bool:
@@ -271,10 +272,10 @@ def _repeating_row(task: ScheduledTask) -> ReminderView:
     }
 
 
-def _check_open(one: Notification) -> None:
-    if not one.status.is_open:
-        word = "sent" if one.status.value == "delivered" else one.status.value
-        raise ReminderRefused(f"Reminder {one.number} is {word} already.")
+def _check_open(reminder: Notification) -> None:
+    if not reminder.status.is_open:
+        word = "sent" if reminder.status.value == "delivered" else reminder.status.value
+        raise ReminderRefused(f"Reminder {reminder.number} is {word} already.")
 
 
 def shown_due(row: ReminderView) -> str:

@@ -1,4 +1,4 @@
-"""Create and change the tasks of a dashboard, with all that follows, in one transaction."""
+"""Create and change a dashboard's tasks, together with their questions and notifications."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class TaskChanges:
     priority: Priority | None = None
     tags: tuple[str, ...] | None = None
 
-    def given(self) -> tuple[str, ...]:
+    def fields(self) -> tuple[str, ...]:
         """Return the names of the fields to change."""
         return tuple(name for name in self.__slots__ if getattr(self, name) is not None)
 
@@ -73,9 +73,9 @@ async def create(
         created_ms=ctx.now_ms,
         updated_ms=ctx.now_ms,
     )
-    given = [name for name, value in (("deadline", deadline), ("context", context), ("tags", tags)) if value]
-    task = await _put(ctx, _stamped(ctx, task, ["title", "priority", *given]), was=None)
-    await _have_alerted(ctx, task)
+    fields = [name for name, value in (("deadline", deadline), ("context", context), ("tags", tags)) if value]
+    task = await _put(ctx, _stamped(ctx, task, ["title", "priority", *fields]), was=None)
+    await _wake_rules_if_near(ctx, task)
     return ToolResult(
         text=f"Task {task.id} is made: {task.title}{_until(ctx, task)}.",
         data=serializers.task(task, ctx.zone),
@@ -83,24 +83,24 @@ async def create(
 
 
 async def update(ctx: ServiceContext, task_id: str, changes: TaskChanges) -> ToolResult:
-    """Change a task; when it ends, its notifications and questions end too. Raises `ToolRefused`."""
-    given = changes.given()
-    if not given:
+    """Change a task; if it ends, its notifications and questions are closed too. Raises `ToolRefused`."""
+    fields = changes.fields()
+    if not fields:
         raise ToolRefused("NOTHING_TO_CHANGE", "Say what is to be different.")
     task = await ctx.task(task_id)
     # Before anything is changed: an agent must not overwrite what it was never shown.
     await ctx.check_seen(task, serializers.task(task, ctx.zone))
     changed = _changed(ctx, task, changes)
-    stamped = await _put(ctx, _stamped(ctx, changed, given), was=task.version)
+    stamped = await _put(ctx, _stamped(ctx, changed, fields), was=task.version)
     followed = await _follow(ctx, task, stamped)
     return ToolResult(
-        text=f"Task {stamped.id} ({stamped.title}) is updated: {_said(ctx, stamped, given)}.{followed.text}",
+        text=f"Task {stamped.id} ({stamped.title}) is updated: {_said(ctx, stamped, fields)}.{followed.text}",
         data=serializers.task(stamped, ctx.zone) | followed.data,
     )
 
 
 async def move_to_history(ctx: ServiceContext, *, task_id: str, reflection: str = "") -> ToolResult:
-    """Move a task that is over to the history; a second move changes nothing. Raises `ToolRefused`."""
+    """Move an ended task to the history; a second move changes nothing. Raises `ToolRefused`."""
     task = await ctx.task(task_id)
     if task.archived_ms is not None:
         return ToolResult(
@@ -134,7 +134,7 @@ async def set_recurring(
     days_of_week: tuple[int, ...] | None = None,
     check_time: str | None = None,
 ) -> ToolResult:
-    """Set on which days a task is done again; its streaks are kept. Raises `ToolRefused`."""
+    """Set the days on which a task is repeated; its streaks are retained. Raises `ToolRefused`."""
     task = await ctx.task(task_id)
     await ctx.check_seen(task, serializers.task(task, ctx.zone))
     before = dict(task.recurring or {})
@@ -157,11 +157,11 @@ async def set_recurring(
     return ToolResult(text=f"Task {task.id} is {text}.", data=serializers.task(task, ctx.zone))
 
 
-async def follow_zone(ctx: ServiceContext, *, is_news: bool) -> None:
-    """Count the days of deadlines by the clocks of the group's zone, and what rules have made for them.
+async def follow_zone(ctx: ServiceContext, *, is_changed: bool) -> None:
+    """Recompute deadlines of whole days, and the alerts of the rules, after a change of the group's zone.
 
-    What people asked for stays at its moment. `is_news` is false where nobody knows which zone it was before:
-    then only days that are not as they should be tell that it was another.
+    Reminders that people requested stay at their moment. `is_changed` is false where the zone before is not
+    known: the zone then counts as changed only if a deadline has to be moved.
     """
     days = await dashboard_tasks.days(ctx.tx, ctx.folder)
     # Each day is computed once: many tasks share one.
@@ -170,15 +170,15 @@ async def follow_zone(ctx: ServiceContext, *, is_news: bool) -> None:
     moved = 0
     for day, at_ms in begins.items():
         moved += await dashboard_tasks.move_day(ctx.tx, ctx.folder, day, at_ms=at_ms, version=version)
-    # What rules have timed by the old zone is cancelled, and made again by the pass that is woken here.
-    if is_news or moved:
+    # Notifications that the rules timed by the old zone are cancelled; the pass woken here makes them again.
+    if is_changed or moved:
         await notifications.cancel_of_rules(ctx, notifications.ZONE_CHANGED)
         await dashboards.wake_rules(ctx.tx, ctx.folder, now_ms=ctx.now_ms)
     await dashboards.note_zone(ctx.tx, ctx.folder, ctx.zone.key)
 
 
 def _changed(ctx: ServiceContext, task: BoardTask, changes: TaskChanges) -> BoardTask:
-    """Pure but for the time: the task as it is to be, with what must hold of any task."""
+    """Return the task with its changes, after checking them. Pure, but for the time in `ctx`."""
     new: dict[str, Any] = {"updated_ms": ctx.now_ms}
     if changes.title is not None:
         new["title"] = texts.line("title", changes.title, limit=MAX_TITLE_CHARS, is_needed=True)
@@ -216,7 +216,7 @@ def _blocked(ctx: ServiceContext, task: BoardTask, changes: TaskChanges) -> dict
     if changes.blocked is None and changes.blocker_note is not None and not task.is_blocked:
         raise ToolRefused("VALIDATION", "blocker_note: the task is not blocked; give blocked too.")
     new: dict[str, Any] = {}
-    # A task that is blocked already keeps its time, or each repeat would hide how long it has been.
+    # A second "blocked" keeps the first time, or each repeat would hide how long the task has been blocked.
     if changes.blocked and not task.is_blocked:
         new["blocked_ms"] = ctx.now_ms
     if changes.blocker_note is not None:
@@ -242,7 +242,7 @@ def _with_status(ctx: ServiceContext, task: BoardTask, changes: TaskChanges) -> 
             blocked_ms=None,
             blocker_note=None,
         )
-    # A task that is open again leaves the history, which holds only what is over.
+    # A reopened task leaves the history, which contains only ended tasks.
     archived_ms = task.archived_ms if status.is_terminal else None
     return replace(task, status=status, completed_ms=None, archived_ms=archived_ms)
 
@@ -257,10 +257,10 @@ async def _follow(ctx: ServiceContext, before: BoardTask, after: BoardTask) -> _
     if after.status.is_terminal:
         return await _ended(ctx, after)
     if before.status.is_terminal:
-        await _have_alerted(ctx, after)
+        await _wake_rules_if_near(ctx, after)
     await questions.close_outdated(ctx, before, after)
     if _moment(before.deadline) != _moment(after.deadline):
-        await _have_alerted(ctx, after)
+        await _wake_rules_if_near(ctx, after)
         shown = serializers.deadline(after.deadline, ctx.zone) or "none"
         cancelled = await notifications.forget_deadline(ctx, after, shown=shown)
         text = f" {_counted(cancelled)} of the old deadline cancelled." if cancelled else ""
@@ -268,9 +268,8 @@ async def _follow(ctx: ServiceContext, before: BoardTask, after: BoardTask) -> _
     return _Followed(data={"cancelled_notifications": 0})
 
 
-async def _have_alerted(ctx: ServiceContext, task: BoardTask) -> None:
-    """Have the rules look now at a deadline so near that the next beat may come too late for its alerts."""
-    # The rules look once a beat; an alert for the next day may be due before that.
+async def _wake_rules_if_near(ctx: ServiceContext, task: BoardTask) -> None:
+    """Run the rules now if the deadline is so near that an alert may be due before their next pass."""
     if task.deadline is not None and task.deadline.at_ms - ctx.now_ms <= alerts.DAY_BEFORE_MS:
         await dashboards.wake_rules(ctx.tx, ctx.folder, now_ms=ctx.now_ms)
 
@@ -298,7 +297,7 @@ def _deadline(ctx: ServiceContext, text: str) -> Deadline | None:
 
 
 def _stamped(ctx: ServiceContext, task: BoardTask, fields: list[str] | tuple[str, ...]) -> BoardTask:
-    """Note which fields a person set, so that rules leave them."""
+    """Record which fields a person set, so that the rules do not change them."""
     if not ctx.caller.is_person:
         return task
     return replace(task, user_set={**task.user_set, **dict.fromkeys(fields, ctx.now_ms)})
@@ -316,7 +315,7 @@ def _until(ctx: ServiceContext, task: BoardTask) -> str:
     return f", due {shown[:16].replace('T', ' ')}" if shown else ""
 
 
-def _said(ctx: ServiceContext, task: BoardTask, given: tuple[str, ...]) -> str:
+def _said(ctx: ServiceContext, task: BoardTask, fields: tuple[str, ...]) -> str:
     shown = {
         "progress": f"{task.pct}%",
         "status": task.status.value,
@@ -327,4 +326,4 @@ def _said(ctx: ServiceContext, task: BoardTask, given: tuple[str, ...]) -> str:
         "priority": f"{task.priority.value} priority",
         "tags": f"tags {', '.join(task.tags) or 'none'}",
     }
-    return ", ".join(shown.get(name, name.replace("_", " ")) for name in given)
+    return ", ".join(shown.get(name, name.replace("_", " ")) for name in fields)

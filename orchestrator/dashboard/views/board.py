@@ -25,13 +25,13 @@ from orchestrator.store import (
 from orchestrator.store.database import Tx
 
 MAX_ANSWERED = 20
-"""Answers that a worker is shown at once; the others wait."""
+"""The largest number of answers in one worker's turn; the others wait for a later turn."""
 MAX_READ = 1_200
-"""Rows of each kind that are read: as many as fill a summary."""
+"""The largest number of rows of each kind that are read: a summary has no room for more."""
 
 
 async def snapshot(tx: Tx, folder: Folder) -> BoardSnapshot | None:
-    """Read a dashboard as it stands; None where there is none."""
+    """Read a dashboard; None for a group without one."""
     dashboard = await dashboards.get(tx, folder)
     if dashboard is None:
         return None
@@ -45,7 +45,7 @@ async def snapshot(tx: Tx, folder: Folder) -> BoardSnapshot | None:
 
 
 async def row(tx: Tx, folder: Folder, row_id: str) -> BoardTask | Question | Notification | None:
-    """Return the task, question or notification of this id, also one that is over."""
+    """Return the task, question or notification with this id, also if it has ended."""
     return (
         await dashboard_tasks.get(tx, folder, row_id)
         or await dashboard_questions.get(tx, folder, row_id)
@@ -85,20 +85,20 @@ class BoardData(TypedDict):
 
 
 async def content(tx: Tx, folder: Folder, zone: ZoneInfo) -> BoardData:
-    """Return what is on a dashboard; a group without one has an empty one."""
-    seen = await snapshot(tx, folder)
-    if seen is None:
+    """Return the contents of a dashboard; empty lists for a group without one."""
+    board = await snapshot(tx, folder)
+    if board is None:
         return {"has_dashboard": False, "tasks": [], "questions": [], "notifications": []}
     return {
         "has_dashboard": True,
-        "tasks": [serializers.task(one, zone) for one in seen.tasks if one.status is BoardTaskStatus.ACTIVE],
-        "questions": [serializers.question(one, zone) for one in seen.questions],
-        "notifications": [serializers.notification(one, zone) for one in seen.notifications],
+        "tasks": [serializers.task(row, zone) for row in board.tasks if row.status is BoardTaskStatus.ACTIVE],
+        "questions": [serializers.question(row, zone) for row in board.questions],
+        "notifications": [serializers.notification(row, zone) for row in board.notifications],
     }
 
 
 async def show(tx: Tx, folder: Folder, zone: ZoneInfo) -> ToolResult:
-    """Return what is on a dashboard as the answer to an agent."""
+    """Return the contents of a dashboard as the answer to an agent."""
     data = await content(tx, folder, zone)
     counts = (
         f"{len(data['tasks'])} tasks, {len(data['questions'])} questions, "
@@ -109,12 +109,12 @@ async def show(tx: Tx, folder: Folder, zone: ZoneInfo) -> ToolResult:
 
 
 async def brief(tx: Tx, turn: Turn, *, zone: ZoneInfo, now_ms: int) -> str | None:
-    """Render the dashboard for the start of a turn, and note that the turn decides upon this state.
+    """Render the dashboard for the start of a turn, and record this state as the one shown to the turn.
 
-    None where the group has no dashboard.
+    None if the group has no dashboard.
     """
-    seen = await active(tx, turn.folder)
-    if seen is None:
+    board = await active(tx, turn.folder)
+    if board is None:
         return None
-    await dashboards.note_view(tx, turn.id, turn.folder, seen.dashboard.revision)
-    return summary.render(seen, now_ms=now_ms, zone=zone)
+    await dashboards.note_view(tx, turn.id, turn.folder, board.dashboard.revision)
+    return summary.render(board, now_ms=now_ms, zone=zone)

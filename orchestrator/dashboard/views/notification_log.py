@@ -12,26 +12,26 @@ from orchestrator.domain.dashboard import Notification
 from orchestrator.store.dashboard_notifications import HistoryEntry
 
 
-def whole(one: Notification, recorded: Sequence[HistoryEntry]) -> list[HistoryEntry]:
-    """Return the recorded entries, after one for its making where that was not recorded.
+def whole(row: Notification, recorded: Sequence[HistoryEntry]) -> list[HistoryEntry]:
+    """Return the recorded entries, with an entry for the creation first.
 
-    So it is of what was imported, or made before changes were recorded.
+    Imported notifications, and those older than this history, have no such entry in the store.
     """
     if recorded and recorded[0].what == "created":
         return list(recorded)
     made = HistoryEntry(
-        folder=one.folder,
-        notification_id=one.id,
-        at_ms=one.created_ms,
+        folder=row.folder,
+        notification_id=row.id,
+        at_ms=row.created_ms,
         what="created",
-        by=one.created_by.value,
+        by=row.created_by.value,
         detail={},
     )
     return [made, *recorded]
 
 
 def event_word(entry: HistoryEntry) -> str:
-    """Return the last part of the kind of an entry's event: `created`, `moved`, `not_sent`, …"""
+    """Return the last part of an entry's event name: `created`, `moved`, `not_sent`, …"""
     return entry.what.replace(" ", "_")
 
 
@@ -48,13 +48,13 @@ def event_fields(entry: HistoryEntry) -> dict[str, Any]:
 
 def data(entry: HistoryEntry, zone: ZoneInfo) -> dict[str, Any]:
     """Return an entry with its times in the group's zone."""
-    found: dict[str, Any] = {"at": local_iso(entry.at_ms, zone), "what": entry.what, "by": entry.by}
+    fields: dict[str, Any] = {"at": local_iso(entry.at_ms, zone), "what": entry.what, "by": entry.by}
     if entry.turn_id is not None:
-        found["turn"] = entry.turn_id
+        fields["turn"] = entry.turn_id
     for name, value in entry.detail.items():
         is_time = name.endswith("_ms") and name != "late_ms" and value is not None
-        found[name.removesuffix("_ms") if is_time else name] = local_iso(value, zone) if is_time else value
-    return found
+        fields[name.removesuffix("_ms") if is_time else name] = local_iso(value, zone) if is_time else value
+    return fields
 
 
 def line(entry: HistoryEntry, zone: ZoneInfo) -> str:
@@ -67,25 +67,25 @@ def line(entry: HistoryEntry, zone: ZoneInfo) -> str:
 
 
 def _about(detail: dict[str, Any], zone: ZoneInfo) -> list[str]:
-    found = []
+    parts = []
     if "from_ms" in detail:
-        found.append(
+        parts.append(
             f"from {when.format_time(detail['from_ms'], zone)} to {when.format_time(detail['to_ms'], zone)}"
         )
     if "from" in detail:
-        found.append(f"from “{_short(detail['from'])}” to “{_short(detail['to'])}”")
+        parts.append(f"from “{_short(detail['from'])}” to “{_short(detail['to'])}”")
     if "due_ms" in detail:
-        found.append(f"for {when.format_time(detail['due_ms'], zone)}")
+        parts.append(f"for {when.format_time(detail['due_ms'], zone)}")
     if detail.get("late_ms", 0) >= 60_000:
-        found.append(f"{detail['late_ms'] // 60_000} min late")
+        parts.append(f"{detail['late_ms'] // 60_000} min late")
     if detail.get("again_ms"):
-        found.append(f"again at {when.format_time(detail['again_ms'], zone)}")
+        parts.append(f"again at {when.format_time(detail['again_ms'], zone)}")
     if "message" in detail:
-        found.append(f"“{_short(detail['message'])}”")
-    found += [_short(detail[name]) for name in ("reason", "error") if detail.get(name)]
-    return found
+        parts.append(f"“{_short(detail['message'])}”")
+    parts += [_short(detail[name]) for name in ("reason", "error") if detail.get(name)]
+    return parts
 
 
 def _short(text: str) -> str:
-    said = " ".join(str(text).split())
-    return said if len(said) <= 200 else f"{said[:199]}…"
+    shown = " ".join(str(text).split())
+    return shown if len(shown) <= 200 else f"{shown[:199]}…"

@@ -37,37 +37,37 @@ class TaskData(TypedDict):
     version: int
 
 
-def task(one: BoardTask, zone: ZoneInfo) -> TaskData:
+def task(row: BoardTask, zone: ZoneInfo) -> TaskData:
     """Return a task of the dashboard as data."""
     return {
-        "id": one.id,
-        "title": one.title,
-        "status": one.status.value,
-        "priority": one.priority.value,
-        "progress": one.pct,
-        "progress_note": one.progress_note,
-        "deadline": deadline(one.deadline, zone),
-        "deadline_text": one.deadline.text if one.deadline else "",
-        "last_update": local_iso(one.last_update_ms, zone),
-        "blocked": one.is_blocked,
-        "blocker_note": one.blocker_note,
-        "blocked_at": _time(one.blocked_ms, zone),
-        "context": one.context,
-        "tags": list(one.tags),
-        "recurring": None if one.recurring is None else dict(one.recurring),
-        "reflection": one.reflection,
-        "created_at": local_iso(one.created_ms, zone),
-        "completed_at": _time(one.completed_ms, zone),
-        "archived_at": _time(one.archived_ms, zone),
-        "version": one.version,
+        "id": row.id,
+        "title": row.title,
+        "status": row.status.value,
+        "priority": row.priority.value,
+        "progress": row.pct,
+        "progress_note": row.progress_note,
+        "deadline": deadline(row.deadline, zone),
+        "deadline_text": row.deadline.text if row.deadline else "",
+        "last_update": local_iso(row.last_update_ms, zone),
+        "blocked": row.is_blocked,
+        "blocker_note": row.blocker_note,
+        "blocked_at": _time(row.blocked_ms, zone),
+        "context": row.context,
+        "tags": list(row.tags),
+        "recurring": None if row.recurring is None else dict(row.recurring),
+        "reflection": row.reflection,
+        "created_at": local_iso(row.created_ms, zone),
+        "completed_at": _time(row.completed_ms, zone),
+        "archived_at": _time(row.archived_ms, zone),
+        "version": row.version,
     }
 
 
-def deadline(one: Deadline | None, zone: ZoneInfo) -> str | None:
+def deadline(row: Deadline | None, zone: ZoneInfo) -> str | None:
     """Return `2026-02-10`, or a time with offset; None without a deadline."""
-    if one is None:
+    if row is None:
         return None
-    return one.date or local_iso(one.at_ms, zone)
+    return row.date or local_iso(row.at_ms, zone)
 
 
 class QuestionData(TypedDict):
@@ -91,25 +91,25 @@ class QuestionData(TypedDict):
     version: int
 
 
-def question(one: Question, zone: ZoneInfo) -> QuestionData:
+def question(row: Question, zone: ZoneInfo) -> QuestionData:
     """Return a question as data."""
     return {
-        "id": one.id,
-        "question": one.question,
-        "context": one.context,
-        "priority": one.priority.value,
-        "type": one.type.value,
-        "related_task_id": one.task_id,
-        "asked_count": one.asked_count,
-        "last_asked_at": _time(one.last_asked_ms, zone),
-        "cooldown_hours": one.cooldown_h,
-        "created_by": one.created_by.value,
-        "created_at": local_iso(one.created_ms, zone),
-        "answer": one.answer,
-        "answered_at": _time(one.answered_ms, zone),
-        "closed_at": _time(one.closed_ms, zone),
-        "closed_reason": one.closed_reason,
-        "version": one.version,
+        "id": row.id,
+        "question": row.question,
+        "context": row.context,
+        "priority": row.priority.value,
+        "type": row.type.value,
+        "related_task_id": row.task_id,
+        "asked_count": row.asked_count,
+        "last_asked_at": _time(row.last_asked_ms, zone),
+        "cooldown_hours": row.cooldown_h,
+        "created_by": row.created_by.value,
+        "created_at": local_iso(row.created_ms, zone),
+        "answer": row.answer,
+        "answered_at": _time(row.answered_ms, zone),
+        "closed_at": _time(row.closed_ms, zone),
+        "closed_reason": row.closed_reason,
+        "version": row.version,
     }
 
 
@@ -138,29 +138,29 @@ class NotificationData(TypedDict):
     version: int
 
 
-def notification(one: Notification, zone: ZoneInfo) -> NotificationData:
+def notification(row: Notification, zone: ZoneInfo) -> NotificationData:
     """Return a notification as data."""
     return {
-        "id": one.id,
-        "message": one.message,
-        "scheduled_at": local_iso(one.due_ms, zone),
-        "scheduled_at_text": one.due_text,
-        "status": one.status.value,
-        "type": one.type.value,
-        "priority": one.priority.value,
-        "related_task_id": one.task_id,
-        "related_question_id": one.question_id,
-        "cause": one.cause,
-        "context": one.context,
-        "created_by": one.created_by.value,
-        "created_at": local_iso(one.created_ms, zone),
-        "delivered_at": _time(one.delivered_ms, zone),
-        "cancelled_at": _time(one.cancelled_ms, zone),
-        "cancel_reason": one.cancel_reason,
-        "attempts": one.attempts,
-        "late_ms": one.late_ms,
-        "error": one.error,
-        "version": one.version,
+        "id": row.id,
+        "message": row.message,
+        "scheduled_at": local_iso(row.due_ms, zone),
+        "scheduled_at_text": row.due_text,
+        "status": row.status.value,
+        "type": row.type.value,
+        "priority": row.priority.value,
+        "related_task_id": row.task_id,
+        "related_question_id": row.question_id,
+        "cause": row.cause,
+        "context": row.context,
+        "created_by": row.created_by.value,
+        "created_at": local_iso(row.created_ms, zone),
+        "delivered_at": _time(row.delivered_ms, zone),
+        "cancelled_at": _time(row.cancelled_ms, zone),
+        "cancel_reason": row.cancel_reason,
+        "attempts": row.attempts,
+        "late_ms": row.late_ms,
+        "error": row.error,
+        "version": row.version,
     }
 
 
@@ -176,29 +176,29 @@ class InsightData(TypedDict):
     created_at: str
 
 
-def insight(one: Insight, zone: ZoneInfo) -> InsightData:
+def insight(row: Insight, zone: ZoneInfo) -> InsightData:
     """Return an insight as data."""
     return {
-        "id": one.id,
-        "category": one.category.value,
-        "title": one.title,
-        "content": one.content,
-        "source": one.source,
-        "tags": list(one.tags),
-        "created_at": local_iso(one.created_ms, zone),
+        "id": row.id,
+        "category": row.category.value,
+        "title": row.title,
+        "content": row.content,
+        "source": row.source,
+        "tags": list(row.tags),
+        "created_at": local_iso(row.created_ms, zone),
     }
 
 
-def recurring(one: BoardTask) -> str:
-    """Return when a task is done again: `Mon Fri at 18:00`; empty of a task that is done once."""
-    noted = one.recurring or {}
+def recurring(row: BoardTask) -> str:
+    """Return when a task is repeated, such as `Mon Fri at 18:00`; empty for a task that is done once."""
+    noted = row.recurring or {}
     days = " ".join(DAYS[day] for day in days_of(noted)) if noted.get("enabled") else ""
     at = " ".join(str(noted.get("check_time") or "").split())[:20]
     return f"{days} at {at}" if days and at else days
 
 
 def days_of(recurring: Mapping[str, Any]) -> list[int]:
-    """Return the days of the week, 0 is Monday; values that are no day are left out."""
+    """Return the days of the week, 0 is Monday; invalid values are left out."""
     days = recurring.get("days_of_week")
     return [day for day in days if day in range(len(DAYS))] if isinstance(days, list) else []
 

@@ -19,7 +19,7 @@ from orchestrator.domain.dashboard import (
 )
 
 MAX_CHARS = 100_000
-"""Beyond it contexts go, those of the least important first, then whole rows, the last first."""
+"""The largest length of a summary: the least important contexts are left out first, then the last rows."""
 NONE_SCHEDULED = "No notifications are scheduled."
 _RANK = {Priority.LOW: 0, Priority.MEDIUM: 1, Priority.HIGH: 2}
 
@@ -27,7 +27,7 @@ _RANK = {Priority.LOW: 0, Priority.MEDIUM: 1, Priority.HIGH: 2}
 def render(snapshot: BoardSnapshot, *, now_ms: int, zone: ZoneInfo, limit: int = MAX_CHARS) -> str:
     """Render three sections: active tasks by deadline, open questions, notifications to come.
 
-    Nothing is cut unless it is longer than `limit`, and then the text says what was left out.
+    The text is shortened only if it exceeds `limit`, and then says what was left out.
     """
     tasks = [task for task in snapshot.tasks if task.status is BoardTaskStatus.ACTIVE]
     today = datetime.fromtimestamp(now_ms / 1000, zone).date()
@@ -41,7 +41,7 @@ def render(snapshot: BoardSnapshot, *, now_ms: int, zone: ZoneInfo, limit: int =
 
 
 def one_line(text: str) -> str:
-    """Return a text on one line, so that nothing in it looks like a line of its own."""
+    """Return a text on one line, so that a line break in it cannot imitate a row of the summary."""
     return " ".join(text.split())
 
 
@@ -55,12 +55,12 @@ def _sections(
 ) -> str:
     sections = []
     if tasks:
-        blocks = (_task(one, today, zone, has_context=one.id not in without) for one in tasks)
+        blocks = (_task(row, today, zone, has_context=row.id not in without) for row in tasks)
         sections.append("\n\n".join(["## Active Tasks", *blocks]))
     if snapshot.questions:
-        asked = (_question(one, zone, has_context=one.id not in without) for one in snapshot.questions)
-        sections.append("\n\n".join(["## Unanswered Questions", *asked]))
-    rows = [_notification(one, zone) for one in snapshot.notifications] or [NONE_SCHEDULED]
+        questions = (_question(row, zone, has_context=row.id not in without) for row in snapshot.questions)
+        sections.append("\n\n".join(["## Unanswered Questions", *questions]))
+    rows = [_notification(row, zone) for row in snapshot.notifications] or [NONE_SCHEDULED]
     sections.append("\n".join(["## Scheduled Notifications", "", *rows]))
     return "\n\n".join(sections)
 
@@ -102,15 +102,15 @@ def _question(question: Question, zone: ZoneInfo, *, has_context: bool) -> str:
     return "\n".join(lines)
 
 
-def _notification(one: Notification, zone: ZoneInfo) -> str:
-    due = when.format_time(one.due_ms, zone)
+def _notification(row: Notification, zone: ZoneInfo) -> str:
+    due = when.format_time(row.due_ms, zone)
     lines = [
-        f"- **{one.id}** ({one.type.value}, {one.priority.value}): {one_line(one.message)} [Scheduled: {due}]"
+        f"- **{row.id}** ({row.type.value}, {row.priority.value}): {one_line(row.message)} [Scheduled: {due}]"
     ]
-    if one.task_id is not None:
-        lines.append(f"  Related Task: {one.task_id}")
-    if one.question_id is not None:
-        lines.append(f"  Related Question: {one.question_id}")
+    if row.task_id is not None:
+        lines.append(f"  Related Task: {row.task_id}")
+    if row.question_id is not None:
+        lines.append(f"  Related Question: {row.question_id}")
     return "\n".join(lines)
 
 
@@ -143,9 +143,9 @@ def _day(at_ms: int, zone: ZoneInfo) -> date:
 
 
 def _dispensable(tasks: Iterable[BoardTask], questions: Iterable[Question], chars: int) -> frozenset[str]:
-    """Return the rows whose contexts to leave out to save so many characters, the least important first."""
+    """Return the ids of rows whose contexts to leave out to save `chars`, the least important first."""
     both: list[BoardTask | Question] = [*tasks, *questions]
-    rows = [(_RANK[one.priority], one.id, len(one.context)) for one in both if one.context]
+    rows = [(_RANK[item.priority], item.id, len(item.context)) for item in both if item.context]
     rows = [row for _, row in sorted(enumerate(rows), key=lambda at: (at[1][0], -at[0]))]
     gone: set[str] = set()
     for _, row_id, length in rows:

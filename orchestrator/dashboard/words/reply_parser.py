@@ -83,7 +83,7 @@ _INLINE = (
     re.compile(r"(?:^|\s)(\d{1,3})[.):]\s+(?=\S)", re.ASCII),
     re.compile(r"(?:^|\s)(\d{1,3})[.):](?=[^\s\d])", re.ASCII),
 )
-"""`1. … 2. …` and `1.… 2.…`: who begins with one way goes on with it."""
+"""The two styles `1. … 2. …` and `1.… 2.…`; one message uses only one of them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,99 +91,103 @@ class DoneReply:
     """The person says that the task of the notification is done."""
 
     by_sign: str = ""
-    """The sign that said so, alone, as a reply or a reaction."""
+    """The emoji that was the whole reply or reaction; empty where the person wrote it in words."""
 
 
 @dataclass(frozen=True, slots=True)
 class LaterReply:
-    """The person wants the notification again: after `pause_ms`, or at a time that `words` name."""
+    """The person wants the notification again: after `pause_ms`, or at the time in `words`."""
 
     pause_ms: int | None = None
     words: str = ""
 
 
 def read(text: str) -> DoneReply | LaterReply | None:
-    """Return what a reply under a notification asks for; None where it takes an agent to understand it."""
+    """Return what a reply to a notification requests; None where only an agent can understand it."""
     # A thumb comes in five skin colours and two styles, and means the same in all.
     sign = _SKIN.sub("", text.strip())
     if sign in (CHECK, THUMB):
         return DoneReply(by_sign=sign)
-    said = _plain(text)
-    if said in _DONE:
+    plain = _plain(text)
+    if plain in _DONE:
         return DoneReply()
-    found = _LATER.fullmatch(said)
-    words = _LEAD.sub("", found["when"].strip() if found else said, count=1)
-    tail = _TAIL.search(words)
-    is_put_off = found is not None or (tail is not None and tail["again"] is not None)
-    words = _TAIL.sub("", words, count=1).strip()
-    pause_ms = _pause_ms(words)
+    later = _LATER.fullmatch(plain)
+    time_text = _LEAD.sub("", later["when"].strip() if later else plain, count=1)
+    tail = _TAIL.search(time_text)
+    is_put_off = later is not None or (tail is not None and tail["again"] is not None)
+    time_text = _TAIL.sub("", time_text, count=1).strip()
+    pause_ms = _pause_ms(time_text)
     if pause_ms is not None:
         return LaterReply(pause_ms=pause_ms)
-    if _SPAN.fullmatch(words):
-        return LaterReply(words=f"in {words}")
-    if _KOREAN_SPAN.fullmatch(words):
-        return LaterReply(words=f"{words} 후")
+    if _SPAN.fullmatch(time_text):
+        return LaterReply(words=f"in {time_text}")
+    if _KOREAN_SPAN.fullmatch(time_text):
+        return LaterReply(words=f"{time_text} 후")
     # Without a word such as "later" only a clear span counts: `2h` alone may be an answer to something else.
     if not is_put_off:
-        return LaterReply(words=words) if words.startswith("in ") or words.endswith(("후", "뒤")) else None
-    return LaterReply(words=words) if words else LaterReply(pause_ms=USUAL_PAUSE_MS)
+        return (
+            LaterReply(words=time_text)
+            if time_text.startswith("in ") or time_text.endswith(("후", "뒤"))
+            else None
+        )
+    return LaterReply(words=time_text) if time_text else LaterReply(pause_ms=USUAL_PAUSE_MS)
 
 
 def means_done(answer: str) -> bool:
     """Return whether an answer to "is it done?" says that it is: a bare yes, `done`, or both."""
-    said = _plain(answer)
-    if said in _YES or said in _DONE:
+    plain = _plain(answer)
+    if plain in _YES or plain in _DONE:
         return True
-    first, _, rest = said.replace(",", " ").partition(" ")
+    first, _, rest = plain.replace(",", " ").partition(" ")
     return first in _YES and rest.strip() in _YES | _DONE
 
 
-def _pause_ms(words: str) -> int | None:
-    """Return the milliseconds of `2h`, `30m` or `1d 2h`; None of any other text."""
-    found = _SHORT.fullmatch(words.removeprefix("in ").strip())
-    if found is None or not any(found.groups()):
+def _pause_ms(text: str) -> int | None:
+    """Return the milliseconds of `2h`, `30m` or `1d 2h`; None for any other text."""
+    match = _SHORT.fullmatch(text.removeprefix("in ").strip())
+    if match is None or not any(match.groups()):
         return None
-    days, hours, minutes = (int(part or 0) for part in found.groups())
+    days, hours, minutes = (int(part or 0) for part in match.groups())
     return ((days * 24 + hours) * 60 + minutes) * 60_000 or None
 
 
 def answers(text: str, *, count: int) -> tuple[tuple[int, str], ...] | None:
     """Parse numbered answers such as `1. the big hall 2. at six`; None unless the whole text is answers.
 
-    Numbers are those of a list of `count`; each comes once. What follows a line belongs to its answer.
+    Numbers are 1 to `count`, each at most once. Lines without a number continue the answer before them.
     """
     # Lines first: inside a line that is an answer, numbers may be part of it.
-    found = _by_lines(text) or _inline(text)
-    numbers = [number for number, _ in found]
-    if not found or len(set(numbers)) != len(numbers) or not all(1 <= one <= count for one in numbers):
+    numbered = _by_lines(text) or _inline(text)
+    numbers = [number for number, _ in numbered]
+    if not numbered or len(set(numbers)) != len(numbers) or not 1 <= min(numbers) <= max(numbers) <= count:
         return None
-    return tuple(found) if all(answer for _, answer in found) else None
+    return tuple(numbered) if all(answer for _, answer in numbered) else None
 
 
 def _by_lines(text: str) -> list[tuple[int, str]]:
     lines = [line for line in text.strip().splitlines() if line.strip()]
     if len(lines) == 1 and any(len(way.findall(lines[0])) > 1 for way in _INLINE):
         return []
-    found: list[tuple[int, str]] = []
+    parsed: list[tuple[int, str]] = []
     for line in lines:
         numbered = _LINE.fullmatch(line)
         if numbered is not None:
-            found.append((int(numbered[1]), numbered[2].strip()))
-        elif found:
-            number, answer = found[-1]
-            found[-1] = (number, f"{answer}\n{line.strip()}")
+            parsed.append((int(numbered[1]), numbered[2].strip()))
+        elif parsed:
+            number, answer = parsed[-1]
+            parsed[-1] = (number, f"{answer}\n{line.strip()}")
         else:
             return []
-    return found
+    return parsed
 
 
 def _inline(text: str) -> list[tuple[int, str]]:
-    said = text.strip()
-    ways = (list(way.finditer(said)) for way in _INLINE)
-    marks = next((found for found in ways if found and found[0].start() == 0), [])
-    ends = [*(mark.start() for mark in marks[1:]), len(said)]
+    line = text.strip()
+    ways = (list(way.finditer(line)) for way in _INLINE)
+    marks = next((matches for matches in ways if matches and matches[0].start() == 0), [])
+    ends = [*(mark.start() for mark in marks[1:]), len(line)]
     return [
-        (int(mark[1]), said[mark.end() : end].strip().rstrip(",;" if end < len(said) else ""))
+        (int(mark[1]), line[mark.end() : end].strip().rstrip(",;" if end < len(line) else ""))
         for mark, end in zip(marks, ends, strict=False)
     ]
 

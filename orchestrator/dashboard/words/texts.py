@@ -1,4 +1,4 @@
-"""Check texts as they come in: each is kept to the letter, or refused with the reason. Pure."""
+"""Check incoming texts: each is stored unchanged but for outer space, or refused with the reason. Pure."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ _CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff\ufffe\
 
 
 def text(name: str, value: str, *, limit: int = MAX_TEXT, is_needed: bool = False) -> str:
-    """Return a text without space around it. Emoji, marks of direction and line ends are kept.
+    """Return a text without space around it. Emoji, direction marks and line breaks stay.
 
     Raises:
-        Refused: VALIDATION when it is too long, has control characters, or is needed and empty.
+        ToolRefused: VALIDATION when it is too long, has control characters, or is needed and empty.
     """
     value = value.replace("\r\n", "\n").strip()
     if is_needed and not _is_visible(value):
         raise ToolRefused("VALIDATION", f"{name} is empty.")
     if len(value) > limit:
         raise ToolRefused("VALIDATION", f"{name} has {len(value):,} characters; at most {limit:,} are taken.")
-    if found := _CONTROL.search(value):
+    if control := _CONTROL.search(value):
         raise ToolRefused(
-            "VALIDATION", f"{name} has the control character U+{ord(found[0]):04X}: leave it out."
+            "VALIDATION", f"{name} has the control character U+{ord(control[0]):04X}: leave it out."
         )
     return value
 
@@ -47,7 +47,7 @@ def tags(values: list[str] | tuple[str, ...]) -> tuple[str, ...]:
     """Return the tags, checked and without repetitions. Raises `ToolRefused` if there are too many."""
     if len(values) > MAX_TAGS:
         raise ToolRefused("VALIDATION", f"There are {len(values)} tags; at most {MAX_TAGS} are taken.")
-    return tuple(dict.fromkeys(line("tags", one, limit=MAX_TAG, is_needed=True) for one in values))
+    return tuple(dict.fromkeys(line("tags", value, limit=MAX_TAG, is_needed=True) for value in values))
 
 
 def _one_line(value: str) -> str:
@@ -55,7 +55,7 @@ def _one_line(value: str) -> str:
 
 
 def _is_visible(value: str) -> bool:
-    """Whether there is more in it than space and marks that nobody sees."""
+    """Return whether a text has more than space and invisible marks."""
     return any(
         not letter.isspace() and letter not in "\u200b\u200c\u200d\u200e\u200f\u2060\ufeff"
         for letter in value

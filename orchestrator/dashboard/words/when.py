@@ -1,6 +1,6 @@
-"""Read a time or a day as people and models write it, by the one reader of times. Pure.
+"""Read a time or a day as people and models write it, with the parser of `agent_runner.wire.times`. Pure.
 
-A local time that the clocks skip lies as much later; one that they show twice is the first to come.
+A local time that the clocks skip is moved on by the skipped span; of a time shown twice, the first is meant.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from orchestrator.domain.dashboard import Deadline, ToolRefused
 
 FURTHEST = timedelta(days=5 * 366)
 GRACE_MS = 60_000
-"""So long ago is still now: it takes a while to say a time."""
+"""Milliseconds in the past up to which a time is still accepted: writing a message takes a while."""
 DAY_STARTS = time(9)
-"""The time of day at which a notification is sent that was scheduled for a day without one."""
+"""The time of day at which a notification is sent if only a day was given."""
 MAX_CHARS = 100
 FORMS = (
     "give an ISO time such as 2026-02-10T18:00 (local) or 2026-02-10T18:00+09:00, a day such as 2026-02-10, "
@@ -42,10 +42,10 @@ class ParsedTime:
 
 
 def parse_datetime(text: str, *, now_ms: int, zone: ZoneInfo) -> ParsedTime:
-    """Read when something is to be sent; a day alone means 09:00.
+    """Return the time that a text names; a day alone means 09:00.
 
     Raises:
-        Refused: UNPARSEABLE_TIME, or TOO_FAR beyond five years.
+        ToolRefused: UNPARSEABLE_TIME, or TOO_FAR beyond five years.
     """
     now = datetime.fromtimestamp(now_ms / 1000, UTC).astimezone(zone)
     read = times.read(text, now=now, zone=zone, policy=POLICY)
@@ -69,10 +69,10 @@ def parse_datetime(text: str, *, now_ms: int, zone: ZoneInfo) -> ParsedTime:
 
 
 def due_ms(text: str, *, now_ms: int, zone: ZoneInfo) -> ParsedTime:
-    """Read a time like `parse_datetime` that must be to come; `in 0 minutes` is now.
+    """Return a time like `parse_datetime`, but only one in the future; `in 0 minutes` is now.
 
     Raises:
-        Refused: PAST_TIME too, when it lies more than a minute back.
+        ToolRefused: also PAST_TIME, if it is more than a minute ago.
     """
     point = parse_datetime(text, now_ms=now_ms, zone=zone)
     if point.at_ms < now_ms - GRACE_MS:
@@ -84,10 +84,10 @@ def due_ms(text: str, *, now_ms: int, zone: ZoneInfo) -> ParsedTime:
 
 
 def parse_deadline(text: str, *, now_ms: int, zone: ZoneInfo) -> Deadline | None:
-    """Read a deadline; None of an empty text. A past one is accepted.
+    """Return the deadline that a text names; None for an empty text. A past deadline is accepted.
 
     Raises:
-        Refused: BAD_DATE.
+        ToolRefused: BAD_DATE.
     """
     if not text.strip():
         return None
@@ -101,19 +101,19 @@ def parse_deadline(text: str, *, now_ms: int, zone: ZoneInfo) -> Deadline | None
 
 
 def is_over(deadline: Deadline, *, now_ms: int, zone: ZoneInfo) -> bool:
-    """Return whether a deadline is over: one of a day is at the end of that day."""
+    """Return whether a deadline has passed; a deadline of a whole day passes at the end of that day."""
     if deadline.date is None:
         return deadline.at_ms <= now_ms
     return deadline.date < datetime.fromtimestamp(now_ms / 1000, zone).date().isoformat()
 
 
 def day_deadline(day: date, zone: ZoneInfo, *, text: str) -> Deadline:
-    """Return a day as a deadline, which counts from the start of the day."""
+    """Return a deadline of a whole day; its `at_ms` is the start of the day."""
     return Deadline(at_ms=local_ms(datetime.combine(day, time()), zone), date=day.isoformat(), text=text)
 
 
 def local_ms(naive: datetime, zone: ZoneInfo) -> int:
-    """Return what the clocks of a zone show as epoch ms: a skipped time is later, of two the first."""
+    """Return a local time in epoch ms: a skipped time moves on, of a time shown twice the first counts."""
     return round(naive.replace(tzinfo=zone, fold=0).timestamp() * 1000)
 
 
@@ -127,5 +127,5 @@ def _ms(at: datetime) -> int:
 
 
 def _short(text: str) -> str:
-    said = " ".join(text.split())
-    return said if len(said) <= MAX_CHARS else f"{said[:MAX_CHARS]}…"
+    shown = " ".join(text.split())
+    return shown if len(shown) <= MAX_CHARS else f"{shown[:MAX_CHARS]}…"

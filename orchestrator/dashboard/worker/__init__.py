@@ -1,4 +1,4 @@
-"""The background worker: the rules at each beat, and a model where there is something to judge.
+"""The background worker: runs the rules at a fixed interval, and asks a model where judgement is needed.
 
 Start with `loop.py`.
 """

@@ -1,4 +1,4 @@
-"""Run the rules over one dashboard: plan, and let the services do it, in one transaction."""
+"""Run the rules over one dashboard: plan the steps and carry them out, in one transaction."""
 
 from __future__ import annotations
 
@@ -35,9 +35,9 @@ from orchestrator.store.database import Tx
 log = structlog.get_logger(__name__)
 
 PAST_MS = 10 * DAY_MS
-"""So far back counts what was told: longer than any cooldown and any alert before a deadline."""
+"""Milliseconds of notification history that the rules read: longer than any cooldown and any alert's lead."""
 MAX_NOTED = 50
-"""So many of what was skipped are kept with a cycle."""
+"""The largest number of steps, skips and troubles that is stored with a cycle."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,22 +55,22 @@ class CycleReport:
         return "action" if self.done else "noop"
 
     def to_detail(self) -> dict[str, Any]:
-        """Return what is stored with the cycle."""
+        """Return the report as data, to be stored with the cycle."""
         kinds: dict[str, int] = {}
-        for one in self.done:
-            kinds[one["what"]] = kinds.get(one["what"], 0) + 1
+        for row in self.done:
+            kinds[row["what"]] = kinds.get(row["what"], 0) + 1
         return {
             "done": kinds,
             "steps": list(self.done[:MAX_NOTED]),
             "skipped": list(self.skipped[:MAX_NOTED]),
             "skipped_count": len(self.skipped),
-            "troubles": [{"row": one.row_id, "why": one.reason} for one in self.plan.troubles[:MAX_NOTED]],
+            "troubles": [{"row": row.row_id, "why": row.reason} for row in self.plan.troubles[:MAX_NOTED]],
             "to_judge": list(self.plan.to_judge[:MAX_NOTED]),
         }
 
 
 async def preview(tx: Tx, snapshot: BoardSnapshot, hours: Hours, *, now_ms: int) -> CycleReport:
-    """Plan a pass of the rules without doing anything."""
+    """Plan a pass of the rules without changing anything."""
     past = await _past(tx, snapshot.dashboard.folder, now_ms=now_ms)
     planned = plan(BoardState(snapshot=snapshot, past=past, hours=hours, now_ms=now_ms))
     skipped = tuple(_skipped(step) for step in planned.skipped)
@@ -80,11 +80,11 @@ async def preview(tx: Tx, snapshot: BoardSnapshot, hours: Hours, *, now_ms: int)
 async def apply(
     ctx: ServiceContext, snapshot: BoardSnapshot, hours: Hours, *, why: str = "heartbeat"
 ) -> CycleReport:
-    """Plan a pass of the rules, do it, and record the cycle."""
+    """Plan a pass of the rules, carry it out, and record the cycle."""
     tx, folder, now_ms = ctx.tx, ctx.folder, ctx.now_ms
     cycle_id = await dashboard_cycles.begin(tx, folder, "rules", trigger={"why": why}, now_ms=now_ms)
     log.info("Worker Agent: rules begin", group=folder, why=why)
-    # In the transaction that does it, so the plan cannot be out of date.
+    # Planned in the transaction that carries it out, so the plan cannot be outdated.
     planned = await preview(tx, snapshot, hours, now_ms=now_ms)
     done: list[dict[str, Any]] = []
     skipped = list(planned.skipped)
@@ -104,7 +104,7 @@ async def apply(
 async def _try(
     ctx: ServiceContext, step: Step, done: list[dict[str, Any]], skipped: list[dict[str, Any]]
 ) -> None:
-    """Do one step; a step that fails is undone and recorded, and the others go on."""
+    """Carry out one step; a failed step is rolled back and recorded, and the pass continues."""
     described = describe_step(step)
     # A savepoint for each step: what a refused step has written is undone, the rest of the pass stays.
     await ctx.tx.execute("SAVEPOINT step")
@@ -128,14 +128,14 @@ async def _do(ctx: ServiceContext, step: Step) -> dict[str, Any]:
         case ArchiveTask(task_id=task_id):
             await tasks.move_to_history(ctx, task_id=task_id)
         case Ask():
-            asked = await questions.create(
+            result = await questions.create(
                 ctx,
                 question=step.question,
                 priority=step.priority,
                 type=step.type,
                 related_task_id=step.task_id,
             )
-            return {"id": asked.data["id"]}
+            return {"id": result.data["id"]}
         case CloseQuestion(question_id=question_id, reason=reason):
             await questions.remove(ctx, question_id=question_id, reason=reason)
         case Notify(request=request):
@@ -172,8 +172,8 @@ def describe_step(step: Step) -> dict[str, Any]:
             CloseQuestion(question_id=row_id, reason=reason)
             | WithdrawNotification(notification_id=row_id, reason=reason)
         ):
-            what = "close_question" if isinstance(step, CloseQuestion) else "cancel_notification"
-            return {"what": what, "row": row_id, "reason": reason}
+            action = "close_question" if isinstance(step, CloseQuestion) else "cancel_notification"
+            return {"what": action, "row": row_id, "reason": reason}
         case Notify(request=request):
             row = request.task_id or request.question_id
             return {"what": "notification", "row": row, "type": request.type.value, "cause": request.cause}
@@ -192,22 +192,22 @@ async def _past(tx: Tx, folder: Folder, *, now_ms: int) -> AlertHistory:
     for row in await dashboard_deliveries.delivered_by_rules(tx, folder, since_ms=now_ms - PAST_MS):
         if not _counts(row["cause"], row["cancel_reason"]):
             continue
-        one = DeliveredAlert(
+        alert = DeliveredAlert(
             type=NotificationType(row["type"]),
             cause=row["cause"],
             delivered_ms=row["delivered_ms"],
             cancelled_ms=row["cancelled_ms"],
         )
-        # One that is about a task and its question counts for both.
+        # An alert about both a task and its question counts for both.
         for key in {row["task_id"], row["question_id"]} - {None}:
-            delivered.setdefault(key, []).append(one)
-    asked = await dashboard_deliveries.asked(tx, folder)
+            delivered.setdefault(key, []).append(alert)
+    last_asked = await dashboard_deliveries.asked(tx, folder)
     settled = await dashboard_questions.settled(tx, folder, unsettled=dedupe.UNSETTLED)
     return AlertHistory(
-        asked=asked, settled=settled, delivered={key: tuple(rows) for key, rows in delivered.items()}
+        asked=last_asked, settled=settled, delivered={key: tuple(rows) for key, rows in delivered.items()}
     )
 
 
 def _counts(cause: str | None, cancel_reason: str | None) -> bool:
-    """Return whether a row counts as sent: not one that the host itself cancelled."""
+    """Return whether a row counts as sent; rows that the host itself cancelled do not."""
     return cause != dedupe.SUPERSEDED and not (cancel_reason or "").startswith(notifications.RULE_REASONS)

@@ -1,4 +1,4 @@
-"""Decide when a model looks at a dashboard: only if something is there that it has not seen. Pure."""
+"""Decide when a model looks at a dashboard: only if something changed since its last look. Pure."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ from orchestrator.domain.dashboard import BoardSnapshot, BoardTask, BoardTaskSta
 
 _FAILED = "!"
 PERIODS = 4
-"""So many looks of the rules are one period of the model."""
+"""Passes of the rules in one period of the model."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BoardDigest:
-    """Two hashes of a dashboard: of what people wrote, and of what calls for judgement."""
+    """Two hashes of a dashboard: of the fields that people set, and of the cases that need judgement."""
 
     content: str
     judge: str
     has_failed: bool = False
-    """The model was asked about it and failed: it is asked again a period later."""
+    """Whether the model's turn about this state failed; it is repeated a period later."""
 
     @classmethod
     def of(cls, snapshot: BoardSnapshot, to_judge: Sequence[str]) -> BoardDigest:
-        """Return the digest of a dashboard; `to_judge` is what rules cannot decide."""
+        """Return the digest of a dashboard; `to_judge` lists the cases that rules cannot decide."""
         content = [_judged_fields(task) for task in sorted(snapshot.tasks, key=lambda one: one.id)]
         return cls(content=_hash(content), judge=_hash(list(to_judge)) if to_judge else "")
 
@@ -42,27 +42,27 @@ class BoardDigest:
 
 
 def why_ask(dashboard: Dashboard, digest: BoardDigest, *, now_ms: int, period_ms: int) -> str | None:
-    """Return why a model looks now, or None: judgement calls at once, changes once a period.
+    """Return why a model should look now, or None: cases for judgement at once, changes once a period.
 
-    What is as it was when a model looked last costs nothing, however long that is ago.
+    A dashboard that has not changed since the last look starts no turn, however long ago that was.
     """
-    seen = BoardDigest.read(dashboard.worker_digest)
-    has_failed = seen is not None and seen.has_failed
-    if digest.judge and not has_failed and (seen is None or seen.judge != digest.judge):
+    judged = BoardDigest.read(dashboard.worker_digest)
+    has_failed = judged is not None and judged.has_failed
+    if digest.judge and not has_failed and (judged is None or judged.judge != digest.judge):
         return "judge"
     since_ms = dashboard.created_ms if dashboard.worker_last_ms is None else dashboard.worker_last_ms
-    # After a failure too: asking at once would repeat it as often as the rules look.
+    # After a failure too: asking again at once would repeat the failure at every pass of the rules.
     if now_ms - since_ms < period_ms:
         return None
     if has_failed:
         return "again"
-    return "period" if digest.content != (seen.content if seen is not None else EMPTY) else None
+    return "period" if digest.content != (judged.content if judged is not None else EMPTY) else None
 
 
 def _judged_fields(task: BoardTask) -> list[object]:
-    """Return the fields of a task that people and agents set. Changes by rules do not call the model."""
-    # Rules move tasks between `active` and `someday`; counted as news that would cost a model's turn each
-    # time.
+    """Return the fields of a task that people and agents set: changes by rules start no model's turn."""
+    # Rules move tasks between `active` and `someday`; if that counted as a change, each move would cost a
+    # model's turn.
     status = task.status if task.status.is_terminal else BoardTaskStatus.ACTIVE
     deadline = (task.deadline.at_ms, task.deadline.date) if task.deadline else None
     return [
@@ -86,4 +86,4 @@ def _hash(value: object) -> str:
 
 
 EMPTY = _hash([])
-"""The content of a dashboard without tasks, such as one that has only a reminder: no model has to see it."""
+"""The content hash of a dashboard without tasks, for example with one reminder: no model needs to look."""

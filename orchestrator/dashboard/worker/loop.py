@@ -1,4 +1,4 @@
-"""Run the background worker: the rules at each beat, and a model where something calls for judgement."""
+"""Run the background worker: the rules at a fixed interval, and a model where judgement is needed."""
 
 from __future__ import annotations
 
@@ -27,10 +27,11 @@ from orchestrator.store.database import Database, Tx
 log = structlog.get_logger(__name__)
 
 SWEEP_SECONDS = 30.0
-KEPT_MS = 30 * 24 * 3_600_000
-"""So long what a cycle did can be looked up."""
+"""Seconds between two looks at most, also without an event."""
+RETENTION_MS = 30 * 24 * 3_600_000
+"""Milliseconds for which the record of a cycle is retained."""
 ENDS = ("turn.answered", "turn.failed", "dashboard.changed", "command.dashboard", "group.configured")
-"""Events after which a pass may have work: a turn ended, a task changed, or a group's zone may differ."""
+"""Events after which a pass may have work: a turn ended, or a task or perhaps a group's zone changed."""
 NO_MODEL = "no model is configured for this group"
 
 
@@ -39,7 +40,7 @@ class WorkerMode:
     """The parts of each pass of the dashboard worker."""
 
     applies_rules: bool
-    """The rules do what they plan, and stand in for a model that fails."""
+    """Whether the rules carry out their plan; they also replace a model that fails."""
     asks_model: bool
 
     @property
@@ -49,7 +50,7 @@ class WorkerMode:
 
 
 def worker_mode(*, enabled: bool, use_llm: bool, fallback_to_rules: bool) -> WorkerMode:
-    """Return the mode that the settings ask for; without the fallback, rules only look for what to judge."""
+    """Return the mode of the settings; without the fallback, rules only find the cases for the model."""
     return WorkerMode(applies_rules=enabled and fallback_to_rules, asks_model=enabled and use_llm)
 
 
@@ -63,11 +64,13 @@ class WorkerPorts:
     service_context: Callable[[Tx, Group, Caller], ServiceContext]
     has_model: Callable[[Group], bool]
     queue: Callable[..., Awaitable[int]]
-    """`(tx, group, *, now_ms)`: queue a worker's turn and give its number."""
+    """`(tx, group, *, now_ms)`: queue a worker's turn and return its number."""
 
 
 class WorkerLoop:
-    """Looks after all dashboards. One pass over one dashboard is one transaction, its model turn included."""
+    """Runs the passes over all dashboards. A pass over one dashboard is one transaction, which also queues
+    the model's turn.
+    """
 
     def __init__(
         self, database: Database, ports: WorkerPorts, *, clock: Clock, wakeups: Wakeups, bus: EventBus
@@ -79,15 +82,15 @@ class WorkerLoop:
         self._bus = bus
 
     async def run(self) -> None:
-        """Look after the dashboards until the task is cancelled."""
+        """Run passes over the dashboards until the task is cancelled."""
         # Listening begins before the first beat, so nothing that happens during it is missed.
         with self._bus.listening(*ENDS) as events:
             while True:
                 await until_next(events, at_most_seconds=await self.beat())
 
     async def beat(self) -> float:
-        """Look after every dashboard that is due, and return in how many seconds to look again."""
-        # First what ended: a failed turn lets the rules stand in within this very beat.
+        """Run a pass over every dashboard that is due, and return in how many seconds to look again."""
+        # Ended turns first: if a model failed, the rules do its work without waiting for the next pass.
         await self._settle_models()
         await self._follow_zones()
         due = await self._database.write(partial(_due, now_ms=self._clock.now_ms()))
@@ -104,16 +107,16 @@ class WorkerLoop:
         everyone, boards = await self._database.read(_groups_and_boards)
         zones = {group.folder: self._ports.hours_of(group).zone.key for group in everyone}
         # Compared outside of a transaction: zones hardly ever change, and this runs at each beat.
-        for folder in [one.folder for one in boards if zones.get(one.folder, one.zone) != one.zone]:
+        for folder in [row.folder for row in boards if zones.get(row.folder, row.zone) != row.zone]:
             async with self._database.transaction() as tx:
                 dashboard, group = await dashboards.get(tx, folder), await groups.known(tx, folder)
                 assert dashboard is not None
                 caller = Caller(actor=Actor.WORKER, now_ms=self._clock.now_ms())
                 ctx = self._ports.service_context(tx, group, caller)
-                await tasks.follow_zone(ctx, is_news=dashboard.zone is not None)
+                await tasks.follow_zone(ctx, is_changed=dashboard.zone is not None)
 
     async def look_after(self, folder: Folder) -> None:
-        """Run the rules over one dashboard, and queue a model's turn if that is called for."""
+        """Run the rules over one dashboard, and queue a model's turn if it is needed."""
         async with self._database.transaction() as tx:
             dashboard, group = await dashboards.get(tx, folder), await groups.by_folder(tx, folder)
             if dashboard is None:
@@ -124,27 +127,27 @@ class WorkerLoop:
             await dashboards.note_rules(tx, folder, now_ms=now_ms, next_ms=now_ms + self._ports.beat_ms)
             # Again, because the next time was just set and a deadline may come before it.
             await dashboards.hasten_rules(tx)
-            await dashboard_cycles.forget_cycles(tx, folder, before_ms=now_ms - KEPT_MS)
+            await dashboard_cycles.forget_cycles(tx, folder, before_ms=now_ms - RETENTION_MS)
         self._wakeups.notifications.set()
         self._wakeups.lanes.set()
         self._bus.publish("worker.rules", group=folder)
 
     async def _pass(self, tx: Tx, dashboard: Dashboard, group: Group) -> None:
-        seen = await board.snapshot(tx, dashboard.folder)
-        assert seen is not None
-        report = await self._rules(tx, group, seen)
+        snapshot = await board.snapshot(tx, dashboard.folder)
+        assert snapshot is not None
+        report = await self._rules(tx, group, snapshot)
         if self._ports.mode.asks_model:
             await self._ask(tx, dashboard, group, report)
 
     async def _rules(
-        self, tx: Tx, group: Group, seen: BoardSnapshot, *, why: str = "heartbeat"
+        self, tx: Tx, group: Group, snapshot: BoardSnapshot, *, why: str = "heartbeat"
     ) -> cycle.CycleReport:
         now_ms = self._clock.now_ms()
         hours = self._ports.hours_of(group)
         if not self._ports.mode.applies_rules:
-            return await cycle.preview(tx, seen, hours, now_ms=now_ms)
+            return await cycle.preview(tx, snapshot, hours, now_ms=now_ms)
         ctx = self._ports.service_context(tx, group, Caller(actor=Actor.WORKER, now_ms=now_ms))
-        return await cycle.apply(ctx, seen, hours, why=why)
+        return await cycle.apply(ctx, snapshot, hours, why=why)
 
     # The model
 
@@ -152,7 +155,7 @@ class WorkerLoop:
         now_ms = self._clock.now_ms()
         digest = BoardDigest.of(report.snapshot, report.plan.to_judge)
         why = llm_trigger.why_ask(dashboard, digest, now_ms=now_ms, period_ms=PERIODS * self._ports.beat_ms)
-        # One turn at a time for a board: a second would be shown the same.
+        # One turn at a time for a dashboard: a second one would be shown the same state.
         if why is None or await dashboard_cycles.open_model_cycle(tx, group.folder) is not None:
             return
         await self.ask(tx, group, digest, why=why, to_judge=report.plan.to_judge)
@@ -165,15 +168,15 @@ class WorkerLoop:
         """
         async with self._database.transaction() as tx:
             group = await groups.known(tx, folder)
-            seen = await board.snapshot(tx, group.folder)
-            if seen is None:
+            snapshot = await board.snapshot(tx, group.folder)
+            if snapshot is None:
                 raise NoDashboard(group.folder)
             turn_id = await dashboard_cycles.open_model_cycle(tx, group.folder)
             if turn_id is None and self._ports.has_model(group):
                 now_ms = self._clock.now_ms()
-                report = await cycle.preview(tx, seen, self._ports.hours_of(group), now_ms=now_ms)
+                report = await cycle.preview(tx, snapshot, self._ports.hours_of(group), now_ms=now_ms)
                 to_judge = report.plan.to_judge
-                digest = BoardDigest.of(seen, to_judge)
+                digest = BoardDigest.of(snapshot, to_judge)
                 turn_id = await self.ask(tx, group, digest, why="by hand", to_judge=to_judge)
         if turn_id is None:
             raise BadRequest(f"Nothing was asked: {NO_MODEL}.")
@@ -189,8 +192,8 @@ class WorkerLoop:
             await self._note_no_model(tx, group, digest)
             return None
         turn_id = await self._ports.queue(tx, group, now_ms=now_ms)
-        # The digest is stored with the cycle: what counts as seen is the board at the question, not at the
-        # answer.
+        # The digest is stored with the cycle: the model has judged the dashboard as it was at the question,
+        # not as it is at the answer.
         trigger = {"why": why, "to_judge": list(to_judge[: cycle.MAX_NOTED]), "digest": str(digest)}
         await dashboard_cycles.begin(tx, group.folder, "llm", trigger=trigger, turn_id=turn_id, now_ms=now_ms)
         log.info("Worker Agent: model asked", group=group.folder, why=why, turn=turn_id)
@@ -211,61 +214,66 @@ class WorkerLoop:
         log.error("Worker Agent: nothing keeps this dashboard up", group=group.folder, reason=NO_MODEL)
 
     async def _settle_models(self) -> None:
-        """Write down how turns of workers ended; where one failed, the rules stand in."""
+        """Record how workers' turns ended; for a failed turn, the rules run instead."""
+        # Read from the store and not from events, so a turn that ended while the host was down counts too.
         ended = await self._database.read(dashboard_cycles.ended_model_cycles)
-        # Found in the store and not by an event, so a turn that ended while the host was down counts too.
-        for one in ended:
+        for row in ended:
             async with self._database.transaction() as tx:
-                await self._settle(tx, one)
+                await self._settle(tx, row)
 
-    async def _settle(self, tx: Tx, one: dashboard_cycles.EndedCycle) -> None:
+    async def _settle(self, tx: Tx, ended: dashboard_cycles.EndedCycle) -> None:
         now_ms = self._clock.now_ms()
-        is_good = one.state is TurnState.ANSWERED
-        dashboard, group = await dashboards.get(tx, one.folder), await groups.by_folder(tx, one.folder)
-        detail: dict[str, Any] = {"turn": one.turn_id}
+        is_good = ended.state is TurnState.ANSWERED
+        dashboard, group = await dashboards.get(tx, ended.folder), await groups.by_folder(tx, ended.folder)
+        detail: dict[str, Any] = {"turn": ended.turn_id}
         if dashboard is not None and group is not None:
             if is_good:
-                detail |= await self._note_judged(tx, one, dashboard)
+                detail |= await self._note_judged(tx, ended, dashboard)
             else:
-                detail |= await self._stand_in(tx, one, group, dashboard)
+                detail |= await self._stand_in(tx, ended, group, dashboard)
         outcome = "action" if is_good and detail.get("changed") else "noop" if is_good else "error"
-        error = None if is_good else one.reason
-        await dashboard_cycles.end(tx, one.cycle_id, outcome, detail=detail, error=error, now_ms=now_ms)
-        log.info("Worker Agent: model done", group=one.folder, outcome=outcome, turn=one.turn_id)
+        error = None if is_good else ended.reason
+        await dashboard_cycles.end(tx, ended.cycle_id, outcome, detail=detail, error=error, now_ms=now_ms)
+        log.info("Worker Agent: model done", group=ended.folder, outcome=outcome, turn=ended.turn_id)
 
     async def _note_judged(
-        self, tx: Tx, one: dashboard_cycles.EndedCycle, dashboard: Dashboard
+        self, tx: Tx, ended: dashboard_cycles.EndedCycle, dashboard: Dashboard
     ) -> dict[str, Any]:
-        """Mark as seen all that the model was shown, but no change that others made during its turn."""
+        """Mark as judged all that the model was shown, but no change that others made during its turn."""
         now_ms = self._clock.now_ms()
-        for question_id in await dashboard_cycles.shown_answers(tx, one.turn_id):
-            await dashboard_questions.note_processed(tx, one.folder, question_id, now_ms=now_ms)
-        digest = one.digest
-        # With no change beside it, the model's own changes are part of what it has seen.
-        if not await dashboard_cycles.was_changed_beside(tx, one.turn_id, one.folder):
-            seen = await board.snapshot(tx, one.folder)
-            assert seen is not None
-            digest = str(BoardDigest(content=BoardDigest.of(seen, ()).content, judge=_judge_of(digest)))
+        for question_id in await dashboard_cycles.shown_answers(tx, ended.turn_id):
+            await dashboard_questions.note_processed(tx, ended.folder, question_id, now_ms=now_ms)
+        digest = ended.digest
+        # If nobody else changed the dashboard, the model's own changes need no second look.
+        if not await dashboard_cycles.was_changed_beside(tx, ended.turn_id, ended.folder):
+            snapshot = await board.snapshot(tx, ended.folder)
+            assert snapshot is not None
+            digest = str(BoardDigest(content=BoardDigest.of(snapshot, ()).content, judge=_judge_of(digest)))
         await dashboards.note_worker(
-            tx, one.folder, now_ms=now_ms, revision=dashboard.revision, digest=digest
+            tx, ended.folder, now_ms=now_ms, revision=dashboard.revision, digest=digest
         )
-        return {"changed": await dashboard_cycles.changed_by(tx, one.turn_id)}
+        return {"changed": await dashboard_cycles.changed_by(tx, ended.turn_id)}
 
     async def _stand_in(
-        self, tx: Tx, one: dashboard_cycles.EndedCycle, group: Group, dashboard: Dashboard
+        self, tx: Tx, ended: dashboard_cycles.EndedCycle, group: Group, dashboard: Dashboard
     ) -> dict[str, Any]:
-        """The model is asked again a period later, and until then nothing counts as seen."""
+        """Run the rules in place of a failed model, which is asked again a period later.
+
+        Nothing counts as judged until then.
+        """
         now_ms = self._clock.now_ms()
         await dashboards.note_worker(
-            tx, one.folder, now_ms=now_ms, revision=dashboard.revision, digest=_failed(one.digest)
+            tx, ended.folder, now_ms=now_ms, revision=dashboard.revision, digest=_failed(ended.digest)
         )
         if not self._ports.mode.applies_rules:
-            log.error("Worker Agent: the model failed", group=one.folder, reason=one.reason)
+            log.error("Worker Agent: the model failed", group=ended.folder, reason=ended.reason)
             return {"fell_back": False}
-        log.warning("Worker Agent: the model failed, the rules stand in", group=one.folder, reason=one.reason)
-        seen = await board.snapshot(tx, one.folder)
-        assert seen is not None
-        report = await self._rules(tx, group, seen, why="fallback")
+        log.warning(
+            "Worker Agent: the model failed, the rules stand in", group=ended.folder, reason=ended.reason
+        )
+        snapshot = await board.snapshot(tx, ended.folder)
+        assert snapshot is not None
+        report = await self._rules(tx, group, snapshot, why="fallback")
         return {"fell_back": True, **report.to_detail()}
 
 

@@ -1,4 +1,4 @@
-"""Write the prompt of a worker's turn: its instructions, and the dashboard as it stands."""
+"""Write the prompt of a worker's turn: its instructions, and the present state of the dashboard."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from orchestrator.store import dashboard_notifications, dashboards
 from orchestrator.store.database import Tx
 
 TEMPLATE = "WORKER.md"
-TOLD_MS = 48 * HOUR_MS
-"""So far back goes what it is told of deliveries."""
+DELIVERIES_MS = 48 * HOUR_MS
+"""Milliseconds of delivered notifications that the prompt lists."""
 AFTER_TOOL_CHARS = 16_000
-"""Ten calls of a model with a few tools each: a board of thousands of rows is not sent with every answer."""
+"""The largest dashboard, in characters, that is sent whole after each tool call: a turn may make dozens."""
 MAX_CHARS = 32_000
-"""One argument of a command line holds at most 128 KiB."""
+"""The largest length of a group's own instructions: they are one command line argument, at most 128 KiB."""
 DUTIES = """\
 # Your Task
 
@@ -44,52 +44,52 @@ def instructions(own: str | None, hours: Hours, *, cap: int) -> str:
 
 
 async def ask(tx: Tx, turn_id: int, folder: Folder, *, zone: ZoneInfo, now_ms: int) -> str:
-    """Return the prompt of a worker's turn, and note it as what the turn was shown."""
-    seen = await board.snapshot(tx, folder)
-    if seen is None:
+    """Return the prompt of a worker's turn, and record which state of the dashboard the turn was shown."""
+    snapshot = await board.snapshot(tx, folder)
+    if snapshot is None:
         return DUTIES
-    delivered = await dashboard_notifications.delivered_since(tx, folder, now_ms - TOLD_MS)
-    await dashboards.note_view(tx, turn_id, folder, seen.dashboard.revision)
-    for question in seen.answered:
+    delivered = await dashboard_notifications.delivered_since(tx, folder, now_ms - DELIVERIES_MS)
+    await dashboards.note_view(tx, turn_id, folder, snapshot.dashboard.revision)
+    for question in snapshot.answered:
         await dashboards.note_seen(tx, turn_id, question.id, question.version)
-    return render(seen, delivered, zone=zone, now_ms=now_ms)
+    return render(snapshot, delivered, zone=zone, now_ms=now_ms)
 
 
 async def after_tool(tx: Tx, turn_id: int, folder: Folder, *, zone: ZoneInfo, now_ms: int) -> str:
-    """Render the dashboard as a tool has left it, for the worker that used the tool.
+    """Render the dashboard after a tool call, for the worker that used the tool.
 
-    The turn decides upon this state from now on, unless it is too long to be shown whole each time.
+    This state then counts as shown to the turn, unless it is too long to be sent whole.
     """
-    seen = await board.snapshot(tx, folder)
-    if seen is None:
+    snapshot = await board.snapshot(tx, folder)
+    if snapshot is None:
         return ""
-    whole = _state(seen, zone=zone, now_ms=now_ms)
+    whole = _state(snapshot, zone=zone, now_ms=now_ms)
     if len(whole) <= AFTER_TOOL_CHARS:
-        await dashboards.advance_view(tx, turn_id, seen.dashboard.revision)
+        await dashboards.advance_view(tx, turn_id, snapshot.dashboard.revision)
         return whole
-    return summary.render(seen, now_ms=now_ms, zone=zone, limit=AFTER_TOOL_CHARS)
+    return summary.render(snapshot, now_ms=now_ms, zone=zone, limit=AFTER_TOOL_CHARS)
 
 
-def render(seen: BoardSnapshot, delivered: Sequence[Notification], *, zone: ZoneInfo, now_ms: int) -> str:
-    """Render the dashboard, what is new since the last look, and the duties. Pure."""
-    parts = [_state(seen, zone=zone, now_ms=now_ms), _delivered(delivered, zone), DUTIES]
+def render(snapshot: BoardSnapshot, delivered: Sequence[Notification], *, zone: ZoneInfo, now_ms: int) -> str:
+    """Render the dashboard, the notifications delivered lately, and the duties. Pure."""
+    parts = [_state(snapshot, zone=zone, now_ms=now_ms), _delivered(delivered, zone), DUTIES]
     return "\n\n".join(part for part in parts if part)
 
 
-def _state(seen: BoardSnapshot, *, zone: ZoneInfo, now_ms: int) -> str:
+def _state(snapshot: BoardSnapshot, *, zone: ZoneInfo, now_ms: int) -> str:
     parts = [
         f"# Current Dashboard State\n\nIt is {when.format_time(now_ms, zone)} ({zone.key}).",
-        summary.render(seen, now_ms=now_ms, zone=zone),
-        _over(seen),
-        _answered(seen.answered, zone),
+        summary.render(snapshot, now_ms=now_ms, zone=zone),
+        _over(snapshot),
+        _answered(snapshot.answered, zone),
     ]
     return "\n\n".join(part for part in parts if part)
 
 
-def _over(seen: BoardSnapshot) -> str:
+def _over(snapshot: BoardSnapshot) -> str:
     lines = [
         f"- **{task.id}** ({task.status.value}): {summary.one_line(task.title)}"
-        for task in seen.tasks
+        for task in snapshot.tasks
         if task.status is not BoardTaskStatus.ACTIVE
     ]
     return _section("Other Tasks", lines)
@@ -97,9 +97,9 @@ def _over(seen: BoardSnapshot) -> str:
 
 def _answered(questions: Sequence[Question], zone: ZoneInfo) -> str:
     lines = [
-        f"- **{one.id}** ({one.type.value}, task {one.task_id or 'none'}): {summary.one_line(one.question)}\n"
-        f"  Answer ({when.format_time(one.answered_ms or 0, zone)}): {summary.one_line(one.answer or '')}"
-        for one in questions
+        f"- **{row.id}** ({row.type.value}, task {row.task_id or 'none'}): {summary.one_line(row.question)}\n"
+        f"  Answer ({when.format_time(row.answered_ms or 0, zone)}): {summary.one_line(row.answer or '')}"
+        for row in questions
     ]
     return _section("Answered Questions", lines)
 
@@ -132,7 +132,7 @@ def _figures(hours: Hours, cap: int) -> dict[str, object]:
         "unanswered_medium_hours": alerts.UNANSWERED_MS[Priority.MEDIUM] // HOUR_MS,
         "slots": ", ".join(f"{slot:%H:%M}" for slot in hours.slots),
         "quiet": f"{hours.quiet_start:02}:00 to {hours.quiet_end:02}:00",
-        "question_cooldowns": listed({one.value: n for one, n in dedupe.QUESTION_HOURS.items()}),
-        "notification_cooldowns": listed({one.value: n for one, n in dedupe.NOTIFICATION_HOURS.items()}),
+        "question_cooldowns": listed({kind.value: n for kind, n in dedupe.QUESTION_HOURS.items()}),
+        "notification_cooldowns": listed({kind.value: n for kind, n in dedupe.NOTIFICATION_HOURS.items()}),
         "cap": cap,
     }
