@@ -44,7 +44,7 @@ EVENT_NAMES = {
     "turn.{event_word(settled.state)}": ("turn.put_back", "turn.failed"),
     "task.{fired_task.outcome}": ("task.due", "task.skipped", "task.paused"),
     "command.{command.type}": tuple(f"command.{name}" for name in HANDLERS),
-    "notification.{notification_log.event_word(one)}": tuple(
+    "notification.{notification_log.event_word(change)}": tuple(
         f"notification.{word}"
         for word in (
             *("created", "moved", "postponed", "reworded", "reprioritised"),
