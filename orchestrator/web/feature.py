@@ -263,7 +263,18 @@ class WebFeature:
 
         def build() -> ASGIApp:
             from orchestrator.web.console.app import build_console
+            from orchestrator.web.console.page import ConsoleServices
 
-            return build_console(self, services, sessions, on_refusal=on_refusal)
+            used = ConsoleServices(
+                host=self.host,
+                api=services,
+                channels=self.channels,
+                containers=self.containers,
+                contexts=self.contexts,
+                undo=self.undo.service,
+                models=self.proxies.models,
+                restart=self.restart,
+            )
+            return build_console(used, sessions, started_ms=self.started_ms, on_refusal=on_refusal)
 
         return console_routes(build, sessions)

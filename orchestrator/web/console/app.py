@@ -9,7 +9,6 @@ import pkgutil
 from collections.abc import Awaitable, Callable, Mapping
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING
 from urllib.parse import SplitResult, urlencode, urlsplit
 
 import structlog
@@ -39,6 +38,7 @@ from orchestrator.web.console.page import (
     ROOT,
     THEMES,
     Console,
+    ConsoleServices,
     Page,
     View,
     came_from,
@@ -58,10 +58,6 @@ from orchestrator.web.guard import (
     is_from_elsewhere,
 )
 from orchestrator.web.refusals import OnRefusal, RefusedRequest
-
-if TYPE_CHECKING:
-    from orchestrator.web.api.routes import ApiServices
-    from orchestrator.web.feature import WebFeature
 
 log = structlog.get_logger(__name__)
 
@@ -93,25 +89,23 @@ register_url_convertor("number", NumberConvertor())
 
 
 def build_console(
-    web: WebFeature,
-    api: ApiServices,
-    sessions: SessionService,
-    *,
-    on_refusal: OnRefusal,
+    services: ConsoleServices, sessions: SessionService, *, started_ms: int, on_refusal: OnRefusal
 ) -> ASGIApp:
-    """Build the app for everything below `/console`. Reads templates and texts from the disk: blocks."""
-    host = web.host
+    """Build the app for everything below `/console`. Reads templates and texts from the disk: blocks.
+
+    `started_ms`: the time when the host began to start, in epoch milliseconds.
+    """
+    host = services.host
     pages = find_pages()
     kinds = {*NEEDS, *(kind for page in pages for part in page.live.values() for kind in part)}
     origin = urlsplit(host.settings.andy_web_origin or "")
     files = {path.name: path.read_bytes() for path in sorted(STATIC.iterdir()) if path.suffix in KINDS}
     files[MANIFEST] = _manifest(files)
     console = Console(
-        web=web,
-        api=api,
+        services=services,
         sessions=sessions,
         forms=FormGuard(host.database, clock=host.clock),
-        live=LiveStreams(host.bus, start=str(web.started_ms), kinds=kinds),
+        live=LiveStreams(host.bus, start=str(started_ms), kinds=kinds),
         catalogue=Catalogue.load(),
         templates=templates(),
         pages=pages,

@@ -52,7 +52,7 @@ class Waiting:
 
 async def look(view: View) -> Waiting:
     """Look in the store and in the folder of backups."""
-    host = view.web.host
+    host = view.host
     async with host.reader.reading() as tx:
         found = await owner_needs(tx, now_ms=view.now_ms, zone=view.console.zone, zone_of=host.zone_of)
         every = await groups.every(tx)
@@ -72,8 +72,8 @@ async def look(view: View) -> Waiting:
 
 
 def _ended_logins(view: View) -> Iterator[EndedLogin]:
-    channels = {one.name: one for one in view.web.channels.all}
-    for messenger in view.web.channels.messengers:
+    channels = {one.name: one for one in view.services.channels.all}
+    for messenger in view.services.channels.messengers:
         status = channel_state(channels[messenger.name], None)
         if status.get("state") in ENDED:
             yield EndedLogin(messenger=messenger, status=status)

@@ -41,8 +41,13 @@ from orchestrator.web.console.reasons import key_of
 from orchestrator.web.console.sessions import SessionService, SignedIn
 
 if TYPE_CHECKING:
+    from orchestrator.channels.registry import Channels
+    from orchestrator.containers.feature import ContainersFeature
+    from orchestrator.context.feature import ContextFeature
+    from orchestrator.groups.host_context import HostContext
+    from orchestrator.proxies.model.routing import ModelRouter
+    from orchestrator.undo.service import UndoService
     from orchestrator.web.api.routes import ApiServices
-    from orchestrator.web.feature import WebFeature
 
 ROOT = "/console"
 TEMPLATES = Path(__file__).parent / "templates"
@@ -88,14 +93,29 @@ class Page:
         return next(iter(self.shows))
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConsoleServices:
+    """The services of the host that pages call."""
+
+    host: HostContext
+    """Database, settings, home, clock and event bus of the host."""
+    api: ApiServices
+    """The services behind the HTTP API: `api.groups`, `api.tasks`, `api.status`, …"""
+    channels: Channels
+    containers: ContainersFeature
+    contexts: ContextFeature
+    undo: UndoService
+    models: ModelRouter
+    """The model services, which of them answer, and who asks which."""
+    restart: Callable[[], None] | None
+    """Ends the host gracefully and starts it anew; None where nothing would do that."""
+
+
 @dataclass(slots=True, kw_only=True)
 class Console:
     """One console of one host: what all of its pages share."""
 
-    web: WebFeature
-    """All of the host: `web.host.database`, `web.host.settings`, `web.containers`, `web.proxies`, …"""
-    api: ApiServices
-    """The services behind the HTTP API: `api.groups`, `api.tasks`, `api.status`, …"""
+    services: ConsoleServices
     sessions: SessionService
     forms: FormGuard
     live: LiveStreams
@@ -126,8 +146,9 @@ class View:
         self, console: Console, request: Request, *, page: Page | None, signed_in: SignedIn | None
     ) -> None:
         self.console = console
-        self.web = console.web
-        self.api = console.api
+        self.services = console.services
+        self.host = console.services.host
+        self.api = console.services.api
         self.request = request
         self.page = page
         self.nonce = secrets.token_urlsafe(16)

@@ -71,7 +71,7 @@ async def show(view: View) -> Response:
 
 async def show_notification(view: View) -> Response:
     """Show one notification, and all that became of it."""
-    async with view.web.host.reader.reading() as tx:
+    async with view.host.reader.reading() as tx:
         group = await groups.known(tx, view.given("folder"))
         one = await dashboard_notifications.get(tx, group.folder, view.given("id"))
         if one is None:
@@ -80,7 +80,7 @@ async def show_notification(view: View) -> Response:
     return view.render(
         "board_notification.html",
         group=group.folder,
-        zone=view.web.host.zone_of(group),
+        zone=view.host.zone_of(group),
         one=one,
         entries=notification_log.whole(one, recorded),
         says=view.console.catalogue.has,
@@ -97,10 +97,10 @@ async def add_task(view: View, form: SentForm) -> Response:
 
 async def edit_task(view: View, form: SentForm) -> Response:
     """Change a task's title, deadline, priority and progress, as far as they are different."""
-    async with view.web.host.reader.reading() as tx:
+    async with view.host.reader.reading() as tx:
         group = await groups.known(tx, view.given("folder"))
         task = await dashboard_tasks.get(tx, group.folder, view.given("id"))
-    zone = view.web.host.zone_of(group)
+    zone = view.host.zone_of(group)
     now = {} if task is None else editable(task, zone)
     given = {name: form.text(name) for name in EDITABLE if form.text(name) != now.get(name)}
     if not given:
@@ -194,29 +194,25 @@ async def _use(
     """Call a tool of the dashboard; what it refuses is shown on the board with the reason."""
     result = await view.api.dashboards.use(folder, tool, arguments, expect_version=version)
     if result["code"] == "STALE":
-        async with view.web.host.reader.reading() as tx:
+        async with view.host.reader.reading() as tx:
             group = await groups.known(tx, folder)
             row = await board.row(tx, group.folder, view.given("id"))
         if row is not None:
-            form.check_unchanged(seen_row(view, row, view.web.host.zone_of(group)))
+            form.check_unchanged(seen_row(view, row, view.host.zone_of(group)))
     if not result["ok"]:
         view.error = refusal(view, tool, result["code"])
         return await _show(view, folder if came_from_group(view) else "", form=form)
-    group = await view.web.host.reader.read(lambda tx: groups.known(tx, folder))
+    group = await view.host.reader.read(lambda tx: groups.known(tx, folder))
     return view.done(_back(view, folder), _done_text(view, group, tool, done, result["data"]), undo=undo)
 
 
 def _done_text(view: View, group: Group, tool: str, done: str, data: Mapping[str, Any]) -> str:
     """Return what was done, and what a person may not expect of it."""
     if tool == "answer_question":
-        has_model = view.web.containers.orders.agent(group) == "claude"
+        has_model = view.services.containers.orders.agent(group) == "claude"
         return view.t(f".did_answer_{data.get('effect') or ('model' if has_model else 'noted')}")
     deadline = data.get("deadline") if tool in ("create_task", "update_task") else None
-    if (
-        done in (".added", ".did_edit")
-        and deadline
-        and _is_over(view, deadline, view.web.host.zone_of(group))
-    ):
+    if done in (".added", ".did_edit") and deadline and _is_over(view, deadline, view.host.zone_of(group)):
         return f"{view.t(done)} {view.t('.deadline_over')}"
     return view.t(done)
 
@@ -285,13 +281,13 @@ class Boards:
 
 async def _show(view: View, wanted: str, *, form: SentForm | None = None) -> Response:
     many = max(HISTORY_STEP, view.number("history"))
-    async with view.web.host.reader.reading() as tx:
+    async with view.host.reader.reading() as tx:
         every = await groups.every(tx)
         if wanted:
             seen = await _board_of(tx, await groups.known(tx, wanted), many=many, now_ms=view.now_ms)
         else:
             seen = await _boards_of_all(tx)
-    zones = {one.folder: view.web.host.zone_of(one) for one in every}
+    zones = {one.folder: view.host.zone_of(one) for one in every}
     names = dict(view.choices(every, first=""))
     titles = {(one.folder, one.id): one.title for one in (*seen.tasks, *seen.archived)}
     query = f"?group={seen.group.folder}&history={many}" if seen.group else ""

@@ -99,7 +99,7 @@ class SettingRow:
 
 
 async def show(view: View) -> Response:
-    home = view.web.host.home
+    home = view.host.home
     return view.render(
         "care.html",
         backups=await asyncio.to_thread(_listed, home.root / "backups"),
@@ -114,7 +114,7 @@ async def show(view: View) -> Response:
 async def _nodes(view: View) -> list[dict[str, Any]] | None:
     """The machines of the swarm: none where there is no swarm, None where they cannot be asked for."""
     try:
-        return await view.web.containers.nodes()
+        return await view.services.containers.nodes()
     except AndyError as error:
         log.warning("console.no_nodes", reason=str(error))
         return None
@@ -137,7 +137,7 @@ async def start_doctor(view: View, _: SentForm) -> Response:
 
 async def make_backup(view: View, _: SentForm) -> Response:
     """Write a backup into `backups/`, named after the local time."""
-    home = view.web.host.home
+    home = view.host.home
     at = datetime.fromtimestamp(view.now_ms / 1000, view.console.zone)
     target = home.root / "backups" / f"andy-{at:%Y%m%d-%H%M%S}.tar.gz"
     if view.console.backups.locked():
@@ -159,7 +159,7 @@ async def take_upload(view: View, form: SentForm) -> Response:
         view.error = view.why(NoBackup())
         return await show(view)
     file.body.seek(0)
-    folder = view.web.host.home.root / "backups"
+    folder = view.host.home.root / "backups"
     name = await asyncio.to_thread(_keep, file.body, folder, file.name)
     return view.done(f"/care/backups/{name}/restore", view.t(".uploaded", name=name))
 
@@ -188,7 +188,7 @@ async def show_restore(view: View) -> Response:
     path = await found_backup(view)
     if view.console.backups.locked():
         raise BackupUnderWay
-    home, reason, inspected = view.web.host.home, "", None
+    home, reason, inspected = view.host.home, "", None
     async with view.console.backups:
         try:
             inspected = await asyncio.to_thread(inspection.inspect, home, path, clock=SystemClock())
@@ -204,14 +204,14 @@ async def show_restore(view: View) -> Response:
         now=await asyncio.to_thread(inspection.census, home.database),
         home=str(home.root),
         state=await _state(view, path),
-        can_restart=view.web.restart is not None,
+        can_restart=view.services.restart is not None,
     )
 
 
 async def restore(view: View, form: SentForm) -> Response:
     """Write down that a backup is to be restored. Andy starts anew once the next page was shown."""
-    path, host = await found_backup(view), view.web.host
-    if view.web.restart is None:
+    path, host = await found_backup(view), view.host
+    if view.services.restart is None:
         raise NothingStartsAnew
     form.check_unchanged(await _state(view, path))
     has_env = form.text("has_env") == "yes"
@@ -221,18 +221,18 @@ async def restore(view: View, form: SentForm) -> Response:
     await host.database.write(
         lambda tx: audit.append(tx, restore_request.asked_event(record, session=view.signed_in.session.id))
     )
-    view.web.containers.leave_none()
+    view.services.containers.leave_none()
     # Should the browser never ask for the next page, it is done all the same.
-    asyncio.get_running_loop().call_later(RESTART_SECONDS, view.web.restart)
+    asyncio.get_running_loop().call_later(RESTART_SECONDS, view.services.restart)
     return view.done("/care/restoring")
 
 
 async def show_restoring(view: View) -> Response:
     """Say that Andy starts anew, and once he has, how the restore ended."""
-    record = await asyncio.to_thread(read_record, view.web.host.home)
+    record = await asyncio.to_thread(read_record, view.host.home)
     answer = view.render("care_restoring.html", record=record)
-    if record is not None and record.state == "asked" and view.web.restart is not None:
-        answer.background = BackgroundTask(_begin_anew, view.web.restart)
+    if record is not None and record.state == "asked" and view.services.restart is not None:
+        answer.background = BackgroundTask(_begin_anew, view.services.restart)
     return answer
 
 
@@ -242,7 +242,7 @@ async def _begin_anew(restart: Callable[[], None]) -> None:
 
 async def _state(view: View, path: Path) -> dict[str, object]:
     """Return the state that a confirmation is valid for: this file, and no restore since."""
-    record = await asyncio.to_thread(read_record, view.web.host.home)
+    record = await asyncio.to_thread(read_record, view.host.home)
     seen = await asyncio.to_thread(path.stat)
     return {
         "file": path.name,
@@ -260,7 +260,7 @@ async def download(view: View) -> Response:
 async def found_backup(view: View) -> Path:
     """Return the path of the backup that the address names. Raises `NoSuchBackup`."""
     name = view.given("name")
-    path = view.web.host.home.root / "backups" / name
+    path = view.host.home.root / "backups" / name
     # Its form first: the system itself fails at a name that is too long.
     is_known = BACKUP.fullmatch(name) is not None and await asyncio.to_thread(
         lambda: path.is_file() and not path.is_symlink()
@@ -291,18 +291,18 @@ def _listed(folder: Path) -> list[BackupFile]:
 
 def _settings(view: View) -> list[SettingRow]:
     """Return the settings that are in force, without secrets, and what the files say differently. Blocks."""
-    running = view.web.host.settings
-    later = config.as_next_start(running, view.web.host.home.root)
+    running = view.host.settings
+    later = config.as_next_start(running, view.host.home.root)
     now, then = running.model_dump(mode="json"), later.model_dump(mode="json")
     return [
         SettingRow(
             name=name.upper(),
-            value=shown_setting(name, value, view.web.containers.redactor),
+            value=shown_setting(name, value, view.services.containers.redactor),
             source=running.origins.get(name, ""),
             about=view.translated(f"settings.{name}", config.Settings.model_fields[name].description or ""),
             changed=None
             if then[name] == value
-            else shown_setting(name, then[name], view.web.containers.redactor),
+            else shown_setting(name, then[name], view.services.containers.redactor),
         )
         for name, value in now.items()
     ]

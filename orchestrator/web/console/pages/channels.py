@@ -67,11 +67,11 @@ async def add(view: View, form: SentForm) -> Response:
         missing = next((one for one in channel.questions if not given[one.name]), None)
         if missing is not None:
             raise BadRequest(view.t(".answer_missing", question=_question(view, channel, missing)))
-        said = await switching.switch_on(view.web.host.home, channel, given)
+        said = await switching.switch_on(view.host.home, channel, given)
     except AndyError as error:
         view.error = view.why(error) if isinstance(error, BadRequest) else str(error)
         return await _show(view, form=form)
-    is_on = name in {one.name for one in view.web.channels.messengers}
+    is_on = name in {one.name for one in view.services.channels.messengers}
     on = view.t(".logged_in" if is_on else ".added", channel=channel.title)
     return view.done("/channels", f"{said} {on}".strip())
 
@@ -111,9 +111,9 @@ async def _show(view: View, *, error: str = "", phone: str = "", form: SentForm 
     progress = {name: await _progress(one) for name, one in view.api.pairings.items()}
     cards = [
         _card(view, one, found.get(one.name, {}), account=progress.get(one.name, {}).get("account", ""))
-        for one in view.web.channels.messengers
+        for one in view.services.channels.messengers
     ]
-    chats = await view.web.host.reader.read(group_reports.chat_rows)
+    chats = await view.host.reader.read(group_reports.chat_rows)
     every = await asyncio.to_thread(discovery.installed)
     owners = [messenger_of(one, every) for one in chats]
     return view.render(
@@ -129,7 +129,7 @@ async def _show(view: View, *, error: str = "", phone: str = "", form: SentForm 
             if (known := progress.get(one.channel.name)) is not None
         ],
         others=await asyncio.to_thread(
-            _others, view.web.host.home.root, {one.name for one in view.web.channels.messengers}
+            _others, view.host.home.root, {one.name for one in view.services.channels.messengers}
         ),
         question=partial(_question, view),
         given=lambda name: form.raw(name) if form else "",

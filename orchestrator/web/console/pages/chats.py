@@ -44,7 +44,7 @@ MAX_UPLOAD_BYTES = 512 * 1024 * 1024
 
 async def index(view: View) -> Response:
     """Every group with its newest message; `?open=` names the one whose conversation stands beside them."""
-    summaries = await view.web.host.reader.read(message_store.group_summaries)
+    summaries = await view.host.reader.read(message_store.group_summaries)
     return view.render(
         "chats.html", summaries=summaries, most=MAX_UNREAD, opened=view.query("open") if view.part else ""
     )
@@ -68,7 +68,7 @@ async def _conversation(
     status: int = 200,
 ) -> Response:
     folder = view.given("folder")
-    async with view.web.host.reader.reading() as tx:
+    async with view.host.reader.reading() as tx:
         group = await groups.known(tx, folder)
         before, first = await _window(tx, view, folder)
         lines = await messages.rows(
@@ -84,7 +84,7 @@ async def _conversation(
     chosen = chat or registration.writing_chat(group)
     await _mark_read(view, group, lines, read)
     if work is not None and not work["said"]:
-        work["draft"] = await view.web.containers.pool.draft(work["turn"].run_id, work["turn"].id)
+        work["draft"] = await view.services.containers.pool.draft(work["turn"].run_id, work["turn"].id)
     return view.render(
         "chats_group.html",
         status=status,
@@ -113,16 +113,14 @@ async def _conversation(
 
 def _calls(view: View, group: Group) -> str:
     """Return what calls Andy in a group: `@Andy, @house`."""
-    calls = (f"@{view.web.host.settings.assistant_name}", group.trigger)
+    calls = (f"@{view.host.settings.assistant_name}", group.trigger)
     return ", ".join(dict.fromkeys(filter(None, calls)))  # an imported group may have the same one
 
 
 async def _mark_read(view: View, group: Group, lines: Rows, read: int) -> None:
     """Note how far the owner has read: it is one person, on all browsers, so that the store has it."""
     if lines and lines[-1]["seq"] > read and view.part in (None, "lines"):
-        await view.web.host.database.write(
-            lambda tx: message_store.mark_read(tx, group.folder, lines[-1]["seq"])
-        )
+        await view.host.database.write(lambda tx: message_store.mark_read(tx, group.folder, lines[-1]["seq"]))
 
 
 async def _window(tx: Tx, view: View, folder: str) -> tuple[int, int]:
@@ -184,13 +182,13 @@ async def _work(tx: Any, group: Group) -> dict[str, Any] | None:
 async def one_message(view: View) -> Response:
     """Show the history of one message."""
     folder = view.given("folder")
-    async with view.web.host.reader.reading() as tx:
+    async with view.host.reader.reading() as tx:
         found = await message_timeline.find(tx, folder, view.given("message"))
         group = await groups.known(tx, folder)
         message = (
             await message_store.at(tx, found["group"], found["message"]["seq"]) if found["message"] else None
         )
-    found = await asyncio.to_thread(message_timeline.with_logs, found, view.web.host.home.logs)
+    found = await asyncio.to_thread(message_timeline.with_logs, found, view.host.home.logs)
     files = FILE.findall(found["message"]["text"]) if found["message"] else []
     return view.render(
         "chats_message.html",
@@ -239,7 +237,7 @@ async def say(view: View, form: SentForm) -> Response:
 
 async def _store_file(view: View, folder: str, file: UploadedFile) -> str:
     """Put a file into the group's attachments, and return the words that stand for it in the message."""
-    host = view.web.host
+    host = view.host
     group = await host.reader.read(lambda tx: groups.known(tx, folder))
     if file.size > host.attachment_bytes:
         limit = host.settings.andy_attachment_mb
@@ -267,7 +265,7 @@ async def stop(view: View, form: SentForm) -> Response:
 
 async def _undo_of(view: View, number: int) -> dict[str, Any] | None:
     """Return what undoing a turn would do, in words; None where it cannot be undone."""
-    service, is_korean = view.web.undo.service, view.language == "ko"
+    service, is_korean = view.services.undo, view.language == "ko"
 
     async def look(tx: Tx) -> UndoPlan | None:
         if number not in await undos.undoable(tx, {number}):
@@ -277,7 +275,7 @@ async def _undo_of(view: View, number: int) -> dict[str, Any] | None:
         except NotYet:
             return None
 
-    plan = await view.web.host.database.write(look)
+    plan = await view.host.database.write(look)
     if plan is None or plan.is_empty:
         return None
     return {
@@ -306,7 +304,7 @@ async def ask_again(view: View, form: SentForm) -> Response:
 
 
 def _actions(view: View) -> TurnActions:
-    return TurnActions(view.web.host, stop_run=view.web.containers.stop_run)
+    return TurnActions(view.host, stop_run=view.services.containers.stop_run)
 
 
 def _number(form: SentForm) -> int:

@@ -121,7 +121,7 @@ async def add(view: View, form: SentForm) -> Response:
     """Set a reminder or schedule a request; what cannot be read is shown again with the reason."""
     try:
         planned = await _add(view, form.text("whose"), form.text("kind"), form.text("text"), form.text("at"))
-        async with view.web.host.reader.reading() as tx:
+        async with view.host.reader.reading() as tx:
             view.choices(await groups.every(tx))
     except (AndyError, ValidationError) as error:
         return await _show(view, problem=error, form=form)
@@ -147,9 +147,9 @@ def _planned(view: View, one: WrittenSchedule) -> str:
 
 async def _add(view: View, folder: str, kind: str, text: str, at: str) -> WrittenSchedule:
     """Raises `AndyError`, and `ValidationError` of what is too long to be taken."""
-    group = await view.web.host.reader.read(lambda tx: groups.known(tx, folder))
+    group = await view.host.reader.read(lambda tx: groups.known(tx, folder))
     check_text(text)
-    planned = when.schedule(at, now_ms=view.now_ms, zone=view.web.host.zone_of(group))
+    planned = when.schedule(at, now_ms=view.now_ms, zone=view.host.zone_of(group))
     is_reminder = kind != "request"
     if is_reminder and planned.kind == ScheduleKind.ONCE:
         await view.api.reminders.add(NewReminder(group=folder, text=text, at=planned.value))
@@ -179,7 +179,7 @@ async def _change_reminder(view: View, one: Scheduled, text: str, at: str) -> No
         if said is not None:
             await view.api.reminders.move(one.id, None, text=said)
         return
-    async with view.web.host.reader.reading() as tx:
+    async with view.host.reader.reading() as tx:
         found = await _found_reminder(tx, one.id)
         group = await groups.by_folder(tx, found.folder)
     planned = when.schedule(at, now_ms=view.now_ms, zone=_zone(view, group))
@@ -211,7 +211,7 @@ def _short(text: str) -> str:
 
 async def change_task(view: View, form: SentForm) -> Response:
     """Change what an agent is asked, or when; a schedule that stays the same goes on in step."""
-    async with view.web.host.reader.reading() as tx:
+    async with view.host.reader.reading() as tx:
         task = await scheduled_task_service.find(tx, view.given("id"))
         group = await groups.known(tx, task.folder)
     one = _scheduled_task(view, task, {})
@@ -220,7 +220,7 @@ async def change_task(view: View, form: SentForm) -> Response:
     try:
         check_text(text)
         planned = (
-            None if at == one.at else when.schedule(at, now_ms=view.now_ms, zone=view.web.host.zone_of(group))
+            None if at == one.at else when.schedule(at, now_ms=view.now_ms, zone=view.host.zone_of(group))
         )
         request = ScheduledTaskRequest(
             prompt=ECHO + text if one.kind == "reminder" else text,
@@ -239,7 +239,7 @@ async def act_on_task(view: View, _: SentForm) -> Response:
     if action not in TASK_ACTIONS:
         raise NoSuchAction
     await view.api.tasks.act(number, action)
-    async with view.web.host.reader.reading() as tx:
+    async with view.host.reader.reading() as tx:
         task = await scheduled_task_service.find(tx, number)
     said = view.t(f".task_{action}", text=_short(task.prompt.removeprefix(ECHO)))
     undo = f"/coming/tasks/{number}/restore" if action == "cancel" else ""
@@ -270,7 +270,7 @@ async def _show(
         view.error = view.why(problem) if isinstance(problem, AndyError) else view.t(".incomplete")
         if _meanings(view, problem):
             view.error += " " + view.t(".choose_below")
-    async with view.web.host.reader.reading() as tx:
+    async with view.host.reader.reading() as tx:
         every = await groups.every(tx)
         found = await upcoming.week(tx, folder, now_ms=view.now_ms, zone=zone, days=DAYS)
         listed = await tasks.every(tx, folder, with_over=False)
@@ -419,7 +419,7 @@ def _name(by_folder: Mapping[str, Group], folder: str) -> str:
 
 def _zone(view: View, group: Group | None) -> ZoneInfo:
     """Return the zone in which a group's times are read; that of Andy for a group that is gone."""
-    return view.web.host.zone_of(group) if group else view.console.zone
+    return view.host.zone_of(group) if group else view.console.zone
 
 
 def _is_later(view: View, one: Scheduled) -> bool:
@@ -460,7 +460,7 @@ async def _found_reminder(tx: Tx, number: str) -> Notification:
 
 
 async def _reminder(view: View, number: str) -> Scheduled:
-    async with view.web.host.reader.reading() as tx:
+    async with view.host.reader.reading() as tx:
         every = {str(one.folder): one for one in await groups.every(tx)}
         return _scheduled_reminder(view, await _found_reminder(tx, number), every)
 

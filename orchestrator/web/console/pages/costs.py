@@ -44,7 +44,7 @@ async def set_budget(view: View, form: SentForm) -> Response:
     try:
         amount = costs.parse_amount_of(form.text("amount"), costs.parse_unit(form.text("unit")))
         period = costs.parse_period(form.text("period"))
-        async with view.web.host.database.transaction() as tx:
+        async with view.host.database.transaction() as tx:
             folder = (await groups.known(tx, whose)).folder if whose is not None else None
             budget = Budget(
                 id=0,
@@ -77,7 +77,7 @@ async def change_budget(view: View, form: SentForm) -> Response:
     """Raise or lower a budget; its unit, its period and whose it is stay."""
     number = int(view.given("id"))
     try:
-        async with view.web.host.database.transaction() as tx:
+        async with view.host.database.transaction() as tx:
             budget = await costs.budget(tx, number)
             amount = costs.parse_amount_of(form.text("amount"), budget.unit)
             form.check_unchanged({"amount": costs.in_unit(budget.unit, budget.amount)})
@@ -115,7 +115,7 @@ async def _check_new(tx: Tx, budget: Budget) -> None:
 
 
 async def remove_budget(view: View, _: SentForm) -> Response:
-    await view.web.host.database.write(
+    await view.host.database.write(
         lambda tx: costs.remove_budget(tx, int(view.given("id")), now_ms=view.now_ms)
     )
     return view.done("/costs", view.t(".removed"))
@@ -127,7 +127,7 @@ async def _show(view: View, *, form: SentForm | None = None, changing: int = 0, 
     span: costs.Span = next((one for one in SPANS if one == view.query("span")), "week")
     other = next((one for one in OTHERS if one == view.query("by")), None)
     now_ms, zone = view.now_ms, view.console.zone
-    async with view.web.host.reader.reading() as tx:
+    async with view.host.reader.reading() as tx:
         found = await costs.overview(tx, folder, span=span, other=other, now_ms=now_ms, zone=zone)
         known = (await groups.known(tx, folder)).folder if folder else None
         budgets = await costs.budgets(tx, now_ms=now_ms, zone=zone, folder=known)

@@ -72,7 +72,7 @@ async def register(view: View, form: SentForm) -> Response:
 
 async def _free_folder(view: View, name: str) -> str:
     """Return a folder's name that is free and like the name of a group."""
-    async with view.web.host.reader.reading() as tx:
+    async with view.host.reader.reading() as tx:
         taken = {one.folder.lower() for one in await groups.every(tx)} | RESERVED
     return access.free_folder(name, taken)
 
@@ -96,7 +96,7 @@ async def give_role(view: View, form: SentForm) -> Response:
         raise BadRequest("A role is owner, member, guest, or default.")
     role = None if word == people.DEFAULT else Role(word)
     by, now_ms = view.signed_in.session.browser, view.now_ms
-    async with view.web.host.database.transaction() as tx:
+    async with view.host.database.transaction() as tx:
         await people.set_role(tx, folder, form.raw("address"), role, by=by, now_ms=now_ms)
         undo = await undo_path(tx, folder, now_ms)
     await view.api.groups.configured(folder)
@@ -116,7 +116,7 @@ async def save_rules(view: View, form: SentForm) -> Response:
             wanted[role]["spend"] = int(spend) if spend.isascii() and spend.isdigit() else spend
     kept = {role: rules for role, rules in wanted.items() if rules}
     try:
-        async with view.web.host.database.transaction() as tx:
+        async with view.host.database.transaction() as tx:
             await changes.configure(tx, folder, {"roles": kept or None}, by=by, now_ms=now_ms)
             undo = await undo_path(tx, folder, now_ms)
     except ConfigRefused as error:
@@ -146,7 +146,7 @@ async def show_group(view: View) -> Response:
 async def save_settings(view: View, form: SentForm) -> Response:
     """Save the form of a group's settings: all of it, or nothing with the reason at each field."""
     folder = view.given("folder")
-    async with view.web.host.reader.reading() as tx:
+    async with view.host.reader.reading() as tx:
         group = await groups.known(tx, folder)
         services = await model_services.every(tx)
     wanted = settings_form.read(form, group, services, explain=partial(_explained, view))
@@ -154,7 +154,7 @@ async def save_settings(view: View, form: SentForm) -> Response:
         return await _show_group(view, form=form, errors=wanted.errors)
     by, now_ms = view.signed_in.session.browser, view.now_ms
     try:
-        async with view.web.host.database.transaction() as tx:
+        async with view.host.database.transaction() as tx:
             group = await groups.known(tx, folder)
             form.check_unchanged(settings_form.state(group, partial(_label, view)))
             before = settings.of(group).to_fields()
@@ -180,7 +180,7 @@ def _said(view: View, before: Group, after: Group, *, is_configured: bool) -> st
     if after.name != before.name:
         said.append(view.t(".saved_name", name=after.name))
     if after.trigger != before.trigger:
-        name, trigger = view.web.host.settings.assistant_name, after.trigger
+        name, trigger = view.host.settings.assistant_name, after.trigger
         key = ".saved_trigger" if trigger else ".saved_no_trigger"
         said.append(view.t(key, trigger=trigger or "", name=name))
     if after.requires_trigger != before.requires_trigger:
@@ -198,9 +198,9 @@ async def undo_path(tx: Tx, folder: str, at_ms: int) -> str:
 async def put_back(view: View, _: SentForm) -> Response:
     """Put back what was before a change and those made with it; what was changed since is shown instead."""
     folder, number, now_ms = view.given("folder"), int(view.given("number")), view.now_ms
-    home, by = view.web.host.home.root, view.signed_in.session.browser
+    home, by = view.host.home.root, view.signed_in.session.browser
     try:
-        async with view.web.host.database.transaction() as tx:
+        async with view.host.database.transaction() as tx:
             parts = await changes.put_back(tx, home, folder, number, by=by, now_ms=now_ms)
             again = await undo_path(tx, folder, now_ms)
     except (ConfigRefused, changes.GroupChangeRefused, ProfileRefused) as error:
@@ -250,14 +250,14 @@ async def change_part(
 ) -> Response:
     """Show what a change does; make it once it is sent again with `sure`, if nobody changed it meanwhile."""
     folder, text = view.given("folder"), form.raw("text")
-    home = view.web.host.home.root
+    home = view.host.home.root
 
     def check(now: str) -> None:
         form.check_unchanged({part.value: now})
 
     try:
         if not form.is_set("sure"):
-            async with view.web.host.reader.reading() as tx:
+            async with view.host.reader.reading() as tx:
                 now = await changes.current(tx, home, folder, part)
             check(now)
             after = changes.checked(part, text)
@@ -265,7 +265,7 @@ async def change_part(
                 return view.done(path, view.t("groups.same"))
             return await _show_diff(view, part, now, after)
         undoes, now_ms = form.text("undoes"), view.now_ms
-        async with view.web.host.database.transaction() as tx:
+        async with view.host.database.transaction() as tx:
             await changes.apply(
                 tx,
                 home,
@@ -287,10 +287,10 @@ async def change_part(
 
 async def show_change(view: View) -> Response:
     """Show what one change did, and what putting back what was before it would do now."""
-    async with view.web.host.reader.reading() as tx:
+    async with view.host.reader.reading() as tx:
         group = await groups.known(tx, view.given("folder"))
         change = await group_changes.get(tx, group.folder, int(view.given("number")))
-        now = await changes.current(tx, view.web.host.home.root, group.folder, change.part)
+        now = await changes.current(tx, view.host.home.root, group.folder, change.part)
     return await _show_diff(view, change.part, now, change.before, change=change)
 
 
@@ -313,7 +313,7 @@ async def add_address(view: View, form: SentForm, *, kind: AddressKind) -> Respo
     """Make an address for a program; the next page shows it, and no other."""
     folder = view.given("folder")
     try:
-        async with view.web.host.database.transaction() as tx:
+        async with view.host.database.transaction() as tx:
             made = await secret_addresses.add(
                 tx,
                 kind,
@@ -326,12 +326,12 @@ async def add_address(view: View, form: SentForm, *, kind: AddressKind) -> Respo
         view.error = view.t(f".address_wrong_{error.field}")
         return await _show_group(view, address_form=form)
     url = view.request.url
-    address = f"{view.web.host.settings.andy_web_origin or f'{url.scheme}://{url.netloc}'}{made.path}"
+    address = f"{view.host.settings.andy_web_origin or f'{url.scheme}://{url.netloc}'}{made.path}"
     return view.done(f"/groups/{folder}#{kind}s", view.t(f".{kind}_added", address=address))
 
 
 async def revoke_address(view: View, _: SentForm, *, kind: AddressKind) -> Response:
-    await view.web.host.database.write(
+    await view.host.database.write(
         lambda tx: secret_addresses.revoke(tx, kind, int(view.given("number")), now_ms=view.now_ms)
     )
     return view.done(f"/groups/{view.given('folder')}#{kind}s", view.t(f".{kind}_revoked"))
@@ -342,7 +342,7 @@ async def follow_calendar(view: View, form: SentForm) -> Response:
     folder, notice = view.given("folder"), form.text("notice")
     minutes = int(notice) if notice.isascii() and notice.isdigit() and len(notice) < 7 else -1
     try:
-        async with view.web.host.database.transaction() as tx:
+        async with view.host.database.transaction() as tx:
             asked = await following.checked(
                 tx,
                 folder,
@@ -356,15 +356,15 @@ async def follow_calendar(view: View, form: SentForm) -> Response:
     except following.CalendarRefused as error:
         view.error = view.t(f".follow_wrong_{error.field}")
         return await _show_group(view, calendar=typed(form, *FOLLOWED_FIELDS))
-    view.web.host.wakeups.calendars.set()
+    view.host.wakeups.calendars.set()
     return view.done(f"/groups/{folder}#calendars", view.t(".followed"))
 
 
 async def unfollow_calendar(view: View, form: SentForm) -> Response:
     folder = view.given("folder")
-    async with view.web.host.database.transaction() as tx:
+    async with view.host.database.transaction() as tx:
         await following.unfollow(tx, folder, form.text("name"), now_ms=view.now_ms)
-    view.web.host.bus.publish("group.configured", group=folder)
+    view.host.bus.publish("group.configured", group=folder)
     return view.done(f"/groups/{folder}#calendars", view.t(".unfollowed"))
 
 
@@ -387,7 +387,7 @@ async def remove(view: View, _: SentForm) -> Response:
 
 
 async def _show(view: View, *, values: SentForm | None = None) -> Response:
-    async with view.web.host.reader.reading() as tx:
+    async with view.host.reader.reading() as tx:
         rows = await group_reports.group_rows(tx)
         free = [one for one in await group_reports.chat_rows(tx) if one["group"] is None]
     calling = [one["request"] for one in free if one["request"] and one["request"]["state"] == WAITING]
@@ -415,7 +415,7 @@ async def _show_group(
 ) -> Response:
     """Show a group with its settings; what was typed and refused is given to be shown again."""
     folder = view.given("folder")
-    async with view.web.host.reader.reading() as tx:
+    async with view.host.reader.reading() as tx:
         known = await groups.known(tx, folder)
         its_chats = await chats.of_group(tx, known)
         free = [one for one in await group_reports.chat_rows(tx) if one["group"] is None]
@@ -429,7 +429,7 @@ async def _show_group(
     config = settings.of(known).to_fields()
     values = settings_form.typed(form) if form else settings_form.shown(config)
     fields = settings_form.fields()
-    host = view.web.host.settings
+    host = view.host.settings
     return view.render(
         "groups_one.html",
         status=422 if errors or view.error else 200,
@@ -449,7 +449,7 @@ async def _show_group(
         or any(name in (errors or {}) for name in settings_form.others()),
         state=settings_form.state(known, partial(_label, view)),
         models=[f"{one.name}/{one.model}" for one in services if one.model],
-        skills=sorted({*await asyncio.to_thread(available, view.web.host.home.root), *values["skills"]}),
+        skills=sorted({*await asyncio.to_thread(available, view.host.home.root), *values["skills"]}),
         defaults={
             "model": host.andy_model or "",
             "web_search": host.andy_web_search.value,

@@ -54,7 +54,7 @@ async def show(view: View) -> Response:
     folder, run, level = view.query("group") or None, view.query("run") or None, view.query("level")
     words, problem = view.query("words").strip().casefold(), ""
     lines: list[HostLogLine] = []
-    async with view.web.host.reader.reading() as tx:
+    async with view.host.reader.reading() as tx:
         every = await groups.every(tx)
         if folder:
             await groups.known(tx, folder)  # it becomes part of a path
@@ -104,7 +104,7 @@ def _lines(
     view: View, folder: str | None, run: str | None, fits: Callable[[HostLogLine], bool]
 ) -> list[HostLogLine]:
     """Return the newest lines of a run's log, or of the host's own, that fit. Raises `NoLog`. Blocks."""
-    home, zone = view.web.host.home, view.console.zone
+    home, zone = view.host.home, view.console.zone
     if folder is None or run == OF_HOST:
         path, read_as = home.host_log, read_line
     else:
@@ -140,7 +140,7 @@ def read_run_line(line: str, zone: ZoneInfo) -> HostLogLine:
 
 async def _rows(view: View, lines: list[HostLogLine], folder: str | None) -> list[LogRow]:
     turns = {int(turn) for turn in (_number(line, "turn") for line in lines) if turn}
-    firsts = await view.web.host.reader.read(lambda tx: messages.first_of_turns(tx, turns))
+    firsts = await view.host.reader.read(lambda tx: messages.first_of_turns(tx, turns))
     rows = []
     for line in lines:
         about = line.fields.get("group", folder or "")
@@ -199,7 +199,7 @@ async def find(view: View) -> Response:
     text, folder = view.query("q").strip(), view.query("group") or None
     found: list[dict[str, Any]] = []
     problem = ""
-    async with view.web.host.reader.reading() as tx:
+    async with view.host.reader.reading() as tx:
         every = await groups.every(tx)
         if text:
             try:

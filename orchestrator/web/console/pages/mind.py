@@ -71,15 +71,15 @@ async def _show(
 
     `summary` and `file` are what was typed and refused.
     """
-    async with view.web.host.reader.reading() as tx:
+    async with view.host.reader.reading() as tx:
         every = await groups.every(tx)
         group = await groups.known(tx, folder or (every[0].folder if every else "main"))
-        memory = await changes.current(tx, view.web.host.home.root, group.folder, GroupPart.MEMORY)
+        memory = await changes.current(tx, view.host.home.root, group.folder, GroupPart.MEMORY)
         noticed = await notices.every(tx, group.folder, with_over=False, limit=MAX_NOTICES)
         noted = await person_memory.notes_of(tx, group.folder)
         persons = await _persons(tx, group.folder)
     view.error = view.error or error or None
-    manager = view.web.contexts.manager(group.folder)
+    manager = view.services.contexts.manager(group.folder)
     stored, snapshots = await asyncio.to_thread(_stored, manager, view.now_ms)
     now = stored["context"]["conversation"]["running_summary"]
     return view.render(
@@ -91,7 +91,7 @@ async def _show(
         facts=facts(memory),
         shown=changes.memory_digest(memory),
         typed_memory=memory if file is None else file,
-        zone=view.web.host.zone_of(group),
+        zone=view.host.zone_of(group),
         stored=stored,
         summary=now,
         typed=now if summary is None else summary,
@@ -154,9 +154,9 @@ async def change_memory(view: View, form: SentForm) -> Response:
 async def forget_fact(view: View, form: SentForm) -> Response:
     """Take one fact out of the memory file."""
     folder, place, now_ms = view.given("folder"), form.text("place"), view.now_ms
-    home, by = view.web.host.home.root, view.signed_in.session.browser
+    home, by = view.host.home.root, view.signed_in.session.browser
     try:
-        async with view.web.host.database.transaction() as tx:
+        async with view.host.database.transaction() as tx:
             at = int(place[:6]) if place.isascii() and place.isdigit() else -1
             shown = form.text("shown")
             await changes.forget_lines(
@@ -171,11 +171,11 @@ async def forget_fact(view: View, form: SentForm) -> Response:
 async def forget_note(view: View, form: SentForm) -> Response:
     """Forget one note of people."""
     number = form.text("id").rpartition(".")[2]
-    async with view.web.host.database.transaction() as tx:
+    async with view.host.database.transaction() as tx:
         group = await groups.known(tx, view.given("folder"))
         if number.isascii() and number.isdigit() and len(number) < MAX_DIGITS:
             await memory_notes.forget(tx, group.folder, int(number))
-    view.web.host.bus.publish("memory.noted", group=group.folder)
+    view.host.bus.publish("memory.noted", group=group.folder)
     return _done(view, ".forgot_note")
 
 
@@ -183,13 +183,13 @@ async def forget_person(view: View, form: SentForm) -> Response:
     """Have a person forgotten, by their address, as if they had asked for it."""
     folder = view.given("folder")
     try:
-        async with view.web.host.database.transaction() as tx:
+        async with view.host.database.transaction() as tx:
             await person_removal.request_by_owner(
                 tx, folder, form.text("address"), by="console", now_ms=view.now_ms
             )
     except people.UnknownPerson as error:
         return await _show(view, folder, error=str(error))
-    view.web.host.bus.publish("person.removal_due", group=folder)
+    view.host.bus.publish("person.removal_due", group=folder)
     return _done(view, ".forgets_person")
 
 
@@ -287,20 +287,20 @@ async def pin(view: View, form: SentForm) -> Response:
 
 
 async def cancel_notice(view: View, _: SentForm) -> Response:
-    async with view.web.host.database.transaction() as tx:
+    async with view.host.database.transaction() as tx:
         await notices.cancel(tx, view.given("folder"), view.given("id"), now_ms=view.now_ms)
     return _done(view, ".did_cancel")
 
 
 async def _manager(view: View) -> tuple[Group, ContextManager]:
     """Return the group that the address names, and its context. Raises `UnknownGroup`."""
-    group = await view.web.host.reader.read(lambda tx: groups.known(tx, view.given("folder")))
-    return group, view.web.contexts.manager(group.folder)
+    group = await view.host.reader.read(lambda tx: groups.known(tx, view.given("folder")))
+    return group, view.services.contexts.manager(group.folder)
 
 
 async def _change(view: View, act: ChangeContext) -> None:
     group, _ = await _manager(view)
-    await view.web.contexts.change(group.folder, act)
+    await view.services.contexts.change(group.folder, act)
     await view.api.groups.configured(group.folder)
 
 

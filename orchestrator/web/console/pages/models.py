@@ -52,7 +52,7 @@ async def add(view: View, form: SentForm) -> Response:
             window=_tokens(form.text("window")),
             price=form.text("price") or None,
         )
-        async with view.web.host.database.transaction() as tx:
+        async with view.host.database.transaction() as tx:
             before = await model_services.by_name(tx, service.name)
             await reports.add(tx, _with_what_is_known(service, before), now_ms=view.now_ms)
     except BadRequest as refusal:
@@ -61,7 +61,7 @@ async def add(view: View, form: SentForm) -> Response:
 
 
 async def remove(view: View, _: SentForm) -> Response:
-    host = view.web.host
+    host = view.host
     async with host.database.transaction() as tx:
         await reports.remove(tx, view.given("name"), settings=host.settings, now_ms=view.now_ms)
     return view.done("/models", view.t(".removed", name=view.given("name")))
@@ -72,7 +72,7 @@ async def choose(view: View, form: SentForm) -> Response:
     model, whose = form.text("chosen") or None, form.text("whose") or None
     try:
         work = _work(form.text("work"))
-        async with view.web.host.database.transaction() as tx:
+        async with view.host.database.transaction() as tx:
             if whose is not None:
                 await model_choices.choose_for_group(tx, whose, work, model, by=BY, now_ms=view.now_ms)
             else:
@@ -91,7 +91,7 @@ async def set_fallback(view: View, form: SentForm) -> Response:
         if (model := form.text(f"model{place}"))
     ]
     try:
-        async with view.web.host.database.transaction() as tx:
+        async with view.host.database.transaction() as tx:
             form.check_unchanged(_state(await model_services.choices(tx)))
             await model_choices.choose(tx, WorkKind.FALLBACK, listed, now_ms=view.now_ms)
     except ChangedSince:
@@ -116,10 +116,9 @@ def _tokens(text: str) -> int | None:
 
 async def _show(view: View, refusal: _Refusal | None = None) -> Response:
     """Show the page, with the form that was refused as it was typed."""
-    web = view.web
-    async with web.host.reader.reading() as tx:
+    async with view.host.reader.reading() as tx:
         added = {one.name: one for one in await model_services.every(tx)}
-        conditions = await reports.conditions(tx, web.proxies.models)
+        conditions = await reports.conditions(tx, view.services.models)
         chosen = await model_services.choices(tx)
         every = await groups.every(tx)
     form = refusal.form if refusal else None

@@ -70,7 +70,7 @@ class TrafficLight:
 
 async def show(view: View) -> Response:
     found = await view.api.status()
-    host = view.web.host
+    host = view.host
     waiting = await needs.look(view)
     async with host.reader.reading() as tx:
         recent = await messages.group_summaries(tx)
@@ -105,7 +105,7 @@ async def show(view: View) -> Response:
 
 async def put_aside(view: View, _: SentForm) -> Response:
     """Have a failed turn wait no longer for the owner; nothing is tried again."""
-    async with view.web.host.database.transaction() as tx:
+    async with view.host.database.transaction() as tx:
         turn = await turns.get(tx, TurnId(int(view.given("number")[:15])))
         if turn is not None:
             await turns.put_aside(tx, turn)
@@ -148,15 +148,15 @@ async def show_count(view: View) -> Response:
 async def retry(view: View, _: SentForm) -> Response:
     """Queue a message again that is dead, or of which it is unknown whether it arrived."""
     number = view.given("number")
-    async with view.web.host.database.transaction() as tx:
+    async with view.host.database.transaction() as tx:
         is_revived = number.isdigit() and await outbox.revive(tx, int(number[:15]), now_ms=view.now_ms)
-    view.web.host.wakeups.outbox.set()
+    view.host.wakeups.outbox.set()
     return view.done("/now", view.t(".retried") if is_revived else view.t(".not_dead"))
 
 
 def _lights(view: View, found: dict[str, Any]) -> Iterator[TrafficLight]:
     yield _key(view, found)
-    for messenger in view.web.channels.messengers:
+    for messenger in view.services.channels.messengers:
         status = found["channels"].get(messenger.name, {})
         if status.get("state") not in needs.ENDED:
             yield _connection(view, messenger, status)

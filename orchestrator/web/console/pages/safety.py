@@ -85,13 +85,13 @@ class RefusedPlace:
 
 async def show(view: View) -> Response:
     """Show what agents reach, and the newest of what was refused; of all groups or of one."""
-    home = view.web.host.home.root
+    home = view.host.home.root
     source = CredentialSource(home, os.environ)
     # In a thread of its own: whether a secret is set is read from a file.
     servers = await view.api.lists.look(
         lambda tx: mcp.rows(tx, lambda name: source.value(name) is not None, home=home, now_ms=view.now_ms)
     )
-    async with view.web.host.reader.reading() as tx:
+    async with view.host.reader.reading() as tx:
         every = await groups.every(tx)
         found = [await groups.known(tx, view.query("group"))] if view.query("group") else every
         folder = found[0].folder if view.query("group") else None
@@ -99,7 +99,7 @@ async def show(view: View) -> Response:
         commands = await audit.command_rows(tx, folder, limit=FEW)
         asked = await approval_store.open_and_standing(tx, now_ms=view.now_ms)
         decided = await approvals.rows(tx, folder, limit=FEW, now_ms=view.now_ms)
-        search = view.web.host.settings.andy_web_search
+        search = view.host.settings.andy_web_search
         rules = await group_rules.rule_rows(tx, folder, host_search=search) if folder else []
     requests = [
         {**approvals.approval_row(one, now_ms=view.now_ms), "is_for_ever": one.is_for_ever}
@@ -112,7 +112,7 @@ async def show(view: View) -> Response:
     }
     places = _places(refused, {one.folder: one for one in found}, denied | allowed)
     standing = [one["id"] for one in requests]
-    orders = view.web.containers.orders
+    orders = view.services.containers.orders
     granted = [await asyncio.to_thread(orders.granted, group) for group in found]
     return view.render(
         "safety.html",
@@ -184,7 +184,7 @@ async def settle(view: View, form: SentForm) -> Response:
         raise BadRequest("A place is allowed once, for the group, or never.")
     now_ms = view.now_ms
     row_id = int(number) if number.isascii() and number.isdigit() and len(number) < 16 else 0
-    async with view.web.host.database.transaction() as tx:
+    async with view.host.database.transaction() as tx:
         rows = await audit.rows(tx, None, since=0, limit=1, before=row_id + 1, only_refused=True)
         row = next((one for one in rows if one["id"] == row_id and one["kind"] == EGRESS_REFUSED), None)
         target = _target(row["detail"]) if row else None
@@ -204,7 +204,7 @@ async def settle(view: View, form: SentForm) -> Response:
         undo = await undo_path(tx, group.folder, now_ms) if verdict == "group" else ""
     if verdict == "group":
         await view.api.groups.configured(row["group"])
-    view.web.host.bus.publish("approval.decided", group=row["group"])
+    view.host.bus.publish("approval.decided", group=row["group"])
     said = view.t(f".settled_{verdict}", subject=str(target), group=all_visible(group.name[:60]))
     return view.done(_back(view), said, undo=undo)
 
@@ -221,12 +221,12 @@ async def decide(view: View, form: SentForm) -> Response:
     if decision not in get_args(Decision):
         raise BadRequest("A request is allowed, allowed always, or refused.")
     request_id = int(number) if number.isascii() and number.isdigit() and len(number) < 16 else 0
-    async with view.web.host.database.transaction() as tx:
+    async with view.host.database.transaction() as tx:
         decided = await decisions.decide(
             tx, request_id, cast("Decision", decision), by=DECIDER, now_ms=view.now_ms
         )
         name = (await groups.known(tx, decided.folder)).name
-    view.web.host.bus.publish("approval.decided", group=decided.folder, detail=str(decided.id))
+    view.host.bus.publish("approval.decided", group=decided.folder, detail=str(decided.id))
     said = "taken_back" if form.is_set("back") else f"decided_{decision}_{decided.kind}"
     said = said if view.console.catalogue.has(f"safety.{said}") else f"decided_{decision}"
     text = view.t(f"safety.{said}", subject=all_visible(decided.subject), group=all_visible(name[:60]))
@@ -241,7 +241,7 @@ async def show_audit(view: View) -> Response:
     if before is None:
         check, reads_all = view.console.audit_check.verify, view.query("read") == "all" and view.part is None
         verdict = await view.api.lists.look(lambda tx: check(tx, now_ms=view.now_ms, reads_all=reads_all))
-    async with view.web.host.reader.reading() as tx:
+    async with view.host.reader.reading() as tx:
         rows = await audit.rows(tx, folder, since=0, limit=ROWS + 1, before=before, only_refused=only_refused)
         choices = view.choices(await groups.every(tx))
     shown = _newest_first(rows)[:ROWS]
@@ -261,7 +261,7 @@ async def show_audit(view: View) -> Response:
 async def show_commands(view: View) -> Response:
     """Show a page of what containers asked of the host, newest first."""
     folder, before = view.query("group") or None, view.number("before") or None
-    async with view.web.host.reader.reading() as tx:
+    async with view.host.reader.reading() as tx:
         rows = await audit.command_rows(tx, folder, limit=ROWS + 1, before=before)
         choices = view.choices(await groups.every(tx))
     return view.render(
@@ -281,7 +281,7 @@ def _reach(view: View, group: Group, extra: Extra, servers: list[dict[str, Any]]
         name=group.name,
         egress=config.egress if isinstance(config.egress, str) else "listed",
         targets=tuple(sorted(map(str, config.targets))),
-        search=settings.search_service(config, view.web.host.settings).value,
+        search=settings.search_service(config, view.host.settings).value,
         mounts=tuple((str(one.source), one.target, one.is_writable) for one in extra.mounts),
         refused_mounts=extra.refusals,
         servers=tuple(one["name"] for one in servers if group.folder in one["groups"]),
