@@ -58,7 +58,7 @@ class ToolServer:
                 return _error(message["id"], f"no method {method}")
         return {"jsonrpc": "2.0", "id": message["id"], "result": result}
 
-    def _of(self, server: str) -> dict[str, Tool[Any]]:
+    def _of(self, server: str) -> dict[str, Tool]:
         if server not in self._tools:
             self._tools[server] = {} if self._is_worker else _notice_tools(self._noticing)
         return self._tools[server]
@@ -88,7 +88,7 @@ class ToolServer:
         return f"t{self.turn}-{digest}-{self._calls[self.turn, digest]}"
 
 
-def _tools_of(order: RunOrder) -> dict[str, dict[str, Tool[Any]]]:
+def _tools_of(order: RunOrder) -> dict[str, dict[str, Tool]]:
     """Return the tools by server and name. A worker has only the tools of the dashboard."""
     is_worker = order.turn.kind == "worker"
     own = tools_for(is_main=order.is_main, is_worker=is_worker, searches_web=order.search_tool)
@@ -96,7 +96,7 @@ def _tools_of(order: RunOrder) -> dict[str, dict[str, Tool[Any]]]:
     return {SERVER: {tool.name: tool for tool in own}, DASHBOARD: {tool.name: tool for tool in board}}
 
 
-def _notice_tools(noticing: LazyNotices) -> dict[str, Tool[Any]]:
+def _notice_tools(noticing: LazyNotices) -> dict[str, Tool]:
     """Made when the CLI asks for them: it is still booting then, and before that it was not even started."""
     from agent_runner.tools.notices import notice_tools
 

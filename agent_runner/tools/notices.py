@@ -4,18 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass
-from typing import Any, Self, cast, get_args
-
-from pydantic import ConfigDict, Field, ValidationError, model_validator
+from typing import Any, cast
 
 from agent_runner.ans.lazy_notices import LazyNotices
 from agent_runner.ipc_client import HostClient
-from agent_runner.tools.tool import NoParameters, Parameters, Tool, mistakes
+from agent_runner.tools.tool import BadArguments, Tool
 from agent_runner.wire import mailbox, notify_self
-from agent_runner.wire.conditions import FORMS, TOGETHER
 from agent_runner.wire.mailbox import Command, NotifySelf, Reply
 from agent_runner.wire.notices import (
-    MAX_NOTICE_CHARS,
     Category,
     DeliverAt,
     InjectAt,
@@ -32,81 +28,16 @@ NOT_ASKED = ("no_answer", "not_written", "bad_reply")
 _LOOK_FIRST = "it may still keep it. Look with list_notices before you repeat it."
 ANY_TOOL = ""
 """The tool of a notice that comes after whichever tool ends next."""
-WHEN = (
-    "immediate: with the next tool result of this turn. next_turn. after_n_turns: needs turns. after_tool: "
-    "when tool_name has ended, or any tool. on_condition: needs condition."
-)
 
 
-def _one_of(words: Any) -> dict[str, Any]:
-    return {"enum": list(get_args(words))}
-
-
-class NoteParameters(Parameters):
-    model_config = ConfigDict(json_schema_extra={"required": ["message"]})
-
-    message: str = Field(
-        default="", description=f"What you want to be told, at most {MAX_NOTICE_CHARS:,} characters."
-    )
-    priority: str = Field(
-        default="normal", description="How urgent it will be.", json_schema_extra=_one_of(Priority)
-    )
-    category: str = Field(
-        default="context", description="What sort of note it is.", json_schema_extra=_one_of(Category)
-    )
-    deliver_at: str = Field(default="next_turn", description=WHEN, json_schema_extra=_one_of(DeliverAt))
-    persist_cross_session: bool = Field(
-        default=False, description="Keep it for a new session, should this one end first."
-    )
-    turns: int | None = Field(
-        default=None, description=f"For after_n_turns: how many, 1 to {notify_self.MAX_TURNS}."
-    )
-    tool_name: str | None = Field(default=None, description="For after_tool: which one, such as Bash.")
-    condition: str | None = Field(
-        default=None, description=f"For on_condition: {', '.join(FORMS)}, or {TOGETHER}."
-    )
-    expires_in_hours: int | None = Field(
-        default=None,
-        description=f"When it is dropped untold: up to {notify_self.MAX_HOURS}; 0 is never; usual: "
-        f"{notify_self.DEFAULT_HOURS}.",
-    )
-    dedupe_key: str | None = Field(
-        default=None, description="A waiting note with the same key is replaced by this one."
-    )
-
-
-NUMBER = "The number that notify_self or list_notices told."
-
-
-class NoticeIdParameters(Parameters):
-    notice_id: int = Field(ge=1, lt=2**53, description=NUMBER)
-
-
-class CancelParameters(Parameters):
-    notice_id: int | None = Field(default=None, ge=1, lt=2**53, description=NUMBER)
-    dedupe_key: str | None = Field(
-        default=None,
-        min_length=1,
-        max_length=notify_self.MAX_DEDUPE_CHARS,
-        description="Or the key that it was given.",
-    )
-
-    @model_validator(mode="after")
-    def _is_one(self) -> Self:
-        if (self.notice_id is None) is (self.dedupe_key is None):
-            raise ValueError("give notice_id or dedupe_key, one of them")
-        return self
-
-
-def notice_tools(noticing: LazyNotices) -> tuple[Tool[Any], ...]:
+def notice_tools(noticing: LazyNotices) -> tuple[Tool, ...]:
     """Return the tools of one run, in the order in which a model is told of them."""
     return (
         NotifySelfTool(
             name="notify_self",
             description="Leave a note for yourself that you will be told later: next turn, after a tool, "
             "when a condition comes true, or in a later session. Nobody else sees it.",
-            parameters=NoteParameters,
-            command=_note,
+            command=mailbox.NotifySelf,
             is_deferred=True,
             refusal="bad_value",
             noticing=noticing,
@@ -114,47 +45,28 @@ def notice_tools(noticing: LazyNotices) -> tuple[Tool[Any], ...]:
         WithdrawingTool(
             name="acknowledge_notification",
             description="Say that you have taken care of a notice, so that it does not come again.",
-            parameters=NoticeIdParameters,
-            command=_acknowledge,
+            command=mailbox.AcknowledgeNotice,
             is_deferred=True,
             noticing=noticing,
         ),
         Tool(
             name="list_notices",
             description="List the notices that wait for you, with their numbers.",
-            parameters=NoParameters,
-            command=_list,
+            command=mailbox.ListNotices,
             is_deferred=True,
         ),
-        WithdrawingTool(
+        CancelTool(
             name="cancel_notice",
             description="Drop a notice that waits for you.",
-            parameters=CancelParameters,
-            command=_cancel,
+            command=mailbox.CancelNotice,
             is_deferred=True,
             noticing=noticing,
         ),
     )
 
 
-def _note(given: NoteParameters) -> NotifySelf:
-    return NotifySelf(**given.model_dump())
-
-
-def _acknowledge(given: NoticeIdParameters) -> Command:
-    return mailbox.AcknowledgeNotice(notice_id=given.notice_id)
-
-
-def _list(_: NoParameters) -> Command:
-    return mailbox.ListNotices()
-
-
-def _cancel(given: CancelParameters) -> Command:
-    return mailbox.CancelNotice(notice_id=given.notice_id, dedupe_key=given.dedupe_key)
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
-class NotifySelfTool(Tool[NoteParameters]):
+class NotifySelfTool(Tool):
     """Tells the run at once what is for this turn, and has the host keep what is for later."""
 
     noticing: LazyNotices
@@ -169,9 +81,9 @@ class NotifySelfTool(Tool[NoteParameters]):
     ) -> Reply:
         """Leave a note. What does not fit is refused with the code of the first mistake."""
         try:
-            note = _note(self.parameters.model_validate(arguments))
-        except ValidationError as error:
-            return _refused(self.refusal, mistakes(error))
+            note = cast("NotifySelf", self.read(arguments))
+        except BadArguments as error:
+            return _refused(self.refusal, str(error))
         if refusal := notify_self.refusal_of(note):
             return _refused(refusal.code, refusal.text)
         notice_id = None
@@ -201,7 +113,7 @@ class NotifySelfTool(Tool[NoteParameters]):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class WithdrawingTool(Tool[Any]):
+class WithdrawingTool(Tool):
     """Has the host end a notice, and then the run: what was not told yet is told no more."""
 
     noticing: LazyNotices
@@ -220,6 +132,17 @@ class WithdrawingTool(Tool[Any]):
             rules = await self.noticing.load()
             rules.notices.withdraw(int(number))
         return reply
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CancelTool(WithdrawingTool):
+    """Refuses a call that does not name one notice, before the host is asked."""
+
+    def read(self, arguments: dict[str, Any]) -> Command:
+        command = super(CancelTool, self).read(arguments)
+        if (arguments.get("notice_id") is None) is not bool(arguments.get("dedupe_key")):
+            raise BadArguments("Give notice_id or dedupe_key, one of them.")
+        return command
 
 
 def _inject_at(note: NotifySelf) -> InjectAt:

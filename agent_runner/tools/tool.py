@@ -2,36 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any, Generic, TypeVar
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import ValidationError
 
 from agent_runner.ipc_client import HostClient
-from agent_runner.wire.mailbox import Command, Reply
-
-P = TypeVar("P", bound=BaseModel)
+from agent_runner.wire.mailbox import TRANSPORT, Command, Reply
 
 
-class Parameters(BaseModel):
-    """The arguments that the model fills in. Unknown names are refused, so that a slip is noticed."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-
-class NoParameters(Parameters):
-    pass
+class BadArguments(ValueError):
+    """Arguments of a tool do not fit; the text names each of them, and says why."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Tool(Generic[P]):
-    """One tool: how the model sees it, and the command it becomes."""
+class Tool:
+    """One tool: its description for the model, and the command whose fields are its arguments."""
 
     name: str
     description: str
-    parameters: type[P]
-    command: Callable[[P], Command]
+    command: type[Any]
+    """The request of `agent_runner.wire.mailbox`; what its fields describe is what the model fills in."""
+    preset: Mapping[str, Any] = field(default_factory=dict)
+    """Fields that have these values where the model gives none."""
     is_only_main: bool = False
     makes: bool = False
     """Whether the tool creates something that a retried turn must not create twice."""
@@ -40,10 +34,21 @@ class Tool(Generic[P]):
     is_deferred: bool = False
     """A model is told its name alone, and looks the rest up when it wants to call it."""
 
+    def full_schema(self) -> dict[str, Any]:
+        """Return pydantic's JSON Schema of the arguments."""
+        schema: dict[str, Any] = self.command.model_json_schema(by_alias=False)
+        schema.pop("description", None)  # the command's docstring is for those who read the code
+        fields = schema["properties"]
+        for name, value in self.preset.items():
+            fields[name]["default"] = value
+        schema["properties"] = {name: fields[name] for name in fields if name not in TRANSPORT}
+        needed = [name for name in schema.pop("required", ()) if name not in TRANSPORT]
+        return schema | ({"required": needed} if needed else {})
+
     def schema(self) -> dict[str, Any]:
-        """Return the JSON Schema of the parameters as a model is shown it: shorter than pydantic's."""
-        bare: dict[str, Any] = _shortened(self.parameters.model_json_schema())
-        return {"type": "object", "properties": {}} | bare
+        """Return the JSON Schema of the arguments as a model is shown it: shorter than pydantic's."""
+        shortened: dict[str, Any] = _shortened(self.full_schema())
+        return {"type": "object", "properties": {}} | shortened
 
     def listing(self) -> dict[str, Any]:
         """Return the tool as an MCP server lists it."""
@@ -67,19 +72,52 @@ class Tool(Generic[P]):
         Arguments that do not fit are the reply `refusal`, and the host is not asked.
         """
         try:
-            command = self.command(self.parameters.model_validate(arguments))
-        except ValidationError as error:
-            return Reply(request_id="none", ok=False, code=self.refusal, text=mistakes(error))
+            command = self.read(arguments)
+            self._check_words(arguments)
+        except BadArguments as error:
+            return Reply(request_id="none", ok=False, code=self.refusal, text=str(error))
         known = {"turn": turn} | ({"request_id": request_id} if self.makes else {})
         return await host.ask(command.model_copy(update=known))
 
+    def read(self, arguments: dict[str, Any]) -> Command:
+        """Return the command that the arguments make.
+
+        The wire ignores unknown fields; here they are refused, so that a slip of the model is noticed.
+
+        Raises:
+            BadArguments: they do not fit.
+        """
+        unknown = arguments.keys() - self.full_schema()["properties"].keys()
+        if unknown:
+            raise BadArguments(_refusal_of(f"{name}: there is no such argument" for name in sorted(unknown)))
+        try:
+            command: Command = self.command.model_validate(
+                {**self.preset, **arguments}, by_alias=False, by_name=True
+            )
+        except ValidationError as error:
+            raise BadArguments(mistakes(error)) from error
+        return command
+
+    def _check_words(self, arguments: dict[str, Any]) -> None:
+        """Refuse other words than the model is shown: the wire leaves it to the host to say which fit."""
+        wrong = [
+            f"{name}: use one of {', '.join(shown['enum'])}"
+            for name, shown in self.schema()["properties"].items()
+            if "enum" in shown and arguments.get(name) not in (None, *shown["enum"])
+        ]
+        if wrong:
+            raise BadArguments(_refusal_of(wrong))
+
 
 def mistakes(error: ValidationError) -> str:
-    """Say in one line which arguments do not fit, and why."""
-    lines = [
+    """Return one line that says which arguments do not fit, and why."""
+    return _refusal_of(
         f"{'.'.join(str(part) for part in mistake['loc'])}: {mistake['msg']}"
         for mistake in error.errors(include_input=False, include_url=False)
-    ]
+    )
+
+
+def _refusal_of(lines: Iterable[str]) -> str:
     return "The arguments do not fit. " + "; ".join(lines)
 
 
@@ -99,11 +137,13 @@ def _shortened(schema: Any, *, is_parameters: bool = False) -> Any:
     if is_parameters:  # here the keys are names of parameters, and one may be called `title`
         return {name: _shortened(value) for name, value in schema.items()}
     shortened = {name: value for name, value in schema.items() if name not in _CHECKED_ANYWAY}
-    if shortened.get("default", ...) in (None, "", []):
-        del shortened["default"]
+    if "default" in shortened:
+        if shortened["default"] in (None, "", []):
+            del shortened["default"]
         kinds = [kind for kind in shortened.get("anyOf", ()) if kind != {"type": "null"}]
         if len(kinds) == 1:
-            shortened = kinds[0] | {name: value for name, value in shortened.items() if name != "anyOf"}
+            rest = {name: value for name, value in shortened.items() if name != "anyOf"}
+            shortened = rest | kinds[0] if "default" in rest else kinds[0] | rest
             shortened = {name: value for name, value in shortened.items() if name not in _CHECKED_ANYWAY}
     if "enum" in shortened:
         shortened.pop("type", None)

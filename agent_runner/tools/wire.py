@@ -2,40 +2,53 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import Any
 
-from agent_runner.tools.tool import Tool
+from pydantic import ValidationError
+
+from agent_runner.tools.tool import BadArguments, Tool, mistakes
 from agent_runner.wire import context_tools, dashboard, mailbox
 from agent_runner.wire.mailbox import Command
 from agent_runner.wire.tools import Arguments, OfferedTool
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WrappedTool(Tool):
+    """A tool of one of the wire's tables: its command carries the arguments, which the host reads again."""
+
+    arguments: type[Arguments]
+
+    def full_schema(self) -> dict[str, Any]:
+        return self.arguments.model_json_schema()
+
+    def read(self, arguments: dict[str, Any]) -> Command:
+        try:
+            given = self.arguments.model_validate(arguments)
+        except ValidationError as error:
+            raise BadArguments(mistakes(error)) from error
+        command: Command = self.command(
+            tool=self.name, arguments=given.model_dump(mode="json", exclude_unset=True)
+        )
+        return command
+
+
 def _tools(
-    table: Iterable[OfferedTool],
-    kind: type[mailbox.UseDashboard | mailbox.Remember],
-    *,
-    refusal: str = "bad_arguments",
-) -> tuple[Tool[Any], ...]:
+    table: Iterable[OfferedTool], command: type[Any], *, refusal: str = "bad_arguments"
+) -> tuple[Tool, ...]:
     return tuple(
-        Tool(
+        WrappedTool(
             name=one.name,
             description=one.description,
-            parameters=one.arguments,
-            command=_asking(kind, one.name),
+            arguments=one.arguments,
+            command=command,
             makes=one.makes,
             is_deferred=one.is_deferred,
             refusal=refusal,
         )
         for one in table
     )
-
-
-def _asking(kind: type[mailbox.UseDashboard | mailbox.Remember], name: str) -> Callable[[Arguments], Command]:
-    def ask(given: Arguments) -> Command:
-        return kind(tool=name, arguments=given.model_dump(mode="json", exclude_unset=True))
-
-    return ask
 
 
 MEMORY_TOOLS = _tools(context_tools.TOOLS, mailbox.Remember)

@@ -1,16 +1,30 @@
 """Models the requests of a container to the host: files in `messages/` and `tasks/`, answered in `replies/`.
 
 The directory that a request lies in says which group asks, never a field.
+
+Most of them are tools of agents, too (`agent_runner/tools/table.py`). A field with a description is an
+argument of the tool, and a model reads that description.
 """
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args
 
 from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic.json_schema import SkipJsonSchema
 
 from agent_runner.wire import wakes
+from agent_runner.wire.conditions import FORMS, TOGETHER
 from agent_runner.wire.document import Document, WireError
+from agent_runner.wire.notices import (
+    DEFAULT_HOURS,
+    MAX_HOURS,
+    MAX_NOTICE_CHARS,
+    MAX_TURNS,
+    Category,
+    DeliverAt,
+    Priority,
+)
 
 MAX_FILE_BYTES = 1024 * 1024
 MAX_TEXT_CHARS = 100_000
@@ -30,6 +44,8 @@ MIN_OPTIONS, MAX_OPTIONS = 2, 10
 
 RequestId = Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]{1,64}$")]
 Text = Annotated[str, Field(min_length=1, max_length=MAX_TEXT_CHARS)]
+OTHER_CHAT = "Another chat of this group; from main, any chat."
+FOLDER = "The group's folder name."
 
 
 class _Command(Document):
@@ -45,21 +61,36 @@ class _Command(Document):
         return str(getattr(self, "type", ""))
 
 
+TRANSPORT = frozenset((*_Command.model_fields, "type"))
+"""Fields that a tool or the container fills in; no model sees them."""
+
+
+def _one_of(words: Any) -> dict[str, Any]:
+    """Return the part of a JSON Schema by which a model is shown the words of a `Literal`."""
+    return {"enum": list(get_args(words))}
+
+
 class SendMessage(_Command):
     """Say something in a chat now; without `chatJid`, in the one that the turn answers."""
 
     type: Literal["message"] = "message"
-    text: Text
-    chat_jid: str | None = Field(default=None, alias="chatJid", max_length=200)
+    text: Text = Field(description="The message, as the chat is to see it.")
+    chat_jid: str | None = Field(default=None, alias="chatJid", max_length=200, description=OTHER_CHAT)
 
 
 class SendFile(_Command):
     """Send a file of the group's folder; `path` is as its agent sees it, from that folder or absolute."""
 
     type: Literal["send_file"] = "send_file"
-    path: str = Field(min_length=1, max_length=MAX_PATH_CHARS)
-    caption: str = Field(default="", max_length=MAX_CAPTION_CHARS)
-    chat_jid: str | None = Field(default=None, alias="chatJid", max_length=200)
+    path: str = Field(
+        min_length=1,
+        max_length=MAX_PATH_CHARS,
+        description="The file, in your working directory, e.g. plan.pdf.",
+    )
+    caption: str = Field(
+        default="", max_length=MAX_CAPTION_CHARS, description="A few words under it; may be empty."
+    )
+    chat_jid: str | None = Field(default=None, alias="chatJid", max_length=200, description=OTHER_CHAT)
 
 
 class ReactToMessage(_Command):
@@ -69,18 +100,28 @@ class ReactToMessage(_Command):
     """
 
     type: Literal["react"] = "react"
-    emoji: str = Field(max_length=64)
-    message: str = Field(default="", max_length=200)
+    emoji: str = Field(max_length=64, description="One emoji; empty: take yours away.")
+    message: str = Field(
+        default="", max_length=200, description="Some words of the message; left out: the question."
+    )
 
 
 class SendPoll(_Command):
     """Ask the chat that the turn answers a question with options; `until` is an ISO time or a duration."""
 
     type: Literal["send_poll"] = "send_poll"
-    question: Text
-    options: tuple[Annotated[str, Field(max_length=1_000)], ...] = Field(max_length=100)
-    is_multiple: bool = Field(default=False, alias="isMultiple")
-    until: str | None = Field(default=None, max_length=64)
+    question: Text = Field(description="As people will read it.")
+    options: tuple[Annotated[str, Field(max_length=1_000)], ...] = Field(
+        max_length=100, description=f"{MIN_OPTIONS} to {MAX_OPTIONS} answers, short."
+    )
+    is_multiple: bool = Field(
+        default=False, alias="isMultiple", description="Whether one may choose several."
+    )
+    until: str | None = Field(
+        default=None,
+        max_length=64,
+        description="When it ends: an ISO time or 2h30m; left out: it does not.",
+    )
 
 
 class SetReminder(_Command):
@@ -105,35 +146,56 @@ class ListReminders(_Command):
 
 class RegisterGroup(_Command):
     type: Literal["register_group"] = "register_group"
-    jid: str = Field(min_length=1, max_length=200)
-    name: str = Field(min_length=1, max_length=200)
-    folder: str = Field(min_length=1, max_length=64)
-    trigger: str | None = Field(default=None, max_length=64)
-    requires_trigger: bool = Field(default=True, alias="requiresTrigger")
-    is_added: bool = Field(default=False, alias="isAdded")
-    """Whether the folder has a group already, which gets this chat beside its others."""
+    jid: str = Field(min_length=1, max_length=200, description="The chat's address, from ../env/groups.json.")
+    name: str = Field(min_length=1, max_length=200, description="What people call the group.")
+    folder: str = Field(
+        min_length=1, max_length=64, description="A new folder name: ASCII letters, digits, '-' and '_'."
+    )
+    trigger: str | None = Field(
+        default=None,
+        max_length=64,
+        description="What wakes the assistant there, e.g. @Andy. Default: its name.",
+    )
+    requires_trigger: bool = Field(
+        default=True,
+        alias="requiresTrigger",
+        description="False: every message is answered, with or without the trigger.",
+    )
+    is_added: bool = Field(
+        default=False,
+        alias="isAdded",
+        description="True: the folder has a group already, and this becomes one more chat of it.",
+    )
 
 
 class ChangeGroup(_Command):
     """Change a group's name, its trigger, whether it answers every message, or roles; None leaves it."""
 
     type: Literal["change_group"] = "change_group"
-    folder: str = Field(min_length=1, max_length=64)
-    name: str | None = Field(default=None, max_length=200)
-    trigger: str | None = Field(default=None, max_length=64)
-    """A call besides the assistant's name; an empty text takes it away."""
-    requires_trigger: bool | None = Field(default=None, alias="requiresTrigger")
-    people: dict[str, Literal["owner", "member", "guest", "default"]] | None = Field(
-        default=None, max_length=MAX_ROLES
+    folder: str = Field(min_length=1, max_length=64, description=FOLDER)
+    name: str | None = Field(default=None, max_length=200, description="Its new name.")
+    trigger: str | None = Field(
+        default=None, max_length=64, description="A call besides the assistant's name; empty: none."
     )
-    """Roles of people by their messenger's address; `*` is everybody else."""
+    requires_trigger: bool | None = Field(
+        default=None,
+        alias="requiresTrigger",
+        description="False: every message is answered, called or not.",
+    )
+    people: dict[str, Literal["owner", "member", "guest", "default"]] | None = Field(
+        default=None,
+        max_length=MAX_ROLES,
+        description='Roles by the address that the messenger has, such as {"4917@s.whatsapp.net": "guest"};'
+        " * is everybody else. Of an unknown address you are told those that are known.",
+    )
 
 
 class UnregisterGroup(_Command):
     type: Literal["unregister_group"] = "unregister_group"
-    folder: str = Field(min_length=1, max_length=64)
-    jid: str | None = Field(default=None, max_length=200)
-    """The one of its chats that is taken off; None takes the whole group off."""
+    folder: str = Field(min_length=1, max_length=64, description=FOLDER)
+    jid: str | None = Field(
+        default=None, max_length=200, description="Only this one of its several chats is taken off."
+    )
 
 
 class RefreshGroups(_Command):
@@ -144,16 +206,49 @@ class ChooseModel(_Command):
     """Choose the model of a group, or of all, for a kind of work; without a model, list what there is."""
 
     type: Literal["choose_model"] = "choose_model"
-    model: str | None = Field(default=None, max_length=200)
-    """`SERVICE/MODEL`, a model, or `default`, which clears the choice."""
-    target_folder: str | None = Field(default=None, alias="targetFolder", max_length=64)
-    work: str = Field(default="all", max_length=20)
+    model: str | None = Field(
+        default=None,
+        max_length=200,
+        description="SERVICE/MODEL, such as local/qwen3, or default; left out: list what there is.",
+    )
+    target_folder: str | None = Field(
+        default=None,
+        alias="targetFolder",
+        max_length=64,
+        description="The group's folder name; left out: all groups.",
+    )
+    work: str = Field(
+        default="all",
+        max_length=20,
+        description="The kind of work that it is for.",
+        json_schema_extra=_one_of(Literal["all", "tasks", "worker", "summaries"]),
+    )
 
 
 TaskId = Annotated[str, Field(min_length=1, max_length=64)]
 Word = Annotated[str, Field(max_length=200)]
 """A word that the host checks itself, so that its refusal can name what it accepts."""
+ScheduleWord = Annotated[Word, Field(json_schema_extra=_one_of(Literal["cron", "interval", "once"]))]
+ContextWord = Annotated[Word, Field(json_schema_extra=_one_of(Literal["group", "isolated"]))]
+OverlapWord = Annotated[Word, Field(json_schema_extra=_one_of(Literal["skip", "queue"]))]
+CatchUpWord = Annotated[Word, Field(json_schema_extra=_one_of(Literal["skip", "latest", "all"]))]
+DstWord = Annotated[Word, Field(json_schema_extra=_one_of(Literal["once", "both"]))]
 CheckScript = Annotated[str, Field(max_length=MAX_CHECK_CHARS)]
+SCHEDULE_VALUE = (
+    "cron: five fields in local time, e.g. '0 9 * * 1-5', or words: 'every other Tuesday at 8:00'. interval: "
+    "30m, 1h30m, 1d; at least 60 s. once: a local ISO time such as 2026-11-22T18:30, or 'tomorrow 9am', '2h'."
+)
+PROMPT = "What you will be asked then, with everything it needs. Your final answer goes to the chat."
+CONTEXT_MODE = "group: in this conversation. isolated: in a session that knows the files and the prompt only."
+OVERLAP = "Due while its last run goes on: skip it, or queue one."
+CATCH_UP = "Due while the assistant was down: skip, run the latest, or all (at most 10)."
+DST = "For cron: what a time counts as that the clocks show twice or skip. both: whenever it is shown."
+CHECK = (
+    "A bash script that is run first, 30 s at most. Its last line is JSON: "
+    '{"wakeAgent": false} ends the run without asking you, {"wakeAgent": true, "data": …} asks you with the '
+    "data. Try it first."
+)
+TASK_ID = "The id that schedule_task or list_tasks told."
 
 
 class ScheduleTask(_Command):
@@ -165,37 +260,42 @@ class ScheduleTask(_Command):
     """
 
     type: Literal["schedule_task"] = "schedule_task"
-    prompt: Text
-    schedule_type: Word
-    schedule_value: Word
-    context_mode: Word = "isolated"
-    overlap: Word | None = None
-    catch_up: Word | None = None
-    dst: Word | None = None
-    check: CheckScript | None = None
-    target_folder: str | None = Field(default=None, alias="targetFolder", max_length=64)
+    prompt: Text = Field(description=PROMPT)
+    schedule_type: ScheduleWord = Field(description="How it repeats.")
+    schedule_value: Word = Field(description=SCHEDULE_VALUE)
+    context_mode: ContextWord = Field(default="isolated", description=CONTEXT_MODE)
+    overlap: OverlapWord | None = Field(default="skip", description=OVERLAP)
+    catch_up: CatchUpWord | None = Field(default="latest", description=CATCH_UP)
+    dst: DstWord | None = Field(default=None, description=DST)
+    check: CheckScript | None = Field(default=None, description=CHECK)
+    target_folder: str | None = Field(
+        default=None,
+        alias="targetFolder",
+        max_length=64,
+        description="Another group, by its folder; only from main.",
+    )
 
 
 class UpdateTask(_Command):
-    """Change what is given; an empty `check` removes it."""
+    """Change what is given."""
 
     type: Literal["update_task"] = "update_task"
-    task_id: TaskId = Field(alias="taskId")
-    prompt: Text | None = None
-    schedule_type: Word | None = None
-    schedule_value: Word | None = None
-    context_mode: Word | None = None
-    overlap: Word | None = None
-    catch_up: Word | None = None
-    dst: Word | None = None
-    check: CheckScript | None = None
+    task_id: TaskId = Field(alias="taskId", description=TASK_ID)
+    prompt: Text | None = Field(default=None, description=PROMPT)
+    schedule_type: ScheduleWord | None = Field(default=None, description="Needs schedule_value too.")
+    schedule_value: Word | None = Field(default=None, description=SCHEDULE_VALUE)
+    context_mode: ContextWord | None = Field(default=None, description=CONTEXT_MODE)
+    overlap: OverlapWord | None = Field(default=None, description=OVERLAP)
+    catch_up: CatchUpWord | None = Field(default=None, description=CATCH_UP)
+    dst: DstWord | None = Field(default=None, description=DST)
+    check: CheckScript | None = Field(default=None, description=f"{CHECK} An empty one removes it.")
 
 
 class ActOnTask(_Command):
     """Pause, resume or end a task, or run it now, besides its schedule."""
 
     type: Literal["pause_task", "resume_task", "cancel_task", "run_task"]
-    task_id: TaskId = Field(alias="taskId")
+    task_id: TaskId = Field(alias="taskId", description=TASK_ID)
 
     @property
     def action(self) -> str:
@@ -229,17 +329,29 @@ class SetNextWake(_Command):
     """Say when the agent wakes next by itself: `next` is a span such as 30m, or a time such as 09:00."""
 
     type: Literal["set_next_wake"] = "set_next_wake"
-    next: str = Field(min_length=1, max_length=100)
-    reason: str = Field(default="", max_length=wakes.MAX_REASON_CHARS)
+    next: str = Field(min_length=1, max_length=100, description=wakes.NEXT)
+    reason: str = Field(
+        default="", max_length=wakes.MAX_REASON_CHARS, description="What you wait for, in a few words."
+    )
 
 
 class ControlLoop(_Command):
     """Switch a group's loop, let it rest or wake it: `on`, `off`, `pause`, `resume`, `wake`."""
 
     type: Literal["control_loop"] = "control_loop"
-    action: Word
-    target_folder: str | None = Field(default=None, alias="targetFolder", max_length=64)
-    reason: str = Field(default="", max_length=wakes.MAX_REASON_CHARS)
+    action: Word = Field(
+        description="on, off: whether the agent wakes by itself. pause, resume. wake: now.",
+        json_schema_extra=_one_of(Literal["on", "off", "pause", "resume", "wake"]),
+    )
+    target_folder: str | None = Field(
+        default=None,
+        alias="targetFolder",
+        max_length=64,
+        description="The group, by its folder. Default: this group.",
+    )
+    reason: str = Field(
+        default="", max_length=wakes.MAX_REASON_CHARS, description="For wake: what it is told."
+    )
 
 
 class Remember(_Command):
@@ -254,25 +366,56 @@ class Remember(_Command):
         return f"remember.{self.tool}"
 
 
+NOTICE_ID = "The number that notify_self or list_notices told."
+
+
 class NotifySelf(_Command):
-    """Keep a notice for the agent's future self. The host checks each field, so that it can say what fits."""
+    """Keep a notice for the agent's future self. `notify_self.refusal_of` checks it, and says what fits."""
+
+    model_config = ConfigDict(json_schema_extra={"required": ["message"]})
 
     type: Literal["notify_self"] = "notify_self"
-    message: str = Field(default="", max_length=MAX_TEXT_CHARS)
-    priority: Word = "normal"
-    category: Word = "context"
-    deliver_at: Word = "next_turn"
-    persist_cross_session: bool = False
-    turns: int | None = None
-    tool_name: Word | None = None
-    condition: str | None = Field(default=None, max_length=1_000)
-    expires_in_hours: int | None = None
-    dedupe_key: str | None = Field(default=None, max_length=1_000)
+    message: str = Field(
+        default="",
+        max_length=MAX_TEXT_CHARS,
+        description=f"What you want to be told, at most {MAX_NOTICE_CHARS:,} characters.",
+    )
+    priority: Word = Field(
+        default="normal", description="How urgent it will be.", json_schema_extra=_one_of(Priority)
+    )
+    category: Word = Field(
+        default="context", description="What sort of note it is.", json_schema_extra=_one_of(Category)
+    )
+    deliver_at: Word = Field(
+        default="next_turn",
+        description="immediate: with the next tool result of this turn. next_turn. after_n_turns: needs "
+        "turns. after_tool: when tool_name has ended, or any tool. on_condition: needs condition.",
+        json_schema_extra=_one_of(DeliverAt),
+    )
+    persist_cross_session: bool = Field(
+        default=False, description="Keep it for a new session, should this one end first."
+    )
+    turns: int | None = Field(default=None, description=f"For after_n_turns: how many, 1 to {MAX_TURNS}.")
+    tool_name: Word | None = Field(default=None, description="For after_tool: which one, such as Bash.")
+    condition: str | None = Field(
+        default=None,
+        max_length=1_000,
+        description=f"For on_condition: {', '.join(FORMS)}, or {TOGETHER}.",
+    )
+    expires_in_hours: int | None = Field(
+        default=None,
+        description=f"When it is dropped untold: up to {MAX_HOURS}; 0 is never; usual: {DEFAULT_HOURS}.",
+    )
+    dedupe_key: str | None = Field(
+        default=None,
+        max_length=1_000,
+        description="A waiting note with the same key is replaced by this one.",
+    )
 
 
 class AcknowledgeNotice(_Command):
     type: Literal["acknowledge_notification"] = "acknowledge_notification"
-    notice_id: int = Field(alias="noticeId", ge=1, lt=2**53)
+    notice_id: int = Field(alias="noticeId", ge=1, lt=2**53, description=NOTICE_ID)
 
 
 class ListNotices(_Command):
@@ -283,24 +426,30 @@ class CancelNotice(_Command):
     """Drop a notice, by its number or by the key it was given: one of them."""
 
     type: Literal["cancel_notice"] = "cancel_notice"
-    notice_id: int | None = Field(default=None, alias="noticeId", ge=1, lt=2**53)
-    dedupe_key: str | None = Field(default=None, alias="dedupeKey", max_length=1_000)
+    notice_id: int | None = Field(default=None, alias="noticeId", ge=1, lt=2**53, description=NOTICE_ID)
+    dedupe_key: str | None = Field(
+        default=None, alias="dedupeKey", max_length=1_000, description="Or the key that it was given."
+    )
 
 
 class SearchHistory(_Command):
     """Find messages of the group's own chat by their words; `before` is the number to go on from."""
 
     type: Literal["search_history"] = "search_history"
-    query: str = Field(min_length=1, max_length=200)
-    before: int | None = Field(default=None, ge=1, lt=2**53)
-    limit: int = Field(default=20, ge=1, le=50)
+    query: str = Field(min_length=1, max_length=200, description='Words, or parts; "several words" as one.')
+    before: int | None = Field(
+        default=None, ge=1, lt=2**53, description="The number of a message: only older ones."
+    )
+    limit: SkipJsonSchema[int] = Field(default=20, ge=1, le=50)
 
 
 class SearchWeb(_Command):
     """Search the web at the service that the owner chose for the group."""
 
     type: Literal["web_search"] = "web_search"
-    query: str = Field(min_length=1, max_length=MAX_QUERY_CHARS)
+    query: str = Field(
+        min_length=1, max_length=MAX_QUERY_CHARS, description="What to look for, in a few words."
+    )
 
 
 class ModelMissing(_Command):

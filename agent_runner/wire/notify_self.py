@@ -7,11 +7,17 @@ from typing import Literal, get_args
 
 from agent_runner.wire.conditions import TOOL_NAME, BadCondition, parse_condition
 from agent_runner.wire.mailbox import NotifySelf
-from agent_runner.wire.notices import MAX_NOTICE_CHARS, Category, DeliverAt, InjectAt, Priority, Severity
+from agent_runner.wire.notices import (
+    MAX_HOURS,
+    MAX_NOTICE_CHARS,
+    MAX_TURNS,
+    Category,
+    DeliverAt,
+    InjectAt,
+    Priority,
+    Severity,
+)
 
-MAX_TURNS = 100
-MAX_HOURS = 720
-DEFAULT_HOURS = 24
 MAX_DEDUPE_CHARS = 200
 INJECT_AT: dict[DeliverAt, InjectAt] = {
     "immediate": "immediate",

@@ -17,6 +17,7 @@ import structlog
 from agent_runner.wire import notify_self
 from agent_runner.wire.mailbox import AcknowledgeNotice, CancelNotice, ListNotices, NotifySelf, Reply
 from agent_runner.wire.notices import (
+    DEFAULT_HOURS,
     MAX_UNDELIVERED,
     Category,
     DeliverAt,
@@ -322,7 +323,7 @@ def parse_request(asked: NotifySelf) -> NoticeRequest:
 
 
 def _ttl_ms(hours: int | None) -> int | None:
-    return (notify_self.DEFAULT_HOURS if hours is None else hours) * HOUR_MS or None
+    return (DEFAULT_HOURS if hours is None else hours) * HOUR_MS or None
 
 
 SWEEP_SECONDS = 60.0

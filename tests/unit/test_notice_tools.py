@@ -59,7 +59,7 @@ def noticing(tmp_path: Path) -> LazyNotices:
     return LazyNotices(order_of("hi"), Workspace(tmp_path))
 
 
-def tool(noticing: LazyNotices, name: str = "notify_self") -> Tool[Any]:
+def tool(noticing: LazyNotices, name: str = "notify_self") -> Tool:
     return next(tool for tool in notice_tools.notice_tools(noticing) if tool.name == name)
 
 

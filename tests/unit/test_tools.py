@@ -56,12 +56,12 @@ class Listening(HostClient):
         return Reply(request_id="r", ok=True, code="done", text="Done.")
 
 
-def tool_named(name: str) -> Tool[Any]:
+def tool_named(name: str) -> Tool:
     return next(tool for tool in TABLE if tool.name == name)
 
 
 @pytest.mark.parametrize("tool", TABLE, ids=lambda tool: tool.name)
-async def test_every_tool_becomes_a_command_that_the_wire_knows(tool: Tool[Any]) -> None:
+async def test_every_tool_becomes_a_command_that_the_wire_knows(tool: Tool) -> None:
     host = Listening()
     reply = await tool.call(EXAMPLES[tool.name], host)
     assert reply.ok
@@ -69,7 +69,7 @@ async def test_every_tool_becomes_a_command_that_the_wire_knows(tool: Tool[Any])
 
 
 @pytest.mark.parametrize("tool", TABLE, ids=lambda tool: tool.name)
-async def test_every_schema_describes_each_parameter_and_others_are_refused(tool: Tool[Any]) -> None:
+async def test_every_schema_describes_each_parameter_and_others_are_refused(tool: Tool) -> None:
     schema = tool.schema()
     assert schema["type"] == "object"
     assert all("description" in parameter for parameter in schema["properties"].values())
@@ -81,8 +81,8 @@ async def test_every_schema_describes_each_parameter_and_others_are_refused(tool
 
 
 @pytest.mark.parametrize("tool", [*TABLE, *DASHBOARD_TOOLS], ids=lambda tool: tool.name)
-def test_a_model_is_shown_what_a_tool_takes_and_not_what_only_the_host_checks(tool: Tool[Any]) -> None:
-    shown, checked = tool.schema(), tool.parameters.model_json_schema()
+def test_a_model_is_shown_what_a_tool_takes_and_not_what_only_the_host_checks(tool: Tool) -> None:
+    shown, checked = tool.schema(), tool.full_schema()
     assert set(shown["properties"]) == set(checked.get("properties", {}))
     assert shown.get("required") == checked.get("required")
     assert "\n" not in tool.description
@@ -161,3 +161,31 @@ async def test_a_task_of_the_tools_is_in_the_conversation_unless_said_otherwise(
     (command,) = host.asked
     assert isinstance(command, ScheduleTask)
     assert (command.context_mode, command.catch_up, command.overlap) == ("group", "latest", "skip")
+
+
+@pytest.mark.parametrize(
+    ("name", "slip"),
+    [
+        ("run_task", {"turn": 3}),
+        ("run_task", {"request_id": "mine"}),
+        ("run_task", {"type": "cancel_task"}),
+        ("run_task", {"taskId": "task-2"}),
+        ("search_history", {"limit": 50}),
+    ],
+)
+async def test_a_model_fills_in_no_field_that_it_is_not_shown(name: str, slip: dict[str, Any]) -> None:
+    host = Listening()
+    reply = await tool_named(name).call({**EXAMPLES[name], **slip}, host)
+    assert (reply.code, host.asked) == ("bad_arguments", [])
+    assert next(iter(slip)) in reply.text
+
+
+@pytest.mark.parametrize(
+    ("name", "field"), [("control_loop", "action"), ("choose_model", "work"), ("reschedule_task", "overlap")]
+)
+async def test_a_word_that_does_not_fit_is_refused_with_those_that_do(name: str, field: str) -> None:
+    host = Listening()
+    tool = tool_named(name)
+    reply = await tool.call({**EXAMPLES[name], field: "sideways"}, host)
+    assert (reply.code, host.asked) == ("bad_arguments", [])
+    assert all(word in reply.text for word in tool.schema()["properties"][field]["enum"])
